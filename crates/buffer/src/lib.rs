@@ -1,0 +1,1 @@
+//! Page-aligned byte buffers from a pool with a budget

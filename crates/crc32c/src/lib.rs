@@ -1,0 +1,1 @@
+//! CRC32C kernels, and copies that digest on the way

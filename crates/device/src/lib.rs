@@ -1,0 +1,1 @@
+//! The SCSI device server: logical units and tasks over a store

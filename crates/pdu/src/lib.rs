@@ -1,0 +1,1 @@
+//! iSCSI bytes: headers and text keys

@@ -1,0 +1,1 @@
+//! One event loop per core over sockets, timers and threads

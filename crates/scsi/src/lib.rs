@@ -1,0 +1,1 @@
+//! SCSI bytes: CDBs, sense data, VPD, mode and log pages

@@ -1,0 +1,1 @@
+//! The iSCSI protocol as state machines without I/O

@@ -1,0 +1,1 @@
+//! Where blocks live: memory, files, block devices, and filters over them

@@ -1,0 +1,1 @@
+//! Portals, sessions and devices on reactors
