@@ -1,1 +1,69 @@
-//! Where blocks live: memory, files, block devices, and filters over them
+//! Where blocks live: memory, files, block devices, and filters over them.
+//!
+//! Floor 2 of the house. A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows
+//! nothing of SCSI, LUNs or sessions.
+//!
+//! # The contract
+//!
+//! A request is *submitted* with a [`Completion`] and ends exactly once through it, on any thread, perhaps before `submit`
+//! returns. A store does not block the caller: what needs the kernel to work goes to the [`FileIo`] that the caller brings
+//! along, because only the caller knows whether that is a pool of threads or a ring.
+//!
+//! - A range is checked by the caller against the geometry before it comes here; a store checks it again and answers
+//!   [`StoreError::OutOfRange`] instead of trusting it.
+//! - An acknowledged write is seen by every later read.
+//! - An acknowledged flush, or write with `fua`, is on stable storage. What was written and not flushed may be lost by a
+//!   power cut when [`Capabilities::volatile_cache`] says so, and never otherwise.
+//! - Requests that overlap in time may run in any order. Whoever needs order waits for the first before submitting the
+//!   second.
+//!
+//! Filters implement the same trait over another store, so a test can stack delay, faults and traces without the device
+//! knowing.
+
+#![forbid(unsafe_code)]
+
+mod request;
+
+pub use request::{Completion, CompletionSink, FileIo, FileOp, FileOpKind, Op, Outcome, StoreError};
+
+/// A flat run of bytes that blocks are kept in.
+pub trait Store: Send + Sync {
+    /// Size and alignment. The size may grow or shrink while the store lives.
+    fn geometry(&self) -> Geometry;
+
+    /// What the store can do, and what it promises.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Starts `op`. It ends exactly once, through `done`.
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion);
+}
+
+/// Size and alignment of a store, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// Length of the store.
+    pub len_bytes: u64,
+    /// Offsets and lengths of requests are multiples of this.
+    pub granularity_bytes: u32,
+    /// The unit that the medium writes without reading first; a multiple of the granularity.
+    pub physical_bytes: u32,
+    /// The unit that an unmap frees as a whole; a multiple of the granularity.
+    pub unmap_bytes: u32,
+}
+
+/// What a store can do natively, and what it promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Capabilities {
+    /// Writes of any kind are refused.
+    pub read_only: bool,
+    /// Acknowledged writes may be lost by a power cut until they are flushed (SBC: WCE).
+    pub volatile_cache: bool,
+    /// [`Op::Unmap`] frees space. Without it an unmap succeeds and does nothing.
+    pub unmap: bool,
+    /// Bytes read as zero after an unmap (SBC: LBPRZ).
+    pub unmap_zeroes: bool,
+    /// [`Op::WriteZeroes`] is cheaper than writing zeroes.
+    pub write_zeroes: bool,
+    /// Reads and writes complete without waiting for the kernel.
+    pub memory: bool,
+}

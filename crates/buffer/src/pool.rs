@@ -1,0 +1,299 @@
+//! The pool, and the two kinds of handle on its memory.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Buffers start on a multiple of this many bytes, as direct I/O wants it.
+pub const PAGE_LEN: usize = 4096;
+
+/// The longest buffer that a pool gives out: the largest single transfer that a device accepts.
+pub const MAX_BUFFER_LEN: usize = 16 << 20;
+
+/// Memory that lies unused in the free lists is kept up to this many bytes; the rest goes back to the system.
+const MAX_IDLE_BYTES: usize = 8 << 20;
+
+const CLASSES: usize = (MAX_BUFFER_LEN / PAGE_LEN).ilog2() as usize + 1;
+
+/// A source of buffers with a bound on the bytes that are out at one time.
+///
+/// Clones share the budget and the memory.
+#[derive(Clone)]
+pub struct Pool(Arc<Shared>);
+
+struct Shared {
+    budget_bytes: usize,
+    used_bytes: AtomicUsize,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Default)]
+struct Idle {
+    bytes: usize,
+    by_class: [Vec<Arc<Memory>>; CLASSES],
+}
+
+/// One aligned piece of memory. It belongs to a handle or lies in the free list of its class.
+struct Memory {
+    bytes: Vec<u8>,
+    start: usize,
+    class: usize,
+    /// Set while a handle owns the memory. Idle memory has none, or pool and memory would keep each other alive.
+    pool: Option<Arc<Shared>>,
+}
+
+impl Memory {
+    fn new(class: usize) -> Self {
+        let bytes = vec![0; class_len(class) + PAGE_LEN];
+        let start = bytes.as_ptr().align_offset(PAGE_LEN);
+        Self { bytes, start, class, pool: None }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // Reached with a pool only when two handles of the same memory were dropped at the same moment on two cores and
+        // neither saw itself as the last. The memory is freed; its share of the budget must return.
+        if let Some(pool) = self.pool.take() {
+            pool.used_bytes.fetch_sub(class_len(self.class), Ordering::AcqRel);
+        }
+    }
+}
+
+fn class_of(len: usize) -> usize {
+    len.div_ceil(PAGE_LEN).max(1).next_power_of_two().ilog2() as usize
+}
+
+fn class_len(class: usize) -> usize {
+    PAGE_LEN << class
+}
+
+impl Pool {
+    /// A pool whose buffers never hold more than `budget_bytes` together.
+    pub fn new(budget_bytes: usize) -> Self {
+        Self(Arc::new(Shared { budget_bytes, used_bytes: AtomicUsize::new(0), idle: Mutex::new(Idle::default()) }))
+    }
+
+    /// A buffer of `len` bytes, or `None` when the budget does not allow it now or `len` exceeds [`MAX_BUFFER_LEN`].
+    ///
+    /// The bytes may be those of an earlier user: the caller overwrites all of them before it shows any to a peer.
+    pub fn take(&self, len: usize) -> Option<Buffer> {
+        if len > MAX_BUFFER_LEN {
+            return None;
+        }
+        let class = class_of(len);
+        self.reserve(class_len(class))?;
+        let mut memory = self.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class)));
+        Arc::get_mut(&mut memory).expect("idle memory has one owner").pool = Some(Arc::clone(&self.0));
+        Some(Buffer { handle: Handle(Some(memory)), len })
+    }
+
+    /// Bytes that are out, counted in whole size classes.
+    pub fn used_bytes(&self) -> usize {
+        self.0.used_bytes.load(Ordering::Acquire)
+    }
+
+    /// The bound given at creation.
+    pub fn budget_bytes(&self) -> usize {
+        self.0.budget_bytes
+    }
+
+    fn reserve(&self, bytes: usize) -> Option<()> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.0.budget_bytes);
+        self.0.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok().map(drop)
+    }
+
+    fn pop_idle(&self, class: usize) -> Option<Arc<Memory>> {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = idle.by_class[class].pop()?;
+        idle.bytes -= class_len(class);
+        Some(memory)
+    }
+}
+
+impl Shared {
+    fn give_back(&self, memory: Arc<Memory>) {
+        let (class, len) = (memory.class, class_len(memory.class));
+        {
+            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            if idle.bytes + len <= MAX_IDLE_BYTES {
+                idle.bytes += len;
+                idle.by_class[class].push(memory);
+            }
+        }
+        self.used_bytes.fetch_sub(len, Ordering::AcqRel);
+    }
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool")
+            .field("used_bytes", &self.used_bytes())
+            .field("budget_bytes", &self.0.budget_bytes)
+            .finish()
+    }
+}
+
+/// A reference on pooled memory that brings it home when it is the last one.
+#[derive(Clone)]
+struct Handle(Option<Arc<Memory>>);
+
+impl Handle {
+    fn memory(&self) -> &Arc<Memory> {
+        self.0.as_ref().expect("a handle has memory until it is dropped")
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let Some(mut memory) = self.0.take() else { return };
+        if let Some(pool) = Arc::get_mut(&mut memory).and_then(|last| last.pool.take()) {
+            pool.give_back(memory);
+        }
+    }
+}
+
+/// Writable bytes with one owner.
+pub struct Buffer {
+    handle: Handle,
+    len: usize,
+}
+
+impl Buffer {
+    /// Shortens the buffer to `len` bytes; longer values change nothing.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Gives up writing, so that many readers can hold the bytes.
+    pub fn share(self) -> SharedBuffer {
+        SharedBuffer { range: 0..self.len, handle: self.handle }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let memory = self.handle.memory();
+        &memory.bytes[memory.start..memory.start + self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let memory = self.handle.0.as_mut().expect("a handle has memory until it is dropped");
+        let memory = Arc::get_mut(memory).expect("a Buffer is the only handle on its memory");
+        &mut memory.bytes[memory.start..memory.start + self.len]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len)
+    }
+}
+
+/// Read-only bytes that several owners hold; a clone costs a reference count.
+#[derive(Clone)]
+pub struct SharedBuffer {
+    handle: Handle,
+    range: Range<usize>,
+}
+
+impl SharedBuffer {
+    /// The same bytes, narrowed to `range` of this view.
+    ///
+    /// # Panics
+    ///
+    /// When `range` lies outside the view.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        assert!(range.start <= range.end && range.end <= self.len(), "slice {range:?} of {} bytes", self.len());
+        let start = self.range.start + range.start;
+        Self { handle: self.handle.clone(), range: start..start + range.len() }
+    }
+}
+
+impl Deref for SharedBuffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let memory = self.handle.memory();
+        &memory.bytes[memory.start..][self.range.clone()]
+    }
+}
+
+impl fmt::Debug for SharedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedBuffer({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_page_aligned_and_as_long_as_asked() {
+        let pool = Pool::new(MAX_BUFFER_LEN * 2);
+        for len in [0, 1, 512, 4095, 4096, 4097, 65_536, 1_000_001] {
+            let buffer = pool.take(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr().align_offset(PAGE_LEN), 0, "length {len}");
+        }
+        assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn the_budget_is_never_exceeded_and_comes_back() {
+        let pool = Pool::new(3 * PAGE_LEN);
+        let held: Vec<_> = std::iter::from_fn(|| pool.take(PAGE_LEN)).collect();
+        assert_eq!(held.len(), 3);
+        drop(held);
+        assert!(pool.take(2 * PAGE_LEN).is_some());
+        assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn longer_than_the_largest_class_is_refused() {
+        assert!(Pool::new(usize::MAX).take(MAX_BUFFER_LEN + 1).is_none());
+        assert!(Pool::new(usize::MAX).take(MAX_BUFFER_LEN).is_some());
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let pool = Pool::new(1 << 20);
+        let first = pool.take(100).unwrap().as_ptr();
+        assert_eq!(pool.take(200).unwrap().as_ptr(), first);
+    }
+
+    #[test]
+    fn shared_views_keep_the_memory_until_the_last_is_gone() {
+        let pool = Pool::new(1 << 20);
+        let mut buffer = pool.take(10).unwrap();
+        buffer.copy_from_slice(b"0123456789");
+        let whole = buffer.share();
+        let part = whole.slice(2..6).slice(1..3);
+        drop(whole);
+        assert_eq!(&part[..], b"34");
+        assert_eq!(pool.used_bytes(), PAGE_LEN);
+        drop(part);
+        assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn idle_memory_beyond_the_bound_is_freed() {
+        let pool = Pool::new(64 << 20);
+        let held: Vec<_> = (0..4).map(|_| pool.take(4 << 20).unwrap()).collect();
+        drop(held);
+        assert!(pool.0.idle.lock().unwrap().bytes <= MAX_IDLE_BYTES);
+    }
+
+    #[test]
+    fn memory_outlives_its_pool() {
+        let buffer = Pool::new(1 << 20).take(16).unwrap();
+        assert_eq!(buffer.len(), 16);
+    }
+}
