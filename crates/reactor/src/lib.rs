@@ -1,1 +1,81 @@
-//! One event loop per core over sockets, timers and threads
+//! One event loop per core over sockets, timers and threads.
+//!
+//! Floor 2 of the house. It knows nothing of iSCSI: it moves bytes between sockets and a [`Handler`], and tells it when
+//! time has come and when another thread has something to say.
+//!
+//! # The contract
+//!
+//! The seam is written in completions, not in readiness: the handler says where bytes should go and which bytes may leave,
+//! and is told how many did. Behind it runs epoll; a ring of submissions fits behind the same seam.
+//!
+//! A [`Reactor`] turns in *batches*. One batch is:
+//!
+//! 1. wait for events, a [`Waker`] or the next timeout; nothing wakes an idle reactor;
+//! 2. accept connections and receive bytes: [`Handler::accepted`], [`Handler::direct`], [`Handler::received`];
+//! 3. [`Handler::woken`] when a waker was used, [`Handler::timeout`] when one is due;
+//! 4. [`Handler::batch_end`];
+//! 5. for each connection marked by [`Context::send`]: [`Handler::gather`], one vectored send, [`Handler::sent`], until
+//!    nothing is left or the socket is full. A full socket is tried again by itself once it has room.
+//!
+//! What one connection may receive or send per batch is bounded, so no connection starves another. An idle connection
+//! holds no memory: bytes are received into one buffer per reactor, or where [`Handler::direct`] says.
+//!
+//! A [`ConnectionId`] is never given out twice. Calls with the id of a connection that is gone do nothing.
+//!
+//! # An echo server
+//!
+//! ```no_run
+//! use std::collections::HashMap;
+//! use std::net::SocketAddr;
+//!
+//! use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Reactor};
+//!
+//! #[derive(Default)]
+//! struct Echo(HashMap<ConnectionId, Vec<u8>>);
+//!
+//! impl Handler for Echo {
+//!     fn accepted(&mut self, _: &mut Context<'_>, _: ListenerId, id: ConnectionId, _: SocketAddr, _: SocketAddr) {
+//!         self.0.insert(id, Vec::new());
+//!     }
+//!     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+//!         self.0.entry(id).or_default().extend_from_slice(bytes);
+//!         cx.send(id);
+//!     }
+//!     fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+//!         list.push(&self.0[&id]);
+//!     }
+//!     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
+//!         self.0.entry(id).or_default().drain(..len);
+//!     }
+//!     fn closed(&mut self, _: &mut Context<'_>, id: ConnectionId, _: Closed) {
+//!         self.0.remove(&id);
+//!     }
+//! }
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let mut reactor = Reactor::new()?;
+//! let (_, address) = reactor.context().listen("127.0.0.1:0".parse().unwrap())?;
+//! println!("listening on {address}");
+//! reactor.run(&mut Echo::default())
+//! # }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod context;
+mod gather;
+mod handler;
+mod pool;
+mod reactor;
+mod slab;
+mod sockets;
+mod sys;
+mod waker;
+
+pub use context::Context;
+pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
+pub use handler::{Closed, Handler};
+pub use pool::{Job, ThreadPool};
+pub use reactor::{RECEIVE_BUFFER_BYTES, Reactor};
+pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
+pub use waker::Waker;

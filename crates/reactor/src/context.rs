@@ -1,0 +1,90 @@
+//! What a handler can ask of its reactor.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use crate::sockets::{ConnectionId, ListenerId, Sockets};
+
+/// The reactor, as its handler sees it. Calls with ids that are dead do nothing.
+pub struct Context<'a> {
+    sockets: &'a mut Sockets,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(sockets: &'a mut Sockets) -> Self {
+        Self { sockets }
+    }
+
+    /// When this batch began. All calls of one batch see the same moment.
+    pub fn now(&self) -> Instant {
+        self.sockets.now()
+    }
+
+    /// Listens on `address`; port 0 lets the system choose. Gives the actual address.
+    ///
+    /// Reuses addresses in time wait; an IPv6 socket serves IPv6 alone.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: the address is in use, not ours, or not permitted.
+    pub fn listen(&mut self, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
+        self.sockets.listen(address)
+    }
+
+    /// Stops listening. Connections that were accepted stay.
+    pub fn close_listener(&mut self, listener: ListenerId) {
+        self.sockets.close_listener(listener);
+    }
+
+    /// Takes over a connected socket. [`Handler::accepted`](crate::Handler::accepted) is not called for it.
+    ///
+    /// # Errors
+    ///
+    /// When the system cannot watch the socket.
+    pub fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
+        self.sockets.adopt(stream)
+    }
+
+    /// Gives up a connection without closing it, so that another reactor can adopt it. The socket does not block.
+    ///
+    /// Meant for the moment of [`accepted`](crate::Handler::accepted): the handler keeps what was received or half sent.
+    pub fn release(&mut self, connection: ConnectionId) -> Option<TcpStream> {
+        self.sockets.release(connection)
+    }
+
+    /// Says that [`Handler::gather`](crate::Handler::gather) has something for `connection`. It is asked after the batch.
+    pub fn send(&mut self, connection: ConnectionId) {
+        self.sockets.send(connection);
+    }
+
+    /// Receives nothing more from `connection` until [`resume`](Self::resume). The peer feels it once its window is full.
+    ///
+    /// A paused connection still ends when it fails; that the peer closed it is noticed after it is resumed.
+    pub fn pause(&mut self, connection: ConnectionId) {
+        self.sockets.set_paused(connection, true);
+    }
+
+    /// Receives again from `connection`.
+    pub fn resume(&mut self, connection: ConnectionId) {
+        self.sockets.set_paused(connection, false);
+    }
+
+    /// Closes `connection` now. What was not yet sent is lost, and what was may be, when bytes of the peer lie unread.
+    pub fn close(&mut self, connection: ConnectionId) {
+        self.sockets.close(connection);
+    }
+
+    /// Closes `connection` when everything that [`Handler::gather`](crate::Handler::gather) has is sent.
+    ///
+    /// From now on nothing more is received. Ends with [`Handler::closed`](crate::Handler::closed), at the latest after
+    /// [`LINGER_TIMEOUT`](crate::LINGER_TIMEOUT).
+    pub fn close_after_send(&mut self, connection: ConnectionId) {
+        self.sockets.close_after_send(connection);
+    }
+
+    /// Ends [`Reactor::run`](crate::Reactor::run) after this batch and its sends.
+    pub fn stop(&mut self) {
+        self.sockets.stop();
+    }
+}

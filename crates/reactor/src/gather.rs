@@ -1,0 +1,97 @@
+//! The list of slices that one vectored send takes.
+
+use std::io::IoSlice;
+
+/// The longest list that one send takes. A PDU needs three slices at most.
+pub const MAX_GATHER_SLICES: usize = 256;
+
+/// The most bytes that one send takes.
+pub const MAX_GATHER_BYTES: usize = 1 << 20;
+
+/// Collects slices that leave together in one system call.
+#[derive(Debug)]
+pub struct Gather<'a> {
+    slices: [IoSlice<'a>; MAX_GATHER_SLICES],
+    count: usize,
+    bytes: usize,
+}
+
+impl<'a> Gather<'a> {
+    /// An empty list. The reactor brings its own; others are for tests of handlers.
+    pub fn new() -> Self {
+        Self { slices: [IoSlice::new(&[]); MAX_GATHER_SLICES], count: 0, bytes: 0 }
+    }
+
+    /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
+    /// next [`gather`](crate::Handler::gather).
+    pub fn push(&mut self, bytes: &'a [u8]) -> bool {
+        let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
+        if !fitting.is_empty()
+            && let Some(free) = self.slices.get_mut(self.count)
+        {
+            *free = IoSlice::new(fitting);
+            self.count += 1;
+            self.bytes += fitting.len();
+        }
+        !self.is_full()
+    }
+
+    /// No further byte fits.
+    pub fn is_full(&self) -> bool {
+        self.count == MAX_GATHER_SLICES || self.bytes == MAX_GATHER_BYTES
+    }
+
+    /// Nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Sum of the lengths of the slices.
+    pub fn len_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The slices, in order; none is empty.
+    pub fn slices(&self) -> &[IoSlice<'a>] {
+        &self.slices[..self.count]
+    }
+}
+
+impl Default for Gather<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_no_more_slices_than_the_limit() {
+        let mut list = Gather::new();
+        for i in 1..MAX_GATHER_SLICES {
+            assert!(list.push(b"x"), "slice {i}");
+        }
+        assert!(!list.push(b"x"));
+        assert!(!list.push(b"x"));
+        assert_eq!((list.slices().len(), list.len_bytes()), (MAX_GATHER_SLICES, MAX_GATHER_SLICES));
+    }
+
+    #[test]
+    fn takes_the_head_of_a_slice_that_does_not_fit() {
+        let long = vec![0; MAX_GATHER_BYTES];
+        let mut list = Gather::new();
+        assert!(list.push(b"header"));
+        assert!(!list.push(&long));
+        assert_eq!(list.len_bytes(), MAX_GATHER_BYTES);
+        assert_eq!(list.slices()[1].len(), MAX_GATHER_BYTES - 6);
+    }
+
+    #[test]
+    fn leaves_out_empty_slices() {
+        let mut list = Gather::new();
+        assert!(list.push(b""));
+        assert!(list.is_empty());
+    }
+}

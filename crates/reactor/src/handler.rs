@@ -1,0 +1,85 @@
+//! What a user of the reactor implements.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::{ConnectionId, Context, Gather, ListenerId};
+
+/// Receives the events of a [`Reactor`](crate::Reactor), and says which bytes go where.
+///
+/// All calls come from the thread that runs the reactor, one at a time. None may block.
+pub trait Handler {
+    /// `listener` has a new connection from `peer`, which reached us at `local`.
+    fn accepted(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: ListenerId,
+        connection: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    );
+
+    /// Where the next bytes should be put without a detour: the rest of a large data segment. `None` or an empty slice:
+    /// into the reactor's buffer, to be seen by [`received`](Self::received).
+    ///
+    /// Asked before each receive. What is received ends in [`direct_received`](Self::direct_received), or the connection
+    /// ends; in both cases nothing of the slice is held any longer.
+    fn direct(&mut self, connection: ConnectionId) -> Option<&mut [u8]> {
+        let _ = connection;
+        None
+    }
+
+    /// The first `len` bytes (at least one) of the slice that [`direct`](Self::direct) gave were received.
+    fn direct_received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize) {
+        let _ = (cx, connection, len);
+    }
+
+    /// `bytes` were received. The handler takes all of them, even when it pauses the connection now.
+    fn received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, bytes: &[u8]);
+
+    /// Appends what is ready to leave on `connection`, in order, from the first byte that was not yet reported by
+    /// [`sent`](Self::sent). Bytes offered once must be offered again, unchanged, until they are sent.
+    ///
+    /// An empty list means that nothing is left. It may be asked at any time after [`Context::send`].
+    fn gather<'a>(&'a mut self, connection: ConnectionId, list: &mut Gather<'a>);
+
+    /// The first `len` bytes (at least one) of what was gathered left.
+    fn sent(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize);
+
+    /// The connection has ended and its id is dead. Not called after [`Context::close`] or [`Context::release`].
+    fn closed(&mut self, cx: &mut Context<'_>, connection: ConnectionId, why: Closed);
+
+    /// A [`Waker`](crate::Waker) was used, once or more often: time to drain the queues that other threads fill.
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// The next moment at which [`timeout`](Self::timeout) wants to be called. Asked before each wait.
+    fn next_timeout(&mut self) -> Option<Instant> {
+        None
+    }
+
+    /// The moment given by [`next_timeout`](Self::next_timeout) has come. The handler must move it on, or the reactor
+    /// calls again at once.
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+
+    /// All events of this batch were handed out; its sends follow.
+    fn batch_end(&mut self, cx: &mut Context<'_>) {
+        let _ = cx;
+    }
+}
+
+/// Why a connection ended by itself.
+#[derive(Debug)]
+pub enum Closed {
+    /// The peer closed it. What was not yet sent is lost.
+    PeerClosed,
+    /// Everything gathered after [`Context::close_after_send`] left.
+    AllSent,
+    /// The socket failed, or [`LINGER_TIMEOUT`](crate::LINGER_TIMEOUT) passed before everything was sent
+    /// ([`io::ErrorKind::TimedOut`]).
+    Error(io::Error),
+}
