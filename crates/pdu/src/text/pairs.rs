@@ -1,0 +1,165 @@
+//! Reading a list of keys.
+
+use super::{MAX_KEY_LEN, MAX_VALUE_LEN};
+
+/// Why bytes are not a list of `key=value` pairs, or a pair cannot become part of one.
+///
+/// Offsets count from the start of the list to the start of the pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TextError {
+    /// The list ends inside a pair.
+    #[error("pair at byte {offset} has no NUL at its end")]
+    Unterminated {
+        /// Where the pair starts.
+        offset: usize,
+    },
+    /// Two NULs stand together before the end of the list.
+    #[error("empty pair at byte {offset}")]
+    EmptyPair {
+        /// Where the pair should be.
+        offset: usize,
+    },
+    /// A pair has no `=`.
+    #[error("pair at byte {offset} has no \"=\"")]
+    NoEquals {
+        /// Where the pair starts.
+        offset: usize,
+    },
+    /// A key is empty or too long.
+    #[error("key at byte {offset} has {len} bytes, 1 to {MAX_KEY_LEN} are allowed")]
+    KeyLength {
+        /// Where the pair starts.
+        offset: usize,
+        /// Bytes in the key.
+        len: usize,
+    },
+    /// A key has a byte that is not allowed in keys.
+    #[error("key at byte {offset} contains the byte {byte:#04x}")]
+    KeyByte {
+        /// Where the pair starts.
+        offset: usize,
+        /// The first such byte.
+        byte: u8,
+    },
+    /// A value is too long.
+    #[error("value of the key at byte {offset} has {len} bytes, at most {MAX_VALUE_LEN} are allowed")]
+    ValueLength {
+        /// Where the pair starts.
+        offset: usize,
+        /// Bytes in the value.
+        len: usize,
+    },
+    /// A value has a control character.
+    #[error("value of the key at byte {offset} contains the byte {byte:#04x}")]
+    ValueByte {
+        /// Where the pair starts.
+        offset: usize,
+        /// The first such byte.
+        byte: u8,
+    },
+    /// A value is not UTF-8.
+    #[error("value of the key at byte {offset} is not UTF-8")]
+    ValueNotUtf8 {
+        /// Where the pair starts.
+        offset: usize,
+    },
+    /// The PDUs of one list together are longer than the receiver allows.
+    #[error("text grew to {len} bytes, at most {max} are allowed")]
+    TooLong {
+        /// The length with the segment that was refused.
+        len: usize,
+        /// The receiver's limit.
+        max: usize,
+    },
+}
+
+/// Reads a complete list of keys: each pair is `key=value` with a NUL at its end.
+///
+/// The list may be empty. More NULs may follow the last pair, as some peers count the pad of the data
+/// segment as text; everywhere else RFC 7143, 6.1 is taken at its word. A key has 1 to
+/// [`MAX_KEY_LEN`] letters, digits and `.-+@_`, and `#` as its second byte after `X`. A value has up
+/// to [`MAX_VALUE_LEN`] bytes of UTF-8. Control characters are refused in values: no key has a use for
+/// them, and values end up in logs and terminals.
+///
+/// ```
+/// use lunette_pdu::text::pairs;
+///
+/// let list = b"SessionType=Discovery\0HeaderDigest=CRC32C,None\0";
+/// let pairs = pairs(list).collect::<Result<Vec<_>, _>>().unwrap();
+/// assert_eq!(pairs, [("SessionType", "Discovery"), ("HeaderDigest", "CRC32C,None")]);
+/// ```
+pub const fn pairs(text: &[u8]) -> Pairs<'_> {
+    Pairs { rest: text, offset: 0 }
+}
+
+/// The pairs of a list, in order. Ends after the first error. See [`pairs`].
+#[derive(Clone, Debug)]
+pub struct Pairs<'a> {
+    rest: &'a [u8],
+    offset: usize,
+}
+
+impl<'a> Pairs<'a> {
+    /// Cuts the next pair off. The caller checked that there are bytes left.
+    fn parse(&mut self) -> Result<Option<(&'a str, &'a str)>, TextError> {
+        let offset = self.offset;
+        let end = self.rest.iter().position(|&byte| byte == 0);
+        let end = end.ok_or(TextError::Unterminated { offset })?;
+        if end == 0 {
+            let only_nuls = self.rest.iter().all(|&byte| byte == 0);
+            return if only_nuls { Ok(None) } else { Err(TextError::EmptyPair { offset }) };
+        }
+        let (pair, rest) = self.rest.split_at(end);
+        let equals = pair.iter().position(|&byte| byte == b'=');
+        let (key, value) = pair.split_at(equals.ok_or(TextError::NoEquals { offset })?);
+        let key = check_key(key, offset)?;
+        let value = check_value(&value[1..], offset)?;
+        self.rest = &rest[1..];
+        self.offset += end + 1;
+        Ok(Some((key, value)))
+    }
+}
+
+impl<'a> Iterator for Pairs<'a> {
+    type Item = Result<(&'a str, &'a str), TextError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let pair = self.parse();
+        if !matches!(pair, Ok(Some(_))) {
+            self.rest = &[];
+        }
+        pair.transpose()
+    }
+}
+
+impl core::iter::FusedIterator for Pairs<'_> {}
+
+/// Checks the bytes of a key whose pair starts at `offset`.
+pub(super) fn check_key(key: &[u8], offset: usize) -> Result<&str, TextError> {
+    let len = key.len();
+    if len == 0 || len > MAX_KEY_LEN {
+        return Err(TextError::KeyLength { offset, len });
+    }
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-+@_".contains(&byte);
+    // RFC 7143, 13.22 and the registry write public extension keys as X#name.
+    let name = key.strip_prefix(b"X#").unwrap_or(key);
+    match name.iter().find(|&&byte| !allowed(byte)) {
+        Some(&byte) => Err(TextError::KeyByte { offset, byte }),
+        None => str::from_utf8(key).map_err(|_| TextError::KeyByte { offset, byte: 0 }),
+    }
+}
+
+/// Checks the bytes of a value whose pair starts at `offset`.
+pub(super) fn check_value(value: &[u8], offset: usize) -> Result<&str, TextError> {
+    let len = value.len();
+    if len > MAX_VALUE_LEN {
+        return Err(TextError::ValueLength { offset, len });
+    }
+    if let Some(&byte) = value.iter().find(|byte| byte.is_ascii_control()) {
+        return Err(TextError::ValueByte { offset, byte });
+    }
+    str::from_utf8(value).map_err(|_| TextError::ValueNotUtf8 { offset })
+}
