@@ -297,3 +297,97 @@ fn until(deadline: Instant) -> Timespec {
     let ms = i64::try_from(ms).unwrap_or(i64::MAX).min(i64::from(i32::MAX));
     Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::LINGER_TIMEOUT;
+
+    /// Has endless bytes to send, and keeps why connections ended.
+    #[derive(Default)]
+    struct Talker(Vec<Closed>);
+
+    impl Handler for Talker {
+        fn accepted(&mut self, _: &mut Context<'_>, _: ListenerId, _: ConnectionId, _: SocketAddr, _: SocketAddr) {}
+        fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, _: &[u8]) {}
+        fn gather<'a>(&'a mut self, _: ConnectionId, list: &mut Gather<'a>) {
+            list.push(&[0; 16_384]);
+        }
+        fn sent(&mut self, _: &mut Context<'_>, _: ConnectionId, _: usize) {}
+        fn closed(&mut self, _: &mut Context<'_>, _: ConnectionId, why: Closed) {
+            self.0.push(why);
+        }
+    }
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_peer_that_never_reads_does_not_hold_a_closing_connection() {
+        let (near, mut far) = pair();
+        let mut reactor = Reactor::new().unwrap();
+        let mut talker = Talker::default();
+        let id = reactor.adopt(near).unwrap();
+        reactor.context().close_after_send(id);
+        while !reactor.sockets.connection(id.0).unwrap().blocked {
+            reactor.flush(&mut talker).unwrap();
+        }
+        let begin = reactor.sockets.now();
+        reactor.sockets.set_now(begin + LINGER_TIMEOUT / 2);
+        reactor.handle_time(&mut talker);
+        assert!(talker.0.is_empty());
+        reactor.sockets.set_now(begin + LINGER_TIMEOUT);
+        reactor.handle_time(&mut talker);
+        assert!(matches!(&talker.0[..], [Closed::Error(error)] if error.kind() == io::ErrorKind::TimedOut));
+        assert_eq!(reactor.sockets.next_timeout(), None);
+        // The socket is closed: the stream comes to an end.
+        far.read_to_end(&mut Vec::new()).unwrap();
+    }
+
+    #[test]
+    fn one_flush_sends_a_bounded_amount() {
+        let (near, far) = pair();
+        let reader = std::thread::spawn(move || std::io::copy(&mut &far, &mut std::io::sink()));
+        let mut reactor = Reactor::new().unwrap();
+        let mut talker = Talker::default();
+        let id = reactor.adopt(near).unwrap();
+        reactor.context().send(id);
+        // Would not return if the endless talker had its way.
+        reactor.flush(&mut talker).unwrap();
+        reactor.context().close(id);
+        reader.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn accepting_pauses_until_a_connection_closes() {
+        let mut reactor = Reactor::new().unwrap();
+        let id = reactor.adopt(pair().0).unwrap();
+        reactor.sockets.pause_accepting(&Errno::MFILE.into());
+        assert!(reactor.sockets.next_timeout().is_some());
+        reactor.context().close(id);
+        assert_eq!(reactor.sockets.next_timeout(), None);
+    }
+
+    #[test]
+    fn accepting_pauses_for_a_while_when_no_connection_closes() {
+        let mut reactor = Reactor::new().unwrap();
+        reactor.sockets.pause_accepting(&Errno::MFILE.into());
+        let again = reactor.sockets.next_timeout().unwrap();
+        reactor.sockets.set_now(again);
+        reactor.handle_time(&mut Talker::default());
+        assert_eq!(reactor.sockets.next_timeout(), None);
+    }
+
+    #[test]
+    fn waits_are_rounded_up() {
+        let wait = until(Instant::now() + std::time::Duration::from_micros(10));
+        assert_eq!((wait.tv_sec, wait.tv_nsec), (0, 1_000_000));
+        let past = until(Instant::now());
+        assert_eq!((past.tv_sec, past.tv_nsec), (0, 0));
+    }
+}

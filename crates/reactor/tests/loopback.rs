@@ -1,0 +1,513 @@
+//! The reactor over real sockets. Peers are plain blocking sockets on threads of their own.
+
+#![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
+
+use std::collections::{HashMap, HashSet};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Reactor, Waker};
+
+/// What the handler under test was told.
+enum Event<'a> {
+    Accepted(ConnectionId),
+    Received(ConnectionId, &'a [u8]),
+    Direct(ConnectionId),
+    Sent(ConnectionId),
+    Closed(ConnectionId, Closed),
+    Woken,
+    Timeout,
+}
+
+/// What the handler under test keeps.
+#[derive(Default)]
+struct State {
+    out: HashMap<ConnectionId, Vec<u8>>,
+    direct: HashMap<ConnectionId, Vec<u8>>,
+    direct_filled: usize,
+    timeout: Option<Instant>,
+}
+
+impl State {
+    fn send(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+        self.out.entry(id).or_default().extend_from_slice(bytes);
+        cx.send(id);
+    }
+}
+
+/// A handler whose behaviour is one closure.
+struct Toy<F> {
+    state: State,
+    on: F,
+}
+
+impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
+    fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, peer: SocketAddr, local: SocketAddr) {
+        assert!(peer.ip().is_loopback() && local.ip().is_loopback() && peer != local);
+        (self.on)(&mut self.state, cx, Event::Accepted(id));
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        self.state.direct.get_mut(&id).map(|into| &mut into[self.state.direct_filled..])
+    }
+
+    fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        self.state.direct_filled += len;
+        (self.on)(&mut self.state, cx, Event::Direct(id));
+    }
+
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+        (self.on)(&mut self.state, cx, Event::Received(id, bytes));
+    }
+
+    fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+        // Pieces of uneven length, so that sends end inside of slices.
+        for piece in self.state.out.entry(id).or_default().chunks(4097) {
+            if !list.push(piece) {
+                break;
+            }
+        }
+    }
+
+    fn sent(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        self.state.out.entry(id).or_default().drain(..len);
+        (self.on)(&mut self.state, cx, Event::Sent(id));
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
+        (self.on)(&mut self.state, cx, Event::Closed(id, why));
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        (self.on)(&mut self.state, cx, Event::Woken);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        self.state.timeout
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        (self.on)(&mut self.state, cx, Event::Timeout);
+    }
+}
+
+/// Runs a listening reactor with the behaviour `on` here, and `peer` on another thread, until both have ended.
+fn run<T: Send>(
+    on: impl FnMut(&mut State, &mut Context<'_>, Event<'_>),
+    peer: impl FnOnce(SocketAddr, Waker) -> T + Send,
+) -> T {
+    let mut reactor = Reactor::new().unwrap();
+    let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let waker = reactor.waker();
+    thread::scope(|scope| {
+        let peer = scope.spawn(move || peer(address, waker));
+        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        // Lingering sockets are reset now, so a test that reads to the end stops the reactor afterwards.
+        drop(reactor);
+        peer.join().unwrap()
+    })
+}
+
+/// A socket that gives up rather than hang a broken test for ever.
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    stream.set_write_timeout(Some(Duration::from_mins(1))).unwrap();
+    stream
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0_usize..).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).take(len).collect()
+}
+
+#[test]
+fn sends_megabytes_to_a_peer_that_reads_late() {
+    let len = 24 << 20;
+    let echo = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Received(id, bytes) => state.send(cx, id, bytes),
+        Event::Closed(_, Closed::PeerClosed) => cx.stop(),
+        Event::Closed(_, why) => panic!("{why:?}"),
+        _ => {}
+    };
+    let echoed = run(echo, |address, _| {
+        let mut stream = connect(address);
+        stream.write_all(&pattern(len)).unwrap();
+        let mut echoed = vec![0; len];
+        stream.read_exact(&mut echoed).unwrap();
+        echoed
+    });
+    assert!(echoed == pattern(len));
+}
+
+#[test]
+fn receives_straight_into_the_place_that_the_handler_names() {
+    let len = 5 << 20;
+    let mut received = 0;
+    let mut direct = Vec::new();
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Received(id, bytes) => {
+            received += bytes.len();
+            if received == 4 {
+                state.direct.insert(id, vec![0; len]);
+                state.send(cx, id, b"go");
+            }
+        }
+        Event::Direct(id) if state.direct_filled == len => {
+            direct = state.direct.remove(&id).unwrap();
+        }
+        Event::Closed(..) => cx.stop(),
+        _ => {}
+    };
+    run(on, |address, _| {
+        let mut stream = connect(address);
+        stream.write_all(b"head").unwrap();
+        stream.read_exact(&mut [0; 2]).unwrap();
+        stream.write_all(&pattern(len)).unwrap();
+        stream.write_all(b"tail").unwrap();
+    });
+    assert!(direct == pattern(len));
+    assert_eq!(received, 8, "head and tail, and nothing of the segment");
+}
+
+#[test]
+fn a_paused_connection_receives_nothing_until_it_is_resumed() {
+    let mut paused = None;
+    let mut received = 0;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) => {
+            cx.pause(id);
+            paused = Some(id);
+            state.send(cx, id, b"!");
+        }
+        Event::Received(_, bytes) => {
+            assert_eq!(paused, None);
+            received += bytes.len();
+        }
+        Event::Woken => {
+            assert_eq!(received, 0);
+            cx.resume(paused.take().unwrap());
+        }
+        Event::Closed(_, why) => {
+            assert!(matches!(why, Closed::PeerClosed), "{why:?}");
+            cx.stop();
+        }
+        _ => {}
+    };
+    let sent = run(on, |address, waker| {
+        let mut stream = connect(address);
+        stream.read_exact(&mut [0]).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut sent = 0;
+        let full = loop {
+            match stream.write(&[7; 16_384]) {
+                Ok(len) => sent += len,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full.kind(), ErrorKind::WouldBlock);
+        waker.wake();
+        stream.set_nonblocking(false).unwrap();
+        stream.write_all(&[7; 1000]).unwrap();
+        sent + 1000
+    });
+    assert_eq!(received, sent);
+}
+
+#[test]
+fn a_paused_connection_ends_when_it_fails() {
+    let mut ended = None;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) => {
+            cx.pause(id);
+            state.send(cx, id, b"unread");
+        }
+        Event::Closed(_, why) => {
+            ended = Some(why);
+            cx.stop();
+        }
+        _ => {}
+    };
+    run(on, |address, _| {
+        let stream = connect(address);
+        // A socket that is closed with bytes unread resets the connection.
+        stream.peek(&mut [0]).unwrap();
+    });
+    assert!(matches!(ended, Some(Closed::Error(error)) if error.kind() == ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn close_after_send_delivers_everything_though_the_peer_keeps_talking() {
+    let len = 6 << 20;
+    let mut ends = 0;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Received(id, _) => {
+            assert_eq!(state.out.len(), 0, "received after close_after_send");
+            state.send(cx, id, &pattern(len));
+            cx.close_after_send(id);
+        }
+        Event::Closed(id, why) => {
+            assert!(matches!(why, Closed::AllSent), "{why:?}");
+            assert_eq!(state.out[&id].len(), 0);
+            ends += 1;
+        }
+        Event::Woken => cx.stop(),
+        _ => {}
+    };
+    let answer = run(on, |address, waker| {
+        let mut stream = connect(address);
+        stream.write_all(b"x").unwrap();
+        stream.peek(&mut [0]).unwrap();
+        stream.write_all(&vec![0; 1 << 20]).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        stream.write_all(&vec![0; 1 << 20]).unwrap();
+        waker.wake();
+        answer
+    });
+    assert!(answer == pattern(len));
+    assert_eq!(ends, 1);
+}
+
+#[test]
+fn close_after_send_delivers_to_a_peer_that_closed_its_side() {
+    let len = 12 << 20;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Received(id, _) => {
+            state.send(cx, id, &pattern(len));
+            cx.close_after_send(id);
+        }
+        Event::Closed(_, why) => {
+            assert!(matches!(why, Closed::AllSent), "{why:?}");
+            cx.stop();
+        }
+        _ => {}
+    };
+    let answer = run(on, |address, _| {
+        let mut stream = connect(address);
+        stream.write_all(b"x").unwrap();
+        stream.peek(&mut [0]).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        answer
+    });
+    assert!(answer == pattern(len));
+}
+
+#[test]
+fn no_wake_up_is_lost() {
+    let (tx, rx) = mpsc::channel();
+    let (threads, each) = (4, 5000);
+    let mut seen = 0;
+    let on = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
+        if let Event::Woken = event {
+            seen += rx.try_iter().count();
+            if seen == threads * each {
+                cx.stop();
+            }
+        }
+    };
+    run(on, |_, waker| {
+        thread::scope(|scope| {
+            for _ in 0..threads {
+                let (tx, waker) = (tx.clone(), waker.clone());
+                scope.spawn(move || {
+                    for _ in 0..each {
+                        tx.send(()).unwrap();
+                        waker.wake();
+                    }
+                });
+            }
+        });
+    });
+}
+
+#[test]
+fn timeouts_come_in_time_and_never_early() {
+    let step = Duration::from_micros(1500);
+    let mut left = 5;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Woken => state.timeout = Some(cx.now() + step),
+        Event::Timeout => {
+            assert!(state.timeout.is_some_and(|due| due <= cx.now()));
+            state.timeout = Some(cx.now() + step);
+            left -= 1;
+            if left == 0 {
+                cx.stop();
+            }
+        }
+        _ => {}
+    };
+    run(on, |_, waker| waker.wake());
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn a_thousand_peers_that_connect_and_leave() {
+    let mut ids = HashSet::new();
+    let mut open = HashSet::new();
+    let mut closed = 0;
+    let on = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) => {
+            assert!(ids.insert(id), "{id:?} was given out twice");
+            assert!(open.insert(id.index()), "index {} has two tenants", id.index());
+        }
+        Event::Closed(id, _) => {
+            assert!(open.remove(&id.index()));
+            closed += 1;
+            if closed == 1000 {
+                cx.stop();
+            }
+        }
+        _ => {}
+    };
+    run(on, |address, _| {
+        for _ in 0..1000 {
+            drop(connect(address));
+        }
+    });
+    assert_eq!(ids.len(), 1000);
+}
+
+#[test]
+fn dead_ids_do_not_touch_the_next_connection() {
+    let mut dead = None;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) => match dead {
+            None => {
+                cx.close(id);
+                dead = Some(id);
+            }
+            Some(dead) => {
+                assert_eq!(dead.index(), id.index());
+                cx.close(dead);
+                cx.pause(dead);
+                cx.send(dead);
+                cx.close_after_send(dead);
+                assert!(cx.release(dead).is_none());
+            }
+        },
+        Event::Received(id, bytes) => state.send(cx, id, bytes),
+        Event::Sent(id) => assert_ne!(Some(id), dead),
+        Event::Closed(id, _) => {
+            assert_ne!(Some(id), dead, "closed is not called for close()");
+            cx.stop();
+        }
+        _ => {}
+    };
+    run(on, |address, _| {
+        let mut first = connect(address);
+        assert_eq!(first.read(&mut [0]).unwrap(), 0);
+        let mut second = connect(address);
+        second.write_all(b"ping").unwrap();
+        let mut answer = [0; 4];
+        second.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"ping");
+    });
+}
+
+#[test]
+fn a_released_connection_lives_on_in_another_reactor() {
+    let (tx, rx) = mpsc::channel();
+    let first = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
+        if let Event::Accepted(id) = event {
+            tx.send(cx.release(id).unwrap()).unwrap();
+            assert!(cx.release(id).is_none());
+            cx.stop();
+        }
+    };
+    run(first, move |address, _| {
+        let mut stream = connect(address);
+        let mut reactor = Reactor::new().unwrap();
+        let id = reactor.adopt(rx.recv().unwrap()).unwrap();
+        let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+            Event::Sent(_) => cx.stop(),
+            Event::Woken => state.send(cx, id, b"moved"),
+            _ => {}
+        };
+        reactor.waker().wake();
+        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        let mut answer = [0; 5];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"moved");
+    });
+}
+
+#[test]
+fn what_was_marked_before_a_stop_still_leaves() {
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
+        if let Event::Accepted(id) = event {
+            state.send(cx, id, b"bye");
+            cx.stop();
+        }
+    };
+    let answer = run(on, |address, _| {
+        let mut answer = Vec::new();
+        connect(address).read_to_end(&mut answer).unwrap();
+        answer
+    });
+    assert_eq!(answer, b"bye");
+}
+
+#[test]
+fn a_flood_on_one_connection_does_not_starve_another() {
+    let mut flood = None;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) if flood.is_none() => flood = Some(id),
+        Event::Received(id, _) if Some(id) == flood => {}
+        Event::Received(id, bytes) => state.send(cx, id, bytes),
+        Event::Closed(id, _) if Some(id) == flood => cx.stop(),
+        _ => {}
+    };
+    run(on, |address, _| {
+        let mut flood = connect(address);
+        let mut polite = connect(address);
+        let (done_tx, done) = mpsc::channel::<()>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                while done.try_recv() == Err(mpsc::TryRecvError::Empty) {
+                    flood.write_all(&[0; 16_384]).unwrap();
+                }
+            });
+            for i in 0..200_u8 {
+                polite.write_all(&[i]).unwrap();
+                let mut answer = [0];
+                polite.read_exact(&mut answer).unwrap();
+                assert_eq!(answer, [i]);
+            }
+            drop(done_tx);
+        });
+    });
+}
+
+#[test]
+fn a_closed_listener_refuses_and_its_connections_stay() {
+    let mut reactor = Reactor::new().unwrap();
+    let (listener, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) => {
+            cx.close_listener(listener);
+            state.send(cx, id, b"!");
+        }
+        Event::Closed(..) => cx.stop(),
+        _ => {}
+    };
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut stream = connect(address);
+            stream.read_exact(&mut [0]).unwrap();
+            assert_eq!(TcpStream::connect(address).unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        });
+        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+    });
+}
+
+#[test]
+fn an_address_in_use_is_reported() {
+    let mut reactor = Reactor::new().unwrap();
+    let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    assert_eq!(reactor.listen(address).unwrap_err().kind(), ErrorKind::AddrInUse);
+}
