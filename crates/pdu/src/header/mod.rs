@@ -17,8 +17,6 @@ mod snack_request;
 mod stage;
 mod task_management_request;
 mod task_management_response;
-#[cfg(test)]
-mod tests;
 mod text_request;
 mod text_response;
 

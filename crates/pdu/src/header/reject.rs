@@ -54,8 +54,8 @@ pub struct Reject {
     pub exp_cmd_sn: SerialNumber,
     /// Last command number the target takes.
     pub max_cmd_sn: SerialNumber,
-    /// For a rejected Data-Out: the next `R2TSN` for the task; for a rejected `DataACK` or R-Data SNACK
-    /// see RFC 7143, 11.17.3. Otherwise reserved.
+    /// When a Data/R2T SNACK was refused as a protocol error: the `DataSN` or `R2TSN` that the target
+    /// would send next for the task. Otherwise reserved.
     pub data_sn: u32,
     /// Bytes of rejected header.
     pub data_segment_len: usize,

@@ -16,12 +16,13 @@ use super::TextError;
 pub struct TextAssembler {
     text: Vec<u8>,
     max_len: usize,
+    partial: bool,
 }
 
 impl TextAssembler {
     /// An assembler of lists with up to `max_len` bytes.
     pub const fn new(max_len: usize) -> Self {
-        Self { text: Vec::new(), max_len }
+        Self { text: Vec::new(), max_len, partial: false }
     }
 
     /// Takes a PDU's data segment, without pad, and its C bit. Returns the list when it is complete;
@@ -31,32 +32,25 @@ impl TextAssembler {
     ///
     /// [`TextError::TooLong`] when the list grows beyond the limit. What was collected is dropped.
     pub fn push(&mut self, segment: &[u8], continue_bit: bool) -> Result<Option<Vec<u8>>, TextError> {
+        self.partial = false;
         let len = self.text.len().saturating_add(segment.len());
         if len > self.max_len {
             self.text = Vec::new();
             return Err(TextError::TooLong { len, max: self.max_len });
         }
         self.text.extend_from_slice(segment);
+        self.partial = continue_bit;
         Ok(if continue_bit { None } else { Some(core::mem::take(&mut self.text)) })
     }
 
     /// Whether a list has begun and not ended, so that the next PDU must bring more of it.
-    pub fn is_partial(&self) -> bool {
-        !self.text.is_empty()
+    pub const fn is_partial(&self) -> bool {
+        self.partial
     }
 }
 
-/// A piece of a list, for one PDU.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TextSegment<'a> {
-    /// The data segment.
-    pub bytes: &'a [u8],
-    /// The C bit.
-    pub continue_: bool,
-}
-
-/// Cuts a list into pieces of up to `max_segment` bytes, which is the receiver's
-/// `MaxRecvDataSegmentLength`. An empty list is one empty piece.
+/// Cuts a list into data segments of up to `max_segment` bytes, the receiver's
+/// `MaxRecvDataSegmentLength`. All but the last go with the C bit. An empty list is one empty segment.
 ///
 /// # Panics
 ///
@@ -65,36 +59,11 @@ pub struct TextSegment<'a> {
 /// ```
 /// use lunette_pdu::text::split_text;
 ///
-/// let pieces: Vec<_> = split_text(b"A=1\0B=2\0", 5).map(|s| (s.bytes, s.continue_)).collect();
-/// assert_eq!(pieces, [(&b"A=1\0B"[..], true), (&b"=2\0"[..], false)]);
+/// assert!(split_text(b"A=1\0B=2\0", 5).eq([&b"A=1\0B"[..], &b"=2\0"[..]]));
 /// ```
-pub fn split_text(text: &[u8], max_segment: usize) -> TextSegments<'_> {
-    assert!(max_segment > 0, "a text segment cannot be limited to no bytes");
-    TextSegments { rest: Some(text), max_segment }
+pub fn split_text(text: &[u8], max_segment: usize) -> impl DoubleEndedIterator<Item = &[u8]> {
+    text.chunks(max_segment).chain(text.is_empty().then_some(text))
 }
-
-/// The pieces of a list. See [`split_text`].
-#[derive(Clone, Debug)]
-pub struct TextSegments<'a> {
-    /// `None` after the last piece.
-    rest: Option<&'a [u8]>,
-    max_segment: usize,
-}
-
-impl<'a> Iterator for TextSegments<'a> {
-    type Item = TextSegment<'a>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let text = self.rest.take()?;
-        let (bytes, rest) = text.split_at(text.len().min(self.max_segment));
-        if !rest.is_empty() {
-            self.rest = Some(rest);
-        }
-        Some(TextSegment { bytes, continue_: !rest.is_empty() })
-    }
-}
-
-impl core::iter::FusedIterator for TextSegments<'_> {}
 
 #[cfg(test)]
 mod tests {
@@ -114,9 +83,17 @@ mod tests {
 
     #[test]
     fn an_empty_list_still_takes_a_pdu() {
-        let pieces: Vec<_> = split_text(b"", 512).collect();
-        assert_eq!(pieces, [TextSegment { bytes: b"", continue_: false }]);
+        assert!(split_text(b"", 512).eq([b""]));
         assert_eq!(TextAssembler::new(0).push(b"", false), Ok(Some(Vec::new())));
+    }
+
+    #[test]
+    fn an_empty_piece_that_promises_more_begins_a_list() {
+        let mut text = TextAssembler::new(8);
+        assert_eq!(text.push(b"", true), Ok(None));
+        assert!(text.is_partial());
+        assert_eq!(text.push(b"A=1\0", false), Ok(Some(b"A=1\0".to_vec())));
+        assert!(!text.is_partial());
     }
 
     proptest! {
@@ -126,12 +103,14 @@ mod tests {
             max_segment in 1usize..210,
         ) {
             let mut assembler = TextAssembler::new(text.len());
-            let mut whole = None;
-            for piece in split_text(&text, max_segment) {
-                prop_assert_eq!(&whole, &None, "no piece after the last");
-                prop_assert!(piece.bytes.len() <= max_segment);
-                whole = assembler.push(piece.bytes, piece.continue_).unwrap();
+            let mut pieces = split_text(&text, max_segment);
+            let last = pieces.next_back().unwrap();
+            for piece in pieces {
+                prop_assert_eq!(piece.len(), max_segment);
+                prop_assert_eq!(assembler.push(piece, true), Ok(None));
             }
+            prop_assert!(last.len() <= max_segment);
+            let whole = assembler.push(last, false).unwrap();
             prop_assert_eq!(whole, Some(text));
         }
     }

@@ -1,21 +1,26 @@
 //! Text: the `key=value` lists of Login and Text PDUs (RFC 7143, section 6).
 //!
-//! [`pairs`] reads a list and [`TextWriter`] makes one. [`values`] reads and writes the kinds of
-//! values. A list may be spread over several PDUs: [`TextAssembler`] puts one together, [`split_text`]
+//! [`pairs`] reads a list and [`TextWriter`] makes one. The `parse_` and
+//! `format_` functions do so with the kinds of values. A list may be spread over several PDUs: [`TextAssembler`] puts one together, [`split_text`]
 //! cuts one. What keys there are and what they mean is for the session.
 
 mod continuation;
 mod pairs;
-pub mod values;
+mod values;
 mod writer;
 
-pub use continuation::{TextAssembler, TextSegment, TextSegments, split_text};
+pub use continuation::{TextAssembler, split_text};
 pub use pairs::{Pairs, TextError, pairs};
+pub use values::{
+    ValueError, format_binary, format_boolean, format_range, parse_binary, parse_boolean, parse_list, parse_number,
+    parse_range,
+};
 pub use writer::TextWriter;
 
 /// Most bytes in a key (RFC 7143, 6.1).
 pub const MAX_KEY_LEN: usize = 63;
 
-/// Most bytes in a value. RFC 7143, 6.1 requires 255 unless a key says otherwise; the longest that
-/// one says is 8192, for SPKM and Kerberos tokens and lists of addresses.
+/// Most bytes in a value. RFC 7143, 6.1 grants a value 255 bytes unless its key says otherwise, and
+/// 6.2 has each side take 8192 bytes of keys in a negotiation: no value on which a peer may rely is
+/// longer than this.
 pub const MAX_VALUE_LEN: usize = 8192;

@@ -33,13 +33,13 @@ pub enum TextError {
         /// Bytes in the key.
         len: usize,
     },
-    /// A key has a byte that is not allowed in keys.
-    #[error("key at byte {offset} contains the byte {byte:#04x}")]
-    KeyByte {
+    /// A key has a character that is not allowed in keys.
+    #[error("key at byte {offset} contains {character:?}")]
+    KeyCharacter {
         /// Where the pair starts.
         offset: usize,
-        /// The first such byte.
-        byte: u8,
+        /// The first such character.
+        character: char,
     },
     /// A value is too long.
     #[error("value of the key at byte {offset} has {len} bytes, at most {MAX_VALUE_LEN} are allowed")]
@@ -50,16 +50,16 @@ pub enum TextError {
         len: usize,
     },
     /// A value has a control character.
-    #[error("value of the key at byte {offset} contains the byte {byte:#04x}")]
-    ValueByte {
+    #[error("value of the key at byte {offset} contains {character:?}")]
+    ValueCharacter {
         /// Where the pair starts.
         offset: usize,
-        /// The first such byte.
-        byte: u8,
+        /// The first such character.
+        character: char,
     },
-    /// A value is not UTF-8.
-    #[error("value of the key at byte {offset} is not UTF-8")]
-    ValueNotUtf8 {
+    /// A pair is not UTF-8.
+    #[error("pair at byte {offset} is not UTF-8")]
+    NotUtf8 {
         /// Where the pair starts.
         offset: usize,
     },
@@ -110,10 +110,10 @@ impl<'a> Pairs<'a> {
             return if only_nuls { Ok(None) } else { Err(TextError::EmptyPair { offset }) };
         }
         let (pair, rest) = self.rest.split_at(end);
-        let equals = pair.iter().position(|&byte| byte == b'=');
-        let (key, value) = pair.split_at(equals.ok_or(TextError::NoEquals { offset })?);
-        let key = check_key(key, offset)?;
-        let value = check_value(&value[1..], offset)?;
+        let pair = str::from_utf8(pair).map_err(|_| TextError::NotUtf8 { offset })?;
+        let (key, value) = pair.split_once('=').ok_or(TextError::NoEquals { offset })?;
+        check_key(key, offset)?;
+        check_value(value, offset)?;
         self.rest = &rest[1..];
         self.offset += end + 1;
         Ok(Some((key, value)))
@@ -137,29 +137,29 @@ impl<'a> Iterator for Pairs<'a> {
 
 impl core::iter::FusedIterator for Pairs<'_> {}
 
-/// Checks the bytes of a key whose pair starts at `offset`.
-pub(super) fn check_key(key: &[u8], offset: usize) -> Result<&str, TextError> {
+/// Checks a key whose pair starts at `offset`.
+pub(super) fn check_key(key: &str, offset: usize) -> Result<(), TextError> {
     let len = key.len();
     if len == 0 || len > MAX_KEY_LEN {
         return Err(TextError::KeyLength { offset, len });
     }
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-+@_".contains(&byte);
-    // RFC 7143, 13.22 and the registry write public extension keys as X#name.
-    let name = key.strip_prefix(b"X#").unwrap_or(key);
-    match name.iter().find(|&&byte| !allowed(byte)) {
-        Some(&byte) => Err(TextError::KeyByte { offset, byte }),
-        None => str::from_utf8(key).map_err(|_| TextError::KeyByte { offset, byte: 0 }),
+    let allowed = |c: char| c.is_ascii_alphanumeric() || ".-+@_".contains(c);
+    // Keys registered for public use are written X#name (RFC 7143, 6.3).
+    let name = key.strip_prefix("X#").unwrap_or(key);
+    match name.chars().find(|&c| !allowed(c)) {
+        Some(character) => Err(TextError::KeyCharacter { offset, character }),
+        None => Ok(()),
     }
 }
 
-/// Checks the bytes of a value whose pair starts at `offset`.
-pub(super) fn check_value(value: &[u8], offset: usize) -> Result<&str, TextError> {
+/// Checks a value whose pair starts at `offset`.
+pub(super) fn check_value(value: &str, offset: usize) -> Result<(), TextError> {
     let len = value.len();
     if len > MAX_VALUE_LEN {
         return Err(TextError::ValueLength { offset, len });
     }
-    if let Some(&byte) = value.iter().find(|byte| byte.is_ascii_control()) {
-        return Err(TextError::ValueByte { offset, byte });
+    match value.chars().find(|c| c.is_control()) {
+        Some(character) => Err(TextError::ValueCharacter { offset, character }),
+        None => Ok(()),
     }
-    str::from_utf8(value).map_err(|_| TextError::ValueNotUtf8 { offset })
 }

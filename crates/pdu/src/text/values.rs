@@ -38,7 +38,7 @@ pub enum ValueError {
 /// [`ValueError::NotANumber`], or [`ValueError::NumberTooLarge`] for 2^64 and above.
 ///
 /// ```
-/// use lunette_pdu::text::values::parse_number;
+/// use lunette_pdu::text::parse_number;
 /// assert_eq!(parse_number("262144"), Ok(262_144));
 /// assert_eq!(parse_number("0x4000"), Ok(16_384));
 /// ```
@@ -92,7 +92,7 @@ pub const fn format_boolean(value: bool) -> &'static str {
 /// The items of a list: what stands between commas. An empty value has no items.
 ///
 /// ```
-/// use lunette_pdu::text::values::parse_list;
+/// use lunette_pdu::text::parse_list;
 /// assert!(parse_list("CRC32C,None").eq(["CRC32C", "None"]));
 /// ```
 pub fn parse_list(value: &str) -> impl Iterator<Item = &str> + Clone {
@@ -111,7 +111,7 @@ pub fn parse_list(value: &str) -> impl Iterator<Item = &str> + Clone {
 /// [`ValueError::NotBinary`], or [`ValueError::BinaryTooLong`]; nothing is allocated for either.
 ///
 /// ```
-/// use lunette_pdu::text::values::parse_binary;
+/// use lunette_pdu::text::parse_binary;
 /// assert_eq!(parse_binary("0xabc", 16), Ok(vec![0x0a, 0xbc]));
 /// assert_eq!(parse_binary("0bq80=", 16), Ok(vec![0xab, 0xcd]));
 /// ```

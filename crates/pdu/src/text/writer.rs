@@ -35,8 +35,8 @@ impl TextWriter {
     /// [`TextError`] when a reader would refuse the key or the value; the list stays as it was.
     pub fn push(&mut self, key: &str, value: &str) -> Result<(), TextError> {
         let offset = self.text.len();
-        check_key(key.as_bytes(), offset)?;
-        check_value(value.as_bytes(), offset)?;
+        check_key(key, offset)?;
+        check_value(value, offset)?;
         for part in [key, "=", value, "\0"] {
             self.text.extend_from_slice(part.as_bytes());
         }

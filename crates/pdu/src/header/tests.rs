@@ -1,1 +1,0 @@
-//! Tests over all PDUs.
