@@ -53,9 +53,10 @@ pub struct SnackRequest {
     pub ttt: TargetTransferTag,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,
-    /// First number wanted (`DataSN`, `R2TSN` or `StatSN`); for a `DataACK` the next one expected.
+    /// First number wanted (`DataSN`, `R2TSN` or `StatSN`); for a `DataACK` the next one expected; 0 for an
+    /// R-Data SNACK.
     pub beg_run: u32,
-    /// How many are wanted; 0 for all from `beg_run` on, and always in a `DataACK`.
+    /// How many are wanted; 0 for all from `beg_run` on, and always 0 in `DataACK` and R-Data SNACKs.
     pub run_length: u32,
 }
 
