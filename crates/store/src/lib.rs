@@ -14,6 +14,7 @@
 //! - An acknowledged write is seen by every later read.
 //! - An acknowledged flush, or write with `fua`, is on stable storage. What was written and not flushed may be lost by a
 //!   power cut when [`Capabilities::volatile_cache`] says so, and never otherwise.
+//! - After a flush has failed, every later flush and write with `fua` fails, until the store is opened again.
 //! - Requests that overlap in time may run in any order. Whoever needs order waits for the first before submitting the
 //!   second.
 //!
@@ -22,9 +23,13 @@
 
 #![forbid(unsafe_code)]
 
+mod file_op;
+mod memory;
 mod request;
 
-pub use request::{Completion, CompletionSink, FileIo, FileOp, FileOpKind, Op, Outcome, StoreError};
+pub use file_op::{FileIo, FileOp, FileOpKind, InlineIo};
+pub use memory::MemoryStore;
+pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};
 
 /// A flat run of bytes that blocks are kept in.
 pub trait Store: Send + Sync {
@@ -36,6 +41,17 @@ pub trait Store: Send + Sync {
 
     /// Starts `op`. It ends exactly once, through `done`.
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion);
+}
+
+/// Does `op` and waits for its end: for tests and tools.
+pub fn execute(store: &dyn Store, op: Op) -> Outcome {
+    let (tx, rx) = std::sync::mpsc::channel();
+    let done = Completion::call(move |outcome| {
+        // The receiver waits below.
+        let _ = tx.send(outcome);
+    });
+    store.submit(op, &InlineIo, done);
+    rx.recv().expect("a store ends every request")
 }
 
 /// Size and alignment of a store, in bytes.

@@ -1,7 +1,6 @@
 //! What is asked of a store, and how the answer comes back.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -48,6 +47,75 @@ pub enum Op {
     Flush,
 }
 
+/// The kinds of [`Op`], for filters that choose by kind and for records of what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OpKind {
+    /// [`Op::Read`].
+    Read,
+    /// [`Op::Write`].
+    Write,
+    /// [`Op::WriteZeroes`].
+    WriteZeroes,
+    /// [`Op::Unmap`].
+    Unmap,
+    /// [`Op::Flush`].
+    Flush,
+}
+
+impl Op {
+    /// Which kind of request this is.
+    pub fn kind(&self) -> OpKind {
+        match self {
+            Self::Read { .. } => OpKind::Read,
+            Self::Write { .. } => OpKind::Write,
+            Self::WriteZeroes { .. } => OpKind::WriteZeroes,
+            Self::Unmap { .. } => OpKind::Unmap,
+            Self::Flush => OpKind::Flush,
+        }
+    }
+
+    /// Offset and length in bytes, zero both for a flush.
+    pub fn range(&self) -> (u64, u64) {
+        match self {
+            Self::Read { offset, into: bytes } | Self::Write { offset, from: bytes, .. } => {
+                (*offset, bytes.len() as u64)
+            }
+            Self::WriteZeroes { offset, len, .. } | Self::Unmap { offset, len } => (*offset, *len),
+            Self::Flush => (0, 0),
+        }
+    }
+
+    /// It must be on stable storage before it is acknowledged.
+    pub fn fua(&self) -> bool {
+        matches!(self, Self::Write { fua: true, .. } | Self::WriteZeroes { fua: true, .. })
+    }
+
+    /// The buffer that goes back to the submitter.
+    pub fn into_buffer(self) -> Option<Buffer> {
+        match self {
+            Self::Read { into: buffer, .. } | Self::Write { from: buffer, .. } => Some(buffer),
+            Self::WriteZeroes { .. } | Self::Unmap { .. } | Self::Flush => None,
+        }
+    }
+
+    /// Whether the request may be done at all on a store of `store_len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::ReadOnly`] for anything but a read or flush of a store that only reads, [`StoreError::OutOfRange`]
+    /// for bytes outside of it.
+    pub fn check(&self, store_len: u64, read_only: bool) -> Result<(), StoreError> {
+        if read_only && !matches!(self.kind(), OpKind::Read | OpKind::Flush) {
+            return Err(StoreError::ReadOnly);
+        }
+        let (offset, len) = self.range();
+        match offset.checked_add(len) {
+            Some(end) if end <= store_len => Ok(()),
+            _ => Err(StoreError::OutOfRange { offset, len, store_len }),
+        }
+    }
+}
+
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -67,6 +135,11 @@ pub enum StoreError {
     /// The medium has no room for the bytes.
     #[error("no space left in the store")]
     NoSpace,
+    /// A flush, or a write with `fua`, did not reach stable storage: now, or earlier since the store was opened. The
+    /// system may have dropped bytes that were acknowledged before, and reports that once; so the store remembers it, and
+    /// no later flush succeeds.
+    #[error("a flush failed, and acknowledged writes may be lost: {0}; check the medium, then open the store again")]
+    FlushFailed(Arc<io::Error>),
     /// The system below failed.
     #[error("input or output failed: {0}")]
     Io(#[from] io::Error),
@@ -79,6 +152,13 @@ pub struct Outcome {
     pub result: Result<(), StoreError>,
     /// The buffer of a read or write.
     pub buffer: Option<Buffer>,
+}
+
+impl Outcome {
+    /// How `op` ends without having been started, or after it was.
+    pub fn of(op: Op, result: Result<(), StoreError>) -> Self {
+        Self { result, buffer: op.into_buffer() }
+    }
 }
 
 /// Receives the outcomes of requests. One sink serves many requests, each known by a tag of the submitter's choice.
@@ -122,60 +202,4 @@ impl fmt::Debug for Completion {
             Inner::Call(_) => f.write_str("Completion(call)"),
         }
     }
-}
-
-/// Runs file operations without blocking the submitter: a pool of threads, or a ring.
-pub trait FileIo {
-    /// Starts `op`. It ends exactly once, through `done`.
-    fn submit(&self, op: FileOp, done: Completion);
-}
-
-/// One operation on a file that may have to wait for the medium.
-#[derive(Debug)]
-pub struct FileOp {
-    /// The file or block device.
-    pub file: Arc<File>,
-    /// What to do with it.
-    pub kind: FileOpKind,
-}
-
-/// The file operations that stores are made of.
-#[derive(Debug)]
-pub enum FileOpKind {
-    /// Fill the whole of `into`; bytes beyond the end of the file are zero.
-    Read {
-        /// File offset.
-        offset: u64,
-        /// Destination.
-        into: Buffer,
-    },
-    /// Write the whole of `from`.
-    Write {
-        /// File offset.
-        offset: u64,
-        /// Source.
-        from: Buffer,
-        /// With data synchronisation (`RWF_DSYNC`).
-        dsync: bool,
-    },
-    /// Make a range read as zero, freeing its space when `punch` says so. Falls back to writing zeroes.
-    Zero {
-        /// File offset.
-        offset: u64,
-        /// How many bytes.
-        len: u64,
-        /// Free the space.
-        punch: bool,
-        /// Synchronise afterwards.
-        dsync: bool,
-    },
-    /// Free the space of a range; bytes read as zero afterwards where the file system can do it.
-    Discard {
-        /// File offset.
-        offset: u64,
-        /// How many bytes.
-        len: u64,
-    },
-    /// `fdatasync`.
-    Sync,
 }

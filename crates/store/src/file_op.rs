@@ -1,0 +1,210 @@
+//! The operations on files that stores are made of, and how they are done.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use lunette_buffer::Buffer;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+
+use crate::{Completion, Outcome, StoreError};
+
+/// Runs file operations without blocking the submitter: a pool of threads, or a ring.
+pub trait FileIo {
+    /// Starts `op`. It ends exactly once, through `done`.
+    fn submit(&self, op: FileOp, done: Completion);
+}
+
+/// One operation on a file that may have to wait for the medium.
+#[derive(Debug)]
+pub struct FileOp {
+    /// The file or block device.
+    pub file: Arc<File>,
+    /// What to do with it.
+    pub kind: FileOpKind,
+}
+
+/// The file operations that stores are made of.
+#[derive(Debug)]
+pub enum FileOpKind {
+    /// Fill the whole of `into`; bytes beyond the end of the file are zero.
+    Read {
+        /// File offset.
+        offset: u64,
+        /// Destination.
+        into: Buffer,
+    },
+    /// Write the whole of `from`.
+    Write {
+        /// File offset.
+        offset: u64,
+        /// Source.
+        from: Buffer,
+        /// With data synchronisation (`RWF_DSYNC`).
+        dsync: bool,
+    },
+    /// Make a range read as zero, freeing its space when `punch` says so. Falls back to writing zeroes.
+    Zero {
+        /// File offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Free the space.
+        punch: bool,
+        /// With data synchronisation.
+        dsync: bool,
+    },
+    /// `fdatasync`.
+    Sync,
+}
+
+/// Bytes written at a time where the system cannot zero a range by itself.
+const ZEROES: [u8; 16 << 10] = [0; 16 << 10];
+
+impl FileOp {
+    /// Does the operation on the calling thread, which may wait long for the medium.
+    ///
+    /// Failures to synchronise are told apart from the others: [`StoreError::FlushFailed`].
+    pub fn run(self) -> Outcome {
+        let file = &*self.file;
+        match self.kind {
+            FileOpKind::Read { offset, mut into } => {
+                Outcome { result: read(file, offset, &mut into).map_err(StoreError::Io), buffer: Some(into) }
+            }
+            FileOpKind::Write { offset, from, dsync } => {
+                let result = if dsync { write_dsync(file, offset, &from) } else { write(file, offset, &from) };
+                Outcome { result, buffer: Some(from) }
+            }
+            FileOpKind::Zero { offset, len, punch, dsync } => {
+                let zeroed = zero(file, offset, len, punch);
+                let result = if dsync { zeroed.and_then(|()| sync(file)) } else { zeroed };
+                Outcome { result, buffer: None }
+            }
+            FileOpKind::Sync => Outcome { result: sync(file), buffer: None },
+        }
+    }
+}
+
+/// Runs file operations at once on the thread that submits them: for tests and tools.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InlineIo;
+
+impl FileIo for InlineIo {
+    fn submit(&self, op: FileOp, done: Completion) {
+        done.complete(op.run());
+    }
+}
+
+/// Frees the space of a range, which reads as zero afterwards; never changes the length of the file.
+pub(crate) const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
+
+/// Makes a range read as zero, and keeps its space.
+const ZERO: FallocateFlags = FallocateFlags::ZERO_RANGE.union(FallocateFlags::KEEP_SIZE);
+
+fn read(file: &File, mut offset: u64, mut into: &mut [u8]) -> io::Result<()> {
+    while !into.is_empty() {
+        match file.read_at(into, offset) {
+            Ok(0) => {
+                into.fill(0);
+                return Ok(());
+            }
+            Ok(len) => {
+                into = &mut into[len..];
+                offset += len as u64;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn write(file: &File, offset: u64, from: &[u8]) -> Result<(), StoreError> {
+    file.write_all_at(from, offset).map_err(write_error)
+}
+
+fn write_error(error: io::Error) -> StoreError {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StoreError::NoSpace,
+        _ => StoreError::Io(error),
+    }
+}
+
+fn flush_failed(error: impl Into<io::Error>) -> StoreError {
+    StoreError::FlushFailed(Arc::new(error.into()))
+}
+
+fn sync(file: &File) -> Result<(), StoreError> {
+    loop {
+        match file.sync_data() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(flush_failed(error)),
+        }
+    }
+}
+
+/// Writes and synchronises in one call, so that only these bytes need to reach the medium.
+fn write_dsync(file: &File, mut offset: u64, mut from: &[u8]) -> Result<(), StoreError> {
+    while !from.is_empty() {
+        match pwritev2(file, &[IoSlice::new(from)], offset, ReadWriteFlags::DSYNC) {
+            Ok(0) => return Err(StoreError::Io(ErrorKind::WriteZero.into())),
+            Ok(len) => {
+                from = &from[len..];
+                offset += len as u64;
+            }
+            Err(Errno::INTR) => {}
+            // The system or the file system does not know the flag: in two calls.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {
+                write(file, offset, from)?;
+                return sync(file);
+            }
+            Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
+                // No room for the bytes, which harms nothing else; or earlier bytes found no room on their way to the
+                // medium, and are lost. In the first case an ordinary write fails too.
+                write(file, offset, from)?;
+                return Err(flush_failed(error));
+            }
+            Err(error) => return Err(flush_failed(error)),
+        }
+    }
+    Ok(())
+}
+
+fn zero(file: &File, offset: u64, len: u64, may_punch: bool) -> Result<(), StoreError> {
+    if len == 0 {
+        return Ok(());
+    }
+    // Space that must stay allocated is not punched.
+    let in_one_call: &[FallocateFlags] = if may_punch { &[PUNCH, ZERO] } else { &[ZERO] };
+    for mode in in_one_call {
+        match retry(|| fallocate(file, *mode, offset, len)) {
+            Ok(()) => return Ok(()),
+            // Not known here, or not for a range with this alignment.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV | Errno::PERM) => {}
+            Err(error) => return Err(write_error(error.into())),
+        }
+    }
+    write_zeroes(file, offset, len)
+}
+
+fn write_zeroes(file: &File, offset: u64, len: u64) -> Result<(), StoreError> {
+    let mut done = 0;
+    while done < len {
+        let piece = (len - done).min(ZEROES.len() as u64);
+        write(file, offset + done, &ZEROES[..piece as usize])?;
+        done += piece;
+    }
+    Ok(())
+}
+
+fn retry(mut call: impl FnMut() -> rustix::io::Result<()>) -> rustix::io::Result<()> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

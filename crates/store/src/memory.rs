@@ -1,0 +1,257 @@
+//! Blocks in memory.
+
+use std::ops::Range;
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store, StoreError};
+
+/// Bytes that are allocated, freed and locked together.
+const CHUNK_LEN: usize = 64 << 10;
+
+/// Chunks whose table entries are allocated together: 128 KiB of table for 256 MiB of store.
+const GROUP_CHUNKS: usize = 4096;
+
+/// Bytes that one group describes.
+const GROUP_LEN: u64 = (CHUNK_LEN * GROUP_CHUNKS) as u64;
+
+/// Bytes of one chunk; `None` reads as zero.
+type Chunk = RwLock<Option<Box<[u8]>>>;
+
+/// A store that lives as long as the process.
+///
+/// Memory is taken when it is first written to, and given back by an unmap of whole chunks of 64 KiB. Requests end before
+/// `submit` returns. Each chunk has its own lock, held for one copy: a write within a chunk is seen whole or not at all,
+/// and cores that work on different chunks do not meet.
+///
+/// It declares no volatile cache. Nothing here survives a power cut, flushed or not: the medium itself is gone, which is not
+/// what WCE is about. With WCE an initiator would flush, and believe that it helped.
+#[derive(Debug)]
+pub struct MemoryStore {
+    len_bytes: u64,
+    groups: Vec<OnceLock<Box<[Chunk]>>>,
+}
+
+impl MemoryStore {
+    /// The longest store: 64 TiB.
+    pub const MAX_LEN_BYTES: u64 = 64 << 40;
+
+    /// A store of `len_bytes` zeroes, at most [`MAX_LEN_BYTES`](Self::MAX_LEN_BYTES). `None` when longer.
+    ///
+    /// ```
+    /// use lunette_store::MemoryStore;
+    ///
+    /// let store = MemoryStore::new(1 << 30).expect("short enough");
+    /// store.write(4096, b"block").unwrap();
+    /// let mut bytes = [0; 6];
+    /// store.read(4096, &mut bytes).unwrap();
+    /// assert_eq!(&bytes, b"block\0");
+    /// ```
+    pub fn new(len_bytes: u64) -> Option<Self> {
+        let groups = usize::try_from(len_bytes.div_ceil(GROUP_LEN)).ok()?;
+        let new = || Self { len_bytes, groups: std::iter::repeat_with(OnceLock::new).take(groups).collect() };
+        (len_bytes <= Self::MAX_LEN_BYTES).then(new)
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OutOfRange`].
+    pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StoreError> {
+        self.check(offset, into.len() as u64)?;
+        let mut rest = into;
+        for piece in pieces(offset, rest.len() as u64) {
+            let (now, later) = rest.split_at_mut(piece.range.len());
+            rest = later;
+            match self.chunk(piece.chunk).map(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner)).as_deref() {
+                Some(Some(bytes)) => now.copy_from_slice(&bytes[piece.range]),
+                Some(None) | None => now.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OutOfRange`].
+    pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), StoreError> {
+        self.check(offset, from.len() as u64)?;
+        let mut rest = from;
+        for piece in pieces(offset, rest.len() as u64) {
+            let (now, later) = rest.split_at(piece.range.len());
+            rest = later;
+            let mut chunk = self.chunk_to_fill(piece.chunk).write().unwrap_or_else(PoisonError::into_inner);
+            match &mut *chunk {
+                Some(bytes) => bytes[piece.range].copy_from_slice(now),
+                None if now.len() == CHUNK_LEN => *chunk = Some(now.into()),
+                None => {
+                    let mut bytes = vec![0; CHUNK_LEN].into_boxed_slice();
+                    bytes[piece.range].copy_from_slice(now);
+                    *chunk = Some(bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes bytes read as zero, and frees the chunks that lie wholly inside.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OutOfRange`].
+    pub fn zero(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        self.check(offset, len)?;
+        let mut next = offset;
+        let end = offset + len;
+        while next < end {
+            // Groups that were never written to are passed over as a whole.
+            let group_end = (next / GROUP_LEN + 1).saturating_mul(GROUP_LEN).min(end);
+            if self.groups.get((next / GROUP_LEN) as usize).is_some_and(|group| group.get().is_some()) {
+                pieces(next, group_end - next).for_each(|piece| self.zero_piece(piece));
+            }
+            next = group_end;
+        }
+        Ok(())
+    }
+
+    fn zero_piece(&self, piece: Piece) {
+        let Some(chunk) = self.chunk(piece.chunk) else { return };
+        let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
+        if piece.range.len() == CHUNK_LEN {
+            *chunk = None;
+        } else if let Some(bytes) = &mut *chunk {
+            bytes[piece.range].fill(0);
+        }
+    }
+
+    /// Bytes of memory that hold blocks.
+    pub fn allocated_bytes(&self) -> u64 {
+        let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
+        let filled = chunks.filter(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some());
+        filled.count() as u64 * CHUNK_LEN as u64
+    }
+
+    fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len_bytes);
+        if inside { Ok(()) } else { Err(StoreError::OutOfRange { offset, len, store_len: self.len_bytes }) }
+    }
+
+    /// The chunk, if its group was ever written to.
+    fn chunk(&self, index: u64) -> Option<&Chunk> {
+        let (group, place) = (index / GROUP_CHUNKS as u64, index % GROUP_CHUNKS as u64);
+        self.groups.get(group as usize)?.get()?.get(place as usize)
+    }
+
+    fn chunk_to_fill(&self, index: u64) -> &Chunk {
+        let (group, place) = (index / GROUP_CHUNKS as u64, index % GROUP_CHUNKS as u64);
+        let new = || std::iter::repeat_with(Chunk::default).take(GROUP_CHUNKS).collect();
+        &self.groups[group as usize].get_or_init(new)[place as usize]
+    }
+}
+
+/// The part of a request that lies in one chunk.
+struct Piece {
+    chunk: u64,
+    range: Range<usize>,
+}
+
+/// Cuts a checked range at chunk boundaries.
+fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
+    let end = offset + len;
+    let mut next = offset;
+    std::iter::from_fn(move || {
+        if next >= end {
+            return None;
+        }
+        let chunk_len = CHUNK_LEN as u64;
+        let (chunk, start) = (next / chunk_len, next % chunk_len);
+        let stop = (start + (end - next)).min(chunk_len);
+        next += stop - start;
+        Some(Piece { chunk, range: start as usize..stop as usize })
+    })
+}
+
+impl Store for MemoryStore {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            len_bytes: self.len_bytes,
+            granularity_bytes: 512,
+            physical_bytes: 4096,
+            unmap_bytes: CHUNK_LEN as u32,
+        }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            read_only: false,
+            volatile_cache: false,
+            unmap: true,
+            unmap_zeroes: true,
+            write_zeroes: true,
+            memory: true,
+        }
+    }
+
+    fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {
+        let result = match &mut op {
+            Op::Read { offset, into } => self.read(*offset, into),
+            Op::Write { offset, from, .. } => self.write(*offset, from),
+            Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => self.zero(*offset, *len),
+            Op::Flush => Ok(()),
+        };
+        done.complete(Outcome::of(op, result));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_taken_by_writes_and_freed_by_zeroing_whole_chunks() {
+        let store = MemoryStore::new(1 << 40).unwrap();
+        assert_eq!(store.allocated_bytes(), 0);
+        let far = (1 << 40) - 3 * CHUNK_LEN as u64;
+        store.write(far + 10, &vec![1; 2 * CHUNK_LEN]).unwrap();
+        assert_eq!(store.allocated_bytes(), 3 * CHUNK_LEN as u64);
+        store.zero(far + 1, 3 * CHUNK_LEN as u64 - 1).unwrap();
+        assert_eq!(store.allocated_bytes(), CHUNK_LEN as u64);
+        store.zero(0, 1 << 40).unwrap();
+        assert_eq!(store.allocated_bytes(), 0);
+    }
+
+    #[test]
+    fn reading_takes_no_memory() {
+        let store = MemoryStore::new(1 << 30).unwrap();
+        let mut bytes = [1; 100];
+        store.read(CHUNK_LEN as u64 - 50, &mut bytes).unwrap();
+        assert_eq!((bytes, store.allocated_bytes()), ([0; 100], 0));
+    }
+
+    #[test]
+    fn the_longest_length_is_held_to() {
+        assert!(MemoryStore::new(MemoryStore::MAX_LEN_BYTES + 1).is_none());
+        assert!(MemoryStore::new(u64::MAX).is_none());
+        let store = MemoryStore::new(MemoryStore::MAX_LEN_BYTES).unwrap();
+        store.write(MemoryStore::MAX_LEN_BYTES - 4, b"last").unwrap();
+        assert!(store.write(MemoryStore::MAX_LEN_BYTES - 3, b"last").is_err());
+    }
+
+    #[test]
+    fn a_block_is_never_seen_half_written() {
+        let store = MemoryStore::new(1 << 20).unwrap();
+        std::thread::scope(|scope| {
+            for fill in [1, 2] {
+                let store = &store;
+                scope.spawn(move || (0..2000).for_each(|_| store.write(4096, &[fill; 4096]).unwrap()));
+            }
+            for _ in 0..2000 {
+                let mut block = [0; 4096];
+                store.read(4096, &mut block).unwrap();
+                assert!(block.iter().all(|byte| *byte == block[0]));
+            }
+        });
+    }
+}
