@@ -1,0 +1,291 @@
+//! CHAP (RFC 7143 section 9.2.1 and 12.1.3): algorithms, secrets, and the target's exchange.
+//!
+//! The exchange is a chain of states that consume themselves. [`Authenticated`] can be made only at its end, and a login
+//! needs one to leave the security stage, so a forgotten check does not compile.
+
+use std::fmt;
+
+use md5::Md5;
+use sha1::Sha1;
+use sha2::Sha256;
+use sha3::Sha3_256;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+/// Bytes of a challenge that we send. RFC 7143 wants it as hard to guess as the response; 16 is the least that any algorithm
+/// here asks for.
+pub(crate) const CHALLENGE_BYTES: usize = 32;
+
+/// The longest challenge and response that a peer may send (RFC 7143 section 12.1.3).
+pub(crate) const MAX_BINARY_BYTES: usize = 1024;
+
+/// A password. It does not print itself and is wiped when it goes.
+#[derive(Clone)]
+pub struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// RFC 7143 section 9.2.1: secrets shorter than 96 bits need IPsec around them.
+    pub const RECOMMENDED_BYTES: usize = 12;
+
+    /// Takes the bytes of a password.
+    pub fn new(bytes: Vec<u8>) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Whether it is shorter than [`Secret::RECOMMENDED_BYTES`].
+    pub fn is_short(&self) -> bool {
+        self.0.len() < Self::RECOMMENDED_BYTES
+    }
+
+    /// Whether both are the same. CHAP in both directions with one secret invites reflection (RFC 7143 section 9.2.1).
+    pub fn same_as(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// A name and its secret.
+#[derive(Debug, Clone)]
+pub struct Credentials {
+    /// CHAP_N.
+    pub user: String,
+    /// What the response is computed with.
+    pub secret: Secret,
+}
+
+/// How a target, or a portal's discovery, wants its initiators to prove themselves.
+#[derive(Debug, Clone, Default)]
+pub enum Authentication {
+    /// Anyone may log in.
+    #[default]
+    None,
+    /// CHAP.
+    Chap {
+        /// Who may log in.
+        initiators: Vec<Credentials>,
+        /// Who we are, for initiators that ask (mutual CHAP).
+        target: Option<Credentials>,
+    },
+}
+
+/// The digest under CHAP, by its number in `CHAP_A`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Algorithm {
+    Md5 = 5,
+    Sha1 = 6,
+    Sha256 = 7,
+    Sha3_256 = 8,
+}
+
+impl Algorithm {
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
+        [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha3_256].into_iter().find(|a| *a as u64 == number)
+    }
+
+    /// RFC 1994 section 4.1: digest over identifier, secret, challenge.
+    pub(crate) fn response(self, identifier: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
+        fn digest<D: md5::Digest>(identifier: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
+            D::new().chain_update([identifier]).chain_update(&secret.0[..]).chain_update(challenge).finalize().to_vec()
+        }
+        match self {
+            Self::Md5 => digest::<Md5>(identifier, secret, challenge),
+            Self::Sha1 => digest::<Sha1>(identifier, secret, challenge),
+            Self::Sha256 => digest::<Sha256>(identifier, secret, challenge),
+            Self::Sha3_256 => digest::<Sha3_256>(identifier, secret, challenge),
+        }
+    }
+}
+
+/// Proof that the initiator may go on.
+#[derive(Debug)]
+pub(crate) struct Authenticated(());
+
+impl Authenticated {
+    /// No proof is asked for. `None` when the policy asks for one.
+    pub(crate) fn without_proof(policy: &Authentication) -> Option<Self> {
+        matches!(policy, Authentication::None).then_some(Self(()))
+    }
+}
+
+/// Why the initiator is not let in. For the log; the peer only learns "authentication failure".
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ChapError {
+    #[error("no common CHAP algorithm in {0:?}")]
+    NoAlgorithm(String),
+    #[error("unknown CHAP user or wrong secret")]
+    Denied,
+    #[error("our own challenge came back")]
+    Reflected,
+    #[error("mutual CHAP was asked for and no target credentials are configured")]
+    NoTargetCredentials,
+}
+
+/// A challenge that has been sent.
+#[derive(Debug)]
+pub(crate) struct Challenge {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) identifier: u8,
+    pub(crate) bytes: [u8; CHALLENGE_BYTES],
+}
+
+/// What the initiator sends to have us prove ourselves.
+pub(crate) struct Counter {
+    pub(crate) identifier: u8,
+    pub(crate) challenge: Vec<u8>,
+}
+
+/// Our answer to it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Proof {
+    pub(crate) user: String,
+    pub(crate) response: Vec<u8>,
+}
+
+impl Challenge {
+    /// Picks the first algorithm of the initiator's list that we know (RFC 7143 section 6.2.1: the list is in order of
+    /// preference).
+    pub(crate) fn select(list: &str, identifier: u8, bytes: [u8; CHALLENGE_BYTES]) -> Result<Self, ChapError> {
+        let algorithm = list
+            .split(',')
+            .find_map(|item| Algorithm::from_number(lunette_pdu::text::parse_number(item).ok()?))
+            .ok_or_else(|| ChapError::NoAlgorithm(list.into()))?;
+        Ok(Self { algorithm, identifier, bytes })
+    }
+
+    /// Checks name and response, and answers a counter-challenge.
+    pub(crate) fn verify(
+        self,
+        policy: &Authentication,
+        user: &str,
+        response: &[u8],
+        counter: Option<&Counter>,
+    ) -> Result<(Authenticated, Option<Proof>), ChapError> {
+        let Authentication::Chap { initiators, target } = policy else { return Err(ChapError::Denied) };
+        // An unknown user costs the same work as a known one, so that names cannot be found by their timing.
+        let nobody = Secret::new(self.bytes.to_vec());
+        let known = initiators.iter().find(|c| c.user == user);
+        let expected = self.algorithm.response(self.identifier, known.map_or(&nobody, |c| &c.secret), &self.bytes);
+        let right: bool = expected.ct_eq(response).into();
+        if !right || known.is_none() {
+            return Err(ChapError::Denied);
+        }
+        let proof = match counter {
+            None => None,
+            Some(counter) if counter.challenge == self.bytes => return Err(ChapError::Reflected),
+            Some(counter) => {
+                let ours = target.as_ref().ok_or(ChapError::NoTargetCredentials)?;
+                let response = self.algorithm.response(counter.identifier, &ours.secret, &counter.challenge);
+                Some(Proof { user: ours.user.clone(), response })
+            }
+        };
+        Ok((Authenticated(()), proof))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHALLENGE: [u8; CHALLENGE_BYTES] = [7; CHALLENGE_BYTES];
+
+    fn credentials(user: &str, secret: &str) -> Credentials {
+        Credentials { user: user.into(), secret: Secret::new(secret.into()) }
+    }
+
+    fn policy() -> Authentication {
+        Authentication::Chap {
+            initiators: vec![credentials("alice", "alice's password"), credentials("bob", "bob's password!")],
+            target: Some(credentials("disk", "the disk's own one")),
+        }
+    }
+
+    fn challenge(list: &str) -> Challenge {
+        Challenge::select(list, 42, CHALLENGE).unwrap()
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        use std::fmt::Write as _;
+        bytes.iter().fold(String::new(), |mut text, b| {
+            let _ = write!(text, "{b:02x}");
+            text
+        })
+    }
+
+    #[test]
+    fn responses_match_values_computed_elsewhere() {
+        // printf '\x01secretchallenge' | md5sum, sha1sum, sha256sum, openssl dgst -sha3-256
+        for (algorithm, expected) in [
+            (Algorithm::Md5, "46e47770030e2b4e26a0db72a7efec00"),
+            (Algorithm::Sha1, "011f25d29fe1baaced569c0d7e4878e40ddb7d7e"),
+            (Algorithm::Sha256, "2dfa0526f4764864b7c3c5bc6596bcead3d8dbd984f4fc1d9f330299f0beced4"),
+            (Algorithm::Sha3_256, "9444877c4dff778ed2add0f102dcd561e11944e7e948ee1b89508451a9e680ad"),
+        ] {
+            let response = algorithm.response(1, &Secret::new(b"secret".to_vec()), b"challenge");
+            assert_eq!(hex(&response), expected, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_known_algorithm_of_the_list_is_taken() {
+        assert_eq!(challenge("9,7,5").algorithm, Algorithm::Sha256);
+        assert_eq!(challenge("0x8").algorithm, Algorithm::Sha3_256);
+        for list in ["", "4", "9,10", "md5", "5 ,x"] {
+            assert_eq!(Challenge::select(list, 1, CHALLENGE).unwrap_err(), ChapError::NoAlgorithm(list.into()));
+        }
+    }
+
+    #[test]
+    fn every_algorithm_lets_the_right_secret_in_and_no_other() {
+        for list in ["5", "6", "7", "8"] {
+            let algorithm = challenge(list).algorithm;
+            let right = algorithm.response(42, &credentials("", "bob's password!").secret, &CHALLENGE);
+            assert!(challenge(list).verify(&policy(), "bob", &right, None).is_ok());
+            for (user, response) in [("alice", &right[..]), ("carol", &right), ("bob", &right[1..]), ("bob", &[])] {
+                let denied = challenge(list).verify(&policy(), user, response, None);
+                assert_eq!(denied.map(drop).unwrap_err(), ChapError::Denied, "{list} {user}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_user_cannot_answer_with_the_stand_in_secret() {
+        let stand_in = Algorithm::Md5.response(42, &Secret::new(CHALLENGE.to_vec()), &CHALLENGE);
+        assert!(challenge("5").verify(&policy(), "nobody", &stand_in, None).is_err());
+    }
+
+    #[test]
+    fn mutual_proof_uses_the_targets_secret() {
+        let right = Algorithm::Sha256.response(42, &credentials("", "alice's password").secret, &CHALLENGE);
+        let counter = Counter { identifier: 9, challenge: b"who are you, disk?".to_vec() };
+        let (_, proof) = challenge("7").verify(&policy(), "alice", &right, Some(&counter)).unwrap();
+        let expected = Algorithm::Sha256.response(9, &credentials("", "the disk's own one").secret, &counter.challenge);
+        assert_eq!(proof, Some(Proof { user: "disk".into(), response: expected }));
+    }
+
+    #[test]
+    fn a_reflected_challenge_is_refused() {
+        let right = Algorithm::Md5.response(42, &credentials("", "alice's password").secret, &CHALLENGE);
+        let counter = Counter { identifier: 1, challenge: CHALLENGE.to_vec() };
+        let refused = challenge("5").verify(&policy(), "alice", &right, Some(&counter));
+        assert_eq!(refused.map(drop).unwrap_err(), ChapError::Reflected);
+    }
+
+    #[test]
+    fn mutual_without_target_credentials_is_refused() {
+        let one_way = Authentication::Chap { initiators: vec![credentials("a", "b")], target: None };
+        let right = Algorithm::Md5.response(42, &credentials("", "b").secret, &CHALLENGE);
+        let counter = Counter { identifier: 1, challenge: vec![1; 16] };
+        let refused = challenge("5").verify(&one_way, "a", &right, Some(&counter));
+        assert_eq!(refused.map(drop).unwrap_err(), ChapError::NoTargetCredentials);
+    }
+
+    #[test]
+    fn secrets_do_not_print() {
+        assert_eq!(format!("{:?}", credentials("u", "hush")), "Credentials { user: \"u\", secret: Secret(…) }");
+    }
+}

@@ -1,0 +1,183 @@
+//! The text keys of RFC 7143 chapter 13: one table, and what two sides make of it.
+
+mod negotiate;
+mod table;
+
+pub use negotiate::{Answer, Negotiation, NegotiationError};
+pub use table::{KEYS, Row, Rule, Scope, row};
+
+use std::ops::RangeInclusive;
+
+/// A set of choices for a list key: bit `n` stands for the n-th value that the key's row lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choices(pub u8);
+
+/// HeaderDigest and DataDigest: without, or with CRC32C.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Digest {
+    /// No digest.
+    #[default]
+    None,
+    /// CRC32C after the header or after the data segment.
+    Crc32c,
+}
+
+/// How the tasks of an aborted set report (RFC 7143 section 13.23).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TaskReporting {
+    /// As RFC 3720 had it.
+    #[default]
+    Rfc3720,
+    /// With response fences.
+    ResponseFence,
+    /// FastAbort: no waiting for acknowledgements.
+    FastAbort,
+}
+
+/// What a connection and its session work with, once negotiated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parameters {
+    /// Digest over headers.
+    pub header_digest: Digest,
+    /// Digest over data segments.
+    pub data_digest: Digest,
+    /// The longest data segment that we take, in bytes: what we declared.
+    pub recv_data_segment_len: u32,
+    /// The longest data segment that the peer takes, in bytes: what it declared.
+    pub send_data_segment_len: u32,
+    /// Connections that the session may have.
+    pub max_connections: u32,
+    /// No unsolicited Data-Out PDUs.
+    pub initial_r2t: bool,
+    /// Commands may carry data.
+    pub immediate_data: bool,
+    /// The longest sequence of Data-In or solicited Data-Out PDUs, in bytes.
+    pub max_burst_len: u32,
+    /// Unsolicited data of one command, immediate data included, in bytes.
+    pub first_burst_len: u32,
+    /// Seconds to wait before reconnecting.
+    pub time2wait_s: u32,
+    /// Seconds that tasks are kept for a reconnection.
+    pub time2retain_s: u32,
+    /// R2Ts outstanding for one task.
+    pub max_outstanding_r2t: u32,
+    /// Data PDUs of a sequence come in order of their offsets.
+    pub data_pdu_in_order: bool,
+    /// Sequences come in order of their offsets.
+    pub data_sequence_in_order: bool,
+    /// 0, 1 or 2.
+    pub error_recovery_level: u32,
+    /// Semantics of aborted task sets.
+    pub task_reporting: TaskReporting,
+    /// iSCSIProtocolLevel (RFC 7144): 1 is RFC 7143, 2 adds the SAM-5 features.
+    pub protocol_level: u32,
+}
+
+impl Default for Parameters {
+    /// The values that hold for keys that nobody offers (RFC 7143 chapter 13).
+    fn default() -> Self {
+        Self {
+            header_digest: Digest::None,
+            data_digest: Digest::None,
+            recv_data_segment_len: 8192,
+            send_data_segment_len: 8192,
+            max_connections: 1,
+            initial_r2t: true,
+            immediate_data: true,
+            max_burst_len: 262_144,
+            first_burst_len: 65_536,
+            time2wait_s: 2,
+            time2retain_s: 20,
+            max_outstanding_r2t: 1,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: TaskReporting::Rfc3720,
+            protocol_level: 1,
+        }
+    }
+}
+
+impl Parameters {
+    /// What holds on a connection of `session`: the connection's own values, and those of the session.
+    #[must_use]
+    pub fn within(&self, session: &Self) -> Self {
+        Self {
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            recv_data_segment_len: self.recv_data_segment_len,
+            send_data_segment_len: self.send_data_segment_len,
+            ..session.clone()
+        }
+    }
+
+    /// Unsolicited data of one command. The two bursts are negotiated one by one; RFC 7143 section 13.14 wants the first no
+    /// longer than the other.
+    pub fn effective_first_burst_len(&self) -> u32 {
+        self.first_burst_len.min(self.max_burst_len)
+    }
+}
+
+/// What one side is willing to agree to: the other input of the negotiation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Willing {
+    /// None (bit 0), CRC32C (bit 1).
+    pub header_digest: Choices,
+    /// None (bit 0), CRC32C (bit 1).
+    pub data_digest: Choices,
+    /// Our MaxRecvDataSegmentLength, in bytes.
+    pub recv_data_segment_len: u32,
+    /// Connections per session.
+    pub max_connections: u32,
+    /// Insist on an R2T before any Data-Out.
+    pub initial_r2t: bool,
+    /// Allow data in commands.
+    pub immediate_data: bool,
+    /// Bytes.
+    pub max_burst_len: u32,
+    /// Bytes.
+    pub first_burst_len: u32,
+    /// Seconds.
+    pub time2wait_s: u32,
+    /// Seconds.
+    pub time2retain_s: u32,
+    /// R2Ts per task.
+    pub max_outstanding_r2t: u32,
+    /// Insist on order within a sequence.
+    pub data_pdu_in_order: bool,
+    /// Insist on order of sequences.
+    pub data_sequence_in_order: bool,
+    /// Highest level.
+    pub error_recovery_level: u32,
+    /// RFC3720 (bit 0), ResponseFence (bit 1), FastAbort (bit 2).
+    pub task_reporting: Choices,
+    /// Highest iSCSIProtocolLevel.
+    pub protocol_level: u32,
+}
+
+impl Default for Willing {
+    /// What a Lunette target agrees to when its configuration says nothing else.
+    fn default() -> Self {
+        Self {
+            header_digest: Choices(0b11),
+            data_digest: Choices(0b11),
+            recv_data_segment_len: 262_144,
+            max_connections: 1,
+            initial_r2t: false,
+            immediate_data: true,
+            max_burst_len: 1 << 20,
+            first_burst_len: 262_144,
+            time2wait_s: 0,
+            time2retain_s: 0,
+            max_outstanding_r2t: 8,
+            data_pdu_in_order: true,
+            data_sequence_in_order: true,
+            error_recovery_level: 0,
+            task_reporting: Choices(0b001),
+            protocol_level: 1,
+        }
+    }
+}
+
+/// The range of every data length key (RFC 7143 sections 13.12 to 13.14).
+pub const DATA_LENGTH: RangeInclusive<u32> = 512..=0x00ff_ffff;

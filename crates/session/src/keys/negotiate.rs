@@ -1,0 +1,233 @@
+//! The responder's side of a negotiation (RFC 7143 section 6.2.2).
+
+use lunette_pdu::text;
+
+use super::table::{KEYS, Row, Rule, Scope, row};
+use super::{Parameters, Willing};
+
+/// What goes back for one offered key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// Send `key=value`.
+    Value(String),
+    /// The offer was a declaration; nothing goes back.
+    None,
+}
+
+/// Why a negotiation cannot go on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NegotiationError {
+    /// RFC 7143 section 6.2: a key is negotiated once.
+    #[error("key {0} was offered twice")]
+    Twice(&'static str),
+    /// Session-wide keys belong to the leading connection.
+    #[error("key {0} holds for the session and cannot be negotiated on a later connection")]
+    NotLeading(&'static str),
+}
+
+/// One negotiation in progress: what we are willing to take, and what has been agreed so far.
+#[derive(Debug, Clone)]
+pub struct Negotiation {
+    willing: Willing,
+    agreed: Parameters,
+    /// Bit `n`: the n-th row of the table has been offered.
+    offered: u32,
+    leading: bool,
+}
+
+impl Negotiation {
+    /// Starts from the defaults of RFC 7143. `leading` is false on a connection that joins a session.
+    pub fn new(willing: Willing, leading: bool) -> Self {
+        let agreed = Parameters { recv_data_segment_len: willing.recv_data_segment_len, ..Parameters::default() };
+        Self { willing, agreed, offered: 0, leading }
+    }
+
+    /// What has been agreed so far; keys that nobody offered have their defaults.
+    pub fn agreed(&self) -> &Parameters {
+        &self.agreed
+    }
+
+    /// Answers an offer. A key that is not in the table is `NotUnderstood`; a value that is out of its range is `Reject`,
+    /// and the key keeps what it had.
+    ///
+    /// # Errors
+    ///
+    /// When the offer breaks the rules in a way that ends the login.
+    pub fn answer(&mut self, key: &str, value: &str) -> Result<Answer, NegotiationError> {
+        let Some((index, row)) = row(key) else {
+            return Ok(Answer::Value("NotUnderstood".into()));
+        };
+        if self.offered & (1 << index) != 0 {
+            return Err(NegotiationError::Twice(row.key));
+        }
+        self.offered |= 1 << index;
+        if row.scope == Scope::Session && !self.leading {
+            return Err(NegotiationError::NotLeading(row.key));
+        }
+        Ok(self.combine(row, value))
+    }
+
+    fn combine(&mut self, row: &Row, value: &str) -> Answer {
+        let ours = (row.ours)(&self.willing);
+        let (agreed, text) = match &row.rule {
+            Rule::Constant(answer) => return Answer::Value((*answer).into()),
+            Rule::And => boolean(value, |theirs| theirs && ours == 1),
+            Rule::Or => boolean(value, |theirs| theirs || ours == 1),
+            Rule::Minimum(range) => number(value, range, |theirs| theirs.min(ours)),
+            Rule::Maximum(range) => number(value, range, |theirs| theirs.max(ours)),
+            Rule::Declared(range) => {
+                let declared = number(value, range, |theirs| theirs);
+                if let Some((theirs, _)) = declared {
+                    (row.set)(&mut self.agreed, theirs);
+                    return Answer::None;
+                }
+                declared
+            }
+            Rule::FirstOf(choices) => first_of(value, choices, ours),
+        }
+        .unzip();
+        if let Some(agreed) = agreed {
+            (row.set)(&mut self.agreed, agreed);
+        }
+        Answer::Value(text.unwrap_or_else(|| "Reject".into()))
+    }
+}
+
+fn boolean(value: &str, combine: impl FnOnce(bool) -> bool) -> Option<(u32, String)> {
+    let agreed = combine(text::parse_boolean(value).ok()?);
+    Some((u32::from(agreed), text::format_boolean(agreed).into()))
+}
+
+fn number(
+    value: &str,
+    range: &std::ops::RangeInclusive<u32>,
+    combine: impl FnOnce(u32) -> u32,
+) -> Option<(u32, String)> {
+    let theirs = u32::try_from(text::parse_number(value).ok()?).ok().filter(|n| range.contains(n))?;
+    let agreed = combine(theirs);
+    Some((agreed, agreed.to_string()))
+}
+
+fn first_of(value: &str, choices: &[&str], allowed: u32) -> Option<(u32, String)> {
+    let index = value.split(',').find_map(|offer| {
+        choices.iter().position(|choice| *choice == offer).filter(|index| allowed & (1 << index) != 0)
+    })?;
+    Some((index as u32, choices[index].into()))
+}
+
+const _: () = assert!(KEYS.len() <= u32::BITS as usize, "the set of offered keys is a word of 32 bits");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::{Choices, Digest};
+
+    fn negotiation() -> Negotiation {
+        Negotiation::new(Willing::default(), true)
+    }
+
+    fn answer(key: &str, value: &str) -> String {
+        match negotiation().answer(key, value).unwrap() {
+            Answer::Value(text) => text,
+            Answer::None => "(nothing)".into(),
+        }
+    }
+
+    #[test]
+    fn every_rule_combines_as_the_rfc_says() {
+        for (key, offer, expected) in [
+            ("InitialR2T", "Yes", "Yes"),
+            ("InitialR2T", "No", "No"),
+            ("ImmediateData", "Yes", "Yes"),
+            ("ImmediateData", "No", "No"),
+            ("DataPDUInOrder", "No", "Yes"),
+            ("DataSequenceInOrder", "No", "Yes"),
+            ("MaxBurstLength", "16776192", "1048576"),
+            ("MaxBurstLength", "512", "512"),
+            ("FirstBurstLength", "0x10000", "65536"),
+            ("MaxOutstandingR2T", "65535", "8"),
+            ("MaxConnections", "8", "1"),
+            ("ErrorRecoveryLevel", "2", "0"),
+            ("DefaultTime2Wait", "7", "7"),
+            ("DefaultTime2Retain", "20", "0"),
+            ("HeaderDigest", "CRC32C,None", "CRC32C"),
+            ("HeaderDigest", "None,CRC32C", "None"),
+            ("DataDigest", "X-other,CRC32C", "CRC32C"),
+            ("TaskReporting", "FastAbort,RFC3720", "RFC3720"),
+            ("iSCSIProtocolLevel", "2", "1"),
+            ("MaxRecvDataSegmentLength", "65536", "(nothing)"),
+            ("IFMarker", "Yes", "No"),
+            ("OFMarker", "No", "No"),
+            ("IFMarkInt", "2048~8192", "Reject"),
+            ("OFMarkInt", "2048", "Reject"),
+            ("X-com.example.turbo", "Yes", "NotUnderstood"),
+            ("NoSuchKey", "1", "NotUnderstood"),
+        ] {
+            assert_eq!(answer(key, offer), expected, "{key}={offer}");
+        }
+    }
+
+    #[test]
+    fn values_outside_their_range_are_rejected_and_change_nothing() {
+        for (key, offer) in [
+            ("MaxBurstLength", "511"),
+            ("MaxBurstLength", "16777216"),
+            ("MaxRecvDataSegmentLength", "0"),
+            ("MaxRecvDataSegmentLength", "4294967808"),
+            ("FirstBurstLength", "-1"),
+            ("InitialR2T", "yes"),
+            ("MaxConnections", "0"),
+            ("ErrorRecoveryLevel", "3"),
+            ("DefaultTime2Wait", "3601"),
+            ("HeaderDigest", "CRC32"),
+            ("HeaderDigest", ""),
+        ] {
+            let mut negotiation = negotiation();
+            let before = negotiation.agreed().clone();
+            assert_eq!(negotiation.answer(key, offer), Ok(Answer::Value("Reject".into())), "{key}={offer}");
+            assert_eq!(*negotiation.agreed(), before, "{key}={offer}");
+        }
+    }
+
+    #[test]
+    fn agreed_values_reach_their_place() {
+        let mut negotiation = negotiation();
+        for (key, value) in [
+            ("HeaderDigest", "CRC32C"),
+            ("MaxRecvDataSegmentLength", "4096"),
+            ("InitialR2T", "No"),
+            ("MaxBurstLength", "8192"),
+            ("FirstBurstLength", "65536"),
+        ] {
+            negotiation.answer(key, value).unwrap();
+        }
+        let agreed = negotiation.agreed();
+        assert_eq!(agreed.header_digest, Digest::Crc32c);
+        assert_eq!(agreed.data_digest, Digest::None);
+        assert_eq!(agreed.send_data_segment_len, 4096);
+        assert_eq!(agreed.recv_data_segment_len, Willing::default().recv_data_segment_len);
+        assert!(!agreed.initial_r2t);
+        assert_eq!(agreed.effective_first_burst_len(), 8192);
+    }
+
+    #[test]
+    fn a_digest_that_is_not_allowed_is_passed_over() {
+        let willing = Willing { data_digest: Choices(0b10), ..Willing::default() };
+        let mut negotiation = Negotiation::new(willing, true);
+        assert_eq!(negotiation.answer("DataDigest", "None,CRC32C"), Ok(Answer::Value("CRC32C".into())));
+    }
+
+    #[test]
+    fn a_key_is_negotiated_once() {
+        let mut negotiation = negotiation();
+        negotiation.answer("InitialR2T", "No").unwrap();
+        assert_eq!(negotiation.answer("InitialR2T", "Yes"), Err(NegotiationError::Twice("InitialR2T")));
+    }
+
+    #[test]
+    fn session_wide_keys_belong_to_the_leading_connection() {
+        let mut joining = Negotiation::new(Willing::default(), false);
+        assert_eq!(joining.answer("MaxBurstLength", "512"), Err(NegotiationError::NotLeading("MaxBurstLength")));
+        assert_eq!(joining.answer("HeaderDigest", "CRC32C"), Ok(Answer::Value("CRC32C".into())));
+    }
+}

@@ -1,0 +1,49 @@
+//! Every bound on what a peer can make us keep or do.
+
+use std::time::Duration;
+
+/// Seconds from the TCP connection to the end of the login.
+pub const LOGIN_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Login requests on one connection. The longest honest login (CHAP mutual, split text) takes a dozen.
+pub const MAX_LOGIN_REQUESTS: u32 = 64;
+
+/// Bytes of one key list, over all PDUs that carry it (RFC 7143 section 6.1 asks for at least 8192).
+pub const MAX_TEXT_BYTES: usize = 64 * 1024;
+
+/// Keys in one negotiation.
+pub const MAX_KEYS: usize = 256;
+
+/// The longest data segment of a PDU during login: the default MaxRecvDataSegmentLength (RFC 7143 section 13.12).
+pub const LOGIN_DATA_SEGMENT_BYTES: u32 = 8192;
+
+/// The longest iSCSI name (RFC 7143 section 4.2.7.1).
+pub const MAX_NAME_BYTES: usize = 223;
+
+/// Commands that an initiator may have in flight: MaxCmdSN − ExpCmdSN + 1 on an idle session.
+pub const COMMAND_WINDOW: u32 = 128;
+
+/// Tasks of immediate commands beside the window. RFC 7143 section 4.2.2.1 lets a target refuse more.
+pub const MAX_IMMEDIATE_TASKS: u32 = 16;
+
+/// Tasks that have ended for us while data for them is still under way.
+pub const MAX_DRAINING_TASKS: usize = 64;
+
+/// R2Ts outstanding for one task, whatever the initiator would accept.
+pub const MAX_OUTSTANDING_R2T: u32 = 16;
+
+/// Task management requests of one connection that wait for their answer.
+pub const MAX_PENDING_TASK_MANAGEMENT: usize = 16;
+
+/// PDUs in the outbox from which on a connection reads nothing more: the answer to a peer that reads nothing.
+pub const MAX_OUTBOX_PDUS: usize = 4096;
+
+/// Bytes of echoed pings and text in the outbox from which on a connection reads nothing more.
+pub const MAX_OUTBOX_OWNED_BYTES: usize = 1 << 20;
+
+/// What is left of a data segment must be this long to be received straight into its place. Below, one large receive that
+/// holds many PDUs is cheaper.
+pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
+
+/// Sessions of one target process.
+pub const MAX_SESSIONS: usize = 8192;

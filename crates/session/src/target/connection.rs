@@ -1,0 +1,513 @@
+//! One connection of the target: the driver's face of the protocol. See the crate's documentation for the contract.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_buffer::Buffer;
+use lunette_pdu::{
+    BHS_LEN, InitiatorTaskTag, LoginRequest, LoginStatus, NopOut, Opcode, Reject, RejectReason, SerialNumber,
+    TaskManagementResponseCode, TextRequest,
+};
+
+use super::directory::Directory;
+use super::event::{CloseReason, Event, Response, TaskTag};
+use super::full_feature::FullFeature;
+use super::login::{Login, Refusal, Step};
+use super::session::Session;
+use crate::Time;
+use crate::keys::Digest;
+use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, LOGIN_TIMEOUT, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::outbox::{Outbox, Segment};
+use crate::receiver::{FrameError, Receiver, Stage};
+
+/// Bytes from the system's random source, drawn afresh for each connection.
+#[derive(Clone)]
+pub struct Entropy(pub [u8; Entropy::BYTES]);
+
+impl Entropy {
+    /// How many bytes a connection needs: a challenge, its identifier, a first StatSN.
+    pub const BYTES: usize = 40;
+
+    pub(crate) fn chap_challenge(&self) -> [u8; crate::chap::CHALLENGE_BYTES] {
+        std::array::from_fn(|index| self.0[index])
+    }
+
+    pub(crate) fn chap_identifier(&self) -> u8 {
+        self.0[32]
+    }
+
+    fn first_stat_sn(&self) -> SerialNumber {
+        SerialNumber(u32::from_be_bytes(std::array::from_fn(|index| self.0[33 + index])))
+    }
+}
+
+/// How long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Timers {
+    /// For the whole login.
+    pub login: Duration,
+    /// Of silence before the initiator is asked whether it is there.
+    pub ping_after: Duration,
+    /// For its answer.
+    pub ping_answer: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { login: LOGIN_TIMEOUT, ping_after: Duration::from_secs(30), ping_answer: Duration::from_secs(30) }
+    }
+}
+
+/// What a connection needs to know of where it came in.
+#[derive(Clone)]
+pub struct ConnectionConfig {
+    /// The targets, as they are now.
+    pub directory: Arc<Directory>,
+    /// Our address on this connection.
+    pub local: SocketAddr,
+    /// The portal group of the portal.
+    pub portal_group: u16,
+    /// How long to wait.
+    pub timers: Timers,
+    /// Fresh random bytes.
+    pub entropy: Entropy,
+}
+
+/// The connection's way out: its PDU queue and its StatSN.
+pub(crate) struct Sender {
+    pub(crate) outbox: Outbox,
+    stat_sn: SerialNumber,
+}
+
+impl Sender {
+    /// The StatSN of a PDU that carries a new one.
+    pub(crate) fn next_stat_sn(&mut self) -> SerialNumber {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
+    /// The StatSN that the next such PDU will carry.
+    pub(crate) fn stat_sn(&self) -> SerialNumber {
+        self.stat_sn
+    }
+}
+
+/// What the data segment of the header that has just been read is for.
+pub(crate) enum Expect {
+    /// Nothing; it is dropped.
+    Nothing,
+    /// Keys.
+    Login(LoginRequest),
+    /// Keys.
+    Text(TextRequest),
+    /// An echo.
+    Ping(NopOut),
+    /// Bytes `offset..offset + len` of a task.
+    Data { task: TaskTag, offset: u32, len: u32 },
+}
+
+/// A rule that the initiator broke.
+#[derive(Debug)]
+pub(crate) struct Violation {
+    /// The reason for a Reject PDU; `None` when the PDU cannot be trusted enough to be quoted.
+    pub(crate) reject: Option<RejectReason>,
+    /// Whether the connection can go on.
+    pub(crate) fatal: bool,
+    pub(crate) why: String,
+}
+
+impl Violation {
+    /// At recovery level 0 a broken rule costs the connection (RFC 7143 section 7.1.5).
+    pub(crate) fn fatal(reason: RejectReason, why: impl Into<String>) -> Self {
+        Self { reject: Some(reason), fatal: true, why: why.into() }
+    }
+
+    /// The PDU is refused; nothing else happens.
+    pub(crate) fn harmless(reason: RejectReason, why: impl Into<String>) -> Self {
+        Self { reject: Some(reason), fatal: false, why: why.into() }
+    }
+}
+
+impl From<FrameError> for Violation {
+    fn from(error: FrameError) -> Self {
+        let reject = match error {
+            FrameError::HeaderDigest => None,
+            FrameError::DataDigest => Some(RejectReason::DATA_DIGEST_ERROR),
+            FrameError::TooLong(_) => Some(RejectReason::PROTOCOL_ERROR),
+        };
+        Self { reject, fatal: true, why: error.to_string() }
+    }
+}
+
+enum Phase {
+    Login(Box<Login>),
+    FullFeature(Box<FullFeature>),
+    Closed,
+}
+
+/// One connection of the target.
+pub struct Connection {
+    receiver: Receiver,
+    sender: Sender,
+    phase: Phase,
+    expect: Expect,
+    /// Data segments of PDUs that are not for a task.
+    segment: Vec<u8>,
+    events: VecDeque<Event>,
+    /// Bytes that came while the connection could not take them, from `held_at` on.
+    held: Vec<u8>,
+    held_at: usize,
+    timers: Timers,
+    deadline: Option<(Time, CloseReason)>,
+    last_received: Time,
+}
+
+impl Connection {
+    /// A connection that has just been accepted.
+    pub fn new(config: ConnectionConfig, now: Time) -> Self {
+        let ConnectionConfig { directory, local, portal_group, timers, entropy } = config;
+        let sender = Sender { outbox: Outbox::default(), stat_sn: entropy.first_stat_sn() };
+        Self {
+            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
+            sender,
+            phase: Phase::Login(Box::new(Login::new(directory, local, portal_group, entropy))),
+            expect: Expect::Nothing,
+            segment: Vec::new(),
+            events: VecDeque::new(),
+            held: Vec::new(),
+            held_at: 0,
+            timers,
+            deadline: Some((now + timers.login, CloseReason::LoginTimeout)),
+            last_received: now,
+        }
+    }
+
+    // Bytes in.
+
+    /// Consumes bytes from the front of `input` up to the next event. `None`: everything is consumed, or the connection
+    /// waits for its driver; [`hold`](Self::hold) what is left then.
+    pub fn next_event(&mut self, input: &mut &[u8], now: Time) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if !self.wants_input() {
+                if matches!(self.phase, Phase::Closed) {
+                    *input = &[];
+                    self.held = Vec::new();
+                }
+                return None;
+            }
+            if !self.consume(input, now) {
+                return None;
+            }
+        }
+    }
+
+    /// Keeps bytes that [`next_event`](Self::next_event) left over. They come before any later input.
+    pub fn hold(&mut self, rest: &[u8]) {
+        self.held.extend_from_slice(rest);
+    }
+
+    /// Whether more bytes can be taken now. While it is false, the driver does not read from the socket.
+    pub fn wants_input(&self) -> bool {
+        !matches!(self.phase, Phase::Closed) && !self.waits_for_driver() && !self.outbox_is_full()
+    }
+
+    /// Where the next bytes should be received into, when they belong to a large data segment.
+    pub fn direct(&mut self) -> Option<&mut [u8]> {
+        if !self.held.is_empty() {
+            return None;
+        }
+        let Phase::FullFeature(full) = &mut self.phase else { return None };
+        self.receiver.direct(full.place(&self.expect))
+    }
+
+    /// `len` bytes were received where [`direct`](Self::direct) said.
+    pub fn direct_received(&mut self, len: usize, now: Time) {
+        self.last_received = now;
+        if let Phase::FullFeature(full) = &mut self.phase {
+            self.receiver.direct_filled(full.place(&self.expect), len);
+        }
+    }
+
+    // Bytes out.
+
+    /// What is ready to be sent, in order.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.sender.outbox.slices()
+    }
+
+    /// The first `len` of these bytes are on their way.
+    pub fn sent(&mut self, len: usize) {
+        self.sender.outbox.sent(len);
+    }
+
+    /// Whether there is anything to send.
+    pub fn has_output(&self) -> bool {
+        !self.sender.outbox.is_empty()
+    }
+
+    // Time.
+
+    /// When [`time_has_come`](Self::time_has_come) wants to be called.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let ping = match &self.phase {
+            Phase::FullFeature(_) if self.deadline.is_none() => Some(self.last_received + self.timers.ping_after),
+            _ => None,
+        };
+        let deadline = self.deadline.as_ref().map(|(at, _)| *at);
+        ping.into_iter().chain(deadline).min()
+    }
+
+    /// Does what is due at `now`.
+    pub fn time_has_come(&mut self, now: Time) {
+        if let Some((_, reason)) = self.deadline.take_if(|(at, _)| *at <= now) {
+            self.close(reason);
+            return;
+        }
+        if self.next_timeout().is_none_or(|at| at > now) || self.deadline.is_some() {
+            return;
+        }
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.ping(&mut self.sender);
+            self.deadline = Some((now + self.timers.ping_answer, CloseReason::PingTimeout));
+        }
+    }
+
+    // The driver's answers.
+
+    /// Lets the login that asked for it into `session`.
+    pub fn admit(&mut self, session: Arc<Session>, now: Time) {
+        let Phase::Login(login) = &mut self.phase else { return };
+        let Some((mut response, text)) = login.admitted(&session) else { return };
+        let Some(full) = FullFeature::new(login, session) else { return };
+        response.stat_sn = self.sender.next_stat_sn();
+        response.data_segment_len = text.len();
+        self.sender.outbox.push(response.emit(), Segment::owned(text));
+        let parameters = full.parameters();
+        let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
+        self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);
+        self.sender.outbox.configure(digests.0, digests.1);
+        self.phase = Phase::FullFeature(Box::new(full));
+        self.deadline = None;
+        self.last_received = now;
+    }
+
+    /// Refuses the login that asked for it.
+    pub fn refuse(&mut self, status: LoginStatus) {
+        let Phase::Login(login) = &self.phase else { return };
+        let Some(request) = login.waiting() else { return };
+        self.end_login(&request, Refusal { status, why: status.to_string() });
+    }
+
+    /// Gives a command the buffer for its data: as long as the device wants data. [`Event::DataOut`] brings it back.
+    pub fn want_data(&mut self, task: TaskTag, buffer: Buffer) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.want_data(task, buffer, &mut self.sender, &mut self.events);
+        }
+    }
+
+    /// Ends a task with its response.
+    pub fn complete(&mut self, task: TaskTag, response: Response) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.complete(task, response, &mut self.sender);
+        }
+    }
+
+    /// Ends a task without a response: it was aborted.
+    pub fn abort(&mut self, task: TaskTag) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.abort(task);
+        }
+    }
+
+    /// Answers a task management request.
+    pub fn task_management_done(&mut self, itt: InitiatorTaskTag, response: TaskManagementResponseCode) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.task_management_done(itt, response, &mut self.sender);
+        }
+    }
+
+    /// Asks the initiator to log out within `grace`; ends the connection when it does not. A login in progress ends at once.
+    pub fn request_logout(&mut self, grace: Duration, now: Time) {
+        match &mut self.phase {
+            Phase::FullFeature(full) => {
+                full.request_logout(grace, &mut self.sender);
+                self.deadline = Some((now + grace, CloseReason::LogoutTimeout));
+            }
+            Phase::Login(_) => self.close(CloseReason::LogoutTimeout),
+            Phase::Closed => {}
+        }
+    }
+
+    /// The session, once the login is through.
+    pub fn session(&self) -> Option<&Arc<Session>> {
+        match &self.phase {
+            Phase::FullFeature(full) => Some(full.session()),
+            _ => None,
+        }
+    }
+
+    // Inside.
+
+    fn waits_for_driver(&self) -> bool {
+        match &self.phase {
+            Phase::Login(login) => login.waiting().is_some(),
+            Phase::FullFeature(full) => self.receiver.stage() == Stage::Data && full.waits_for_place(&self.expect),
+            Phase::Closed => false,
+        }
+    }
+
+    /// A peer that asks and does not read must not make us remember ever more answers.
+    fn outbox_is_full(&self) -> bool {
+        let outbox = &self.sender.outbox;
+        outbox.pdus() > MAX_OUTBOX_PDUS || outbox.owned_bytes() > MAX_OUTBOX_OWNED_BYTES
+    }
+
+    /// Moves on by one header or one data segment. False when that needs more bytes.
+    fn consume(&mut self, input: &mut &[u8], now: Time) -> bool {
+        if self.held.is_empty() {
+            return self.advance(input, now);
+        }
+        let held = std::mem::take(&mut self.held);
+        let mut rest = &held[self.held_at..];
+        let moved = self.advance(&mut rest, now);
+        let consumed = held.len() - rest.len();
+        if rest.is_empty() {
+            self.held_at = 0;
+            // The piece may end inside a header or a segment that goes on in `input`.
+            return moved || !input.is_empty();
+        }
+        self.held = held;
+        self.held_at = consumed;
+        moved
+    }
+
+    fn advance(&mut self, input: &mut &[u8], now: Time) -> bool {
+        let outcome = match self.receiver.stage() {
+            Stage::Header => self.advance_header(input, now),
+            Stage::Data => self.advance_data(input),
+        };
+        match outcome {
+            Ok(moved) => moved,
+            Err(violation) => {
+                self.violated(violation);
+                true
+            }
+        }
+    }
+
+    fn advance_header(&mut self, input: &mut &[u8], now: Time) -> Result<bool, Violation> {
+        if !self.receiver.header(input)? {
+            return Ok(false);
+        }
+        self.heard(now);
+        self.expect = Expect::Nothing;
+        let bhs = self.receiver.bhs();
+        self.expect = match &mut self.phase {
+            Phase::Login(_) => login_header(&self.receiver)?,
+            Phase::FullFeature(full) => full.header(bhs, self.receiver.ahs(), &mut self.sender, &mut self.events)?,
+            Phase::Closed => Expect::Nothing,
+        };
+        if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_)) {
+            self.segment.resize(bhs.data_segment_len(), 0);
+        }
+        if matches!(self.phase, Phase::FullFeature(ref full) if full.logged_out()) {
+            self.close(CloseReason::Logout);
+        }
+        Ok(true)
+    }
+
+    fn advance_data(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
+        let place: &mut [u8] = match (&self.expect, &mut self.phase) {
+            (Expect::Login(_) | Expect::Text(_) | Expect::Ping(_), _) => &mut self.segment,
+            (expect, Phase::FullFeature(full)) => full.place(expect),
+            _ => &mut [],
+        };
+        if !self.receiver.data(input, place)? {
+            return Ok(false);
+        }
+        let segment = std::mem::take(&mut self.segment);
+        match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
+            (Expect::Login(request), Phase::Login(_)) => self.login_request(&request, &segment),
+            (expect, Phase::FullFeature(full)) => {
+                full.data(expect, segment, &mut self.sender, &mut self.events)?;
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    /// Whatever comes is a sign of life; it also answers a ping. A logout that we asked for still has to come.
+    fn heard(&mut self, now: Time) {
+        self.last_received = now;
+        self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);
+    }
+
+    fn login_request(&mut self, request: &LoginRequest, data: &[u8]) {
+        let Phase::Login(login) = &mut self.phase else { return };
+        match login.request(request, data) {
+            Ok(Step::Reply(mut response, text)) => {
+                response.stat_sn = self.sender.next_stat_sn();
+                response.data_segment_len = text.len();
+                self.sender.outbox.push(response.emit(), Segment::owned(text));
+            }
+            Ok(Step::Admit(admit)) => self.events.push_back(Event::Admit(admit)),
+            Err(refusal) => self.end_login(request, refusal),
+        }
+    }
+
+    fn end_login(&mut self, request: &LoginRequest, refusal: Refusal) {
+        let Phase::Login(login) = &self.phase else { return };
+        let mut response = login.refused(request, refusal.status);
+        response.stat_sn = self.sender.next_stat_sn();
+        self.sender.outbox.push(response.emit(), Segment::Empty);
+        self.close(CloseReason::LoginRefused(refusal.why));
+    }
+
+    fn violated(&mut self, violation: Violation) {
+        if let (Some(reason), Phase::FullFeature(full)) = (violation.reject, &self.phase) {
+            let (exp_cmd_sn, max_cmd_sn) = full.session().command_numbers();
+            let header: [u8; BHS_LEN] = *self.receiver.bhs().as_array();
+            let reject = Reject {
+                reason,
+                stat_sn: self.sender.next_stat_sn(),
+                exp_cmd_sn,
+                max_cmd_sn,
+                data_sn: 0,
+                data_segment_len: BHS_LEN,
+            };
+            self.sender.outbox.push(reject.emit(), Segment::owned(header.to_vec()));
+        }
+        if violation.fatal || !matches!(self.phase, Phase::FullFeature(_)) {
+            self.close(CloseReason::Protocol(violation.why));
+        } else {
+            tracing::debug!(reason = ?violation.reject, why = violation.why, "PDU rejected");
+        }
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        if !matches!(self.phase, Phase::Closed) {
+            self.phase = Phase::Closed;
+            self.deadline = None;
+            self.held = Vec::new();
+            self.events.push_back(Event::Close(reason));
+        }
+    }
+}
+
+/// Before the login has ended, nothing but a login request is listened to.
+fn login_header(receiver: &Receiver) -> Result<Expect, Violation> {
+    let bhs = receiver.bhs();
+    if bhs.opcode() != Opcode::LOGIN_REQUEST {
+        return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, format!("{} before the login", bhs.opcode())));
+    }
+    match LoginRequest::parse(bhs) {
+        Ok(request) => Ok(Expect::Login(request)),
+        Err(error) => Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, error.to_string())),
+    }
+}

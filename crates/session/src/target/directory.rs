@@ -1,0 +1,62 @@
+//! What a connection may know of the targets behind its portal. A snapshot: a changed configuration makes a new one.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::chap::Authentication;
+use crate::keys::Willing;
+
+/// The targets of a daemon.
+#[derive(Debug, Default)]
+pub struct Directory {
+    /// All of them; names are unique.
+    pub targets: Vec<Arc<TargetNode>>,
+    /// Who may open a discovery session.
+    pub discovery: Authentication,
+}
+
+/// One iSCSI target node.
+#[derive(Debug)]
+pub struct TargetNode {
+    /// Its iSCSI name, lower case.
+    pub name: String,
+    /// TargetAlias, for people.
+    pub alias: Option<String>,
+    /// How initiators prove themselves.
+    pub authentication: Authentication,
+    /// The initiator names that may see and use it; `None` admits all.
+    pub initiators: Option<Vec<String>>,
+    /// Where it can be reached.
+    pub portals: Vec<Portal>,
+    /// What it agrees to in a negotiation.
+    pub willing: Willing,
+}
+
+/// A network portal and its group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Portal {
+    /// Address and port. An unspecified address stands for every address of the host.
+    pub address: SocketAddr,
+    /// Target portal group tag.
+    pub group: u16,
+}
+
+impl Directory {
+    /// The target of that name. Names are compared without regard to case, as their preparation (RFC 3722) folds it.
+    pub fn find(&self, name: &str) -> Option<&Arc<TargetNode>> {
+        self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
+    }
+
+    /// The targets that an initiator may see.
+    pub fn visible_to<'a>(&'a self, initiator: &'a str) -> impl Iterator<Item = &'a TargetNode> {
+        self.targets.iter().map(Arc::as_ref).filter(move |target| target.admits(initiator))
+    }
+}
+
+impl TargetNode {
+    /// Whether the initiator may see and use this target.
+    pub fn admits(&self, initiator: &str) -> bool {
+        let Some(list) = &self.initiators else { return true };
+        list.iter().any(|name| name.eq_ignore_ascii_case(initiator))
+    }
+}

@@ -1,0 +1,101 @@
+//! What a connection tells its driver, and what the driver answers with.
+
+use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_pdu::{InitiatorTaskTag, LunField, TaskAttribute, TaskManagementFunction};
+
+use super::session::AdmitRequest;
+
+/// A task of one connection, until it ends. Tags of ended tasks are recognised as such and harmless.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskTag {
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+}
+
+/// Something that the driver has to deal with before it calls the connection again.
+#[derive(Debug)]
+pub enum Event {
+    /// The login has passed all stages: answer with `admit` or `refuse`.
+    Admit(Box<AdmitRequest>),
+    /// A SCSI command: answer with `want_data`, then or later `complete`.
+    Command(Command),
+    /// All data that was wanted is here and verified. The task may run.
+    DataOut {
+        /// Whose data.
+        task: TaskTag,
+        /// The buffer given to `want_data`. When the initiator announced less than its length, only the first bytes are its.
+        buffer: Buffer,
+    },
+    /// Abort what it says, then answer with `task_management_done`.
+    TaskManagement(TaskManagement),
+    /// The connection is over. Send what is ready, end its tasks, and close it.
+    Close(CloseReason),
+}
+
+/// A SCSI command, as the device server wants it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// Names the task from now on.
+    pub task: TaskTag,
+    /// The LUN as it stands in the header.
+    pub lun: LunField,
+    /// The first 16 bytes of the CDB; `cdb_rest` has the others.
+    pub cdb: [u8; 16],
+    /// The rest of an extended CDB; mostly empty.
+    pub cdb_rest: Box<[u8]>,
+    /// How the task stands to others of its set.
+    pub attribute: TaskAttribute,
+    /// Bytes that the initiator will send at most.
+    pub data_out_len: u32,
+    /// Bytes that the initiator will take at most.
+    pub data_in_len: u32,
+}
+
+/// How a task ended, in the device server's words.
+#[derive(Debug, Default)]
+pub struct Response {
+    /// SAM-5 status code.
+    pub status: u8,
+    /// Sense data; empty when there is none.
+    pub sense: Vec<u8>,
+    /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow.
+    pub data_in: Option<SharedBuffer>,
+    /// Bytes that the CDB asked the initiator to send, for the residual.
+    pub data_out_transfer_len: u64,
+}
+
+/// A task management function that concerns tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskManagement {
+    /// Names the request in the answer.
+    pub itt: InitiatorTaskTag,
+    /// What to do.
+    pub function: TaskManagementFunction,
+    /// The logical unit; not used by target resets.
+    pub lun: LunField,
+    /// The task to abort, for ABORT TASK. It exists.
+    pub referenced: Option<TaskTag>,
+}
+
+/// Why a connection ends.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// The initiator logged out.
+    #[error("the initiator logged out")]
+    Logout,
+    /// The login was refused; the answer is in the outbox.
+    #[error("login refused: {0}")]
+    LoginRefused(String),
+    /// The login took too long.
+    #[error("the login was not finished in time")]
+    LoginTimeout,
+    /// The initiator does not answer.
+    #[error("no answer to a ping")]
+    PingTimeout,
+    /// We asked for a logout and it did not come.
+    #[error("no logout came within the time that was given")]
+    LogoutTimeout,
+    /// The initiator broke a rule that cannot be repaired at this recovery level.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+}

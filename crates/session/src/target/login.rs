@@ -1,0 +1,466 @@
+//! The login phase, target side (RFC 7143 chapter 6).
+//!
+//! Stages: security, operational, full feature. A login may start in either of the first two and may skip the second. The
+//! way out of the security stage needs an [`Authenticated`].
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lunette_pdu::text::{self, TextAssembler, TextWriter};
+use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Stage, Tsih};
+
+use super::connection::Entropy;
+use super::directory::{Directory, TargetNode};
+use super::session::{AdmitRequest, Session};
+use crate::chap::{Authenticated, Authentication, Challenge, Counter, MAX_BINARY_BYTES};
+use crate::keys::{Answer, Negotiation, Parameters, row};
+use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_NAME_BYTES, MAX_TEXT_BYTES};
+
+/// A refusal: the status for the peer, the reason for the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) status: LoginStatus,
+    pub(crate) why: String,
+}
+
+fn refuse<T>(status: LoginStatus, why: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { status, why: why.into() })
+}
+
+/// What to do after a login request.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// Send this; the login goes on.
+    Reply(LoginResponse, Vec<u8>),
+    /// All stages are passed; [`Login::admitted`] makes the last response.
+    Admit(Box<AdmitRequest>),
+}
+
+/// The parts of the first request that all others must repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Thread {
+    isid: Isid,
+    tsih: Tsih,
+    cid: Cid,
+}
+
+/// Who logs in to what; known after the first complete key list.
+#[derive(Debug)]
+struct Identity {
+    initiator_name: String,
+    target: Option<Arc<TargetNode>>,
+}
+
+#[derive(Debug)]
+enum Security {
+    /// No method has been agreed on.
+    Open,
+    /// CHAP it is.
+    Chap,
+    /// The challenge is out.
+    Challenged(Challenge),
+    /// Proved, or no proof is asked for.
+    Done(#[expect(dead_code, reason = "the proof is held, not read")] Authenticated),
+}
+
+/// One login in progress.
+pub(crate) struct Login {
+    directory: Arc<Directory>,
+    local: SocketAddr,
+    portal_group: u16,
+    entropy: Entropy,
+    requests: u32,
+    thread: Option<Thread>,
+    stage: Option<Stage>,
+    assembler: TextAssembler,
+    /// Parts of a long answer that the initiator has yet to ask for.
+    outgoing: VecDeque<Vec<u8>>,
+    identity: Option<Identity>,
+    security: Security,
+    negotiation: Option<Negotiation>,
+    declared: bool,
+    vendor_keys: Vec<(String, String)>,
+    last: Option<(LoginRequest, Vec<u8>)>,
+}
+
+impl Login {
+    pub(crate) fn new(directory: Arc<Directory>, local: SocketAddr, portal_group: u16, entropy: Entropy) -> Self {
+        Self {
+            directory,
+            local,
+            portal_group,
+            entropy,
+            requests: 0,
+            thread: None,
+            stage: None,
+            assembler: TextAssembler::new(MAX_TEXT_BYTES),
+            outgoing: VecDeque::new(),
+            identity: None,
+            security: Security::Open,
+            negotiation: None,
+            declared: false,
+            vendor_keys: Vec::new(),
+            last: None,
+        }
+    }
+
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    pub(crate) fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Takes a request with its data segment.
+    pub(crate) fn request(&mut self, request: &LoginRequest, data: &[u8]) -> Result<Step, Refusal> {
+        self.check_header(request)?;
+        if !self.outgoing.is_empty() {
+            return self.next_part(request, data);
+        }
+        let complete = match self.assembler.push(data, request.continue_) {
+            Ok(complete) => complete,
+            Err(error) => return refuse(LoginStatus::INITIATOR_ERROR, error.to_string()),
+        };
+        let Some(list) = complete else {
+            return Ok(Step::Reply(self.response(request, false), Vec::new()));
+        };
+        let answer = self.key_list(request, &list)?;
+        self.finish(request, &answer)
+    }
+
+    fn check_header(&mut self, request: &LoginRequest) -> Result<(), Refusal> {
+        self.requests += 1;
+        if self.requests > MAX_LOGIN_REQUESTS {
+            return refuse(LoginStatus::INITIATOR_ERROR, "too many login requests");
+        }
+        if request.version_min > 0 {
+            return refuse(LoginStatus::UNSUPPORTED_VERSION, format!("version {} wanted", request.version_min));
+        }
+        let thread = Thread { isid: request.isid, tsih: request.tsih, cid: request.cid };
+        if *self.thread.get_or_insert(thread) != thread {
+            return refuse(LoginStatus::INVALID_REQUEST_DURING_LOGIN, "ISID, TSIH or CID changed during the login");
+        }
+        if *self.stage.get_or_insert(request.csg) != request.csg || request.csg == Stage::FullFeaturePhase {
+            return refuse(LoginStatus::INVALID_REQUEST_DURING_LOGIN, format!("stage {:?} out of turn", request.csg));
+        }
+        if request.transit && (request.continue_ || request.nsg as u8 <= request.csg as u8) {
+            return refuse(LoginStatus::INVALID_REQUEST_DURING_LOGIN, "a transit that leads nowhere");
+        }
+        Ok(())
+    }
+
+    fn next_part(&mut self, request: &LoginRequest, data: &[u8]) -> Result<Step, Refusal> {
+        if !data.is_empty() {
+            return refuse(LoginStatus::INITIATOR_ERROR, "keys were sent while an answer was being continued");
+        }
+        let part = self.outgoing.pop_front().unwrap_or_default();
+        self.finish_part(request, part)
+    }
+
+    /// Answers a complete key list.
+    fn key_list(&mut self, request: &LoginRequest, list: &[u8]) -> Result<TextWriter, Refusal> {
+        let pairs: Vec<(&str, &str)> = match text::pairs(list).take(MAX_KEYS + 1).collect::<Result<_, _>>() {
+            Ok(pairs) => pairs,
+            Err(error) => return refuse(LoginStatus::INITIATOR_ERROR, error.to_string()),
+        };
+        if pairs.len() > MAX_KEYS {
+            return refuse(LoginStatus::INITIATOR_ERROR, "too many keys");
+        }
+        let vendor_keys = pairs.iter().filter(|(key, _)| key.starts_with("X-"));
+        self.vendor_keys.extend(vendor_keys.map(|(key, value)| ((*key).into(), (*value).into())));
+        let mut answer = Answers(TextWriter::new());
+        if self.identity.is_none() {
+            self.identify(&pairs, &mut answer)?;
+        }
+        match request.csg {
+            Stage::SecurityNegotiation => self.security_keys(request, &pairs, &mut answer)?,
+            _ => self.operational_keys(&pairs, &mut answer)?,
+        }
+        Ok(answer.0)
+    }
+
+    fn identify(&mut self, pairs: &[(&str, &str)], answer: &mut Answers) -> Result<(), Refusal> {
+        let value = |key: &str| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        let Some(initiator_name) = value("InitiatorName").filter(|name| !name.is_empty()) else {
+            return refuse(LoginStatus::MISSING_PARAMETER, "InitiatorName is missing");
+        };
+        if initiator_name.len() > MAX_NAME_BYTES {
+            return refuse(LoginStatus::INITIATOR_ERROR, "InitiatorName is longer than 223 bytes");
+        }
+        let target = match value("SessionType").unwrap_or("Normal") {
+            "Discovery" => None,
+            "Normal" => Some(self.find_target(initiator_name, value("TargetName"))?),
+            other => return refuse(LoginStatus::SESSION_TYPE_NOT_SUPPORTED, format!("SessionType={other}")),
+        };
+        if let Some(target) = &target {
+            if let Some(alias) = &target.alias {
+                answer.push("TargetAlias", alias)?;
+            }
+            answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
+        }
+        let leading = self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW);
+        let willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
+        self.negotiation = Some(Negotiation::new(willing, leading));
+        self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
+        Ok(())
+    }
+
+    fn find_target(&self, initiator: &str, name: Option<&str>) -> Result<Arc<TargetNode>, Refusal> {
+        let Some(name) = name else {
+            return refuse(LoginStatus::MISSING_PARAMETER, "TargetName is missing in a normal session");
+        };
+        let here = |target: &&Arc<TargetNode>| target.portals.iter().any(|portal| portal.group == self.portal_group);
+        let Some(target) = self.directory.find(name).filter(here) else {
+            return refuse(LoginStatus::NOT_FOUND, format!("no target {name} here"));
+        };
+        if !target.admits(initiator) {
+            return refuse(LoginStatus::AUTHORIZATION_FAILURE, format!("{initiator} may not use {name}"));
+        }
+        Ok(Arc::clone(target))
+    }
+
+    fn policy(&self) -> &Authentication {
+        match &self.identity {
+            Some(Identity { target: Some(target), .. }) => &target.authentication,
+            _ => &self.directory.discovery,
+        }
+    }
+
+    fn security_keys(
+        &mut self,
+        request: &LoginRequest,
+        pairs: &[(&str, &str)],
+        answer: &mut Answers,
+    ) -> Result<(), Refusal> {
+        let value = |key: &str| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        for (key, _) in pairs {
+            if row(key).is_some() {
+                return refuse(LoginStatus::INITIATOR_ERROR, format!("{key} does not belong to the security stage"));
+            }
+            if !is_name_key(key) && !is_security_key(key) {
+                answer.push(key, "NotUnderstood")?;
+            }
+        }
+        self.security = match (std::mem::replace(&mut self.security, Security::Open), value("AuthMethod")) {
+            (Security::Open, Some(methods)) => self.choose_method(methods, answer)?,
+            (Security::Chap, None) => match value("CHAP_A") {
+                Some(algorithms) => self.challenge(algorithms, answer)?,
+                None => return refuse(LoginStatus::AUTHENTICATION_FAILURE, "CHAP_A did not come"),
+            },
+            (Security::Challenged(challenge), None) => self.verify(challenge, &value, answer)?,
+            (_, Some(_)) => return refuse(LoginStatus::INITIATOR_ERROR, "AuthMethod was offered twice"),
+            (security, None) => security,
+        };
+        if let (Security::Open, true) = (&self.security, request.transit) {
+            self.security = Security::Done(self.without_proof()?);
+        }
+        Ok(())
+    }
+
+    fn without_proof(&self) -> Result<Authenticated, Refusal> {
+        let Some(proof) = Authenticated::without_proof(self.policy()) else {
+            return refuse(LoginStatus::AUTHENTICATION_FAILURE, "CHAP is required and was not offered");
+        };
+        Ok(proof)
+    }
+
+    fn choose_method(&self, methods: &str, answer: &mut Answers) -> Result<Security, Refusal> {
+        let (wanted, next) = match Authenticated::without_proof(self.policy()) {
+            Some(proof) => ("None", Security::Done(proof)),
+            None => ("CHAP", Security::Chap),
+        };
+        if !methods.split(',').any(|method| method == wanted) {
+            let why = format!("AuthMethod={methods} has no {wanted}");
+            return refuse(LoginStatus::AUTHENTICATION_FAILURE, why);
+        }
+        answer.push("AuthMethod", wanted)?;
+        Ok(next)
+    }
+
+    fn challenge(&self, algorithms: &str, answer: &mut Answers) -> Result<Security, Refusal> {
+        match Challenge::select(algorithms, self.entropy.chap_identifier(), self.entropy.chap_challenge()) {
+            Ok(challenge) => {
+                answer.push("CHAP_A", &(challenge.algorithm as u8).to_string())?;
+                answer.push("CHAP_I", &challenge.identifier.to_string())?;
+                answer.push("CHAP_C", &text::format_binary(&challenge.bytes))?;
+                Ok(Security::Challenged(challenge))
+            }
+            Err(error) => refuse(LoginStatus::AUTHENTICATION_FAILURE, error.to_string()),
+        }
+    }
+
+    fn verify<'a>(
+        &self,
+        challenge: Challenge,
+        value: &impl Fn(&str) -> Option<&'a str>,
+        answer: &mut Answers,
+    ) -> Result<Security, Refusal> {
+        let denied = |why: &str| Refusal { status: LoginStatus::AUTHENTICATION_FAILURE, why: why.into() };
+        let binary = |text: &str| text::parse_binary(text, MAX_BINARY_BYTES).ok();
+        let user = value("CHAP_N").ok_or_else(|| denied("CHAP_N did not come"))?;
+        let response =
+            value("CHAP_R").and_then(binary).ok_or_else(|| denied("CHAP_R did not come or is no binary value"))?;
+        let counter = match (value("CHAP_I"), value("CHAP_C")) {
+            (None, None) => None,
+            (Some(identifier), Some(challenge)) => Some(Counter {
+                identifier: text::parse_number(identifier)
+                    .ok()
+                    .and_then(|n| u8::try_from(n).ok())
+                    .ok_or_else(|| denied("CHAP_I is no number below 256"))?,
+                challenge: binary(challenge)
+                    .filter(|bytes| !bytes.is_empty())
+                    .ok_or_else(|| denied("CHAP_C is no binary value"))?,
+            }),
+            _ => return Err(denied("CHAP_I and CHAP_C come together or not at all")),
+        };
+        let verified = challenge.verify(self.policy(), user, &response, counter.as_ref());
+        let (authenticated, proof) = verified.map_err(|error| denied(&error.to_string()))?;
+        if let Some(proof) = proof {
+            answer.push("CHAP_N", &proof.user)?;
+            answer.push("CHAP_R", &text::format_binary(&proof.response))?;
+        }
+        Ok(Security::Done(authenticated))
+    }
+
+    fn operational_keys(&mut self, pairs: &[(&str, &str)], answer: &mut Answers) -> Result<(), Refusal> {
+        if !matches!(self.security, Security::Done(_)) {
+            self.security = Security::Done(self.without_proof()?);
+        }
+        let discovery = self.identity.as_ref().is_some_and(|identity| identity.target.is_none());
+        let Some(negotiation) = &mut self.negotiation else {
+            return refuse(LoginStatus::TARGET_ERROR, "the login has no identity");
+        };
+        for (key, value) in pairs.iter().filter(|(key, _)| !is_name_key(key)) {
+            match negotiation.answer(key, value) {
+                Ok(Answer::Value(text)) => answer.push(key, &text)?,
+                Ok(Answer::None) => {}
+                Err(error) => return refuse(LoginStatus::INITIATOR_ERROR, error.to_string()),
+            }
+        }
+        if !self.declared {
+            self.declared = true;
+            let ours = negotiation.agreed().recv_data_segment_len;
+            if ours != Parameters::default().recv_data_segment_len && !discovery {
+                answer.push("MaxRecvDataSegmentLength", &ours.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts the answer to the initiator's limit and sends its first part.
+    fn finish(&mut self, request: &LoginRequest, answer: &TextWriter) -> Result<Step, Refusal> {
+        // RFC 7143 section 13.12: during login the default holds, whatever was declared.
+        let mut parts: VecDeque<Vec<u8>> =
+            text::split_text(answer.as_bytes(), LOGIN_DATA_SEGMENT_BYTES as usize).map(<[u8]>::to_vec).collect();
+        let first = parts.pop_front().unwrap_or_default();
+        self.outgoing = parts;
+        self.finish_part(request, first)
+    }
+
+    fn finish_part(&mut self, request: &LoginRequest, part: Vec<u8>) -> Result<Step, Refusal> {
+        if !self.outgoing.is_empty() {
+            let response = LoginResponse { continue_: true, ..self.response(request, false) };
+            return Ok(Step::Reply(response, part));
+        }
+        let proven = matches!(self.security, Security::Done(_));
+        let transit = request.transit && (request.csg != Stage::SecurityNegotiation || proven);
+        if transit && request.nsg == Stage::FullFeaturePhase {
+            let admit = self.admit_request(request)?;
+            self.last = Some((*request, part));
+            return Ok(Step::Admit(Box::new(admit)));
+        }
+        if transit {
+            self.stage = Some(request.nsg);
+        }
+        Ok(Step::Reply(self.response(request, transit), part))
+    }
+
+    fn admit_request(&self, request: &LoginRequest) -> Result<AdmitRequest, Refusal> {
+        let (Some(identity), Some(negotiation)) = (&self.identity, &self.negotiation) else {
+            return refuse(LoginStatus::MISSING_PARAMETER, "no InitiatorName has been sent");
+        };
+        Ok(AdmitRequest {
+            initiator_name: identity.initiator_name.clone(),
+            isid: request.isid,
+            tsih: request.tsih,
+            cid: request.cid,
+            target: identity.target.clone(),
+            portal_group: self.portal_group,
+            cmd_sn: request.cmd_sn,
+            parameters: self.parameters(negotiation),
+            vendor_keys: self.vendor_keys.clone(),
+        })
+    }
+
+    /// We declare our MaxRecvDataSegmentLength with the first operational answer. A login that never enters that stage
+    /// leaves the default.
+    fn parameters(&self, negotiation: &Negotiation) -> Parameters {
+        let mut agreed = negotiation.agreed().clone();
+        if !self.declared || self.identity.as_ref().is_none_or(|identity| identity.target.is_none()) {
+            agreed.recv_data_segment_len = Parameters::default().recv_data_segment_len;
+        }
+        agreed
+    }
+
+    /// The last response of a login that the driver has admitted.
+    pub(crate) fn admitted(&mut self, session: &Session) -> Option<(LoginResponse, Vec<u8>)> {
+        let (request, text) = self.last.take()?;
+        Some((LoginResponse { tsih: session.tsih, ..self.response(&request, true) }, text))
+    }
+
+    /// What the login came to, for the connection that goes on from here.
+    pub(crate) fn take_result(&mut self) -> Option<(Cid, Parameters)> {
+        let cid = self.thread?.cid;
+        self.negotiation.take().map(|negotiation| (cid, self.parameters(&negotiation)))
+    }
+
+    /// The response that ends a login.
+    pub(crate) fn refused(&self, request: &LoginRequest, status: LoginStatus) -> LoginResponse {
+        LoginResponse { status, tsih: Tsih(0), ..self.response(request, false) }
+    }
+
+    /// The request that waits for the driver's decision.
+    pub(crate) fn waiting(&self) -> Option<LoginRequest> {
+        self.last.as_ref().map(|(request, _)| *request)
+    }
+
+    /// StatSN is the connection's to fill in.
+    fn response(&self, request: &LoginRequest, transit: bool) -> LoginResponse {
+        LoginResponse {
+            transit,
+            continue_: false,
+            csg: request.csg,
+            nsg: if transit { request.nsg } else { Stage::SecurityNegotiation },
+            version_max: 0,
+            version_active: 0,
+            isid: request.isid,
+            tsih: request.tsih,
+            itt: request.itt,
+            stat_sn: SerialNumber(0),
+            exp_cmd_sn: request.cmd_sn,
+            max_cmd_sn: request.cmd_sn,
+            status: LoginStatus::SUCCESS,
+            data_segment_len: 0,
+        }
+    }
+}
+
+/// The answer being written. A value that cannot stand on the wire is our mistake, not the initiator's.
+struct Answers(TextWriter);
+
+impl Answers {
+    fn push(&mut self, key: &str, value: &str) -> Result<(), Refusal> {
+        self.0.push(key, value).or_else(|error| refuse(LoginStatus::TARGET_ERROR, format!("{key}: {error}")))
+    }
+}
+
+/// Keys that say who talks to whom. They are read by name and not answered.
+fn is_name_key(key: &str) -> bool {
+    matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType")
+}
+
+fn is_security_key(key: &str) -> bool {
+    matches!(key, "AuthMethod" | "CHAP_A" | "CHAP_I" | "CHAP_C" | "CHAP_N" | "CHAP_R")
+}

@@ -1,0 +1,21 @@
+//! The target's side: connections, sessions, and what they know of the targets behind them.
+
+mod connection;
+mod data_out;
+mod directory;
+mod event;
+mod full_feature;
+mod login;
+mod respond;
+mod session;
+mod task;
+mod text;
+mod window;
+
+pub use connection::{Connection, ConnectionConfig, Entropy, Timers};
+pub use directory::{Directory, Portal, TargetNode};
+pub use event::{CloseReason, Command, Event, Response, TaskManagement, TaskTag};
+pub use session::{AdmitRequest, Admitted, Session, Sessions};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,276 @@
+//! Sessions, and the rules by which logins create, join and replace them (RFC 7143 sections 4.4.3 and 6.3.5).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
+
+use super::directory::TargetNode;
+use super::window::CommandWindow;
+use crate::keys::Parameters;
+use crate::limits::MAX_SESSIONS;
+
+/// What is common to the connections of a session.
+#[derive(Debug)]
+pub struct Session {
+    /// The initiator's iSCSI name.
+    pub initiator_name: String,
+    /// The initiator's part of the session's name.
+    pub isid: Isid,
+    /// Our part of the session's name.
+    pub tsih: Tsih,
+    /// The target; `None` in a discovery session.
+    pub target: Option<Arc<TargetNode>>,
+    /// The portal group that the session uses.
+    pub portal_group: u16,
+    /// Session-wide parameters, as the leading connection negotiated them.
+    pub parameters: Parameters,
+    /// Keys of the initiator's own making (`X-…`), as they came. They are answered with NotUnderstood.
+    pub vendor_keys: Vec<(String, String)>,
+    window: Mutex<CommandWindow>,
+}
+
+impl Session {
+    pub(crate) fn window(&self) -> MutexGuard<'_, CommandWindow> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// ExpCmdSN and MaxCmdSN, as every PDU of the target reports them.
+    pub(crate) fn command_numbers(&self) -> (SerialNumber, SerialNumber) {
+        let window = self.window();
+        (window.exp_cmd_sn(), window.max_cmd_sn())
+    }
+}
+
+/// A login that has passed all stages and asks to become, or to join, a session.
+#[derive(Debug, Clone)]
+pub struct AdmitRequest {
+    /// The initiator's iSCSI name.
+    pub initiator_name: String,
+    /// From the login's header.
+    pub isid: Isid,
+    /// Zero asks for a new session.
+    pub tsih: Tsih,
+    /// The connection's number within its session.
+    pub cid: Cid,
+    /// The target; `None` in a discovery session.
+    pub target: Option<Arc<TargetNode>>,
+    /// The portal group of the portal that the connection came through.
+    pub portal_group: u16,
+    /// The first command number of a new session.
+    pub cmd_sn: SerialNumber,
+    /// As negotiated.
+    pub parameters: Parameters,
+    /// Keys of the initiator's own making.
+    pub vendor_keys: Vec<(String, String)>,
+}
+
+/// What an admitted login has to do with others.
+#[derive(Debug)]
+pub struct Admitted<H> {
+    /// The session that the connection belongs to from now on.
+    pub session: Arc<Session>,
+    /// Connections that it replaces. End them, with their tasks, before the login is answered.
+    pub displaced: Vec<H>,
+}
+
+struct Entry<H> {
+    session: Arc<Session>,
+    connections: Vec<(Cid, H)>,
+}
+
+/// The sessions of a daemon. `H` is how the driver calls a connection.
+pub struct Sessions<H> {
+    by_tsih: HashMap<Tsih, Entry<H>>,
+    last_tsih: u16,
+}
+
+impl<H: Copy + PartialEq> Default for Sessions<H> {
+    fn default() -> Self {
+        Self { by_tsih: HashMap::new(), last_tsih: 0 }
+    }
+}
+
+impl<H: Copy + PartialEq> Sessions<H> {
+    /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
+    /// connection of a session that exists.
+    ///
+    /// # Errors
+    ///
+    /// The login status to refuse it with.
+    pub fn admit(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
+        if request.tsih == Tsih::NEW { self.open(request, connection) } else { self.join(request, connection) }
+    }
+
+    fn open(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
+        let replaced = self.same_nexus(request).and_then(|tsih| self.by_tsih.remove(&tsih));
+        let tsih = self.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+        let session = Arc::new(Session {
+            initiator_name: request.initiator_name.clone(),
+            isid: request.isid,
+            tsih,
+            target: request.target.clone(),
+            portal_group: request.portal_group,
+            parameters: request.parameters.clone(),
+            vendor_keys: request.vendor_keys.clone(),
+            window: Mutex::new(CommandWindow::new(request.cmd_sn)),
+        });
+        let connections = vec![(request.cid, connection)];
+        self.by_tsih.insert(tsih, Entry { session: Arc::clone(&session), connections });
+        let displaced = replaced.into_iter().flat_map(|entry| entry.connections).map(|(_, handle)| handle).collect();
+        Ok(Admitted { session, displaced })
+    }
+
+    fn join(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
+        let entry = self
+            .by_tsih
+            .get_mut(&request.tsih)
+            .filter(|entry| same_name(&entry.session, request))
+            .ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+        let old = entry.connections.iter().position(|(cid, _)| *cid == request.cid);
+        if old.is_none() && entry.connections.len() >= entry.session.parameters.max_connections as usize {
+            return Err(LoginStatus::TOO_MANY_CONNECTIONS);
+        }
+        let displaced = old.map(|index| entry.connections.swap_remove(index).1).into_iter().collect();
+        entry.connections.push((request.cid, connection));
+        Ok(Admitted { session: Arc::clone(&entry.session), displaced })
+    }
+
+    /// A connection has ended. True when its session ended with it.
+    pub fn remove(&mut self, tsih: Tsih, connection: H) -> bool {
+        let Some(entry) = self.by_tsih.get_mut(&tsih) else { return false };
+        entry.connections.retain(|(_, handle)| *handle != connection);
+        let ended = entry.connections.is_empty();
+        if ended {
+            self.by_tsih.remove(&tsih);
+        }
+        ended
+    }
+
+    /// How many sessions there are.
+    pub fn len(&self) -> usize {
+        self.by_tsih.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_tsih.is_empty()
+    }
+
+    /// A normal session is the nexus of an initiator port and a target portal group; two at a time cannot be. Discovery
+    /// sessions reach no target and may be as many as come.
+    fn same_nexus(&self, request: &AdmitRequest) -> Option<Tsih> {
+        request.target.as_ref()?;
+        let mut entries = self.by_tsih.iter();
+        entries.find(|(_, entry)| same_name(&entry.session, request)).map(|(tsih, _)| *tsih)
+    }
+
+    fn free_tsih(&mut self) -> Option<Tsih> {
+        if self.by_tsih.len() >= MAX_SESSIONS {
+            return None;
+        }
+        loop {
+            self.last_tsih = self.last_tsih.wrapping_add(1);
+            let tsih = Tsih(self.last_tsih);
+            if tsih != Tsih::NEW && !self.by_tsih.contains_key(&tsih) {
+                return Some(tsih);
+            }
+        }
+    }
+}
+
+const _: () = assert!(MAX_SESSIONS < u16::MAX as usize, "there is always a free TSIH");
+
+fn same_name(session: &Session, request: &AdmitRequest) -> bool {
+    let name = |target: &Option<Arc<TargetNode>>| target.as_ref().map(|t| t.name.clone());
+    session.initiator_name.eq_ignore_ascii_case(&request.initiator_name)
+        && session.isid == request.isid
+        && session.portal_group == request.portal_group
+        && name(&session.target) == name(&request.target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(initiator: &str, isid: u8, tsih: Tsih, cid: u16) -> AdmitRequest {
+        let node = TargetNode {
+            name: "iqn.2026-11.example:t".into(),
+            alias: None,
+            authentication: crate::Authentication::None,
+            initiators: None,
+            portals: Vec::new(),
+            willing: crate::keys::Willing::default(),
+        };
+        AdmitRequest {
+            initiator_name: initiator.into(),
+            isid: Isid([0, 0, 0, 0, 0, isid]),
+            tsih,
+            cid: Cid(cid),
+            target: Some(Arc::new(node)),
+            portal_group: 1,
+            cmd_sn: SerialNumber(1),
+            parameters: Parameters::default(),
+            vendor_keys: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_same_initiator_port_replaces_its_session() {
+        let mut sessions = Sessions::default();
+        let first = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap();
+        let second = sessions.admit(&request("IQN.A", 1, Tsih::NEW, 0), 'b').unwrap();
+        assert_eq!(second.displaced, ['a']);
+        assert_ne!(first.session.tsih, second.session.tsih);
+        assert_eq!(sessions.len(), 1);
+        assert!(!sessions.remove(first.session.tsih, 'a'), "the old session is gone already");
+        assert!(sessions.remove(second.session.tsih, 'b'));
+    }
+
+    #[test]
+    fn another_port_or_another_initiator_has_its_own_session() {
+        let mut sessions = Sessions::default();
+        for (n, (initiator, isid)) in [("iqn.a", 1), ("iqn.a", 2), ("iqn.b", 1)].into_iter().enumerate() {
+            assert!(sessions.admit(&request(initiator, isid, Tsih::NEW, 0), n).unwrap().displaced.is_empty());
+        }
+        assert_eq!(sessions.len(), 3);
+    }
+
+    #[test]
+    fn discovery_sessions_do_not_replace_each_other() {
+        let mut sessions = Sessions::default();
+        for n in 0..2 {
+            let discovery = AdmitRequest { target: None, ..request("iqn.a", 1, Tsih::NEW, 0) };
+            assert!(sessions.admit(&discovery, n).unwrap().displaced.is_empty());
+        }
+        assert_eq!(sessions.len(), 2);
+    }
+
+    #[test]
+    fn a_tsih_must_name_a_session_of_the_same_initiator_port() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        for (initiator, isid, tsih) in [("iqn.a", 1, Tsih(tsih.0 + 1)), ("iqn.b", 1, tsih), ("iqn.a", 2, tsih)] {
+            let refused = sessions.admit(&request(initiator, isid, tsih, 0), 'x');
+            assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
+        }
+    }
+
+    #[test]
+    fn a_session_takes_no_more_connections_than_agreed_but_lets_one_be_replaced() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        let refused = sessions.admit(&request("iqn.a", 1, tsih, 1), 'b');
+        assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
+        assert_eq!(sessions.admit(&request("iqn.a", 1, tsih, 0), 'c').unwrap().displaced, ['a']);
+        assert!(sessions.remove(tsih, 'c'));
+    }
+
+    #[test]
+    fn tsihs_are_never_zero_nor_taken_twice() {
+        let mut sessions = Sessions { last_tsih: u16::MAX - 1, ..Sessions::default() };
+        let taken: Vec<_> =
+            (0..3).map(|n| sessions.admit(&request("iqn.a", n, Tsih::NEW, 0), n).unwrap().session.tsih).collect();
+        assert_eq!(taken, [Tsih(u16::MAX), Tsih(1), Tsih(2)]);
+    }
+}

@@ -1,0 +1,164 @@
+//! The tasks of one connection, found by slot and by initiator task tag.
+
+use std::collections::HashMap;
+
+use lunette_buffer::Buffer;
+use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
+
+use super::data_out::Collector;
+use super::event::{Response, TaskTag};
+use crate::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
+
+/// What a task waits for.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    /// The driver has not said whether it wants data.
+    Undecided,
+    /// Data.
+    Collecting,
+    /// The device.
+    Running,
+    /// It has ended for the device; data that was announced or asked for is still under way. The response, if there is one,
+    /// goes out when unsolicited data has ended.
+    Draining(Option<Response>),
+}
+
+/// One task.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) itt: InitiatorTaskTag,
+    pub(crate) lun: LunField,
+    pub(crate) immediate: bool,
+    pub(crate) data_out_len: u32,
+    pub(crate) data_in_len: u32,
+    pub(crate) bidirectional: bool,
+    pub(crate) data: Collector,
+    pub(crate) phase: Phase,
+}
+
+#[derive(Default)]
+struct Slot {
+    generation: u16,
+    task: Option<Task>,
+}
+
+/// A slab with generations, and an index by initiator task tag.
+#[derive(Default)]
+pub(crate) struct TaskTable {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    by_itt: HashMap<InitiatorTaskTag, TaskTag>,
+    draining: usize,
+    last_ttt: u16,
+}
+
+/// Window, immediate commands, and what drains.
+const MAX_TASKS: usize = COMMAND_WINDOW as usize + 1 + MAX_IMMEDIATE_TASKS as usize + MAX_DRAINING_TASKS;
+const _: () = assert!(MAX_TASKS < u16::MAX as usize, "a slot fits a target transfer tag and leaves the reserved one");
+
+impl TaskTable {
+    /// Adds a task. Its tag must be new to the table. `None` when the table is full.
+    pub(crate) fn insert(&mut self, task: Task) -> Option<TaskTag> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < MAX_TASKS => {
+                self.slots.push(Slot::default());
+                (self.slots.len() - 1) as u16
+            }
+            None => return None,
+        };
+        let entry = &mut self.slots[usize::from(slot)];
+        let tag = TaskTag { slot, generation: entry.generation };
+        self.by_itt.insert(task.itt, tag);
+        entry.task = Some(task);
+        Some(tag)
+    }
+
+    pub(crate) fn find(&self, itt: InitiatorTaskTag) -> Option<TaskTag> {
+        self.by_itt.get(&itt).copied()
+    }
+
+    /// The task that asked for data under this transfer tag.
+    pub(crate) fn find_by_ttt(&self, ttt: TargetTransferTag) -> Option<TaskTag> {
+        let slot = (ttt.0 >> 16) as u16;
+        let entry = self.slots.get(usize::from(slot))?;
+        entry.task.as_ref().filter(|task| task.data.solicits(ttt))?;
+        Some(TaskTag { slot, generation: entry.generation })
+    }
+
+    pub(crate) fn get(&self, tag: TaskTag) -> Option<&Task> {
+        self.slots.get(usize::from(tag.slot)).filter(|slot| slot.generation == tag.generation)?.task.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, tag: TaskTag) -> Option<&mut Task> {
+        self.slots.get_mut(usize::from(tag.slot)).filter(|slot| slot.generation == tag.generation)?.task.as_mut()
+    }
+
+    /// A transfer tag for an R2T of this task: the slot, and a number that does not come again soon.
+    pub(crate) fn next_ttt(&mut self, tag: TaskTag) -> TargetTransferTag {
+        self.last_ttt = self.last_ttt.wrapping_add(1);
+        TargetTransferTag(u32::from(tag.slot) << 16 | u32::from(self.last_ttt))
+    }
+
+    /// The task has ended for the device. It stays, without its data, as long as PDUs for it are under way. True when it was
+    /// alive until now.
+    pub(crate) fn end(&mut self, tag: TaskTag, response: Option<Response>) -> bool {
+        let Some(task) = self.get_mut(tag) else { return false };
+        if matches!(task.phase, Phase::Draining(_)) {
+            return false;
+        }
+        task.data.discard();
+        if task.data.open() {
+            task.phase = Phase::Draining(response);
+            self.draining += 1;
+            self.bound_draining();
+        } else {
+            self.remove(tag);
+        }
+        true
+    }
+
+    /// Forgets a task.
+    pub(crate) fn remove(&mut self, tag: TaskTag) -> Option<Task> {
+        self.get(tag)?;
+        let entry = &mut self.slots[usize::from(tag.slot)];
+        let task = entry.task.take()?;
+        entry.generation = entry.generation.wrapping_add(1);
+        self.free.push(tag.slot);
+        self.by_itt.remove(&task.itt);
+        if matches!(task.phase, Phase::Draining(_)) {
+            self.draining -= 1;
+        }
+        Some(task)
+    }
+
+    /// Data for a task that we have forgotten is dropped without an answer, so forgetting one early does no harm.
+    fn bound_draining(&mut self) {
+        if self.draining <= MAX_DRAINING_TASKS {
+            return;
+        }
+        let silent = |task: &Task| matches!(task.phase, Phase::Draining(None));
+        let oldest = self.slots.iter().position(|slot| slot.task.as_ref().is_some_and(silent));
+        if let Some(slot) = oldest {
+            let generation = self.slots[slot].generation;
+            self.remove(TaskTag { slot: slot as u16, generation });
+        }
+    }
+}
+
+impl Task {
+    /// Whether the driver has yet to say where this task's data goes.
+    pub(crate) fn is_undecided(&self) -> bool {
+        matches!(self.phase, Phase::Undecided)
+    }
+
+    /// All data is in: the task runs.
+    pub(crate) fn start_running(&mut self) -> Option<Buffer> {
+        if !matches!(self.phase, Phase::Collecting) {
+            return None;
+        }
+        let buffer = self.data.take_complete()?;
+        self.phase = Phase::Running;
+        Some(buffer)
+    }
+}
