@@ -1,0 +1,103 @@
+//! Unit attention conditions of one I_T nexus on one logical unit (SAM-5 5.14).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lunette_scsi::AdditionalSense;
+
+use crate::limits::MAX_UNIT_ATTENTIONS;
+
+/// A bounded queue of what the initiator has to be told, each condition once.
+///
+/// The path of a command reads one word while nothing is pending.
+#[derive(Debug, Default)]
+pub(crate) struct Attentions {
+    pending: AtomicUsize,
+    queue: Mutex<VecDeque<AdditionalSense>>,
+}
+
+impl Attentions {
+    /// Adds a condition behind the others. One that already waits stays where it is.
+    pub(crate) fn raise(&self, code: AdditionalSense) {
+        self.change(|queue| {
+            if !queue.contains(&code) && queue.len() < MAX_UNIT_ATTENTIONS {
+                queue.push_back(code);
+            }
+        });
+    }
+
+    /// Takes the place of everything that waits: after a reset the initiator has to look at the whole state anyway
+    /// (SAM-5 6.3: a reset clears older conditions).
+    pub(crate) fn reset(&self, code: AdditionalSense) {
+        self.change(|queue| {
+            queue.clear();
+            queue.push_back(code);
+        });
+    }
+
+    /// The next condition, which is thereby reported and gone.
+    pub(crate) fn take(&self) -> Option<AdditionalSense> {
+        if self.pending.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        self.change(VecDeque::pop_front)
+    }
+
+    /// Forgets one condition, because the initiator has learnt it in another way.
+    pub(crate) fn clear(&self, code: AdditionalSense) {
+        if self.pending.load(Ordering::Acquire) != 0 {
+            self.change(|queue| queue.retain(|waiting| *waiting != code));
+        }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut VecDeque<AdditionalSense>) -> T) -> T {
+        let mut queue: MutexGuard<'_, _> = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut queue);
+        self.pending.store(queue.len(), Ordering::Release);
+        result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_come_out_once_and_in_order() {
+        let attentions = Attentions::default();
+        assert_eq!(attentions.take(), None);
+        attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
+        attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        assert_eq!(attentions.take(), Some(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+        assert_eq!(attentions.take(), Some(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR));
+        assert_eq!(attentions.take(), None);
+    }
+
+    #[test]
+    fn a_reset_replaces_what_waits() {
+        let attentions = Attentions::default();
+        attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
+        assert_eq!(attentions.take(), Some(AdditionalSense::BUS_DEVICE_RESET));
+        assert_eq!(attentions.take(), None);
+    }
+
+    #[test]
+    fn the_queue_is_bounded() {
+        let attentions = Attentions::default();
+        for ascq in 0..=255 {
+            attentions.raise(AdditionalSense { asc: 0x2a, ascq });
+        }
+        assert_eq!(std::iter::from_fn(|| attentions.take()).count(), MAX_UNIT_ATTENTIONS);
+    }
+
+    #[test]
+    fn a_condition_learnt_otherwise_is_forgotten() {
+        let attentions = Attentions::default();
+        attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        attentions.clear(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        assert_eq!(attentions.take(), None);
+    }
+}

@@ -1,0 +1,17 @@
+//! What the device server accepts at most.
+
+/// Bytes that one command may transfer to or from the medium (MAXIMUM TRANSFER LENGTH of the Block Limits VPD page).
+/// Every such transfer fits into one buffer.
+pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
+
+/// Blocks that one WRITE SAME may write (MAXIMUM WRITE SAME LENGTH): what the 10-byte form can ask for.
+pub const MAX_WRITE_SAME_BLOCKS: u32 = 0xffff;
+
+/// Block descriptors in one UNMAP parameter list (MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT).
+pub const MAX_UNMAP_DESCRIPTORS: u16 = 256;
+
+/// Bytes of a buffer that repeats a pattern or holds blocks to compare. Longer ranges are done piece by piece.
+pub(crate) const MAX_CHUNK_BYTES: usize = 256 << 10;
+
+/// Unit attentions that wait in one queue. The crate raises fewer different ones than this.
+pub(crate) const MAX_UNIT_ATTENTIONS: usize = 16;

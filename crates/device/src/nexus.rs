@@ -1,0 +1,112 @@
+//! I_T nexuses: one initiator port talking to one target port.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use lunette_scsi::{AdditionalSense, Lun};
+
+use crate::attention::Attentions;
+use crate::target::TargetDevice;
+use crate::unit::LogicalUnit;
+
+/// The ports of a nexus, by the names that SCSI knows them under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NexusName {
+    /// Initiator port: `iqn...,i,0x<ISID in hex>`.
+    pub initiator: String,
+    /// Target port: `iqn...,t,0x<portal group tag in hex>`.
+    pub target_port: String,
+    /// RELATIVE TARGET PORT IDENTIFIER, from 1.
+    pub relative_port: u16,
+    /// TARGET PORT GROUP.
+    pub portal_group: u16,
+}
+
+/// Tells nexuses apart for as long as the process lives; never used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NexusId(u64);
+
+impl NexusId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// An attached I_T nexus. Dropping it detaches it: an I_T nexus loss (SAM-5 6.3.4).
+pub struct Nexus {
+    pub(crate) state: Arc<NexusState>,
+    pub(crate) device: Arc<TargetDevice>,
+}
+
+impl Nexus {
+    /// What tells it from all others.
+    pub fn id(&self) -> NexusId {
+        self.state.id
+    }
+
+    /// The names of its ports.
+    pub fn name(&self) -> &NexusName {
+        &self.state.name
+    }
+}
+
+impl Drop for Nexus {
+    fn drop(&mut self) {
+        self.device.detach(&self.state);
+    }
+}
+
+impl fmt::Debug for Nexus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nexus").field("id", &self.state.id.0).field("name", &self.state.name).finish()
+    }
+}
+
+/// What the tasks of a nexus share.
+pub(crate) struct NexusState {
+    pub(crate) id: NexusId,
+    pub(crate) name: NexusName,
+    /// The logical units that this nexus sees. Written when a unit is added, read by every command; the lock is held for
+    /// the look-up alone.
+    links: RwLock<BTreeMap<Lun, Arc<Link>>>,
+}
+
+/// One nexus on one logical unit: an I_T_L nexus.
+pub(crate) struct Link {
+    pub(crate) nexus: NexusId,
+    pub(crate) lun: Lun,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) attentions: Attentions,
+}
+
+impl NexusState {
+    pub(crate) fn new(name: NexusName) -> Self {
+        Self { id: NexusId::next(), name, links: RwLock::default() }
+    }
+
+    /// Lets the nexus see `unit` as `lun`, with the unit attention of a nexus that is new to it.
+    pub(crate) fn link(&self, lun: Lun, unit: &Arc<LogicalUnit>) {
+        let attentions = Attentions::default();
+        attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
+        let link = Arc::new(Link { nexus: self.id, lun, unit: Arc::clone(unit), attentions });
+        unit.watch(&link);
+        self.links.write().unwrap_or_else(PoisonError::into_inner).insert(lun, link);
+    }
+
+    pub(crate) fn find(&self, lun: Lun) -> Option<Arc<Link>> {
+        self.links.read().unwrap_or_else(PoisonError::into_inner).get(&lun).cloned()
+    }
+
+    /// All links, in the order of their LUNs.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        self.links.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// Lets go of all logical units.
+    pub(crate) fn unlink(&self) {
+        self.links.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

@@ -1,0 +1,137 @@
+//! The SCSI target device: logical units by number, and the nexuses that reach them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_scsi::{AdditionalSense, Lun};
+
+use crate::command::Command;
+use crate::nexus::{Nexus, NexusId, NexusName, NexusState};
+use crate::task::Task;
+use crate::unit::LogicalUnit;
+
+/// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
+pub struct TargetDevice {
+    name: String,
+    inventory: Mutex<Inventory>,
+}
+
+/// What is where. Touched when units come and nexuses come and go, not by commands.
+#[derive(Default)]
+struct Inventory {
+    units: BTreeMap<Lun, Arc<LogicalUnit>>,
+    nexuses: BTreeMap<NexusId, Arc<NexusState>>,
+}
+
+/// How a reset or the clearing of a task set ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetOutcome {
+    /// The nexus sees no logical unit of this number.
+    UnknownLun,
+    /// Done.
+    Done,
+}
+
+/// A logical unit number cannot be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("LUN {0} is in use; take another number")]
+pub struct LunInUse(pub Lun);
+
+impl TargetDevice {
+    /// A device without logical units. `name` is its SCSI device name: the iSCSI name of the target.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), inventory: Mutex::default() }
+    }
+
+    /// The SCSI device name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Makes `unit` reachable as `lun`. Nexuses that are attached see it from now on and learn of it by unit attention.
+    ///
+    /// # Errors
+    ///
+    /// When another unit has the number.
+    pub fn add(&self, lun: Lun, unit: Arc<LogicalUnit>) -> Result<(), LunInUse> {
+        let mut inventory = self.inventory();
+        if inventory.units.contains_key(&lun) {
+            return Err(LunInUse(lun));
+        }
+        for nexus in inventory.nexuses.values() {
+            for link in nexus.links() {
+                link.attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+            }
+            nexus.link(lun, &unit);
+        }
+        inventory.units.insert(lun, unit);
+        Ok(())
+    }
+
+    /// The logical units, in the order of their numbers.
+    pub fn units(&self) -> Vec<(Lun, Arc<LogicalUnit>)> {
+        self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
+    }
+
+    /// Begins an I_T nexus. On each logical unit it finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    pub fn attach(self: &Arc<Self>, name: NexusName) -> Nexus {
+        let state = Arc::new(NexusState::new(name));
+        let mut inventory = self.inventory();
+        for (lun, unit) in &inventory.units {
+            state.link(*lun, unit);
+        }
+        inventory.nexuses.insert(state.id, Arc::clone(&state));
+        Nexus { state, device: Arc::clone(self) }
+    }
+
+    pub(crate) fn detach(&self, nexus: &NexusState) {
+        self.inventory().nexuses.remove(&nexus.id);
+        nexus.unlink();
+    }
+
+    /// Starts a task. Nothing happens before its first [`Task::step`].
+    pub fn start(&self, nexus: &Nexus, command: Command) -> Task {
+        Task::new(self.name.clone(), Arc::clone(&nexus.state), command)
+    }
+
+    /// LOGICAL UNIT RESET (SAM-5 7.4): every other nexus, of this target device and of others that share the unit, finds a
+    /// unit attention. The caller aborts the tasks.
+    pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
+        match by.state.find(Lun::decode(lun)) {
+            None => ResetOutcome::UnknownLun,
+            Some(link) => {
+                link.unit.reset_others(by.id());
+                ResetOutcome::Done
+            }
+        }
+    }
+
+    /// TARGET RESET: [`Self::reset_unit`] for all logical units. The caller aborts the tasks.
+    pub fn reset_target(&self, by: &Nexus) {
+        for (_, unit) in self.units() {
+            unit.reset_others(by.id());
+        }
+    }
+
+    /// CLEAR TASK SET (SAM-5 7.3): the nexuses `cleared`, which lost tasks, find the unit attention COMMANDS CLEARED BY
+    /// ANOTHER INITIATOR. The caller, who knows the tasks, aborts them.
+    pub fn clear_task_set(&self, lun: [u8; 8], by: &Nexus, cleared: &[NexusId]) -> ResetOutcome {
+        let Some(link) = by.state.find(Lun::decode(lun)) else { return ResetOutcome::UnknownLun };
+        for other in link.unit.links().iter().filter(|other| other.nexus != by.id() && cleared.contains(&other.nexus)) {
+            other.attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
+        }
+        ResetOutcome::Done
+    }
+
+    fn inventory(&self) -> MutexGuard<'_, Inventory> {
+        self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TargetDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let luns: Vec<_> = self.inventory().units.keys().copied().collect();
+        f.debug_struct("TargetDevice").field("name", &self.name).field("luns", &luns).finish_non_exhaustive()
+    }
+}

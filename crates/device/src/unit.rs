@@ -1,0 +1,205 @@
+//! Logical units.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use lunette_scsi::{AdditionalSense, SenseFormat};
+use lunette_store::{Capabilities, Geometry, Store};
+
+use crate::nexus::{Link, NexusId};
+
+/// VENDOR IDENTIFICATION when none is given.
+pub const DEFAULT_VENDOR: &str = "LUNETTE";
+/// PRODUCT IDENTIFICATION when none is given.
+pub const DEFAULT_PRODUCT: &str = "DISK";
+/// PRODUCT REVISION LEVEL when none is given.
+pub const DEFAULT_REVISION: &str = "0001";
+
+/// Bytes of VENDOR IDENTIFICATION, PRODUCT IDENTIFICATION and PRODUCT REVISION LEVEL (SPC-5 6.6.2).
+const VENDOR_LEN: usize = 8;
+const PRODUCT_LEN: usize = 16;
+const REVISION_LEN: usize = 4;
+/// Bytes of a serial number: what fits into the T10 vendor ID designator beside vendor and product, with room to spare.
+const MAX_SERIAL_LEN: usize = 200;
+
+/// What a logical unit is made of.
+#[derive(Clone)]
+pub struct LogicalUnitConfig {
+    /// Where the blocks live.
+    pub store: Arc<dyn Store>,
+    /// Bytes of a logical block: 512 or 4096.
+    pub block_size: u32,
+    /// Refuse writes, whether or not the store could take them.
+    pub read_only: bool,
+    /// Stable identity: printable ASCII, 1 to 200 bytes. Designators that name the unit worldwide are derived from it, so
+    /// two units with one serial number are one unit to an initiator.
+    pub serial: String,
+    /// Printable ASCII, up to 8 bytes.
+    pub vendor: String,
+    /// Printable ASCII, up to 16 bytes.
+    pub product: String,
+    /// Printable ASCII, up to 4 bytes.
+    pub revision: String,
+}
+
+impl LogicalUnitConfig {
+    /// A writable unit with 512-byte blocks and the default names.
+    pub fn new(store: Arc<dyn Store>, serial: impl Into<String>) -> Self {
+        Self {
+            store,
+            block_size: 512,
+            read_only: false,
+            serial: serial.into(),
+            vendor: DEFAULT_VENDOR.into(),
+            product: DEFAULT_PRODUCT.into(),
+            revision: DEFAULT_REVISION.into(),
+        }
+    }
+}
+
+/// Why a logical unit cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LogicalUnitError {
+    /// Neither 512 nor 4096.
+    #[error("block size {0} is not supported; use 512 or 4096")]
+    BlockSize(u32),
+    /// The store cannot address single blocks.
+    #[error(
+        "the store works in units of {granularity_bytes} bytes, blocks of {block_size} bytes are smaller; use 4096"
+    )]
+    Granularity {
+        /// The store's unit in bytes.
+        granularity_bytes: u32,
+        /// The block size asked for.
+        block_size: u32,
+    },
+    /// Not one whole block.
+    #[error("the store of {len_bytes} bytes has no room for a block of {block_size} bytes; make it larger")]
+    Empty {
+        /// Length of the store.
+        len_bytes: u64,
+        /// The block size asked for.
+        block_size: u32,
+    },
+    /// A text is empty, too long, or not printable ASCII.
+    #[error("{field} {value:?} must be printable ASCII of at most {max_len} bytes")]
+    Text {
+        /// Which one.
+        field: &'static str,
+        /// What was given.
+        value: String,
+        /// How long it may be.
+        max_len: usize,
+    },
+}
+
+/// A disk: blocks of a fixed size over a store.
+pub struct LogicalUnit {
+    config: LogicalUnitConfig,
+    /// The nexuses that must hear what happens to the unit.
+    links: Mutex<Vec<Weak<Link>>>,
+}
+
+impl LogicalUnit {
+    /// A logical unit over `config.store`.
+    ///
+    /// # Errors
+    ///
+    /// When the configuration cannot be served; see [`LogicalUnitError`].
+    pub fn new(config: LogicalUnitConfig) -> Result<Self, LogicalUnitError> {
+        let block_size = config.block_size;
+        if !matches!(block_size, 512 | 4096) {
+            return Err(LogicalUnitError::BlockSize(block_size));
+        }
+        let Geometry { len_bytes, granularity_bytes, .. } = config.store.geometry();
+        if !block_size.is_multiple_of(granularity_bytes.max(1)) {
+            return Err(LogicalUnitError::Granularity { granularity_bytes, block_size });
+        }
+        if len_bytes < u64::from(block_size) {
+            return Err(LogicalUnitError::Empty { len_bytes, block_size });
+        }
+        check_text("serial number", &config.serial, MAX_SERIAL_LEN)?;
+        check_text("vendor", &config.vendor, VENDOR_LEN)?;
+        check_text("product", &config.product, PRODUCT_LEN)?;
+        check_text("revision", &config.revision, REVISION_LEN)?;
+        Ok(Self { config, links: Mutex::default() })
+    }
+
+    /// What the unit was made of.
+    pub fn config(&self) -> &LogicalUnitConfig {
+        &self.config
+    }
+
+    /// Where the blocks live.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.config.store
+    }
+
+    /// Bytes of a logical block.
+    pub fn block_size(&self) -> u32 {
+        self.config.block_size
+    }
+
+    /// Whole blocks in the store, now: the store may grow or shrink.
+    pub fn blocks(&self) -> u64 {
+        self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
+    }
+
+    /// Whether writes are refused.
+    pub fn read_only(&self) -> bool {
+        self.config.read_only || self.capabilities().read_only
+    }
+
+    pub(crate) fn capabilities(&self) -> Capabilities {
+        self.config.store.capabilities()
+    }
+
+    /// Blocks that one command may transfer.
+    pub(crate) fn max_transfer_blocks(&self) -> u32 {
+        crate::limits::MAX_TRANSFER_BYTES as u32 / self.config.block_size
+    }
+
+    /// The format of sense data (D_SENSE). Not changeable yet.
+    #[expect(clippy::unused_self, reason = "the control mode page becomes changeable state of the unit")]
+    pub(crate) fn sense_format(&self) -> SenseFormat {
+        SenseFormat::Fixed
+    }
+
+    /// Tells `link` from now on what happens to the unit.
+    pub(crate) fn watch(&self, link: &Arc<Link>) {
+        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
+        links.retain(|known| known.strong_count() > 0);
+        links.push(Arc::downgrade(link));
+    }
+
+    /// The nexuses that see the unit.
+    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// A reset by the nexus `by`.
+    pub(crate) fn reset_others(&self, by: NexusId) {
+        for link in self.links().iter().filter(|link| link.nexus != by) {
+            link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
+        }
+    }
+}
+
+impl fmt::Debug for LogicalUnit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LogicalUnit")
+            .field("serial", &self.config.serial)
+            .field("block_size", &self.config.block_size)
+            .field("blocks", &self.blocks())
+            .field("read_only", &self.read_only())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_text(field: &'static str, value: &str, max_len: usize) -> Result<(), LogicalUnitError> {
+    let printable = value.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    if value.is_empty() || value.len() > max_len || !printable {
+        return Err(LogicalUnitError::Text { field, value: value.into(), max_len });
+    }
+    Ok(())
+}

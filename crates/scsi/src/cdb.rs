@@ -1,0 +1,203 @@
+//! Command descriptor blocks.
+
+use crate::{FieldPointer, OpCode, ServiceAction};
+
+/// The longest CDB of any kind (SAM-5 5.2).
+pub const MAX_CDB_LEN: usize = 260;
+
+/// Bytes that iSCSI carries in the header of the command.
+const BASE_LEN: usize = 16;
+
+/// The CDB as it came: 16 bytes, padded with zeroes, and what an extended CDB has beyond them.
+///
+/// ```
+/// use lunette_scsi::{Cdb, OpCode};
+///
+/// let mut bytes = [0; 16];
+/// bytes[0] = 0x28;
+/// bytes[5] = 7;
+/// let cdb = Cdb::from(bytes);
+/// assert_eq!(cdb.opcode(), OpCode::READ_10);
+/// assert_eq!(cdb.u32_at(2), 7);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cdb {
+    base: [u8; BASE_LEN],
+    additional: Box<[u8]>,
+}
+
+/// A CDB longer than [`MAX_CDB_LEN`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a CDB of {len} bytes exceeds {MAX_CDB_LEN}")]
+pub struct CdbTooLong {
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+impl From<[u8; BASE_LEN]> for Cdb {
+    /// Does not allocate.
+    fn from(base: [u8; BASE_LEN]) -> Self {
+        Self { base, additional: Box::default() }
+    }
+}
+
+impl Cdb {
+    /// A CDB with bytes beyond the sixteenth.
+    ///
+    /// # Errors
+    ///
+    /// When the whole is longer than [`MAX_CDB_LEN`].
+    pub fn extended(base: [u8; BASE_LEN], additional: &[u8]) -> Result<Self, CdbTooLong> {
+        let len = BASE_LEN + additional.len();
+        if len > MAX_CDB_LEN {
+            return Err(CdbTooLong { len });
+        }
+        Ok(Self { base, additional: additional.into() })
+    }
+
+    /// Byte 0.
+    pub fn opcode(&self) -> OpCode {
+        OpCode(self.base[0])
+    }
+
+    /// The service action in byte 1, for operation codes that have one there.
+    pub fn service_action(&self) -> ServiceAction {
+        ServiceAction(u16::from(self.base[1] & 0x1f))
+    }
+
+    /// Byte `at`; zero beyond the end.
+    pub fn byte(&self, at: usize) -> u8 {
+        match at.checked_sub(BASE_LEN) {
+            None => self.base[at],
+            Some(beyond) => self.additional.get(beyond).copied().unwrap_or(0),
+        }
+    }
+
+    /// Whether any bit of `mask` is set in byte `at`.
+    pub fn bit(&self, at: usize, mask: u8) -> bool {
+        self.byte(at) & mask != 0
+    }
+
+    /// The two bytes at `at`, big-endian.
+    pub fn u16_at(&self, at: usize) -> u16 {
+        u16::from_be_bytes(self.array(at))
+    }
+
+    /// The four bytes at `at`, big-endian.
+    pub fn u32_at(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.array(at))
+    }
+
+    /// The eight bytes at `at`, big-endian.
+    pub fn u64_at(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.array(at))
+    }
+
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        std::array::from_fn(|index| self.byte(at + index))
+    }
+}
+
+/// Checks `cdb` against the usage bitmap of its command (SPC-5, CDB USAGE DATA): one bit for each bit that the device
+/// server evaluates. Byte 0, the operation code, is not looked at.
+///
+/// # Errors
+///
+/// The first bit that is set and not in the bitmap.
+pub fn check_usage(cdb: &Cdb, usage: &[u8]) -> Result<(), FieldPointer> {
+    for (at, mask) in usage.iter().enumerate().skip(1) {
+        let stray = cdb.byte(at) & !mask;
+        if stray != 0 {
+            return Err(FieldPointer::cdb(at as u16).bit(stray.ilog2() as u8));
+        }
+    }
+    Ok(())
+}
+
+/// The fields that commands on a range of logical blocks share, in their 6, 10, 12 and 16-byte forms (SPC-5 4.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockCdb {
+    /// First block.
+    pub lba: u64,
+    /// TRANSFER LENGTH, VERIFICATION LENGTH or NUMBER OF LOGICAL BLOCKS. The zero of a 6-byte CDB is 256 here.
+    pub blocks: u32,
+    /// Where the LBA stands, for sense data.
+    pub lba_field: FieldPointer,
+    /// Where the number of blocks stands, for sense data.
+    pub blocks_field: FieldPointer,
+}
+
+impl BlockCdb {
+    /// Reads the fields by the group code of the operation code; `None` for groups without such a form.
+    pub fn parse(cdb: &Cdb) -> Option<Self> {
+        let (lba, blocks, lba_at, blocks_at) = match cdb.opcode().0 >> 5 {
+            0 => {
+                let lba = u64::from(cdb.u32_at(0) & 0x001f_ffff);
+                let blocks = if cdb.byte(4) == 0 { 256 } else { u32::from(cdb.byte(4)) };
+                (lba, blocks, 1, 4)
+            }
+            1 | 2 => (u64::from(cdb.u32_at(2)), u32::from(cdb.u16_at(7)), 2, 7),
+            4 => (cdb.u64_at(2), cdb.u32_at(10), 2, 10),
+            5 => (u64::from(cdb.u32_at(2)), cdb.u32_at(6), 2, 6),
+            _ => return None,
+        };
+        let lba_field = FieldPointer::cdb(lba_at);
+        Some(Self { lba, blocks, lba_field, blocks_field: FieldPointer::cdb(blocks_at) })
+    }
+
+    /// The block after the last one; `None` when it does not fit into 64 bits.
+    pub fn end(&self) -> Option<u64> {
+        self.lba.checked_add(u64::from(self.blocks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cdb(bytes: &[u8]) -> Cdb {
+        let mut base = [0; BASE_LEN];
+        base[..bytes.len()].copy_from_slice(bytes);
+        Cdb::from(base)
+    }
+
+    #[test]
+    fn every_form_has_its_lba_and_length() {
+        let forms: [(&[u8], u64, u32); 5] = [
+            (&[0x08, 0xff, 2, 3, 4, 0], 0x1f_0203, 4),
+            (&[0x08, 0, 0, 0, 0, 0], 0, 256),
+            (&[0x28, 0, 1, 2, 3, 4, 0xff, 5, 6, 0], 0x0102_0304, 0x0506),
+            (&[0xa8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0], 0x0102_0304, 0x0506_0708),
+            (&[0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0xff, 0], 0x0102_0304_0506_0708, 0x090a_0b0c),
+        ];
+        for (bytes, lba, blocks) in forms {
+            let parsed = BlockCdb::parse(&cdb(bytes)).unwrap();
+            assert_eq!((parsed.lba, parsed.blocks), (lba, blocks), "{bytes:x?}");
+        }
+        assert_eq!(BlockCdb::parse(&cdb(&[0x7f])), None);
+    }
+
+    #[test]
+    fn the_end_of_a_range_does_not_wrap() {
+        let mut bytes = [0xff; 16];
+        bytes[0] = 0x88;
+        assert_eq!(BlockCdb::parse(&Cdb::from(bytes)).unwrap().end(), None);
+    }
+
+    #[test]
+    fn a_stray_bit_is_pointed_at() {
+        let usage = [0x28, 0x18, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0x00];
+        assert_eq!(check_usage(&cdb(&[0x28, 0x18, 1, 2, 3, 4, 5, 6, 7, 0]), &usage), Ok(()));
+        assert_eq!(check_usage(&cdb(&[0x28, 0x62]), &usage), Err(FieldPointer::cdb(1).bit(6)));
+        assert_eq!(check_usage(&cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 0, 4]), &usage), Err(FieldPointer::cdb(9).bit(2)));
+    }
+
+    #[test]
+    fn bytes_beyond_the_end_are_zero() {
+        let short = cdb(&[0x7f]);
+        assert_eq!((short.byte(16), short.u64_at(12), short.u32_at(1000)), (0, 0, 0));
+        let long = Cdb::extended([0; 16], &[1, 2, 3]).unwrap();
+        assert_eq!((long.byte(17), long.u16_at(18)), (2, 0x0300));
+        assert_eq!(Cdb::extended([0; 16], &[0; 245]), Err(CdbTooLong { len: 261 }));
+    }
+}

@@ -1,0 +1,121 @@
+//! Logical unit numbers in their eight bytes.
+
+use std::fmt;
+
+/// The largest number that the flat space addressing method can carry.
+pub const MAX_FLAT_LUN: u16 = 0x3fff;
+
+/// The largest number that is encoded by the peripheral device addressing method.
+const MAX_PERIPHERAL_LUN: u16 = 0xff;
+
+/// A single-level logical unit number (SAM-5 4.7).
+///
+/// Two numbers are equal when they name the same logical unit, however they were encoded: initiators may use the flat
+/// space method for small numbers too. Encodings that this crate cannot read are kept byte for byte; they name no logical
+/// unit.
+///
+/// ```
+/// use lunette_scsi::Lun;
+///
+/// let peripheral = Lun::decode([0, 5, 0, 0, 0, 0, 0, 0]);
+/// let flat = Lun::decode([0x40, 5, 0, 0, 0, 0, 0, 0]);
+/// assert_eq!(peripheral, flat);
+/// assert_eq!(peripheral.number(), Some(5));
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Lun(Form);
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Form {
+    Number(u16),
+    Other([u8; 8]),
+}
+
+impl Lun {
+    /// Logical unit zero, which every target answers for.
+    pub const ZERO: Self = Self(Form::Number(0));
+
+    /// The LUN with this number, or `None` above [`MAX_FLAT_LUN`].
+    pub fn new(number: u16) -> Option<Self> {
+        (number <= MAX_FLAT_LUN).then_some(Self(Form::Number(number)))
+    }
+
+    /// Reads the eight bytes of a LUN field.
+    pub fn decode(bytes: [u8; 8]) -> Self {
+        let [first, second, rest @ ..] = bytes;
+        let form = match (first >> 6, rest) {
+            // Peripheral device addressing; bus identifiers other than zero name a level that does not exist here.
+            (0b00, [0, 0, 0, 0, 0, 0]) if first == 0 => Form::Number(u16::from(second)),
+            // Flat space addressing.
+            (0b01, [0, 0, 0, 0, 0, 0]) => Form::Number(u16::from(first & 0x3f) << 8 | u16::from(second)),
+            _ => Form::Other(bytes),
+        };
+        Self(form)
+    }
+
+    /// The eight bytes: the peripheral method up to 255, the flat space method above.
+    pub fn encode(self) -> [u8; 8] {
+        match self.0 {
+            Form::Number(number) => {
+                let [high, low] = number.to_be_bytes();
+                let method = if number > MAX_PERIPHERAL_LUN { 0x40 } else { 0 };
+                [method | high, low, 0, 0, 0, 0, 0, 0]
+            }
+            Form::Other(bytes) => bytes,
+        }
+    }
+
+    /// The logical unit number, or `None` for an encoding that names no logical unit here.
+    pub fn number(self) -> Option<u16> {
+        match self.0 {
+            Form::Number(number) => Some(number),
+            Form::Other(_) => None,
+        }
+    }
+}
+
+impl fmt::Debug for Lun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Lun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Form::Number(number) => write!(f, "{number}"),
+            Form::Other(bytes) => write!(f, "{:#018x}", u64::from_be_bytes(bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn small_numbers_use_the_peripheral_method_and_large_ones_the_flat_one() {
+        assert_eq!(Lun::new(255).unwrap().encode(), [0x00, 0xff, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Lun::new(256).unwrap().encode(), [0x41, 0x00, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Lun::new(16383).unwrap().encode(), [0x7f, 0xff, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(Lun::new(16384), None);
+    }
+
+    #[test]
+    fn other_methods_levels_and_buses_name_no_logical_unit() {
+        let well_known = [0xc1, 0x01, 0, 0, 0, 0, 0, 0];
+        for bytes in [well_known, [0x01, 0x02, 0, 0, 0, 0, 0, 0], [0, 1, 0, 2, 0, 0, 0, 0], [0x80; 8]] {
+            assert_eq!(Lun::decode(bytes).number(), None, "{bytes:x?}");
+        }
+        assert_eq!(Lun::decode(well_known).to_string(), "0xc101000000000000");
+    }
+
+    proptest! {
+        #[test]
+        fn decoding_an_encoded_lun_gives_it_back(bytes: [u8; 8]) {
+            let lun = Lun::decode(bytes);
+            prop_assert_eq!(Lun::decode(lun.encode()), lun);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Operation codes and service actions by name.
+
+use std::fmt;
+
+/// Byte 0 of a CDB. Values without a name are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OpCode(pub u8);
+
+/// The service action that some operation codes carry, in the low five bits of CDB byte 1 (SPC-5 4.2.5.2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ServiceAction(pub u16);
+
+/// One list makes the constants and the names that they print.
+macro_rules! opcodes {
+    ($($constant:ident = $value:literal, $name:literal;)*) => {
+        impl OpCode {
+            $(#[doc = concat!($name, ".")] pub const $constant: Self = Self($value);)*
+
+            /// The name in the standards.
+            pub fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some($name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+opcodes! {
+    TEST_UNIT_READY = 0x00, "TEST UNIT READY";
+    REQUEST_SENSE = 0x03, "REQUEST SENSE";
+    READ_6 = 0x08, "READ(6)";
+    WRITE_6 = 0x0a, "WRITE(6)";
+    INQUIRY = 0x12, "INQUIRY";
+    MODE_SENSE_6 = 0x1a, "MODE SENSE(6)";
+    START_STOP_UNIT = 0x1b, "START STOP UNIT";
+    READ_CAPACITY_10 = 0x25, "READ CAPACITY(10)";
+    READ_10 = 0x28, "READ(10)";
+    WRITE_10 = 0x2a, "WRITE(10)";
+    VERIFY_10 = 0x2f, "VERIFY(10)";
+    SYNCHRONIZE_CACHE_10 = 0x35, "SYNCHRONIZE CACHE(10)";
+    WRITE_SAME_10 = 0x41, "WRITE SAME(10)";
+    UNMAP = 0x42, "UNMAP";
+    MODE_SENSE_10 = 0x5a, "MODE SENSE(10)";
+    VARIABLE_LENGTH = 0x7f, "VARIABLE LENGTH CDB";
+    READ_16 = 0x88, "READ(16)";
+    WRITE_16 = 0x8a, "WRITE(16)";
+    VERIFY_16 = 0x8f, "VERIFY(16)";
+    SYNCHRONIZE_CACHE_16 = 0x91, "SYNCHRONIZE CACHE(16)";
+    WRITE_SAME_16 = 0x93, "WRITE SAME(16)";
+    SERVICE_ACTION_IN_16 = 0x9e, "SERVICE ACTION IN(16)";
+    REPORT_LUNS = 0xa0, "REPORT LUNS";
+    MAINTENANCE_IN = 0xa3, "MAINTENANCE IN";
+    READ_12 = 0xa8, "READ(12)";
+    WRITE_12 = 0xaa, "WRITE(12)";
+    VERIFY_12 = 0xaf, "VERIFY(12)";
+}
+
+impl ServiceAction {
+    /// READ CAPACITY(16), of [`OpCode::SERVICE_ACTION_IN_16`].
+    pub const READ_CAPACITY_16: Self = Self(0x10);
+    /// REPORT SUPPORTED OPERATION CODES, of [`OpCode::MAINTENANCE_IN`].
+    pub const REPORT_SUPPORTED_OPERATION_CODES: Self = Self(0x0c);
+}
+
+impl fmt::Debug for OpCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "OpCode({:#04x})", self.0),
+        }
+    }
+}

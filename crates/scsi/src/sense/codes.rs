@@ -1,0 +1,106 @@
+//! Sense keys and additional sense codes by name (SPC-5 4.5.7, annex F).
+
+use std::fmt;
+
+/// The sense key: the class of what happened. Values without a name are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SenseKey(pub u8);
+
+impl SenseKey {
+    /// Nothing to tell.
+    pub const NO_SENSE: Self = Self(0x0);
+    /// The logical unit cannot be accessed.
+    pub const NOT_READY: Self = Self(0x2);
+    /// The medium failed.
+    pub const MEDIUM_ERROR: Self = Self(0x3);
+    /// The device failed.
+    pub const HARDWARE_ERROR: Self = Self(0x4);
+    /// The command or its parameters are wrong.
+    pub const ILLEGAL_REQUEST: Self = Self(0x5);
+    /// Something happened to the logical unit since the last command.
+    pub const UNIT_ATTENTION: Self = Self(0x6);
+    /// Blocks are protected from what was asked.
+    pub const DATA_PROTECT: Self = Self(0x7);
+    /// A copy ended early.
+    pub const COPY_ABORTED: Self = Self(0xa);
+    /// The device server gave up the command.
+    pub const ABORTED_COMMAND: Self = Self(0xb);
+    /// The data differs from what is on the medium.
+    pub const MISCOMPARE: Self = Self(0xe);
+}
+
+impl fmt::Debug for SenseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match *self {
+            Self::NO_SENSE => "NO SENSE",
+            Self::NOT_READY => "NOT READY",
+            Self::MEDIUM_ERROR => "MEDIUM ERROR",
+            Self::HARDWARE_ERROR => "HARDWARE ERROR",
+            Self::ILLEGAL_REQUEST => "ILLEGAL REQUEST",
+            Self::UNIT_ATTENTION => "UNIT ATTENTION",
+            Self::DATA_PROTECT => "DATA PROTECT",
+            Self::COPY_ABORTED => "COPY ABORTED",
+            Self::ABORTED_COMMAND => "ABORTED COMMAND",
+            Self::MISCOMPARE => "MISCOMPARE",
+            Self(other) => return write!(f, "SenseKey({other:#03x})"),
+        };
+        f.write_str(name)
+    }
+}
+
+/// ADDITIONAL SENSE CODE and its qualifier. Values without a name are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AdditionalSense {
+    /// ADDITIONAL SENSE CODE.
+    pub asc: u8,
+    /// ADDITIONAL SENSE CODE QUALIFIER.
+    pub ascq: u8,
+}
+
+/// One list makes the constants and the names that they print.
+macro_rules! codes {
+    ($($constant:ident = $asc:literal / $ascq:literal, $name:literal;)*) => {
+        impl AdditionalSense {
+            $(#[doc = concat!($name, ".")] pub const $constant: Self = Self { asc: $asc, ascq: $ascq };)*
+
+            /// The name in the standard.
+            pub fn name(self) -> Option<&'static str> {
+                match (self.asc, self.ascq) {
+                    $(($asc, $ascq) => Some($name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    NONE = 0x00 / 0x00, "NO ADDITIONAL SENSE INFORMATION";
+    WRITE_ERROR = 0x0c / 0x00, "WRITE ERROR";
+    INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT = 0x0e / 0x03, "INVALID FIELD IN COMMAND INFORMATION UNIT";
+    UNRECOVERED_READ_ERROR = 0x11 / 0x00, "UNRECOVERED READ ERROR";
+    PARAMETER_LIST_LENGTH_ERROR = 0x1a / 0x00, "PARAMETER LIST LENGTH ERROR";
+    MISCOMPARE_DURING_VERIFY = 0x1d / 0x00, "MISCOMPARE DURING VERIFY OPERATION";
+    INVALID_COMMAND_OPERATION_CODE = 0x20 / 0x00, "INVALID COMMAND OPERATION CODE";
+    LBA_OUT_OF_RANGE = 0x21 / 0x00, "LOGICAL BLOCK ADDRESS OUT OF RANGE";
+    INVALID_FIELD_IN_CDB = 0x24 / 0x00, "INVALID FIELD IN CDB";
+    LOGICAL_UNIT_NOT_SUPPORTED = 0x25 / 0x00, "LOGICAL UNIT NOT SUPPORTED";
+    INVALID_FIELD_IN_PARAMETER_LIST = 0x26 / 0x00, "INVALID FIELD IN PARAMETER LIST";
+    WRITE_PROTECTED = 0x27 / 0x00, "WRITE PROTECTED";
+    SPACE_ALLOCATION_FAILED = 0x27 / 0x07, "SPACE ALLOCATION FAILED WRITE PROTECT";
+    POWER_ON_OR_RESET = 0x29 / 0x00, "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED";
+    BUS_DEVICE_RESET = 0x29 / 0x03, "BUS DEVICE RESET FUNCTION OCCURRED";
+    COMMANDS_CLEARED_BY_ANOTHER_INITIATOR = 0x2f / 0x00, "COMMANDS CLEARED BY ANOTHER INITIATOR";
+    SAVING_PARAMETERS_NOT_SUPPORTED = 0x39 / 0x00, "SAVING PARAMETERS NOT SUPPORTED";
+    REPORTED_LUNS_DATA_CHANGED = 0x3f / 0x0e, "REPORTED LUNS DATA HAS CHANGED";
+    INTERNAL_TARGET_FAILURE = 0x44 / 0x00, "INTERNAL TARGET FAILURE";
+}
+
+impl fmt::Debug for AdditionalSense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "AdditionalSense({:#04x}/{:#04x})", self.asc, self.ascq),
+        }
+    }
+}
