@@ -23,11 +23,17 @@
 #![forbid(unsafe_code)]
 
 mod attribute;
+pub mod capacity;
 mod cdb;
+pub mod inquiry;
 mod lun;
+pub mod mode;
 mod opcode;
+pub mod report;
 mod sense;
 mod status;
+pub mod unmap;
+pub mod vpd;
 
 pub use attribute::TaskAttribute;
 pub use cdb::{BlockCdb, Cdb, CdbTooLong, MAX_CDB_LEN, check_usage};

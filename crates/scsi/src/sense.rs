@@ -43,7 +43,7 @@ pub struct SenseData {
     pub field: Option<FieldPointer>,
 }
 
-/// The two encodings. D_SENSE of the control mode page selects one.
+/// The two encodings. `D_SENSE` of the control mode page selects one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SenseFormat {
     /// 18 bytes; INFORMATION holds 32 bits.

@@ -15,13 +15,13 @@ impl Status {
     pub const CONDITION_MET: Self = Self(0x04);
     /// The logical unit cannot take the command now.
     pub const BUSY: Self = Self(0x08);
-    /// A reservation of another I_T nexus forbids the command.
+    /// A reservation of another `I_T` nexus forbids the command.
     pub const RESERVATION_CONFLICT: Self = Self(0x18);
     /// The task set has no room.
     pub const TASK_SET_FULL: Self = Self(0x28);
     /// An auto contingent allegiance is in force.
     pub const ACA_ACTIVE: Self = Self(0x30);
-    /// Another I_T nexus aborted the task.
+    /// Another `I_T` nexus aborted the task.
     pub const TASK_ABORTED: Self = Self(0x40);
 }
 

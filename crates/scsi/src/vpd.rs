@@ -1,0 +1,241 @@
+//! Vital product data pages (SPC-5 7.8, SBC-4 6.6).
+
+use crate::inquiry::{Peripheral, put_text};
+
+/// The code of a VPD page. Values without a name are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageCode(pub u8);
+
+impl PageCode {
+    /// Supported VPD Pages.
+    pub const SUPPORTED_PAGES: Self = Self(0x00);
+    /// Unit Serial Number.
+    pub const UNIT_SERIAL_NUMBER: Self = Self(0x80);
+    /// Device Identification.
+    pub const DEVICE_IDENTIFICATION: Self = Self(0x83);
+    /// Block Limits.
+    pub const BLOCK_LIMITS: Self = Self(0xb0);
+    /// Block Device Characteristics.
+    pub const BLOCK_DEVICE_CHARACTERISTICS: Self = Self(0xb1);
+    /// Logical Block Provisioning.
+    pub const LOGICAL_BLOCK_PROVISIONING: Self = Self(0xb2);
+}
+
+/// A whole page: the header, with its length, and `body`. A body beyond 65,535 bytes is cut.
+pub fn page(code: PageCode, body: &[u8]) -> Vec<u8> {
+    let body = &body[..body.len().min(usize::from(u16::MAX))];
+    let [high, low] = (body.len() as u16).to_be_bytes();
+    [&[Peripheral::DISK.0, code.0, high, low], body].concat()
+}
+
+/// What a designator names (ASSOCIATION).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Association {
+    /// The logical unit.
+    LogicalUnit = 0,
+    /// The target port that the request came through.
+    TargetPort = 1,
+    /// The target device.
+    TargetDevice = 2,
+}
+
+/// The longest designator: its length has one byte, and names are padded to a multiple of four.
+const MAX_DESIGNATOR_LEN: usize = 252;
+
+/// One designation descriptor of the Device Identification page (SPC-5 7.8.6).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Designator {
+    /// What it names.
+    pub association: Association,
+    kind: u8,
+    code_set: u8,
+    /// PROTOCOL IDENTIFIER, where the descriptor has one.
+    protocol: Option<u8>,
+    bytes: Vec<u8>,
+}
+
+impl Designator {
+    const BINARY: u8 = 1;
+    const ASCII: u8 = 2;
+    const UTF_8: u8 = 3;
+    const PIV: u8 = 0x80;
+    /// PROTOCOL IDENTIFIER of iSCSI.
+    const ISCSI: u8 = 5;
+    /// NAA 3h: locally assigned, for a vendor without an IEEE company identifier.
+    const NAA_LOCAL: u64 = 0x3 << 60;
+
+    /// T10 vendor ID based: the vendor in 8 bytes, then whatever it chose.
+    pub fn t10_vendor(vendor: &str, specific: &str) -> Self {
+        let mut bytes = vec![0; 8];
+        put_text(&mut bytes, vendor);
+        bytes.extend_from_slice(specific.as_bytes());
+        Self::unit(1, Self::ASCII, bytes)
+    }
+
+    /// NAA, locally assigned: the low 60 bits of `value`.
+    pub fn naa_local(value: u64) -> Self {
+        Self::unit(3, Self::BINARY, naa_local(value).to_be_bytes().to_vec())
+    }
+
+    /// SCSI name string of a logical unit, target port or target device, padded with zeroes to a multiple of four.
+    pub fn name(association: Association, name: &str) -> Self {
+        let mut bytes = name.as_bytes().to_vec();
+        bytes.truncate(MAX_DESIGNATOR_LEN - 1);
+        bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+        Self { association, kind: 8, code_set: Self::UTF_8, protocol: Some(Self::ISCSI), bytes }
+    }
+
+    /// The relative target port identifier.
+    pub fn relative_port(port: u16) -> Self {
+        Self::port(4, port)
+    }
+
+    /// The target port group of the port.
+    pub fn port_group(group: u16) -> Self {
+        Self::port(5, group)
+    }
+
+    fn unit(kind: u8, code_set: u8, mut bytes: Vec<u8>) -> Self {
+        bytes.truncate(MAX_DESIGNATOR_LEN);
+        Self { association: Association::LogicalUnit, kind, code_set, protocol: None, bytes }
+    }
+
+    fn port(kind: u8, value: u16) -> Self {
+        let [high, low] = value.to_be_bytes();
+        let bytes = vec![0, 0, high, low];
+        let association = Association::TargetPort;
+        Self { association, kind, code_set: Self::BINARY, protocol: Some(Self::ISCSI), bytes }
+    }
+
+    fn emit(&self) -> Vec<u8> {
+        let (protocol, valid) = self.protocol.map_or((0, 0), |protocol| (protocol << 4, Self::PIV));
+        let kind = valid | (self.association as u8) << 4 | self.kind;
+        [&[protocol | self.code_set, kind, 0, self.bytes.len() as u8], self.bytes.as_slice()].concat()
+    }
+}
+
+/// A locally assigned NAA identifier with the low 60 bits of `value`.
+pub const fn naa_local(value: u64) -> u64 {
+    Designator::NAA_LOCAL | value & !(0xf << 60)
+}
+
+/// Device Identification.
+pub fn device_identification(designators: &[Designator]) -> Vec<u8> {
+    let body: Vec<u8> = designators.iter().flat_map(Designator::emit).collect();
+    page(PageCode::DEVICE_IDENTIFICATION, &body)
+}
+
+/// Block Limits (SBC-4 6.6.4). Zero means "not reported" or "not supported" in every field.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// OPTIMAL TRANSFER LENGTH GRANULARITY in blocks.
+    pub optimal_granularity: u16,
+    /// MAXIMUM TRANSFER LENGTH in blocks.
+    pub max_transfer: u32,
+    /// OPTIMAL TRANSFER LENGTH in blocks.
+    pub optimal_transfer: u32,
+    /// MAXIMUM UNMAP LBA COUNT.
+    pub max_unmap_blocks: u32,
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
+    pub max_unmap_descriptors: u32,
+    /// OPTIMAL UNMAP GRANULARITY in blocks. Its alignment is block 0.
+    pub unmap_granularity: u32,
+    /// MAXIMUM WRITE SAME LENGTH in blocks.
+    pub max_write_same: u64,
+}
+
+impl BlockLimits {
+    const BODY_LEN: usize = 60;
+    /// UGAVALID, in front of UNMAP GRANULARITY ALIGNMENT.
+    const UGAVALID: u32 = 1 << 31;
+
+    /// The page. WSNZ is zero: a WRITE SAME of zero blocks goes on to the last block.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut body = [0; Self::BODY_LEN];
+        body[2..4].copy_from_slice(&self.optimal_granularity.to_be_bytes());
+        body[4..8].copy_from_slice(&self.max_transfer.to_be_bytes());
+        body[8..12].copy_from_slice(&self.optimal_transfer.to_be_bytes());
+        body[16..20].copy_from_slice(&self.max_unmap_blocks.to_be_bytes());
+        body[20..24].copy_from_slice(&self.max_unmap_descriptors.to_be_bytes());
+        body[24..28].copy_from_slice(&self.unmap_granularity.to_be_bytes());
+        let alignment = if self.unmap_granularity == 0 { 0 } else { Self::UGAVALID };
+        body[28..32].copy_from_slice(&alignment.to_be_bytes());
+        body[32..40].copy_from_slice(&self.max_write_same.to_be_bytes());
+        page(PageCode::BLOCK_LIMITS, &body)
+    }
+}
+
+/// Block Device Characteristics of a medium that does not rotate and whose flushes need no command for FUA
+/// (SBC-4 6.6.2).
+pub fn block_device_characteristics() -> Vec<u8> {
+    const BODY_LEN: usize = 60;
+    const NON_ROTATING: u16 = 1;
+    let mut body = [0; BODY_LEN];
+    body[..2].copy_from_slice(&NON_ROTATING.to_be_bytes());
+    page(PageCode::BLOCK_DEVICE_CHARACTERISTICS, &body)
+}
+
+/// Logical Block Provisioning (SBC-4 6.6.7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Provisioning {
+    /// LBPU, LBPWS and LBPWS10: UNMAP and WRITE SAME with the UNMAP bit free space.
+    pub unmap: bool,
+    /// LBPRZ: unmapped blocks read as zero.
+    pub unmapped_zero: bool,
+}
+
+impl Provisioning {
+    const LBPU_LBPWS_LBPWS10: u8 = 0xe0;
+    const LBPRZ: u8 = 0x04;
+    const THIN: u8 = 2;
+
+    /// The page.
+    pub fn emit(&self) -> Vec<u8> {
+        let commands = if self.unmap { Self::LBPU_LBPWS_LBPWS10 } else { 0 };
+        let zero = if self.unmapped_zero { Self::LBPRZ } else { 0 };
+        let kind = if self.unmap { Self::THIN } else { 0 };
+        page(PageCode::LOGICAL_BLOCK_PROVISIONING, &[0, commands | zero, kind, 0])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn designators_name_unit_port_and_device() {
+        let page = device_identification(&[
+            Designator::naa_local(0xf123_4567_89ab_cdef),
+            Designator::t10_vendor("VEND", "x1"),
+            Designator::relative_port(2),
+            Designator::name(Association::TargetDevice, "iqn.x"),
+        ]);
+        assert_eq!(&page[..4], [0, 0x83, 0, 12 + 14 + 8 + 12]);
+        let body = &page[4..];
+        assert_eq!(&body[..12], [0x01, 0x03, 0, 8, 0x31, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+        assert_eq!(&body[12..26], b"\x02\x01\0\x0aVEND    x1");
+        assert_eq!(&body[26..34], [0x51, 0x94, 0, 4, 0, 0, 0, 2]);
+        assert_eq!(&body[34..], b"\x53\xa8\0\x08iqn.x\0\0\0");
+    }
+
+    #[test]
+    fn long_names_are_cut_to_what_a_designator_holds() {
+        let page = device_identification(&[Designator::name(Association::TargetPort, &"n".repeat(500))]);
+        assert_eq!(page.len(), 4 + 4 + MAX_DESIGNATOR_LEN);
+        assert_eq!(page.last(), Some(&0), "SCSI name strings end with a zero byte");
+    }
+
+    #[test]
+    fn block_limits_have_the_length_of_sbc_3_and_later() {
+        let limits = BlockLimits { unmap_granularity: 8, max_write_same: 5, ..BlockLimits::default() };
+        let page = limits.emit();
+        assert_eq!((page.len(), &page[..4]), (64, &[0, 0xb0, 0, 0x3c][..]));
+        assert_eq!(&page[28..44], [0, 0, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn a_thin_unit_says_what_frees_space() {
+        assert_eq!(Provisioning { unmap: true, unmapped_zero: true }.emit(), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+        assert_eq!(Provisioning::default().emit(), [0, 0xb2, 0, 4, 0, 0, 0, 0]);
+    }
+}
