@@ -23,11 +23,17 @@
 
 #![forbid(unsafe_code)]
 
+mod durable;
+mod file;
 mod file_op;
+mod file_open;
+pub mod filters;
 mod memory;
 mod request;
 
+pub use file::FileStore;
 pub use file_op::{FileIo, FileOp, FileOpKind, InlineIo};
+pub use file_open::{OpenError, OpenOptions};
 pub use memory::MemoryStore;
 pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};
 

@@ -133,6 +133,16 @@ impl MemoryStore {
         filled.count() as u64 * CHUNK_LEN as u64
     }
 
+    /// A store of its own with the same bytes.
+    pub(crate) fn duplicate(&self) -> Self {
+        let copy = |chunk: &Chunk| RwLock::new(chunk.read().unwrap_or_else(PoisonError::into_inner).clone());
+        let groups = self.groups.iter().map(|group| match group.get() {
+            Some(chunks) => OnceLock::from(chunks.iter().map(copy).collect::<Box<[Chunk]>>()),
+            None => OnceLock::new(),
+        });
+        Self { len_bytes: self.len_bytes, groups: groups.collect() }
+    }
+
     fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len_bytes);
         if inside { Ok(()) } else { Err(StoreError::OutOfRange { offset, len, store_len: self.len_bytes }) }

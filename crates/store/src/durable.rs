@@ -1,0 +1,158 @@
+//! The memory of failed flushes.
+//!
+//! Linux reports a write-back error once per open file. The first `fdatasync`, or write with `RWF_DSYNC`, that looks takes
+//! the report with it; a later one succeeds, though what was lost stays lost. Two that run at the same time race for it,
+//! and the loser reports a success that is none.
+//!
+//! So a durable operation that succeeded is acknowledged only when all that ran beside it have ended too, and the first
+//! failure is remembered: it fails those held, and every later one.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::{Completion, Outcome, StoreError};
+
+/// Decides when durable operations are acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Durable(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    next_ticket: u64,
+    running: BTreeSet<u64>,
+    held: Vec<Held>,
+    failed: Option<Arc<io::Error>>,
+}
+
+/// An operation that succeeded, as far as the system told it.
+#[derive(Debug)]
+struct Held {
+    /// Those with smaller tickets ran beside it.
+    before: u64,
+    outcome: Outcome,
+    done: Completion,
+}
+
+impl State {
+    fn result(&self) -> Result<(), StoreError> {
+        self.failed.as_ref().map_or(Ok(()), |error| Err(StoreError::FlushFailed(Arc::clone(error))))
+    }
+}
+
+impl Durable {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before a durable operation starts. Fails when an earlier one has failed.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<Started, StoreError> {
+        let mut state = self.lock();
+        state.result()?;
+        let ticket = state.next_ticket;
+        state.next_ticket += 1;
+        state.running.insert(ticket);
+        Ok(Started { durable: Arc::clone(self), ticket })
+    }
+}
+
+/// A durable operation that runs.
+#[derive(Debug)]
+pub(crate) struct Started {
+    durable: Arc<Durable>,
+    ticket: u64,
+}
+
+impl Started {
+    /// Ends the operation with what the system said, now or when that can be believed.
+    pub(crate) fn finish(self, outcome: Outcome, done: Completion) {
+        let mut ready = Vec::new();
+        {
+            let mut state = self.durable.lock();
+            state.running.remove(&self.ticket);
+            if let Err(StoreError::FlushFailed(error)) = &outcome.result {
+                state.failed.get_or_insert_with(|| Arc::clone(error));
+            }
+            let before = state.next_ticket;
+            state.held.push(Held { before, outcome, done });
+            let oldest =
+                if state.failed.is_some() { u64::MAX } else { state.running.first().copied().unwrap_or(u64::MAX) };
+            ready.extend(state.held.extract_if(.., |held| held.before <= oldest || held.outcome.result.is_err()));
+            for held in &mut ready {
+                if held.outcome.result.is_ok() {
+                    held.outcome.result = state.result();
+                }
+            }
+        }
+        for held in ready {
+            held.done.complete(held.outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    fn watched() -> (Completion, Receiver<Result<(), StoreError>>) {
+        let (tx, rx) = channel();
+        (Completion::call(move |outcome| drop(tx.send(outcome.result))), rx)
+    }
+
+    fn ok() -> Outcome {
+        Outcome { result: Ok(()), buffer: None }
+    }
+
+    fn failed() -> Outcome {
+        Outcome { result: Err(StoreError::FlushFailed(Arc::new(io::ErrorKind::Other.into()))), buffer: None }
+    }
+
+    #[test]
+    fn an_operation_alone_ends_at_once() {
+        let durable = Arc::new(Durable::default());
+        let (done, rx) = watched();
+        durable.start().unwrap().finish(ok(), done);
+        assert!(rx.try_recv().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_success_waits_for_those_beside_it_and_not_for_later_ones() {
+        let durable = Arc::new(Durable::default());
+        let (first, second) = (durable.start().unwrap(), durable.start().unwrap());
+        let (done, rx) = watched();
+        second.finish(ok(), done);
+        let later = durable.start().unwrap();
+        assert!(rx.try_recv().is_err(), "the first may still turn out to have failed");
+        first.finish(ok(), watched().0);
+        assert!(rx.try_recv().unwrap().is_ok());
+        later.finish(ok(), watched().0);
+    }
+
+    #[test]
+    fn a_failure_fails_those_beside_it_and_all_later_ones() {
+        let durable = Arc::new(Durable::default());
+        let (first, second, third) = (durable.start().unwrap(), durable.start().unwrap(), durable.start().unwrap());
+        let (held, held_rx) = watched();
+        first.finish(ok(), held);
+        second.finish(failed(), watched().0);
+        assert!(matches!(held_rx.try_recv().unwrap(), Err(StoreError::FlushFailed(_))));
+        let (late, late_rx) = watched();
+        third.finish(ok(), late);
+        assert!(late_rx.try_recv().unwrap().is_err());
+        assert!(durable.start().is_err());
+    }
+
+    #[test]
+    fn other_failures_are_nobody_elses() {
+        let durable = Arc::new(Durable::default());
+        let beside = durable.start().unwrap();
+        let (done, rx) = watched();
+        durable.start().unwrap().finish(Outcome { result: Err(StoreError::NoSpace), buffer: None }, done);
+        assert!(matches!(rx.try_recv().unwrap(), Err(StoreError::NoSpace)));
+        let (done, rx) = watched();
+        beside.finish(ok(), done);
+        assert!(rx.try_recv().unwrap().is_ok());
+    }
+}

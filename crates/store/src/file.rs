@@ -1,0 +1,115 @@
+//! Blocks in a regular file or on a block device.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::durable::Durable;
+use crate::file_open::{self, OpenError, OpenOptions, Opened};
+use crate::{Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Store};
+
+/// A store over a regular file, which may be sparse, or over a block device.
+///
+/// It works through the page cache of the system, so it declares a volatile cache; a flush is `fdatasync`, a write with
+/// `fua` is written with `RWF_DSYNC`. Unmap and write zeroes punch holes where the file system can.
+///
+/// After a flush has failed, every later flush and write with `fua` fails with
+/// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again: the system drops what it
+/// could not write and reports that once, so a later success would be a lie. Reads and other writes go on.
+#[derive(Debug)]
+pub struct FileStore {
+    file: Arc<File>,
+    len_bytes: AtomicU64,
+    geometry: Geometry,
+    capabilities: Capabilities,
+    durable: Arc<Durable>,
+}
+
+impl FileStore {
+    /// Opens the file or block device at `path`.
+    ///
+    /// A regular file that may be written is locked against other processes that do the same (`flock`), a block device is
+    /// opened exclusively, which fails while it is mounted.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`] tells what is wrong with the path, and what to do about it.
+    ///
+    /// # Example
+    ///
+    /// ```
+    /// use lunette_store::{FileStore, OpenOptions, Store};
+    ///
+    /// # let folder = tempfile::tempdir()?;
+    /// # let path = folder.path().join("disk.img");
+    /// let store = FileStore::open(&path, &OpenOptions { create: Some(1 << 30), ..OpenOptions::default() })?;
+    /// assert_eq!(store.geometry().len_bytes, 1 << 30);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, OpenError> {
+        let Opened { file, geometry, capabilities } = file_open::open(path.as_ref(), options)?;
+        Ok(Self {
+            file: Arc::new(file),
+            len_bytes: AtomicU64::new(geometry.len_bytes),
+            geometry,
+            capabilities,
+            durable: Arc::new(Durable::default()),
+        })
+    }
+
+    /// Looks up the length again, for a file or device that was resized meanwhile. Gives the new length, rounded down to
+    /// the granularity.
+    ///
+    /// # Errors
+    ///
+    /// What the system says; the length stays as it was.
+    pub fn refresh_len(&self) -> io::Result<u64> {
+        let granularity = u64::from(self.geometry.granularity_bytes);
+        let len = file_open::len(&self.file)? / granularity * granularity;
+        self.len_bytes.store(len, Ordering::Release);
+        Ok(len)
+    }
+
+    fn len(&self) -> u64 {
+        self.len_bytes.load(Ordering::Acquire)
+    }
+}
+
+impl Store for FileStore {
+    fn geometry(&self) -> Geometry {
+        Geometry { len_bytes: self.len(), ..self.geometry }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        if let Err(error) = op.check(self.len(), self.capabilities.read_only) {
+            return done.complete(Outcome::of(op, Err(error)));
+        }
+        let durable = op.fua() || matches!(op, Op::Flush);
+        let done = if durable {
+            match self.durable.start() {
+                Ok(started) => Completion::call(move |outcome| started.finish(outcome, done)),
+                Err(error) => return done.complete(Outcome::of(op, Err(error))),
+            }
+        } else {
+            done
+        };
+        let kind = match op {
+            Op::Read { offset, into } => FileOpKind::Read { offset, into },
+            Op::Write { offset, from, fua } => FileOpKind::Write { offset, from, dsync: fua },
+            Op::WriteZeroes { offset, len, may_unmap, fua } => {
+                FileOpKind::Zero { offset, len, punch: may_unmap, dsync: fua }
+            }
+            // Zeroes for a file system that cannot punch would cost space instead of freeing it.
+            Op::Unmap { .. } if !self.capabilities.unmap => return done.complete(Outcome::of(op, Ok(()))),
+            Op::Unmap { offset, len } => FileOpKind::Zero { offset, len, punch: true, dsync: false },
+            Op::Flush => FileOpKind::Sync,
+        };
+        io.submit(FileOp { file: Arc::clone(&self.file), kind }, done);
+    }
+}

@@ -1,0 +1,234 @@
+//! Opening files and block devices, and finding out what they can do.
+
+use std::fs::{self, File, FileType, TryLockError};
+use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{OFlags, fallocate, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+
+use crate::file_op::PUNCH;
+use crate::{Capabilities, Geometry};
+
+/// Lengths of regular files are multiples of this, the smallest logical block of SCSI disks.
+const FILE_GRANULARITY_BYTES: u32 = 512;
+
+/// What a file system that does not tell a usable block size is taken to have.
+const DEFAULT_BLOCK_BYTES: u32 = 4096;
+
+/// Preferred sizes beyond this (network file systems name megabytes) say nothing about the blocks below.
+const MAX_BLOCK_BYTES: u32 = 64 << 10;
+
+/// How to open a [`FileStore`](crate::FileStore). The default opens what is there for reading and writing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// When nothing is at the path: create a sparse file of this many bytes. A file that is there stays as it is.
+    pub create: Option<u64>,
+    /// Never write. Takes no lock.
+    pub read_only: bool,
+}
+
+/// Why a file or block device cannot serve as a store.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Nothing is at the path.
+    #[error("{path}: no such file or device; check the path, or give a size to create the file")]
+    Missing {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The system does not allow it.
+    #[error("{path}: permission denied; run as a user who may read and write it, or open it read only")]
+    Permission {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{path}: is a {found}, not a regular file or block device")]
+    WrongType {
+        /// The path as given.
+        path: PathBuf,
+        /// What is there.
+        found: &'static str,
+    },
+    /// The length is zero or leaves part of a block over.
+    #[error("{path}: {len_bytes} bytes are not a positive multiple of {multiple_bytes}; resize it (truncate -s)")]
+    Length {
+        /// The path as given.
+        path: PathBuf,
+        /// The length found or asked for.
+        len_bytes: u64,
+        /// What it has to be a multiple of.
+        multiple_bytes: u32,
+    },
+    /// Another process serves the file, or has the device mounted or in use.
+    #[error("{path}: in use by another process or mounted; stop or unmount that first (fuser -v {path} names it)")]
+    InUse {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The system failed.
+    #[error("{path}: cannot {action}: {source}")]
+    Io {
+        /// The path as given.
+        path: PathBuf,
+        /// What failed.
+        action: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+pub(crate) struct Opened {
+    pub(crate) file: File,
+    pub(crate) geometry: Geometry,
+    pub(crate) capabilities: Capabilities,
+}
+
+pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    // Before opening, for to open a pipe or a tape has effects of its own.
+    match fs::metadata(path) {
+        Ok(found) => check_type(path, found.file_type())?,
+        Err(error) if error.kind() == ErrorKind::NotFound => match options.create {
+            Some(len_bytes) => create(path, len_bytes)?,
+            None => return Err(OpenError::Missing { path: path.to_owned() }),
+        },
+        Err(error) => return Err(failed(path, "look it up")(error)),
+    }
+    open_existing(path, options.read_only)
+}
+
+fn open_existing(path: &Path, read_only: bool) -> Result<Opened, OpenError> {
+    let is_device = fs::metadata(path).map_err(failed(path, "look it up"))?.file_type().is_block_device();
+    // On a block device O_EXCL without O_CREAT means: not while it is mounted or part of something else.
+    let exclusive = if is_device && !read_only { OFlags::EXCL } else { OFlags::empty() };
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .write(!read_only)
+        .custom_flags(exclusive.bits().cast_signed())
+        .open(path)
+        .map_err(failed(path, "open it"))?;
+    let metadata = file.metadata().map_err(failed(path, "look it up"))?;
+    check_type(path, metadata.file_type())?;
+    if !is_device && !read_only {
+        lock(path, &file)?;
+    }
+    let mut geometry = if is_device { device_geometry(&file, &metadata) } else { Ok(file_geometry(&metadata)) }
+        .map_err(failed(path, "find out its block size"))?;
+    geometry.len_bytes = len(&file).map_err(failed(path, "find out its length"))?;
+    check_len(path, geometry.len_bytes, geometry.granularity_bytes)?;
+    let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(&file, &geometry) };
+    let capabilities = Capabilities {
+        read_only,
+        volatile_cache: !read_only,
+        unmap: punches,
+        unmap_zeroes: punches,
+        write_zeroes: punches,
+        memory: false,
+    };
+    Ok(Opened { file, geometry, capabilities })
+}
+
+fn check_type(path: &Path, found: FileType) -> Result<(), OpenError> {
+    let found = match found {
+        _ if found.is_file() || found.is_block_device() => return Ok(()),
+        _ if found.is_dir() => "directory",
+        _ if found.is_char_device() => "character device",
+        _ if found.is_fifo() => "pipe",
+        _ if found.is_socket() => "socket",
+        _ => "file of unknown type",
+    };
+    Err(OpenError::WrongType { path: path.to_owned(), found })
+}
+
+fn check_len(path: &Path, len_bytes: u64, multiple_bytes: u32) -> Result<(), OpenError> {
+    if len_bytes > 0 && len_bytes.is_multiple_of(multiple_bytes.into()) {
+        return Ok(());
+    }
+    Err(OpenError::Length { path: path.to_owned(), len_bytes, multiple_bytes })
+}
+
+/// Creates a sparse file that survives a power cut from the start.
+fn create(path: &Path, len_bytes: u64) -> Result<(), OpenError> {
+    check_len(path, len_bytes, FILE_GRANULARITY_BYTES)?;
+    let file = match File::create_new(path) {
+        Ok(file) => file,
+        // Another process was quicker. It is opened like any other file that is there.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::Missing { path: path.to_owned() }),
+        Err(error) => return Err(failed(path, "create it")(error)),
+    };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let made = file.set_len(len_bytes).and_then(|()| file.sync_all()).and_then(|()| File::open(folder)?.sync_all());
+    made.map_err(|error| {
+        // Leave no file of the wrong length behind. That this fails too changes nothing for the caller.
+        let _ = fs::remove_file(path);
+        failed(path, "give the new file its length")(error)
+    })
+}
+
+/// Takes the lock that all writers of a file take. It goes with the open file.
+fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
+    match file.try_lock() {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => Err(failed(path, "lock it")(error)),
+    }
+}
+
+fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_owned();
+    move |source| match source.kind() {
+        ErrorKind::NotFound => OpenError::Missing { path },
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => OpenError::Permission { path },
+        ErrorKind::ResourceBusy => OpenError::InUse { path },
+        _ => OpenError::Io { path, action, source },
+    }
+}
+
+/// The length of a file or block device, in bytes.
+pub(crate) fn len(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+fn file_geometry(metadata: &fs::Metadata) -> Geometry {
+    let usable = |bytes: &u32| bytes.is_power_of_two() && (FILE_GRANULARITY_BYTES..=MAX_BLOCK_BYTES).contains(bytes);
+    let block = u32::try_from(metadata.blksize()).ok().filter(usable).unwrap_or(DEFAULT_BLOCK_BYTES);
+    Geometry {
+        len_bytes: metadata.len(),
+        granularity_bytes: FILE_GRANULARITY_BYTES,
+        physical_bytes: block,
+        unmap_bytes: block,
+    }
+}
+
+/// Asks the file system to free what lies beyond the end of the file: nothing, but it says whether it could.
+fn file_punches(file: &File, geometry: &Geometry) -> bool {
+    let block = u64::from(geometry.unmap_bytes);
+    let beyond = geometry.len_bytes.next_multiple_of(block);
+    fallocate(file, PUNCH, beyond, block).is_ok()
+}
+
+fn device_geometry(file: &File, metadata: &fs::Metadata) -> io::Result<Geometry> {
+    let logical = ioctl_blksszget(file)?;
+    let discard = device_limit(metadata, "discard_granularity").and_then(|bytes| u32::try_from(bytes).ok());
+    Ok(Geometry {
+        len_bytes: 0,
+        granularity_bytes: logical,
+        physical_bytes: ioctl_blkpbszget(file)?.max(logical),
+        unmap_bytes: discard.filter(|bytes| bytes.is_multiple_of(logical)).unwrap_or(0).max(logical),
+    })
+}
+
+/// Punching a hole in a block device is its command to write zeroes, with leave to free the space.
+fn device_zeroes(metadata: &fs::Metadata) -> bool {
+    device_limit(metadata, "write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0)
+}
+
+/// A limit of a block device's queue; a partition has the queue of its disk.
+fn device_limit(metadata: &fs::Metadata, name: &str) -> Option<u64> {
+    let device = format!("/sys/dev/block/{}:{}", major(metadata.rdev()), minor(metadata.rdev()));
+    let text =
+        ["queue", "../queue"].iter().find_map(|queue| fs::read_to_string(format!("{device}/{queue}/{name}")).ok());
+    text?.trim().parse().ok()
+}

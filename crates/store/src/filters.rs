@@ -1,0 +1,13 @@
+//! Stores over other stores, for tests and tools: each changes one thing and passes the rest on.
+
+mod delay;
+mod fault;
+mod power_loss;
+mod read_only;
+mod trace;
+
+pub use delay::Delay;
+pub use fault::{Fault, Rule};
+pub use power_loss::PowerLoss;
+pub use read_only::ReadOnly;
+pub use trace::{MAX_RECORDS, Record, Trace};

@@ -1,0 +1,191 @@
+//! Requests that take their time.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store};
+
+/// Holds back the ends of requests: behind a gate that a test opens, and for a fixed time.
+///
+/// The store below does the work at once; its outcome waits.
+pub struct Delay {
+    inner: Arc<dyn Store>,
+    gate: Arc<Gate>,
+}
+
+/// An end that waits.
+struct Ended {
+    outcome: Outcome,
+    done: Completion,
+}
+
+impl Ended {
+    fn release(self) {
+        self.done.complete(self.outcome);
+    }
+}
+
+struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// To the thread that waits for the fixed time.
+    timer: Option<Sender<(Instant, Ended)>>,
+    time: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    closed: bool,
+    held: VecDeque<Ended>,
+}
+
+impl Delay {
+    /// A gate before `inner`. It stands open until [`hold`](Self::hold).
+    pub fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, gate: Arc::new(Gate::new(None, Duration::ZERO)) }
+    }
+
+    /// As [`new`](Self::new), and each request ends `time` later than it would have, by a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses the thread.
+    pub fn with_time(inner: Arc<dyn Store>, time: Duration) -> io::Result<Self> {
+        let (tx, rx) = channel();
+        thread::Builder::new().name("store-delay".to_owned()).spawn(move || run_timer(&rx))?;
+        Ok(Self { inner, gate: Arc::new(Gate::new(Some(tx), time)) })
+    }
+
+    /// Closes the gate: from now on the ends of requests wait.
+    pub fn hold(&self) {
+        self.gate.lock().closed = true;
+    }
+
+    /// Opens the gate, and lets go all that waits.
+    pub fn release(&self) {
+        let held = {
+            let mut state = self.gate.lock();
+            state.closed = false;
+            std::mem::take(&mut state.held)
+        };
+        held.into_iter().for_each(Ended::release);
+    }
+
+    /// Lets go the request that has waited longest, and keeps the gate as it is. `false` when none waits.
+    pub fn release_one(&self) -> bool {
+        let oldest = self.gate.lock().held.pop_front();
+        oldest.map(Ended::release).is_some()
+    }
+
+    /// How many requests wait at the gate.
+    pub fn held(&self) -> usize {
+        self.gate.lock().held.len()
+    }
+
+    /// Blocks the caller until at least `count` requests wait at the gate.
+    pub fn wait_until_held(&self, count: usize) {
+        let waiting = self.gate.changed.wait_while(self.gate.lock(), |state| state.held.len() < count);
+        drop(waiting.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Gate {
+    fn new(timer: Option<Sender<(Instant, Ended)>>, time: Duration) -> Self {
+        Self { state: Mutex::default(), changed: Condvar::new(), timer, time }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn arrive(&self, ended: Ended) {
+        let mut state = self.lock();
+        if state.closed {
+            state.held.push_back(ended);
+            drop(state);
+            self.changed.notify_all();
+            return;
+        }
+        drop(state);
+        match &self.timer {
+            // The thread lives as long as this sender.
+            Some(timer) => drop(timer.send((Instant::now() + self.time, ended))),
+            None => ended.release(),
+        }
+    }
+}
+
+/// The time is the same for all, so the first to come is the first to go.
+fn run_timer(ended: &Receiver<(Instant, Ended)>) {
+    for (due, ended) in ended {
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        ended.release();
+    }
+}
+
+impl Store for Delay {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        let gate = Arc::clone(&self.gate);
+        let arrive = move |outcome| gate.arrive(Ended { outcome, done });
+        self.inner.submit(op, io, Completion::call(arrive));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{InlineIo, MemoryStore};
+
+    fn memory() -> Arc<dyn Store> {
+        Arc::new(MemoryStore::new(4096).unwrap())
+    }
+
+    fn submit(store: &Delay, tx: &Sender<i32>, number: i32) {
+        let tx = tx.clone();
+        store.submit(Op::Flush, &InlineIo, Completion::call(move |_| tx.send(number).unwrap()));
+    }
+
+    #[test]
+    fn the_gate_holds_and_lets_go_in_order() {
+        let store = Delay::new(memory());
+        let (tx, rx) = channel();
+        submit(&store, &tx, 0);
+        assert_eq!(rx.try_recv(), Ok(0));
+        store.hold();
+        (1..=3).for_each(|number| submit(&store, &tx, number));
+        assert!(rx.try_recv().is_err());
+        store.wait_until_held(3);
+        assert!(store.release_one());
+        assert_eq!(rx.try_iter().collect::<Vec<_>>(), [1]);
+        store.release();
+        assert_eq!(rx.try_iter().collect::<Vec<_>>(), [2, 3]);
+        assert!(!store.release_one());
+        submit(&store, &tx, 4);
+        assert_eq!(rx.try_recv(), Ok(4));
+    }
+
+    #[test]
+    fn a_fixed_time_passes_before_the_end() {
+        let time = Duration::from_millis(5);
+        let store = Delay::with_time(memory(), time).unwrap();
+        let (tx, rx) = channel();
+        let begin = Instant::now();
+        submit(&store, &tx, 1);
+        submit(&store, &tx, 2);
+        drop(store);
+        assert_eq!((rx.recv(), rx.recv()), (Ok(1), Ok(2)));
+        assert!(begin.elapsed() >= time);
+    }
+}

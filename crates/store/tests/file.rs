@@ -1,0 +1,218 @@
+//! Files as stores: how they open, what they promise, how they fail.
+
+#![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
+
+use std::cell::RefCell;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use lunette_buffer::Pool;
+use lunette_store::{
+    Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpenError, OpenOptions, Outcome, Store,
+    StoreError, execute,
+};
+use tempfile::TempDir;
+
+const LEN: u64 = 1 << 20;
+
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    (folder, path)
+}
+
+fn create(len: u64) -> OpenOptions {
+    OpenOptions { create: Some(len), ..OpenOptions::default() }
+}
+
+const EXISTING: OpenOptions = OpenOptions { create: None, read_only: false };
+const READ_ONLY: OpenOptions = OpenOptions { create: None, read_only: true };
+
+fn write(fill: u8, len: usize, fua: bool) -> Op {
+    let mut from = Pool::new(16 << 20).take(len).unwrap();
+    from.fill(fill);
+    Op::Write { offset: 0, from, fua }
+}
+
+#[test]
+fn a_missing_file_is_created_sparse_or_reported() {
+    let (_folder, path) = place();
+    assert!(matches!(FileStore::open(&path, &EXISTING), Err(OpenError::Missing { .. })));
+    let store = FileStore::open(&path, &create(1 << 40)).unwrap();
+    assert_eq!(store.geometry().len_bytes, 1 << 40);
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
+    assert!(matches!(FileStore::open("/no/such/folder/disk", &create(LEN)), Err(OpenError::Missing { .. })));
+}
+
+#[test]
+fn a_file_that_is_there_keeps_its_length() {
+    let (_folder, path) = place();
+    drop(FileStore::open(&path, &create(LEN)).unwrap());
+    let again = FileStore::open(&path, &create(2 * LEN)).unwrap();
+    assert_eq!(again.geometry().len_bytes, LEN);
+}
+
+#[test]
+fn the_wrong_type_is_named() {
+    let (folder, _) = place();
+    let error = FileStore::open(folder.path(), &EXISTING).unwrap_err();
+    assert!(matches!(&error, OpenError::WrongType { found: "directory", .. }), "{error}");
+    let error = FileStore::open("/dev/zero", &EXISTING).unwrap_err();
+    assert!(matches!(&error, OpenError::WrongType { found: "character device", .. }), "{error}");
+}
+
+#[test]
+fn a_length_that_is_no_number_of_blocks_is_refused() {
+    let (_folder, path) = place();
+    for len in [0, 511, 4097] {
+        assert!(matches!(FileStore::open(&path, &create(len)), Err(OpenError::Length { .. })), "create {len}");
+        assert!(!path.exists());
+    }
+    for len in [0, 511, 4097] {
+        fs::write(&path, vec![0; len]).unwrap();
+        let error = FileStore::open(&path, &EXISTING).unwrap_err();
+        assert!(matches!(error, OpenError::Length { multiple_bytes: 512, .. }), "open {len}: {error}");
+    }
+}
+
+#[test]
+fn permission_is_told_apart() {
+    // A file that not even root may open for writing.
+    let error = FileStore::open("/sys/kernel/uevent_seqnum", &EXISTING).unwrap_err();
+    assert!(matches!(error, OpenError::Permission { .. }), "{error}");
+}
+
+#[test]
+fn one_writer_at_a_time() {
+    let (_folder, path) = place();
+    let first = FileStore::open(&path, &create(LEN)).unwrap();
+    let error = FileStore::open(&path, &EXISTING).unwrap_err();
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("stop"), "it says what to do: {error}");
+    FileStore::open(&path, &READ_ONLY).unwrap();
+    drop(first);
+    FileStore::open(&path, &EXISTING).unwrap();
+}
+
+#[test]
+fn read_only_refuses_changes() {
+    let (_folder, path) = place();
+    fs::write(&path, vec![5; 4096]).unwrap();
+    let store = FileStore::open(&path, &READ_ONLY).unwrap();
+    let capabilities = store.capabilities();
+    assert!(capabilities.read_only && !capabilities.unmap && !capabilities.write_zeroes);
+    for op in [
+        write(1, 512, false),
+        Op::WriteZeroes { offset: 0, len: 512, may_unmap: true, fua: false },
+        Op::Unmap { offset: 0, len: 512 },
+    ] {
+        assert!(matches!(execute(&store, op).result, Err(StoreError::ReadOnly)));
+    }
+    assert!(execute(&store, Op::Flush).result.is_ok());
+    assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 5));
+}
+
+#[test]
+fn unmap_frees_space_where_it_says_so() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    execute(&store, write(1, LEN as usize, false)).result.unwrap();
+    execute(&store, Op::Flush).result.unwrap();
+    let before = fs::metadata(&path).unwrap();
+    execute(&store, Op::Unmap { offset: 0, len: LEN / 2 }).result.unwrap();
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), LEN);
+    assert_eq!(after.blocks() < before.blocks(), store.capabilities().unmap);
+}
+
+#[test]
+fn zeroing_without_unmap_keeps_the_space() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    execute(&store, write(1, LEN as usize, true)).result.unwrap();
+    let before = fs::metadata(&path).unwrap().blocks();
+    execute(&store, Op::WriteZeroes { offset: 0, len: LEN, may_unmap: false, fua: true }).result.unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() >= before);
+    assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_file_that_grew_is_served_whole_after_a_look() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(2 * LEN + 100).unwrap();
+    let last = || Op::WriteZeroes { offset: 2 * LEN - 512, len: 512, may_unmap: false, fua: false };
+    assert!(matches!(execute(&store, last()).result, Err(StoreError::OutOfRange { store_len: LEN, .. })));
+    assert_eq!(store.refresh_len().unwrap(), 2 * LEN);
+    assert!(execute(&store, last()).result.is_ok());
+}
+
+#[test]
+fn bytes_beyond_the_end_of_a_file_that_shrank_read_as_zero() {
+    let (_folder, path) = place();
+    fs::write(&path, vec![5; 4096]).unwrap();
+    let store = FileStore::open(&path, &EXISTING).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(1000).unwrap();
+    let mut into = Pool::new(1 << 20).take(4096).unwrap();
+    into.fill(9);
+    let outcome = execute(&store, Op::Read { offset: 0, into });
+    outcome.result.unwrap();
+    let bytes = outcome.buffer.unwrap();
+    assert!(bytes[..1000].iter().all(|byte| *byte == 5) && bytes[1000..].iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn an_error_of_the_system_comes_back_with_the_buffer() {
+    let (_folder, path) = place();
+    fs::write(&path, vec![0; 4096]).unwrap();
+    let file = Arc::new(File::open(&path).unwrap());
+    for dsync in [false, true] {
+        let from = Pool::new(1 << 20).take(512).unwrap();
+        let kind = FileOpKind::Write { offset: 0, from, dsync };
+        let outcome = FileOp { file: Arc::clone(&file), kind }.run();
+        assert!(outcome.result.is_err() && outcome.buffer.is_some(), "the file is open for reading alone");
+    }
+}
+
+/// A disk whose next synchronisation fails, and then none: as Linux reports it.
+struct FailsOnce(RefCell<bool>);
+
+impl FileIo for FailsOnce {
+    fn submit(&self, op: FileOp, done: Completion) {
+        let syncs = matches!(op.kind, FileOpKind::Sync | FileOpKind::Write { dsync: true, .. });
+        if syncs && self.0.replace(false) {
+            let error: io::Error = ErrorKind::Other.into();
+            let buffer = if let FileOpKind::Write { from, .. } = op.kind { Some(from) } else { None };
+            done.complete(Outcome { result: Err(StoreError::FlushFailed(Arc::new(error))), buffer });
+        } else {
+            done.complete(op.run());
+        }
+    }
+}
+
+fn submit(store: &FileStore, op: Op, io: &dyn FileIo) -> Outcome {
+    let (tx, rx) = channel();
+    store.submit(op, io, Completion::call(move |outcome| tx.send(outcome).unwrap()));
+    rx.try_recv().unwrap()
+}
+
+#[test]
+fn a_failed_flush_is_not_forgotten_until_the_store_is_opened_again() {
+    for first in [Op::Flush, write(1, 512, true)] {
+        let (_folder, path) = place();
+        let store = FileStore::open(&path, &create(LEN)).unwrap();
+        let io = FailsOnce(RefCell::new(true));
+        assert!(matches!(submit(&store, first, &io).result, Err(StoreError::FlushFailed(_))));
+        assert!(matches!(submit(&store, Op::Flush, &io).result, Err(StoreError::FlushFailed(_))));
+        let outcome = submit(&store, write(1, 512, true), &io);
+        assert!(matches!(outcome.result, Err(StoreError::FlushFailed(_))) && outcome.buffer.is_some());
+        assert!(submit(&store, write(1, 512, false), &io).result.is_ok());
+        drop(store);
+        let store = FileStore::open(&path, &EXISTING).unwrap();
+        assert!(submit(&store, Op::Flush, &InlineIo).result.is_ok());
+    }
+}
