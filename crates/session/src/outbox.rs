@@ -58,6 +58,7 @@ pub(crate) struct Outbox {
     /// Bytes of the first PDU that the socket has already taken.
     front_sent: usize,
     owned_bytes: usize,
+    segment_bytes: usize,
     header_digest: bool,
     data_digest: bool,
 }
@@ -80,6 +81,7 @@ impl Outbox {
         }
         let (tail, tail_len) = self.tail(segment.bytes());
         self.owned_bytes += segment.owned_len();
+        self.segment_bytes += segment.bytes().len();
         self.queue.push_back(Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8 });
     }
 
@@ -116,6 +118,7 @@ impl Outbox {
             }
             self.front_sent -= front_len;
             self.owned_bytes -= front.segment.owned_len();
+            self.segment_bytes -= front.segment.bytes().len();
             self.queue.pop_front();
         }
         debug_assert!(!self.queue.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
@@ -127,6 +130,11 @@ impl Outbox {
 
     pub(crate) fn pdus(&self) -> usize {
         self.queue.len()
+    }
+
+    /// Bytes of data segments that wait, pooled or not.
+    pub(crate) fn segment_bytes(&self) -> usize {
+        self.segment_bytes
     }
 
     /// Bytes that were made for their PDU and count against no pool.

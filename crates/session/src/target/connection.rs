@@ -251,6 +251,11 @@ impl Connection {
         !self.sender.outbox.is_empty()
     }
 
+    /// Bytes of data segments that wait to be sent: what a peer that does not read keeps from others.
+    pub fn queued_bytes(&self) -> usize {
+        self.sender.outbox.segment_bytes()
+    }
+
     // Time.
 
     /// When [`time_has_come`](Self::time_has_come) wants to be called.

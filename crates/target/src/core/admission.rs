@@ -1,0 +1,73 @@
+//! Logins that have passed: sessions made, joined and replaced.
+
+use std::sync::Arc;
+
+use lunette_device::{NexusName, TargetDevice};
+use lunette_reactor::{ConnectionId, Context};
+use lunette_session::target::{AdmitRequest, Session};
+
+use super::Core;
+use super::barrier::Behind;
+
+impl Core {
+    /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
+    pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, request: &AdmitRequest) {
+        let admitted = match self.sessions.admit(request, id) {
+            Ok(admitted) => admitted,
+            Err(status) => {
+                if let Some(conn) = self.connections.get_mut(id) {
+                    conn.protocol.refuse(status);
+                }
+                return;
+            }
+        };
+        for displaced in admitted.displaced {
+            tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
+            self.cut(cx, displaced);
+        }
+        let device = self.device_of(&admitted.session);
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.session = Some(admitted.session);
+            conn.device.clone_from(&device);
+        }
+        let barrier = self.barriers.open(Behind::Login { connection: id });
+        if let Some(device) = device {
+            for key in self.tasks_where(|task| task.orphaned && Arc::ptr_eq(&task.device, &device)) {
+                self.abort_task(key, Some(barrier));
+            }
+        }
+        self.barriers.close(barrier);
+        self.touch(id);
+    }
+
+    pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        let now = self.time(cx);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let Some(session) = conn.session.clone() else { return };
+        conn.nexus = conn.device.as_ref().map(|device| device.attach(nexus_name(&session)));
+        tracing::info!(
+            peer = %conn.peer,
+            initiator = session.initiator_name,
+            target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
+            "logged in"
+        );
+        conn.protocol.admit(session, now);
+        self.touch(id);
+    }
+
+    fn device_of(&self, session: &Session) -> Option<Arc<TargetDevice>> {
+        let name = &session.target.as_ref()?.name;
+        self.devices.iter().find(|device| device.name().eq_ignore_ascii_case(name)).cloned()
+    }
+}
+
+/// The names of the ports of the nexus (RFC 7143 section 4.4.5).
+fn nexus_name(session: &Session) -> NexusName {
+    let target = session.target.as_ref().map_or("", |target| &target.name);
+    NexusName {
+        initiator: format!("{},i,0x{}", session.initiator_name, session.isid),
+        target_port: format!("{target},t,0x{:04x}", session.portal_group),
+        relative_port: session.portal_group,
+        portal_group: session.portal_group,
+    }
+}

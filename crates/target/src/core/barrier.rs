@@ -1,0 +1,76 @@
+//! Answers that wait until stores are done with what was aborted.
+//!
+//! A write that a store has begun cannot be called back. Whoever is told that it is gone (by a task management response, or
+//! by a new login of the same initiator) may write the same blocks again at once; the old write must not land after that.
+
+use std::collections::HashMap;
+
+use lunette_pdu::{InitiatorTaskTag, TaskManagementResponseCode};
+use lunette_reactor::{ConnectionId, Context};
+
+use super::Core;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct BarrierKey(u64);
+
+/// What happens when the last store is done.
+pub(super) enum Behind {
+    /// A task management function is answered.
+    TaskManagement { connection: ConnectionId, itt: InitiatorTaskTag, response: TaskManagementResponseCode },
+    /// All connections of a target are closed: TARGET COLD RESET.
+    ColdReset { connection: ConnectionId, itt: InitiatorTaskTag },
+    /// A login is answered.
+    Login { connection: ConnectionId },
+}
+
+#[derive(Default)]
+pub(super) struct Barriers {
+    waiting: HashMap<BarrierKey, (usize, Behind)>,
+    passed: Vec<Behind>,
+    last: u64,
+}
+
+impl Barriers {
+    /// A barrier that nothing holds up yet. [`Barriers::close`] it once everything is counted.
+    pub(super) fn open(&mut self, behind: Behind) -> BarrierKey {
+        self.last += 1;
+        let key = BarrierKey(self.last);
+        self.waiting.insert(key, (1, behind));
+        key
+    }
+
+    /// Everything that holds it up has been counted.
+    pub(super) fn close(&mut self, key: BarrierKey) {
+        self.one_less(key);
+    }
+
+    pub(super) fn one_more(&mut self, key: BarrierKey) {
+        if let Some((count, _)) = self.waiting.get_mut(&key) {
+            *count += 1;
+        }
+    }
+
+    pub(super) fn one_less(&mut self, key: BarrierKey) {
+        let Some((count, _)) = self.waiting.get_mut(&key) else { return };
+        *count -= 1;
+        if *count == 0
+            && let Some((_, behind)) = self.waiting.remove(&key)
+        {
+            self.passed.push(behind);
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
+        for behind in std::mem::take(&mut self.barriers.passed) {
+            match behind {
+                Behind::TaskManagement { connection, itt, response } => {
+                    self.answer_task_management(connection, itt, response);
+                }
+                Behind::ColdReset { connection, itt } => self.finish_cold_reset(cx, connection, itt),
+                Behind::Login { connection } => self.finish_login(cx, connection),
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What stores report, on its way from any thread to the reactor's.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
+
+use lunette_reactor::{ThreadPool, Waker};
+use lunette_store::{Completion, CompletionSink, FileIo, FileOp, Outcome};
+
+/// Outcomes that the reactor has not seen yet.
+pub(super) struct CompletionQueue {
+    outcomes: Mutex<Vec<(u64, Outcome)>>,
+    waker: Waker,
+    /// The thread that empties the queue at the end of each batch; it needs no wake-up.
+    reader: ThreadId,
+}
+
+impl CompletionQueue {
+    /// A queue that is read on the thread that makes it.
+    pub(super) fn new(waker: Waker) -> Self {
+        Self { outcomes: Mutex::default(), waker, reader: thread::current().id() }
+    }
+
+    /// Moves all outcomes to the end of `into`.
+    pub(super) fn drain_to(&self, into: &mut Vec<(u64, Outcome)>) {
+        into.append(&mut self.outcomes.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl CompletionSink for CompletionQueue {
+    fn complete(&self, tag: u64, outcome: Outcome) {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((tag, outcome));
+        if thread::current().id() != self.reader {
+            self.waker.wake();
+        }
+    }
+}
+
+/// File operations on a pool of threads.
+pub(super) struct PoolIo(pub(super) ThreadPool);
+
+impl FileIo for PoolIo {
+    fn submit(&self, op: FileOp, done: Completion) {
+        if let Err(job) = self.0.spawn(Box::new(move || done.complete(op.run()))) {
+            job();
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! One connection: its protocol, its nexus, its tasks.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lunette_device::{Nexus, TargetDevice};
+use lunette_reactor::{Closed, ConnectionId, Context};
+use lunette_session::Time;
+use lunette_session::target::{CloseReason, Connection, ConnectionConfig, Entropy, Session, TaskTag};
+
+use super::Core;
+use super::running::TaskKey;
+
+pub(super) struct Conn {
+    pub(super) protocol: Connection,
+    pub(super) peer: SocketAddr,
+    pub(super) session: Option<Arc<Session>>,
+    pub(super) device: Option<Arc<TargetDevice>>,
+    pub(super) nexus: Option<Nexus>,
+    pub(super) tasks: HashMap<TaskTag, TaskKey>,
+    /// Bytes of buffers that its tasks hold.
+    pub(super) task_bytes: usize,
+    pub(super) touched: bool,
+    pub(super) watched_for: Option<Time>,
+    paused: bool,
+}
+
+impl Conn {
+    /// Buffers that this connection keeps from others.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.task_bytes + self.protocol.queued_bytes()
+    }
+
+    /// Whether it does not read from its socket.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.paused
+    }
+
+    /// Reads or pauses, and sends what there is.
+    pub(super) fn update_socket(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        let paused = !self.protocol.wants_input();
+        if paused != self.paused {
+            self.paused = paused;
+            if paused { cx.pause(id) } else { cx.resume(id) }
+        }
+        if self.protocol.has_output() {
+            cx.send(id);
+        }
+    }
+
+    pub(super) fn log_close(&self, reason: &CloseReason) {
+        let (peer, initiator) = (self.peer, self.initiator());
+        match reason {
+            CloseReason::Logout => tracing::info!(%peer, initiator, "logged out"),
+            reason => tracing::warn!(%peer, initiator, %reason, "connection ended"),
+        }
+    }
+
+    pub(super) fn log_closed(&self, why: &Closed) {
+        // Without a session it was ended by us and told of before, or never became one.
+        if self.session.is_some() {
+            tracing::info!(peer = %self.peer, initiator = self.initiator(), ?why, "connection lost");
+        }
+    }
+
+    fn initiator(&self) -> &str {
+        self.session.as_ref().map_or("-", |session| &session.initiator_name)
+    }
+}
+
+impl Core {
+    pub(super) fn new_connection(
+        &self,
+        cx: &Context<'_>,
+        portal_group: u16,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) -> io::Result<Conn> {
+        let mut entropy = [0; Entropy::BYTES];
+        getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+        let config = ConnectionConfig {
+            directory: Arc::clone(&self.directory),
+            local,
+            portal_group,
+            timers: self.timers,
+            entropy: Entropy(entropy),
+        };
+        Ok(Conn {
+            protocol: Connection::new(config, self.time(cx)),
+            peer,
+            session: None,
+            device: None,
+            nexus: None,
+            tasks: HashMap::new(),
+            task_bytes: 0,
+            touched: false,
+            watched_for: None,
+            paused: false,
+        })
+    }
+}

@@ -1,0 +1,272 @@
+//! One core's share of the target: its connections, tasks and timers, driven by a reactor.
+
+mod admission;
+mod barrier;
+mod completions;
+mod connection;
+mod running;
+mod stop;
+mod table;
+mod task_management;
+mod timers;
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use lunette_buffer::Pool;
+use lunette_device::TargetDevice;
+use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, ThreadPool, Waker};
+use lunette_session::Time;
+use lunette_session::target::{CloseReason, Directory, Event, Sessions, Timers};
+
+use crate::limits::MAX_CONNECTIONS;
+use barrier::Barriers;
+use completions::{CompletionQueue, PoolIo};
+use connection::Conn;
+use running::{RunningTask, TaskKey};
+use stop::Stopping;
+use table::{ConnectionTable, Slab};
+use timers::Timetable;
+
+pub(crate) struct CoreConfig {
+    pub(crate) listeners: Vec<(ListenerId, u16)>,
+    pub(crate) devices: Vec<Arc<TargetDevice>>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) timers: Timers,
+    pub(crate) pool: Pool,
+    pub(crate) file_threads: ThreadPool,
+    pub(crate) waker: Waker,
+    pub(crate) stop_asked: Arc<AtomicBool>,
+}
+
+pub(crate) struct Core {
+    listeners: HashMap<ListenerId, u16>,
+    devices: Vec<Arc<TargetDevice>>,
+    directory: Arc<Directory>,
+    timers: Timers,
+    connections: ConnectionTable<Conn>,
+    sessions: Sessions<ConnectionId>,
+    tasks: Slab<RunningTask>,
+    barriers: Barriers,
+    pool: Pool,
+    /// Tasks that wait for a buffer, first come, first served.
+    starving: VecDeque<TaskKey>,
+    /// Connections that may have become able to go on since the batch began.
+    touched: Vec<ConnectionId>,
+    timetable: Timetable,
+    completions: Arc<CompletionQueue>,
+    io: PoolIo,
+    epoch: Instant,
+    stop_asked: Arc<AtomicBool>,
+    stopping: Stopping,
+}
+
+impl Core {
+    pub(crate) fn new(config: CoreConfig) -> Self {
+        Self {
+            listeners: config.listeners.into_iter().collect(),
+            devices: config.devices,
+            directory: config.directory,
+            timers: config.timers,
+            connections: ConnectionTable::default(),
+            sessions: Sessions::default(),
+            tasks: Slab::default(),
+            barriers: Barriers::default(),
+            pool: config.pool,
+            starving: VecDeque::new(),
+            touched: Vec::new(),
+            timetable: Timetable::default(),
+            completions: Arc::new(CompletionQueue::new(config.waker)),
+            io: PoolIo(config.file_threads),
+            epoch: Instant::now(),
+            stop_asked: config.stop_asked,
+            stopping: Stopping::No,
+        }
+    }
+
+    pub(crate) fn stop_result(&mut self) -> io::Result<()> {
+        std::mem::take(&mut self.stopping).result()
+    }
+
+    fn time(&self, cx: &Context<'_>) -> Time {
+        Time::new(cx.now().duration_since(self.epoch))
+    }
+
+    /// Lets the connection's state machine go on: over `bytes`, and over what it held back.
+    fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) {
+        let now = self.time(cx);
+        while let Some(conn) = self.connections.get_mut(id) {
+            let Some(event) = conn.protocol.next_event(&mut bytes, now) else { break };
+            self.handle(cx, id, event);
+        }
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.protocol.hold(bytes);
+        conn.update_socket(cx, id);
+        self.timetable.watch(id, conn);
+    }
+
+    fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event) {
+        match event {
+            Event::Command(command) => self.start_task(id, &command),
+            Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
+            Event::TaskManagement(request) => self.manage_tasks(id, &request),
+            Event::Admit(request) => self.admit(cx, id, &request),
+            Event::Close(reason) => self.close(cx, id, &reason),
+        }
+    }
+
+    /// The connection is over: its answers still go out, its tasks end.
+    fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.log_close(reason);
+        self.end_session_part(id);
+        cx.close_after_send(id);
+    }
+
+    /// Ends what a connection has in this process beside its socket.
+    fn end_session_part(&mut self, id: ConnectionId) {
+        self.abandon_tasks(id);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.nexus = None;
+        if let Some(session) = conn.session.take() {
+            self.sessions.remove(session.tsih, id);
+        }
+    }
+
+    /// Cuts a connection off: another one takes its place, or the target is reset.
+    fn cut(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        self.end_session_part(id);
+        self.connections.remove(id);
+        cx.close(id);
+    }
+
+    fn touch(&mut self, id: ConnectionId) {
+        if let Some(conn) = self.connections.get_mut(id)
+            && !std::mem::replace(&mut conn.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// Carries on with everything that completions, freed buffers and answered events have made possible, until nothing
+    /// moves.
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        loop {
+            self.take_completions();
+            self.pass_barriers(cx);
+            self.feed_starving();
+            if self.touched.is_empty() {
+                break;
+            }
+            for id in std::mem::take(&mut self.touched) {
+                if let Some(conn) = self.connections.get_mut(id) {
+                    conn.touched = false;
+                    self.pump(cx, id, &[]);
+                }
+            }
+        }
+        self.continue_stop(cx);
+    }
+}
+
+impl Handler for Core {
+    fn accepted(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: ListenerId,
+        id: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) {
+        let group = self.listeners.get(&listener).copied().filter(|_| self.connections.len() < MAX_CONNECTIONS);
+        let (Some(portal_group), true) = (group, self.stopping.is_no()) else {
+            tracing::warn!(%peer, "connection refused: too many, or stopping");
+            cx.close(id);
+            return;
+        };
+        match self.new_connection(cx, portal_group, peer, local) {
+            Ok(conn) => {
+                self.connections.insert(id, conn);
+                self.touch(id);
+            }
+            Err(error) => {
+                tracing::error!(%peer, %error, "connection refused: no random numbers");
+                cx.close(id);
+            }
+        }
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        self.connections.get_mut(id)?.protocol.direct()
+    }
+
+    fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        let now = self.time(cx);
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.direct_received(len, now);
+        }
+    }
+
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+        self.pump(cx, id, bytes);
+    }
+
+    fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            for slice in conn.protocol.slices() {
+                if !list.push(slice) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.sent(len);
+            if conn.is_held_up() {
+                self.touch(id);
+            }
+        }
+    }
+
+    fn closed(&mut self, _: &mut Context<'_>, id: ConnectionId, why: Closed) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.log_closed(&why);
+            self.end_session_part(id);
+            self.connections.remove(id);
+        }
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        self.begin_stop_if_asked(cx);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        if !self.touched.is_empty() || !self.starving.is_empty() && self.pool.used_bytes() == 0 {
+            return Some(self.epoch);
+        }
+        let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
+        connections.into_iter().chain(self.stopping.deadline()).min()
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        let now = self.time(cx);
+        while let Some(id) = self.timetable.pop_due(now) {
+            if let Some(conn) = self.connections.get_mut(id) {
+                conn.watched_for = None;
+                conn.protocol.time_has_come(now);
+                self.touch(id);
+            }
+        }
+        self.end_stop_if_overdue(cx);
+    }
+
+    fn batch_end(&mut self, cx: &mut Context<'_>) {
+        self.settle(cx);
+    }
+}

@@ -1,0 +1,256 @@
+//! Tasks, from command to response.
+
+use std::sync::Arc;
+
+use lunette_buffer::Buffer;
+use lunette_device::{Command as DeviceCommand, Input, NexusId, Response as DeviceResponse, Step, TargetDevice, Task};
+use lunette_reactor::ConnectionId;
+use lunette_scsi::{Cdb, Lun, TaskAttribute};
+use lunette_session::target::{Command, Response, TaskTag};
+use lunette_store::{Completion, CompletionSink};
+
+use super::Core;
+use super::barrier::BarrierKey;
+use super::table::Key;
+use crate::limits::CONNECTION_BUFFER_SHARE;
+
+pub(super) type TaskKey = Key;
+
+/// What a task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Nothing: it is being stepped.
+    Nothing,
+    /// A buffer of its own.
+    Buffer { len: usize },
+    /// A buffer for the command's data.
+    DataBuffer { len: usize },
+    /// The command's data.
+    Data,
+    /// Its store.
+    Store,
+}
+
+/// A device task and where it belongs.
+pub(super) struct RunningTask {
+    pub(super) task: Task,
+    pub(super) connection: ConnectionId,
+    pub(super) tag: TaskTag,
+    pub(super) device: Arc<TargetDevice>,
+    pub(super) nexus: NexusId,
+    pub(super) lun: Lun,
+    pub(super) waiting: Waiting,
+    /// Bytes of buffers it has been given.
+    bytes: usize,
+    /// Nobody wants the outcome any more; the store still works on it.
+    pub(super) orphaned: bool,
+    /// What waits for the store to be done with it.
+    pub(super) barriers: Vec<BarrierKey>,
+}
+
+impl Core {
+    pub(super) fn start_task(&mut self, id: ConnectionId, command: &Command) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let (Some(nexus), Some(device)) = (&conn.nexus, &conn.device) else { return };
+        let Ok(cdb) = Cdb::extended(command.cdb, &command.cdb_rest) else { return };
+        let task = device.start(
+            nexus,
+            DeviceCommand {
+                lun: command.lun.0,
+                cdb,
+                attribute: device_attribute(command.attribute),
+                data_out_len: command.data_out_len,
+                data_in_len: command.data_in_len,
+            },
+        );
+        let running = RunningTask {
+            task,
+            connection: id,
+            tag: command.task,
+            device: Arc::clone(device),
+            nexus: nexus.id(),
+            lun: Lun::decode(command.lun.0),
+            waiting: Waiting::Nothing,
+            bytes: 0,
+            orphaned: false,
+            barriers: Vec::new(),
+        };
+        let key = self.tasks.insert(running);
+        conn.tasks.insert(command.task, key);
+        self.drive(key, Input::Start);
+    }
+
+    pub(super) fn data_arrived(&mut self, id: ConnectionId, tag: TaskTag, buffer: Buffer) {
+        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(&tag).copied());
+        if let Some(key) = key {
+            self.drive(key, Input::DataOut(buffer));
+        }
+    }
+
+    /// Steps a task until it waits for something that is not here.
+    fn drive(&mut self, key: TaskKey, mut input: Input) {
+        loop {
+            let Some(running) = self.tasks.get_mut(key) else { return };
+            running.waiting = Waiting::Nothing;
+            match running.task.step(input) {
+                Step::Buffer { len } => match self.take_buffer(key, len) {
+                    Some(buffer) => input = Input::Buffer(buffer),
+                    None => return self.starve(key, Waiting::Buffer { len }),
+                },
+                Step::DataOut { len } => match self.take_buffer(key, len) {
+                    Some(buffer) => return self.want_data(key, buffer),
+                    None => return self.starve(key, Waiting::DataBuffer { len }),
+                },
+                Step::Store { store, op } => {
+                    running.waiting = Waiting::Store;
+                    let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
+                    store.submit(op, &self.io, Completion::new(sink, key.to_u64()));
+                    return;
+                }
+                Step::Done(response) => return self.finish(key, response),
+            }
+        }
+    }
+
+    fn want_data(&mut self, key: TaskKey, buffer: Buffer) {
+        let Some(running) = self.tasks.get_mut(key) else { return };
+        running.waiting = Waiting::Data;
+        let (id, tag) = (running.connection, running.tag);
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.want_data(tag, buffer);
+        }
+        self.touch(id);
+    }
+
+    fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
+        let Some(running) = self.tasks.remove(key) else { return };
+        let Some(conn) = self.connections.get_mut(running.connection) else { return };
+        conn.tasks.remove(&running.tag);
+        conn.task_bytes -= running.bytes;
+        conn.protocol.complete(running.tag, session_response(response));
+        self.touch(running.connection);
+    }
+
+    // Buffers.
+
+    fn take_buffer(&mut self, key: TaskKey, len: usize) -> Option<Buffer> {
+        let running = self.tasks.get_mut(key)?;
+        let conn = self.connections.get_mut(running.connection)?;
+        let held = conn.held_bytes();
+        let share = self.pool.budget_bytes() / CONNECTION_BUFFER_SHARE;
+        if held > 0 && held + len > share {
+            return None;
+        }
+        let buffer = self.pool.take(len)?;
+        running.bytes += len;
+        conn.task_bytes += len;
+        Some(buffer)
+    }
+
+    fn starve(&mut self, key: TaskKey, waiting: Waiting) {
+        if let Some(running) = self.tasks.get_mut(key) {
+            running.waiting = waiting;
+            self.starving.push_back(key);
+        }
+    }
+
+    /// Gives buffers to tasks that wait for them. One that cannot be served does not keep the others waiting: it may be its
+    /// own connection that holds too much.
+    pub(super) fn feed_starving(&mut self) {
+        for _ in 0..self.starving.len() {
+            let Some(key) = self.starving.pop_front() else { return };
+            let Some(running) = self.tasks.get_mut(key) else { continue };
+            let waiting = running.waiting;
+            let (Waiting::Buffer { len } | Waiting::DataBuffer { len }) = waiting else { continue };
+            match (self.take_buffer(key, len), waiting) {
+                (None, _) => self.starving.push_back(key),
+                (Some(buffer), Waiting::Buffer { .. }) => self.drive(key, Input::Buffer(buffer)),
+                (Some(buffer), _) => self.want_data(key, buffer),
+            }
+        }
+    }
+
+    // Stores.
+
+    pub(super) fn take_completions(&mut self) {
+        let mut outcomes = Vec::new();
+        loop {
+            self.completions.drain_to(&mut outcomes);
+            if outcomes.is_empty() {
+                return;
+            }
+            for (tag, outcome) in outcomes.drain(..) {
+                let key = Key::from_u64(tag);
+                match self.tasks.get_mut(key) {
+                    Some(running) if running.orphaned => self.bury(key),
+                    Some(_) => self.drive(key, Input::Store(outcome)),
+                    None => self.store_flushed(outcome),
+                }
+            }
+        }
+    }
+
+    fn bury(&mut self, key: TaskKey) {
+        let Some(running) = self.tasks.remove(key) else { return };
+        for barrier in running.barriers {
+            self.barriers.one_less(barrier);
+        }
+    }
+
+    // Abortion.
+
+    /// Ends a task without a response. What its store is doing goes on; `barrier` learns when it is done.
+    pub(super) fn abort_task(&mut self, key: TaskKey, barrier: Option<BarrierKey>) {
+        let Some(running) = self.tasks.get_mut(key) else { return };
+        if !running.orphaned
+            && let Some(conn) = self.connections.get_mut(running.connection)
+        {
+            conn.protocol.abort(running.tag);
+            conn.tasks.remove(&running.tag);
+            conn.task_bytes -= running.bytes;
+        }
+        if running.waiting == Waiting::Store {
+            running.orphaned = true;
+            if let Some(barrier) = barrier {
+                running.barriers.push(barrier);
+                self.barriers.one_more(barrier);
+            }
+        } else {
+            self.tasks.remove(key);
+        }
+    }
+
+    /// The connection is gone: so are its tasks.
+    pub(super) fn abandon_tasks(&mut self, id: ConnectionId) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let keys: Vec<TaskKey> = conn.tasks.values().copied().collect();
+        for key in keys {
+            self.abort_task(key, None);
+        }
+    }
+
+    /// The tasks that `concerns` holds for.
+    pub(super) fn tasks_where(&self, concerns: impl Fn(&RunningTask) -> bool) -> Vec<TaskKey> {
+        self.tasks.iter().filter(|(_, running)| concerns(running)).map(|(key, _)| key).collect()
+    }
+}
+
+/// From the session's words to the device's. RFC 7143 section 11.3.1: an untagged task is treated as a simple one.
+fn device_attribute(attribute: lunette_pdu::TaskAttribute) -> TaskAttribute {
+    match attribute {
+        lunette_pdu::TaskAttribute::ORDERED => TaskAttribute::Ordered,
+        lunette_pdu::TaskAttribute::HEAD_OF_QUEUE => TaskAttribute::HeadOfQueue,
+        lunette_pdu::TaskAttribute::ACA => TaskAttribute::Aca,
+        _ => TaskAttribute::Simple,
+    }
+}
+
+/// From the device's words to the session's.
+fn session_response(response: DeviceResponse) -> Response {
+    Response {
+        status: response.status.0,
+        sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
+        data_in: response.data_in.map(Buffer::share),
+        data_out_transfer_len: response.data_out_transfer_len,
+    }
+}

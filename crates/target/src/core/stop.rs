@@ -1,0 +1,122 @@
+//! The orderly end: no new connections, a request to log out, the last tasks, a flush, and out.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use lunette_reactor::Context;
+use lunette_store::{Completion, CompletionSink, Op, Outcome};
+
+use super::Core;
+use crate::limits::{LOGOUT_GRACE, STOP_TIMEOUT};
+
+/// The tag of flushes that belong to no task. No slab key has this index.
+const FLUSH_TAG: u64 = u64::MAX;
+
+#[derive(Default)]
+pub(super) enum Stopping {
+    #[default]
+    No,
+    /// Initiators have been asked to log out.
+    LoggingOut {
+        deadline: Instant,
+    },
+    /// Stores are being flushed.
+    Flushing {
+        deadline: Instant,
+        left: usize,
+        result: io::Result<()>,
+    },
+    Done(io::Result<()>),
+}
+
+impl Stopping {
+    pub(super) fn is_no(&self) -> bool {
+        matches!(self, Self::No)
+    }
+
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        match self {
+            Self::LoggingOut { deadline } | Self::Flushing { deadline, .. } => Some(*deadline),
+            _ => None,
+        }
+    }
+
+    pub(super) fn result(self) -> io::Result<()> {
+        if let Self::Done(result) = self { result } else { Ok(()) }
+    }
+}
+
+impl Core {
+    pub(super) fn begin_stop_if_asked(&mut self, cx: &mut Context<'_>) {
+        if !self.stopping.is_no() || !self.stop_asked.load(Ordering::Acquire) {
+            return;
+        }
+        tracing::info!(connections = self.connections.len(), "stopping");
+        for (listener, _) in self.listeners.drain() {
+            cx.close_listener(listener);
+        }
+        let now = self.time(cx);
+        let mut asked = Vec::new();
+        for (id, conn) in self.connections.iter_mut() {
+            conn.protocol.request_logout(LOGOUT_GRACE, now);
+            asked.push(id);
+        }
+        for id in asked {
+            self.touch(id);
+        }
+        self.stopping = Stopping::LoggingOut { deadline: cx.now() + STOP_TIMEOUT };
+    }
+
+    /// Goes on when nothing of a stage is left.
+    pub(super) fn continue_stop(&mut self, cx: &mut Context<'_>) {
+        if let Stopping::LoggingOut { deadline } = self.stopping
+            && self.connections.len() == 0
+            && self.tasks.iter().next().is_none()
+        {
+            self.flush_all(deadline);
+            self.take_completions();
+        }
+        if let Stopping::Flushing { left: 0, result, .. } = &mut self.stopping {
+            let result = std::mem::replace(result, Ok(()));
+            self.stopping = Stopping::Done(result);
+            cx.stop();
+        }
+    }
+
+    fn flush_all(&mut self, deadline: Instant) {
+        let stores: Vec<_> = self
+            .devices
+            .iter()
+            .flat_map(|device| device.units())
+            .filter(|(_, unit)| !unit.read_only())
+            .map(|(_, unit)| Arc::clone(unit.store()))
+            .collect();
+        self.stopping = Stopping::Flushing { deadline, left: stores.len(), result: Ok(()) };
+        for store in stores {
+            let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
+            store.submit(Op::Flush, &self.io, Completion::new(sink, FLUSH_TAG));
+        }
+    }
+
+    /// An outcome that belongs to no task.
+    pub(super) fn store_flushed(&mut self, outcome: Outcome) {
+        if let Stopping::Flushing { left, result, .. } = &mut self.stopping {
+            *left -= 1;
+            if let Err(error) = outcome.result {
+                tracing::error!(%error, "a store could not be flushed");
+                *result = Err(io::Error::other(error));
+            }
+        }
+    }
+
+    pub(super) fn end_stop_if_overdue(&mut self, cx: &mut Context<'_>) {
+        if self.stopping.deadline().is_some_and(|deadline| deadline <= cx.now()) {
+            tracing::error!("the stop took too long; what was not flushed may be lost");
+            let error = io::Error::new(io::ErrorKind::TimedOut, "tasks or flushes did not end in time");
+            self.stopping = Stopping::Done(Err(error));
+            cx.stop();
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Tables by small numbers.
+
+use lunette_reactor::ConnectionId;
+
+/// Values by connection. Ids of connections that are gone find nothing.
+pub(super) struct ConnectionTable<T> {
+    entries: Vec<Option<(ConnectionId, T)>>,
+    len: usize,
+}
+
+impl<T> Default for ConnectionTable<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> ConnectionTable<T> {
+    pub(super) fn insert(&mut self, id: ConnectionId, value: T) {
+        let index = id.index();
+        if index >= self.entries.len() {
+            self.entries.resize_with(index + 1, || None);
+        }
+        self.len += usize::from(self.entries[index].is_none());
+        self.entries[index] = Some((id, value));
+    }
+
+    pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
+        let (owner, value) = self.entries.get_mut(id.index())?.as_mut()?;
+        (*owner == id).then_some(value)
+    }
+
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<T> {
+        let entry = self.entries.get_mut(id.index())?;
+        let (_, value) = entry.take_if(|(owner, _)| *owner == id)?;
+        self.len -= 1;
+        Some(value)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ConnectionId, &mut T)> {
+        self.entries.iter_mut().flatten().map(|(id, value)| (*id, value))
+    }
+}
+
+/// Names a value in a [`Slab`]; not given out again while the slab lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+impl Key {
+    pub(super) fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub(super) fn from_u64(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
+}
+
+/// Values that find their place themselves.
+pub(super) struct Slab<T> {
+    entries: Vec<(u32, Option<T>)>,
+    free: Vec<u32>,
+}
+
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slab<T> {
+    pub(super) fn insert(&mut self, value: T) -> Key {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push((0, None));
+            (self.entries.len() - 1) as u32
+        });
+        let (generation, entry) = &mut self.entries[index as usize];
+        *entry = Some(value);
+        Key { index, generation: *generation }
+    }
+
+    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let (generation, entry) = self.entries.get_mut(key.index as usize)?;
+        if *generation == key.generation { entry.as_mut() } else { None }
+    }
+
+    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
+        let (generation, entry) = self.entries.get_mut(key.index as usize)?;
+        if *generation != key.generation {
+            return None;
+        }
+        let value = entry.take()?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(key.index);
+        Some(value)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        self.entries.iter().enumerate().filter_map(|(index, (generation, entry))| {
+            let key = Key { index: index as u32, generation: *generation };
+            entry.as_ref().map(|value| (key, value))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_removed_values_find_nothing_after_the_place_is_used_again() {
+        let mut slab = Slab::default();
+        let first = slab.insert('a');
+        assert_eq!(slab.remove(first), Some('a'));
+        let second = slab.insert('b');
+        assert_eq!(slab.get_mut(first), None);
+        assert_eq!(slab.remove(first), None);
+        assert_eq!(Key::from_u64(second.to_u64()), second);
+        assert_eq!(slab.iter().map(|(_, value)| *value).collect::<Vec<_>>(), ['b']);
+    }
+}

@@ -1,0 +1,100 @@
+//! Task management functions (RFC 7143 section 11.5, SAM-5 chapter 7).
+
+use std::sync::Arc;
+
+use lunette_device::{NexusId, TargetDevice};
+use lunette_pdu::{InitiatorTaskTag, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_reactor::{ConnectionId, Context};
+use lunette_scsi::Lun;
+use lunette_session::target::TaskManagement;
+
+use super::Core;
+use super::barrier::Behind;
+
+impl Core {
+    pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(lunette_device::Nexus::id))
+        else {
+            return;
+        };
+        tracing::info!(peer = %conn.peer, function = %request.function, "task management");
+        let referenced = request.referenced.and_then(|tag| conn.tasks.get(&tag).copied());
+        let lun = Lun::decode(request.lun.0);
+        let ours = |task: &super::RunningTask| Arc::ptr_eq(&task.device, &device);
+        let doomed = match request.function {
+            Function::ABORT_TASK => referenced.into_iter().collect(),
+            Function::ABORT_TASK_SET => self.tasks_where(|task| ours(task) && task.lun == lun && task.nexus == nexus),
+            Function::CLEAR_TASK_SET | Function::LOGICAL_UNIT_RESET => {
+                self.tasks_where(|task| ours(task) && task.lun == lun)
+            }
+            _ => self.tasks_where(ours),
+        };
+        let others: Vec<NexusId> = self
+            .tasks_where(|task| task.nexus != nexus && !task.orphaned)
+            .into_iter()
+            .filter(|key| doomed.contains(key))
+            .filter_map(|key| self.tasks.get_mut(key).map(|task| task.nexus))
+            .collect();
+        if !self.notify_device(id, request, &device, &others) {
+            return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
+        }
+        let itt = request.itt;
+        let barrier = self.barriers.open(match request.function {
+            Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt },
+            _ => Behind::TaskManagement { connection: id, itt, response: Answer::FUNCTION_COMPLETE },
+        });
+        for key in doomed {
+            self.abort_task(key, Some(barrier));
+        }
+        self.barriers.close(barrier);
+        self.touch(id);
+    }
+
+    /// Lets the device establish its unit attentions. False when there is no such logical unit.
+    fn notify_device(
+        &mut self,
+        id: ConnectionId,
+        request: &TaskManagement,
+        device: &TargetDevice,
+        others: &[NexusId],
+    ) -> bool {
+        let Some(nexus) = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref()) else { return false };
+        let outcome = match request.function {
+            Function::CLEAR_TASK_SET => device.clear_task_set(request.lun.0, nexus, others),
+            Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, nexus, &[]),
+            Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus),
+            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
+                device.reset_target(nexus);
+                return true;
+            }
+            _ => return true,
+        };
+        outcome == lunette_device::ResetOutcome::Done
+    }
+
+    pub(super) fn answer_task_management(&mut self, id: ConnectionId, itt: InitiatorTaskTag, answer: Answer) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.task_management_done(itt, answer);
+            self.touch(id);
+        }
+    }
+
+    /// RFC 7143 section 11.5.1: TARGET COLD RESET ends all sessions of the target, after its answer.
+    pub(super) fn finish_cold_reset(&mut self, cx: &mut Context<'_>, id: ConnectionId, itt: InitiatorTaskTag) {
+        self.answer_task_management(id, itt, Answer::FUNCTION_COMPLETE);
+        let Some(device) = self.connections.get_mut(id).and_then(|conn| conn.device.clone()) else { return };
+        let same = |other: &Option<Arc<TargetDevice>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, &device));
+        let reset: Vec<ConnectionId> =
+            self.connections.iter_mut().filter(|(_, conn)| same(&conn.device)).map(|(id, _)| id).collect();
+        for other in reset {
+            if other == id {
+                self.end_session_part(id);
+                cx.send(id);
+                cx.close_after_send(id);
+            } else {
+                self.cut(cx, other);
+            }
+        }
+    }
+}
