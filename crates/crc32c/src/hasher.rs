@@ -1,6 +1,7 @@
 //! The resumable digest.
 
-use crate::kernel;
+use crate::choice;
+use crate::gf2::{multiply, x_to_bytes};
 
 /// A CRC32C that can be fed in pieces: four bytes of state, no buffer.
 ///
@@ -8,7 +9,7 @@ use crate::kernel;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crc32c {
     /// The shift register: the complement of the CRC of the bytes so far.
-    register: u32,
+    pub(crate) register: u32,
 }
 
 impl Crc32c {
@@ -21,7 +22,14 @@ impl Crc32c {
     /// Takes the next bytes into the digest.
     #[inline]
     pub fn update(&mut self, bytes: &[u8]) {
-        self.register = kernel::update(self.register, bytes);
+        // SAFETY: a slice is valid for reads.
+        self.register = unsafe { choice::digest(self.register, bytes.as_ptr(), bytes.len()) };
+    }
+
+    /// Takes a run of zero bytes of any length into the digest, in logarithmic time.
+    #[inline]
+    pub const fn update_zeroes(&mut self, len: u64) {
+        self.register = multiply(self.register, x_to_bytes(len));
     }
 
     /// Copies `src` to `dst` and takes the copied bytes into the digest, reading each byte of `src` exactly once.
@@ -32,7 +40,22 @@ impl Crc32c {
     #[inline]
     pub fn copy(&mut self, dst: &mut [u8], src: &[u8]) {
         assert_eq!(dst.len(), src.len(), "copy between slices of different lengths");
-        self.register = kernel::copy(self.register, dst, src);
+        // SAFETY: the slices are valid, of one length, and one of them is exclusive.
+        unsafe { self.copy_raw(dst.as_mut_ptr(), src.as_ptr(), src.len()) };
+    }
+
+    /// Copies `len` bytes from memory that others may write to at the same time, such as a shared mapping, and takes the bytes that were copied
+    /// into the digest.
+    ///
+    /// Each byte is read exactly once, by a volatile access, so the digest is that of the copy, whatever a racing writer does.
+    ///
+    /// # Safety
+    ///
+    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; nobody else uses `dst` meanwhile.
+    #[inline]
+    pub unsafe fn copy_raw(&mut self, dst: *mut u8, src: *const u8, len: usize) {
+        // SAFETY: the caller's promise.
+        self.register = unsafe { choice::copy(self.register, dst, src, len) };
     }
 
     /// Returns the CRC32C of all bytes so far. The digest can go on afterwards.

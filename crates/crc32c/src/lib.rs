@@ -22,13 +22,21 @@
 //! digest.update(b"56789");
 //! assert_eq!(digest.finish(), 0xE306_9283);
 //! ```
-#![no_std]
+#![cfg_attr(not(feature = "std"), no_std)]
 
+mod algebra;
+mod choice;
+mod cpu;
+mod gf2;
 mod hasher;
 mod kernel;
 mod tables;
 
+pub use algebra::{combine, zeroes};
+pub use choice::{Choice, choices, force, requested, unforce};
+pub use cpu::Features;
 pub use hasher::Crc32c;
+pub use kernel::{Kernel, KernelError};
 
 /// Returns the CRC32C of `bytes`.
 #[inline]

@@ -1,45 +1,38 @@
-//! Slicing-by-8: eight bytes a step, one table lookup for each.
+//! Slicing-by-8, as Kounavis and Berry give it.
+//!
+//! Sarwate's lookups wait for one another. Here eight bytes, the first four added to the register, are eight *slices*. The CRC is linear, so
+//! the remainder of the eight bytes is the sum of the remainders of each slice with zeroes in the place of the others (bit slicing), and takes
+//! the place of all that came before (bit replacement). Each position has its table, so the eight lookups are independent.
 
+use super::Algorithm;
+use super::cursor::{Cursor, To};
+use super::sarwate;
+use crate::cpu::Features;
 use crate::tables::SLICES;
 
-pub(super) fn update(mut register: u32, bytes: &[u8]) -> u32 {
-    let (words, rest) = bytes.as_chunks::<8>();
-    for word in words {
-        register = step(register, *word);
+pub(super) struct Slicing8;
+
+impl Algorithm for Slicing8 {
+    const NAME: &'static str = "slicing8";
+    const NEEDS: Features = Features::NONE;
+
+    unsafe fn run<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
+        // SAFETY: eight bytes are left.
+        unsafe {
+            while rest.left() >= 8 {
+                let word = u64::from_le(rest.take());
+                register = four(7, word as u32 ^ register) ^ four(3, (word >> 32) as u32);
+            }
+            sarwate::bytes(register, rest)
+        }
     }
-    for byte in rest {
-        register = step_byte(register, *byte);
-    }
-    register
 }
 
-pub(super) fn copy(mut register: u32, dst: &mut [u8], src: &[u8]) -> u32 {
-    let (words, rest) = src.as_chunks::<8>();
-    let (word_places, rest_places) = dst.as_chunks_mut::<8>();
-    for (place, word) in word_places.iter_mut().zip(words) {
-        let word = *word;
-        *place = word;
-        register = step(register, word);
-    }
-    for (place, byte) in rest_places.iter_mut().zip(rest) {
-        let byte = *byte;
-        *place = byte;
-        register = step_byte(register, byte);
-    }
-    register
-}
-
-fn step(register: u32, word: [u8; 8]) -> u32 {
-    let word = u64::from_le_bytes(word) ^ u64::from(register);
-    let slices = word.to_le_bytes();
-    let mut next = 0;
-    for (slice, table) in slices.iter().zip(SLICES.iter().rev()) {
-        next ^= table[usize::from(*slice)];
-    }
-    next
-}
-
-fn step_byte(register: u32, byte: u8) -> u32 {
-    let [low, ..] = register.to_le_bytes();
-    (register >> 8) ^ SLICES[0][usize::from(low ^ byte)]
+/// The remainders of four bytes, the first of which has `behind` bytes behind it.
+#[inline(always)]
+pub(super) fn four(behind: usize, bytes: u32) -> u32 {
+    SLICES[behind][(bytes & 0xFF) as usize]
+        ^ SLICES[behind - 1][(bytes >> 8 & 0xFF) as usize]
+        ^ SLICES[behind - 2][(bytes >> 16 & 0xFF) as usize]
+        ^ SLICES[behind - 3][(bytes >> 24) as usize]
 }

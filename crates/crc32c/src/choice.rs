@@ -1,0 +1,165 @@
+//! The choice of a kernel: by the CPU's feature bits once, by the message's length each time.
+
+use core::ptr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::kernel::{ENTRIES, Entry, Kernel, KernelError};
+
+/// Copies from this length on go past the cache. The destination is then larger than the caches that one core may call its own, and to read it
+/// into them only to overwrite it costs more than to write it to memory.
+pub(crate) const PAST_CACHE_FROM: usize = 16 << 20;
+
+/// Which kernels serve which lengths.
+struct Plan {
+    short: &'static Entry,
+    long: &'static Entry,
+    /// The first length that is long.
+    long_from: usize,
+}
+
+/// Positions in [`ENTRIES`].
+const SLICING16: usize = 3;
+#[cfg(target_arch = "x86_64")]
+const CRC32Q: usize = 4;
+#[cfg(target_arch = "x86_64")]
+const PCLMUL_CRC32Q: usize = 6;
+#[cfg(target_arch = "x86_64")]
+const VPCLMUL256: usize = 7;
+#[cfg(target_arch = "x86_64")]
+const VPCLMUL512: usize = 8;
+
+/// The plans, the best first; the CPU decides which is the first that it can follow. Short messages keep to `crc32q` even where wide vectors
+/// exist: some CPUs take microseconds to power these up.
+static PLANS: &[Plan] = &[
+    #[cfg(target_arch = "x86_64")]
+    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL512], long_from: 256 },
+    #[cfg(target_arch = "x86_64")]
+    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL256], long_from: 256 },
+    #[cfg(target_arch = "x86_64")]
+    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[PCLMUL_CRC32Q], long_from: 1024 },
+    #[cfg(target_arch = "x86_64")]
+    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[CRC32Q], long_from: 0 },
+    Plan { short: &ENTRIES[SLICING16], long: &ENTRIES[SLICING16], long_from: 0 },
+];
+
+/// For each kernel the plan that uses nothing else.
+static FORCED: [Plan; ENTRIES.len()] = {
+    let mut plans = [const { Plan { short: &ENTRIES[0], long: &ENTRIES[0], long_from: 0 } }; ENTRIES.len()];
+    let mut index = 0;
+    while index < plans.len() {
+        plans[index] = Plan { short: &ENTRIES[index], long: &ENTRIES[index], long_from: 0 };
+        index += 1;
+    }
+    plans
+};
+
+/// The plan in force; null until the first use.
+static IN_FORCE: AtomicPtr<Plan> = AtomicPtr::new(ptr::null_mut());
+
+#[inline]
+fn in_force() -> &'static Plan {
+    // SAFETY: null, or one of the plans above, which are never written to.
+    let plan = unsafe { IN_FORCE.load(Ordering::Relaxed).as_ref() };
+    plan.unwrap_or_else(choose)
+}
+
+#[cold]
+fn choose() -> &'static Plan {
+    let plan = match requested() {
+        Some(Ok(kernel)) => forced(kernel),
+        _ => best(),
+    };
+    put_in_force(plan);
+    plan
+}
+
+fn put_in_force(plan: &'static Plan) {
+    IN_FORCE.store(ptr::from_ref(plan).cast_mut(), Ordering::Relaxed);
+}
+
+fn best() -> &'static Plan {
+    let can_follow = |plan: &&Plan| plan.short.lacks().is_none() && plan.long.lacks().is_none();
+    // The last plan needs nothing.
+    PLANS.iter().find(can_follow).unwrap_or(&FORCED[SLICING16])
+}
+
+fn forced(kernel: Kernel) -> &'static Plan {
+    let its_own = |plan: &&Plan| ptr::eq(plan.long, kernel.entry());
+    FORCED.iter().find(its_own).unwrap_or_else(best)
+}
+
+/// Lets `kernel` compute everything from now on, in all threads.
+pub fn force(kernel: Kernel) {
+    put_in_force(forced(kernel));
+}
+
+/// Ends what [`force`] or `LUNETTE_CRC` began: the CPU and the length decide again.
+pub fn unforce() {
+    put_in_force(best());
+}
+
+/// The kernel that the environment variable `LUNETTE_CRC` asks for, if it is set. The first digest of a process heeds it when it names a kernel
+/// that this CPU can run, and otherwise chooses for itself; a command that wants to tell its user can ask here. Without the feature `std`
+/// there is no environment.
+pub fn requested() -> Option<Result<Kernel, KernelError>> {
+    #[cfg(feature = "std")]
+    return std::env::var_os("LUNETTE_CRC")
+        .map(|name| name.to_str().ok_or(KernelError::Unknown).and_then(Kernel::named));
+    #[cfg(not(feature = "std"))]
+    None
+}
+
+/// A kernel, and the shortest message that it serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// Messages from this length in bytes on, up to the next choice's.
+    pub from: usize,
+    /// Who digests and copies them.
+    pub kernel: Kernel,
+}
+
+/// Which kernel serves which length now: one or two choices, the shorter messages' first.
+pub fn choices() -> impl Iterator<Item = Choice> {
+    let plan = in_force();
+    let short = (plan.long_from > 0).then_some((0, plan.short));
+    short
+        .into_iter()
+        .chain([(plan.long_from, plan.long)])
+        .filter_map(|(from, entry)| Some(Choice { from, kernel: Kernel::of_entry(entry)? }))
+}
+
+impl Plan {
+    #[inline]
+    fn kernel_for(&self, len: usize) -> &'static Entry {
+        if len < self.long_from { self.short } else { self.long }
+    }
+}
+
+/// Advances the register over `len` bytes.
+///
+/// # Safety
+///
+/// `src` is valid for reads of `len` bytes, which others may write at the same time.
+#[inline]
+pub(crate) unsafe fn digest(register: u32, src: *const u8, len: usize) -> u32 {
+    // SAFETY: the plan in force has kernels that this CPU can run; the rest is the caller's promise.
+    unsafe { in_force().kernel_for(len).digest(register, src, len) }
+}
+
+/// Copies `len` bytes and advances the register over them.
+///
+/// # Safety
+///
+/// As for [`digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and nobody else uses it.
+#[inline]
+pub(crate) unsafe fn copy(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
+    let kernel = in_force().kernel_for(len);
+    // SAFETY: as above.
+    unsafe {
+        if len < PAST_CACHE_FROM {
+            kernel.copy(register, dst, src, len)
+        } else {
+            kernel.copy_past_cache(register, dst, src, len)
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Sarwate's algorithm: eight steps of the division are one lookup in a table of 256 remainders.
+
+use super::Algorithm;
+use super::cursor::{Cursor, To};
+use crate::cpu::Features;
+use crate::tables::SLICES;
+
+pub(super) struct Sarwate;
+
+impl Algorithm for Sarwate {
+    const NAME: &'static str = "sarwate";
+    const NEEDS: Features = Features::NONE;
+
+    unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { bytes(register, rest) }
+    }
+}
+
+/// Advances the register over all that is left, byte by byte.
+#[inline]
+pub(super) unsafe fn bytes<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
+    while rest.left() != 0 {
+        // SAFETY: a byte is left.
+        let byte = unsafe { rest.take::<u8>() };
+        register = (register >> 8) ^ SLICES[0][usize::from(register as u8 ^ byte)];
+    }
+    register
+}
