@@ -511,3 +511,17 @@ fn an_address_in_use_is_reported() {
     let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     assert_eq!(reactor.listen(address).unwrap_err().kind(), ErrorKind::AddrInUse);
 }
+
+#[test]
+fn the_same_port_serves_both_families() {
+    let mut reactor = Reactor::new().unwrap();
+    // Another process may happen to have the port on one of them.
+    let found = (0..8).find_map(|_| {
+        let (_, six) = match reactor.listen("[::]:0".parse().unwrap()) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => return None,
+            listening => listening.unwrap(),
+        };
+        reactor.listen(SocketAddr::from(([127, 0, 0, 1], six.port()))).ok()
+    });
+    assert!(found.is_some());
+}

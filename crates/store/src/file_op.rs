@@ -12,6 +12,9 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use crate::{Completion, Outcome, StoreError};
 
 /// Runs file operations without blocking the submitter: a pool of threads, or a ring.
+///
+/// One that does not use [`FileOp::run`] does as it does, and above all reports a failed synchronisation as
+/// [`StoreError::FlushFailed`], or the store cannot remember it.
 pub trait FileIo {
     /// Starts `op`. It ends exactly once, through `done`.
     fn submit(&self, op: FileOp, done: Completion);
@@ -61,7 +64,7 @@ pub enum FileOpKind {
 }
 
 /// Bytes written at a time where the system cannot zero a range by itself.
-const ZEROES: [u8; 16 << 10] = [0; 16 << 10];
+static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileOp {
     /// Does the operation on the calling thread, which may wait long for the medium.

@@ -11,7 +11,7 @@ use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store};
 
 /// Holds back the ends of requests: behind a gate that a test opens, and for a fixed time.
 ///
-/// The store below does the work at once; its outcome waits.
+/// The store below does the work at once; its outcome waits. When the filter is dropped the gate opens.
 pub struct Delay {
     inner: Arc<dyn Store>,
     gate: Arc<Gate>,
@@ -90,6 +90,12 @@ impl Delay {
     pub fn wait_until_held(&self, count: usize) {
         let waiting = self.gate.changed.wait_while(self.gate.lock(), |state| state.held.len() < count);
         drop(waiting.unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Delay {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
@@ -174,6 +180,10 @@ mod tests {
         assert!(!store.release_one());
         submit(&store, &tx, 4);
         assert_eq!(rx.try_recv(), Ok(4));
+        store.hold();
+        submit(&store, &tx, 5);
+        drop(store);
+        assert_eq!(rx.try_recv(), Ok(5), "every request ends");
     }
 
     #[test]
