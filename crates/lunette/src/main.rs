@@ -1,2 +1,39 @@
 //! The `lunette` command.
-fn main() {}
+//!
+//! Floor 5 of the house: it reads what people write (arguments, configuration files, secrets) and puts the crates below
+//! together. One file per subcommand, one per kind of thing that is read.
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod disk;
+mod failure;
+mod secret;
+mod serve;
+mod size;
+mod system;
+
+use clap::{Parser, Subcommand};
+use failure::Failure;
+
+/// A software iSCSI stack: disks over TCP.
+#[derive(Parser)]
+#[command(name = "lunette", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Serve(serve::Arguments),
+}
+
+fn main() -> std::process::ExitCode {
+    let cli = Cli::parse();
+    system::start_logging();
+    let outcome = match cli.command {
+        Command::Serve(arguments) => serve::run(&arguments),
+    };
+    outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
+}

@@ -1,0 +1,250 @@
+//! The configuration file. Its reference is `docs/configuration.md`.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use lunette_session::{Authentication, Credentials};
+use serde::Deserialize;
+
+use crate::disk::{DiskConfig, DiskName};
+use crate::failure::Failure;
+use crate::secret;
+use crate::size::Size;
+
+/// The port of iSCSI (RFC 7143 section 15).
+const DEFAULT_PORT: u16 = 3260;
+
+/// The longest configuration file that is read.
+const MAX_CONFIG_BYTES: u64 = 4 << 20;
+
+/// A whole configuration, from a file or from arguments.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Config {
+    #[serde(default = "default_listen")]
+    pub(crate) listen: Vec<Listen>,
+    #[serde(default)]
+    pub(crate) discovery: Discovery,
+    #[serde(rename = "target")]
+    pub(crate) targets: Vec<Target>,
+}
+
+/// `ADDR:PORT`, or an address alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+/// Who may ask for the list of targets.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Discovery {
+    #[serde(default)]
+    pub(crate) chap: Vec<Chap>,
+    pub(crate) mutual_chap: Option<Chap>,
+}
+
+/// One target node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) alias: Option<String>,
+    pub(crate) allow: Option<Vec<String>>,
+    #[serde(default)]
+    pub(crate) chap: Vec<Chap>,
+    pub(crate) mutual_chap: Option<Chap>,
+    #[serde(rename = "lun", default)]
+    pub(crate) luns: Vec<LunEntry>,
+}
+
+/// A user and the file with its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Chap {
+    pub(crate) user: String,
+    pub(crate) secret_file: PathBuf,
+}
+
+/// One logical unit.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LunEntry {
+    pub(crate) number: u16,
+    pub(crate) disk: DiskName,
+    pub(crate) create: Option<Size>,
+    #[serde(default = "default_block_size")]
+    pub(crate) block_size: u32,
+    #[serde(default)]
+    pub(crate) read_only: bool,
+    pub(crate) serial: Option<String>,
+}
+
+pub(crate) fn default_listen() -> Vec<Listen> {
+    vec![Listen(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))]
+}
+
+fn default_block_size() -> u32 {
+    512
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let with_port = |address: IpAddr| SocketAddr::new(address, DEFAULT_PORT);
+        let bare = text.trim_start_matches('[').trim_end_matches(']').parse().map(with_port);
+        text.parse()
+            .or(bare)
+            .map(Self)
+            .map_err(|_| format!("{text:?} is not an address; write ADDR:PORT, such as 192.0.2.1:3260 or [::]:3260"))
+    }
+}
+
+impl TryFrom<String> for Listen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<&LunEntry> for DiskConfig {
+    fn from(entry: &LunEntry) -> Self {
+        Self {
+            name: entry.disk.clone(),
+            create: entry.create,
+            block_size: entry.block_size,
+            read_only: entry.read_only,
+            serial: entry.serial.clone(),
+        }
+    }
+}
+
+/// Reads and checks a file. Errors name the line.
+pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
+    let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", path.display()));
+    let length = fs::metadata(path).map_err(|error| failed(&error))?.len();
+    if length > MAX_CONFIG_BYTES {
+        return Err(failed(&format_args!("{length} bytes are too long for a configuration")));
+    }
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    parse(&text).map_err(|error| failed(&error))
+}
+
+fn parse(text: &str) -> Result<Config, String> {
+    let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
+    if config.listen.is_empty() {
+        return Err("listen is empty; leave it out for 127.0.0.1:3260".into());
+    }
+    if config.targets.is_empty() {
+        return Err("there is no [[target]]".into());
+    }
+    for target in &config.targets {
+        check_target(target)?;
+    }
+    Ok(config)
+}
+
+fn check_target(target: &Target) -> Result<(), String> {
+    check_name(&target.name)?;
+    for initiator in target.allow.iter().flatten() {
+        check_name(initiator)?;
+    }
+    if target.mutual_chap.is_some() && target.chap.is_empty() {
+        return Err(format!("target {}: mutual_chap needs a chap user too", target.name));
+    }
+    for (index, lun) in target.luns.iter().enumerate() {
+        if target.luns[..index].iter().any(|other| other.number == lun.number) {
+            return Err(format!("target {}: LUN {} is there twice", target.name, lun.number));
+        }
+    }
+    Ok(())
+}
+
+/// RFC 7143 section 4.2.7: a type and a unique part, of lower-case letters, digits, dash, dot and colon.
+pub(crate) fn check_name(name: &str) -> Result<(), String> {
+    let typed = ["iqn.", "eui.", "naa."].iter().any(|kind| name.len() > kind.len() && name.starts_with(kind));
+    let legal = name.chars().all(|c| c.is_alphanumeric() && !c.is_ascii_uppercase() || matches!(c, '-' | '.' | ':'));
+    if !typed || !legal || name.len() > lunette_session::limits::MAX_NAME_BYTES {
+        return Err(format!("{name:?} is not an iSCSI name; write one such as iqn.2026-11.org.example:disk1"));
+    }
+    Ok(())
+}
+
+/// Reads the secrets of a policy.
+pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> Result<Authentication, Failure> {
+    let read = |chap: &Chap| -> Result<Credentials, Failure> { secret::credentials(&chap.user, &chap.secret_file) };
+    if chap.is_empty() {
+        return Ok(Authentication::None);
+    }
+    let initiators = chap.iter().map(read).collect::<Result<_, _>>()?;
+    Ok(Authentication::Chap { initiators, target: mutual.map(read).transpose()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"
+        listen = ["0.0.0.0:3260", "[::1]:860", "192.0.2.7"]
+
+        [discovery]
+        chap = [{ user = "scan", secret_file = "/etc/lunette/scan" }]
+
+        [[target]]
+        name = "iqn.2026-11.org.example:disk1"
+        alias = "first"
+        allow = ["iqn.2026-11.org.example:host"]
+        chap = [{ user = "alice", secret_file = "/etc/lunette/alice" }]
+        mutual_chap = { user = "disk", secret_file = "/etc/lunette/disk" }
+        lun = [
+            { number = 0, disk = "/srv/a.img", create = "10G", block_size = 4096 },
+            { number = 300, disk = "mem:64M", read_only = true, serial = "S1" },
+        ]
+    "#;
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let config = parse(WHOLE).unwrap();
+        assert_eq!(config.listen[2], Listen("192.0.2.7:3260".parse().unwrap()));
+        let target = &config.targets[0];
+        assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
+        assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
+        assert_eq!(target.luns[1].disk, DiskName::Memory("64M".into()));
+        assert_eq!(config.discovery.chap[0].user, "scan");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_their_line() {
+        for (wrong, right, expected) in [
+            ("colour = 1\n[discovery]", "[discovery]", "line 4"),
+            ("block_sise", "block_size", "unknown field `block_sise`"),
+            ("10X", "10G", "not a size"),
+            ("example.com:3260", "0.0.0.0:3260", "not an address"),
+            ("number = 300", "number = 0", ""),
+        ] {
+            let error = parse(&WHOLE.replacen(right, wrong, 1)).err();
+            if expected.is_empty() {
+                assert!(error.unwrap().contains("LUN 300 is there twice"));
+            } else {
+                let error = error.unwrap();
+                assert!(error.contains(expected), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for (text, expected) in [
+            ("listen = []\n[[target]]\nname = \"iqn.a\"", "listen is empty"),
+            ("target = []", "no [[target]]"),
+            ("[[target]]\nname = \"Disk\"", "not an iSCSI name"),
+            ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),
+            ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
+        ] {
+            let error = parse(text).err().unwrap_or_default();
+            assert!(error.contains(expected), "{text:?}: {error}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Disks: from what a person writes to a logical unit.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use lunette_device::{LogicalUnit, LogicalUnitConfig};
+use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+use crate::size::Size;
+
+/// Where the blocks of a disk live: `mem:SIZE`, or the path of a file or block device.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub(crate) enum DiskName {
+    /// What follows `mem:`.
+    Memory(String),
+    /// A file or block device.
+    Path(PathBuf),
+}
+
+impl From<String> for DiskName {
+    fn from(text: String) -> Self {
+        match text.strip_prefix("mem:") {
+            Some(size) => Self::Memory(size.into()),
+            None => Self::Path(text.into()),
+        }
+    }
+}
+
+impl FromStr for DiskName {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(text.to_owned().into())
+    }
+}
+
+/// One disk to serve.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskConfig {
+    pub(crate) name: DiskName,
+    pub(crate) create: Option<Size>,
+    pub(crate) block_size: u32,
+    pub(crate) read_only: bool,
+    /// The serial number; derived from target and LUN when it is not given.
+    pub(crate) serial: Option<String>,
+}
+
+/// Opens a disk as LUN `lun` of `target`.
+pub(crate) fn open(config: &DiskConfig, target: &str, lun: u16) -> Result<Arc<LogicalUnit>, Failure> {
+    let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
+    let unit = LogicalUnitConfig {
+        block_size: config.block_size,
+        read_only: config.read_only,
+        ..LogicalUnitConfig::new(open_store(config)?, serial)
+    };
+    match LogicalUnit::new(unit) {
+        Ok(unit) => Ok(Arc::new(unit)),
+        Err(error) => Err(Failure::disk(format!("LUN {lun} of {target}: {error}"))),
+    }
+}
+
+fn open_store(config: &DiskConfig) -> Result<Arc<dyn Store>, Failure> {
+    match &config.name {
+        DiskName::Memory(size) => {
+            let Size(bytes) = size.parse().map_err(|error| Failure::disk(format!("mem:{size}: {error}")))?;
+            let store = MemoryStore::new(bytes)
+                .ok_or_else(|| Failure::disk(format!("mem:{size}: a disk of {bytes} bytes cannot be made")))?;
+            Ok(Arc::new(store))
+        }
+        DiskName::Path(path) => {
+            let options = OpenOptions { create: config.create.map(|Size(bytes)| bytes), read_only: config.read_only };
+            Ok(Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?))
+        }
+    }
+}
+
+/// Initiators know a disk by its serial number. It must be the same after a restart, and differ between disks.
+fn derived_serial(target: &str, lun: u16) -> String {
+    let digest = Sha256::digest(format!("{}/{lun}", target.to_ascii_lowercase()));
+    let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));
+    format!("{first:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn serials_are_stable_and_differ() {
+        assert_eq!(derived_serial("iqn.A", 0), derived_serial("iqn.a", 0));
+        assert_eq!(derived_serial("iqn.a", 0).len(), 16);
+        assert_ne!(derived_serial("iqn.a", 0), derived_serial("iqn.a", 1));
+        assert_ne!(derived_serial("iqn.a", 0), derived_serial("iqn.b", 0));
+    }
+
+    #[test]
+    fn names_tell_memory_from_paths() {
+        assert_eq!("mem:64M".parse(), Ok(DiskName::Memory("64M".into())));
+        assert_eq!("./mem".parse(), Ok(DiskName::Path("./mem".into())));
+    }
+}

@@ -1,0 +1,55 @@
+//! How the command fails: what it says and which exit code it leaves.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// A reason to end, one per exit code.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// The arguments contradict each other. `clap` finds the others and uses the same code.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration file or a secret cannot be used.
+    #[error("{0}")]
+    Configuration(String),
+    /// A portal cannot be opened.
+    #[error("{0}")]
+    Address(String),
+    /// A disk cannot be opened.
+    #[error("{0}")]
+    Disk(String),
+    /// Anything else.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl Failure {
+    pub(crate) fn configuration(what: impl Display) -> Self {
+        Self::Configuration(what.to_string())
+    }
+
+    pub(crate) fn disk(what: impl Display) -> Self {
+        Self::Disk(what.to_string())
+    }
+
+    pub(crate) fn other(what: impl Display) -> Self {
+        Self::Other(what.to_string())
+    }
+
+    /// The exit codes, as `lunette serve --help` lists them.
+    fn code(&self) -> u8 {
+        match self {
+            Self::Other(_) => 1,
+            Self::Usage(_) => 2,
+            Self::Configuration(_) => 3,
+            Self::Address(_) => 4,
+            Self::Disk(_) => 5,
+        }
+    }
+
+    /// Says it on standard error and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        eprintln!("lunette: {self}");
+        ExitCode::from(self.code())
+    }
+}

@@ -1,0 +1,90 @@
+//! CHAP credentials: a user name, and a file that holds the secret. Secrets never stand in arguments or in the
+//! configuration, where other users of the machine could read them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use lunette_session::{Credentials, Secret};
+
+use crate::failure::Failure;
+
+/// The longest secret file that is read.
+const MAX_SECRET_BYTES: u64 = 1024;
+
+/// `USER:FILE`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ChapArgument {
+    pub(crate) user: String,
+    pub(crate) file: PathBuf,
+}
+
+impl FromStr for ChapArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            Some((user, file)) if !user.is_empty() && !file.is_empty() => {
+                Ok(Self { user: user.into(), file: file.into() })
+            }
+            _ => Err("write USER:FILE, where FILE holds the secret".into()),
+        }
+    }
+}
+
+/// Reads the secret of `user`: the content of the file without the line end after it.
+pub(crate) fn credentials(user: &str, file: &Path) -> Result<Credentials, Failure> {
+    let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", file.display()));
+    let length = fs::metadata(file).map_err(|error| failed(&error))?.len();
+    if length > MAX_SECRET_BYTES {
+        return Err(failed(&format_args!("{length} bytes are too long for a secret (at most {MAX_SECRET_BYTES})")));
+    }
+    let mut bytes = fs::read(file).map_err(|error| failed(&error))?;
+    while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
+        bytes.pop();
+    }
+    if bytes.is_empty() {
+        return Err(failed(&"the file is empty; put the secret into it"));
+    }
+    let secret = Secret::new(bytes);
+    if secret.is_short() {
+        tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
+    }
+    Ok(Credentials { user: user.into(), secret })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(content: &[u8]) -> Result<Credentials, Failure> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("secret");
+        fs::write(&file, content).unwrap();
+        credentials("alice", &file)
+    }
+
+    #[test]
+    fn the_line_end_is_not_part_of_the_secret() {
+        let expected = Secret::new(b"correct horse battery".to_vec());
+        for content in ["correct horse battery", "correct horse battery\n", "correct horse battery\r\n"] {
+            assert!(read(content.as_bytes()).unwrap().secret.same_as(&expected), "{content:?}");
+        }
+    }
+
+    #[test]
+    fn an_empty_long_or_missing_file_is_refused() {
+        for content in [&b""[..], b"\n", &[b'x'; 1025]] {
+            assert!(matches!(read(content), Err(Failure::Configuration(_))));
+        }
+        assert!(matches!(credentials("a", Path::new("/nonexistent/secret")), Err(Failure::Configuration(_))));
+    }
+
+    #[test]
+    fn arguments_need_both_parts() {
+        assert_eq!("a:/x:y".parse(), Ok(ChapArgument { user: "a".into(), file: "/x:y".into() }));
+        for text in ["", "a", "a:", ":/x"] {
+            assert!(text.parse::<ChapArgument>().is_err(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `lunette serve`: disks over iSCSI.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use lunette_device::TargetDevice;
+use lunette_scsi::{Lun, MAX_FLAT_LUN};
+use lunette_target::{BindError, PortalConfig, Server, ServerConfig, TargetConfig};
+
+use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
+use crate::disk::{self, DiskConfig, DiskName};
+use crate::failure::Failure;
+use crate::secret::ChapArgument;
+use crate::size::Size;
+use crate::system;
+
+/// All portals of a server belong to one portal group.
+const PORTAL_GROUP: u16 = 1;
+
+const AFTER_HELP: &str = "\
+Attach from QEMU:
+  qemu-system-x86_64 -drive file=iscsi://127.0.0.1:3260/iqn.2026-11.lunette:disk/0,format=raw,if=virtio
+  qemu-img info iscsi://127.0.0.1:3260/iqn.2026-11.lunette:disk/0
+
+Attach from Linux (open-iscsi):
+  iscsiadm -m discovery -t sendtargets -p 127.0.0.1:3260
+  iscsiadm -m node -T iqn.2026-11.lunette:disk -p 127.0.0.1:3260 --login
+
+Signals: SIGTERM and Ctrl-C ask initiators to log out, end what runs, flush and exit; a second one exits at once.
+RUST_LOG chooses what is logged on standard error (default: info).
+
+Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 bad configuration or secret, 4 address in use or not
+available, 5 disk missing, unreadable or in use.";
+
+/// Serve disks over iSCSI.
+///
+/// The n-th DISK becomes LUN n, from 0. Once it listens it prints one line per LUN: iscsi://HOST:PORT/IQN/LUN
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// A file, a block device, or mem:SIZE (64M, 10G, ...)
+    #[arg(value_name = "DISK", required_unless_present = "config")]
+    disks: Vec<DiskName>,
+    /// Where to listen; port 0 picks one [repeatable, default: 127.0.0.1:3260]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Vec<Listen>,
+    /// The iSCSI name of the target
+    #[arg(long, value_name = "IQN", default_value = "iqn.2026-11.lunette:disk")]
+    target: String,
+    /// Create DISKs that are missing, sparse
+    #[arg(long, value_name = "SIZE")]
+    create: Option<Size>,
+    /// Bytes of a logical block: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = block_size)]
+    block_size: u32,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    /// Let in who proves to be USER with the secret in FILE [repeatable]
+    #[arg(long, value_name = "USER:FILE")]
+    chap: Vec<ChapArgument>,
+    /// Prove to be USER to initiators that ask (mutual CHAP)
+    #[arg(long, value_name = "USER:FILE", requires = "chap")]
+    mutual_chap: Option<ChapArgument>,
+    /// Let in this initiator and no other [repeatable]
+    #[arg(long, value_name = "INITIATOR_IQN")]
+    allow: Vec<String>,
+    /// Read everything from a configuration file instead
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "disks", "listen", "target", "create", "block_size", "read_only", "chap", "mutual_chap", "allow",
+    ])]
+    config: Option<PathBuf>,
+}
+
+fn block_size(text: &str) -> Result<u32, String> {
+    text.parse().ok().filter(|size| matches!(size, 512 | 4096)).ok_or_else(|| "write 512 or 4096".into())
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let config = match &arguments.config {
+        Some(path) => config::read(path)?,
+        None => arguments.to_config()?,
+    };
+    system::raise_descriptor_limit();
+    let targets = config.targets.iter().map(open_target).collect::<Result<Vec<_>, _>>()?;
+    let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
+    let portals =
+        config.listen.iter().map(|Listen(address)| PortalConfig { address: *address, group: PORTAL_GROUP }).collect();
+    let server = Server::bind(ServerConfig {
+        discovery: config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?,
+        ..ServerConfig::new(portals, targets)
+    })
+    .map_err(bind_failure)?;
+    system::stop_on_signals(server.stopper()).map_err(Failure::other)?;
+    print_urls(server.portals(), &devices).map_err(Failure::other)?;
+    server.run().map_err(Failure::other)
+}
+
+impl Arguments {
+    fn to_config(&self) -> Result<Config, Failure> {
+        for name in std::iter::once(&self.target).chain(&self.allow) {
+            config::check_name(name).map_err(Failure::Usage)?;
+        }
+        let chap = |argument: &ChapArgument| Chap { user: argument.user.clone(), secret_file: argument.file.clone() };
+        let lun = |(index, disk): (usize, &DiskName)| LunEntry {
+            number: u16::try_from(index).unwrap_or(u16::MAX),
+            disk: disk.clone(),
+            create: self.create,
+            block_size: self.block_size,
+            read_only: self.read_only,
+            serial: None,
+        };
+        let target = Target {
+            name: self.target.clone(),
+            alias: None,
+            allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
+            chap: self.chap.iter().map(chap).collect(),
+            mutual_chap: self.mutual_chap.as_ref().map(chap),
+            luns: self.disks.iter().enumerate().map(lun).collect(),
+        };
+        let listen = if self.listen.is_empty() { config::default_listen() } else { self.listen.clone() };
+        Ok(Config { listen, discovery: Discovery::default(), targets: vec![target] })
+    }
+}
+
+fn open_target(target: &Target) -> Result<TargetConfig, Failure> {
+    let device = TargetDevice::new(target.name.clone());
+    for entry in &target.luns {
+        let Some(lun) = Lun::new(entry.number) else {
+            let what = format!("target {}: LUN {} is beyond {MAX_FLAT_LUN}", target.name, entry.number);
+            return Err(Failure::Configuration(what));
+        };
+        let unit = disk::open(&DiskConfig::from(entry), &target.name, entry.number)?;
+        device.add(lun, unit).map_err(Failure::configuration)?;
+    }
+    Ok(TargetConfig {
+        alias: target.alias.clone(),
+        authentication: config::authentication(&target.chap, target.mutual_chap.as_ref())?,
+        initiators: target.allow.clone(),
+        ..TargetConfig::open(Arc::new(device))
+    })
+}
+
+fn bind_failure(error: BindError) -> Failure {
+    match error {
+        BindError::Listen { address, source } => {
+            let what = match source.kind() {
+                std::io::ErrorKind::AddrInUse => "the address is in use; stop the other server, or choose another port",
+                std::io::ErrorKind::AddrNotAvailable => "the address does not belong to this machine",
+                std::io::ErrorKind::PermissionDenied => "permission denied; ports below 1024 need privileges",
+                _ => return Failure::Address(format!("cannot listen on {address}: {source}")),
+            };
+            Failure::Address(format!("cannot listen on {address}: {what}"))
+        }
+        BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),
+        BindError::Reactor(_) => Failure::other(error),
+    }
+}
+
+/// One line per LUN, at the first portal. Scripts wait for these lines.
+fn print_urls(portals: &[SocketAddr], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if let Some(address) = portals.first().map(|first| reachable(*first)) {
+        for device in devices {
+            for (lun, _) in device.units() {
+                let number = lun.number().unwrap_or_default();
+                writeln!(out, "iscsi://{address}/{}/{number}", device.name())?;
+            }
+        }
+    }
+    out.flush()
+}
+
+/// "Any address" cannot be connected to; from this machine, the loopback address can.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}

@@ -1,0 +1,40 @@
+//! What the process needs from the system: logging, signals, file descriptors.
+
+use std::io;
+use std::thread;
+
+use lunette_target::Stopper;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing_subscriber::EnvFilter;
+
+/// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
+pub(crate) fn start_logging() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+}
+
+/// A session is a descriptor; the usual soft limit of 1,024 is less than a target needs.
+pub(crate) fn raise_descriptor_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// The first SIGTERM or SIGINT stops in order, the second at once.
+pub(crate) fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new().name("lunette-signals".into()).spawn(move || {
+        let mut asked = false;
+        for signal in signals.forever() {
+            if std::mem::replace(&mut asked, true) {
+                std::process::exit(128 + signal);
+            }
+            stopper.stop();
+        }
+    })?;
+    Ok(())
+}
