@@ -1,6 +1,6 @@
 //! What the process needs from the system: logging, signals, file descriptors.
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::thread;
 
 use lunette_target::Stopper;
@@ -12,7 +12,12 @@ use tracing_subscriber::EnvFilter;
 /// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
 pub(crate) fn start_logging() {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal())
+        .with_writer(io::stderr)
+        .init();
 }
 
 /// A session is a descriptor; the usual soft limit of 1,024 is less than a target needs.
