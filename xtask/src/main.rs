@@ -1,2 +1,42 @@
-//! The project's own chores.
-fn main() {}
+//! The project's own chores: `cargo xtask test`, `cargo xtask fuzz`.
+
+#![forbid(unsafe_code)]
+
+mod fuzz;
+mod packages;
+mod process;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The project's own chores.
+#[derive(Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Everything that has to pass: format, lints, docs, unit tests, fuzz targets replayed, interoperability.
+    Test(test::Arguments),
+    /// Coverage-guided fuzzing, with cargo-fuzz on a nightly toolchain.
+    Fuzz(fuzz::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().chore {
+        Chore::Test(arguments) => test::run(&arguments),
+        Chore::Fuzz(arguments) => fuzz::run(&arguments),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

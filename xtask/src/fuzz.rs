@@ -1,0 +1,92 @@
+//! `cargo xtask fuzz`: coverage-guided fuzzing on nightly. The replay of the same targets on the stable toolchain is a step
+//! of `cargo xtask test`.
+
+use std::fs;
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{self, cargo, root};
+
+/// The fuzz targets are a workspace of their own: cargo-fuzz builds them with its own flags.
+pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
+
+/// Random inputs per target that a replay adds to the corpus.
+const RANDOM_INPUTS: &str = "20000";
+
+/// Coverage-guided fuzzing.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Seconds for each target.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    time: u32,
+    /// One target; without it, one after the other.
+    target: Option<String>,
+}
+
+/// Runs cargo-fuzz on one target or on all. New inputs go to `fuzz/artifacts` (crashes) and, beside the corpus that is kept
+/// in git, to `fuzz/target/corpus`.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let targets = targets()?;
+    let chosen: Vec<&String> = match &arguments.target {
+        None => targets.iter().collect(),
+        Some(name) => match targets.iter().find(|target| *target == name) {
+            Some(target) => vec![target],
+            None => bail!("there is no fuzz target {name:?}; the targets are {}", targets.join(", ")),
+        },
+    };
+    need_cargo_fuzz()?;
+    for target in chosen {
+        let found = root().join("fuzz/target/corpus").join(target);
+        fs::create_dir_all(&found).with_context(|| format!("cannot create {}", found.display()))?;
+        let mut command = Command::new("cargo");
+        command.args(["+nightly", "fuzz", "run", "--features", "libfuzzer", target]);
+        command.arg(&found).arg(root().join("fuzz/corpus").join(target));
+        command.arg("--").arg(format!("-max_total_time={}", arguments.time)).arg("-max_len=16384");
+        process::run(command.current_dir(root()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs every target over its corpus and over random inputs, without coverage, on the toolchain at hand.
+pub(crate) fn replay() -> Result<()> {
+    let mut command = cargo_fuzz_crate("run");
+    process::run(command.args(["--bin", "replay", "--", "--random", RANDOM_INPUTS]))
+}
+
+/// A cargo command for the fuzz crate, which shares what it can of the workspace's compiled dependencies.
+pub(crate) fn cargo_fuzz_crate(subcommand: &str) -> Command {
+    let mut command = cargo([subcommand, "--locked", "--manifest-path", MANIFEST]);
+    if std::env::var_os("CARGO_TARGET_DIR").is_none() {
+        command.arg("--target-dir").arg(root().join("target"));
+    }
+    command
+}
+
+/// The names of the targets: the files in `fuzz/fuzz_targets`.
+fn targets() -> Result<Vec<String>> {
+    let folder = root().join("fuzz/fuzz_targets");
+    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Some(name) = entry?.path().file_stem().and_then(|stem| stem.to_str()) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn need_cargo_fuzz() -> Result<()> {
+    let succeeds = |arguments: &[&str]| {
+        let status = Command::new("cargo").args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !succeeds(&["+nightly", "--version"]) {
+        bail!("coverage-guided fuzzing needs a nightly toolchain; install one: rustup toolchain install nightly");
+    }
+    if !succeeds(&["+nightly", "fuzz", "--version"]) {
+        bail!("coverage-guided fuzzing needs cargo-fuzz; install it: cargo install cargo-fuzz --locked");
+    }
+    Ok(())
+}

@@ -1,0 +1,39 @@
+//! Running other programs, all from the root of the workspace.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+/// The root of the workspace.
+pub(crate) fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()
+}
+
+/// `cargo` of the toolchain that runs this program, with these arguments.
+pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(arguments).current_dir(root());
+    command
+}
+
+/// Runs `command` without input and fails when it does.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    let shown = show(command);
+    eprintln!("$ {shown}");
+    let status = command.stdin(Stdio::null()).status().with_context(|| format!("cannot start {shown}"))?;
+    if !status.success() {
+        bail!("{shown}: {status}");
+    }
+    Ok(())
+}
+
+/// The command as one would type it.
+fn show(command: &Command) -> String {
+    let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy);
+    words.collect::<Vec<_>>().join(" ")
+}

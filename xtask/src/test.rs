@@ -1,0 +1,102 @@
+//! `cargo xtask test`: everything that has to pass before a change is good.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+
+use crate::fuzz;
+use crate::packages;
+use crate::process::{self, cargo};
+
+/// Everything that has to pass.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Do this step alone.
+    #[arg(long, value_name = "STEP")]
+    only: Option<String>,
+    /// Show the steps and do nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+struct Step {
+    name: &'static str,
+    what: &'static str,
+    run: fn() -> Result<()>,
+}
+
+/// Quick steps first: a mistake is told soon.
+const STEPS: [Step; 6] = [
+    Step { name: "format", what: "every file is as rustfmt writes it", run: format },
+    Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
+    Step { name: "docs", what: "the documentation builds without warnings", run: docs },
+    Step { name: "unit", what: "unit, property and documentation tests", run: unit },
+    Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
+    Step { name: "interop", what: "lunette serve with clients that people use", run: interop },
+];
+
+/// Runs the steps until one fails. The last line counts them.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let steps = chosen(arguments.only.as_deref())?;
+    if arguments.list {
+        for step in steps {
+            println!("{:8} {}", step.name, step.what);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut passed = 0;
+    let mut times = Vec::new();
+    for step in steps {
+        eprintln!("\n== {}: {}", step.name, step.what);
+        let start = Instant::now();
+        let outcome = (step.run)();
+        let seconds = start.elapsed().as_secs_f64();
+        times.push(format!("{} {seconds:.0} s", step.name));
+        if let Err(error) = outcome {
+            eprintln!("\n== {} failed after {seconds:.1} s: {error:#}", step.name);
+            eprintln!("   to run it alone: cargo xtask test --only {}", step.name);
+            println!("{passed} passed, 1 failed");
+            return Ok(ExitCode::FAILURE);
+        }
+        eprintln!("== {} passed in {seconds:.1} s", step.name);
+        passed += 1;
+    }
+    eprintln!("\n{}", times.join(", "));
+    println!("{passed} passed, 0 failed");
+    Ok(ExitCode::SUCCESS)
+}
+
+fn chosen(only: Option<&str>) -> Result<Vec<&'static Step>> {
+    let Some(only) = only else { return Ok(STEPS.iter().collect()) };
+    match STEPS.iter().find(|step| step.name == only) {
+        Some(step) => Ok(vec![step]),
+        None => bail!("there is no step {only:?}; the steps are {}", STEPS.map(|step| step.name).join(", ")),
+    }
+}
+
+fn format() -> Result<()> {
+    process::run(&mut cargo(["fmt", "--all", "--check"]))?;
+    process::run(&mut cargo(["fmt", "--manifest-path", fuzz::MANIFEST, "--check"]))
+}
+
+fn clippy() -> Result<()> {
+    process::run(&mut cargo(["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
+    let mut fuzz = fuzz::cargo_fuzz_crate("clippy");
+    process::run(fuzz.args(["--lib", "--bin", "replay", "--", "-D", "warnings"]))
+}
+
+fn docs() -> Result<()> {
+    let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps"]);
+    process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
+}
+
+fn unit() -> Result<()> {
+    process::run(&mut cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]))
+}
+
+fn interop() -> Result<()> {
+    packages::provide()?;
+    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette"]))?;
+    process::run(&mut cargo(["test", "--locked", "--package", "lunette-tests"]))
+}
