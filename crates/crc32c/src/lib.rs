@@ -25,6 +25,8 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 
 mod algebra;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod choice;
 mod cpu;
 mod gf2;

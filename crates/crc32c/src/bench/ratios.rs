@@ -1,0 +1,121 @@
+//! The ratios that this crate is held to.
+
+use super::Row;
+
+/// A ratio of two rows of one run, with what is wanted of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ratio {
+    /// What is divided by what.
+    pub name: &'static str,
+    /// The message's length.
+    pub bytes: usize,
+    /// `warm` or `cold`.
+    pub cache: &'static str,
+    /// The ratio as measured.
+    pub value: f64,
+    /// What it must reach on a machine with AVX-512.
+    pub solid: f64,
+    /// What it should reach.
+    pub aim: f64,
+}
+
+/// A contestant: operation and kernel.
+type Who = (&'static str, &'static str);
+
+/// One line of the table of goals.
+struct Goal {
+    name: &'static str,
+    above: Who,
+    below: Who,
+    cache: &'static str,
+    /// Length, solid, aim.
+    at: &'static [(usize, f64, f64)],
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+const GOALS: [Goal; 7] = [
+    Goal {
+        name: "slicing8 / sarwate",
+        above: ("digest", "slicing8"),
+        below: ("digest", "sarwate"),
+        cache: "warm",
+        at: &[(8 * KIB, 3.0, 3.4)],
+    },
+    Goal {
+        name: "auto / crc-fast",
+        above: ("digest", "auto"),
+        below: ("digest", "crc-fast"),
+        cache: "warm",
+        at: &[(48, 1.0, 1.5), (512, 1.0, 1.3), (4 * KIB, 1.0, 1.1), (MIB, 1.0, 1.02)],
+    },
+    Goal {
+        name: "copy / memcpy",
+        above: ("copy", "auto"),
+        below: ("memcpy", "memcpy"),
+        cache: "warm",
+        at: &[(4 * KIB, 0.50, 0.60), (64 * KIB, 0.90, 0.97), (MIB, 0.93, 0.97), (64 * MIB, 0.93, 0.98)],
+    },
+    Goal {
+        name: "copy / memcpy+digest",
+        above: ("copy", "auto"),
+        below: ("memcpy+digest", "auto"),
+        cache: "warm",
+        at: &[(4 * KIB, 1.15, 1.25), (64 * KIB, 1.15, 1.25), (MIB, 1.15, 1.2)],
+    },
+    Goal {
+        name: "copy / memcpy+digest",
+        above: ("copy", "auto"),
+        below: ("memcpy+digest", "auto"),
+        cache: "cold",
+        at: &[(64 * MIB, 1.15, 1.45)],
+    },
+    Goal {
+        name: "vpclmul256 / pclmul",
+        above: ("digest", "vpclmul256"),
+        below: ("digest", "pclmul"),
+        cache: "warm",
+        at: &[(4 * KIB, 1.5, 1.9)],
+    },
+    Goal {
+        name: "vpclmul256 / pclmul+crc32q",
+        above: ("digest", "vpclmul256"),
+        below: ("digest", "pclmul+crc32q"),
+        cache: "warm",
+        at: &[(4 * KIB, 1.0, 1.2)],
+    },
+];
+
+/// The ratios that this crate is held to, of those that can be formed from `rows`.
+pub fn ratios(rows: &[Row]) -> Vec<Ratio> {
+    let figure = |(op, kernel): Who, bytes, cache| {
+        rows.iter()
+            .find(|row| row.op == op && row.kernel == kernel && row.bytes == bytes && row.cache == cache)
+            .map(|row| row.gb_per_s)
+    };
+    let mut ratios = Vec::new();
+    for Goal { name, above, below, cache, at } in GOALS {
+        ratios.extend(at.iter().filter_map(|(bytes, solid, aim)| {
+            let value = figure(above, *bytes, cache)? / figure(below, *bytes, cache)?;
+            Some(Ratio { name, bytes: *bytes, cache, value, solid: *solid, aim: *aim })
+        }));
+    }
+    ratios
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_needs_both_rows() {
+        let row = |op, kernel, gb_per_s| Row { op, kernel, bytes: 8192, cache: "warm", gb_per_s };
+        let slicing = row("digest", "slicing8", 2.1);
+        assert_eq!(ratios(std::slice::from_ref(&slicing)), []);
+        let found = ratios(&[slicing, row("digest", "sarwate", 0.5)]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "slicing8 / sarwate");
+        assert!((found[0].value - 4.2).abs() < 1e-9);
+    }
+}
