@@ -15,6 +15,9 @@ pub(crate) const MAX_QUEUED_FILE_OPS: usize = 4096;
 /// this many. It may always hold one buffer.
 pub(crate) const CONNECTION_BUFFER_SHARE: usize = 4;
 
+/// The share of the buffers that only tasks which hold a buffer already may take from: one part in this many.
+pub(crate) const SECOND_BUFFER_RESERVE: usize = 8;
+
 /// Connections that are served at one time. More are closed as they come.
 pub(crate) const MAX_CONNECTIONS: usize = 8192;
 

@@ -326,7 +326,7 @@ impl Connection {
     /// Ends a task without a response: it was aborted.
     pub fn abort(&mut self, task: TaskTag) {
         if let Phase::FullFeature(full) = &mut self.phase {
-            full.abort(task);
+            full.abort(task, &mut self.sender);
         }
     }
 

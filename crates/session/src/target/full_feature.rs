@@ -39,6 +39,8 @@ pub(crate) struct FullFeature {
     cid: Cid,
     tasks: TaskTable,
     immediate_tasks: u32,
+    /// Tasks that hold a place in the session's command window.
+    numbered_tasks: u32,
     pending_task_management: Vec<InitiatorTaskTag>,
     text: TextExchange,
     last_ping: u32,
@@ -57,6 +59,7 @@ impl FullFeature {
             session,
             tasks: TaskTable::default(),
             immediate_tasks: 0,
+            numbered_tasks: 0,
             pending_task_management: Vec::new(),
             text: TextExchange::new(),
             last_ping: 0,
@@ -207,6 +210,7 @@ impl FullFeature {
         if pdu.immediate {
             self.immediate_tasks += 1;
         } else {
+            self.numbered_tasks += 1;
             self.session.window().task_started();
         }
         events.push_back(Event::Command(Command {
@@ -218,7 +222,11 @@ impl FullFeature {
             data_out_len,
             data_in_len,
         }));
-        Ok(Expect::Data { task: tag, offset: 0, len: pdu.data_segment_len as u32 })
+        // Without immediate data nothing has to wait for the driver: other PDUs pass while the task runs.
+        Ok(match pdu.data_segment_len as u32 {
+            0 => Expect::Nothing,
+            len => Expect::Data { task: tag, offset: 0, len },
+        })
     }
 
     /// RFC 7143 sections 4.2.5.2, 13.10, 13.11 and 13.14: whether the data that comes with and after the command without
@@ -287,10 +295,17 @@ impl FullFeature {
         }
     }
 
-    pub(crate) fn abort(&mut self, tag: TaskTag) {
+    pub(crate) fn abort(&mut self, tag: TaskTag, sender: &mut Sender) {
         let Some(immediate) = self.tasks.get(tag).map(|task| task.immediate) else { return };
-        if self.tasks.end(tag, None) {
-            self.release(immediate);
+        if !self.tasks.end(tag, None) {
+            return;
+        }
+        let was_closed = self.session.window().is_closed();
+        self.release(immediate);
+        // No response tells the initiator that it may send again. A NOP-In without tags does (RFC 7143 section 11.19).
+        if was_closed && !self.session.window().is_closed() {
+            let reserved = TargetTransferTag::RESERVED;
+            self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), Vec::new(), sender);
         }
     }
 
@@ -298,6 +313,7 @@ impl FullFeature {
         if immediate {
             self.immediate_tasks -= 1;
         } else {
+            self.numbered_tasks -= 1;
             self.session.window().task_ended();
         }
     }
@@ -555,6 +571,17 @@ impl FullFeature {
             data_segment_len: 0,
         };
         sender.outbox.push(pdu.emit(), Segment::Empty);
+    }
+}
+
+/// The session may outlive its connection: another one takes its place (RFC 7143 section 6.3.4). The tasks that ended with
+/// this one leave the command window.
+impl Drop for FullFeature {
+    fn drop(&mut self) {
+        let mut window = self.session.window();
+        for _ in 0..self.numbered_tasks {
+            window.task_ended();
+        }
     }
 }
 

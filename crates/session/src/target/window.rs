@@ -37,6 +37,11 @@ impl CommandWindow {
         self.max_cmd_sn
     }
 
+    /// Whether the initiator may send no numbered command: MaxCmdSN is ExpCmdSN − 1.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.max_cmd_sn.is_before(self.exp_cmd_sn)
+    }
+
     /// Judges the number of a command and, when it is the next one, counts it as received.
     pub(crate) fn arrive(&mut self, cmd_sn: SerialNumber) -> Arrival {
         if cmd_sn.is_before(self.exp_cmd_sn) || cmd_sn.is_after(self.max_cmd_sn) {

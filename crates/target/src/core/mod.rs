@@ -228,7 +228,7 @@ impl Handler for Core {
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.protocol.sent(len);
-            if conn.is_held_up() {
+            if conn.is_held_up() || !self.starving.is_empty() {
                 self.touch(id);
             }
         }
@@ -247,7 +247,8 @@ impl Handler for Core {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        if !self.touched.is_empty() || !self.starving.is_empty() && self.pool.used_bytes() == 0 {
+        // Sends come after the batch's end; what they made possible is due now.
+        if !self.touched.is_empty() {
             return Some(self.epoch);
         }
         let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());

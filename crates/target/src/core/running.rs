@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, Pool};
 use lunette_device::{Command as DeviceCommand, Input, NexusId, Response as DeviceResponse, Step, TargetDevice, Task};
 use lunette_reactor::ConnectionId;
 use lunette_scsi::{Cdb, Lun, TaskAttribute};
@@ -12,7 +12,7 @@ use lunette_store::{Completion, CompletionSink};
 use super::Core;
 use super::barrier::BarrierKey;
 use super::table::Key;
-use crate::limits::CONNECTION_BUFFER_SHARE;
+use crate::limits::{CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE};
 
 pub(super) type TaskKey = Key;
 
@@ -136,9 +136,7 @@ impl Core {
     fn take_buffer(&mut self, key: TaskKey, len: usize) -> Option<Buffer> {
         let running = self.tasks.get_mut(key)?;
         let conn = self.connections.get_mut(running.connection)?;
-        let held = conn.held_bytes();
-        let share = self.pool.budget_bytes() / CONNECTION_BUFFER_SHARE;
-        if held > 0 && held + len > share {
+        if running.bytes == 0 && !may_begin(&self.pool, conn.held_bytes(), len) {
             return None;
         }
         let buffer = self.pool.take(len)?;
@@ -202,6 +200,7 @@ impl Core {
     /// Ends a task without a response. What its store is doing goes on; `barrier` learns when it is done.
     pub(super) fn abort_task(&mut self, key: TaskKey, barrier: Option<BarrierKey>) {
         let Some(running) = self.tasks.get_mut(key) else { return };
+        let id = running.connection;
         if !running.orphaned
             && let Some(conn) = self.connections.get_mut(running.connection)
         {
@@ -218,6 +217,7 @@ impl Core {
         } else {
             self.tasks.remove(key);
         }
+        self.touch(id);
     }
 
     /// The connection is gone: so are its tasks.
@@ -233,6 +233,15 @@ impl Core {
     pub(super) fn tasks_where(&self, concerns: impl Fn(&RunningTask) -> bool) -> Vec<TaskKey> {
         self.tasks.iter().filter(|(_, running)| concerns(running)).map(|(key, _)| key).collect()
     }
+}
+
+/// Whether a task may take its first buffer. A part of the pool stays for tasks that have one and need another to come to
+/// their end; else tasks that all wait for a second one would wait for each other.
+fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
+    let budget = pool.budget_bytes();
+    let share = budget / CONNECTION_BUFFER_SHARE;
+    (held_by_connection == 0 || held_by_connection + len <= share)
+        && pool.used_bytes() + len <= budget - budget / SECOND_BUFFER_RESERVE
 }
 
 /// From the session's words to the device's. RFC 7143 section 11.3.1: an untagged task is treated as a simple one.
