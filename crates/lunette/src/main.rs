@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod crc;
 mod disk;
 mod failure;
 mod secret;
@@ -27,6 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(serve::Arguments),
+    Crc(crc::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -34,6 +36,7 @@ fn main() -> std::process::ExitCode {
     system::start_logging();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Crc(arguments) => crc::run(&arguments),
     };
     outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
 }
