@@ -11,7 +11,7 @@ pub const MAX_LOGIN_REQUESTS: u32 = 64;
 /// Bytes of one key list, over all PDUs that carry it (RFC 7143 section 6.1 asks for at least 8192).
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// Keys in one negotiation.
+/// Keys in one negotiation: over all requests of a login, or in one text request.
 pub const MAX_KEYS: usize = 256;
 
 /// The longest data segment of a PDU during login: the default MaxRecvDataSegmentLength (RFC 7143 section 13.12).

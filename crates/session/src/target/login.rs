@@ -3,7 +3,7 @@
 //! Stages: security, operational, full feature. A login may start in either of the first two and may skip the second. The
 //! way out of the security stage needs an [`Authenticated`].
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -52,6 +52,22 @@ struct Identity {
     target: Option<Arc<TargetNode>>,
 }
 
+impl Identity {
+    /// Later requests may repeat the names, as some initiators do in each stage, but not change them.
+    fn check_repeated(&self, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
+        let is_repeated = |key: &str, value: &str| match key {
+            "InitiatorName" => value.eq_ignore_ascii_case(&self.initiator_name),
+            "TargetName" => self.target.as_ref().is_none_or(|target| value.eq_ignore_ascii_case(&target.name)),
+            "SessionType" => value == if self.target.is_some() { "Normal" } else { "Discovery" },
+            _ => true,
+        };
+        match pairs.iter().find(|(key, value)| !is_repeated(key, value)) {
+            Some((key, _)) => refuse(LoginStatus::INITIATOR_ERROR, format!("{key} changed during the login")),
+            None => Ok(()),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Security {
     /// No method has been agreed on.
@@ -71,6 +87,7 @@ pub(crate) struct Login {
     portal_group: u16,
     entropy: Entropy,
     requests: u32,
+    keys: usize,
     thread: Option<Thread>,
     stage: Option<Stage>,
     assembler: TextAssembler,
@@ -92,6 +109,7 @@ impl Login {
             portal_group,
             entropy,
             requests: 0,
+            keys: 0,
             thread: None,
             stage: None,
             assembler: TextAssembler::new(MAX_TEXT_BYTES),
@@ -165,14 +183,19 @@ impl Login {
             Ok(pairs) => pairs,
             Err(error) => return refuse(LoginStatus::INITIATOR_ERROR, error.to_string()),
         };
-        if pairs.len() > MAX_KEYS {
+        self.keys += pairs.len();
+        if self.keys > MAX_KEYS {
             return refuse(LoginStatus::INITIATOR_ERROR, "too many keys");
+        }
+        if let Some(key) = first_duplicate(&pairs) {
+            return refuse(LoginStatus::INITIATOR_ERROR, format!("key {key} stands twice in one list"));
         }
         let vendor_keys = pairs.iter().filter(|(key, _)| key.starts_with("X-"));
         self.vendor_keys.extend(vendor_keys.map(|(key, value)| ((*key).into(), (*value).into())));
         let mut answer = Answers(TextWriter::new());
-        if self.identity.is_none() {
-            self.identify(&pairs, &mut answer)?;
+        match &self.identity {
+            None => self.identify(&pairs, &mut answer)?,
+            Some(identity) => identity.check_repeated(&pairs)?,
         }
         match request.csg {
             Stage::SecurityNegotiation => self.security_keys(request, &pairs, &mut answer)?,
@@ -407,7 +430,9 @@ impl Login {
     /// The last response of a login that the driver has admitted.
     pub(crate) fn admitted(&mut self, session: &Session) -> Option<(LoginResponse, Vec<u8>)> {
         let (request, text) = self.last.take()?;
-        Some((LoginResponse { tsih: session.tsih, ..self.response(&request, true) }, text))
+        let (exp_cmd_sn, max_cmd_sn) = session.command_numbers();
+        let response = LoginResponse { tsih: session.tsih, exp_cmd_sn, max_cmd_sn, ..self.response(&request, true) };
+        Some((response, text))
     }
 
     /// What the login came to, for the connection that goes on from here.
@@ -454,6 +479,12 @@ impl Answers {
     fn push(&mut self, key: &str, value: &str) -> Result<(), Refusal> {
         self.0.push(key, value).or_else(|error| refuse(LoginStatus::TARGET_ERROR, format!("{key}: {error}")))
     }
+}
+
+/// RFC 7143 section 6.2: no key is offered more than once.
+fn first_duplicate<'a>(pairs: &[(&'a str, &str)]) -> Option<&'a str> {
+    let mut seen = HashSet::with_capacity(pairs.len());
+    pairs.iter().map(|(key, _)| *key).find(|key| !seen.insert(*key))
 }
 
 /// Keys that say who talks to whom. They are read by name and not answered.

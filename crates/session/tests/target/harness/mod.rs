@@ -1,0 +1,23 @@
+//! A pair of a target's connection and an initiator that is played by hand. No socket, no thread, no real clock.
+//!
+//! [`Peer`] is the initiator; its PDUs go through a [`Driver`], which cuts the stream, answers events from a script and
+//! owns the clock. Whatever the target sends is parsed and checked by a [`Checker`] before a test sees it.
+
+mod checker;
+mod driver;
+mod peer;
+mod requests;
+mod setup;
+
+pub(crate) use checker::Received;
+pub(crate) use driver::{Cut, Driver};
+pub(crate) use peer::{Peer, solicited};
+pub(crate) use requests::{
+    command, data_out, login_request, nop_out, read, task_management, text, text_request, write,
+};
+pub(crate) use setup::{INITIATOR, Setup, TARGET, node};
+
+/// Bytes that tell where they belong.
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at ^ at >> 8 ^ at >> 16) as u8).collect()
+}

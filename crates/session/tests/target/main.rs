@@ -1,0 +1,5 @@
+//! The rules of the target's side, told by a scripted initiator under a virtual clock. One file per area.
+
+mod harness;
+
+mod login;
