@@ -47,7 +47,7 @@ impl Sequence {
             return Err(DataOutError::TooFar { got: reach, end: self.end });
         }
         self.next_offset = reach as u32;
-        self.data_sn += 1;
+        self.data_sn = self.data_sn.wrapping_add(1);
         let full = self.next_offset == self.end;
         if (full && !pdu.final_) || (self.exact && pdu.final_ && !full) {
             return Err(DataOutError::Final);
@@ -75,6 +75,8 @@ pub(crate) struct Collector {
     verified: u32,
     unsolicited: Option<Sequence>,
     solicited: Vec<(TargetTransferTag, Sequence)>,
+    /// A PDU whose header has been accepted and whose data segment has not been verified.
+    arriving: bool,
     next_offset: u32,
     next_r2t_sn: u32,
 }
@@ -90,6 +92,7 @@ impl Collector {
             verified: 0,
             unsolicited: unsolicited_end.map(sequence),
             solicited: Vec::new(),
+            arriving: immediate > 0,
             next_offset: immediate,
             next_r2t_sn: 0,
         }
@@ -107,14 +110,14 @@ impl Collector {
         self.wanted = 0;
     }
 
-    /// Whether unsolicited PDUs are still to come.
-    pub(crate) fn unsolicited_open(&self) -> bool {
-        self.unsolicited.is_some()
+    /// Whether any data is still to come.
+    pub(crate) fn open(&self) -> bool {
+        self.arriving || self.unsolicited.is_some() || !self.solicited.is_empty()
     }
 
-    /// Whether any PDU is still to come.
-    pub(crate) fn open(&self) -> bool {
-        self.unsolicited.is_some() || !self.solicited.is_empty()
+    /// R2Ts that have been sent.
+    pub(crate) fn r2ts(&self) -> u32 {
+        self.next_r2t_sn
     }
 
     /// Checks a Data-Out header against what is expected of its sequence.
@@ -125,12 +128,14 @@ impl Collector {
                 self.next_offset = sequence.next_offset;
                 self.unsolicited = None;
             }
+            self.arriving = true;
             return Ok(());
         }
         let index = self.solicited.iter().position(|(ttt, _)| *ttt == pdu.ttt).ok_or(DataOutError::Unannounced)?;
         if self.solicited[index].1.accept(pdu)? {
             self.solicited.remove(index);
         }
+        self.arriving = true;
         Ok(())
     }
 
@@ -147,6 +152,7 @@ impl Collector {
 
     /// These bytes have arrived and been verified.
     pub(crate) fn verified(&mut self, offset: u32, len: u32) {
+        self.arriving = false;
         self.verified += self.wanted_part(offset, len).len() as u32;
     }
 

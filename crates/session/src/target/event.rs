@@ -9,7 +9,7 @@ use super::session::AdmitRequest;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskTag {
     pub(crate) slot: u16,
-    pub(crate) generation: u16,
+    pub(crate) generation: u32,
 }
 
 /// Something that the driver has to deal with before it calls the connection again.

@@ -255,8 +255,7 @@ impl FullFeature {
             return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "the reserved initiator task tag"));
         }
         if let Some(tag) = self.tasks.find(pdu.itt) {
-            let forgotten = self.tasks.get(tag).is_some_and(|task| matches!(task.phase, Phase::Draining(None)));
-            if !forgotten {
+            if !self.tasks.get(tag).is_some_and(Task::is_silent) {
                 return Err(Violation::harmless(RejectReason::TASK_IN_PROGRESS, "the initiator task tag is in use"));
             }
             self.tasks.remove(tag);
@@ -282,17 +281,18 @@ impl FullFeature {
 
     pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, sender: &mut Sender) {
         let Some(task) = self.tasks.get(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else { return };
-        let (answered, immediate) = (Answered::from(task), task.immediate);
-        // The initiator is still sending what it announced. RFC 7143 section 11.4.4.2 lets it go on until the F bit; the
-        // answer follows then.
-        let early = task.data.unsolicited_open();
-        self.release(immediate);
-        if early {
+        // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task keeps
+        // its place in the window until then.
+        if task.data.open() {
             self.tasks.end(tag, Some(response));
-        } else {
-            self.tasks.end(tag, None);
-            respond(&answered, response, &self.parameters, &self.session, sender);
+        } else if let Some(task) = self.tasks.remove(tag) {
+            self.answer(&task, response, sender);
         }
+    }
+
+    fn answer(&mut self, task: &Task, response: Response, sender: &mut Sender) {
+        self.release(task.immediate);
+        respond(&Answered::from(task), response, &self.parameters, &self.session, sender);
     }
 
     pub(crate) fn abort(&mut self, tag: TaskTag, sender: &mut Sender) {
@@ -324,6 +324,11 @@ impl FullFeature {
         let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
         // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence.
         let Some((tag, task)) = found.and_then(|tag| Some((tag, self.tasks.get_mut(tag)?))) else {
+            let named = self.tasks.find(pdu.itt).and_then(|tag| self.tasks.get(tag));
+            if named.is_some_and(|task| !task.is_silent()) {
+                let why = format!("transfer tag {} names no R2T of task {}", pdu.ttt, pdu.itt);
+                return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, why));
+            }
             return Ok(Expect::Nothing);
         };
         if task.itt != pdu.itt {
@@ -383,18 +388,12 @@ impl FullFeature {
     }
 
     fn drain(&mut self, tag: TaskTag, sender: &mut Sender) {
-        let Some(task) = self.tasks.get_mut(tag) else { return };
-        if task.data.unsolicited_open() {
+        if self.tasks.get(tag).is_none_or(|task| task.data.open()) {
             return;
         }
-        let answered = Answered::from(&*task);
-        let Phase::Draining(response) = &mut task.phase else { return };
-        let response = response.take();
-        if !task.data.open() {
-            self.tasks.remove(tag);
-        }
-        if let Some(response) = response {
-            respond(&answered, response, &self.parameters, &self.session, sender);
+        let Some(mut task) = self.tasks.remove(tag) else { return };
+        if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
+            self.answer(&task, response, sender);
         }
     }
 

@@ -5,6 +5,8 @@ use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, LunField, Residual, ScsiResponse, ScsiResponseCode, TargetTransferTag,
 };
 
+use lunette_pdu::sense::SENSE_LENGTH_LEN;
+
 use super::event::Response;
 use super::session::Session;
 use super::task::Task;
@@ -18,20 +20,21 @@ const STATUS_GOOD: u8 = 0;
 /// What the answer needs to know of its task.
 pub(crate) struct Answered {
     itt: InitiatorTaskTag,
-    lun: LunField,
     data_out_len: u32,
     data_in_len: u32,
     bidirectional: bool,
+    /// R2Ts and Data-In PDUs of a bidirectional command share one numbering (RFC 7143 section 11.8.3): where the latter begin.
+    first_data_sn: u32,
 }
 
 impl From<&Task> for Answered {
     fn from(task: &Task) -> Self {
         Self {
             itt: task.itt,
-            lun: task.lun,
             data_out_len: task.data_out_len,
             data_in_len: task.data_in_len,
             bidirectional: task.bidirectional,
+            first_data_sn: if task.bidirectional { task.data.r2ts() } else { 0 },
         }
     }
 }
@@ -67,15 +70,15 @@ pub(crate) fn respond(
     let data = data.filter(|data| !data.is_empty());
     // The status rides on the last Data-In PDU when there is nothing else to say (RFC 7143 section 11.7.3).
     let collapse = status == STATUS_GOOD && sense.is_empty() && !task.bidirectional && data.is_some();
-    let mut data_pdus = 0;
+    let mut exp_data_sn = task.first_data_sn;
     if let Some(data) = data {
-        data_pdus = send_data(task, &data, collapse.then_some(plain_residual), parameters, session, sender);
+        exp_data_sn = send_data(task, &data, collapse.then_some(plain_residual), parameters, session, sender);
     }
     if collapse {
         return;
     }
     let (exp_cmd_sn, max_cmd_sn) = session.command_numbers();
-    let segment = sense_segment(&sense);
+    let segment = sense_segment(&sense, parameters.send_data_segment_len as usize);
     let bidirectional_residual = if task.bidirectional { read_residual } else { Residual::None };
     let pdu = ScsiResponse {
         response: ScsiResponseCode::COMMAND_COMPLETED,
@@ -86,7 +89,7 @@ pub(crate) fn respond(
         stat_sn: sender.next_stat_sn(),
         exp_cmd_sn,
         max_cmd_sn,
-        exp_data_sn: data_pdus,
+        exp_data_sn,
         residual: if task.bidirectional { write_residual } else { plain_residual },
         bidi_read_residual: bidirectional_residual,
         data_segment_len: segment.len(),
@@ -94,18 +97,19 @@ pub(crate) fn respond(
     sender.outbox.push(pdu.emit(), Segment::owned(segment));
 }
 
-/// The data of a response: SenseLength, then sense data (RFC 7143 section 11.4.7).
-fn sense_segment(sense: &[u8]) -> Vec<u8> {
+/// The data of a response: SenseLength, then sense data (RFC 7143 section 11.4.7), as much as the initiator takes.
+fn sense_segment(sense: &[u8], max_segment_len: usize) -> Vec<u8> {
     if sense.is_empty() {
         return Vec::new();
     }
-    let len = u16::try_from(sense.len()).unwrap_or(u16::MAX);
-    let mut segment = len.to_be_bytes().to_vec();
-    segment.extend_from_slice(&sense[..usize::from(len)]);
+    let room = max_segment_len.saturating_sub(SENSE_LENGTH_LEN).min(usize::from(u16::MAX));
+    let sense = &sense[..sense.len().min(room)];
+    let mut segment = (sense.len() as u16).to_be_bytes().to_vec();
+    segment.extend_from_slice(sense);
     segment
 }
 
-/// Cuts data to PDUs and sequences and returns how many PDUs it took.
+/// Cuts data to PDUs and sequences and returns the DataSN after the last.
 fn send_data(
     task: &Answered,
     data: &SharedBuffer,
@@ -117,7 +121,7 @@ fn send_data(
     let burst_len = parameters.max_burst_len as usize;
     let pdu_len = (parameters.send_data_segment_len as usize).min(burst_len);
     let (exp_cmd_sn, max_cmd_sn) = session.command_numbers();
-    let (mut offset, mut data_sn) = (0, 0);
+    let (mut offset, mut data_sn) = (0, task.first_data_sn);
     while offset < data.len() {
         let burst_left = burst_len - offset % burst_len;
         let len = pdu_len.min(burst_left).min(data.len() - offset);
@@ -131,7 +135,8 @@ fn send_data(
             final_: last || len == burst_left,
             acknowledge: false,
             status,
-            lun: task.lun,
+            // Reserved, as the tag is.
+            lun: LunField::default(),
             itt: task.itt,
             ttt: TargetTransferTag::RESERVED,
             exp_cmd_sn,

@@ -37,7 +37,7 @@ impl Session {
 
     /// ExpCmdSN and MaxCmdSN, as every PDU of the target reports them.
     pub(crate) fn command_numbers(&self) -> (SerialNumber, SerialNumber) {
-        let window = self.window();
+        let mut window = self.window();
         (window.exp_cmd_sn(), window.max_cmd_sn())
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Phase {
     /// The device.
     Running,
     /// It has ended for the device; data that was announced or asked for is still under way. The response, if there is one,
-    /// goes out when unsolicited data has ended.
+    /// goes out when the last of it has come.
     Draining(Option<Response>),
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Task {
 
 #[derive(Default)]
 struct Slot {
-    generation: u16,
+    generation: u32,
     task: Option<Task>,
 }
 
@@ -48,12 +48,13 @@ pub(crate) struct TaskTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
     by_itt: HashMap<InitiatorTaskTag, TaskTag>,
-    draining: usize,
+    /// Tasks that drain without a response.
+    silent: usize,
     last_ttt: u16,
 }
 
 /// Window, immediate commands, and what drains.
-const MAX_TASKS: usize = COMMAND_WINDOW as usize + 1 + MAX_IMMEDIATE_TASKS as usize + MAX_DRAINING_TASKS;
+const MAX_TASKS: usize = COMMAND_WINDOW as usize + MAX_IMMEDIATE_TASKS as usize + MAX_DRAINING_TASKS;
 const _: () = assert!(MAX_TASKS < u16::MAX as usize, "a slot fits a target transfer tag and leaves the reserved one");
 
 impl TaskTable {
@@ -108,12 +109,15 @@ impl TaskTable {
             return false;
         }
         task.data.discard();
-        if task.data.open() {
-            task.phase = Phase::Draining(response);
-            self.draining += 1;
-            self.bound_draining();
-        } else {
+        if !task.data.open() {
             self.remove(tag);
+            return true;
+        }
+        let silent = response.is_none();
+        task.phase = Phase::Draining(response);
+        if silent {
+            self.silent += 1;
+            self.bound_silent();
         }
         true
     }
@@ -126,20 +130,19 @@ impl TaskTable {
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(tag.slot);
         self.by_itt.remove(&task.itt);
-        if matches!(task.phase, Phase::Draining(_)) {
-            self.draining -= 1;
+        if task.is_silent() {
+            self.silent -= 1;
         }
         Some(task)
     }
 
     /// Data for a task that we have forgotten is dropped without an answer, so forgetting one early does no harm.
-    fn bound_draining(&mut self) {
-        if self.draining <= MAX_DRAINING_TASKS {
+    fn bound_silent(&mut self) {
+        if self.silent <= MAX_DRAINING_TASKS {
             return;
         }
-        let silent = |task: &Task| matches!(task.phase, Phase::Draining(None));
-        let oldest = self.slots.iter().position(|slot| slot.task.as_ref().is_some_and(silent));
-        if let Some(slot) = oldest {
+        let any = self.slots.iter().position(|slot| slot.task.as_ref().is_some_and(Task::is_silent));
+        if let Some(slot) = any {
             let generation = self.slots[slot].generation;
             self.remove(TaskTag { slot: slot as u16, generation });
         }
@@ -150,6 +153,11 @@ impl Task {
     /// Whether the driver has yet to say where this task's data goes.
     pub(crate) fn is_undecided(&self) -> bool {
         matches!(self.phase, Phase::Undecided)
+    }
+
+    /// Whether it only waits for data that nobody wants, and has nothing more to say.
+    pub(crate) fn is_silent(&self) -> bool {
+        matches!(self.phase, Phase::Draining(None))
     }
 
     /// All data is in: the task runs.

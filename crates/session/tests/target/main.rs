@@ -2,4 +2,6 @@
 
 mod harness;
 
+mod commands;
+mod data_out;
 mod login;
