@@ -209,6 +209,7 @@ impl Connection {
 
     /// Keeps bytes that [`next_event`](Self::next_event) left over. They come before any later input.
     pub fn hold(&mut self, rest: &[u8]) {
+        self.held.drain(..std::mem::take(&mut self.held_at));
         self.held.extend_from_slice(rest);
     }
 
@@ -228,7 +229,7 @@ impl Connection {
 
     /// `len` bytes were received where [`direct`](Self::direct) said.
     pub fn direct_received(&mut self, len: usize, now: Time) {
-        self.last_received = now;
+        self.heard(now);
         if let Phase::FullFeature(full) = &mut self.phase {
             self.receiver.direct_filled(full.place(&self.expect), len);
         }
@@ -271,7 +272,12 @@ impl Connection {
     /// Does what is due at `now`.
     pub fn time_has_come(&mut self, now: Time) {
         if let Some((_, reason)) = self.deadline.take_if(|(at, _)| *at <= now) {
-            self.close(reason);
+            if reason == CloseReason::PingTimeout && self.waits_for_driver() {
+                // The answer may lie behind bytes that we do not take. That is our silence, not the initiator's.
+                self.deadline = Some((now + self.timers.ping_answer, reason));
+            } else {
+                self.close(reason);
+            }
             return;
         }
         if self.next_timeout().is_none_or(|at| at > now) || self.deadline.is_some() {
@@ -393,8 +399,11 @@ impl Connection {
     }
 
     fn advance(&mut self, input: &mut &[u8], now: Time) -> bool {
+        if !input.is_empty() {
+            self.heard(now);
+        }
         let outcome = match self.receiver.stage() {
-            Stage::Header => self.advance_header(input, now),
+            Stage::Header => self.advance_header(input),
             Stage::Data => self.advance_data(input),
         };
         match outcome {
@@ -406,11 +415,10 @@ impl Connection {
         }
     }
 
-    fn advance_header(&mut self, input: &mut &[u8], now: Time) -> Result<bool, Violation> {
+    fn advance_header(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
         if !self.receiver.header(input)? {
             return Ok(false);
         }
-        self.heard(now);
         self.expect = Expect::Nothing;
         let bhs = self.receiver.bhs();
         self.expect = match &mut self.phase {

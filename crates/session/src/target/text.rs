@@ -19,6 +19,15 @@ pub(crate) struct Asker<'a> {
     pub(crate) local: SocketAddr,
 }
 
+/// Why a request gets no answer. The exchange starts over.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExchangeError {
+    #[error(transparent)]
+    Text(#[from] TextError),
+    #[error("more than {MAX_KEYS} keys in one request")]
+    TooManyKeys,
+}
+
 /// One part of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
@@ -48,7 +57,7 @@ impl TextExchange {
         data: &[u8],
         asker: &Asker<'_>,
         parameters: &mut Parameters,
-    ) -> Result<Part, TextError> {
+    ) -> Result<Part, ExchangeError> {
         if request.ttt.is_reserved() || self.itt != Some(request.itt) {
             *self = Self::new();
             self.itt = Some(request.itt);
@@ -59,7 +68,10 @@ impl TextExchange {
         let Some(list) = self.assembler.push(data, request.continue_)? else {
             return Ok(Part { text: Vec::new(), continue_: false, final_: false });
         };
-        let answer = answer(&list, asker, parameters)?;
+        // A list that is refused half-way changes nothing.
+        let mut declared = parameters.clone();
+        let answer = answer(&list, asker, &mut declared)?;
+        *parameters = declared;
         self.outgoing = text::split_text(answer.as_bytes(), parameters.send_data_segment_len as usize)
             .map(<[u8]>::to_vec)
             .collect();
@@ -73,9 +85,12 @@ impl TextExchange {
     }
 }
 
-fn answer(list: &[u8], asker: &Asker<'_>, parameters: &mut Parameters) -> Result<TextWriter, TextError> {
+fn answer(list: &[u8], asker: &Asker<'_>, parameters: &mut Parameters) -> Result<TextWriter, ExchangeError> {
     let mut answer = TextWriter::new();
-    for pair in text::pairs(list).take(MAX_KEYS) {
+    for (index, pair) in text::pairs(list).enumerate() {
+        if index == MAX_KEYS {
+            return Err(ExchangeError::TooManyKeys);
+        }
         match pair? {
             ("SendTargets", value) => send_targets(value, asker, &mut answer)?,
             (key, value) => match row(key) {
@@ -134,10 +149,11 @@ fn list_target(target: &TargetNode, local: SocketAddr, answer: &mut TextWriter) 
     Ok(())
 }
 
-/// The address that the initiator should use: for "any address", the one that it used to come here.
+/// The address that the initiator should use: for "any address", the one that it used to come here. At a socket that takes
+/// both families, IPv4 comes in the clothes of IPv6.
 fn reachable(portal: SocketAddr, local: SocketAddr) -> Option<SocketAddr> {
     if !portal.ip().is_unspecified() {
         return Some(portal);
     }
-    (portal.is_ipv4() == local.is_ipv4()).then(|| SocketAddr::new(local.ip(), portal.port()))
+    (portal.is_ipv4() == local.is_ipv4()).then(|| SocketAddr::new(local.ip().to_canonical(), portal.port()))
 }

@@ -51,7 +51,9 @@ fn answer_all(peer: &mut Peer, data: &[u8], pdu_len: usize) {
     loop {
         match peer.next().pdu {
             TargetPdu::R2t(r2t) => peer.answer(&r2t, data, pdu_len),
-            TargetPdu::ScsiResponse(response) => return assert_eq!((response.status, response.residual), (0, Residual::None)),
+            TargetPdu::ScsiResponse(response) => {
+                return assert_eq!((response.status, response.residual), (0, Residual::None));
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -3,5 +3,9 @@
 mod harness;
 
 mod commands;
+mod data_in;
 mod data_out;
+mod discovery;
 mod login;
+mod ping;
+mod task_management;

@@ -10,10 +10,16 @@ use lunette_pdu::{
 };
 
 /// A PDU of the target, with its data segment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Received {
     pub(crate) pdu: TargetPdu,
     pub(crate) data: Vec<u8>,
+}
+
+impl std::fmt::Debug for Received {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} with {} bytes", self.pdu, self.data.len())
+    }
 }
 
 /// What has been sent for one task.
