@@ -1,4 +1,4 @@
-//! Unit attention conditions of one I_T nexus on one logical unit (SAM-5 5.14).
+//! Unit attention conditions of one `I_T` nexus on one logical unit (SAM-5 5.14).
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};

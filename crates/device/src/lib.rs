@@ -5,7 +5,7 @@
 //!
 //! # The pieces
 //!
-//! - [`TargetDevice`] maps logical unit numbers to [`LogicalUnit`]s and knows the I_T nexuses that are attached.
+//! - [`TargetDevice`] maps logical unit numbers to [`LogicalUnit`]s and knows the `I_T` nexuses that are attached.
 //! - [`Nexus`] is one initiator port talking to one target port. Unit attentions wait in it, one queue per logical unit.
 //! - [`LogicalUnit`] is a disk: a store, a block size, an identity.
 //! - [`Task`] is one command on its way: *select* its row in the opcode table, check it once in the gate, run its handler.
@@ -51,8 +51,14 @@
 
 mod attention;
 mod command;
+mod commands;
+mod context;
+mod errors;
+mod exchange;
+mod gate;
 mod limits;
 mod nexus;
+mod opcodes;
 mod target;
 mod task;
 mod unit;

@@ -1,4 +1,4 @@
-//! I_T nexuses: one initiator port talking to one target port.
+//! `I_T` nexuses: one initiator port talking to one target port.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,7 +35,7 @@ impl NexusId {
     }
 }
 
-/// An attached I_T nexus. Dropping it detaches it: an I_T nexus loss (SAM-5 6.3.4).
+/// An attached `I_T` nexus. Dropping it detaches it: an `I_T` nexus loss (SAM-5 6.3.4).
 pub struct Nexus {
     pub(crate) state: Arc<NexusState>,
     pub(crate) device: Arc<TargetDevice>,
@@ -61,7 +61,7 @@ impl Drop for Nexus {
 
 impl fmt::Debug for Nexus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Nexus").field("id", &self.state.id.0).field("name", &self.state.name).finish()
+        f.debug_struct("Nexus").field("id", &self.state.id.0).field("name", &self.state.name).finish_non_exhaustive()
     }
 }
 
@@ -69,12 +69,14 @@ impl fmt::Debug for Nexus {
 pub(crate) struct NexusState {
     pub(crate) id: NexusId,
     pub(crate) name: NexusName,
+    /// SCSI device name of the target device.
+    pub(crate) device_name: Arc<str>,
     /// The logical units that this nexus sees. Written when a unit is added, read by every command; the lock is held for
     /// the look-up alone.
     links: RwLock<BTreeMap<Lun, Arc<Link>>>,
 }
 
-/// One nexus on one logical unit: an I_T_L nexus.
+/// One nexus on one logical unit: an `I_T_L` nexus.
 pub(crate) struct Link {
     pub(crate) nexus: NexusId,
     pub(crate) lun: Lun,
@@ -83,8 +85,8 @@ pub(crate) struct Link {
 }
 
 impl NexusState {
-    pub(crate) fn new(name: NexusName) -> Self {
-        Self { id: NexusId::next(), name, links: RwLock::default() }
+    pub(crate) fn new(name: NexusName, device_name: Arc<str>) -> Self {
+        Self { id: NexusId::next(), name, device_name, links: RwLock::default() }
     }
 
     /// Lets the nexus see `unit` as `lun`, with the unit attention of a nexus that is new to it.

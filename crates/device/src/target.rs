@@ -13,7 +13,7 @@ use crate::unit::LogicalUnit;
 
 /// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
 pub struct TargetDevice {
-    name: String,
+    name: Arc<str>,
     inventory: Mutex<Inventory>,
 }
 
@@ -40,7 +40,7 @@ pub struct LunInUse(pub Lun);
 
 impl TargetDevice {
     /// A device without logical units. `name` is its SCSI device name: the iSCSI name of the target.
-    pub fn new(name: impl Into<String>) -> Self {
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), inventory: Mutex::default() }
     }
 
@@ -74,9 +74,9 @@ impl TargetDevice {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
     }
 
-    /// Begins an I_T nexus. On each logical unit it finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    /// Begins an `I_T` nexus. On each logical unit it finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
     pub fn attach(self: &Arc<Self>, name: NexusName) -> Nexus {
-        let state = Arc::new(NexusState::new(name));
+        let state = Arc::new(NexusState::new(name, Arc::clone(&self.name)));
         let mut inventory = self.inventory();
         for (lun, unit) in &inventory.units {
             state.link(*lun, unit);
@@ -92,7 +92,7 @@ impl TargetDevice {
 
     /// Starts a task. Nothing happens before its first [`Task::step`].
     pub fn start(&self, nexus: &Nexus, command: Command) -> Task {
-        Task::new(self.name.clone(), Arc::clone(&nexus.state), command)
+        Task::new(Arc::clone(&nexus.state), command)
     }
 
     /// LOGICAL UNIT RESET (SAM-5 7.4): every other nexus, of this target device and of others that share the unit, finds a

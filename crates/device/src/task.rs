@@ -2,13 +2,18 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{AdditionalSense, SenseData, SenseFormat};
+use lunette_scsi::{Lun, SenseFormat};
 use lunette_store::{Op, Outcome, Store};
 
 use crate::command::{Command, Response};
-use crate::nexus::NexusState;
+use crate::context::{Cx, INTERNAL};
+use crate::exchange::Exchange;
+use crate::gate::{self, Admitted};
+use crate::nexus::{Link, NexusState};
+use crate::opcodes::{Handling, Row};
 
 /// What a task is given.
 #[derive(Debug)]
@@ -48,20 +53,84 @@ pub enum Step {
 
 /// One command on its way. See the crate's documentation for how to drive it.
 pub struct Task {
-    command: Command,
+    state: State,
+}
+
+enum State {
+    /// Not begun.
+    Ready {
+        nexus: Arc<NexusState>,
+        command: Command,
+    },
+    /// The handler has asked for something.
+    Running {
+        row: &'static Row,
+        handling: Handling,
+        exchange: Arc<Exchange>,
+        format: SenseFormat,
+    },
+    Ended,
 }
 
 impl Task {
-    pub(crate) fn new(_device: String, _nexus: Arc<NexusState>, command: Command) -> Self {
-        Self { command }
+    pub(crate) fn new(nexus: Arc<NexusState>, command: Command) -> Self {
+        Self { state: State::Ready { nexus, command } }
     }
 
     /// Gives the task what it asked for ([`Input::Start`] first) and learns what it wants next.
     ///
-    /// An input that does not answer the last step ends the task with HARDWARE ERROR, INTERNAL TARGET FAILURE.
-    pub fn step(&mut self, _input: Input) -> Step {
-        let sense = SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
-        Step::Done(Response::check(&sense, SenseFormat::Fixed))
+    /// An input that does not answer the last step, and every step after the end, ends in CHECK CONDITION with HARDWARE
+    /// ERROR, INTERNAL TARGET FAILURE.
+    pub fn step(&mut self, input: Input) -> Step {
+        match (std::mem::replace(&mut self.state, State::Ended), input) {
+            (State::Ready { nexus, command }, Input::Start) => self.start(nexus, command),
+            (State::Running { row, handling, exchange, format }, input) => {
+                exchange.answer(input);
+                self.run(row, handling, exchange, format)
+            }
+            (State::Ready { .. } | State::Ended, _) => Step::Done(Response::check(&INTERNAL, SenseFormat::Fixed)),
+        }
+    }
+
+    /// Select, check, begin.
+    fn start(&mut self, nexus: Arc<NexusState>, command: Command) -> Step {
+        let lun = Lun::decode(command.lun);
+        let admitted = gate::admit(&nexus, lun, &command.cdb);
+        let format_of = |link: Option<&Arc<Link>>| link.map_or(SenseFormat::Fixed, |link| link.unit.sense_format());
+        let Admitted { row, link, extent } = match admitted {
+            Ok(admitted) => admitted,
+            Err(sense) => {
+                tracing::debug!(opcode = ?command.cdb.opcode(), %lun, ?sense, "refused");
+                return Step::Done(Response::check(&sense, format_of(nexus.find(lun).as_ref())));
+            }
+        };
+        let format = format_of(link.as_ref());
+        let exchange = Arc::new(Exchange::default());
+        let Command { cdb, data_out_len, .. } = command;
+        let cx = Cx { row, nexus, link, cdb, extent, data_out_len, exchange: Arc::clone(&exchange) };
+        self.run(row, (row.handler)(cx), exchange, format)
+    }
+
+    /// Lets the handler go on until it asks for something or ends.
+    fn run(&mut self, row: &'static Row, mut handling: Handling, exchange: Arc<Exchange>, format: SenseFormat) -> Step {
+        let reply = match handling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(reply) => reply,
+            Poll::Pending => match exchange.asked() {
+                Some(step) => {
+                    self.state = State::Running { row, handling, exchange, format };
+                    return step;
+                }
+                None => Err(INTERNAL),
+            },
+        };
+        let response = match reply {
+            Ok(data_in) => Response { data_in, ..Response::good() },
+            Err(sense) => {
+                tracing::debug!(command = row.name, ?sense, "failed");
+                Response::check(&sense, format)
+            }
+        };
+        Step::Done(Response { data_out_transfer_len: exchange.data_out_transfer_len(), ..response })
     }
 }
 
@@ -78,6 +147,10 @@ impl fmt::Debug for Step {
 
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("command", &self.command).finish_non_exhaustive()
+        match &self.state {
+            State::Ready { command, .. } => write!(f, "Task(ready, {:?})", command.cdb.opcode()),
+            State::Running { row, .. } => write!(f, "Task(running, {})", row.name),
+            State::Ended => f.write_str("Task(ended)"),
+        }
     }
 }

@@ -159,7 +159,19 @@ impl LogicalUnit {
         crate::limits::MAX_TRANSFER_BYTES as u32 / self.config.block_size
     }
 
-    /// The format of sense data (D_SENSE). Not changeable yet.
+    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: 2 to this power blocks make the unit that the medium writes.
+    pub(crate) fn physical_exponent(&self) -> u8 {
+        const MAX_EXPONENT: u32 = 15;
+        let blocks = self.config.store.geometry().physical_bytes / self.config.block_size;
+        blocks.checked_ilog2().unwrap_or(0).min(MAX_EXPONENT) as u8
+    }
+
+    /// What the locally assigned NAA designator is made of: the serial number, hashed.
+    pub(crate) fn identity(&self) -> u64 {
+        hash(self.config.serial.as_bytes())
+    }
+
+    /// The format of sense data (`D_SENSE`). Not changeable yet.
     #[expect(clippy::unused_self, reason = "the control mode page becomes changeable state of the unit")]
     pub(crate) fn sense_format(&self) -> SenseFormat {
         SenseFormat::Fixed
@@ -194,6 +206,16 @@ impl fmt::Debug for LogicalUnit {
             .field("read_only", &self.read_only())
             .finish_non_exhaustive()
     }
+}
+
+/// FNV-1a in 64 bits, then a mixing step so that similar texts differ in all bits. Initiators remember disks by it: it must
+/// stay as it is.
+fn hash(bytes: &[u8]) -> u64 {
+    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let hash = bytes.iter().fold(BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
+    let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ hash >> 33
 }
 
 fn check_text(field: &'static str, value: &str, max_len: usize) -> Result<(), LogicalUnitError> {

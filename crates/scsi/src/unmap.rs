@@ -38,8 +38,9 @@ pub fn parse(list: &[u8]) -> Result<impl ExactSizeIterator<Item = UnmapRange> + 
     let descriptors = descriptors.get(..announced).ok_or(short(HEADER_LEN + announced))?;
     let (descriptors, _) = descriptors.as_chunks::<DESCRIPTOR_LEN>();
     Ok(descriptors.iter().map(|bytes| {
-        let [a, b, c, d, e, f, g, h, i, j, k, l, ..] = *bytes;
-        UnmapRange { lba: u64::from_be_bytes([a, b, c, d, e, f, g, h]), blocks: u32::from_be_bytes([i, j, k, l]) }
+        // LBA, number of blocks, four reserved bytes: three numbers in sixteen bytes.
+        let descriptor = u128::from_be_bytes(*bytes);
+        UnmapRange { lba: (descriptor >> 64) as u64, blocks: (descriptor >> 32) as u32 }
     }))
 }
 

@@ -1,0 +1,15 @@
+//! The handlers, one file for each family of commands.
+
+pub(crate) mod capacity;
+pub(crate) mod flush;
+pub(crate) mod inquiry;
+pub(crate) mod luns;
+pub(crate) mod mode;
+pub(crate) mod opcodes_report;
+pub(crate) mod read_write;
+pub(crate) mod request_sense;
+pub(crate) mod start_stop;
+pub(crate) mod test_unit_ready;
+pub(crate) mod unmap;
+pub(crate) mod verify;
+pub(crate) mod write_same;

@@ -1,0 +1,108 @@
+//! INQUIRY: standard data and VPD pages (SPC-5 6.6).
+
+use lunette_scsi::inquiry::{Peripheral, StandardInquiry, version};
+use lunette_scsi::vpd::{self, Association, BlockLimits, Designator, PageCode, Provisioning};
+use lunette_scsi::{FieldPointer, SenseData};
+
+use crate::context::{Cx, Reply};
+use crate::limits::{MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
+use crate::nexus::NexusState;
+use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
+
+const EVPD: u8 = 0x01;
+
+/// What makes a VPD page.
+type MakePage = fn(&LogicalUnit, &NexusState) -> Vec<u8>;
+
+/// The VPD pages, in the order of their codes.
+const PAGES: [(PageCode, MakePage); 6] = [
+    (PageCode::SUPPORTED_PAGES, |_, _| supported_pages()),
+    (PageCode::UNIT_SERIAL_NUMBER, |unit, _| serial_number(unit)),
+    (PageCode::DEVICE_IDENTIFICATION, identification),
+    (PageCode::BLOCK_LIMITS, |unit, _| block_limits(unit)),
+    (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |_, _| vpd::block_device_characteristics()),
+    (PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
+];
+
+/// INQUIRY. Where there is no logical unit, standard data say so.
+pub(crate) async fn inquiry(cx: Cx) -> Reply {
+    let allocation_len = usize::from(cx.cdb.u16_at(3));
+    let code = PageCode(cx.cdb.byte(2));
+    if cx.cdb.bit(1, EVPD) {
+        let page = vpd_page(&cx, code)?;
+        return cx.reply(&page, allocation_len).await;
+    }
+    if code != PageCode(0) {
+        return Err(FieldPointer::cdb(2).into());
+    }
+    let data = standard(cx.link.as_ref().map(|link| &*link.unit));
+    cx.reply(&data, allocation_len).await
+}
+
+fn vpd_page(cx: &Cx, code: PageCode) -> Result<Vec<u8>, SenseData> {
+    let unit = cx.unit()?;
+    let (_, make) = PAGES.iter().find(|(known, _)| *known == code).ok_or(FieldPointer::cdb(2))?;
+    Ok(make(unit, &cx.nexus))
+}
+
+fn standard(unit: Option<&LogicalUnit>) -> [u8; lunette_scsi::inquiry::STANDARD_LEN] {
+    let config = unit.map(LogicalUnit::config);
+    StandardInquiry {
+        peripheral: if unit.is_some() { Peripheral::DISK } else { Peripheral::NONE },
+        removable: false,
+        vendor: config.map_or(DEFAULT_VENDOR, |config| &config.vendor),
+        product: config.map_or(DEFAULT_PRODUCT, |config| &config.product),
+        revision: config.map_or(DEFAULT_REVISION, |config| &config.revision),
+        versions: &[version::SAM_5, version::ISCSI, version::SPC_4, version::SBC_3],
+    }
+    .emit()
+}
+
+fn supported_pages() -> Vec<u8> {
+    vpd::page(PageCode::SUPPORTED_PAGES, &PAGES.map(|(code, _)| code.0))
+}
+
+fn serial_number(unit: &LogicalUnit) -> Vec<u8> {
+    vpd::page(PageCode::UNIT_SERIAL_NUMBER, unit.config().serial.as_bytes())
+}
+
+/// The names of the unit, of the port that it is seen through, and of the device that both belong to.
+fn identification(unit: &LogicalUnit, nexus: &NexusState) -> Vec<u8> {
+    let config = unit.config();
+    vpd::device_identification(&[
+        Designator::naa_local(unit.identity()),
+        Designator::t10_vendor(&config.vendor, &config.serial),
+        Designator::name(Association::TargetPort, &nexus.name.target_port),
+        Designator::relative_port(nexus.name.relative_port),
+        Designator::port_group(nexus.name.portal_group),
+        Designator::name(Association::TargetDevice, &nexus.device_name),
+    ])
+}
+
+fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
+    let geometry = unit.store().geometry();
+    let blocks_of = |bytes: u32| bytes.div_ceil(unit.block_size());
+    let limits = BlockLimits {
+        optimal_granularity: blocks_of(geometry.physical_bytes) as u16,
+        max_transfer: unit.max_transfer_blocks(),
+        max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),
+        ..BlockLimits::default()
+    };
+    if !unit.capabilities().unmap {
+        return limits.emit();
+    }
+    BlockLimits {
+        // The bound is that of the descriptors; each holds a 32-bit number of blocks.
+        max_unmap_blocks: u32::MAX,
+        max_unmap_descriptors: u32::from(MAX_UNMAP_DESCRIPTORS),
+        unmap_granularity: blocks_of(geometry.unmap_bytes),
+        ..limits
+    }
+    .emit()
+}
+
+fn provisioning(unit: &LogicalUnit) -> Vec<u8> {
+    let capabilities = unit.capabilities();
+    let unmapped_zero = capabilities.unmap && capabilities.unmap_zeroes;
+    Provisioning { unmap: capabilities.unmap, unmapped_zero }.emit()
+}

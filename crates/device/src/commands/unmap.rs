@@ -1,0 +1,46 @@
+//! UNMAP (SBC-4 5.38).
+
+use lunette_scsi::unmap::{self as list, UnmapRange};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
+
+use crate::context::{Cx, Extent, Reply};
+use crate::limits::MAX_UNMAP_DESCRIPTORS;
+use crate::unit::LogicalUnit;
+
+/// Where BLOCK DESCRIPTOR DATA LENGTH stands in the parameter list.
+const DESCRIPTORS_LEN_FIELD: FieldPointer = FieldPointer::data(2);
+
+/// UNMAP. All ranges are checked before the first is unmapped. Ranges need no alignment: a store frees the whole units
+/// inside of each and makes the rest read as the freed blocks do.
+pub(crate) async fn unmap(cx: Cx) -> Reply {
+    let list_len = u64::from(cx.cdb.u16_at(7));
+    if list_len == 0 {
+        return Ok(None);
+    }
+    let bytes = cx.data_out(list_len, 1).await?.ok_or(LIST_LENGTH)?;
+    let unit = cx.unit()?;
+    let ranges = list::parse(&bytes).map_err(|_| LIST_LENGTH)?;
+    if ranges.len() > usize::from(MAX_UNMAP_DESCRIPTORS) {
+        return Err(DESCRIPTORS_LEN_FIELD.into());
+    }
+    let extents: Vec<Extent> =
+        ranges.enumerate().map(|(index, range)| check(index, range, unit)).collect::<Result<_, _>>()?;
+    for extent in extents.into_iter().filter(|extent| extent.len > 0) {
+        cx.unmap(extent).await?;
+    }
+    Ok(None)
+}
+
+const LIST_LENGTH: SenseData = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+
+/// The range of the `index`-th descriptor, if it lies within the medium.
+fn check(index: usize, range: UnmapRange, unit: &LogicalUnit) -> Result<Extent, SenseData> {
+    let (lba, blocks, block_size) = (range.lba, u64::from(range.blocks), u64::from(unit.block_size()));
+    match lba.checked_add(blocks) {
+        Some(end) if end <= unit.blocks() => Ok(Extent { offset: lba * block_size, len: blocks * block_size }),
+        _ => {
+            let field = FieldPointer::data((list::HEADER_LEN + index * list::DESCRIPTOR_LEN) as u16);
+            Err(SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE).with_field(field))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! VERIFY (SBC-4 5.43 and following).
+
+use lunette_buffer::Buffer;
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+
+use crate::context::{Cx, Extent, Reply};
+use crate::limits::MAX_CHUNK_BYTES;
+
+/// What the medium is compared with (BYTCHK).
+enum Expected {
+    /// Nothing: the blocks must be readable.
+    Readable,
+    /// The Data-Out.
+    Bytes(Buffer),
+    /// The one block of Data-Out, again and again.
+    Block(Buffer),
+}
+
+/// VERIFY(10), (12), (16), with BYTCHK 0, 1 and 3.
+pub(crate) async fn verify(cx: Cx) -> Reply {
+    let block_size = cx.unit()?.block_size();
+    let Extent { offset, mut len } = cx.extent;
+    let expected = match cx.cdb.byte(1) >> 1 & 0x03 {
+        0 => Expected::Readable,
+        _ if len == 0 => return Ok(None),
+        1 => match cx.data_out(len, block_size).await? {
+            None => return Ok(None),
+            Some(bytes) => {
+                // Of a Data-Out shorter than the CDB says, the whole blocks are compared.
+                len = bytes.len() as u64;
+                Expected::Bytes(bytes)
+            }
+        },
+        3 => Expected::Block(cx.one_block_out(block_size).await?),
+        _ => return Err(FieldPointer::cdb(1).bit(2).into()),
+    };
+    compare(&cx, Extent { offset, len }, &expected).await?;
+    Ok(None)
+}
+
+/// Reads `extent` piece by piece and compares. INFORMATION of the miscompare is the offset of the first byte that differs.
+async fn compare(cx: &Cx, extent: Extent, expected: &Expected) -> Result<(), SenseData> {
+    if extent.len == 0 {
+        return Ok(());
+    }
+    let chunk_len = extent.len.min(MAX_CHUNK_BYTES as u64);
+    let mut chunk = cx.buffer(chunk_len as usize).await?;
+    let mut done = 0;
+    while done < extent.len {
+        chunk.truncate((extent.len - done).min(chunk_len) as usize);
+        chunk = cx.read(extent.offset + done, chunk).await?;
+        if let Some(at) = expected.first_difference(done as usize, &chunk) {
+            let sense = SenseData::new(SenseKey::MISCOMPARE, AdditionalSense::MISCOMPARE_DURING_VERIFY);
+            return Err(sense.with_information(done + at as u64));
+        }
+        done += chunk.len() as u64;
+    }
+    Ok(())
+}
+
+impl Expected {
+    /// Where `chunk`, which was read `done` bytes behind the start, first differs.
+    fn first_difference(&self, done: usize, chunk: &[u8]) -> Option<usize> {
+        match self {
+            Self::Readable => None,
+            Self::Bytes(bytes) => first_difference(chunk, bytes.get(done..)?),
+            // Chunks are whole blocks, so each starts with the first byte of the block.
+            Self::Block(block) => chunk
+                .chunks(block.len())
+                .enumerate()
+                .find_map(|(index, found)| Some(index * block.len() + first_difference(found, block)?)),
+        }
+    }
+}
+
+/// Where two runs of bytes first differ, as far as both go.
+fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
+    let len = found.len().min(expected.len());
+    // Equal bytes are the rule, and comparing slices is much faster than looking at each byte.
+    if found[..len] == expected[..len] {
+        return None;
+    }
+    found.iter().zip(expected).position(|(found, expected)| found != expected)
+}

@@ -1,0 +1,47 @@
+//! WRITE SAME (SBC-4 5.50 and following).
+
+use lunette_scsi::{FieldPointer, OpCode, SenseData};
+
+use crate::context::{Cx, Extent, Reply};
+use crate::limits::MAX_CHUNK_BYTES;
+
+const UNMAP: u8 = 0x08;
+const NDOB: u8 = 0x01;
+
+/// WRITE SAME(10) and (16).
+///
+/// Whatever way is taken, the blocks read afterwards as the block that was sent: with UNMAP, blocks of zeroes may lose
+/// their space, and other blocks are written (SBC-4 allows that to every device).
+pub(crate) async fn write_same(cx: Cx) -> Reply {
+    let unit = cx.unit()?;
+    let unmap = cx.cdb.bit(1, UNMAP);
+    if unmap && !unit.capabilities().unmap {
+        return Err(FieldPointer::cdb(1).bit(3).into());
+    }
+    let no_data = cx.cdb.opcode() == OpCode::WRITE_SAME_16 && cx.cdb.bit(1, NDOB);
+    let block = if no_data { None } else { Some(cx.one_block_out(unit.block_size()).await?) };
+    if cx.extent.len == 0 {
+        return Ok(None);
+    }
+    match block {
+        Some(block) if block.iter().any(|byte| *byte != 0) => repeat(&cx, cx.extent, &block).await?,
+        _ => cx.write_zeroes(cx.extent, unmap).await?,
+    }
+    Ok(None)
+}
+
+/// Fills `extent` with `block`, piece by piece out of one buffer.
+async fn repeat(cx: &Cx, extent: Extent, block: &[u8]) -> Result<(), SenseData> {
+    let chunk_len = extent.len.min(MAX_CHUNK_BYTES as u64);
+    let mut chunk = cx.buffer(chunk_len as usize).await?;
+    for place in chunk.chunks_exact_mut(block.len()) {
+        place.copy_from_slice(block);
+    }
+    let mut done = 0;
+    while done < extent.len {
+        chunk.truncate((extent.len - done).min(chunk_len) as usize);
+        chunk = cx.write(extent.offset + done, chunk, false).await?;
+        done += chunk.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! What a handler sees of its command, and what it can ask for.
+
+use std::sync::Arc;
+
+use lunette_buffer::Buffer;
+use lunette_scsi::{AdditionalSense, Cdb, SenseData, SenseKey};
+use lunette_store::{Op, Outcome, StoreError};
+
+use crate::errors;
+use crate::exchange::Exchange;
+use crate::nexus::{Link, NexusState};
+use crate::opcodes::{Direction, Row};
+use crate::task::{Input, Step};
+use crate::unit::LogicalUnit;
+
+/// How a handler ends: with bytes for the initiator, without, or with sense data.
+pub(crate) type Reply = Result<Option<Buffer>, SenseData>;
+
+/// One command in the hands of its handler. The gate has checked it.
+pub(crate) struct Cx {
+    pub(crate) row: &'static Row,
+    pub(crate) nexus: Arc<NexusState>,
+    /// Absent for the commands that are answered without a logical unit.
+    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) cdb: Cdb,
+    /// The blocks that the CDB names; empty for commands without.
+    pub(crate) extent: Extent,
+    pub(crate) data_out_len: u32,
+    pub(crate) exchange: Arc<Exchange>,
+}
+
+/// A run of bytes that lies within the medium, in whole blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// First byte.
+    pub(crate) offset: u64,
+    /// How many bytes.
+    pub(crate) len: u64,
+}
+
+impl Cx {
+    /// The logical unit.
+    pub(crate) fn unit(&self) -> Result<&Arc<LogicalUnit>, SenseData> {
+        match &self.link {
+            Some(link) => Ok(&link.unit),
+            None => Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
+        }
+    }
+
+    /// A buffer of `len` bytes, more than zero, from the pool.
+    pub(crate) async fn buffer(&self, len: usize) -> Result<Buffer, SenseData> {
+        match self.exchange.ask(Step::Buffer { len }).await {
+            Input::Buffer(buffer) => of_len(buffer, len),
+            _ => Err(INTERNAL),
+        }
+    }
+
+    /// The reply that carries `data`, cut to the allocation length of the CDB.
+    pub(crate) async fn reply(&self, data: &[u8], allocation_len: usize) -> Reply {
+        debug_assert_eq!(self.row.direction, Direction::In, "{} has no Data-In", self.row.name);
+        let data = &data[..data.len().min(allocation_len)];
+        if data.is_empty() {
+            return Ok(None);
+        }
+        let mut buffer = self.buffer(data.len()).await?;
+        buffer.copy_from_slice(data);
+        Ok(Some(buffer))
+    }
+
+    /// The command's Data-Out, of which the CDB asks for `asked` bytes. When the initiator sends less, only whole units of
+    /// `unit` bytes; `None` when there is not one.
+    pub(crate) async fn data_out(&self, asked: u64, unit: u32) -> Result<Option<Buffer>, SenseData> {
+        debug_assert_eq!(self.row.direction, Direction::Out, "{} has no Data-Out", self.row.name);
+        self.exchange.expect_data_out(asked);
+        let there = asked.min(u64::from(self.data_out_len));
+        let len = (there - there % u64::from(unit.max(1))) as usize;
+        if len == 0 {
+            return Ok(None);
+        }
+        match self.exchange.ask(Step::DataOut { len }).await {
+            Input::DataOut(buffer) => of_len(buffer, len).map(Some),
+            _ => Err(INTERNAL),
+        }
+    }
+
+    /// The Data-Out of a command that takes exactly one block of it.
+    ///
+    /// More or less is refused: the initiator and the CDB disagree on what the command does.
+    pub(crate) async fn one_block_out(&self, block_size: u32) -> Result<Buffer, SenseData> {
+        let refused = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
+        if self.data_out_len != block_size {
+            return Err(refused);
+        }
+        self.data_out(u64::from(block_size), block_size).await?.ok_or(refused)
+    }
+
+    /// Fills `into` from `offset` and gives it back.
+    pub(crate) async fn read(&self, offset: u64, into: Buffer) -> Result<Buffer, SenseData> {
+        self.transfer(Op::Read { offset, into }).await
+    }
+
+    /// Writes `from` at `offset` and gives it back.
+    pub(crate) async fn write(&self, offset: u64, from: Buffer, fua: bool) -> Result<Buffer, SenseData> {
+        self.transfer(Op::Write { offset, from, fua }).await
+    }
+
+    /// Makes `extent` read as zero.
+    pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), SenseData> {
+        let Extent { offset, len } = extent;
+        self.store(Op::WriteZeroes { offset, len, may_unmap, fua: false }).await.map(drop)
+    }
+
+    /// Declares `extent` unused.
+    pub(crate) async fn unmap(&self, extent: Extent) -> Result<(), SenseData> {
+        self.store(Op::Unmap { offset: extent.offset, len: extent.len }).await.map(drop)
+    }
+
+    /// Puts everything acknowledged so far on stable storage.
+    pub(crate) async fn flush(&self) -> Result<(), SenseData> {
+        self.store(Op::Flush).await.map(drop)
+    }
+
+    async fn transfer(&self, op: Op) -> Result<Buffer, SenseData> {
+        self.store(op).await?.ok_or(INTERNAL)
+    }
+
+    async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
+        let unit = self.unit()?;
+        let (kind, (offset, _)) = (op.kind(), op.range());
+        let Input::Store(Outcome { result, buffer }) =
+            self.exchange.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
+        else {
+            return Err(INTERNAL);
+        };
+        result.map(|()| buffer).map_err(|error: StoreError| errors::to_sense(&error, kind, offset, unit))
+    }
+}
+
+/// The task was driven against its contract.
+pub(crate) const INTERNAL: SenseData =
+    SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE);
+
+/// A buffer may be longer than asked for, as pools have sizes of their own, but not shorter.
+fn of_len(mut buffer: Buffer, len: usize) -> Result<Buffer, SenseData> {
+    buffer.truncate(len);
+    if buffer.len() == len { Ok(buffer) } else { Err(INTERNAL) }
+}

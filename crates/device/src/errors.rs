@@ -1,0 +1,28 @@
+//! What becomes of a store's error: the one place that maps it to sense data.
+
+use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+use lunette_store::{OpKind, StoreError};
+
+use crate::unit::LogicalUnit;
+
+/// Sense data for `error` of a request of `kind` at `offset`; INFORMATION is the block there where SBC-4 has it.
+pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &LogicalUnit) -> SenseData {
+    let lba = offset / u64::from(unit.block_size());
+    let sense = match error {
+        StoreError::ReadOnly => SenseData::new(SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED),
+        StoreError::NoSpace => SenseData::new(SenseKey::DATA_PROTECT, AdditionalSense::SPACE_ALLOCATION_FAILED),
+        StoreError::OutOfRange { .. } => SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE),
+        StoreError::FlushFailed(_) => SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::WRITE_ERROR),
+        StoreError::Io(_) => medium_error(kind).with_information(lba),
+    };
+    tracing::warn!(serial = %unit.config().serial, ?kind, lba, %error, "a store failed");
+    sense
+}
+
+fn medium_error(kind: OpKind) -> SenseData {
+    let code = match kind {
+        OpKind::Read => AdditionalSense::UNRECOVERED_READ_ERROR,
+        OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Flush => AdditionalSense::WRITE_ERROR,
+    };
+    SenseData::new(SenseKey::MEDIUM_ERROR, code)
+}

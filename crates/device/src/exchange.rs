@@ -1,0 +1,74 @@
+//! How a handler asks for something, and how it gets it.
+//!
+//! A handler is an `async fn` without an executor. Each of its awaits ends in [`Exchange::ask`], which leaves one [`Step`]
+//! in a cell shared with the task and is pending until the task has put the answer there. The task polls it again with
+//! the answer, and at no other time, so no waker is needed.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use crate::task::{Input, Step};
+
+/// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
+#[derive(Default)]
+pub(crate) struct Exchange(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    slot: Slot,
+    data_out_transfer_len: u64,
+}
+
+#[derive(Default)]
+enum Slot {
+    #[default]
+    Empty,
+    Asked(Step),
+    Answered(Input),
+}
+
+impl Exchange {
+    /// Asks for one thing and waits for the answer.
+    pub(crate) async fn ask(&self, step: Step) -> Input {
+        self.state().slot = Slot::Asked(step);
+        poll_fn(|_| {
+            let mut state = self.state();
+            match std::mem::take(&mut state.slot) {
+                Slot::Answered(input) => Poll::Ready(input),
+                other => {
+                    state.slot = other;
+                    Poll::Pending
+                }
+            }
+        })
+        .await
+    }
+
+    /// What the handler asks for, if it does.
+    pub(crate) fn asked(&self) -> Option<Step> {
+        match std::mem::take(&mut self.state().slot) {
+            Slot::Asked(step) => Some(step),
+            _ => None,
+        }
+    }
+
+    /// Leaves the answer for the next poll.
+    pub(crate) fn answer(&self, input: Input) {
+        self.state().slot = Slot::Answered(input);
+    }
+
+    /// Records what the CDB asked the initiator to send.
+    pub(crate) fn expect_data_out(&self, len: u64) {
+        self.state().data_out_transfer_len = len;
+    }
+
+    /// What the CDB asked the initiator to send.
+    pub(crate) fn data_out_transfer_len(&self) -> u64 {
+        self.state().data_out_transfer_len
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

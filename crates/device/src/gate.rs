@@ -1,0 +1,79 @@
+//! The gate: every command is checked here once, before its handler runs and before a store sees anything of it.
+//!
+//! The order is that of SAM-5 5.14 and SPC-5: first what concerns the logical unit, then the CDB from its first byte on,
+//! then the blocks that it names.
+
+use std::sync::Arc;
+
+use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, SenseData, SenseKey, check_usage};
+
+use crate::context::Extent;
+use crate::limits::MAX_WRITE_SAME_BLOCKS;
+use crate::nexus::{Link, NexusState};
+use crate::opcodes::{self, Absent, Attention, Medium, Range, Row};
+use crate::unit::LogicalUnit;
+
+/// A command that may run.
+pub(crate) struct Admitted {
+    pub(crate) row: &'static Row,
+    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) extent: Extent,
+}
+
+/// Selects the row of `cdb` and checks all that can be checked without the medium.
+pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, SenseData> {
+    let row = opcodes::find(cdb);
+    let Some(link) = nexus.find(lun) else { return admit_absent(row, cdb) };
+    if !matches!(row, Ok(Row { attention: Attention::Passes, .. }))
+        && let Some(code) = link.attentions.take()
+    {
+        return Err(SenseData::unit_attention(code));
+    }
+    let row = row?;
+    let unit = &link.unit;
+    if !row.supported_by(unit) {
+        return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
+    }
+    check_usage(cdb, row.usage)?;
+    if row.medium == Medium::Writes && unit.read_only() {
+        return Err(SenseData::new(SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED));
+    }
+    let extent = check_range(row.range, cdb, unit)?;
+    Ok(Admitted { row, link: Some(link), extent })
+}
+
+/// A few commands have an answer where there is no logical unit (SAM-5 5.11).
+fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admitted, SenseData> {
+    match row {
+        Ok(row) if row.absent == Absent::Answered => {
+            check_usage(cdb, row.usage)?;
+            Ok(Admitted { row, link: None, extent: Extent::default() })
+        }
+        _ => Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
+    }
+}
+
+/// The blocks that the CDB names, if it names any: within the medium as it is now, and not too many.
+fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, SenseData> {
+    let max_blocks = match range {
+        Range::None => return Ok(Extent::default()),
+        Range::Transfer => u64::from(unit.max_transfer_blocks()),
+        Range::WriteSame => u64::from(MAX_WRITE_SAME_BLOCKS),
+        Range::Cached => u64::MAX,
+    };
+    // Rows with a range belong to groups that have one; an unknown form names no blocks that exist.
+    let out_of_range = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
+    let block_cdb = BlockCdb::parse(cdb).ok_or(out_of_range)?;
+    let capacity = unit.blocks();
+    if block_cdb.end().is_none_or(|end| end > capacity) {
+        return Err(out_of_range.with_field(block_cdb.lba_field));
+    }
+    let to_the_end = matches!(range, Range::WriteSame | Range::Cached) && block_cdb.blocks == 0;
+    let blocks = if to_the_end { capacity - block_cdb.lba } else { u64::from(block_cdb.blocks) };
+    if blocks > max_blocks {
+        return Err(SenseData::invalid_field(block_cdb.blocks_field));
+    }
+    // No overflow: both lie within the store, whose length in bytes is a u64.
+    let block_size = u64::from(unit.block_size());
+    Ok(Extent { offset: block_cdb.lba * block_size, len: blocks * block_size })
+}

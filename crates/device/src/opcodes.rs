@@ -1,0 +1,324 @@
+//! The opcode table: every command that the device server knows, and all that is to be known about it besides its work.
+//!
+//! The gate checks by it, REPORT SUPPORTED OPERATION CODES prints it, the task runs its handler.
+
+use std::future::ready;
+use std::pin::Pin;
+
+use lunette_scsi::report::SupportedCommand;
+use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, ServiceAction};
+
+use crate::commands::{
+    capacity, flush, inquiry, luns, mode, opcodes_report, read_write, request_sense, start_stop, test_unit_ready,
+    unmap, verify, write_same,
+};
+use crate::context::{Cx, Reply};
+use crate::unit::LogicalUnit;
+
+/// A handler at work.
+pub(crate) type Handling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+
+/// One command.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    pub(crate) opcode: OpCode,
+    pub(crate) action: Option<ServiceAction>,
+    pub(crate) name: &'static str,
+    /// CDB USAGE DATA: the bits that are evaluated. As long as the CDB.
+    pub(crate) usage: &'static [u8],
+    pub(crate) direction: Direction,
+    pub(crate) attention: Attention,
+    pub(crate) absent: Absent,
+    pub(crate) medium: Medium,
+    #[expect(dead_code, reason = "what persistent reservations will decide by")]
+    pub(crate) reservation: Reservation,
+    pub(crate) range: Range,
+    pub(crate) needs: Needs,
+    pub(crate) handler: fn(Cx) -> Handling,
+}
+
+/// Which way data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    None,
+    In,
+    Out,
+}
+
+/// Whether a pending unit attention is reported instead of running the command (SAM-5 5.14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attention {
+    Reported,
+    Passes,
+}
+
+/// What happens where there is no logical unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    Refused,
+    Answered,
+}
+
+/// What the command does to the medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Untouched,
+    Reads,
+    Writes,
+}
+
+/// Which reservations of others let the command pass (SPC-5 table 71, SBC-4 table 14).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reservation {
+    /// All.
+    Passes,
+    /// Those that exclude writing only.
+    PassesWriteExclusive,
+    /// None.
+    Conflicts,
+}
+
+/// Which blocks the CDB names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Range {
+    None,
+    /// As many as MAXIMUM TRANSFER LENGTH.
+    Transfer,
+    /// As many as MAXIMUM WRITE SAME LENGTH; zero means all from the first to the end.
+    WriteSame,
+    /// Any number; zero means all from the first to the end.
+    Cached,
+}
+
+/// What the store must be able to do for the command to exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Needs {
+    Nothing,
+    Unmap,
+}
+
+impl Row {
+    /// Whether `unit` has the command.
+    pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
+        match self.needs {
+            Needs::Nothing => true,
+            Needs::Unmap => unit.capabilities().unmap,
+        }
+    }
+
+    /// The row for REPORT SUPPORTED OPERATION CODES.
+    pub(crate) fn report(&self) -> SupportedCommand {
+        SupportedCommand { opcode: self.opcode, service_action: self.action, usage: self.usage }
+    }
+}
+
+/// The row of a CDB.
+///
+/// # Errors
+///
+/// INVALID COMMAND OPERATION CODE; or INVALID FIELD IN CDB, pointing at byte 1, for an unknown service action of a known
+/// operation code.
+pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
+    let mut rows = with_opcode(cdb.opcode()).peekable();
+    if rows.peek().is_none() {
+        return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
+    }
+    let action = cdb.service_action();
+    rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(FieldPointer::cdb(1).bit(4).into())
+}
+
+/// The rows of an operation code: one, or one for each service action.
+pub(crate) fn with_opcode(opcode: OpCode) -> impl Iterator<Item = &'static Row> {
+    let first = usize::from(FIRST_ROW[usize::from(opcode.0)]);
+    TABLE[first..].iter().take_while(move |row| row.opcode == opcode)
+}
+
+/// Where the rows of each operation code begin; the end of the table for codes without rows.
+static FIRST_ROW: [u8; 256] = {
+    let mut first = [TABLE.len() as u8; 256];
+    let mut at = TABLE.len();
+    while at > 0 {
+        at -= 1;
+        first[TABLE[at].opcode.0 as usize] = at as u8;
+    }
+    first
+};
+
+/// The bits of GROUP NUMBER. It is accepted and means nothing: there are no grouping functions.
+const GROUP: u8 = 0x3f;
+const DPO: u8 = 0x10;
+const FUA: u8 = 0x08;
+const BYTCHK: u8 = 0x06;
+const UNMAP: u8 = 0x08;
+const NDOB: u8 = 0x01;
+const IMMED: u8 = 0x02;
+
+/// CDB usage of commands on blocks. NACA and the obsolete bits of the CONTROL byte are not supported.
+const fn blocks_6(opcode: u8) -> [u8; 6] {
+    [opcode, 0x1f, 0xff, 0xff, 0xff, 0]
+}
+const fn blocks_10(opcode: u8, flags: u8) -> [u8; 10] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, GROUP, 0xff, 0xff, 0]
+}
+const fn blocks_12(opcode: u8, flags: u8) -> [u8; 12] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
+}
+const fn blocks_16(opcode: u8, flags: u8) -> [u8; 16] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
+}
+
+/// What most rows have in common: a command on a logical unit that stays away from the medium.
+const PLAIN: Row = Row {
+    opcode: OpCode(0xff),
+    action: None,
+    name: "",
+    usage: &[],
+    direction: Direction::None,
+    attention: Attention::Reported,
+    absent: Absent::Refused,
+    medium: Medium::Untouched,
+    reservation: Reservation::Conflicts,
+    range: Range::None,
+    needs: Needs::Nothing,
+    handler: |cx| Box::pin(ready(test_unit_ready::test_unit_ready(&cx))),
+};
+
+/// A command that is always answered.
+const ALWAYS: Row = Row {
+    direction: Direction::In,
+    attention: Attention::Passes,
+    absent: Absent::Answered,
+    reservation: Reservation::Passes,
+    ..PLAIN
+};
+
+const READ: Row = Row {
+    direction: Direction::In,
+    medium: Medium::Reads,
+    reservation: Reservation::PassesWriteExclusive,
+    range: Range::Transfer,
+    handler: |cx| Box::pin(read_write::read(cx)),
+    ..PLAIN
+};
+
+const WRITE: Row = Row {
+    direction: Direction::Out,
+    medium: Medium::Writes,
+    range: Range::Transfer,
+    handler: |cx| Box::pin(read_write::write(cx)),
+    ..PLAIN
+};
+
+const VERIFY: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(verify::verify(cx)), ..READ };
+
+const WRITE_SAME: Row = Row { range: Range::WriteSame, handler: |cx| Box::pin(write_same::write_same(cx)), ..WRITE };
+
+const CAPACITY: Row = Row { direction: Direction::In, reservation: Reservation::Passes, ..PLAIN };
+
+const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
+
+const SYNCHRONIZE: Row = Row { range: Range::Cached, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
+
+/// The table, in the order of operation codes and service actions.
+#[rustfmt::skip]
+pub(crate) static TABLE: &[Row] = &[
+    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { reservation: Reservation::Passes, ..PLAIN }),
+    row("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0],
+        Row { handler: |cx| Box::pin(request_sense::request_sense(cx)), ..ALWAYS }),
+    row("READ(6)", &blocks_6(0x08), READ),
+    row("WRITE(6)", &blocks_6(0x0a), WRITE),
+    row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx| Box::pin(inquiry::inquiry(cx)), ..ALWAYS }),
+    row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
+    row("START STOP UNIT", &[0x1b, 0x01, 0, 0, 0x05, 0],
+        Row { handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
+    row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        Row { handler: |cx| Box::pin(capacity::read_capacity_10(cx)), ..CAPACITY }),
+    row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
+    row("WRITE(10)", &blocks_10(0x2a, DPO | FUA), WRITE),
+    row("VERIFY(10)", &blocks_10(0x2f, DPO | BYTCHK), VERIFY),
+    row("SYNCHRONIZE CACHE(10)", &blocks_10(0x35, IMMED), SYNCHRONIZE),
+    row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
+    row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
+        Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
+    row("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], MODE_SENSE),
+    row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
+    row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),
+    row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
+    row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED), SYNCHRONIZE),
+    row("WRITE SAME(16)", &blocks_16(0x93, UNMAP | NDOB), WRITE_SAME),
+    row("READ CAPACITY(16)", &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::READ_CAPACITY_16),
+              handler: |cx| Box::pin(capacity::read_capacity_16(cx)), ..CAPACITY }),
+    row("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { handler: |cx| Box::pin(luns::report_luns(cx)), ..ALWAYS }),
+    row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
+              handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
+    row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ),
+    row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE),
+    row("VERIFY(12)", &blocks_12(0xaf, DPO | BYTCHK), VERIFY),
+];
+
+/// A row whose operation code is the first byte of its usage bitmap.
+const fn row(name: &'static str, usage: &'static [u8], base: Row) -> Row {
+    Row { opcode: OpCode(usage[0]), name, usage, ..base }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_without_duplicates() {
+        let keys: Vec<_> = TABLE.iter().map(|row| (row.opcode, row.action)).collect();
+        assert!(keys.is_sorted_by(|before, after| before < after), "{keys:?}");
+    }
+
+    #[test]
+    fn usage_bitmaps_have_the_length_of_their_group_and_hold_the_service_action() {
+        for row in TABLE {
+            let len = [6, 10, 10, 0, 16, 12, 0, 0][usize::from(row.opcode.0 >> 5)];
+            assert_eq!(row.usage.len(), len, "{}", row.name);
+            if let Some(action) = row.action {
+                assert_eq!(u16::from(row.usage[1]), action.0, "{}", row.name);
+            }
+            assert_eq!(row.usage.last(), Some(&0), "{}: CONTROL", row.name);
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_operation_codes() {
+        for row in TABLE.iter().filter(|row| row.action.is_none()) {
+            assert_eq!(row.opcode.name(), Some(row.name));
+        }
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_cdb_and_nothing_else_is() {
+        for opcode in 0..=255 {
+            let mut cdb = [0; 16];
+            cdb[0] = opcode;
+            for action in 0..32 {
+                cdb[1] = action;
+                let found = find(&Cdb::from(cdb)).map(|row| row.name);
+                let expected = TABLE.iter().find(|row| {
+                    row.opcode.0 == opcode && row.action.is_none_or(|wanted| wanted.0 == u16::from(action))
+                });
+                assert_eq!(found.ok(), expected.map(|row| row.name));
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_service_action_is_told_from_an_unknown_operation_code() {
+        let mut cdb = [0; 16];
+        cdb[0] = 0x9e;
+        let sense = find(&Cdb::from(cdb)).err().unwrap();
+        assert_eq!(
+            (sense.code, sense.field),
+            (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(1).bit(4)))
+        );
+        cdb[0] = 0xff;
+        assert_eq!(find(&Cdb::from(cdb)).err().unwrap().code, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+    }
+}

@@ -1,0 +1,137 @@
+//! Unit attentions, resets, and which commands pass them.
+
+use std::sync::Arc;
+
+use lunette_device::{LogicalUnit, LogicalUnitConfig, LunInUse, Nexus, ResetOutcome, TargetDevice};
+use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
+
+use crate::rig::{Rig, THIN, cdb, name, sense};
+
+const LUN_1: [u8; 8] = [0, 1, 0, 0, 0, 0, 0, 0];
+
+fn ready(rig: &Rig, nexus: &Nexus, lun: [u8; 8]) -> Option<AdditionalSense> {
+    let response = rig.run_on(nexus, lun, [0; 16], &[]);
+    (response.status != Status::GOOD).then(|| sense(&response).code)
+}
+
+fn another_unit(rig: &Rig) -> Arc<LogicalUnit> {
+    let config = LogicalUnitConfig::new(rig.store.clone(), "serial-2");
+    Arc::new(LogicalUnit::new(config).unwrap())
+}
+
+#[test]
+fn a_new_nexus_is_told_once_of_the_power_on() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
+    assert_eq!(ready(&rig, &nexus, [0; 8]), None);
+}
+
+#[test]
+fn inquiry_and_report_luns_pass_and_leave_the_attention() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    for bytes in [cdb(&[0x12, 0, 0, 0, 96]), cdb(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64])] {
+        assert_eq!(rig.run_on(&nexus, [0; 8], bytes, &[]).status, Status::GOOD);
+    }
+    assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
+}
+
+#[test]
+fn request_sense_returns_the_attention_as_data() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    for (descriptors, response_code) in [(0, 0x70), (1, 0x72)] {
+        rig.device.reset_target(&rig.nexus);
+        let response = rig.run_on(&nexus, [0; 8], cdb(&[0x03, descriptors, 0, 0, 252]), &[]);
+        let data = response.data_in.expect("sense data");
+        assert_eq!((response.status, data[0]), (Status::GOOD, response_code));
+        let expected = SenseData::unit_attention(AdditionalSense::BUS_DEVICE_RESET);
+        assert_eq!(SenseData::decode(&data).unwrap(), expected);
+    }
+    assert_eq!(ready(&rig, &nexus, [0; 8]), None, "it has been told");
+    let data = rig.read(&[0x03, 0, 0, 0, 252]);
+    assert_eq!(SenseData::decode(&data).unwrap().key, SenseKey::NO_SENSE);
+}
+
+#[test]
+fn an_attention_comes_before_errors_in_the_cdb() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    let response = rig.run_on(&nexus, [0; 8], cdb(&[0xff]), &[]);
+    assert_eq!(sense(&response).code, AdditionalSense::POWER_ON_OR_RESET);
+    let response = rig.run_on(&nexus, [0; 8], cdb(&[0xff]), &[]);
+    assert_eq!(sense(&response).code, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+}
+
+#[test]
+fn a_reset_is_told_to_the_others_through_every_device() {
+    let rig = Rig::new(THIN);
+    let other = rig.device.attach(name("iqn.2026-11.host:b"));
+    let second_device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:other"));
+    second_device.add(Lun::ZERO, Arc::clone(&rig.unit)).unwrap();
+    let through_second = second_device.attach(name("iqn.2026-11.host:c"));
+    assert_eq!(rig.device.reset_unit([0; 8], &rig.nexus), ResetOutcome::Done);
+    assert_eq!(ready(&rig, &other, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
+    assert_eq!(ready(&rig, &other, [0; 8]), None, "a reset takes the place of older attentions");
+    assert_eq!(ready(&rig, &through_second, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
+    assert_eq!(ready(&rig, &rig.nexus, [0; 8]), None);
+    assert_eq!(rig.device.reset_unit(LUN_1, &rig.nexus), ResetOutcome::UnknownLun);
+}
+
+#[test]
+fn clearing_a_task_set_is_told_to_those_who_lost_tasks() {
+    let rig = Rig::new(THIN);
+    let (loser, idle) = (rig.device.attach(name("iqn.2026-11.host:b")), rig.device.attach(name("iqn.2026-11.host:c")));
+    for nexus in [&loser, &idle] {
+        ready(&rig, nexus, [0; 8]);
+    }
+    let cleared = [loser.id(), rig.nexus.id()];
+    assert_eq!(rig.device.clear_task_set([0; 8], &rig.nexus, &cleared), ResetOutcome::Done);
+    assert_eq!(ready(&rig, &loser, [0; 8]), Some(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR));
+    assert_eq!(ready(&rig, &idle, [0; 8]), None);
+    assert_eq!(ready(&rig, &rig.nexus, [0; 8]), None);
+    assert_eq!(rig.device.clear_task_set(LUN_1, &rig.nexus, &cleared), ResetOutcome::UnknownLun);
+}
+
+#[test]
+fn a_unit_added_later_is_announced_and_report_luns_takes_the_news() {
+    let rig = Rig::new(THIN);
+    let lun_1 = Lun::decode(LUN_1);
+    rig.device.add(lun_1, another_unit(&rig)).unwrap();
+    assert_eq!(rig.device.add(lun_1, another_unit(&rig)), Err(LunInUse(lun_1)));
+    assert_eq!(ready(&rig, &rig.nexus, LUN_1), Some(AdditionalSense::POWER_ON_OR_RESET));
+    assert_eq!(ready(&rig, &rig.nexus, [0; 8]), Some(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+    rig.device.add(Lun::new(300).unwrap(), another_unit(&rig)).unwrap();
+    let list = rig.read(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(&list[..4], [0, 0, 0, 24]);
+    assert_eq!(&list[24..], [0x41, 0x2c, 0, 0, 0, 0, 0, 0]);
+    assert_eq!(ready(&rig, &rig.nexus, [0; 8]), None);
+}
+
+#[test]
+fn where_there_is_no_unit_only_three_commands_have_an_answer() {
+    let rig = Rig::new(THIN);
+    for lun in [LUN_1, [0xc1, 0x01, 0, 0, 0, 0, 0, 0]] {
+        let run = |bytes: &[u8]| rig.run_on(&rig.nexus, lun, cdb(bytes), &[]);
+        for bytes in [&[0x00][..], &[0xff], &[0x28, 0, 0, 0, 0, 0, 0, 0, 1], &[0x12, 1, 0x83, 1, 0]] {
+            assert_eq!(sense(&run(bytes)).code, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+        }
+        assert_eq!(run(&[0x12, 0, 0, 0, 36]).data_in.unwrap()[0], 0x7f);
+        assert_eq!(run(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 1, 0]).data_in.unwrap().len(), 16);
+        let data = run(&[0x03, 0, 0, 0, 18]).data_in.unwrap();
+        assert_eq!(SenseData::decode(&data).unwrap().code, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+    }
+}
+
+#[test]
+fn a_dropped_nexus_leaves_nothing_behind() {
+    let rig = Rig::new(THIN);
+    let unit = another_unit(&rig);
+    rig.device.add(Lun::decode(LUN_1), Arc::clone(&unit)).unwrap();
+    let before = Arc::strong_count(&unit);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    assert!(Arc::strong_count(&unit) > before);
+    drop(nexus);
+    assert_eq!(Arc::strong_count(&unit), before);
+}

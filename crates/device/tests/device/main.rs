@@ -1,0 +1,10 @@
+//! The device server, driven command by command over a store in memory.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod attentions;
+mod data;
+mod describe;
+mod properties;
+mod rig;
+mod thin;

@@ -1,0 +1,199 @@
+//! A driver for tasks, and a store that remembers what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use lunette_buffer::{Buffer, Pool};
+use lunette_device::{
+    Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName, Response, Step, TargetDevice,
+};
+use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status, TaskAttribute};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Store, StoreError, execute};
+
+/// What a test store is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Medium {
+    pub(crate) len_bytes: u64,
+    pub(crate) block_size: u32,
+    pub(crate) read_only: bool,
+    pub(crate) capabilities: Capabilities,
+}
+
+/// 1,024 blocks of 512 bytes on a store that frees space.
+pub(crate) const THIN: Medium = Medium {
+    len_bytes: 1024 * 512,
+    block_size: 512,
+    read_only: false,
+    capabilities: Capabilities {
+        read_only: false,
+        volatile_cache: true,
+        unmap: true,
+        unmap_zeroes: true,
+        write_zeroes: true,
+        memory: true,
+    },
+};
+
+/// A request as the store saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) kind: OpKind,
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+    pub(crate) fua: bool,
+}
+
+pub(crate) struct TestStore {
+    medium: Medium,
+    pub(crate) bytes: Mutex<Vec<u8>>,
+    pub(crate) seen: Mutex<Vec<Seen>>,
+    /// Ends the next request.
+    pub(crate) fails: Mutex<Option<StoreError>>,
+}
+
+impl TestStore {
+    fn run(&self, op: &mut Op) -> Result<(), StoreError> {
+        let (offset, len) = op.range();
+        self.seen.lock().unwrap().push(Seen { kind: op.kind(), offset, len, fua: op.fua() });
+        if let Some(error) = self.fails.lock().unwrap().take() {
+            return Err(error);
+        }
+        op.check(self.medium.len_bytes, false)?;
+        let mut bytes = self.bytes.lock().unwrap();
+        let range = offset as usize..(offset + len) as usize;
+        match op {
+            Op::Read { into, .. } => into.copy_from_slice(&bytes[range]),
+            Op::Write { from, .. } => bytes[range].copy_from_slice(from),
+            Op::WriteZeroes { .. } | Op::Unmap { .. } => bytes[range].fill(0),
+            Op::Flush => {}
+        }
+        Ok(())
+    }
+}
+
+impl Store for TestStore {
+    fn geometry(&self) -> Geometry {
+        Geometry { len_bytes: self.medium.len_bytes, granularity_bytes: 512, physical_bytes: 4096, unmap_bytes: 65_536 }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.medium.capabilities
+    }
+
+    fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {
+        let result = self.run(&mut op);
+        done.complete(Outcome::of(op, result));
+    }
+}
+
+/// A target device with one logical unit, number 0, and one nexus that has seen its first unit attention.
+pub(crate) struct Rig {
+    pub(crate) device: Arc<TargetDevice>,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) store: Arc<TestStore>,
+    pub(crate) nexus: Nexus,
+    pool: Pool,
+}
+
+pub(crate) fn name(initiator: &str) -> NexusName {
+    NexusName {
+        initiator: format!("{initiator},i,0x400001370000"),
+        target_port: "iqn.2026-11.lunette:disk,t,0x0001".into(),
+        relative_port: 1,
+        portal_group: 1,
+    }
+}
+
+/// CDB bytes, padded to sixteen.
+pub(crate) fn cdb(bytes: &[u8]) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[..bytes.len()].copy_from_slice(bytes);
+    cdb
+}
+
+impl Rig {
+    pub(crate) fn new(medium: Medium) -> Self {
+        let bytes = Mutex::new(vec![0; medium.len_bytes as usize]);
+        let store = Arc::new(TestStore { medium, bytes, seen: Mutex::default(), fails: Mutex::default() });
+        let config = LogicalUnitConfig {
+            block_size: medium.block_size,
+            read_only: medium.read_only,
+            ..LogicalUnitConfig::new(Arc::clone(&store) as Arc<dyn Store>, "serial-1")
+        };
+        let unit = Arc::new(LogicalUnit::new(config).unwrap());
+        let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
+        device.add(Lun::ZERO, Arc::clone(&unit)).unwrap();
+        let nexus = device.attach(name("iqn.2026-11.host:a"));
+        let rig = Self { device, unit, store, nexus, pool: Pool::new(64 << 20) };
+        assert_eq!(rig.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
+        rig
+    }
+
+    /// A 16-byte command to LUN 0, with Data-Out.
+    pub(crate) fn run(&self, bytes: &[u8], data_out: &[u8]) -> Response {
+        self.run_on(&self.nexus, [0; 8], cdb(bytes), data_out)
+    }
+
+    /// The Data-In of a command that ends well.
+    pub(crate) fn read(&self, bytes: &[u8]) -> Vec<u8> {
+        let response = self.run(bytes, &[]);
+        assert_eq!(response.status, Status::GOOD, "{response:?}");
+        response.data_in.map(|data| data.to_vec()).unwrap_or_default()
+    }
+
+    /// The sense data of a command that does not.
+    pub(crate) fn refused(&self, bytes: &[u8], data_out: &[u8]) -> SenseData {
+        sense(&self.run(bytes, data_out))
+    }
+
+    pub(crate) fn run_on(&self, nexus: &Nexus, lun: [u8; 8], cdb: [u8; 16], data_out: &[u8]) -> Response {
+        let command = Command {
+            lun,
+            cdb: cdb.into(),
+            attribute: TaskAttribute::Simple,
+            data_out_len: data_out.len() as u32,
+            data_in_len: u32::MAX,
+        };
+        let mut task = self.device.start(nexus, command);
+        let mut input = Input::Start;
+        loop {
+            input = match task.step(input) {
+                Step::Buffer { len } => Input::Buffer(self.buffer(len)),
+                Step::DataOut { len } => {
+                    let mut buffer = self.buffer(len);
+                    buffer.copy_from_slice(&data_out[..len]);
+                    Input::DataOut(buffer)
+                }
+                Step::Store { store, op } => Input::Store(execute(&*store, op)),
+                Step::Done(response) => return response,
+            };
+        }
+    }
+
+    /// What the store was asked since the last call.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        std::mem::take(&mut *self.store.seen.lock().unwrap())
+    }
+
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
+        self.store.bytes.lock().unwrap()[offset..offset + len].to_vec()
+    }
+
+    pub(crate) fn buffer(&self, len: usize) -> Buffer {
+        assert!((1..=MAX_TRANSFER_BYTES).contains(&len), "a task asks for {len} bytes");
+        let mut buffer = self.pool.take(len).expect("the driver's pool has room for one task");
+        // Leftovers of an earlier user must not come out.
+        buffer.fill(0xee);
+        buffer
+    }
+}
+
+pub(crate) fn sense(response: &Response) -> SenseData {
+    assert_eq!(response.status, Status::CHECK_CONDITION, "{response:?}");
+    assert!(response.data_in.is_none());
+    SenseData::decode(response.sense.as_ref().expect("CHECK CONDITION has sense data")).unwrap()
+}
+
+/// Key and code of sense data.
+pub(crate) fn code(sense: SenseData) -> (SenseKey, AdditionalSense) {
+    (sense.key, sense.code)
+}

@@ -1,0 +1,136 @@
+//! UNMAP and WRITE SAME.
+
+use lunette_device::{MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
+use lunette_scsi::unmap::{UnmapRange, emit};
+use lunette_scsi::{AdditionalSense, FieldPointer, Status};
+use lunette_store::{Capabilities, OpKind};
+
+use crate::rig::{Medium, Rig, Seen, THIN, cdb};
+
+const THICK: Medium = Medium { capabilities: Capabilities { unmap: false, ..THIN.capabilities }, ..THIN };
+
+fn unmap(list: &[u8]) -> [u8; 16] {
+    let [high, low] = (list.len() as u16).to_be_bytes();
+    cdb(&[0x42, 0, 0, 0, 0, 0, 0, high, low, 0])
+}
+
+#[test]
+fn unmap_frees_its_ranges_in_their_order() {
+    let rig = Rig::new(THIN);
+    rig.store.bytes.lock().unwrap().fill(9);
+    let list =
+        emit(&[UnmapRange { lba: 10, blocks: 2 }, UnmapRange { lba: 50, blocks: 0 }, UnmapRange { lba: 3, blocks: 1 }]);
+    let response = rig.run(&unmap(&list), &list);
+    assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 8 + 3 * 16));
+    let seen = |offset, len| Seen { kind: OpKind::Unmap, offset, len, fua: false };
+    assert_eq!(rig.seen(), [seen(10 * 512, 1024), seen(3 * 512, 512)]);
+    assert_eq!(rig.bytes(9 * 512, 2048), [vec![9; 512], vec![0; 1024], vec![9; 512]].concat());
+}
+
+#[test]
+fn one_bad_range_keeps_all_from_being_unmapped() {
+    let rig = Rig::new(THIN);
+    for bad in [UnmapRange { lba: 1024, blocks: 1 }, UnmapRange { lba: u64::MAX, blocks: u32::MAX }] {
+        let list = emit(&[UnmapRange { lba: 0, blocks: 1 }, bad]);
+        let sense = rig.refused(&unmap(&list), &list);
+        assert_eq!((sense.code, sense.field), (AdditionalSense::LBA_OUT_OF_RANGE, Some(FieldPointer::data(24))));
+    }
+    assert_eq!(rig.seen(), []);
+}
+
+#[test]
+fn unmap_lists_are_bounded_and_whole() {
+    let rig = Rig::new(THIN);
+    assert_eq!(rig.run(&unmap(&[]), &[]).status, Status::GOOD, "no list is no error");
+    let list = emit(&[UnmapRange { lba: 0, blocks: 1 }; 2]);
+    for short in [&list[..7], &list[..39]] {
+        assert_eq!(rig.refused(&unmap(short), short).code, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    }
+    assert_eq!(rig.refused(&unmap(&list), &[]).code, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let most = usize::from(MAX_UNMAP_DESCRIPTORS);
+    let list = emit(&vec![UnmapRange { lba: 0, blocks: 1 }; most]);
+    assert_eq!(rig.run(&unmap(&list), &list).status, Status::GOOD);
+    assert_eq!(rig.seen().len(), most);
+    let list = emit(&vec![UnmapRange { lba: 0, blocks: 1 }; most + 1]);
+    let sense = rig.refused(&unmap(&list), &list);
+    assert_eq!(
+        (sense.code, sense.field),
+        (AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST, Some(FieldPointer::data(2)))
+    );
+}
+
+#[test]
+fn a_store_that_frees_nothing_has_no_unmap() {
+    let rig = Rig::new(THICK);
+    let list = emit(&[UnmapRange { lba: 0, blocks: 1 }]);
+    assert_eq!(rig.refused(&unmap(&list), &list).code, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+    for opcode in [0x41, 0x93] {
+        let sense = rig.refused(&[opcode, 0x08], &[0; 512]);
+        assert_eq!(sense.field, Some(FieldPointer::cdb(1).bit(3)), "WRITE SAME with UNMAP");
+    }
+    let opcodes = rig.read(&[0xa3, 0x0c, 0x01, 0x42, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(opcodes, [0, 1, 0, 0], "and does not report it");
+}
+
+#[test]
+fn write_same_repeats_its_block() {
+    let rig = Rig::new(Medium { len_bytes: 4 << 20, ..THIN });
+    let block: Vec<u8> = (0..512u32).map(|at| (at % 255 + 1) as u8).collect();
+    let response = rig.run(&[0x41, 0, 0, 0, 0, 1, 0, 0x03, 0xe8, 0], &block);
+    assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 512));
+    let seen = rig.seen();
+    assert!(seen.len() > 1 && seen.iter().all(|seen| seen.kind == OpKind::Write), "piece by piece: {seen:?}");
+    assert_eq!(rig.bytes(0, 512), [0; 512]);
+    assert_eq!(rig.bytes(512, 1000 * 512), block.repeat(1000));
+    assert_eq!(rig.bytes(1001 * 512, 512), [0; 512]);
+}
+
+#[test]
+fn zeroes_are_one_request_and_may_free_space_with_unmap() {
+    let rig = Rig::new(THIN);
+    for (bytes, data) in [
+        (cdb(&[0x41, 0x00, 0, 0, 0, 1, 0, 0, 2, 0]), vec![0; 512]),
+        (cdb(&[0x41, 0x08, 0, 0, 0, 1, 0, 0, 2, 0]), vec![0; 512]),
+        (cdb(&[0x93, 0x09, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0]), Vec::new()),
+    ] {
+        rig.store.bytes.lock().unwrap().fill(9);
+        assert_eq!(rig.run(&bytes, &data).status, Status::GOOD);
+        assert_eq!(rig.seen(), [Seen { kind: OpKind::WriteZeroes, offset: 512, len: 1024, fua: false }]);
+        assert_eq!(rig.bytes(0, 2048), [vec![9; 512], vec![0; 1024], vec![9; 512]].concat());
+    }
+}
+
+#[test]
+fn unmap_with_other_bytes_writes_them() {
+    let rig = Rig::new(THIN);
+    rig.run(&[0x41, 0x08, 0, 0, 0, 0, 0, 0, 2, 0], &[3; 512]);
+    assert_eq!(rig.bytes(0, 1024), [3; 1024]);
+}
+
+#[test]
+fn zero_blocks_are_all_to_the_end() {
+    let rig = Rig::new(THIN);
+    rig.store.bytes.lock().unwrap().fill(9);
+    rig.run(&[0x41, 0, 0, 0, 3, 0xfe, 0, 0, 0, 0], &[0; 512]);
+    assert_eq!(rig.bytes(1021 * 512, 1536), [vec![9; 512], vec![0; 1024]].concat());
+}
+
+#[test]
+fn the_number_of_blocks_and_the_data_out_are_bounded() {
+    let rig = Rig::new(Medium { len_bytes: 64 << 20, ..THIN });
+    let write_same = |blocks: u32| {
+        let [a, b, c, d] = blocks.to_be_bytes();
+        cdb(&[0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, 0, 0])
+    };
+    assert_eq!(rig.run(&write_same(MAX_WRITE_SAME_BLOCKS), &[0; 512]).status, Status::GOOD);
+    for too_many in [MAX_WRITE_SAME_BLOCKS + 1, 0] {
+        let sense = rig.refused(&write_same(too_many), &[0; 512]);
+        assert_eq!((sense.code, sense.field), (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(10))));
+    }
+    for len in [0, 256, 1024] {
+        let sense = rig.refused(&write_same(1), &vec![0; len]);
+        assert_eq!(sense.code, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT, "{len} bytes");
+    }
+    let anchor = rig.refused(&[0x41, 0x18], &[0; 512]);
+    assert_eq!(anchor.field, Some(FieldPointer::cdb(1).bit(4)));
+}
