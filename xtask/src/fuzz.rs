@@ -50,6 +50,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 /// Runs every target over its corpus and over random inputs, without coverage, on the toolchain at hand.
 pub(crate) fn replay() -> Result<()> {
+    process::run(cargo_fuzz_crate("test").arg("--lib"))?;
     let mut command = cargo_fuzz_crate("run");
     process::run(command.args(["--bin", "replay", "--", "--random", RANDOM_INPUTS]))
 }

@@ -1,0 +1,457 @@
+//! A login that always succeeds, then PDUs and mishaps as the input says.
+//!
+//! The first bytes choose what is negotiated. Each of the following steps starts with a byte that says what happens.
+
+use std::time::Duration;
+
+use lunette_crc32c::{crc32c, to_wire};
+use lunette_pdu::{
+    Ahs, BHS_LEN, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LogoutReason, LogoutRequest, LunField, NopOut,
+    ScsiCommand, SerialNumber, SnackRequest, SnackType, Stage, TargetTransferTag, TaskAttribute,
+    TaskManagementFunction, TaskManagementRequest, TextRequest, Tsih, pad_len,
+};
+use lunette_session::Authentication;
+use lunette_session::keys::Digest;
+
+use crate::input::{Input, Random};
+use crate::toy::{TARGET, Toy};
+
+/// Steps of one input.
+const MAX_STEPS: usize = 400;
+
+/// The target.
+pub fn run(data: &[u8]) {
+    play(data);
+}
+
+/// Plays an input to its end.
+fn play(data: &[u8]) -> Toy {
+    let mut input = Input::new(data);
+    let mut initiator = Initiator::login(&mut input);
+    for _ in 0..MAX_STEPS {
+        if input.is_empty() || initiator.toy.is_closed() {
+            break;
+        }
+        initiator.step(&mut input);
+    }
+    // Whatever happened, an initiator that falls silent is let go, once the device has done its part.
+    initiator.toy.reading = true;
+    initiator.toy.end_all_tasks();
+    for _ in 0..3 {
+        initiator.toy.wait(Duration::from_secs(3600));
+    }
+    assert!(initiator.toy.is_closed(), "a silent connection stays");
+    initiator.toy
+}
+
+struct Initiator {
+    toy: Toy,
+    header_digest: bool,
+    data_digest: bool,
+    next_cmd_sn: SerialNumber,
+    /// The next PDU is changed before it is sent.
+    spoil: Option<(u8, u8)>,
+}
+
+impl Initiator {
+    fn login(input: &mut Input<'_>) -> Self {
+        let choice = input.byte();
+        let yes = |bit: u8| if choice >> bit & 1 == 1 { "Yes" } else { "No" };
+        let digest = |bit: u8| if choice >> bit & 1 == 1 { "CRC32C" } else { "None" };
+        let length = |byte: u8| 512_u32 << (byte % 10);
+        let mut keys = format!(
+            "InitiatorName=iqn.2026-11.example:i\0HeaderDigest={}\0DataDigest={}\0\
+             MaxRecvDataSegmentLength={}\0MaxOutstandingR2T={}\0",
+            digest(0),
+            digest(1),
+            length(input.byte()),
+            1 + input.byte() % 8,
+        );
+        if choice & 0x10 == 0 {
+            keys += &format!(
+                "SessionType=Normal\0TargetName={TARGET}\0InitialR2T={}\0ImmediateData={}\0\
+                 MaxBurstLength={}\0FirstBurstLength={}\0",
+                yes(2),
+                yes(3),
+                length(input.byte()),
+                length(input.byte()),
+            );
+        } else {
+            keys += "SessionType=Discovery\0";
+        }
+        let request = LoginRequest {
+            transit: true,
+            continue_: false,
+            csg: Stage::LoginOperationalNegotiation,
+            nsg: Stage::FullFeaturePhase,
+            version_max: 0,
+            version_min: 0,
+            isid: Isid([0x40, 0, 1, 0x37, 0, 1]),
+            tsih: Tsih::NEW,
+            itt: InitiatorTaskTag(0),
+            cid: Cid(0),
+            cmd_sn: SerialNumber(u32::MAX - 2),
+            exp_stat_sn: SerialNumber(0),
+            data_segment_len: keys.len(),
+        };
+        let mut toy = Toy::new(Authentication::None, None, false);
+        let mut wire = request.emit().to_vec();
+        wire.extend_from_slice(keys.as_bytes());
+        wire.resize(wire.len() + pad_len(keys.len()), 0);
+        toy.feed(&wire);
+        assert!(toy.is_admitted(), "the login is refused");
+        let parameters = toy.parameters();
+        Self {
+            header_digest: parameters.header_digest == Digest::Crc32c,
+            data_digest: parameters.data_digest == Digest::Crc32c,
+            next_cmd_sn: toy.exp_cmd_sn(),
+            spoil: None,
+            toy,
+        }
+    }
+
+    fn step(&mut self, input: &mut Input<'_>) {
+        match input.byte() % 24 {
+            0..=5 => self.scsi_command(input),
+            6..=9 => self.answer_r2t(input),
+            10 => self.data_out(input),
+            11 => self.nop_out(input),
+            12 => self.text(input),
+            13 => self.task_management(input),
+            14 => self.toy.end_task(usize::from(input.byte()), input.one_in(4)),
+            15 => self.toy.end_management(),
+            16 => self.snack(input),
+            17 => self.toy.chunk_len = usize::from(input.u16()).max(1),
+            18 => self.toy.reading = !self.toy.reading,
+            19 => self.toy.wait(Duration::from_secs(input.byte().into())),
+            20 => self.spoil = Some((input.byte(), input.byte())),
+            21 => self.raw(input),
+            22 => self.logout(input),
+            _ if input.one_in(4) => self.toy.request_logout(),
+            _ => {}
+        }
+    }
+
+    /// The number of a PDU that carries one. Sometimes it is a wrong one.
+    fn cmd_sn(&mut self, immediate: bool, input: &mut Input<'_>) -> SerialNumber {
+        if input.one_in(32) {
+            return self.next_cmd_sn.add(input.byte().into());
+        }
+        let cmd_sn = self.next_cmd_sn;
+        if !immediate {
+            self.next_cmd_sn = cmd_sn.next();
+        }
+        cmd_sn
+    }
+
+    fn scsi_command(&mut self, input: &mut Input<'_>) {
+        let flags = input.byte();
+        let immediate = flags >> 3 & 7 == 7;
+        let (read, write) = (flags & 1 != 0, flags & 2 != 0);
+        let length = u32::from(input.u16()) << (flags >> 6);
+        let unsolicited = write && flags & 4 != 0;
+        let mut data = vec![0xda; if write { usize::from(input.u16()).min(length as usize) } else { 0 }];
+        let parameters = self.toy.parameters();
+        // Mostly within the rules; the rest breaks them.
+        if !input.one_in(16) {
+            data.truncate(if parameters.immediate_data { parameters.effective_first_burst_len() as usize } else { 0 });
+            data.truncate(parameters.recv_data_segment_len as usize);
+        }
+        let unsolicited = unsolicited && (!parameters.initial_r2t || input.one_in(16));
+        let mut ahs = [0; 64];
+        let mut ahs_len = 0;
+        if read && write {
+            ahs_len += Ahs::BidiReadLength(length).emit(&mut ahs).expect("8 bytes");
+        }
+        if input.one_in(8) {
+            let cdb = [input.byte(); 16];
+            ahs_len += Ahs::ExtendedCdb(&cdb).emit(&mut ahs[ahs_len..]).expect("20 bytes");
+        }
+        let command = ScsiCommand {
+            immediate,
+            final_: !unsolicited,
+            read,
+            write,
+            attr: TaskAttribute::SIMPLE,
+            priority: 0,
+            lun: LunField([0; 8]),
+            itt: InitiatorTaskTag(u32::from(input.byte() % 64)),
+            expected_data_transfer_length: if read || write { length } else { 0 },
+            cmd_sn: self.cmd_sn(immediate, input),
+            exp_stat_sn: SerialNumber(0),
+            cdb: input.array(),
+            ahs_len,
+            data_segment_len: data.len(),
+        };
+        self.send(command.emit(), &ahs[..ahs_len], &data);
+        if unsolicited {
+            self.unsolicited(&command, input);
+        }
+    }
+
+    /// The Data-Out PDUs that a command announced; sometimes the last one is missing.
+    fn unsolicited(&mut self, command: &ScsiCommand, input: &mut Input<'_>) {
+        let limit = self.toy.parameters().effective_first_burst_len().min(command.expected_data_transfer_length);
+        let piece = u32::from(input.u16()).clamp(64, 8192);
+        let (mut offset, mut data_sn) = (command.data_segment_len as u32, 0);
+        while offset < limit {
+            let len = piece.min(limit - offset);
+            let final_ = offset + len == limit;
+            if final_ && input.one_in(8) {
+                return;
+            }
+            self.send_data(command.itt, TargetTransferTag::RESERVED, data_sn, offset, len, final_);
+            offset += len;
+            data_sn += 1;
+        }
+    }
+
+    /// All of what an R2T asked for, in pieces.
+    fn answer_r2t(&mut self, input: &mut Input<'_>) {
+        let waiting = self.toy.r2ts();
+        if waiting.is_empty() {
+            return;
+        }
+        let at = usize::from(input.byte()) % waiting.len();
+        let r2t = waiting.swap_remove(at);
+        let end = r2t.buffer_offset + r2t.desired_data_transfer_length;
+        let piece = u32::from(input.u16()).clamp(512, 32_768);
+        let (mut offset, mut data_sn) = (r2t.buffer_offset, 0);
+        while offset < end {
+            let len = piece.min(end - offset);
+            self.send_data(r2t.itt, r2t.ttt, data_sn, offset, len, offset + len == end);
+            offset += len;
+            data_sn += 1;
+        }
+    }
+
+    fn send_data(&mut self, itt: InitiatorTaskTag, ttt: TargetTransferTag, sn: u32, offset: u32, len: u32, last: bool) {
+        let pdu = DataOut {
+            final_: last,
+            lun: LunField([0; 8]),
+            itt,
+            ttt,
+            exp_stat_sn: SerialNumber(0),
+            data_sn: sn,
+            buffer_offset: offset,
+            data_segment_len: len as usize,
+        };
+        self.send(pdu.emit(), &[], &vec![0xda; len as usize]);
+    }
+
+    /// A Data-Out of which nothing needs to be true.
+    fn data_out(&mut self, input: &mut Input<'_>) {
+        let known = self.toy.r2ts().first().map(|r2t| (r2t.itt, r2t.ttt));
+        let (itt, ttt) = match known.filter(|_| input.one_in(2)) {
+            Some(known) => known,
+            None => (InitiatorTaskTag(u32::from(input.byte() % 64)), TargetTransferTag(input.u32())),
+        };
+        let shift = input.byte() % 32;
+        let len = u32::from(input.u16() % 8192);
+        self.send_data(itt, ttt, input.byte().into(), input.u32() >> shift, len, input.one_in(2));
+    }
+
+    fn nop_out(&mut self, input: &mut Input<'_>) {
+        let flags = input.byte();
+        let data = vec![0xec; usize::from(input.u16() % 4096)];
+        let immediate = flags & 1 != 0;
+        let pdu = NopOut {
+            immediate,
+            lun: LunField([0; 8]),
+            itt: if flags & 6 == 6 { InitiatorTaskTag::RESERVED } else { InitiatorTaskTag(flags.into()) },
+            ttt: if flags & 8 == 8 { TargetTransferTag(input.u32()) } else { TargetTransferTag::RESERVED },
+            cmd_sn: self.cmd_sn(immediate, input),
+            exp_stat_sn: SerialNumber(0),
+            data_segment_len: data.len(),
+        };
+        // A PDU that the parser refuses is a test as well, so nothing is tidied up here.
+        self.send(pdu.emit(), &[], &data);
+    }
+
+    fn text(&mut self, input: &mut Input<'_>) {
+        const TEXTS: [&[u8]; 8] = [
+            b"SendTargets=All\0",
+            b"SendTargets=\0",
+            b"SendTargets=iqn.2026-11.lunette:disk\0",
+            b"SendTargets",
+            b"=All\0",
+            b"MaxRecvDataSegmentLength=8192\0",
+            b"",
+            b"X-example.key=%n%s\0SessionType=Normal\0",
+        ];
+        let flags = input.byte();
+        let text = if flags & 8 != 0 { input.bytes(64) } else { TEXTS[usize::from(flags & 7)] };
+        let immediate = flags & 0x10 != 0;
+        let continue_ = flags >> 5 & 3 == 3;
+        let pdu = TextRequest {
+            immediate,
+            final_: !continue_,
+            continue_,
+            lun: LunField([0; 8]),
+            itt: InitiatorTaskTag(u32::from(input.byte() & 1)),
+            ttt: if flags & 0x80 == 0 { TargetTransferTag::RESERVED } else { TargetTransferTag(0x0007_e870) },
+            cmd_sn: self.cmd_sn(immediate, input),
+            exp_stat_sn: SerialNumber(0),
+            data_segment_len: text.len(),
+        };
+        self.send(pdu.emit(), &[], text);
+    }
+
+    fn task_management(&mut self, input: &mut Input<'_>) {
+        let immediate = input.one_in(2);
+        let pdu = TaskManagementRequest {
+            immediate,
+            function: TaskManagementFunction(input.byte() % 16),
+            lun: LunField([0; 8]),
+            itt: InitiatorTaskTag(u32::from(input.byte())),
+            referenced_task_tag: InitiatorTaskTag(u32::from(input.byte() % 64)),
+            cmd_sn: self.cmd_sn(immediate, input),
+            exp_stat_sn: SerialNumber(0),
+            ref_cmd_sn: SerialNumber(input.u32()),
+            exp_data_sn: 0,
+        };
+        self.send(pdu.emit(), &[], &[]);
+    }
+
+    fn snack(&mut self, input: &mut Input<'_>) {
+        let pdu = SnackRequest {
+            snack_type: SnackType(input.byte() % 8),
+            lun: LunField([0; 8]),
+            itt: InitiatorTaskTag(u32::from(input.byte() % 64)),
+            ttt: TargetTransferTag::RESERVED,
+            exp_stat_sn: SerialNumber(0),
+            beg_run: input.u32(),
+            run_length: input.u32(),
+        };
+        self.send(pdu.emit(), &[], &[]);
+    }
+
+    fn logout(&mut self, input: &mut Input<'_>) {
+        let pdu = LogoutRequest {
+            immediate: false,
+            reason: LogoutReason(input.byte() % 5),
+            itt: InitiatorTaskTag(200),
+            cid: Cid(u16::from(input.one_in(4))),
+            cmd_sn: self.cmd_sn(false, input),
+            exp_stat_sn: SerialNumber(0),
+        };
+        self.send(pdu.emit(), &[], &[]);
+    }
+
+    /// A header of which everything comes from the input, with the segments that it announces.
+    fn raw(&mut self, input: &mut Input<'_>) {
+        let mut header: [u8; BHS_LEN] = input.array();
+        (header[4], header[5]) = (header[4] % 16, 0);
+        let ahs = input.bytes(usize::from(header[4]) * 4);
+        let mut padded = vec![0; usize::from(header[4]) * 4];
+        padded[..ahs.len()].copy_from_slice(ahs);
+        let data = vec![0x11; usize::from(u16::from_be_bytes([header[6], header[7]]))];
+        self.send(header, &padded, &data);
+    }
+
+    /// Puts a PDU on the wire, with the digests that were negotiated.
+    fn send(&mut self, header: [u8; BHS_LEN], ahs: &[u8], data: &[u8]) {
+        let mut wire = [&header[..], ahs].concat();
+        if self.header_digest {
+            wire.extend(to_wire(crc32c(&wire)));
+        }
+        if !data.is_empty() {
+            let start = wire.len();
+            wire.extend_from_slice(data);
+            wire.resize(wire.len() + pad_len(data.len()), 0);
+            if self.data_digest {
+                wire.extend(to_wire(crc32c(&wire[start..])));
+            }
+        }
+        if let Some((at, bits)) = self.spoil.take() {
+            let at = usize::from(at) % wire.len();
+            wire[at] ^= bits;
+        }
+        self.toy.feed(&wire);
+    }
+}
+
+/// Steps that mostly make sense.
+pub fn random(random: &mut Random) -> Vec<u8> {
+    let mut bytes = random.bytes(5);
+    if random.below(4) > 0 {
+        bytes[0] &= 0xef;
+    }
+    for _ in 0..random.below(60) {
+        let step = match random.below(4) {
+            0 => random.below(24),
+            _ => *random.choose(&[0, 1, 6, 6, 6, 14]),
+        };
+        bytes.push(step as u8);
+        let len = random.below(30);
+        bytes.extend(random.bytes(len));
+    }
+    bytes
+}
+
+/// A write with R2Ts, a read, a ping, a text exchange, an abort, a logout.
+pub fn seeds() -> Vec<(String, Vec<u8>)> {
+    let with = |steps: &[u8]| [&[0x0c, 4, 1, 6, 6][..], steps].concat();
+    let mut write = vec![0, 0x02, 0x40, 0, 0x02, 0, 0, 0, 5, 0, 0, 0, 0x20, 0];
+    write.resize(25, 0);
+    write.extend([6, 0, 0x10, 0, 6, 0, 0x10, 0, 6, 0, 0x10, 0]);
+    let mut read = vec![0, 0x01, 0x40, 0, 0, 0, 5, 0, 2, 0, 0x10, 0];
+    read.resize(24, 0);
+    vec![
+        ("write".into(), with(&write)),
+        ("read".into(), with(&read)),
+        ("ping".into(), with(&[11, 0, 0, 100, 0])),
+        ("send_targets".into(), [&[0x10, 4, 1][..], &[12, 0, 0, 0]].concat()),
+        ("abort".into(), with(&[13, 1, 1, 9, 5, 0, 15])),
+        ("silence".into(), with(&[19, 40, 19, 40])),
+        ("logout".into(), with(&[22, 0, 0, 0])),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use lunette_pdu::Opcode;
+
+    use super::*;
+
+    #[test]
+    fn random_inputs_get_every_answer_that_a_target_has() {
+        let mut seen = HashSet::new();
+        for seed in 0..2000 {
+            seen.extend(play(&random(&mut Random::new(seed))).answers());
+        }
+        for opcode in [
+            Opcode::NOP_IN,
+            Opcode::SCSI_RESPONSE,
+            Opcode::TASK_MANAGEMENT_RESPONSE,
+            Opcode::LOGIN_RESPONSE,
+            Opcode::TEXT_RESPONSE,
+            Opcode::SCSI_DATA_IN,
+            Opcode::LOGOUT_RESPONSE,
+            Opcode::R2T,
+            Opcode::ASYNC_MESSAGE,
+            Opcode::REJECT,
+        ] {
+            assert!(seen.contains(&opcode), "{opcode} never came");
+        }
+    }
+
+    #[test]
+    fn the_seeds_do_what_their_names_say() {
+        let answers = [
+            ("write", Opcode::R2T),
+            ("read", Opcode::SCSI_DATA_IN),
+            ("ping", Opcode::NOP_IN),
+            ("send_targets", Opcode::TEXT_RESPONSE),
+            ("abort", Opcode::TASK_MANAGEMENT_RESPONSE),
+            ("silence", Opcode::NOP_IN),
+            ("logout", Opcode::LOGOUT_RESPONSE),
+        ];
+        for ((name, bytes), (of, opcode)) in seeds().into_iter().zip(answers) {
+            assert_eq!(name, of);
+            assert!(play(&bytes).answers().any(|answer| answer == opcode), "{name}: no {opcode}");
+        }
+    }
+}

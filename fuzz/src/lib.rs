@@ -1,0 +1,59 @@
+//! Fuzz targets. Each is a plain function over bytes that panics when something that must hold does not.
+//!
+//! - cargo-fuzz drives them with coverage, on nightly: `cargo xtask fuzz`.
+//! - The `replay` binary drives them over their corpora and over pseudo-random inputs, on any toolchain: a step of
+//!   `cargo xtask test`.
+//!
+//! Under cargo-fuzz (`cfg(fuzzing)`) the session does not look at digests, as no fuzzer guesses them.
+
+#![forbid(unsafe_code)]
+
+pub mod ahs;
+pub mod full_feature;
+pub mod input;
+pub mod login;
+pub mod pdu_headers;
+pub mod scsi;
+pub mod sense;
+pub mod text;
+mod toy;
+
+use input::Random;
+
+/// A fuzz target.
+pub struct Target {
+    /// The name of its binary and of its corpus.
+    pub name: &'static str,
+    /// The test. It panics when it fails.
+    pub run: fn(&[u8]),
+    /// An input that gets further than random bytes do.
+    pub random: fn(&mut Random) -> Vec<u8>,
+    /// Inputs to start from, by the names of their files.
+    pub seeds: fn() -> Vec<(String, Vec<u8>)>,
+}
+
+/// All targets.
+pub const TARGETS: [Target; 7] = [
+    Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
+    Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
+    Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
+    Target { name: "sense", run: sense::run, random: sense::random, seeds: sense::seeds },
+    Target { name: "login", run: login::run, random: login::random, seeds: login::seeds },
+    Target { name: "full_feature", run: full_feature::run, random: full_feature::random, seeds: full_feature::seeds },
+    Target { name: "scsi", run: scsi::run, random: scsi::random, seeds: scsi::seeds },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_accepts_its_seeds_and_no_bytes() {
+        for target in &TARGETS {
+            (target.run)(&[]);
+            for (_, bytes) in (target.seeds)() {
+                (target.run)(&bytes);
+            }
+        }
+    }
+}

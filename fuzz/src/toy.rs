@@ -1,0 +1,544 @@
+//! A toy target around a session's connection: it answers events as commands tell it to, and checks everything that
+//! must hold, whatever the initiator sends.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_buffer::{Buffer, Pool};
+use lunette_crc32c::{crc32c, to_wire};
+use lunette_pdu::{
+    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, MAX_DATA_SEGMENT_LEN, Opcode, R2t,
+    SerialNumber, Stage, TargetPdu, TaskManagementResponseCode, pad_len,
+};
+use lunette_session::keys::{Digest, Parameters, Willing};
+use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_TEXT_BYTES};
+use lunette_session::target::{
+    Command, Connection, ConnectionConfig, Directory, Entropy, Event, Portal, Response, Sessions, TargetNode, TaskTag,
+    Timers,
+};
+use lunette_session::{Authentication, Time};
+
+/// The name of the one target.
+pub const TARGET: &str = "iqn.2026-11.lunette:disk";
+
+/// The entropy is the same in every run, so that a corpus can hold the answer to a challenge.
+pub const ENTROPY: [u8; Entropy::BYTES] = [0x5a; Entropy::BYTES];
+
+/// The longest data of a command, in either direction.
+const MAX_DATA_LEN: u32 = 128 << 10;
+
+/// Bytes of a queued PDU beside its data segment.
+const PDU_OVERHEAD: usize = BHS_LEN + 2 * DIGEST_LEN + 3;
+
+/// Events that one PDU can cause.
+const EVENTS_PER_PDU: usize = 3;
+
+/// What the device will do when it has the data that it wants.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    Complete,
+    Wait,
+}
+
+enum State {
+    /// `want_data` was called for so many bytes.
+    Wants(usize, Then),
+    /// It can be completed or aborted at any time.
+    Waits,
+}
+
+/// The target.
+pub struct Toy {
+    conn: Connection,
+    sessions: Sessions<u8>,
+    now: Time,
+    pool: Pool,
+    /// Bytes on their way to the target.
+    unread: Vec<u8>,
+    tasks: HashMap<TaskTag, (State, u32)>,
+    task_order: Vec<TaskTag>,
+    management: Vec<InitiatorTaskTag>,
+    admitted: Option<Parameters>,
+    closed: bool,
+    /// Whether the initiator takes what is sent to it.
+    pub reading: bool,
+    /// Bytes that the target gets at a time.
+    pub chunk_len: usize,
+    received: Inbound,
+    sent: Outbound,
+    events: usize,
+    allowed_events: usize,
+    given_bytes: usize,
+    refuse: bool,
+}
+
+impl Toy {
+    /// A target with a new connection. With `refuse` no login is admitted.
+    pub fn new(authentication: Authentication, initiators: Option<Vec<String>>, refuse: bool) -> Self {
+        let portal = Portal { address: ([127, 0, 0, 1], 3260).into(), group: 1 };
+        let node = TargetNode {
+            name: TARGET.into(),
+            alias: Some("a disk".into()),
+            authentication,
+            initiators,
+            portals: vec![portal],
+            willing: Willing::default(),
+        };
+        let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };
+        let config = ConnectionConfig {
+            directory: Arc::new(directory),
+            local: portal.address,
+            portal_group: portal.group,
+            timers: Timers::default(),
+            entropy: Entropy(ENTROPY),
+        };
+        let now = Time::default();
+        Self {
+            conn: Connection::new(config, now),
+            sessions: Sessions::default(),
+            now,
+            pool: Pool::new(64 << 20),
+            unread: Vec::new(),
+            tasks: HashMap::new(),
+            task_order: Vec::new(),
+            management: Vec::new(),
+            admitted: None,
+            closed: false,
+            reading: true,
+            chunk_len: usize::MAX,
+            received: Inbound::default(),
+            sent: Outbound::default(),
+            events: 0,
+            allowed_events: EVENTS_PER_PDU,
+            given_bytes: 0,
+            refuse,
+        }
+    }
+
+    /// Whether the login went through, ever.
+    pub fn is_admitted(&self) -> bool {
+        self.admitted.is_some()
+    }
+
+    /// Whether the connection is over.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// What was negotiated.
+    pub fn parameters(&self) -> Parameters {
+        self.admitted.clone().unwrap_or_default()
+    }
+
+    /// The kinds of PDUs that the target has sent.
+    #[cfg(test)]
+    pub fn answers(&self) -> impl Iterator<Item = Opcode> {
+        self.sent.opcodes.iter().copied()
+    }
+
+    /// R2Ts that arrived and have not been taken.
+    pub fn r2ts(&mut self) -> &mut Vec<R2t> {
+        &mut self.sent.r2ts
+    }
+
+    /// The next number that the target expects of a command, as it told.
+    pub fn exp_cmd_sn(&self) -> SerialNumber {
+        self.sent.exp_cmd_sn.unwrap_or(SerialNumber(1))
+    }
+
+    /// Bytes from the initiator. From the end of the login on they are followed PDU by PDU.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some(parameters) = &self.admitted {
+            self.received.follow(bytes, parameters);
+        }
+        self.unread.extend_from_slice(bytes);
+        self.allowed_events += EVENTS_PER_PDU * (bytes.len() / BHS_LEN + 1);
+        self.pump();
+    }
+
+    /// Lets time pass.
+    pub fn wait(&mut self, duration: Duration) {
+        self.now = self.now + duration;
+        self.allowed_events += 1;
+        self.conn.time_has_come(self.now);
+        self.pump();
+        if let Some(at) = self.conn.next_timeout() {
+            assert!(at > self.now, "what is due has been done");
+        }
+    }
+
+    /// Ends the `n`-th task that waits; with `abort` without a response.
+    pub fn end_task(&mut self, n: usize, abort: bool) {
+        self.task_order.retain(|tag| self.tasks.contains_key(tag));
+        let Some(tag) = self.task_order.get(n % self.task_order.len().max(1)).copied() else { return };
+        if abort {
+            self.tasks.remove(&tag);
+            self.conn.abort(tag);
+        } else if matches!(self.tasks.get(&tag), Some((State::Waits, _))) {
+            self.complete(tag, 0, 64);
+        }
+        self.pump();
+    }
+
+    /// Ends all tasks, those included that begin meanwhile.
+    pub fn end_all_tasks(&mut self) {
+        self.pump();
+        while let Some(tag) = self.task_order.pop() {
+            if matches!(self.tasks.get(&tag), Some((State::Waits, _))) {
+                self.complete(tag, 0, 0);
+                self.pump();
+            }
+        }
+    }
+
+    /// Answers all task management requests that wait.
+    pub fn end_management(&mut self) {
+        for itt in std::mem::take(&mut self.management) {
+            self.conn.task_management_done(itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
+        }
+        self.pump();
+    }
+
+    /// The target shuts down.
+    pub fn request_logout(&mut self) {
+        self.allowed_events += 1;
+        self.conn.request_logout(Duration::from_secs(3), self.now);
+        self.pump();
+    }
+
+    /// Moves bytes and events until nothing moves any more.
+    fn pump(&mut self) {
+        loop {
+            let before = (self.events, self.unread.len(), self.sent.bytes);
+            self.drain_events(&mut &[][..]);
+            self.drain_output();
+            self.deliver();
+            if before == (self.events, self.unread.len(), self.sent.bytes) {
+                break;
+            }
+        }
+        self.check_bounds();
+    }
+
+    /// Gives the target the next chunk, when it wants one.
+    fn deliver(&mut self) {
+        if self.unread.is_empty() || !self.conn.wants_input() {
+            return;
+        }
+        let len = self.unread.len().min(self.chunk_len.max(1));
+        let chunk: Vec<u8> = self.unread.drain(..len).collect();
+        let mut rest = &chunk[..];
+        if let Some(place) = self.conn.direct() {
+            let direct = rest.len().min(place.len());
+            place[..direct].copy_from_slice(&rest[..direct]);
+            rest = &rest[direct..];
+            self.conn.direct_received(direct, self.now);
+        }
+        self.drain_events(&mut rest);
+        if !rest.is_empty() {
+            assert!(!self.conn.wants_input(), "bytes are left over although more are wanted");
+            self.conn.hold(rest);
+        }
+    }
+
+    fn drain_events(&mut self, input: &mut &[u8]) {
+        while let Some(event) = self.conn.next_event(input, self.now) {
+            self.events += 1;
+            assert!(self.events <= self.allowed_events, "more events than the PDUs that came can cause");
+            assert!(!self.closed, "{event:?} after the end of the connection");
+            self.handle(event);
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Admit(request) => {
+                assert!(self.admitted.is_none(), "two logins on one connection");
+                if self.refuse {
+                    return self.conn.refuse(LoginStatus::OUT_OF_RESOURCES);
+                }
+                match self.sessions.admit(&request, 0) {
+                    Ok(admitted) => {
+                        self.admitted = Some(request.parameters.clone());
+                        self.sent.admitted = Some(request.parameters.clone());
+                        self.conn.admit(admitted.session, self.now);
+                    }
+                    Err(status) => self.conn.refuse(status),
+                }
+            }
+            Event::Command(command) => {
+                assert!(self.admitted.is_some(), "a command before the end of the login");
+                self.start(&command);
+            }
+            Event::DataOut { task, buffer } => {
+                let Some((State::Wants(len, then), data_out_len)) = self.tasks.remove(&task) else {
+                    panic!("data for a task that did not want it");
+                };
+                assert_eq!(buffer.len(), len, "another buffer came back");
+                drop(buffer);
+                self.tasks.insert(task, (State::Waits, data_out_len));
+                if then == Then::Complete {
+                    self.complete(task, 0, 0);
+                }
+            }
+            Event::TaskManagement(request) => {
+                if let Some(task) = request.referenced {
+                    assert!(self.tasks.remove(&task).is_some(), "a task to abort that is not alive");
+                    self.conn.abort(task);
+                }
+                self.management.push(request.itt);
+            }
+            Event::Close(_) => self.closed = true,
+        }
+    }
+
+    /// The CDB says what the device does.
+    fn start(&mut self, command: &Command) {
+        let task = command.task;
+        assert!(!self.tasks.contains_key(&task), "two tasks with one tag");
+        self.task_order.push(task);
+        let [mode, status, high, low, ..] = command.cdb;
+        let wish = u32::from(u16::from_be_bytes([high, low])) * 2;
+        self.tasks.insert(task, (State::Waits, command.data_out_len));
+        let then = if mode & 8 == 0 { Then::Complete } else { Then::Wait };
+        let wanted = wish.min(command.data_out_len).min(MAX_DATA_LEN);
+        match mode % 4 {
+            0 if wanted > 0 => {
+                self.tasks.insert(task, (State::Wants(wanted as usize, then), command.data_out_len));
+                self.conn.want_data(task, self.buffer(wanted));
+            }
+            1 => self.complete(task, status, wish),
+            2 => self.complete(task, 0, wish),
+            _ => {}
+        }
+    }
+
+    fn complete(&mut self, task: TaskTag, status: u8, data_len: u32) {
+        let Some((_, data_out_len)) = self.tasks.remove(&task) else { return };
+        let data_in = (data_len > 0).then(|| self.buffer(data_len).share());
+        self.given_bytes += data_len as usize;
+        let sense = if status == 0 { Vec::new() } else { vec![0x70; usize::from(status) % 64] };
+        let data_out_transfer_len = u64::from(data_out_len) + u64::from(status % 3) - u64::from(data_out_len.min(1));
+        self.conn.complete(task, Response { status, sense, data_in, data_out_transfer_len });
+    }
+
+    fn buffer(&self, len: u32) -> Buffer {
+        self.pool.take(len as usize).expect("the toy's budget is larger than what one input can want")
+    }
+
+    fn drain_output(&mut self) {
+        if !self.reading && !self.closed {
+            return;
+        }
+        let bytes: Vec<u8> = self.conn.slices().flatten().copied().collect();
+        self.conn.sent(bytes.len());
+        self.sent.take(&bytes, &self.received);
+    }
+
+    fn check_bounds(&self) {
+        let queued: usize = self.conn.slices().map(<[u8]>::len).sum();
+        // Answers that the bounds let in last: one text, one echo, and what the device says to each task.
+        let slack_pdus = MAX_OUTBOX_PDUS / 2;
+        let bound = (MAX_OUTBOX_PDUS + slack_pdus) * PDU_OVERHEAD
+            + MAX_OUTBOX_OWNED_BYTES
+            + 4 * MAX_TEXT_BYTES
+            + self.parameters().recv_data_segment_len as usize
+            + self.given_bytes;
+        assert!(queued <= bound, "{queued} bytes wait for a peer that reads nothing");
+        if self.closed {
+            assert!(!self.conn.wants_input() && self.conn.next_timeout().is_none());
+        }
+    }
+}
+
+/// What the initiator has sent, PDU by PDU, as far as it can be told.
+#[derive(Default)]
+struct Inbound {
+    bytes: Vec<u8>,
+    /// Data that the initiator takes and sends for each tag that it ever used; the largest.
+    commands: BTreeMap<u32, (u64, u64)>,
+    count: usize,
+    lost: bool,
+}
+
+impl Inbound {
+    fn follow(&mut self, bytes: &[u8], parameters: &Parameters) {
+        self.bytes.extend_from_slice(bytes);
+        while !self.lost {
+            let Some(bhs) = self.bytes.get(..BHS_LEN).and_then(Bhs::ref_from).copied() else { return };
+            let digest = |digest: Digest| if digest == Digest::Crc32c { DIGEST_LEN } else { 0 };
+            let data_start = BHS_LEN + bhs.ahs_len() + digest(parameters.header_digest);
+            let data_len = bhs.data_segment_len();
+            let mut end = data_start + data_len + pad_len(data_len);
+            if data_len > 0 {
+                end += digest(parameters.data_digest);
+            }
+            // The connection ends at such a header.
+            self.lost = data_len > parameters.recv_data_segment_len as usize;
+            let Some(head) = self.bytes.get(BHS_LEN..BHS_LEN + bhs.ahs_len()) else { return };
+            if let Ok(InitiatorPdu::ScsiCommand(command)) = InitiatorPdu::parse(&bhs) {
+                let bidi = Ahs::iter(head).map_while(Result::ok).map(|segment| match segment {
+                    Ahs::BidiReadLength(len) => u64::from(len),
+                    _ => 0,
+                });
+                let length = u64::from(command.expected_data_transfer_length);
+                let entry = self.commands.entry(command.itt.0).or_default();
+                entry.0 = entry.0.max(length).max(bidi.max().unwrap_or(0));
+                entry.1 = entry.1.max(length);
+            }
+            if self.bytes.len() < end {
+                // Counted already; a second time does no harm.
+                return;
+            }
+            self.count += 1;
+            self.bytes.drain(..end);
+        }
+    }
+}
+
+/// What the target has sent, checked PDU by PDU.
+#[derive(Default)]
+struct Outbound {
+    buffered: Vec<u8>,
+    bytes: usize,
+    admitted: Option<Parameters>,
+    full_feature: bool,
+    texts: bool,
+    stat_sn: Option<SerialNumber>,
+    exp_cmd_sn: Option<SerialNumber>,
+    max_cmd_sn: Option<SerialNumber>,
+    r2ts: Vec<R2t>,
+    transfer_tags: HashSet<u32>,
+    opcodes: HashSet<Opcode>,
+}
+
+impl Outbound {
+    fn take(&mut self, bytes: &[u8], received: &Inbound) {
+        self.bytes += bytes.len();
+        self.buffered.extend_from_slice(bytes);
+        let buffered = std::mem::take(&mut self.buffered);
+        let mut rest = &buffered[..];
+        while let Some(len) = self.one(rest, received) {
+            rest = &rest[len..];
+        }
+        assert!(rest.is_empty(), "the target sent a part of a PDU");
+    }
+
+    /// Checks the first PDU and gives its length on the wire.
+    fn one(&mut self, bytes: &[u8], received: &Inbound) -> Option<usize> {
+        let bhs = *Bhs::ref_from(bytes.get(..BHS_LEN)?)?;
+        let digest = |pick: fn(&Parameters) -> Digest| {
+            self.full_feature && self.admitted.as_ref().is_some_and(|parameters| pick(parameters) == Digest::Crc32c)
+        };
+        let (header_digest, data_digest) = (digest(|p| p.header_digest), digest(|p| p.data_digest));
+        let mut end = BHS_LEN;
+        if header_digest {
+            assert_eq!(to_wire(crc32c(&bytes[..end])), bytes[end..end + DIGEST_LEN]);
+            end += DIGEST_LEN;
+        }
+        let data_len = bhs.data_segment_len();
+        if data_len > 0 {
+            let padded = &bytes[end..end + data_len + pad_len(data_len)];
+            end += padded.len();
+            if data_digest {
+                assert_eq!(to_wire(crc32c(padded)), bytes[end..end + DIGEST_LEN]);
+                end += DIGEST_LEN;
+            }
+        }
+        let pdu = TargetPdu::parse(&bhs).expect("the target sends well-formed PDUs");
+        self.opcodes.insert(bhs.opcode());
+        self.check(&pdu, received);
+        Some(end)
+    }
+
+    fn check(&mut self, pdu: &TargetPdu, received: &Inbound) {
+        if let Some(parameters) = self.admitted.as_ref().filter(|_| self.full_feature) {
+            let len = data_segment_len(pdu);
+            // A text exchange may have declared another limit.
+            let limit = if self.texts { MAX_DATA_SEGMENT_LEN } else { parameters.send_data_segment_len as usize };
+            assert!(len <= limit, "{pdu:?} is longer than {limit}");
+        }
+        match *pdu {
+            TargetPdu::LoginResponse(pdu) => {
+                assert!(!self.full_feature, "a login response after the login");
+                if pdu.status.is_success() {
+                    self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                    self.full_feature = pdu.transit && pdu.nsg == Stage::FullFeaturePhase;
+                    assert!(!self.full_feature || self.admitted.is_some(), "full feature phase without admission");
+                }
+                return;
+            }
+            _ => assert!(self.full_feature, "{pdu:?} before the end of the login"),
+        }
+        let expected = |itt: InitiatorTaskTag| {
+            *received.commands.get(&itt.0).unwrap_or_else(|| panic!("an answer to {itt:?}, which was never sent"))
+        };
+        match *pdu {
+            TargetPdu::LoginResponse(_) => {}
+            TargetPdu::ScsiResponse(pdu) => {
+                expected(pdu.itt);
+                self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+            }
+            TargetPdu::DataIn(pdu) => {
+                let end = u64::from(pdu.buffer_offset) + pdu.data_segment_len as u64;
+                assert!(end <= expected(pdu.itt).0, "more data than the initiator takes: {pdu:?}");
+                match pdu.status {
+                    Some(status) => self.numbers(status.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
+                    None => self.command_numbers(pdu.exp_cmd_sn, pdu.max_cmd_sn),
+                }
+            }
+            TargetPdu::R2t(pdu) => {
+                let end = u64::from(pdu.buffer_offset) + u64::from(pdu.desired_data_transfer_length);
+                assert!(end <= expected(pdu.itt).1, "more data wanted than announced: {pdu:?}");
+                assert!(pdu.desired_data_transfer_length > 0 && !pdu.ttt.is_reserved());
+                assert!(self.transfer_tags.insert(pdu.ttt.0), "a transfer tag came twice: {pdu:?}");
+                self.numbers(pdu.stat_sn, false, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+                self.r2ts.push(pdu);
+            }
+            TargetPdu::NopIn(pdu) => {
+                self.numbers(pdu.stat_sn, !pdu.itt.is_reserved(), pdu.exp_cmd_sn, pdu.max_cmd_sn);
+            }
+            TargetPdu::TaskManagementResponse(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
+            TargetPdu::TextResponse(pdu) => {
+                self.texts = true;
+                self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+            }
+            TargetPdu::LogoutResponse(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
+            TargetPdu::AsyncMessage(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
+            TargetPdu::Reject(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
+        }
+    }
+
+    /// RFC 7143 section 4.2.2.2: numbers are given without gaps.
+    fn numbers(&mut self, stat_sn: SerialNumber, used: bool, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
+        let expected = self.stat_sn.unwrap_or(stat_sn);
+        assert_eq!(stat_sn, expected, "StatSN");
+        self.stat_sn = Some(if used { expected.next() } else { expected });
+        self.command_numbers(exp_cmd_sn, max_cmd_sn);
+    }
+
+    /// RFC 7143 section 4.2.2.1: the window never moves back, and a closed one ends just before ExpCmdSN.
+    fn command_numbers(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
+        if self.full_feature {
+            assert!(self.exp_cmd_sn.is_none_or(|last| !exp_cmd_sn.is_before(last)), "ExpCmdSN went back");
+            assert!(self.max_cmd_sn.is_none_or(|last| !max_cmd_sn.is_before(last)), "MaxCmdSN went back");
+            assert!(!max_cmd_sn.next().is_before(exp_cmd_sn), "MaxCmdSN is more than one behind ExpCmdSN");
+        }
+        self.exp_cmd_sn = Some(exp_cmd_sn);
+        self.max_cmd_sn = Some(max_cmd_sn);
+    }
+}
+
+fn data_segment_len(pdu: &TargetPdu) -> usize {
+    match pdu {
+        TargetPdu::NopIn(pdu) => pdu.data_segment_len,
+        TargetPdu::ScsiResponse(pdu) => pdu.data_segment_len,
+        TargetPdu::LoginResponse(pdu) => pdu.data_segment_len,
+        TargetPdu::TextResponse(pdu) => pdu.data_segment_len,
+        TargetPdu::DataIn(pdu) => pdu.data_segment_len,
+        TargetPdu::AsyncMessage(pdu) => pdu.data_segment_len,
+        TargetPdu::Reject(pdu) => pdu.data_segment_len,
+        TargetPdu::TaskManagementResponse(_) | TargetPdu::LogoutResponse(_) | TargetPdu::R2t(_) => 0,
+    }
+}
