@@ -32,6 +32,7 @@ mod cpu;
 mod gf2;
 mod hasher;
 mod kernel;
+mod segments;
 mod tables;
 
 pub use algebra::{combine, zeroes};
@@ -39,6 +40,7 @@ pub use choice::{Choice, choices, force, requested, unforce};
 pub use cpu::Features;
 pub use hasher::Crc32c;
 pub use kernel::{Kernel, KernelError};
+pub use segments::{Segment, SegmentMut};
 
 /// Returns the CRC32C of `bytes`.
 #[inline]

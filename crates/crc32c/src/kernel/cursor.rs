@@ -65,6 +65,15 @@ impl<const TO: To> Cursor<TO> {
         self.left
     }
 
+    /// Asks for the line `offset` bytes ahead, also behind the end.
+    #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn prefetch(&self, offset: usize) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch may be of any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(self.src.wrapping_add(offset).cast()) }
+    }
+
     /// Takes the next word.
     ///
     /// # Safety

@@ -14,6 +14,7 @@ use core::arch::x86_64::{
     _mm_setzero_si128, _mm_xor_si128,
 };
 
+use super::LINE;
 use super::crc32q;
 use super::cursor::{Cursor, To, Word};
 use crate::gf2::carry;
@@ -45,13 +46,13 @@ pub(super) trait Shape {
     type Vector: Vector;
 
     /// Streams for `crc32q`; none for folding alone.
-    const STREAMS: usize;
+    const STREAMS: usize = 0;
 
     /// Words of each stream for each round.
-    const WORDS: usize;
+    const WORDS: usize = 1;
 
     /// Steps of the accumulators in a block, beside the one that fills them.
-    const ROUNDS: usize;
+    const ROUNDS: usize = 1;
 
     /// Bytes of a vector.
     const WIDTH: usize = size_of::<Self::Vector>();
@@ -68,6 +69,9 @@ pub(super) trait Shape {
     /// Bytes of a block.
     const BLOCK: usize = Self::STREAMED + (1 + Self::ROUNDS) * Self::STEP;
 
+    /// Cache lines of the next block that a round asks for.
+    const LINES: usize = Self::BLOCK.div_ceil(LINE).div_ceil(Self::ROUNDS);
+
     /// For each stream, the factor that adds its register to the first lane of the accumulators at the end of the block.
     const STREAM_FACTORS: [u64; MAX_STREAMS] = {
         let mut factors = [0; MAX_STREAMS];
@@ -83,8 +87,7 @@ pub(super) trait Shape {
     };
 }
 
-/// Messages from this length on are folded only. They are likely to come from memory, where the streams' pattern of access halves the speed
-/// that they add a fifth to in the cache.
+/// Messages from this length on are folded only. They are likely to come from memory, and from there the order of their bytes is the fastest.
 const FOLD_ONLY_FROM: usize = 2 << 20;
 
 /// No shape has more streams.
@@ -107,13 +110,15 @@ pub(super) unsafe fn run<S: Shape, const TO: To>(register: u32, mut rest: Cursor
         }
         let mut lanes;
         if S::STREAMS != 0 && rest.left() >= S::BLOCK && rest.left() < FOLD_ONLY_FROM {
-            lanes = load::<S, TO>(&rest, S::STREAMED);
-            lanes = block::<S, TO>(register, lanes, rest.split(S::BLOCK));
             let over_streams = const { Factors::over(S::STREAMED + S::STEP) }.vector::<S>();
-            while rest.left() >= S::BLOCK {
+            let mut start = register;
+            lanes = load::<S, TO>(&rest, S::STREAMED);
+            while rest.left() >= 2 * S::BLOCK {
+                lanes = block::<S, TO, true>(start, lanes, rest.split(S::BLOCK));
                 lanes = fold::<S>(lanes, over_streams, load::<S, TO>(&rest, S::STREAMED));
-                lanes = block::<S, TO>(0, lanes, rest.split(S::BLOCK));
+                start = 0;
             }
+            lanes = block::<S, TO, false>(start, lanes, rest.split(S::BLOCK));
         } else {
             lanes = load::<S, TO>(&rest, 0);
             lanes[0] = lanes[0].add_to_first(_mm_cvtsi64_si128(i64::from(register)));
@@ -174,14 +179,26 @@ unsafe fn fold<S: Shape>(lanes: Lanes<S>, factors: S::Vector, next: Lanes<S>) ->
 }
 
 /// Folds the rest of a block, whose first vectors are in the accumulators, and digests its streams, the first from `register`.
+///
+/// With another block to come, its lines are asked for in their order: the CPU's own prefetchers make nothing of a block's pattern of access, and
+/// a message that comes from memory would take twice the time.
 #[inline(always)]
-unsafe fn block<S: Shape, const TO: To>(register: u32, mut lanes: Lanes<S>, block: Cursor<TO>) -> Lanes<S> {
+unsafe fn block<S: Shape, const TO: To, const MORE: bool>(
+    register: u32,
+    mut lanes: Lanes<S>,
+    block: Cursor<TO>,
+) -> Lanes<S> {
     let mut registers = [u64::from(register), 0, 0, 0];
     // SAFETY: all within the block; the instructions are the caller's promise.
     unsafe {
         let over_step = const { Factors::over(S::STEP) }.vector::<S>();
         for round in 0..S::ROUNDS {
             lanes = fold::<S>(lanes, over_step, load::<S, TO>(&block, S::STREAMED + (1 + round) * S::STEP));
+            if MORE {
+                for line in 0..S::LINES {
+                    block.prefetch(S::BLOCK + (round * S::LINES + line) * LINE);
+                }
+            }
             for word in 0..S::WORDS {
                 for (stream, register) in registers.iter_mut().enumerate().take(S::STREAMS) {
                     let offset = stream * S::STREAM + 8 * (round * S::WORDS + word);

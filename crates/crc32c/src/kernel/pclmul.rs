@@ -41,9 +41,6 @@ unsafe fn run<S: Shape, const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
 
 impl Shape for Pclmul {
     type Vector = __m128i;
-    const STREAMS: usize = 0;
-    const WORDS: usize = 0;
-    const ROUNDS: usize = 0;
 }
 
 impl Shape for PclmulCrc32q {

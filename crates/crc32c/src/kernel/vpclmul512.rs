@@ -46,9 +46,6 @@ struct Copy;
 
 impl Shape for Copy {
     type Vector = __m512i;
-    const STREAMS: usize = 0;
-    const WORDS: usize = 0;
-    const ROUNDS: usize = 0;
 }
 
 /// The truth table of the sum of three.
