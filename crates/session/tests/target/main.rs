@@ -2,10 +2,17 @@
 
 mod harness;
 
+mod bad_input;
+mod chap;
 mod commands;
 mod data_in;
 mod data_out;
+mod digests;
 mod discovery;
+mod limits;
 mod login;
+mod logout;
 mod ping;
+mod random;
+mod reject;
 mod task_management;
