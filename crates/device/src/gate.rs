@@ -68,8 +68,11 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
     if block_cdb.end().is_none_or(|end| end > capacity) {
         return Err(out_of_range.with_field(block_cdb.lba_field));
     }
-    let to_the_end = matches!(range, Range::WriteSame | Range::Cached) && block_cdb.blocks == 0;
-    let blocks = if to_the_end { capacity - block_cdb.lba } else { u64::from(block_cdb.blocks) };
+    let blocks = match (range, block_cdb.blocks) {
+        (Range::Cached, 0) => capacity - block_cdb.lba,
+        (Range::WriteSame, 0) => return Err(SenseData::invalid_field(block_cdb.blocks_field)),
+        (_, blocks) => u64::from(blocks),
+    };
     if blocks > max_blocks {
         return Err(SenseData::invalid_field(block_cdb.blocks_field));
     }

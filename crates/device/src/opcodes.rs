@@ -84,7 +84,8 @@ pub(crate) enum Range {
     None,
     /// As many as MAXIMUM TRANSFER LENGTH.
     Transfer,
-    /// As many as MAXIMUM WRITE SAME LENGTH; zero means all from the first to the end.
+    /// As many as MAXIMUM WRITE SAME LENGTH, and at least one (WSNZ): "all to the end" would be beyond the limit on most
+    /// disks, and is too easily asked for by mistake.
     WriteSame,
     /// Any number; zero means all from the first to the end.
     Cached,

@@ -128,6 +128,8 @@ pub fn device_identification(designators: &[Designator]) -> Vec<u8> {
 /// Block Limits (SBC-4 6.6.4). Zero means "not reported" or "not supported" in every field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockLimits {
+    /// WSNZ: WRITE SAME does not take zero blocks for "all to the end".
+    pub write_same_non_zero: bool,
     /// OPTIMAL TRANSFER LENGTH GRANULARITY in blocks.
     pub optimal_granularity: u16,
     /// MAXIMUM TRANSFER LENGTH in blocks.
@@ -149,9 +151,12 @@ impl BlockLimits {
     /// UGAVALID, in front of UNMAP GRANULARITY ALIGNMENT.
     const UGAVALID: u32 = 1 << 31;
 
-    /// The page. WSNZ is zero: a WRITE SAME of zero blocks goes on to the last block.
+    const WSNZ: u8 = 0x01;
+
+    /// The page.
     pub fn emit(&self) -> Vec<u8> {
         let mut body = [0; Self::BODY_LEN];
+        body[0] = if self.write_same_non_zero { Self::WSNZ } else { 0 };
         body[2..4].copy_from_slice(&self.optimal_granularity.to_be_bytes());
         body[4..8].copy_from_slice(&self.max_transfer.to_be_bytes());
         body[8..12].copy_from_slice(&self.optimal_transfer.to_be_bytes());
@@ -227,9 +232,15 @@ mod tests {
 
     #[test]
     fn block_limits_have_the_length_of_sbc_3_and_later() {
-        let limits = BlockLimits { unmap_granularity: 8, max_write_same: 5, ..BlockLimits::default() };
+        let limits = BlockLimits {
+            write_same_non_zero: true,
+            unmap_granularity: 8,
+            max_write_same: 5,
+            ..BlockLimits::default()
+        };
         let page = limits.emit();
         assert_eq!((page.len(), &page[..4]), (64, &[0, 0xb0, 0, 0x3c][..]));
+        assert_eq!(page[4], 1);
         assert_eq!(&page[28..44], [0, 0, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
     }
 

@@ -83,6 +83,7 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let geometry = unit.store().geometry();
     let blocks_of = |bytes: u32| bytes.div_ceil(unit.block_size());
     let limits = BlockLimits {
+        write_same_non_zero: true,
         optimal_granularity: blocks_of(geometry.physical_bytes) as u16,
         max_transfer: unit.max_transfer_blocks(),
         max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),

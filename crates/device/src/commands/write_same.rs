@@ -20,9 +20,6 @@ pub(crate) async fn write_same(cx: Cx) -> Reply {
     }
     let no_data = cx.cdb.opcode() == OpCode::WRITE_SAME_16 && cx.cdb.bit(1, NDOB);
     let block = if no_data { None } else { Some(cx.one_block_out(unit.block_size()).await?) };
-    if cx.extent.len == 0 {
-        return Ok(None);
-    }
     match block {
         Some(block) if block.iter().any(|byte| *byte != 0) => repeat(&cx, cx.extent, &block).await?,
         _ => cx.write_zeroes(cx.extent, unmap).await?,

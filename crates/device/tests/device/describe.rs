@@ -50,6 +50,7 @@ fn the_identity_follows_the_serial_number_alone() {
 fn limits_and_provisioning_follow_the_store() {
     let thin = Rig::new(THIN);
     let limits = thin.read(&[0x12, 1, 0xb0, 1, 0, 0]);
+    assert_eq!(limits[4], 1, "WSNZ");
     assert_eq!(&limits[6..12], [0, 8, 0, 0, 0x40, 0], "granularity of 4096 bytes, 8 MiB at most");
     assert_eq!(&limits[20..32], [0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0, 0, 0, 0, 128]);
     assert_eq!(&limits[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);
