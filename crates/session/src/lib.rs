@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod chap;
+mod held;
 pub mod keys;
 pub mod limits;
 mod outbox;

@@ -294,7 +294,7 @@ mod tests {
     #[test]
     fn a_segment_beyond_the_limit_is_refused_before_it_arrives() {
         let mut receiver = receiver(false, false);
-        let mut header = vec![0; BHS_LEN];
+        let mut header = [0; BHS_LEN];
         header[5..8].copy_from_slice(&8193_u32.to_be_bytes()[1..]);
         assert_eq!(receiver.header(&mut &header[..]), Err(FrameError::TooLong(8193)));
     }

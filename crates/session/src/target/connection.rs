@@ -14,9 +14,10 @@ use lunette_pdu::{
 use super::directory::Directory;
 use super::event::{CloseReason, Event, Response, TaskTag};
 use super::full_feature::FullFeature;
-use super::login::{Login, Refusal, Step};
+use super::login::{Login, Refusal, Step, refused};
 use super::session::Session;
 use crate::Time;
+use crate::held::Held;
 use crate::keys::Digest;
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, LOGIN_TIMEOUT, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
 use crate::outbox::{Outbox, Segment};
@@ -157,9 +158,8 @@ pub struct Connection {
     /// Data segments of PDUs that are not for a task.
     segment: Vec<u8>,
     events: VecDeque<Event>,
-    /// Bytes that came while the connection could not take them, from `held_at` on.
-    held: Vec<u8>,
-    held_at: usize,
+    /// Bytes that came while the connection could not take them.
+    held: Held,
     timers: Timers,
     deadline: Option<(Time, CloseReason)>,
     last_received: Time,
@@ -177,8 +177,7 @@ impl Connection {
             expect: Expect::Nothing,
             segment: Vec::new(),
             events: VecDeque::new(),
-            held: Vec::new(),
-            held_at: 0,
+            held: Held::default(),
             timers,
             deadline: Some((now + timers.login, CloseReason::LoginTimeout)),
             last_received: now,
@@ -197,7 +196,7 @@ impl Connection {
             if !self.wants_input() {
                 if matches!(self.phase, Phase::Closed) {
                     *input = &[];
-                    self.held = Vec::new();
+                    self.held = Held::default();
                 }
                 return None;
             }
@@ -209,8 +208,7 @@ impl Connection {
 
     /// Keeps bytes that [`next_event`](Self::next_event) left over. They come before any later input.
     pub fn hold(&mut self, rest: &[u8]) {
-        self.held.drain(..std::mem::take(&mut self.held_at));
-        self.held.extend_from_slice(rest);
+        self.held.push(rest);
     }
 
     /// Whether more bytes can be taken now. While it is false, the driver does not read from the socket.
@@ -385,16 +383,14 @@ impl Connection {
             return self.advance(input, now);
         }
         let held = std::mem::take(&mut self.held);
-        let mut rest = &held[self.held_at..];
+        let mut rest = held.rest();
         let moved = self.advance(&mut rest, now);
-        let consumed = held.len() - rest.len();
-        if rest.is_empty() {
-            self.held_at = 0;
+        let left = rest.len();
+        if left == 0 {
             // The piece may end inside a header or a segment that goes on in `input`.
             return moved || !input.is_empty();
         }
-        self.held = held;
-        self.held_at = consumed;
+        self.held = held.keep_last(left);
         moved
     }
 
@@ -448,7 +444,7 @@ impl Connection {
         match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
             (Expect::Login(request), Phase::Login(_)) => self.login_request(&request, &segment),
             (expect, Phase::FullFeature(full)) => {
-                full.data(expect, segment, &mut self.sender, &mut self.events)?;
+                full.data(&expect, segment, &mut self.sender, &mut self.events)?;
             }
             _ => {}
         }
@@ -475,8 +471,7 @@ impl Connection {
     }
 
     fn end_login(&mut self, request: &LoginRequest, refusal: Refusal) {
-        let Phase::Login(login) = &self.phase else { return };
-        let mut response = login.refused(request, refusal.status);
+        let mut response = refused(request, refusal.status);
         response.stat_sn = self.sender.next_stat_sn();
         self.sender.outbox.push(response.emit(), Segment::Empty);
         self.close(CloseReason::LoginRefused(refusal.why));
@@ -507,7 +502,7 @@ impl Connection {
         if !matches!(self.phase, Phase::Closed) {
             self.phase = Phase::Closed;
             self.deadline = None;
-            self.held = Vec::new();
+            self.held = Held::default();
             self.events.push_back(Event::Close(reason));
         }
     }

@@ -137,15 +137,15 @@ impl FullFeature {
     /// Deals with a data segment that has arrived and been verified.
     pub(crate) fn data(
         &mut self,
-        expect: Expect,
+        expect: &Expect,
         segment: Vec<u8>,
         sender: &mut Sender,
         events: &mut VecDeque<Event>,
     ) -> Result<(), Violation> {
         match expect {
-            Expect::Data { task, offset, len } => self.data_verified(task, offset, len, sender, events),
-            Expect::Ping(nop) => self.echo(&nop, segment, sender),
-            Expect::Text(request) => return self.text_request(&request, &segment, sender),
+            Expect::Data { task, offset, len } => self.data_verified(*task, *offset, *len, sender, events),
+            Expect::Ping(nop) => self.echo(nop, segment, sender),
+            Expect::Text(request) => return self.text_request(request, &segment, sender),
             Expect::Login(_) | Expect::Nothing => {}
         }
         Ok(())

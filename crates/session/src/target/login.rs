@@ -77,7 +77,7 @@ enum Security {
     /// The challenge is out.
     Challenged(Challenge),
     /// Proved, or no proof is asked for.
-    Done(#[expect(dead_code, reason = "the proof is held, not read")] Authenticated),
+    Done(Authenticated),
 }
 
 /// One login in progress.
@@ -142,7 +142,7 @@ impl Login {
             Err(error) => return refuse(LoginStatus::INITIATOR_ERROR, error.to_string()),
         };
         let Some(list) = complete else {
-            return Ok(Step::Reply(self.response(request, false), Vec::new()));
+            return Ok(Step::Reply(response(request, false), Vec::new()));
         };
         let answer = self.key_list(request, &list)?;
         self.finish(request, &answer)
@@ -384,7 +384,7 @@ impl Login {
 
     fn finish_part(&mut self, request: &LoginRequest, part: Vec<u8>) -> Result<Step, Refusal> {
         if !self.outgoing.is_empty() {
-            let response = LoginResponse { continue_: true, ..self.response(request, false) };
+            let response = LoginResponse { continue_: true, ..response(request, false) };
             return Ok(Step::Reply(response, part));
         }
         let proven = matches!(self.security, Security::Done(_));
@@ -397,7 +397,7 @@ impl Login {
         if transit {
             self.stage = Some(request.nsg);
         }
-        Ok(Step::Reply(self.response(request, transit), part))
+        Ok(Step::Reply(response(request, transit), part))
     }
 
     fn admit_request(&self, request: &LoginRequest) -> Result<AdmitRequest, Refusal> {
@@ -431,7 +431,7 @@ impl Login {
     pub(crate) fn admitted(&mut self, session: &Session) -> Option<(LoginResponse, Vec<u8>)> {
         let (request, text) = self.last.take()?;
         let (exp_cmd_sn, max_cmd_sn) = session.command_numbers();
-        let response = LoginResponse { tsih: session.tsih, exp_cmd_sn, max_cmd_sn, ..self.response(&request, true) };
+        let response = LoginResponse { tsih: session.tsih, exp_cmd_sn, max_cmd_sn, ..response(&request, true) };
         Some((response, text))
     }
 
@@ -441,34 +441,34 @@ impl Login {
         self.negotiation.take().map(|negotiation| (cid, self.parameters(&negotiation)))
     }
 
-    /// The response that ends a login.
-    pub(crate) fn refused(&self, request: &LoginRequest, status: LoginStatus) -> LoginResponse {
-        LoginResponse { status, tsih: Tsih(0), ..self.response(request, false) }
-    }
-
     /// The request that waits for the driver's decision.
     pub(crate) fn waiting(&self) -> Option<LoginRequest> {
         self.last.as_ref().map(|(request, _)| *request)
     }
+}
 
-    /// StatSN is the connection's to fill in.
-    fn response(&self, request: &LoginRequest, transit: bool) -> LoginResponse {
-        LoginResponse {
-            transit,
-            continue_: false,
-            csg: request.csg,
-            nsg: if transit { request.nsg } else { Stage::SecurityNegotiation },
-            version_max: 0,
-            version_active: 0,
-            isid: request.isid,
-            tsih: request.tsih,
-            itt: request.itt,
-            stat_sn: SerialNumber(0),
-            exp_cmd_sn: request.cmd_sn,
-            max_cmd_sn: request.cmd_sn,
-            status: LoginStatus::SUCCESS,
-            data_segment_len: 0,
-        }
+/// The response that ends a login. StatSN is the connection's to fill in.
+pub(crate) fn refused(request: &LoginRequest, status: LoginStatus) -> LoginResponse {
+    LoginResponse { status, tsih: Tsih(0), ..response(request, false) }
+}
+
+/// StatSN is the connection's to fill in.
+fn response(request: &LoginRequest, transit: bool) -> LoginResponse {
+    LoginResponse {
+        transit,
+        continue_: false,
+        csg: request.csg,
+        nsg: if transit { request.nsg } else { Stage::SecurityNegotiation },
+        version_max: 0,
+        version_active: 0,
+        isid: request.isid,
+        tsih: request.tsih,
+        itt: request.itt,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: request.cmd_sn,
+        max_cmd_sn: request.cmd_sn,
+        status: LoginStatus::SUCCESS,
+        data_segment_len: 0,
     }
 }
 

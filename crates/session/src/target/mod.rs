@@ -16,6 +16,3 @@ pub use connection::{Connection, ConnectionConfig, Entropy, Timers};
 pub use directory::{Directory, Portal, TargetNode};
 pub use event::{CloseReason, Command, Event, Response, TaskManagement, TaskTag};
 pub use session::{AdmitRequest, Admitted, Session, Sessions};
-
-#[cfg(test)]
-mod tests;

@@ -187,11 +187,13 @@ fn base64_is_read_as_well_as_hexadecimal() {
     }
 }
 
+/// What an initiator answers to a challenge.
+type Answer<'a> = Box<dyn Fn(&Challenge) -> Vec<(&'a str, String)> + 'a>;
+
 #[test]
 fn wrong_answers_are_denied() {
     let long = format!("0x{}", "ab".repeat(1025));
     let long = long.as_str();
-    type Answer<'a> = Box<dyn Fn(&Challenge) -> Vec<(&'a str, String)> + 'a>;
     let right = |challenge: &Challenge| challenge.answer(SECRET);
     let cases: Vec<(&str, Answer<'_>)> = vec![
         ("wrong secret", Box::new(|c| vec![("CHAP_N", USER.into()), ("CHAP_R", c.answer("guess"))])),

@@ -123,7 +123,7 @@ fn the_window_closes_at_its_limit_and_opens_again() {
         assert_eq!(peer.rest().len() as u32, itt);
         peer.nop_out(nop_out(5000), &[]);
         let (nop, _) = peer.nop_in();
-        assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), COMMAND_WINDOW as i32 - 1);
+        assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), COMMAND_WINDOW.cast_signed() - 1);
     }
 }
 

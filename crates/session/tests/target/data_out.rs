@@ -130,11 +130,11 @@ fn sequences_of_several_r2ts_may_be_interleaved() {
     let task = peer.driver.commands[0].task;
     peer.driver.want_data(task, data.len());
     let sequences: Vec<Vec<DataOut>> = (0..3).map(|_| solicited(&peer.r2t().0, 1000)).collect();
-    for turn in 0..5 {
-        for sequence in [2, 0, 1] {
-            let pdu = sequences[sequence][turn];
+    let [first, second, third] = &sequences[..] else { panic!("three R2Ts") };
+    for ((a, b), c) in first.iter().zip(second).zip(third) {
+        for pdu in [c, a, b] {
             let from = pdu.buffer_offset as usize;
-            peer.data_out(pdu, &data[from..from + pdu.data_segment_len]);
+            peer.data_out(*pdu, &data[from..from + pdu.data_segment_len]);
         }
     }
     assert_eq!(peer.driver.data_out, [(task, data)]);

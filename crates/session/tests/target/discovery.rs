@@ -86,7 +86,7 @@ fn unspecified_portals_are_listed_as_the_address_that_was_used() {
     ] {
         let portals: Vec<Portal> = portals.iter().map(|address| portal(address, 1)).collect();
         let local: SocketAddr = local.parse().unwrap();
-        let mut peer = Peer::discovering(Setup { local, portals, ..Setup::default() });
+        let mut peer = Peer::discovering(Setup { portals, local, ..Setup::default() });
         let answer = send_targets(&mut peer, TARGET);
         let listed: Vec<&str> = answer.lines().filter_map(|line| line.strip_prefix("TargetAddress=")).collect();
         let expected: Vec<String> = expected.iter().map(|address| format!("{address},1")).collect();
@@ -178,10 +178,10 @@ fn text_that_makes_no_sense_is_rejected_and_forgotten() {
 #[test]
 fn too_much_text_is_rejected() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.text(TextRequest { final_: false, continue_: true, ..text_request(1) }, &[b'a'; 60_000]);
+    peer.text(TextRequest { final_: false, continue_: true, ..text_request(1) }, &vec![b'a'; 60_000]);
     let (response, _) = peer.text_response();
     let more = TextRequest { final_: false, continue_: true, ttt: response.ttt, ..text_request(1) };
-    peer.text(more, &[b'a'; 60_000]);
+    peer.text(more, &vec![b'a'; 60_000]);
     peer.rejected(RejectReason::PROTOCOL_ERROR);
     assert!(send_targets(&mut peer, "").starts_with("TargetName="));
 }

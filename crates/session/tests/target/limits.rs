@@ -1,9 +1,12 @@
 //! A peer that asks and does not read, and other ways to make a target keep things.
 
-use lunette_session::limits::{COMMAND_WINDOW, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
-use lunette_session::target::Response;
+use std::time::Duration;
 
-use crate::harness::{Cut, Peer, Setup, command, nop_out, pattern, read};
+use lunette_pdu::ScsiCommand;
+use lunette_session::limits::{COMMAND_WINDOW, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use lunette_session::target::{CloseReason, Response};
+
+use crate::harness::{Cut, Peer, Setup, command, nop_out, pattern, read, write};
 
 /// Bytes that wait in the outbox.
 fn queued(peer: &Peer) -> usize {
@@ -75,7 +78,7 @@ fn answers_of_the_device_come_out_whatever_waits() {
 fn memory_returns_when_a_connection_ends() {
     let mut peer = Peer::logged_in(Setup::default()).manual();
     for itt in 0..10 {
-        peer.command(crate::harness::write(itt, 4096), &[]);
+        peer.command(write(itt, 4096), &[]);
         let task = peer.driver.commands[itt as usize].task;
         peer.driver.want_data(task, 4096);
     }
@@ -93,7 +96,7 @@ fn bytes_that_are_held_are_kept_once() {
     let mut peer = Peer::logged_in(Setup::default()).manual();
     let mut expected = Vec::new();
     for round in 0..50 {
-        peer.command(crate::harness::write(round, 512), &[round as u8; 512]);
+        peer.command(write(round, 512), &[round as u8; 512]);
         peer.nop_out(nop_out(1000 + round), &[]);
         expected.push(1000 + round);
         let task = peer.driver.commands[round as usize].task;
@@ -112,4 +115,26 @@ fn bytes_that_are_held_are_kept_once() {
         .collect();
     assert_eq!(itts, expected);
     peer.command(command(9999), &[]);
+}
+
+#[test]
+fn a_connection_may_end_while_bytes_are_held() {
+    let mut peer = Peer::logged_in(Setup::default()).manual();
+    let mut bytes = Vec::new();
+    for itt in 0..3 {
+        let request = ScsiCommand { cmd_sn: peer.cmd_sn, data_segment_len: 512, ..write(itt, 512) };
+        peer.cmd_sn = peer.cmd_sn.next();
+        bytes.extend(peer.frame(request.emit(), &[], &[itt as u8; 512]));
+    }
+    peer.raw(&bytes);
+    let first = peer.driver.commands[0].task;
+    peer.driver.want_data(first, 512);
+    peer.collect();
+    assert_eq!(peer.driver.commands.len(), 2, "the second command waits in the middle of what is held");
+    peer.driver.connection.request_logout(Duration::from_secs(1), peer.driver.now);
+    peer.async_message();
+    peer.pass(Duration::from_secs(1));
+    assert_eq!(peer.driver.closed, Some(CloseReason::LogoutTimeout));
+    peer.nop_out(nop_out(1), &[]);
+    assert_eq!(peer.rest(), []);
 }

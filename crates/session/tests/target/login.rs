@@ -257,11 +257,14 @@ fn what_is_wrong_with_a_first_request_gets_its_status() {
     }
 }
 
+/// What changes, the second request with its keys, and the status.
+type Change = (&'static str, LoginRequest, &'static [(&'static str, &'static str)], LoginStatus);
+
 #[test]
 fn what_changes_between_requests_gets_its_status() {
     let first = LoginRequest { transit: false, ..login_request() };
     let second = login_request();
-    let changed: &[(&str, LoginRequest, &[(&str, &str)], LoginStatus)] = &[
+    let changed: &[Change] = &[
         ("ISID", LoginRequest { isid: Isid([1; 6]), ..second }, &[], LoginStatus::INVALID_REQUEST_DURING_LOGIN),
         ("CID", LoginRequest { cid: Cid(9), ..second }, &[], LoginStatus::INVALID_REQUEST_DURING_LOGIN),
         ("TSIH", LoginRequest { tsih: Tsih(9), ..second }, &[], LoginStatus::INVALID_REQUEST_DURING_LOGIN),
@@ -377,9 +380,11 @@ fn other_pdus_in_the_middle_of_a_login_end_it() {
     }
 }
 
+type Spoil = fn(&mut [u8; 48]);
+
 #[test]
 fn headers_that_contradict_themselves_end_the_login() {
-    let cases: &[(&str, fn(&mut [u8; 48]))] = &[
+    let cases: &[(&str, Spoil)] = &[
         ("T with C", |bhs| bhs[1] |= 0xc0),
         ("reserved CSG", |bhs| bhs[1] = 0x80 | 2 << 2 | 3),
         ("reserved NSG", |bhs| bhs[1] = 0x80 | 1 << 2 | 2),

@@ -1,5 +1,7 @@
 //! The rules of the target's side, told by a scripted initiator under a virtual clock. One file per area.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test by panicking")]
+
 mod harness;
 
 mod bad_input;

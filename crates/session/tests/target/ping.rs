@@ -10,6 +10,8 @@ use crate::harness::{Cut, Peer, Setup, nop_out, pattern, read, write};
 const PING_AFTER: Duration = Duration::from_secs(30);
 const PING_ANSWER: Duration = Duration::from_secs(20);
 const SECOND: Duration = Duration::from_secs(1);
+const ALMOST_PING_AFTER: Duration = Duration::from_secs(29);
+const ALMOST_PING_ANSWER: Duration = Duration::from_secs(19);
 
 #[test]
 fn a_ping_comes_back_with_its_data() {
@@ -60,13 +62,13 @@ fn silence_is_asked_about_and_an_answer_ends_it() {
     let mut peer = Peer::logged_in(Setup::default());
     let mut tags = Vec::new();
     for _ in 0..3 {
-        peer.pass(PING_AFTER - SECOND);
+        peer.pass(ALMOST_PING_AFTER);
         peer.silence();
         peer.pass(SECOND);
         let (ping, data) = peer.nop_in();
         assert!(ping.itt.is_reserved() && !ping.ttt.is_reserved() && data.is_empty());
         tags.push(ping.ttt);
-        peer.pass(PING_ANSWER - SECOND);
+        peer.pass(ALMOST_PING_ANSWER);
         peer.nop_out(NopOut { itt: InitiatorTaskTag::RESERVED, ttt: ping.ttt, ..nop_out(0) }, &[]);
         peer.silence();
     }
@@ -77,7 +79,7 @@ fn silence_is_asked_about_and_an_answer_ends_it() {
 #[test]
 fn no_answer_ends_the_connection() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.pass(PING_AFTER + PING_ANSWER - SECOND);
+    peer.pass(PING_AFTER + ALMOST_PING_ANSWER);
     peer.nop_in();
     peer.silence();
     peer.pass(SECOND);
@@ -89,7 +91,7 @@ fn no_answer_ends_the_connection() {
 fn any_pdu_is_a_sign_of_life() {
     let mut peer = Peer::logged_in(Setup::default());
     for itt in 0..5 {
-        peer.pass(PING_AFTER - SECOND);
+        peer.pass(ALMOST_PING_AFTER);
         peer.command(read(itt, 512), &[]);
         peer.data_in();
     }
@@ -112,7 +114,7 @@ fn a_slow_data_segment_is_a_sign_of_life() {
         let bytes = peer.frame(request.emit(), &[], &data);
         for piece in bytes.chunks(1000) {
             peer.raw(piece);
-            peer.pass(PING_AFTER - SECOND);
+            peer.pass(ALMOST_PING_AFTER);
         }
         assert_eq!(peer.scsi_response().0.status, 0);
         peer.silence();

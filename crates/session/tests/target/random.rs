@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lunette_pdu::{DataOut, R2t, ScsiCommand, TargetPdu};
+use lunette_pdu::{DataOut, ScsiCommand, TargetPdu};
 use lunette_session::target::Response;
 use proptest::prelude::*;
 
@@ -178,7 +178,7 @@ impl Play {
     fn look(&mut self) {
         for got in self.peer.rest() {
             match got.pdu {
-                TargetPdu::R2t(r2t) => self.sequences.push(self.answer(&r2t)),
+                TargetPdu::R2t(r2t) => self.sequences.push(solicited(&r2t, 700)),
                 TargetPdu::ScsiResponse(pdu) => assert!(self.answered.insert(pdu.itt.0), "answered twice"),
                 TargetPdu::DataIn(pdu) if pdu.status.is_some() => assert!(self.answered.insert(pdu.itt.0)),
                 TargetPdu::DataIn(_) => {}
@@ -201,10 +201,6 @@ impl Play {
             assert_eq!(bytes[..len], sent[..len]);
         }
         self.seen_data = self.peer.driver.data_out.len();
-    }
-
-    fn answer(&self, r2t: &R2t) -> Vec<DataOut> {
-        solicited(r2t, 700)
     }
 
     /// Both sides do what is left to do.

@@ -9,8 +9,7 @@ mod peer;
 mod requests;
 mod setup;
 
-pub(crate) use checker::Received;
-pub(crate) use driver::{Cut, Driver};
+pub(crate) use driver::Cut;
 pub(crate) use peer::{Peer, solicited};
 pub(crate) use requests::{
     command, data_out, login_request, nop_out, read, task_management, text, text_request, write,
