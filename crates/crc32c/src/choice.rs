@@ -34,7 +34,7 @@ static PLANS: &[Plan] = &[
     #[cfg(target_arch = "x86_64")]
     Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL512], long_from: 256 },
     #[cfg(target_arch = "x86_64")]
-    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL256], long_from: 512 },
+    Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL256], long_from: 256 },
     #[cfg(target_arch = "x86_64")]
     Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[PCLMUL_CRC32Q], long_from: 4096 },
     #[cfg(target_arch = "x86_64")]

@@ -121,11 +121,10 @@ fn detect() -> Features {
     found
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_arch = "x86_64", feature = "std"))]
 mod tests {
     use super::Features;
 
-    #[cfg(all(target_arch = "x86_64", feature = "std"))]
     #[test]
     fn agrees_with_the_standard_library() {
         use std::is_x86_feature_detected as has;

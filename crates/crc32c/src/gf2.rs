@@ -62,21 +62,6 @@ pub(crate) const fn x_to_bytes(bytes: u64) -> u32 {
     x_to((bytes % PERIOD.cast_unsigned()).cast_signed() * 8)
 }
 
-/// The factor that carries a 64-bit word of a message forward over `bytes` bytes by carry-less multiplication: `x^(8 * bytes + 31)`.
-///
-/// A reflected word `w` and a reflected 32-bit factor `f` in the low half of a 64-bit operand give the 128-bit product `w * f * x^33`: 32 because
-/// the factor's lowest bit stands for `x^31` of 32 bits and not for `x^63`, one because a product of 64-bit operands has 127 bits, which the
-/// instruction leaves at the low, that is the high-degree, end. So
-///
-/// - as part of a 128-bit lane that lies `d` bytes further on, the lane's first word needs `x^(8d + 64)` and so the factor `carry(d)`, its second
-///   needs `x^(8d)`, the factor `carry(d - 8)`;
-/// - as a contribution to the register behind the message, a word with `d` bytes after it needs `x^(8d + 32)`. The product with `carry(d)` is
-///   32 degrees above that, so its low three quarters are the sum `w' * x^32 + r`, which one `crc32q` of `w'` and one XOR with `r` reduce;
-/// - a register `s` with `d` bytes after it is a word of degree 32 more, and so takes the factor `carry(d - 8)`.
-pub(crate) const fn carry(bytes: i64) -> u64 {
-    x_to(8 * bytes + 31) as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,8 +8,9 @@ use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u
 
 use super::Algorithm;
 use super::cursor::{Cursor, To};
+use crate::carry::skip;
 use crate::cpu::Features;
-use crate::tables::{ByteTable, skip};
+use crate::tables::ByteTable;
 
 /// Bytes of one of three streams in a long message.
 const LONG: usize = 1360;

@@ -129,6 +129,7 @@ impl<const TO: To> Cursor<TO> {
     ///
     /// At least `bytes` are left.
     #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
     pub(super) unsafe fn split(&mut self, bytes: usize) -> Self {
         let head = Self { left: bytes, ..*self };
         // SAFETY: the caller's promise.

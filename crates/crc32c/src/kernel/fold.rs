@@ -3,7 +3,7 @@
 //! Four vectors of the message are the accumulators. A step multiplies each 128-bit lane of them by the power of `x` that carries it over the
 //! step, and adds the next four vectors of the message: by the bit replacement principle of the slicing paper, a prefix may be replaced by
 //! anything that is congruent to it. At the end no further folding brings the lanes together: every word of the accumulators, and every word
-//! that is left, is multiplied by the factor of its own distance from the end (`tables::CARRIES`), the products are added up, and one `crc32q`
+//! that is left, is multiplied by the factor of its own distance from the end (`carry::CARRIES`), the products are added up, and one `crc32q`
 //! reduces the sum.
 //!
 //! The multiplier and the `crc32q` unit are different ones, so both can work at once: a *block* is cut into a few streams for `crc32q` and a part
@@ -17,8 +17,7 @@ use core::arch::x86_64::{
 use super::LINE;
 use super::crc32q;
 use super::cursor::{Cursor, To, Word};
-use crate::gf2::carry;
-use crate::tables::carries_from;
+use crate::carry::{carries_from, carry};
 
 /// A vector of 128-bit lanes.
 ///
@@ -78,8 +77,8 @@ pub(super) trait Shape {
         let mut stream = 0;
         while stream < Self::STREAMS {
             let behind = Self::BLOCK - (stream + 1) * Self::STREAM;
-            // A register takes `carry(behind - 8)` to the register, 32 degrees less than a last lane stands for: eight bytes fewer for
-            // that, as the product counts 32 degrees more. The first lane begins STEP - 16 bytes before the last.
+            // To bring a register home takes `carry(behind - 8)`, and the product is 32 degrees too high. A lane at the block's end is 32
+            // degrees lower than the register: 64 degrees less, which are eight bytes. The first lane begins STEP - 16 bytes before that.
             factors[stream] = carry(behind as i64 - Self::STEP as i64);
             stream += 1;
         }
