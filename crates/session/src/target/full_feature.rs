@@ -417,9 +417,14 @@ impl FullFeature {
             TaskManagementFunction::ABORT_TASK => self.referenced_task(request),
             TaskManagementFunction::ABORT_TASK_SET
             | TaskManagementFunction::CLEAR_TASK_SET
-            | TaskManagementFunction::LOGICAL_UNIT_RESET
-            | TaskManagementFunction::TARGET_WARM_RESET
-            | TaskManagementFunction::TARGET_COLD_RESET => (None, None),
+            | TaskManagementFunction::LOGICAL_UNIT_RESET => {
+                self.silence(|task| task.lun == request.lun);
+                (None, None)
+            }
+            TaskManagementFunction::TARGET_WARM_RESET | TaskManagementFunction::TARGET_COLD_RESET => {
+                self.silence(|_| true);
+                (None, None)
+            }
             TaskManagementFunction::TASK_REASSIGN => {
                 (Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED), None)
             }
@@ -440,14 +445,29 @@ impl FullFeature {
     /// RFC 7143 section 11.6.1: a task that is gone but could still arrive counts as aborted; one that never was or has
     /// ended does not exist.
     fn referenced_task(
-        &self,
+        &mut self,
         request: &TaskManagementRequest,
     ) -> (Option<TaskManagementResponseCode>, Option<TaskTag>) {
         let alive = |tag: &TaskTag| self.tasks.get(*tag).is_some_and(|t| !matches!(t.phase, Phase::Draining(_)));
-        match self.tasks.find(request.referenced_task_tag).filter(alive) {
-            Some(tag) => (None, Some(tag)),
-            None => (Some(TaskManagementResponseCode::TASK_DOES_NOT_EXIST), None),
+        if let Some(tag) = self.tasks.find(request.referenced_task_tag).filter(alive) {
+            return (None, Some(tag));
         }
+        let response = if self.silence(|task| task.itt == request.referenced_task_tag) {
+            TaskManagementResponseCode::FUNCTION_COMPLETE
+        } else {
+            TaskManagementResponseCode::TASK_DOES_NOT_EXIST
+        };
+        (Some(response), None)
+    }
+
+    /// For the driver these tasks have ended, but their responses still wait for data. None may follow the answer to their
+    /// abort. True when there was one.
+    fn silence(&mut self, concerned: impl Fn(&Task) -> bool) -> bool {
+        let silenced = self.tasks.silence(concerned);
+        for immediate in &silenced {
+            self.release(*immediate);
+        }
+        !silenced.is_empty()
     }
 
     pub(crate) fn task_management_done(

@@ -122,6 +122,23 @@ impl TaskTable {
         true
     }
 
+    /// Drops the responses of ended tasks that wait for the rest of their data. Gives, for each, whether it was immediate.
+    pub(crate) fn silence(&mut self, concerned: impl Fn(&Task) -> bool) -> Vec<bool> {
+        let tasks = self.slots.iter_mut().filter_map(|slot| slot.task.as_mut());
+        let waiting = tasks.filter(|task| matches!(task.phase, Phase::Draining(Some(_))) && concerned(task));
+        let silenced: Vec<bool> = waiting
+            .map(|task| {
+                task.phase = Phase::Draining(None);
+                task.immediate
+            })
+            .collect();
+        for _ in &silenced {
+            self.silent += 1;
+            self.bound_silent();
+        }
+        silenced
+    }
+
     /// Forgets a task.
     pub(crate) fn remove(&mut self, tag: TaskTag) -> Option<Task> {
         self.get(tag)?;

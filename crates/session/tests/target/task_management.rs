@@ -1,12 +1,13 @@
 //! Task management (RFC 7143 sections 11.5 and 11.6).
 
 use lunette_pdu::{
-    InitiatorTaskTag, RejectReason, SerialNumber, TaskManagementFunction as Function, TaskManagementRequest,
-    TaskManagementResponseCode as Code,
+    InitiatorTaskTag, LunField, RejectReason, ScsiCommand, SerialNumber, TaskManagementFunction as Function,
+    TaskManagementRequest, TaskManagementResponseCode as Code,
 };
 use lunette_session::limits::{COMMAND_WINDOW, MAX_PENDING_TASK_MANAGEMENT};
+use lunette_session::target::Response;
 
-use crate::harness::{Peer, Setup, command, task_management, write};
+use crate::harness::{Peer, Setup, command, data_out, nop_out, task_management, write};
 
 fn abort(itt: u32, referenced: u32) -> TaskManagementRequest {
     let referenced_task_tag = InitiatorTaskTag(referenced);
@@ -68,7 +69,7 @@ fn abort_task_names_a_task_that_lives() {
     peer.driver.connection.task_management_done(got.itt, Code::FUNCTION_COMPLETE);
     assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     // Its response never comes, and its tag is free.
-    peer.driver.connection.complete(got.referenced.unwrap(), lunette_session::target::Response::default());
+    peer.driver.connection.complete(got.referenced.unwrap(), Response::default());
     peer.silence();
     peer.command(command(2), &[]);
     peer.silence();
@@ -133,7 +134,7 @@ fn a_window_that_aborts_open_is_told() {
     for itt in 0..COMMAND_WINDOW {
         peer.command(command(itt), &[]);
     }
-    peer.nop_out(crate::harness::nop_out(500), &[]);
+    peer.nop_out(nop_out(500), &[]);
     let (nop, _) = peer.nop_in();
     assert_eq!(nop.max_cmd_sn.next(), nop.exp_cmd_sn);
     for index in 0..COMMAND_WINDOW as usize {
@@ -151,4 +152,47 @@ fn a_discovery_session_has_no_tasks_to_manage() {
     let mut peer = Peer::discovering(Setup::default());
     peer.task_management(task_management(1, Function::TARGET_WARM_RESET));
     peer.cut_off(RejectReason::PROTOCOL_ERROR);
+}
+
+#[test]
+fn a_refused_task_whose_answer_waits_for_data_can_be_aborted() {
+    for function in [
+        Function::ABORT_TASK,
+        Function::ABORT_TASK_SET,
+        Function::CLEAR_TASK_SET,
+        Function::LOGICAL_UNIT_RESET,
+        Function::TARGET_WARM_RESET,
+    ] {
+        let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "No")])).manual();
+        peer.command(ScsiCommand { final_: false, ..write(1, 4096) }, &[]);
+        let task = peer.driver.commands[0].task;
+        peer.driver.connection.complete(task, Response { status: 2, ..Response::default() });
+        peer.silence();
+        peer.task_management(TaskManagementRequest { function, ..abort(9, 1) });
+        if let Some(request) = peer.driver.task_management.pop() {
+            assert_eq!(request.referenced, None);
+            peer.driver.connection.task_management_done(request.itt, Code::FUNCTION_COMPLETE);
+        }
+        assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE, "{function}");
+        // No answer may follow that of the abort.
+        peer.data_out(data_out(1, 0), &[0; 4096]);
+        peer.silence();
+        peer.nop_out(nop_out(7), &[]);
+        let (nop, _) = peer.nop_in();
+        assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), COMMAND_WINDOW.cast_signed() - 1);
+    }
+}
+
+#[test]
+fn tasks_of_other_units_keep_their_answers() {
+    let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "No")])).manual();
+    peer.command(ScsiCommand { final_: false, ..write(1, 4096) }, &[]);
+    let task = peer.driver.commands[0].task;
+    peer.driver.connection.complete(task, Response { status: 2, ..Response::default() });
+    let other = LunField([0, 9, 0, 0, 0, 0, 0, 0]);
+    peer.task_management(TaskManagementRequest { lun: other, ..task_management(9, Function::LOGICAL_UNIT_RESET) });
+    peer.driver.connection.task_management_done(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);
+    peer.task_management_response();
+    peer.data_out(data_out(1, 0), &[0; 4096]);
+    assert_eq!(peer.scsi_response().0.status, 2);
 }
