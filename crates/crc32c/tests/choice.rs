@@ -31,6 +31,7 @@ fn a_kernel_can_be_forced() {
 }
 
 /// The variable is read at the first digest, so each value needs a process of its own: this test again, with the variable set.
+#[cfg(feature = "std")]
 #[test]
 fn the_environment_forces_a_kernel() {
     let this = std::env::current_exe().unwrap();
@@ -45,6 +46,7 @@ fn the_environment_forces_a_kernel() {
     }
 }
 
+#[cfg(feature = "std")]
 #[test]
 #[ignore = "runs in a process whose environment names a kernel"]
 fn what_the_environment_forced() {
