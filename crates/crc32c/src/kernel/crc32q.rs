@@ -104,7 +104,7 @@ pub(super) unsafe fn one<const TO: To>(register: u32, mut rest: Cursor<TO>) -> u
 ///
 /// # Safety
 ///
-/// `rest` has fewer than eight bytes left, or more and the caller means only the last of them.
+/// Fewer than eight bytes are left, and the CPU has SSE4.2.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) unsafe fn last_bytes<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {

@@ -187,6 +187,8 @@ unsafe fn block<S: Shape, const TO: To, const MORE: bool>(
     mut lanes: Lanes<S>,
     block: Cursor<TO>,
 ) -> Lanes<S> {
+    // Vectors that are stored past the cache must be aligned, and those of the next block too.
+    const { assert!(S::STREAMED.is_multiple_of(S::WIDTH) && S::BLOCK.is_multiple_of(S::WIDTH)) }
     let mut registers = [u64::from(register), 0, 0, 0];
     // SAFETY: all within the block; the instructions are the caller's promise.
     unsafe {
