@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{Bhs, Cid, Isid, LoginRequest, LoginStatus, SerialNumber, Stage, Tsih, text as pdu_text};
-use lunette_session::Time;
+use lunette_pdu::{Cid, Isid, LoginRequest, LoginStatus, SerialNumber, Stage, Tsih, text as pdu_text};
 use lunette_session::keys::{Digest, Willing};
 use lunette_session::limits::{MAX_KEYS, MAX_LOGIN_REQUESTS};
 use lunette_session::target::CloseReason;
@@ -547,12 +546,4 @@ fn a_replaced_connection_leaves_its_session_and_window_whole() {
     second.nop_out(nop_out(1), &[]);
     let (nop, _) = second.nop_in();
     assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), 127, "tasks of the old connection hold nothing");
-}
-
-#[test]
-fn times_before_the_first_byte_do_not_matter() {
-    let peer = Peer::connect(Setup::default());
-    let timeout = peer.driver.connection.next_timeout().unwrap();
-    assert_eq!(timeout - Time::new(Duration::from_secs(1000)), Duration::from_secs(15));
-    assert!(Bhs::ref_from(&login_request().emit()).is_some());
 }

@@ -1,0 +1,91 @@
+//! Data-Out PDUs and R2Ts.
+
+use std::collections::VecDeque;
+
+use lunette_pdu::{DataOut, R2t, RejectReason};
+
+use super::FullFeature;
+use crate::limits::MAX_OUTSTANDING_R2T;
+use crate::outbox::Segment;
+use crate::target::connection::{Expect, Sender, Violation};
+use crate::target::event::{Event, TaskTag};
+use crate::target::task::{Phase, Task, TaskTable};
+
+impl FullFeature {
+    pub(super) fn data_out(&mut self, pdu: &DataOut) -> Result<Expect, Violation> {
+        let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
+        // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence.
+        let Some((tag, task)) = found.and_then(|tag| Some((tag, self.tasks.get_mut(tag)?))) else {
+            let named = self.tasks.find(pdu.itt).and_then(|tag| self.tasks.get(tag));
+            if named.is_some_and(|task| !task.is_silent()) {
+                let why = format!("transfer tag {} names no R2T of task {}", pdu.ttt, pdu.itt);
+                return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, why));
+            }
+            return Ok(Expect::Nothing);
+        };
+        if task.itt != pdu.itt {
+            return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "transfer tag and task tag do not match"));
+        }
+        task.data.accept(pdu).map_err(|error| Violation::fatal(RejectReason::PROTOCOL_ERROR, error.to_string()))?;
+        Ok(Expect::Data { task: tag, offset: pdu.buffer_offset, len: pdu.data_segment_len as u32 })
+    }
+
+    pub(super) fn data_verified(
+        &mut self,
+        tag: TaskTag,
+        offset: u32,
+        len: u32,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) {
+        let Some(task) = self.tasks.get_mut(tag) else { return };
+        task.data.verified(offset, len);
+        if matches!(task.phase, Phase::Draining(_)) {
+            self.drain(tag, sender);
+        } else {
+            self.collect(tag, sender, events);
+        }
+    }
+
+    /// Asks for what is missing, or hands over what is complete.
+    pub(super) fn collect(&mut self, tag: TaskTag, sender: &mut Sender, events: &mut VecDeque<Event>) {
+        self.solicit(tag, sender);
+        if let Some(buffer) = self.tasks.get_mut(tag).and_then(Task::start_running) {
+            events.push_back(Event::DataOut { task: tag, buffer });
+        }
+    }
+
+    pub(super) fn solicit(&mut self, tag: TaskTag, sender: &mut Sender) {
+        let at_most = self.parameters.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T);
+        let max_burst_len = self.parameters.max_burst_len;
+        let asked = |tasks: &mut TaskTable| tasks.get_mut(tag)?.data.solicit(max_burst_len, at_most);
+        while let Some(asked) = asked(&mut self.tasks) {
+            let ttt = self.tasks.next_ttt(tag);
+            let Some(task) = self.tasks.get_mut(tag) else { return };
+            task.data.solicited(ttt, asked);
+            let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+            let pdu = R2t {
+                lun: task.lun,
+                itt: task.itt,
+                ttt,
+                stat_sn: sender.stat_sn(),
+                exp_cmd_sn,
+                max_cmd_sn,
+                r2t_sn: asked.r2t_sn,
+                buffer_offset: asked.offset,
+                desired_data_transfer_length: asked.len,
+            };
+            sender.outbox.push(pdu.emit(), Segment::Empty);
+        }
+    }
+
+    pub(super) fn drain(&mut self, tag: TaskTag, sender: &mut Sender) {
+        if self.tasks.get(tag).is_none_or(|task| task.data.open()) {
+            return;
+        }
+        let Some(mut task) = self.tasks.remove(tag) else { return };
+        if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
+            self.answer(&task, response, sender);
+        }
+    }
+}
