@@ -13,12 +13,24 @@ impl PageCode {
     pub const UNIT_SERIAL_NUMBER: Self = Self(0x80);
     /// Device Identification.
     pub const DEVICE_IDENTIFICATION: Self = Self(0x83);
+    /// Management Network Addresses.
+    pub const MANAGEMENT_NETWORK_ADDRESSES: Self = Self(0x85);
+    /// Extended INQUIRY Data.
+    pub const EXTENDED_INQUIRY: Self = Self(0x86);
+    /// Mode Page Policy.
+    pub const MODE_PAGE_POLICY: Self = Self(0x87);
+    /// SCSI Ports.
+    pub const SCSI_PORTS: Self = Self(0x88);
+    /// Third-party Copy.
+    pub const THIRD_PARTY_COPY: Self = Self(0x8f);
     /// Block Limits.
     pub const BLOCK_LIMITS: Self = Self(0xb0);
     /// Block Device Characteristics.
     pub const BLOCK_DEVICE_CHARACTERISTICS: Self = Self(0xb1);
     /// Logical Block Provisioning.
     pub const LOGICAL_BLOCK_PROVISIONING: Self = Self(0xb2);
+    /// Referrals.
+    pub const REFERRALS: Self = Self(0xb3);
 }
 
 /// A whole page: the header, with its length, and `body`. A body beyond 65,535 bytes is cut.
@@ -130,12 +142,16 @@ pub fn device_identification(designators: &[Designator]) -> Vec<u8> {
 pub struct BlockLimits {
     /// WSNZ: WRITE SAME does not take zero blocks for "all to the end".
     pub write_same_non_zero: bool,
+    /// MAXIMUM COMPARE AND WRITE LENGTH in blocks.
+    pub max_compare_and_write: u8,
     /// OPTIMAL TRANSFER LENGTH GRANULARITY in blocks.
     pub optimal_granularity: u16,
     /// MAXIMUM TRANSFER LENGTH in blocks.
     pub max_transfer: u32,
     /// OPTIMAL TRANSFER LENGTH in blocks.
     pub optimal_transfer: u32,
+    /// MAXIMUM PREFETCH LENGTH in blocks.
+    pub max_prefetch: u32,
     /// MAXIMUM UNMAP LBA COUNT.
     pub max_unmap_blocks: u32,
     /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
@@ -144,6 +160,23 @@ pub struct BlockLimits {
     pub unmap_granularity: u32,
     /// MAXIMUM WRITE SAME LENGTH in blocks.
     pub max_write_same: u64,
+    /// What WRITE ATOMIC takes.
+    pub atomic: AtomicLimits,
+}
+
+/// The fields of the Block Limits page on WRITE ATOMIC, all in blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct AtomicLimits {
+    /// MAXIMUM ATOMIC TRANSFER LENGTH.
+    pub max_transfer: u32,
+    /// ATOMIC ALIGNMENT.
+    pub alignment: u32,
+    /// ATOMIC TRANSFER LENGTH GRANULARITY.
+    pub granularity: u32,
+    /// MAXIMUM ATOMIC TRANSFER LENGTH WITH ATOMIC BOUNDARY.
+    pub max_transfer_with_boundary: u32,
+    /// MAXIMUM ATOMIC BOUNDARY SIZE.
+    pub max_boundary: u32,
 }
 
 impl BlockLimits {
@@ -157,15 +190,23 @@ impl BlockLimits {
     pub fn emit(&self) -> Vec<u8> {
         let mut body = [0; Self::BODY_LEN];
         body[0] = if self.write_same_non_zero { Self::WSNZ } else { 0 };
+        body[1] = self.max_compare_and_write;
         body[2..4].copy_from_slice(&self.optimal_granularity.to_be_bytes());
         body[4..8].copy_from_slice(&self.max_transfer.to_be_bytes());
         body[8..12].copy_from_slice(&self.optimal_transfer.to_be_bytes());
+        body[12..16].copy_from_slice(&self.max_prefetch.to_be_bytes());
         body[16..20].copy_from_slice(&self.max_unmap_blocks.to_be_bytes());
         body[20..24].copy_from_slice(&self.max_unmap_descriptors.to_be_bytes());
         body[24..28].copy_from_slice(&self.unmap_granularity.to_be_bytes());
         let alignment = if self.unmap_granularity == 0 { 0 } else { Self::UGAVALID };
         body[28..32].copy_from_slice(&alignment.to_be_bytes());
         body[32..40].copy_from_slice(&self.max_write_same.to_be_bytes());
+        let AtomicLimits { max_transfer, alignment, granularity, max_transfer_with_boundary, max_boundary } =
+            self.atomic;
+        let atomic = [max_transfer, alignment, granularity, max_transfer_with_boundary, max_boundary];
+        for (place, value) in body[40..].chunks_exact_mut(4).zip(atomic) {
+            place.copy_from_slice(&value.to_be_bytes());
+        }
         page(PageCode::BLOCK_LIMITS, &body)
     }
 }
@@ -234,13 +275,24 @@ mod tests {
     fn block_limits_have_the_length_of_sbc_3_and_later() {
         let limits = BlockLimits {
             write_same_non_zero: true,
+            max_compare_and_write: 9,
+            max_prefetch: 7,
             unmap_granularity: 8,
             max_write_same: 5,
+            atomic: AtomicLimits {
+                max_transfer: 1,
+                alignment: 2,
+                granularity: 3,
+                max_transfer_with_boundary: 4,
+                max_boundary: 5,
+            },
             ..BlockLimits::default()
         };
         let page = limits.emit();
         assert_eq!((page.len(), &page[..4]), (64, &[0, 0xb0, 0, 0x3c][..]));
-        assert_eq!(page[4], 1);
+        assert_eq!(page[4..6], [1, 9]);
+        assert_eq!(page[16..20], [0, 0, 0, 7], "MAXIMUM PREFETCH LENGTH");
+        assert_eq!(page[44..], [0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5]);
         assert_eq!(&page[28..44], [0, 0, 0, 8, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5]);
     }
 
