@@ -208,6 +208,8 @@ impl Handler for Core {
         let now = self.time(cx);
         if let Some(conn) = self.connections.get_mut(id) {
             conn.protocol.direct_received(len, now);
+            // It may have been the end of the segment, and of all that the peer has to send for now.
+            self.touch(id);
         }
     }
 
