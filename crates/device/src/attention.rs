@@ -18,19 +18,22 @@ pub(crate) struct Attentions {
 }
 
 impl Attentions {
-    /// Adds a condition behind the others. One that already waits stays where it is.
+    /// Adds a condition behind those of its precedence. One that already waits stays where it is.
     pub(crate) fn raise(&self, code: AdditionalSense) {
         self.change(|queue| {
             if !queue.contains(&code) && queue.len() < MAX_UNIT_ATTENTIONS {
-                queue.push_back(code);
+                let before = queue.iter().take_while(|waiting| precedence(**waiting) <= precedence(code)).count();
+                queue.insert(before, code);
             }
         });
     }
 
-    /// Takes the place of everything that waits: after a reset the initiator has to look at the whole state anyway
-    /// (SAM-5 6.3: a reset clears older conditions).
+    /// A reset: it takes the place of everything that waits, for the initiator has to look at the whole state anyway
+    /// (SAM-5 6.3: a reset clears older conditions). A power on that nobody has been told of yet stays instead; its code
+    /// covers every reset.
     pub(crate) fn reset(&self, code: AdditionalSense) {
         self.change(|queue| {
+            let code = queue.front().copied().filter(|first| precedence(*first) < precedence(code)).unwrap_or(code);
             queue.clear();
             queue.push_back(code);
         });
@@ -59,6 +62,16 @@ impl Attentions {
     }
 }
 
+/// Which conditions are told first (SAM-5 5.14.4): power on, then the other resets, then all else in its order.
+fn precedence(code: AdditionalSense) -> u8 {
+    const RESETS: u8 = AdditionalSense::POWER_ON_OR_RESET.asc;
+    match code {
+        AdditionalSense::POWER_ON_OR_RESET => 0,
+        AdditionalSense { asc: RESETS, .. } => 1,
+        _ => 2,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +94,22 @@ mod tests {
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
         assert_eq!(attentions.take(), Some(AdditionalSense::BUS_DEVICE_RESET));
+        assert_eq!(attentions.take(), None);
+    }
+
+    #[test]
+    fn a_power_on_is_told_first_and_covers_a_reset() {
+        let attentions = Attentions::default();
+        attentions.raise(AdditionalSense::MODE_PARAMETERS_CHANGED);
+        attentions.raise(AdditionalSense::BUS_DEVICE_RESET);
+        attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
+        attentions.raise(AdditionalSense::LOG_PARAMETERS_CHANGED);
+        assert_eq!(attentions.take(), Some(AdditionalSense::POWER_ON_OR_RESET));
+        assert_eq!(attentions.take(), Some(AdditionalSense::BUS_DEVICE_RESET));
+        assert_eq!(attentions.take(), Some(AdditionalSense::MODE_PARAMETERS_CHANGED));
+        attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
+        attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
+        assert_eq!(attentions.take(), Some(AdditionalSense::POWER_ON_OR_RESET));
         assert_eq!(attentions.take(), None);
     }
 

@@ -99,20 +99,23 @@ impl Cx {
         self.transfer(Op::Read { offset, into }).await
     }
 
-    /// Writes `from` at `offset` and gives it back.
+    /// Writes `from` at `offset` and gives it back. Without a write cache (WCE) every write is a FUA write.
     pub(crate) async fn write(&self, offset: u64, from: Buffer, fua: bool) -> Result<Buffer, SenseData> {
+        let fua = fua || self.unit()?.write_through();
         self.transfer(Op::Write { offset, from, fua }).await
     }
 
     /// Makes `extent` read as zero.
     pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), SenseData> {
         let Extent { offset, len } = extent;
-        self.store(Op::WriteZeroes { offset, len, may_unmap, fua: false }).await.map(drop)
+        let fua = self.unit()?.write_through();
+        self.store(Op::WriteZeroes { offset, len, may_unmap, fua }).await.map(drop)
     }
 
     /// Declares `extent` unused.
     pub(crate) async fn unmap(&self, extent: Extent) -> Result<(), SenseData> {
-        self.store(Op::Unmap { offset: extent.offset, len: extent.len }).await.map(drop)
+        self.store(Op::Unmap { offset: extent.offset, len: extent.len }).await?;
+        if self.unit()?.write_through() { self.flush().await } else { Ok(()) }
     }
 
     /// Puts everything acknowledged so far on stable storage.

@@ -35,8 +35,10 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
         return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
     }
     check_usage(cdb, row.usage)?;
-    if row.medium == Medium::Writes && unit.read_only() {
-        return Err(SenseData::new(SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED));
+    if row.medium == Medium::Writes
+        && let Some(code) = unit.write_protection()
+    {
+        return Err(SenseData::new(SenseKey::DATA_PROTECT, code));
     }
     let extent = check_range(row.range, cdb, unit)?;
     Ok(Admitted { row, link: Some(link), extent })

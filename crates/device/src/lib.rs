@@ -57,6 +57,7 @@ mod errors;
 mod exchange;
 mod gate;
 mod limits;
+mod mode_pages;
 mod nexus;
 mod opcodes;
 mod target;

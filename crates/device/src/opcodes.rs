@@ -218,6 +218,8 @@ const CAPACITY: Row = Row { direction: Direction::In, reservation: Reservation::
 
 const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
 
+const MODE_SELECT: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
+
 const SYNCHRONIZE: Row = Row { range: Range::Cached, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
 
 /// The table, in the order of operation codes and service actions.
@@ -229,6 +231,7 @@ pub(crate) static TABLE: &[Row] = &[
     row("READ(6)", &blocks_6(0x08), READ),
     row("WRITE(6)", &blocks_6(0x0a), WRITE),
     row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx| Box::pin(inquiry::inquiry(cx)), ..ALWAYS }),
+    row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
     row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
     row("START STOP UNIT", &[0x1b, 0x01, 0, 0, 0x05, 0],
         Row { handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
@@ -241,6 +244,7 @@ pub(crate) static TABLE: &[Row] = &[
     row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
     row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
         Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
+    row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], MODE_SENSE),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
     row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),

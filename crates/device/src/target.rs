@@ -95,13 +95,13 @@ impl TargetDevice {
         Task::new(Arc::clone(&nexus.state), command)
     }
 
-    /// LOGICAL UNIT RESET (SAM-5 7.4): every other nexus, of this target device and of others that share the unit, finds a
-    /// unit attention. The caller aborts the tasks.
+    /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, and every other nexus, of this
+    /// target device and of others that share the unit, finds a unit attention. The caller aborts the tasks.
     pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
         match by.state.find(Lun::decode(lun)) {
             None => ResetOutcome::UnknownLun,
             Some(link) => {
-                link.unit.reset_others(by.id());
+                link.unit.reset(by.id());
                 ResetOutcome::Done
             }
         }
@@ -110,7 +110,7 @@ impl TargetDevice {
     /// TARGET RESET: [`Self::reset_unit`] for all logical units. The caller aborts the tasks.
     pub fn reset_target(&self, by: &Nexus) {
         for (_, unit) in self.units() {
-            unit.reset_others(by.id());
+            unit.reset(by.id());
         }
     }
 

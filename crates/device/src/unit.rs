@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Geometry, Store};
 
+use crate::mode_pages::ModeState;
 use crate::nexus::{Link, NexusId};
 
 /// VENDOR IDENTIFICATION when none is given.
@@ -96,6 +97,7 @@ pub enum LogicalUnitError {
 /// A disk: blocks of a fixed size over a store.
 pub struct LogicalUnit {
     config: LogicalUnitConfig,
+    mode: ModeState,
     /// The nexuses that must hear what happens to the unit.
     links: Mutex<Vec<Weak<Link>>>,
 }
@@ -122,7 +124,8 @@ impl LogicalUnit {
         check_text("vendor", &config.vendor, VENDOR_LEN)?;
         check_text("product", &config.product, PRODUCT_LEN)?;
         check_text("revision", &config.revision, REVISION_LEN)?;
-        Ok(Self { config, links: Mutex::default() })
+        let mode = ModeState::new(config.store.capabilities());
+        Ok(Self { config, mode, links: Mutex::default() })
     }
 
     /// What the unit was made of.
@@ -145,9 +148,28 @@ impl LogicalUnit {
         self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
     }
 
-    /// Whether writes are refused.
+    /// Whether writes are refused: by configuration, by the store, or by an initiator (SWP).
     pub fn read_only(&self) -> bool {
-        self.config.read_only || self.capabilities().read_only
+        self.write_protection().is_some()
+    }
+
+    /// Why writes are refused, if they are.
+    pub(crate) fn write_protection(&self) -> Option<AdditionalSense> {
+        if self.config.read_only || self.capabilities().read_only {
+            return Some(AdditionalSense::WRITE_PROTECTED);
+        }
+        self.mode.write_protect().then_some(AdditionalSense::SOFTWARE_WRITE_PROTECTED)
+    }
+
+    /// Whether every write has to reach stable storage before it is acknowledged, though the store would not do so by
+    /// itself: an initiator has cleared WCE.
+    pub(crate) fn write_through(&self) -> bool {
+        self.capabilities().volatile_cache && !self.mode.write_cache()
+    }
+
+    /// The mode parameters.
+    pub(crate) fn mode(&self) -> &ModeState {
+        &self.mode
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {
@@ -171,10 +193,9 @@ impl LogicalUnit {
         hash(self.config.serial.as_bytes())
     }
 
-    /// The format of sense data (`D_SENSE`). Not changeable yet.
-    #[expect(clippy::unused_self, reason = "the control mode page becomes changeable state of the unit")]
+    /// The format of sense data (`D_SENSE`).
     pub(crate) fn sense_format(&self) -> SenseFormat {
-        SenseFormat::Fixed
+        self.mode.sense_format()
     }
 
     /// Tells `link` from now on what happens to the unit.
@@ -189,8 +210,16 @@ impl LogicalUnit {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// A reset by the nexus `by`.
-    pub(crate) fn reset_others(&self, by: NexusId) {
+    /// Lets all nexuses but `by` find the unit attention `code`.
+    pub(crate) fn raise_for_others(&self, by: NexusId, code: AdditionalSense) {
+        for link in self.links().iter().filter(|link| link.nexus != by) {
+            link.attentions.raise(code);
+        }
+    }
+
+    /// A logical unit reset by the nexus `by` (SAM-5 6.3.3).
+    pub(crate) fn reset(&self, by: NexusId) {
+        self.mode.reset();
         for link in self.links().iter().filter(|link| link.nexus != by) {
             link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
         }

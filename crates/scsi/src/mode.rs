@@ -1,5 +1,7 @@
 //! Mode parameters: headers, block descriptors and pages (SPC-5 7.5, SBC-4 6.5).
 
+pub mod select;
+
 /// The code of a mode page. Values without a name are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageCode(pub u8);
@@ -7,15 +9,22 @@ pub struct PageCode(pub u8);
 impl PageCode {
     /// Read-Write Error Recovery.
     pub const READ_WRITE_ERROR_RECOVERY: Self = Self(0x01);
+    /// Disconnect-Reconnect.
+    pub const DISCONNECT_RECONNECT: Self = Self(0x02);
     /// Caching.
     pub const CACHING: Self = Self(0x08);
     /// Control.
     pub const CONTROL: Self = Self(0x0a);
+    /// Power Condition.
+    pub const POWER_CONDITION: Self = Self(0x1a);
     /// Informational Exceptions Control.
     pub const INFORMATIONAL_EXCEPTIONS: Self = Self(0x1c);
     /// All pages.
     pub const ALL: Self = Self(0x3f);
 }
+
+/// The subpage code of the Control Extension page.
+pub const CONTROL_EXTENSION_SUBPAGE: u8 = 0x01;
 
 /// All subpages of a page.
 pub const ALL_SUBPAGES: u8 = 0xff;
@@ -45,55 +54,106 @@ impl PageControl {
     }
 }
 
-/// A page in `page_0` format: code, length, parameters.
+/// A page: its code, its length, its parameters. With a subpage code, in the format that has room for one. `savable` is the
+/// PS bit: MODE SELECT can save the page.
 ///
-/// Parameters longer than 255 bytes are cut; no page in this format has as many.
-pub fn page(code: PageCode, parameters: &[u8]) -> Vec<u8> {
-    let parameters = &parameters[..parameters.len().min(usize::from(u8::MAX))];
-    [&[code.0, parameters.len() as u8], parameters].concat()
+/// Parameters longer than the length has room for are cut; no page here has as many.
+pub fn page(code: PageCode, subpage: u8, savable: bool, parameters: &[u8]) -> Vec<u8> {
+    const PS: u8 = 0x80;
+    const SPF: u8 = 0x40;
+    let saved = if savable { PS } else { 0 };
+    if subpage == 0 {
+        let parameters = &parameters[..parameters.len().min(usize::from(u8::MAX))];
+        return [&[saved | code.0, parameters.len() as u8], parameters].concat();
+    }
+    let parameters = &parameters[..parameters.len().min(usize::from(u16::MAX))];
+    let [high, low] = (parameters.len() as u16).to_be_bytes();
+    [&[saved | SPF | code.0, subpage, high, low], parameters].concat()
 }
 
-/// Parameters of the Caching page (SBC-4 6.5.6).
-pub fn caching(write_cache: bool) -> [u8; 18] {
-    const WCE: u8 = 0x04;
-    let mut parameters = [0; 18];
-    parameters[0] = if write_cache { WCE } else { 0 };
-    parameters
+/// Parameters of the Read-Write Error Recovery page (SBC-4 6.5.8): the store recovers as it can, nothing is adjustable.
+pub const ERROR_RECOVERY: [u8; 10] = [0; 10];
+
+/// Parameters of the Disconnect-Reconnect page (SPC-5 7.5.10): no limit on bursts, as iSCSI negotiates its own.
+pub const DISCONNECT_RECONNECT: [u8; 14] = [0; 14];
+
+/// The Caching page (SBC-4 6.5.6).
+pub mod caching {
+    /// Bytes of the parameters.
+    pub const LEN: usize = 18;
+    /// The byte that holds [`WCE`].
+    pub const WCE_AT: usize = 0;
+    /// WCE: writes are acknowledged before they are on stable storage.
+    pub const WCE: u8 = 0x04;
 }
 
-/// Parameters of the Control page (SPC-5 7.5.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Control {
+/// The Control page (SPC-5 7.5.8).
+pub mod control {
+    /// Bytes of the parameters.
+    pub const LEN: usize = 10;
+    /// The byte that holds [`D_SENSE`].
+    pub const D_SENSE_AT: usize = 0;
     /// `D_SENSE`: sense data in descriptor format.
-    pub descriptor_sense: bool,
+    pub const D_SENSE: u8 = 0x04;
+    /// The byte that holds [`SWP`].
+    pub const SWP_AT: usize = 2;
     /// SWP: software write protection.
-    pub write_protect: bool,
+    pub const SWP: u8 = 0x08;
+    /// QUEUE ALGORITHM MODIFIER 1: simple tasks run in any order. BUSY TIMEOUT PERIOD: not limited.
+    pub const DEFAULT: [u8; LEN] = [0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
 }
 
-impl Control {
-    const D_SENSE: u8 = 0x04;
-    const SWP: u8 = 0x08;
-    /// QUEUE ALGORITHM MODIFIER 1: simple tasks run in any order.
-    const UNRESTRICTED_REORDERING: u8 = 0x10;
-    /// BUSY TIMEOUT PERIOD: how long the unit may be busy is not limited.
-    const UNLIMITED: u16 = 0xffff;
+/// Parameters of the Control Extension page (SPC-5 7.5.9): the timestamp begins with the system's clock (TCMOS), and what
+/// SET TIMESTAMP sets stays (SCSIP). The longest sense data is that of this crate.
+pub const CONTROL_EXTENSION: [u8; 28] = {
+    let mut parameters = [0; 28];
+    parameters[0] = 0x06;
+    parameters[2] = crate::MAX_SENSE_LEN as u8;
+    parameters
+};
 
-    /// The parameters.
-    pub fn emit(&self) -> [u8; 10] {
-        let mut parameters = [0; 10];
-        parameters[0] = if self.descriptor_sense { Self::D_SENSE } else { 0 };
-        parameters[1] = Self::UNRESTRICTED_REORDERING;
-        parameters[2] = if self.write_protect { Self::SWP } else { 0 };
-        parameters[6..8].copy_from_slice(&Self::UNLIMITED.to_be_bytes());
-        parameters
+/// Parameters of the Power Condition page (SPC-5 7.5.17): there are no idle and standby conditions.
+pub const POWER_CONDITION: [u8; 38] = [0; 38];
+
+/// Parameters of the Informational Exceptions Control page (SBC-4 6.5.7): the unit reports none (DEXCPT).
+pub const INFORMATIONAL_EXCEPTIONS: [u8; 10] = [0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A block descriptor (SBC-4 6.5.2): how many blocks of which length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockDescriptor {
+    /// NUMBER OF LOGICAL BLOCKS.
+    pub blocks: u64,
+    /// LOGICAL BLOCK LENGTH in bytes.
+    pub block_len: u32,
+}
+
+impl BlockDescriptor {
+    /// The short descriptor; a count beyond 32 bits shows as all ones.
+    fn emit_short(&self) -> Vec<u8> {
+        let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
+        // One reserved byte, then the length in three: it is below 2^24.
+        [blocks.to_be_bytes(), (self.block_len & 0x00ff_ffff).to_be_bytes()].concat()
+    }
+
+    fn emit_long(&self) -> Vec<u8> {
+        [&self.blocks.to_be_bytes()[..], &[0; 4], &self.block_len.to_be_bytes()].concat()
+    }
+
+    /// Reads the one descriptor that `bytes` are, `long` when LONGLBA is set; `None` when they have another length.
+    fn decode(bytes: &[u8], long: bool) -> Option<Self> {
+        match *bytes {
+            [a, b, c, d, _, e, f, g] if !long => Some(Self {
+                blocks: u64::from(u32::from_be_bytes([a, b, c, d])),
+                block_len: u32::from_be_bytes([0, e, f, g]),
+            }),
+            [a, b, c, d, e, f, g, h, _, _, _, _, i, j, k, l] if long => Some(Self {
+                blocks: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
+                block_len: u32::from_be_bytes([i, j, k, l]),
+            }),
+            _ => None,
+        }
     }
 }
-
-/// Parameters of the Informational Exceptions Control page: the unit reports none (DEXCPT).
-pub const NO_INFORMATIONAL_EXCEPTIONS: [u8; 10] = [0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-
-/// Parameters of the Read-Write Error Recovery page: the store recovers as it can, nothing is adjustable.
-pub const NO_ERROR_RECOVERY: [u8; 10] = [0; 10];
 
 /// What stands in front of the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +162,8 @@ pub struct ModeData<'a> {
     pub write_protected: bool,
     /// DPOFUA: the DPO and FUA bits are supported.
     pub dpo_fua: bool,
-    /// The block descriptor: number of blocks and length of a block.
-    pub descriptor: Option<(u64, u32)>,
+    /// The block descriptor, unless it is not wanted.
+    pub descriptor: Option<BlockDescriptor>,
     /// LONGLBA: the block descriptor has 16 bytes. Only MODE SENSE(10) can have it.
     pub long_lba: bool,
     /// The pages, one after the other.
@@ -117,7 +177,7 @@ impl ModeData<'_> {
 
     /// With the header of the 6-byte commands. MODE DATA LENGTH stays at its largest value when the data is longer.
     pub fn emit_6(&self) -> Vec<u8> {
-        let descriptor = self.short_descriptor();
+        let descriptor = self.descriptor.map_or_else(Vec::new, |descriptor| descriptor.emit_short());
         let len = 3 + descriptor.len() + self.pages.len();
         let header = [u8::try_from(len).unwrap_or(u8::MAX), 0, self.device_specific(), descriptor.len() as u8];
         [&header, descriptor.as_slice(), self.pages].concat()
@@ -125,7 +185,8 @@ impl ModeData<'_> {
 
     /// With the header of the 10-byte commands.
     pub fn emit_10(&self) -> Vec<u8> {
-        let descriptor = if self.long_lba { self.long_descriptor() } else { self.short_descriptor() };
+        let emit = if self.long_lba { BlockDescriptor::emit_long } else { BlockDescriptor::emit_short };
+        let descriptor = self.descriptor.as_ref().map_or_else(Vec::new, emit);
         let long = self.long_lba && !descriptor.is_empty();
         let len = 6 + descriptor.len() + self.pages.len();
         let [high, low] = u16::try_from(len).unwrap_or(u16::MAX).to_be_bytes();
@@ -139,19 +200,6 @@ impl ModeData<'_> {
         let dpo_fua = if self.dpo_fua { Self::DPOFUA } else { 0 };
         wp | dpo_fua
     }
-
-    /// The short LBA mode parameter block descriptor; a count beyond 32 bits shows as all ones (SBC-4 6.5.2.2).
-    fn short_descriptor(&self) -> Vec<u8> {
-        let Some((blocks, block_len)) = self.descriptor else { return Vec::new() };
-        let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        // One reserved byte, then the length in three: it is below 2^24.
-        [blocks.to_be_bytes(), (block_len & 0x00ff_ffff).to_be_bytes()].concat()
-    }
-
-    fn long_descriptor(&self) -> Vec<u8> {
-        let Some((blocks, block_len)) = self.descriptor else { return Vec::new() };
-        [&blocks.to_be_bytes()[..], &[0; 4], &block_len.to_be_bytes()].concat()
-    }
 }
 
 #[cfg(test)]
@@ -161,7 +209,7 @@ mod tests {
     const DATA: ModeData<'static> = ModeData {
         write_protected: true,
         dpo_fua: true,
-        descriptor: Some((0x1_0000_0002, 512)),
+        descriptor: Some(BlockDescriptor { blocks: 0x1_0000_0002, block_len: 512 }),
         long_lba: false,
         pages: &[0x0a, 1, 0xee],
     };
@@ -182,11 +230,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_carry_their_length() {
-        let caching = page(PageCode::CACHING, &caching(true));
-        assert_eq!((caching.len(), &caching[..3]), (20, &[0x08, 0x12, 0x04][..]));
-        let control = Control { descriptor_sense: true, write_protect: true };
-        let control = page(PageCode::CONTROL, &control.emit());
-        assert_eq!(control, [0x0a, 0x0a, 0x04, 0x10, 0x08, 0, 0, 0, 0xff, 0xff, 0, 0]);
+    fn pages_carry_their_length_and_subpage() {
+        assert_eq!(page(PageCode::CACHING, 0, false, &[1, 2]), [0x08, 2, 1, 2]);
+        assert_eq!(page(PageCode::CONTROL, 1, true, &[1, 2]), [0xca, 1, 0, 2, 1, 2]);
     }
 }

@@ -1,39 +1,28 @@
-//! MODE SENSE (SPC-5 6.13, 6.14). Nothing is changeable or saved yet.
+//! MODE SENSE and MODE SELECT (SPC-5 6.11 to 6.14).
 
-use lunette_scsi::mode::{
-    self, ALL_SUBPAGES, Control, ModeData, NO_ERROR_RECOVERY, NO_INFORMATIONAL_EXCEPTIONS, PageCode, PageControl,
-};
-use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData, SenseFormat};
+use lunette_scsi::mode::select::{self, ListForm};
+use lunette_scsi::mode::{ALL_SUBPAGES, BlockDescriptor, ModeData, PageCode, PageControl};
+use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
 
 use crate::context::{Cx, Reply};
+use crate::mode_pages::PAGES;
 use crate::unit::LogicalUnit;
 
 const DBD: u8 = 0x08;
 const LLBAA: u8 = 0x10;
 const PAGE_CODE: u8 = 0x3f;
-
-/// What makes the parameters of a page.
-type MakeParameters = fn(&LogicalUnit) -> Vec<u8>;
-
-/// The mode pages, in the order of their codes. All of them are subpage zero.
-const PAGES: [(PageCode, MakeParameters); 4] = [
-    (PageCode::READ_WRITE_ERROR_RECOVERY, |_| NO_ERROR_RECOVERY.to_vec()),
-    (PageCode::CACHING, |unit| mode::caching(unit.capabilities().volatile_cache).to_vec()),
-    (PageCode::CONTROL, |unit| {
-        let descriptor_sense = unit.sense_format() == SenseFormat::Descriptor;
-        Control { descriptor_sense, write_protect: false }.emit().to_vec()
-    }),
-    (PageCode::INFORMATIONAL_EXCEPTIONS, |_| NO_INFORMATIONAL_EXCEPTIONS.to_vec()),
-];
+const PF: u8 = 0x10;
+const SP: u8 = 0x01;
 
 /// MODE SENSE(6) and (10).
 pub(crate) async fn mode_sense(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let pages = pages(unit, cx.cdb.byte(2), cx.cdb.byte(3))?;
+    let descriptor = BlockDescriptor { blocks: unit.blocks(), block_len: unit.block_size() };
     let data = ModeData {
         write_protected: unit.read_only(),
         dpo_fua: true,
-        descriptor: (!cx.cdb.bit(1, DBD)).then(|| (unit.blocks(), unit.block_size())),
+        descriptor: (!cx.cdb.bit(1, DBD)).then_some(descriptor),
         long_lba: cx.cdb.bit(1, LLBAA),
         pages: &pages,
     };
@@ -48,23 +37,59 @@ pub(crate) async fn mode_sense(cx: Cx) -> Reply {
 fn pages(unit: &LogicalUnit, control_and_code: u8, subpage: u8) -> Result<Vec<u8>, SenseData> {
     let wanted = PageCode(control_and_code & PAGE_CODE);
     let control = PageControl::decode(control_and_code);
-    if control == PageControl::Saved {
-        let sense = SenseData::illegal_request(AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED);
-        return Err(sense.with_field(FieldPointer::cdb(2).bit(7)));
-    }
-    if !matches!(subpage, 0 | ALL_SUBPAGES) {
-        return Err(FieldPointer::cdb(3).into());
-    }
-    let mut pages = Vec::new();
-    for (code, make) in PAGES.iter().filter(|(code, _)| wanted == PageCode::ALL || wanted == *code) {
-        let mut parameters = make(unit);
-        if control == PageControl::Changeable {
-            parameters.fill(0);
-        }
-        pages.extend(mode::page(*code, &parameters));
-    }
-    if pages.is_empty() {
+    let all = wanted == PageCode::ALL;
+    if !all && PAGES.iter().all(|page| page.code != wanted) {
         return Err(FieldPointer::cdb(2).bit(5).into());
     }
-    Ok(pages)
+    // Of all pages, there are all subpages or subpage zero (SPC-5 table 183).
+    if all && !matches!(subpage, 0 | ALL_SUBPAGES) {
+        return Err(FieldPointer::cdb(3).into());
+    }
+    let pages = unit
+        .mode()
+        .pages(control, |page| (all || page.code == wanted) && (subpage == ALL_SUBPAGES || page.subpage == subpage));
+    if pages.is_empty() { Err(FieldPointer::cdb(3).into()) } else { Ok(pages) }
+}
+
+/// MODE SELECT(6) and (10): all pages of the list, or none.
+///
+/// What was acknowledged with a cache must be on stable storage before the cache counts as off, and before protection
+/// counts as on; so every change ends with a flush.
+pub(crate) async fn mode_select(cx: Cx) -> Reply {
+    if !cx.cdb.bit(1, PF) {
+        // The pages of a list without PF are the vendor's own; there are none.
+        return Err(FieldPointer::cdb(1).bit(4).into());
+    }
+    let (form, list_len) = match cx.cdb.opcode() {
+        OpCode::MODE_SELECT_6 => (ListForm::Six, u64::from(cx.cdb.byte(4))),
+        _ => (ListForm::Ten, u64::from(cx.cdb.u16_at(7))),
+    };
+    if list_len == 0 {
+        return Ok(None);
+    }
+    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let bytes = cx.data_out(list_len, 1).await?.ok_or(length_error)?;
+    let unit = cx.unit()?;
+    let list = select::parse(&bytes, form)?;
+    if let Some((descriptor, at)) = list.descriptor {
+        check_descriptor(descriptor, at, unit)?;
+    }
+    if unit.mode().select(&list.pages, cx.cdb.bit(1, SP))? {
+        unit.raise_for_others(cx.nexus.id, AdditionalSense::MODE_PARAMETERS_CHANGED);
+        cx.flush().await?;
+    }
+    Ok(None)
+}
+
+/// The medium cannot be formatted: the descriptor must say what is, or zero or all ones for a number of blocks that stays
+/// as it is (SBC-4 6.5.2).
+fn check_descriptor(descriptor: BlockDescriptor, at: u16, unit: &LogicalUnit) -> Result<(), SenseData> {
+    let BlockDescriptor { blocks, block_len } = descriptor;
+    if !matches!(blocks, 0 | 0xffff_ffff | u64::MAX) && blocks != unit.blocks() {
+        return Err(FieldPointer::data(at).into());
+    }
+    if block_len != unit.block_size() {
+        return Err(FieldPointer::data(at + 4).into());
+    }
+    Ok(())
 }

@@ -42,6 +42,7 @@ fn request_sense_returns_the_attention_as_data() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     for (descriptors, response_code) in [(0, 0x70), (1, 0x72)] {
+        ready(&rig, &nexus, [0; 8]);
         rig.device.reset_target(&rig.nexus);
         let response = rig.run_on(&nexus, [0; 8], cdb(&[0x03, descriptors, 0, 0, 252]), &[]);
         let data = response.data_in.expect("sense data");
@@ -71,9 +72,12 @@ fn a_reset_is_told_to_the_others_through_every_device() {
     let second_device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:other"));
     second_device.add(Lun::ZERO, Arc::clone(&rig.unit)).unwrap();
     let through_second = second_device.attach(name("iqn.2026-11.host:c"));
+    for nexus in [&other, &through_second] {
+        ready(&rig, nexus, [0; 8]);
+    }
     assert_eq!(rig.device.reset_unit([0; 8], &rig.nexus), ResetOutcome::Done);
     assert_eq!(ready(&rig, &other, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
-    assert_eq!(ready(&rig, &other, [0; 8]), None, "a reset takes the place of older attentions");
+    assert_eq!(ready(&rig, &other, [0; 8]), None);
     assert_eq!(ready(&rig, &through_second, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
     assert_eq!(ready(&rig, &rig.nexus, [0; 8]), None);
     assert_eq!(rig.device.reset_unit(LUN_1, &rig.nexus), ResetOutcome::UnknownLun);

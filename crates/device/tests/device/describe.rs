@@ -76,49 +76,6 @@ fn capacities_count_whole_blocks() {
 }
 
 #[test]
-fn mode_pages_tell_the_truth_about_cache_and_protection() {
-    let cached = Rig::new(THIN);
-    let data = cached.read(&[0x1a, 0x08, 0x08, 0, 255]);
-    assert_eq!(&data[..7], [23, 0, 0x10, 0, 0x08, 0x12, 0x04]);
-    let capabilities = Capabilities { volatile_cache: false, ..THIN.capabilities };
-    let protected = Rig::new(Medium { capabilities, read_only: true, ..THIN });
-    let data = protected.read(&[0x1a, 0x08, 0x08, 0, 255]);
-    assert_eq!(&data[..7], [23, 0, 0x90, 0, 0x08, 0x12, 0x00]);
-}
-
-#[test]
-fn both_forms_of_mode_sense_return_the_same_pages() {
-    let rig = Rig::new(THIN);
-    let short = rig.read(&[0x1a, 0, 0x3f, 0, 255]);
-    assert_eq!((usize::from(short[0]), short[3]), (short.len() - 1, 8));
-    let long = rig.read(&[0x5a, 0, 0x3f, 0xff, 0, 0, 0, 1, 0]);
-    assert_eq!(usize::from(u16::from_be_bytes([long[0], long[1]])), long.len() - 2);
-    assert_eq!(short[4..], long[8..], "block descriptor and pages");
-    let codes = |mut pages: &[u8]| {
-        let mut codes = Vec::new();
-        while let [code, len, rest @ ..] = pages {
-            codes.push(*code);
-            pages = &rest[usize::from(*len)..];
-        }
-        codes
-    };
-    assert_eq!(codes(&short[12..]), [0x01, 0x08, 0x0a, 0x1c]);
-    let wide = rig.read(&[0x5a, 0x10, 0x0a, 0, 0, 0, 0, 1, 0]);
-    assert_eq!((wide[4], wide[7]), (1, 16), "LONGLBA");
-}
-
-#[test]
-fn mode_sense_refuses_what_there_is_not() {
-    let rig = Rig::new(THIN);
-    let changeable = rig.read(&[0x1a, 0x08, 0x48, 0, 255]);
-    assert_eq!(changeable[6..], [0; 18], "nothing is changeable");
-    let saved = rig.refused(&[0x1a, 0, 0xc8, 0, 255], &[]);
-    assert_eq!(saved.code, AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED);
-    assert_eq!(rig.refused(&[0x1a, 0, 0x02, 0, 255], &[]).field, Some(FieldPointer::cdb(2).bit(5)));
-    assert_eq!(rig.refused(&[0x5a, 0, 0x0a, 1, 0, 0, 0, 1, 0], &[]).field, Some(FieldPointer::cdb(3)));
-}
-
-#[test]
 fn report_luns_knows_its_select_reports() {
     let rig = Rig::new(THIN);
     for (select, len) in [(0x00, 16), (0x02, 16), (0x11, 16), (0x01, 8), (0x10, 8), (0x12, 8)] {

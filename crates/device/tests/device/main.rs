@@ -5,6 +5,7 @@
 mod attentions;
 mod data;
 mod describe;
+mod mode;
 mod properties;
 mod rig;
 mod thin;

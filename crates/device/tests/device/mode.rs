@@ -1,0 +1,198 @@
+//! Mode pages: read, changed, saved, and what they change.
+
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, Status};
+use lunette_store::{Capabilities, OpKind};
+
+use crate::rig::{Medium, Rig, THIN, code, name, sense};
+
+/// MODE SELECT(6) without saving.
+const SELECT: [u8; 6] = [0x15, 0x10, 0, 0, 255, 0];
+const SELECT_AND_SAVE: [u8; 6] = [0x15, 0x11, 0, 0, 255, 0];
+
+/// A parameter list of the page as it is now, with one byte changed.
+fn changed(rig: &Rig, page: u8, at: usize, value: u8) -> Vec<u8> {
+    let mut list = rig.read(&[0x1a, 0x08, page, 0, 255]);
+    list[0] = 0;
+    list[4] &= 0x7f;
+    list[6 + at] = value;
+    list
+}
+
+fn select(rig: &Rig, cdb: [u8; 6], list: &[u8]) {
+    let cdb = [cdb[0], cdb[1], 0, 0, list.len() as u8, 0];
+    assert_eq!(rig.run(&cdb, list).status, Status::GOOD);
+}
+
+fn select_refused(rig: &Rig, list: &[u8]) -> SenseData {
+    rig.refused(&[SELECT[0], SELECT[1], 0, 0, list.len() as u8, 0], list)
+}
+
+#[test]
+fn pages_tell_the_truth_about_cache_and_protection() {
+    let cached = Rig::new(THIN);
+    let data = cached.read(&[0x1a, 0x08, 0x08, 0, 255]);
+    assert_eq!(&data[..7], [23, 0, 0x10, 0, 0x88, 0x12, 0x04]);
+    let capabilities = Capabilities { volatile_cache: false, ..THIN.capabilities };
+    let protected = Rig::new(Medium { capabilities, read_only: true, ..THIN });
+    let data = protected.read(&[0x1a, 0x08, 0x08, 0, 255]);
+    assert_eq!(&data[..7], [23, 0, 0x90, 0, 0x08, 0x12, 0x00], "no cache, and none to turn on");
+    let on = changed(&protected, 0x08, 0, 0x04);
+    assert_eq!(select_refused(&protected, &on).field, Some(FieldPointer::data(6).bit(2)));
+}
+
+#[test]
+fn both_forms_of_mode_sense_return_the_same_pages() {
+    let rig = Rig::new(THIN);
+    let short = rig.read(&[0x1a, 0, 0x3f, 0xff, 255]);
+    assert_eq!((usize::from(short[0]), short[3]), (short.len() - 1, 8));
+    let long = rig.read(&[0x5a, 0, 0x3f, 0xff, 0, 0, 0, 1, 0]);
+    assert_eq!(usize::from(u16::from_be_bytes([long[0], long[1]])), long.len() - 2);
+    assert_eq!(short[4..], long[8..], "block descriptor and pages");
+    let codes = |mut pages: &[u8]| {
+        let mut codes = Vec::new();
+        while let [code, second, rest @ ..] = pages {
+            let (subpage, len) =
+                if code & 0x40 != 0 { (*second, 2 + usize::from(rest[1])) } else { (0, usize::from(*second)) };
+            codes.push((code & 0x3f, subpage));
+            pages = &rest[len..];
+        }
+        codes
+    };
+    let all = [(0x01, 0), (0x02, 0), (0x08, 0), (0x0a, 0), (0x0a, 1), (0x1a, 0), (0x1c, 0)];
+    assert_eq!(codes(&short[12..]), all);
+    assert_eq!(
+        codes(&rig.read(&[0x1a, 0x08, 0x3f, 0, 255])[4..]),
+        all.into_iter().filter(|page| page.1 == 0).collect::<Vec<_>>()
+    );
+    assert_eq!(codes(&rig.read(&[0x1a, 0x08, 0x0a, 0xff, 255])[4..]), [(0x0a, 0), (0x0a, 1)]);
+    assert_eq!(codes(&rig.read(&[0x1a, 0x08, 0x0a, 1, 255])[4..]), [(0x0a, 1)]);
+    let wide = rig.read(&[0x5a, 0x10, 0x0a, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(
+        (wide[4], wide[7], &wide[8..24]),
+        (1, 16, &[0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 2, 0][..]),
+        "LONGLBA"
+    );
+}
+
+#[test]
+fn mode_sense_refuses_what_there_is_not() {
+    let rig = Rig::new(THIN);
+    for page in [0x00, 0x03, 0x3e] {
+        assert_eq!(rig.refused(&[0x1a, 0, page, 0, 255], &[]).field, Some(FieldPointer::cdb(2).bit(5)));
+    }
+    for (page, subpage) in [(0x0a, 2), (0x08, 1), (0x3f, 1)] {
+        let sense = rig.refused(&[0x5a, 0, page, subpage, 0, 0, 0, 1, 0], &[]);
+        assert_eq!(sense.field, Some(FieldPointer::cdb(3)), "{page:#x}/{subpage}");
+    }
+}
+
+#[test]
+fn current_changeable_default_and_saved_values_are_kept_apart() {
+    let rig = Rig::new(THIN);
+    let wce = |control: u8| rig.read(&[0x1a, 0x08, control << 6 | 0x08, 0, 255])[6];
+    select(&rig, SELECT, &changed(&rig, 0x08, 0, 0));
+    assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 4]);
+    select(&rig, SELECT_AND_SAVE, &changed(&rig, 0x08, 0, 0));
+    assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 0]);
+    select(&rig, SELECT, &changed(&rig, 0x08, 0, 4));
+    rig.device.reset_target(&rig.nexus);
+    assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 0], "a reset brings back what was saved");
+    let mask = rig.read(&[0x1a, 0x08, 0x4a, 0, 255]);
+    assert_eq!(mask[6..], [4, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn without_a_write_cache_every_write_reaches_stable_storage() {
+    let rig = Rig::new(THIN);
+    select(&rig, SELECT, &changed(&rig, 0x08, 0, 0));
+    assert_eq!(rig.seen()[0].kind, OpKind::Flush, "what was cached before");
+    rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[1; 512]);
+    rig.run(&[0x41, 0, 0, 0, 0, 9, 0, 0, 1], &[0; 512]);
+    rig.run(&[0x41, 0, 0, 0, 0, 9, 0, 0, 1], &[1; 512]);
+    let seen = rig.seen();
+    assert!(seen.len() == 3 && seen.iter().all(|seen| seen.fua), "{seen:?}");
+    let list = [0, 22, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
+    rig.run(&[0x42, 0, 0, 0, 0, 0, 0, 0, 24], &list);
+    assert_eq!(rig.seen().iter().map(|seen| seen.kind).collect::<Vec<_>>(), [OpKind::Unmap, OpKind::Flush]);
+    select(&rig, SELECT, &changed(&rig, 0x08, 0, 4));
+    rig.seen();
+    rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[1; 512]);
+    assert!(!rig.seen()[0].fua);
+}
+
+#[test]
+fn software_write_protection_refuses_writes() {
+    let rig = Rig::new(THIN);
+    select(&rig, SELECT, &changed(&rig, 0x0a, 2, 0x08));
+    let sense = rig.refused(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[1; 512]);
+    assert_eq!(code(sense), (SenseKey::DATA_PROTECT, AdditionalSense::SOFTWARE_WRITE_PROTECTED));
+    assert_eq!(rig.read(&[0x1a, 0x08, 0x0a, 0, 255])[2] & 0x80, 0x80, "WP");
+    select(&rig, SELECT, &changed(&rig, 0x0a, 2, 0));
+    assert_eq!(rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[1; 512]).status, Status::GOOD);
+}
+
+#[test]
+fn d_sense_selects_the_format_of_sense_data() {
+    let rig = Rig::new(THIN);
+    let response_code = || rig.run(&[0xff], &[]).sense.expect("sense data")[0];
+    assert_eq!(response_code(), 0x70);
+    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0x04));
+    assert_eq!(response_code(), 0x72);
+}
+
+#[test]
+fn the_other_nexuses_learn_of_a_change_and_only_of_a_change() {
+    let rig = Rig::new(THIN);
+    let other = rig.device.attach(name("iqn.2026-11.host:b"));
+    let ready = |nexus| rig.run_on(nexus, [0; 8], [0; 16], &[]);
+    ready(&other);
+    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0));
+    assert_eq!(ready(&other).status, Status::GOOD);
+    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 4));
+    assert_eq!(sense(&ready(&other)).code, AdditionalSense::MODE_PARAMETERS_CHANGED);
+    assert_eq!(ready(&other).status, Status::GOOD);
+    assert_eq!(ready(&rig.nexus).status, Status::GOOD);
+}
+
+#[test]
+fn a_list_with_one_fault_changes_nothing() {
+    let rig = Rig::new(THIN);
+    let good = changed(&rig, 0x08, 0, 0);
+    let with = |page: &[u8]| [good.as_slice(), page].concat();
+    let at = good.len() as u16;
+    let length = AdditionalSense::PARAMETER_LIST_LENGTH_ERROR;
+    for (list, field) in [
+        (with(&[0x03, 0]), FieldPointer::data(at).bit(5)),
+        (with(&[0x4a, 9, 0, 0]), FieldPointer::data(at + 1)),
+        (with(&[0x0a, 2, 0, 0]), FieldPointer::data(at + 1)),
+        (with(&[0x0a, 10, 0, 0x12, 0, 0, 0, 0, 0xff, 0xff, 0, 0]), FieldPointer::data(at + 3).bit(1)),
+        (with(&[0x8a, 10, 0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0]), FieldPointer::data(at).bit(7)),
+    ] {
+        assert_eq!(select_refused(&rig, &list).field, Some(field), "{list:?}");
+    }
+    assert_eq!(select_refused(&rig, &with(&[0x0a, 10, 0])).code, length);
+    assert_eq!(select_refused(&rig, &[0, 0, 0]).code, length);
+    let sense = rig.refused(&[0x15, 0x10, 0, 0, 24, 0], &good[..10]);
+    assert_eq!(sense.code, length, "the initiator sends less than it announced");
+    assert_eq!(rig.refused(&[0x15, 0, 0, 0, 24, 0], &good).field, Some(FieldPointer::cdb(1).bit(4)), "PF");
+    assert_eq!(rig.read(&[0x1a, 0x08, 0x08, 0, 255])[6], 4, "WCE as before");
+    assert_eq!(rig.run(&[0x15, 0x10, 0, 0, 0, 0], &[]).status, Status::GOOD, "no list is no error");
+}
+
+#[test]
+fn block_descriptors_must_say_what_is() {
+    let rig = Rig::new(THIN);
+    let list = |blocks: u32, len: u16| {
+        let [high, low] = len.to_be_bytes();
+        [&[0, 0, 0, 8][..], &blocks.to_be_bytes(), &[0, 0, high, low]].concat()
+    };
+    for blocks in [0, 1024, u32::MAX] {
+        select(&rig, SELECT, &list(blocks, 512));
+    }
+    assert_eq!(select_refused(&rig, &list(1023, 512)).field, Some(FieldPointer::data(4)));
+    assert_eq!(select_refused(&rig, &list(0, 4096)).field, Some(FieldPointer::data(8)));
+    let mut long = rig.read(&[0x5a, 0x10, 0x0a, 0, 0, 0, 0, 1, 0]);
+    long[24] &= 0x7f;
+    let cdb = [0x55, 0x10, 0, 0, 0, 0, 0, 0, long.len() as u8, 0];
+    assert_eq!(rig.run(&cdb, &long).status, Status::GOOD);
+}
