@@ -22,6 +22,21 @@ pub(crate) enum DataOutError {
     Unannounced,
 }
 
+impl DataOutError {
+    /// Sense data for the task, in fixed format: ABORTED COMMAND with the additional sense of RFC 7143 section 11.4.7.2.
+    pub(crate) fn sense(self) -> Vec<u8> {
+        let [code, qualifier] = match self {
+            // Protocol service CRC error: what a lost PDU looks like.
+            Self::DataSn { .. } | Self::Offset { .. } => [0x47, 0x05],
+            // Incorrect amount of data.
+            Self::TooFar { .. } | Self::Final => [0x0c, 0x0d],
+            // Unexpected unsolicited data.
+            Self::Unannounced => [0x0c, 0x0c],
+        };
+        vec![0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0]
+    }
+}
+
 /// A run of Data-Out PDUs that ends with the F bit.
 #[derive(Debug, Clone, Copy)]
 struct Sequence {

@@ -26,6 +26,8 @@ pub enum Event {
         /// The buffer given to `want_data`. When the initiator announced less than its length, only the first bytes are its.
         buffer: Buffer,
     },
+    /// The task has been answered without the device: its data could not be used. Forget it.
+    Aborted(TaskTag),
     /// Abort what it says, then answer with `task_management_done`.
     TaskManagement(TaskManagement),
     /// The connection is over. Send what is ready, end its tasks, and close it.

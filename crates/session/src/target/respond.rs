@@ -15,7 +15,8 @@ use crate::outbox::Segment;
 
 use super::connection::Sender;
 
-const STATUS_GOOD: u8 = 0;
+const STATUS_GOOD: u8 = 0x00;
+pub(crate) const STATUS_CHECK_CONDITION: u8 = 0x02;
 
 /// What the answer needs to know of its task.
 pub(crate) struct Answered {

@@ -369,26 +369,44 @@ fn any_number_of_aborted_tasks_may_leave_data_behind() {
 
 type Spoil = fn(&mut DataOut);
 
+const LOST: Option<[u8; 2]> = Some([0x47, 0x05]);
+const WRONG_AMOUNT: Option<[u8; 2]> = Some([0x0c, 0x0d]);
+const UNEXPECTED: Option<[u8; 2]> = Some([0x0c, 0x0c]);
+
+/// The task is answered with ABORTED COMMAND and this additional sense, the device forgets it, what else comes for it is
+/// dropped, and the connection goes on.
+fn failed_alone(peer: &mut Peer, itt: u32, code: [u8; 2], late: DataOut) {
+    let (response, sense) = peer.scsi_response();
+    assert_eq!((response.itt.0, response.status), (itt, 0x02));
+    assert_eq!((sense[2 + 2], &sense[2 + 12..2 + 14]), (0x0b, &code[..]));
+    assert_eq!(peer.driver.aborted.len(), 1);
+    assert!(peer.driver.data_out.is_empty());
+    peer.data_out(late, &[0; 8]);
+    peer.silence();
+    peer.command(command(77), &[]);
+    assert_eq!(peer.driver.commands.last().map(|command| command.data_out_len), Some(0));
+}
+
 #[test]
-fn a_broken_sequence_ends_the_connection() {
-    let cases: &[(&str, Spoil, usize)] = &[
-        ("DataSN ahead", |pdu| pdu.data_sn = 1, 1000),
-        ("DataSN far off", |pdu| pdu.data_sn = u32::MAX, 1000),
-        ("offset behind", |pdu| pdu.buffer_offset -= 4, 1000),
-        ("offset ahead", |pdu| pdu.buffer_offset += 4, 1000),
-        ("offset at the end of the world", |pdu| pdu.buffer_offset = u32::MAX, 1000),
-        ("one byte too many", |_| {}, 1001),
-        ("one byte too few", |_| {}, 999),
-        ("nothing, and the F bit", |_| {}, 0),
-        ("no F bit", |pdu| pdu.final_ = false, 1000),
-        ("no F bit and too many", |pdu| pdu.final_ = false, 2000),
-        ("unknown transfer tag", |pdu| pdu.ttt.0 ^= 1, 1000),
-        ("transfer tag of no slot", |pdu| pdu.ttt.0 = 0xffff_fffe, 1000),
-        ("no transfer tag", |pdu| pdu.ttt = TargetTransferTag::RESERVED, 1000),
-        ("tag of another task", |pdu| pdu.itt.0 = 2, 1000),
-        ("tag of no task", |pdu| pdu.itt.0 = 3, 1000),
+fn a_broken_sequence_ends_its_task_and_a_wrong_tag_the_connection() {
+    let cases: &[(&str, Spoil, usize, Option<[u8; 2]>)] = &[
+        ("DataSN ahead", |pdu| pdu.data_sn = 1, 1000, LOST),
+        ("DataSN far off", |pdu| pdu.data_sn = u32::MAX, 1000, LOST),
+        ("offset behind", |pdu| pdu.buffer_offset -= 4, 1000, LOST),
+        ("offset ahead", |pdu| pdu.buffer_offset += 4, 1000, LOST),
+        ("offset at the end of the world", |pdu| pdu.buffer_offset = u32::MAX, 1000, LOST),
+        ("one byte too many", |_| {}, 1001, WRONG_AMOUNT),
+        ("one byte too few", |_| {}, 999, WRONG_AMOUNT),
+        ("nothing, and the F bit", |_| {}, 0, WRONG_AMOUNT),
+        ("no F bit", |pdu| pdu.final_ = false, 1000, WRONG_AMOUNT),
+        ("no F bit and too many", |pdu| pdu.final_ = false, 2000, WRONG_AMOUNT),
+        ("no transfer tag", |pdu| pdu.ttt = TargetTransferTag::RESERVED, 1000, UNEXPECTED),
+        ("unknown transfer tag", |pdu| pdu.ttt.0 ^= 1, 1000, None),
+        ("transfer tag of no slot", |pdu| pdu.ttt.0 = 0xffff_fffe, 1000, None),
+        ("tag of another task", |pdu| pdu.itt.0 = 2, 1000, None),
+        ("tag of no task", |pdu| pdu.itt.0 = 3, 1000, None),
     ];
-    for (what, spoil, len) in cases {
+    for (what, spoil, len, task_ends) in cases {
         println!("{what}");
         let mut peer = asked_only("1");
         start_write(&mut peer, 2, &[0; 64], 0, 0, 1);
@@ -402,52 +420,61 @@ fn a_broken_sequence_ends_the_connection() {
         let mut pdu = solicited(&second, 1000)[0];
         spoil(&mut pdu);
         peer.data_out(pdu, &vec![0; *len]);
-        assert!(matches!(peer.reject().0.reason, RejectReason::PROTOCOL_ERROR | RejectReason::INVALID_PDU_FIELD));
-        peer.broken();
-        assert!(peer.driver.data_out.is_empty(), "{what}");
+        if let Some(code) = task_ends {
+            failed_alone(&mut peer, 1, *code, solicited(&second, 1000)[0]);
+        } else {
+            assert!(matches!(peer.reject().0.reason, RejectReason::PROTOCOL_ERROR | RejectReason::INVALID_PDU_FIELD));
+            peer.broken();
+            assert!(peer.driver.data_out.is_empty(), "{what}");
+        }
     }
 }
 
 #[test]
-fn broken_unsolicited_data_ends_the_connection() {
-    let cases: &[(&str, Spoil, usize)] = &[
-        ("DataSN", |pdu| pdu.data_sn = 1, 100),
-        ("offset", |pdu| pdu.buffer_offset = 0, 100),
-        ("past FirstBurstLength", |_| {}, 825),
-        ("no F bit at FirstBurstLength", |pdu| pdu.final_ = false, 824),
+fn broken_unsolicited_data_ends_its_task() {
+    let cases: &[(&str, Spoil, usize, Option<[u8; 2]>)] = &[
+        ("DataSN", |pdu| pdu.data_sn = 1, 100, LOST),
+        ("offset", |pdu| pdu.buffer_offset = 0, 100, LOST),
+        ("past FirstBurstLength", |_| {}, 825, WRONG_AMOUNT),
+        ("no F bit at FirstBurstLength", |pdu| pdu.final_ = false, 824, WRONG_AMOUNT),
     ];
-    for (what, spoil, len) in cases {
-        println!("{what}");
-        let mut peer = unsolicited();
-        peer.command(ScsiCommand { final_: false, ..write(1, 5000) }, &pattern(200));
-        let task = peer.driver.commands[0].task;
-        peer.driver.want_data(task, 5000);
-        let mut pdu = data_out(1, 200);
-        spoil(&mut pdu);
-        peer.data_out(pdu, &vec![0; *len]);
-        peer.cut_off(RejectReason::PROTOCOL_ERROR);
+    for decided in [true, false] {
+        for (what, spoil, len, code) in cases {
+            println!("{what}");
+            let mut peer = unsolicited();
+            peer.command(ScsiCommand { final_: false, ..write(1, 5000) }, if decided { &[7; 200] } else { &[] });
+            if decided {
+                let task = peer.driver.commands[0].task;
+                peer.driver.want_data(task, 5000);
+            }
+            let immediate = if decided { 200 } else { 0 };
+            let mut pdu = data_out(1, immediate);
+            spoil(&mut pdu);
+            pdu.buffer_offset += if !decided && *what == "offset" { 4 } else { 0 };
+            peer.data_out(pdu, &vec![0; *len + if decided { 0 } else { 200 * usize::from(*code == WRONG_AMOUNT) }]);
+            failed_alone(&mut peer, 1, code.unwrap(), data_out(1, immediate));
+        }
     }
 }
 
 #[test]
-fn data_where_none_is_expected_ends_the_connection() {
-    // After the F bit of the command, and after all data is there.
-    for wanted in [None, Some(100)] {
-        let mut peer = unsolicited();
-        peer.command(write(1, 100), &[0; 100]);
-        peer.command(write(2, 100), &[]);
-        if wanted.is_some() {
-            let task = peer.driver.commands[0].task;
-            peer.driver.want_data(task, 100);
-        }
-        let pdu = data_out(if wanted.is_some() { 1 } else { 2 }, 0);
-        if wanted.is_none() {
-            let task = peer.driver.commands[0].task;
-            peer.driver.want_data(task, 100);
-        }
-        peer.data_out(pdu, &[0; 100]);
-        peer.cut_off(RejectReason::PROTOCOL_ERROR);
-    }
+fn data_where_none_is_expected_ends_its_task() {
+    let mut peer = unsolicited();
+    peer.command(write(2, 100), &[]);
+    peer.data_out(data_out(2, 0), &[0; 100]);
+    failed_alone(&mut peer, 2, UNEXPECTED.unwrap(), data_out(2, 0));
+}
+
+#[test]
+fn data_after_all_data_is_there_ends_its_task() {
+    let mut peer = unsolicited();
+    peer.command(write(1, 100), &[0; 100]);
+    let task = peer.driver.commands[0].task;
+    peer.driver.want_data(task, 100);
+    peer.driver.pump();
+    peer.driver.data_out.clear();
+    peer.data_out(data_out(1, 0), &[0; 100]);
+    failed_alone(&mut peer, 1, UNEXPECTED.unwrap(), data_out(1, 0));
 }
 
 #[test]

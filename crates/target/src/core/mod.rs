@@ -113,6 +113,7 @@ impl Core {
         match event {
             Event::Command(command) => self.start_task(id, &command),
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
+            Event::Aborted(task) => self.forget_task(id, task),
             Event::TaskManagement(request) => self.manage_tasks(id, &request),
             Event::Admit(request) => self.admit(cx, id, &request),
             Event::Close(reason) => self.close(cx, id, &reason),

@@ -220,6 +220,14 @@ impl Core {
         self.touch(id);
     }
 
+    /// The connection has answered the task itself.
+    pub(super) fn forget_task(&mut self, id: ConnectionId, tag: TaskTag) {
+        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(&tag).copied());
+        if let Some(key) = key {
+            self.abort_task(key, None);
+        }
+    }
+
     /// The connection is gone: so are its tasks.
     pub(super) fn abandon_tasks(&mut self, id: ConnectionId) {
         let Some(conn) = self.connections.get_mut(id) else { return };

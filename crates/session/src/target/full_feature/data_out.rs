@@ -8,11 +8,18 @@ use super::FullFeature;
 use crate::limits::MAX_OUTSTANDING_R2T;
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
-use crate::target::event::{Event, TaskTag};
+use crate::target::data_out::DataOutError;
+use crate::target::event::{Event, Response, TaskTag};
+use crate::target::respond::{Answered, STATUS_CHECK_CONDITION, respond};
 use crate::target::task::{Phase, Task, TaskTable};
 
 impl FullFeature {
-    pub(super) fn data_out(&mut self, pdu: &DataOut) -> Result<Expect, Violation> {
+    pub(super) fn data_out(
+        &mut self,
+        pdu: &DataOut,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) -> Result<Expect, Violation> {
         let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
         // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence.
         let Some((tag, task)) = found.and_then(|tag| Some((tag, self.tasks.get_mut(tag)?))) else {
@@ -26,8 +33,29 @@ impl FullFeature {
         if task.itt != pdu.itt {
             return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "transfer tag and task tag do not match"));
         }
-        task.data.accept(pdu).map_err(|error| Violation::fatal(RejectReason::PROTOCOL_ERROR, error.to_string()))?;
-        Ok(Expect::Data { task: tag, offset: pdu.buffer_offset, len: pdu.data_segment_len as u32 })
+        match task.data.accept(pdu) {
+            Ok(()) => Ok(Expect::Data { task: tag, offset: pdu.buffer_offset, len: pdu.data_segment_len as u32 }),
+            Err(error) => {
+                self.fail_delivery(tag, error, sender, events);
+                Ok(Expect::Nothing)
+            }
+        }
+    }
+
+    /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and 11.4.7.2).
+    /// Whatever else comes for the task is dropped.
+    fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, sender: &mut Sender, events: &mut VecDeque<Event>) {
+        let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
+        tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
+        let (answered, itt, immediate) = (Answered::from(task), task.itt, task.immediate);
+        if self.tasks.end(tag, None) {
+            events.push_back(Event::Aborted(tag));
+        } else {
+            self.tasks.silence(|task| task.itt == itt);
+        }
+        self.release(immediate);
+        let response = Response { status: STATUS_CHECK_CONDITION, sense: error.sense(), ..Response::default() };
+        respond(&answered, response, &self.parameters, &self.session, sender);
     }
 
     pub(super) fn data_verified(

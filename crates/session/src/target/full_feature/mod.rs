@@ -109,7 +109,7 @@ impl FullFeature {
         }
         match pdu {
             InitiatorPdu::ScsiCommand(command) => self.scsi_command(&command, ahs, events),
-            InitiatorPdu::DataOut(data) => self.data_out(&data),
+            InitiatorPdu::DataOut(data) => self.data_out(&data, sender, events),
             InitiatorPdu::NopOut(nop) => self.nop_out(nop),
             InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text)),
             InitiatorPdu::TaskManagementRequest(request) => self.task_management(&request, sender, events),

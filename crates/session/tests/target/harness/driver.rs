@@ -40,6 +40,7 @@ pub(crate) struct Driver {
     unread: Vec<u8>,
     pub(crate) commands: Vec<Command>,
     pub(crate) data_out: Vec<(TaskTag, Vec<u8>)>,
+    pub(crate) aborted: Vec<TaskTag>,
     pub(crate) task_management: Vec<TaskManagement>,
     pub(crate) admissions: usize,
     pub(crate) closed: Option<CloseReason>,
@@ -59,6 +60,7 @@ impl Driver {
             unread: Vec::new(),
             commands: Vec::new(),
             data_out: Vec::new(),
+            aborted: Vec::new(),
             task_management: Vec::new(),
             admissions: 0,
             closed: None,
@@ -133,6 +135,7 @@ impl Driver {
                     self.connection.complete(task, wrote(buffer.len()));
                 }
             }
+            Event::Aborted(task) => self.aborted.push(task),
             Event::TaskManagement(request) => {
                 self.task_management.push(request);
                 if self.automatic {
