@@ -1,6 +1,7 @@
 //! The handlers, one file for each family of commands.
 
 pub(crate) mod capacity;
+pub(crate) mod compare_and_write;
 pub(crate) mod flush;
 pub(crate) mod inquiry;
 pub(crate) mod luns;
@@ -13,3 +14,6 @@ pub(crate) mod test_unit_ready;
 pub(crate) mod unmap;
 pub(crate) mod verify;
 pub(crate) mod write_same;
+
+/// FUA in CDB byte 1 of the commands that have it.
+const FUA: u8 = 0x08;

@@ -1,6 +1,6 @@
 //! What a handler sees of its command, and what it can ask for.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, SenseData, SenseKey};
@@ -10,6 +10,7 @@ use crate::errors;
 use crate::exchange::Exchange;
 use crate::nexus::{Link, NexusState};
 use crate::opcodes::{Direction, Row};
+use crate::range_locks::{Claim, Hold};
 use crate::task::{Input, Step};
 use crate::unit::LogicalUnit;
 
@@ -27,6 +28,8 @@ pub(crate) struct Cx {
     pub(crate) extent: Extent,
     pub(crate) data_out_len: u32,
     pub(crate) exchange: Arc<Exchange>,
+    /// The blocks that the command has claimed until it ends.
+    pub(crate) claim: OnceLock<Claim>,
 }
 
 /// A run of bytes that lies within the medium, in whole blocks.
@@ -36,6 +39,14 @@ pub(crate) struct Extent {
     pub(crate) offset: u64,
     /// How many bytes.
     pub(crate) len: u64,
+}
+
+impl Extent {
+    /// Whether both have a byte in common.
+    pub(crate) fn overlaps(self, other: Self) -> bool {
+        // Both end within a store, so neither sum overflows.
+        self.offset < other.offset + other.len && other.offset < self.offset + self.len
+    }
 }
 
 impl Cx {
@@ -83,15 +94,34 @@ impl Cx {
         }
     }
 
-    /// The Data-Out of a command that takes exactly one block of it.
+    /// The Data-Out of a command that takes exactly `len` bytes of it.
     ///
     /// More or less is refused: the initiator and the CDB disagree on what the command does.
-    pub(crate) async fn one_block_out(&self, block_size: u32) -> Result<Buffer, SenseData> {
+    pub(crate) async fn exact_data_out(&self, len: u64) -> Result<Buffer, SenseData> {
         let refused = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
-        if self.data_out_len != block_size {
+        if u64::from(self.data_out_len) != len {
             return Err(refused);
         }
-        self.data_out(u64::from(block_size), block_size).await?.ok_or(refused)
+        self.data_out(len, 1).await?.ok_or(refused)
+    }
+
+    /// Keeps all other commands away from `extent` until this one ends. At most once in a command, and when it has its
+    /// buffers: see [`crate::range_locks`].
+    pub(crate) async fn be_alone_on(&self, extent: Extent) -> Result<(), SenseData> {
+        let claim = self.claim(extent, Hold::Exclusive).await?;
+        self.claim.set(claim).map_err(|_| INTERNAL)
+    }
+
+    /// Claims `extent`, and waits until the claim is granted.
+    async fn claim(&self, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
+        let claim = self.unit()?.range_locks().claim(extent, hold);
+        match claim.turn() {
+            None => Ok(claim),
+            Some(on) => match self.exchange.ask(Step::Wait { on }).await {
+                Input::Waited if claim.is_granted() => Ok(claim),
+                _ => Err(INTERNAL),
+            },
+        }
     }
 
     /// Fills `into` from `offset` and gives it back.
@@ -127,9 +157,15 @@ impl Cx {
         self.store(op).await?.ok_or(INTERNAL)
     }
 
+    /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
     async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
         let unit = self.unit()?;
-        let (kind, (offset, _)) = (op.kind(), op.range());
+        let (kind, (offset, len)) = (op.kind(), op.range());
+        let _shared = if len == 0 || self.claim.get().is_some() {
+            None
+        } else {
+            Some(self.claim(Extent { offset, len }, Hold::Shared).await?)
+        };
         let Input::Store(Outcome { result, buffer }) =
             self.exchange.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
         else {

@@ -13,7 +13,7 @@
 //! # Driving a task
 //!
 //! A task asks for one thing at a time and gets it by the next call of [`Task::step`]: a buffer from the pool, the first
-//! bytes of the command's Data-Out, or one request to a store. The last step is [`Step::Done`]. A task that is dropped
+//! bytes of the command's Data-Out, one request to a store, or its turn on blocks that another command works on. The last step is [`Step::Done`]. A task that is dropped
 //! before is aborted; what the store was already asked to do may still happen.
 //!
 //! ```
@@ -60,13 +60,14 @@ mod limits;
 mod mode_pages;
 mod nexus;
 mod opcodes;
+mod range_locks;
 mod target;
 mod task;
 mod unit;
 
 pub use command::{Command, Response};
-pub use limits::{MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
+pub use limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
 pub use nexus::{Nexus, NexusId, NexusName};
 pub use target::{LunInUse, ResetOutcome, TargetDevice};
-pub use task::{Input, Step, Task};
+pub use task::{Input, Step, Task, Waitable};
 pub use unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError};

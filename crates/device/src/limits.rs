@@ -7,6 +7,9 @@ pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
 /// Blocks that one WRITE SAME may write (MAXIMUM WRITE SAME LENGTH): what the 10-byte form can ask for.
 pub const MAX_WRITE_SAME_BLOCKS: u32 = 0xffff;
 
+/// Blocks that one COMPARE AND WRITE may compare and write (MAXIMUM COMPARE AND WRITE LENGTH): what its CDB can ask for.
+pub const MAX_COMPARE_AND_WRITE_BLOCKS: u8 = u8::MAX;
+
 /// Block descriptors in one UNMAP parameter list (MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT).
 pub const MAX_UNMAP_DESCRIPTORS: u16 = 256;
 

@@ -9,8 +9,8 @@ use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, ServiceAction};
 
 use crate::commands::{
-    capacity, flush, inquiry, luns, mode, opcodes_report, read_write, request_sense, start_stop, test_unit_ready,
-    unmap, verify, write_same,
+    capacity, compare_and_write, flush, inquiry, luns, mode, opcodes_report, read_write, request_sense, start_stop,
+    test_unit_ready, unmap, verify, write_same,
 };
 use crate::context::{Cx, Reply};
 use crate::unit::LogicalUnit;
@@ -247,6 +247,8 @@ pub(crate) static TABLE: &[Row] = &[
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], MODE_SENSE),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
+    row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
+        Row { handler: |cx| Box::pin(compare_and_write::compare_and_write(cx)), ..WRITE }),
     row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),
     row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
     row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED), SYNCHRONIZE),

@@ -1,12 +1,12 @@
 //! Tasks: commands on their way.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{Lun, SenseFormat};
-use lunette_store::{Op, Outcome, Store};
+use lunette_store::{Completion, Op, Outcome, Store};
 
 use crate::command::{Command, Response};
 use crate::context::{Cx, INTERNAL};
@@ -26,6 +26,16 @@ pub enum Input {
     DataOut(Buffer),
     /// The answer to [`Step::Store`].
     Store(Outcome),
+    /// The answer to [`Step::Wait`].
+    Waited,
+}
+
+/// Something that other tasks bring about.
+pub trait Waitable: Send + Sync {
+    /// Ends `done`, with success and without a buffer, when it has come about: now, or later on the thread of another task.
+    ///
+    /// When the waiting task is dropped before, `done` may be dropped unused.
+    fn wait(&self, done: Completion);
 }
 
 /// What a task wants next.
@@ -46,6 +56,11 @@ pub enum Step {
         store: Arc<dyn Store>,
         /// What to ask of it.
         op: Op,
+    },
+    /// That other commands end which this one must not run beside. To abort the task meanwhile, drop it.
+    Wait {
+        /// What to wait for.
+        on: Arc<dyn Waitable>,
     },
     /// Nothing more: the command has ended.
     Done(Response),
@@ -107,7 +122,8 @@ impl Task {
         let format = format_of(link.as_ref());
         let exchange = Arc::new(Exchange::default());
         let Command { cdb, data_out_len, .. } = command;
-        let cx = Cx { row, nexus, link, cdb, extent, data_out_len, exchange: Arc::clone(&exchange) };
+        let cx =
+            Cx { row, nexus, link, cdb, extent, data_out_len, exchange: Arc::clone(&exchange), claim: OnceLock::new() };
         self.run(row, (row.handler)(cx), exchange, format)
     }
 
@@ -140,6 +156,7 @@ impl fmt::Debug for Step {
             Self::Buffer { len } => write!(f, "Buffer({len})"),
             Self::DataOut { len } => write!(f, "DataOut({len})"),
             Self::Store { op, .. } => write!(f, "Store({op:?})"),
+            Self::Wait { .. } => f.write_str("Wait"),
             Self::Done(response) => write!(f, "Done({response:?})"),
         }
     }

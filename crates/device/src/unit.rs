@@ -8,6 +8,7 @@ use lunette_store::{Capabilities, Geometry, Store};
 
 use crate::mode_pages::ModeState;
 use crate::nexus::{Link, NexusId};
+use crate::range_locks::RangeLocks;
 
 /// VENDOR IDENTIFICATION when none is given.
 pub const DEFAULT_VENDOR: &str = "LUNETTE";
@@ -100,6 +101,7 @@ pub struct LogicalUnit {
     mode: ModeState,
     /// The nexuses that must hear what happens to the unit.
     links: Mutex<Vec<Weak<Link>>>,
+    range_locks: Arc<RangeLocks>,
 }
 
 impl LogicalUnit {
@@ -125,7 +127,12 @@ impl LogicalUnit {
         check_text("product", &config.product, PRODUCT_LEN)?;
         check_text("revision", &config.revision, REVISION_LEN)?;
         let mode = ModeState::new(config.store.capabilities());
-        Ok(Self { config, mode, links: Mutex::default() })
+        Ok(Self { config, mode, links: Mutex::default(), range_locks: Arc::default() })
+    }
+
+    /// Which command may touch which blocks.
+    pub(crate) fn range_locks(&self) -> &Arc<RangeLocks> {
+        &self.range_locks
     }
 
     /// What the unit was made of.

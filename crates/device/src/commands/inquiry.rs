@@ -5,7 +5,7 @@ use lunette_scsi::vpd::{self, Association, BlockLimits, Designator, PageCode, Pr
 use lunette_scsi::{FieldPointer, SenseData};
 
 use crate::context::{Cx, Reply};
-use crate::limits::{MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
+use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
 use crate::nexus::NexusState;
 use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
 
@@ -84,6 +84,7 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let blocks_of = |bytes: u32| bytes.div_ceil(unit.block_size());
     let limits = BlockLimits {
         write_same_non_zero: true,
+        max_compare_and_write: MAX_COMPARE_AND_WRITE_BLOCKS,
         optimal_granularity: blocks_of(geometry.physical_bytes) as u16,
         max_transfer: unit.max_transfer_blocks(),
         max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),

@@ -2,9 +2,8 @@
 
 use lunette_scsi::OpCode;
 
+use super::FUA;
 use crate::context::{Cx, Reply};
-
-const FUA: u8 = 0x08;
 
 /// READ(6), (10), (12), (16).
 ///

@@ -31,7 +31,7 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
                 Expected::Bytes(bytes)
             }
         },
-        3 => Expected::Block(cx.one_block_out(block_size).await?),
+        3 => Expected::Block(cx.exact_data_out(u64::from(block_size)).await?),
         _ => return Err(FieldPointer::cdb(1).bit(2).into()),
     };
     compare(&cx, Extent { offset, len }, &expected).await?;
@@ -74,7 +74,7 @@ impl Expected {
 }
 
 /// Where two runs of bytes first differ, as far as both go.
-fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
+pub(crate) fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
     let len = found.len().min(expected.len());
     // Equal bytes are the rule, and comparing slices is much faster than looking at each byte.
     if found[..len] == expected[..len] {

@@ -19,7 +19,7 @@ pub(crate) async fn write_same(cx: Cx) -> Reply {
         return Err(FieldPointer::cdb(1).bit(3).into());
     }
     let no_data = cx.cdb.opcode() == OpCode::WRITE_SAME_16 && cx.cdb.bit(1, NDOB);
-    let block = if no_data { None } else { Some(cx.one_block_out(unit.block_size()).await?) };
+    let block = if no_data { None } else { Some(cx.exact_data_out(u64::from(unit.block_size())).await?) };
     match block {
         Some(block) if block.iter().any(|byte| *byte != 0) => repeat(&cx, cx.extent, &block).await?,
         _ => cx.write_zeroes(cx.extent, unmap).await?,

@@ -8,20 +8,21 @@ use crate::rig::{Medium, Rig, THIN, name};
 const LUNS: [[u8; 8]; 4] = [[0; 8], [0x40, 0, 0, 0, 0, 0, 0, 0], [0, 9, 0, 0, 0, 0, 0, 0], [0xc1, 1, 0, 0, 0, 0, 0, 0]];
 
 /// Operation codes that exist, so that most cases get beyond the first check.
-const OPCODES: [u8; 28] = [
+#[rustfmt::skip]
+const OPCODES: &[u8] = &[
     0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x55, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x2f, 0x35, 0x41, 0x42, 0x5a, 0x88, 0x8a,
     0x8f, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa, 0xaf,
+    0x89,
 ];
 
 fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
     // Small values and zeroes make CDBs that pass the gate likely; any bytes keep it honest.
     let byte = prop_oneof![6 => Just(0u8), 2 => 0..8u8, 1 => any::<u8>()];
-    let plausible =
-        (proptest::sample::select(&OPCODES[..]), proptest::array::uniform15(byte)).prop_map(|(opcode, rest)| {
-            let mut cdb = [opcode; 16];
-            cdb[1..].copy_from_slice(&rest);
-            cdb
-        });
+    let plausible = (proptest::sample::select(OPCODES), proptest::array::uniform15(byte)).prop_map(|(opcode, rest)| {
+        let mut cdb = [opcode; 16];
+        cdb[1..].copy_from_slice(&rest);
+        cdb
+    });
     prop_oneof![4 => plausible, 1 => any::<[u8; 16]>()]
 }
 

@@ -164,6 +164,12 @@ impl Rig {
                     Input::DataOut(buffer)
                 }
                 Step::Store { store, op } => Input::Store(execute(&*store, op)),
+                Step::Wait { on } => {
+                    let (tx, rx) = std::sync::mpsc::channel();
+                    on.wait(Completion::call(move |_| tx.send(()).unwrap()));
+                    rx.recv().unwrap();
+                    Input::Waited
+                }
                 Step::Done(response) => return response,
             };
         }

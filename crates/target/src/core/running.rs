@@ -11,6 +11,7 @@ use lunette_store::{Completion, CompletionSink};
 
 use super::Core;
 use super::barrier::BarrierKey;
+use super::stop::FLUSH_TAG;
 use super::table::Key;
 use crate::limits::{CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE};
 
@@ -29,6 +30,8 @@ pub(super) enum Waiting {
     Data,
     /// Its store.
     Store,
+    /// Other tasks.
+    Turn,
 }
 
 /// A device task and where it belongs.
@@ -107,6 +110,12 @@ impl Core {
                     store.submit(op, &self.io, Completion::new(sink, key.to_u64()));
                     return;
                 }
+                Step::Wait { on } => {
+                    running.waiting = Waiting::Turn;
+                    let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
+                    on.wait(Completion::new(sink, key.to_u64()));
+                    return;
+                }
                 Step::Done(response) => return self.finish(key, response),
             }
         }
@@ -181,8 +190,11 @@ impl Core {
                 let key = Key::from_u64(tag);
                 match self.tasks.get_mut(key) {
                     Some(running) if running.orphaned => self.bury(key),
+                    Some(running) if running.waiting == Waiting::Turn => self.drive(key, Input::Waited),
                     Some(_) => self.drive(key, Input::Store(outcome)),
-                    None => self.store_flushed(outcome),
+                    None if tag == FLUSH_TAG => self.store_flushed(outcome),
+                    // Its turn came when it was aborted already.
+                    None => {}
                 }
             }
         }

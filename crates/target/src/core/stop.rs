@@ -12,7 +12,7 @@ use super::Core;
 use crate::limits::{LOGOUT_GRACE, STOP_TIMEOUT};
 
 /// The tag of flushes that belong to no task. No slab key has this index.
-const FLUSH_TAG: u64 = u64::MAX;
+pub(super) const FLUSH_TAG: u64 = u64::MAX;
 
 #[derive(Default)]
 pub(super) enum Stopping {

@@ -1,0 +1,28 @@
+//! COMPARE AND WRITE (SBC-4 5.3).
+
+use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+
+use super::FUA;
+use super::verify::first_difference;
+use crate::context::{Cx, Reply};
+
+/// COMPARE AND WRITE. The first half of the Data-Out is compared with the medium, and the second half written when they are
+/// equal, while nobody else touches the blocks. INFORMATION of a miscompare is the offset of the first byte that differs.
+pub(crate) async fn compare_and_write(cx: Cx) -> Reply {
+    let extent = cx.extent;
+    if extent.len == 0 {
+        return Ok(None);
+    }
+    let data = cx.exact_data_out(2 * extent.len).await?;
+    let (expected, new) = data.split_at(extent.len as usize);
+    let blocks = cx.buffer(expected.len()).await?;
+    cx.be_alone_on(extent).await?;
+    let mut blocks = cx.read(extent.offset, blocks).await?;
+    if let Some(at) = first_difference(&blocks, expected) {
+        let sense = SenseData::new(SenseKey::MISCOMPARE, AdditionalSense::MISCOMPARE_DURING_VERIFY);
+        return Err(sense.with_information(at as u64));
+    }
+    blocks.copy_from_slice(new);
+    cx.write(extent.offset, blocks, cx.cdb.bit(1, FUA)).await?;
+    Ok(None)
+}

@@ -1,0 +1,127 @@
+//! Claims against a list of claims in the order of their arrival.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn extent(offset: u64, len: u64) -> Extent {
+    Extent { offset, len }
+}
+
+/// A claim with a count of how often its waiter was told.
+struct Claimed {
+    claim: Claim,
+    extent: Extent,
+    hold: Hold,
+    waited: bool,
+    told: Arc<AtomicUsize>,
+}
+
+/// A waiter that counts how often it is told.
+fn counter() -> (Completion, Arc<AtomicUsize>) {
+    let told = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&told);
+    let count = move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    (Completion::call(count), told)
+}
+
+fn claim(locks: &Arc<RangeLocks>, extent: Extent, hold: Hold) -> Claimed {
+    let claim = locks.claim(extent, hold);
+    let (counter, told) = counter();
+    let turn = claim.turn();
+    if let Some(turn) = &turn {
+        turn.wait(counter);
+    }
+    Claimed { claim, extent, hold, waited: turn.is_some(), told }
+}
+
+/// A claim is granted when no earlier one excludes it, and its waiter is told so once, not before.
+fn check(claims: &[Claimed]) {
+    for (at, later) in claims.iter().enumerate() {
+        let free = claims[..at].iter().all(|earlier| {
+            let shared = earlier.hold == Hold::Shared && later.hold == Hold::Shared;
+            let disjoint = earlier.extent.offset + earlier.extent.len <= later.extent.offset
+                || later.extent.offset + later.extent.len <= earlier.extent.offset;
+            shared || disjoint
+        });
+        assert_eq!(later.claim.is_granted(), free, "claim {at}");
+        assert_eq!(later.told.load(Ordering::Relaxed), usize::from(free && later.waited), "claim {at}");
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Action {
+    Claim(Extent, Hold),
+    Drop(prop::sample::Index),
+}
+
+fn action() -> impl Strategy<Value = Action> {
+    let hold = prop_oneof![3 => Just(Hold::Shared), 1 => Just(Hold::Exclusive)];
+    prop_oneof![
+        (0..20u64, 1..6u64, hold).prop_map(|(offset, len, hold)| Action::Claim(extent(offset, len), hold)),
+        any::<prop::sample::Index>().prop_map(Action::Drop),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn claims_are_granted_in_their_order_and_exclude_each_other(actions in prop::collection::vec(action(), 1..80)) {
+        let locks = Arc::new(RangeLocks::default());
+        let mut claims = Vec::new();
+        for action in actions {
+            match action {
+                Action::Claim(extent, hold) => claims.push(claim(&locks, extent, hold)),
+                Action::Drop(index) if !claims.is_empty() => drop(claims.remove(index.index(claims.len()))),
+                Action::Drop(_) => {}
+            }
+            check(&claims);
+        }
+        claims.clear();
+        let state = locks.lock();
+        prop_assert_eq!((state.exclusive, state.waiting), (0, 0));
+        prop_assert_eq!(state.vacant.len(), state.entries.len(), "nothing leaks");
+    }
+}
+
+#[test]
+fn an_exclusive_claim_is_not_overtaken_by_later_reads() {
+    let locks = Arc::new(RangeLocks::default());
+    let read = claim(&locks, extent(0, 8), Hold::Shared);
+    let alone = claim(&locks, extent(4, 1), Hold::Exclusive);
+    let later = claim(&locks, extent(0, 8), Hold::Shared);
+    let elsewhere = claim(&locks, extent(5, 3), Hold::Shared);
+    assert_eq!([&alone, &later, &elsewhere].map(|claimed| claimed.claim.is_granted()), [false, false, true]);
+    drop(read);
+    assert_eq!([&alone, &later].map(|claimed| claimed.claim.is_granted()), [true, false]);
+    drop(alone);
+    assert!(later.claim.is_granted());
+}
+
+#[test]
+fn a_waiter_that_gives_up_frees_those_behind_it() {
+    let locks = Arc::new(RangeLocks::default());
+    let _read = claim(&locks, extent(0, 8), Hold::Shared);
+    let alone = claim(&locks, extent(4, 1), Hold::Exclusive);
+    let later = claim(&locks, extent(0, 8), Hold::Shared);
+    drop(alone);
+    assert_eq!((later.claim.is_granted(), later.told.load(Ordering::Relaxed)), (true, 1));
+}
+
+#[test]
+fn the_turn_of_a_claim_that_is_gone_comes_at_once() {
+    let locks = Arc::new(RangeLocks::default());
+    let first = locks.claim(extent(0, 1), Hold::Exclusive);
+    let second = locks.claim(extent(0, 1), Hold::Exclusive);
+    let turn = second.turn().expect("the first is there");
+    drop(second);
+    // Its place is taken by another that waits.
+    let _third = locks.claim(extent(0, 1), Hold::Exclusive);
+    let (counter, told) = counter();
+    turn.wait(counter);
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    drop(first);
+}
