@@ -1,0 +1,365 @@
+//! A small initiator: one connection, blocking. It keeps to the rules unless it is asked not to.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use lunette_crc32c::{crc32c, to_wire};
+use lunette_pdu::sense::split_sense;
+use lunette_pdu::{
+    BHS_LEN, Bhs, Cid, DIGEST_LEN, DataOut, InitiatorTaskTag, Isid, LoginRequest, LoginResponse, LunField, NopOut, R2t,
+    ScsiCommand, SerialNumber, Stage, TargetPdu, TargetTransferTag, TaskAttribute, Tsih, pad_len,
+};
+use lunette_scsi::Lun;
+
+use crate::server::Server;
+
+/// How long to wait for any answer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Data-Out PDUs are no longer than this, whatever the target takes.
+const DATA_OUT_LEN: usize = 8192;
+
+const BLOCK_LEN: usize = 512;
+
+/// Sessions of one process differ in this part of their ISID.
+static NEXT_QUALIFIER: AtomicU32 = AtomicU32::new(1);
+
+/// What a login offers beside the names.
+pub type LoginKeys<'a> = &'a [(&'a str, &'a str)];
+
+/// A PDU with its data segment.
+pub type Pdu = (TargetPdu, Vec<u8>);
+
+/// A connection to a target.
+pub struct Initiator {
+    stream: TcpStream,
+    header_digest: bool,
+    data_digest: bool,
+    cmd_sn: SerialNumber,
+    next_itt: u32,
+    tasks: HashMap<InitiatorTaskTag, Task>,
+    /// PDUs that are neither pings nor belong to a task, as they came.
+    pub others: Vec<Pdu>,
+}
+
+#[derive(Default)]
+struct Task {
+    data_out: Vec<u8>,
+    data_in: Vec<u8>,
+    outcome: Option<Outcome>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The SCSI status.
+    pub status: u8,
+    /// Sense data; empty when there is none.
+    pub sense: Vec<u8>,
+    /// What was read.
+    pub data: Vec<u8>,
+}
+
+impl Outcome {
+    /// The data of a command that must have ended with GOOD.
+    pub fn good(self) -> Vec<u8> {
+        assert!(self.status == 0, "{self:02x?}");
+        self.data
+    }
+}
+
+impl Initiator {
+    /// Connects, no more.
+    pub fn connect(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        stream.set_write_timeout(Some(LIMIT))?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream,
+            header_digest: false,
+            data_digest: false,
+            cmd_sn: SerialNumber(1),
+            next_itt: 1,
+            tasks: HashMap::new(),
+            others: Vec::new(),
+        })
+    }
+
+    /// Connects and logs in to the first target of `server`.
+    pub fn log_in(server: &Server, keys: LoginKeys<'_>) -> io::Result<Self> {
+        let target = server.url(0).split('/').nth(3).expect("iscsi://HOST:PORT/IQN/LUN").to_owned();
+        let mut initiator = Self::connect(server.address())?;
+        let names = [("SessionType", "Normal"), ("TargetName", &target)];
+        let (response, _) = initiator.login_request(&[&names[..], keys].concat())?;
+        if !response.status.is_success() {
+            return Err(io::Error::other(format!("login refused: {}", response.status)));
+        }
+        Ok(initiator)
+    }
+
+    /// Connects, logs in, and takes the unit attention that waits for a new nexus.
+    pub fn attach(server: &Server, keys: LoginKeys<'_>) -> io::Result<Self> {
+        let mut initiator = Self::log_in(server, keys)?;
+        initiator.command(0, &[0; 6], Vec::new(), 0)?;
+        Ok(initiator)
+    }
+
+    /// One login request, from the operational stage to the full feature phase. Digests that it offers are in use from
+    /// then on, when the target agrees.
+    pub fn login_request(&mut self, keys: LoginKeys<'_>) -> io::Result<(LoginResponse, String)> {
+        let name = ("InitiatorName", "iqn.2026-11.org.example:raw");
+        let pairs = std::iter::once(&name).chain(keys).flat_map(|(key, value)| [*key, "=", *value, "\0"]);
+        let text: String = pairs.collect();
+        let qualifier = NEXT_QUALIFIER.fetch_add(1, Ordering::Relaxed);
+        let request = LoginRequest {
+            transit: true,
+            continue_: false,
+            csg: Stage::LoginOperationalNegotiation,
+            nsg: Stage::FullFeaturePhase,
+            version_max: 0,
+            version_min: 0,
+            isid: Isid::random(std::process::id(), qualifier as u16),
+            tsih: Tsih::NEW,
+            itt: InitiatorTaskTag(0),
+            cid: Cid(0),
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: SerialNumber(0),
+            data_segment_len: text.len(),
+        };
+        self.send(request.emit(), text.as_bytes())?;
+        let (pdu, answer) = self.receive()?;
+        let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        self.header_digest = answer.contains("HeaderDigest=CRC32C");
+        self.data_digest = answer.contains("DataDigest=CRC32C");
+        Ok((response, answer))
+    }
+
+    // PDUs.
+
+    /// The number for the next command.
+    pub fn next_cmd_sn(&mut self) -> SerialNumber {
+        let cmd_sn = self.cmd_sn;
+        self.cmd_sn = cmd_sn.next();
+        cmd_sn
+    }
+
+    /// A task tag that was not used before.
+    pub fn next_itt(&mut self) -> InitiatorTaskTag {
+        self.next_itt += 1;
+        InitiatorTaskTag(self.next_itt)
+    }
+
+    /// Sends a PDU with the digests that were negotiated.
+    pub fn send(&mut self, header: [u8; BHS_LEN], data: &[u8]) -> io::Result<()> {
+        let mut wire = header.to_vec();
+        if self.header_digest {
+            wire.extend(to_wire(crc32c(&header)));
+        }
+        if !data.is_empty() {
+            let start = wire.len();
+            wire.extend_from_slice(data);
+            wire.resize(wire.len() + pad_len(data.len()), 0);
+            if self.data_digest {
+                wire.extend(to_wire(crc32c(&wire[start..])));
+            }
+        }
+        self.send_bytes(&wire)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// The next PDU, with its digests checked.
+    pub fn receive(&mut self) -> io::Result<Pdu> {
+        let bhs = Bhs::from(self.array::<BHS_LEN>()?);
+        if self.header_digest {
+            let digest = self.array::<DIGEST_LEN>()?;
+            assert_eq!(digest, to_wire(crc32c(bhs.as_array())), "header digest of {:?}", bhs.opcode());
+        }
+        let len = bhs.data_segment_len();
+        let mut data = vec![0; len + pad_len(len)];
+        self.stream.read_exact(&mut data)?;
+        if self.data_digest && len > 0 {
+            let digest = self.array::<DIGEST_LEN>()?;
+            assert_eq!(digest, to_wire(crc32c(&data)), "data digest of {:?}", bhs.opcode());
+        }
+        data.truncate(len);
+        let pdu = TargetPdu::parse(&bhs).unwrap_or_else(|error| panic!("the target sent a bad header: {error}"));
+        Ok((pdu, data))
+    }
+
+    /// Reads until the target ends the connection. Panics when it does not within `limit`. Gives what came before.
+    pub fn wait_for_end(mut self, limit: Duration) -> Vec<Pdu> {
+        self.stream.set_read_timeout(Some(limit)).expect("a time limit that is not zero");
+        let mut before = Vec::new();
+        loop {
+            match self.receive() {
+                Ok(pdu) => before.push(pdu),
+                Err(error) if is_timeout(&error) => panic!("the connection is open after {limit:?}; got {before:?}"),
+                Err(_) => return before,
+            }
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.stream.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    // Commands.
+
+    /// Sends a command, and with it all its data when `immediate` says so; otherwise the target has to ask for it.
+    pub fn start(
+        &mut self,
+        lun: u16,
+        cdb: &[u8],
+        data_out: Vec<u8>,
+        data_in_len: u32,
+        immediate: bool,
+    ) -> io::Result<InitiatorTaskTag> {
+        let itt = self.next_itt();
+        let write = !data_out.is_empty();
+        let mut whole_cdb = [0; 16];
+        whole_cdb[..cdb.len()].copy_from_slice(cdb);
+        let command = ScsiCommand {
+            immediate: false,
+            final_: true,
+            read: data_in_len > 0,
+            write,
+            attr: TaskAttribute::SIMPLE,
+            priority: 0,
+            lun: LunField(Lun::new(lun).expect("a LUN that can be addressed").encode()),
+            itt,
+            expected_data_transfer_length: if write { data_out.len() as u32 } else { data_in_len },
+            cmd_sn: self.next_cmd_sn(),
+            exp_stat_sn: SerialNumber(0),
+            cdb: whole_cdb,
+            ahs_len: 0,
+            data_segment_len: if immediate { data_out.len() } else { 0 },
+        };
+        self.send(command.emit(), if immediate { &data_out } else { &[] })?;
+        self.tasks.insert(itt, Task { data_out, ..Task::default() });
+        Ok(itt)
+    }
+
+    /// Waits for the end of a command and does what others need meanwhile.
+    pub fn finish(&mut self, itt: InitiatorTaskTag) -> io::Result<Outcome> {
+        loop {
+            let task = self.tasks.get_mut(&itt).expect("a command that was started and not finished");
+            if let Some(outcome) = task.outcome.take() {
+                self.tasks.remove(&itt);
+                return Ok(outcome);
+            }
+            let pdu = self.receive()?;
+            self.dispatch(pdu)?;
+        }
+    }
+
+    fn dispatch(&mut self, (pdu, data): Pdu) -> io::Result<()> {
+        let unknown = |itt| panic!("{pdu:?} for {itt:?}, which is not under way");
+        match pdu {
+            TargetPdu::NopIn(ping) if !ping.ttt.is_reserved() => self.answer_ping(ping.ttt)?,
+            TargetPdu::R2t(r2t) => self.answer_r2t(&r2t)?,
+            TargetPdu::DataIn(pdu) => {
+                let task = self.tasks.get_mut(&pdu.itt).unwrap_or_else(|| unknown(pdu.itt));
+                assert_eq!(task.data_in.len(), pdu.buffer_offset as usize, "data comes in order");
+                task.data_in.extend(data);
+                if let Some(status) = pdu.status {
+                    let data = std::mem::take(&mut task.data_in);
+                    task.outcome = Some(Outcome { status: status.status, sense: Vec::new(), data });
+                }
+            }
+            TargetPdu::ScsiResponse(pdu) => {
+                let task = self.tasks.get_mut(&pdu.itt).unwrap_or_else(|| unknown(pdu.itt));
+                let (sense, _) = split_sense(&data).expect("sense data with its length");
+                let data = std::mem::take(&mut task.data_in);
+                task.outcome = Some(Outcome { status: pdu.status, sense: sense.to_vec(), data });
+            }
+            _ => self.others.push((pdu, data)),
+        }
+        Ok(())
+    }
+
+    fn answer_ping(&mut self, ttt: TargetTransferTag) -> io::Result<()> {
+        let pong = NopOut {
+            immediate: true,
+            lun: LunField([0; 8]),
+            itt: InitiatorTaskTag::RESERVED,
+            ttt,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: SerialNumber(0),
+            data_segment_len: 0,
+        };
+        self.send(pong.emit(), &[])
+    }
+
+    fn answer_r2t(&mut self, r2t: &R2t) -> io::Result<()> {
+        let task = self.tasks.get(&r2t.itt).unwrap_or_else(|| panic!("{r2t:?} for no task"));
+        let start = r2t.buffer_offset as usize;
+        let data = task.data_out[start..start + r2t.desired_data_transfer_length as usize].to_vec();
+        let count = data.len().div_ceil(DATA_OUT_LEN);
+        for (index, piece) in data.chunks(DATA_OUT_LEN).enumerate() {
+            let pdu = DataOut {
+                final_: index + 1 == count,
+                lun: r2t.lun,
+                itt: r2t.itt,
+                ttt: r2t.ttt,
+                exp_stat_sn: SerialNumber(0),
+                data_sn: index as u32,
+                buffer_offset: (start + index * DATA_OUT_LEN) as u32,
+                data_segment_len: piece.len(),
+            };
+            self.send(pdu.emit(), piece)?;
+        }
+        Ok(())
+    }
+
+    /// A command from start to end; data is sent as the target asks for it.
+    pub fn command(&mut self, lun: u16, cdb: &[u8], data_out: Vec<u8>, data_in_len: u32) -> io::Result<Outcome> {
+        let itt = self.start(lun, cdb, data_out, data_in_len, false)?;
+        self.finish(itt)
+    }
+
+    /// READ (10) of LUN 0.
+    pub fn read(&mut self, lba: u32, blocks: u16) -> io::Result<Vec<u8>> {
+        let outcome = self.command(0, &cdb_10(0x28, lba, blocks), Vec::new(), u32::from(blocks) * BLOCK_LEN as u32)?;
+        Ok(outcome.good())
+    }
+
+    /// WRITE (10) to LUN 0, not waited for.
+    pub fn start_write(&mut self, lba: u32, data: Vec<u8>, immediate: bool) -> io::Result<InitiatorTaskTag> {
+        let blocks = u16::try_from(data.len() / BLOCK_LEN).expect("a length that WRITE (10) can have");
+        self.start(0, &cdb_10(0x2a, lba, blocks), data, 0, immediate)
+    }
+
+    /// WRITE (10) to LUN 0.
+    pub fn write(&mut self, lba: u32, data: Vec<u8>) -> io::Result<()> {
+        let itt = self.start_write(lba, data, false)?;
+        self.finish(itt)?.good();
+        Ok(())
+    }
+
+    /// SYNCHRONIZE CACHE (10) of all of LUN 0.
+    pub fn synchronize_cache(&mut self) -> io::Result<()> {
+        self.command(0, &cdb_10(0x35, 0, 0), Vec::new(), 0)?.good();
+        Ok(())
+    }
+}
+
+fn cdb_10(opcode: u8, lba: u32, blocks: u16) -> [u8; 10] {
+    let [a, b, c, d] = lba.to_be_bytes();
+    let [high, low] = blocks.to_be_bytes();
+    [opcode, 0, a, b, c, d, 0, high, low, 0]
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}

@@ -1,0 +1,20 @@
+//! What the tests in `tests/` share: a `lunette serve` that listens, external tools with a time limit, and a small
+//! initiator that can also do what a good one does not.
+//!
+//! The tests run the release build of the command, which `cargo xtask test` makes; the variable `LUNETTE_BIN` names
+//! another one. Everything happens on the loopback interface.
+
+#![forbid(unsafe_code)]
+#![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
+
+mod initiator;
+mod process;
+mod random;
+mod server;
+mod tool;
+
+pub use initiator::{Initiator, LoginKeys, Outcome, Pdu};
+pub use process::{memory_kib, terminate, wait_at_most, wait_until};
+pub use random::{random_bytes, random_file};
+pub use server::{DEFAULT_TARGET, Server, lunette};
+pub use tool::{Ran, run, run_at_most};

@@ -1,0 +1,43 @@
+//! Processes: signals, ends, memory.
+
+use std::fs;
+use std::process::{Child, ExitStatus};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Looks at `condition` until it gives something, for `limit` at most.
+pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(found) = condition() {
+            return Some(found);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// The exit status of `child`, when it ends within `limit`.
+pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    wait_until(limit, || child.try_wait().expect("a child can be waited for"))
+}
+
+/// Sends SIGTERM.
+pub fn terminate(child: &Child) {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a process number");
+    kill_process(pid, Signal::TERM).expect("a child that was not waited for can be signalled");
+}
+
+/// Resident memory of `child` that is its own, in KiB: pages of files do not count.
+pub fn memory_kib(child: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux counts RssAnon");
+    line.trim().trim_end_matches("kB").trim().parse().expect("a number of KiB")
+}

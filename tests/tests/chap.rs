@@ -1,0 +1,91 @@
+//! CHAP as libiscsi does it: one-way and mutual, right and wrong.
+
+use std::fs;
+use std::path::Path;
+
+use lunette_tests::{Ran, Server, run};
+use tempfile::TempDir;
+
+const SECRET: &str = "secret-of-user";
+const TARGET_SECRET: &str = "secret-of-target";
+
+/// Files with the secrets; a line end after a secret does not belong to it.
+fn secrets() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("user"), format!("{SECRET}\n")).unwrap();
+    fs::write(folder.path().join("target"), TARGET_SECRET).unwrap();
+    folder
+}
+
+fn server(secrets: &Path, mutual: bool) -> Server {
+    let chap = format!("user:{}", secrets.join("user").display());
+    let mutual_chap = format!("target:{}", secrets.join("target").display());
+    let one_way = ["mem:16M", "--chap", &chap];
+    if mutual {
+        Server::start(&[&one_way[..], &["--mutual-chap", &mutual_chap]].concat())
+    } else {
+        Server::start(&one_way)
+    }
+}
+
+fn read_capacity(server: &Server, credentials: &str, parameters: &str) -> Ran {
+    run("iscsi-readcapacity16", [server.url_with(credentials, parameters)])
+}
+
+/// Wrong credentials are told apart from everything else that can fail, and do the server no harm.
+fn refused(server: &Server, credentials: &str, parameters: &str) {
+    let ran = read_capacity(server, credentials, parameters);
+    assert!(!ran.failed().contains("Total size"), "{ran}");
+}
+
+#[test]
+fn the_right_password_opens_the_disk_and_others_do_not() {
+    let secrets = secrets();
+    let server = server(secrets.path(), false);
+    read_capacity(&server, &format!("user%{SECRET}@"), "").succeeded();
+    refused(&server, "user%wrong-password@", "");
+    refused(&server, &format!("nobody%{SECRET}@"), "");
+    refused(&server, "", "");
+    // The line end of the file is not part of the secret.
+    refused(&server, &format!("user%{SECRET}%0a@"), "");
+    read_capacity(&server, &format!("user%{SECRET}@"), "").succeeded();
+
+    let log = server.stop();
+    assert!(!log.contains(SECRET), "a secret is in the log:\n{log}");
+    assert!(!log.contains("wrong-password"), "a password is in the log:\n{log}");
+}
+
+#[test]
+fn the_target_proves_itself_when_it_is_asked() {
+    let secrets = secrets();
+    let server = server(secrets.path(), true);
+    let user = format!("user%{SECRET}@");
+    let mutual = |name: &str, secret: &str| format!("?target_user={name}&target_password={secret}");
+    read_capacity(&server, &user, &mutual("target", TARGET_SECRET)).succeeded();
+    refused(&server, &user, &mutual("target", "another-secret"));
+    refused(&server, &user, &mutual("impostor", TARGET_SECRET));
+    // Who does not ask is served all the same.
+    read_capacity(&server, &user, "").succeeded();
+    let log = server.stop();
+    assert!(!log.contains(TARGET_SECRET), "a secret is in the log:\n{log}");
+}
+
+#[test]
+fn a_target_without_a_secret_of_its_own_cannot_prove_itself() {
+    let secrets = secrets();
+    let server = server(secrets.path(), false);
+    refused(&server, &format!("user%{SECRET}@"), &format!("?target_user=target&target_password={TARGET_SECRET}"));
+    server.stop();
+}
+
+#[test]
+fn initiators_that_are_not_admitted_are_refused() {
+    let server = Server::start(&["mem:16M", "--allow", "iqn.2026-11.org.example:host"]);
+    let inquiry = |initiator: &str| run("iscsi-inq", ["-i", initiator, server.url(0)]);
+    inquiry("iqn.2026-11.org.example:host").succeeded();
+    inquiry("iqn.2026-11.org.example:other").failed();
+    let list = |initiator: &str| run("iscsi-ls", ["-i", initiator, &server.portal_url()]);
+    assert!(list("iqn.2026-11.org.example:host").succeeded().contains("Target:"));
+    assert!(!list("iqn.2026-11.org.example:other").stdout.contains("Target:"), "a target is shown to a stranger");
+    server.stop();
+}
