@@ -2,11 +2,14 @@
 
 pub(crate) mod capacity;
 pub(crate) mod compare_and_write;
+pub(crate) mod defects;
 pub(crate) mod flush;
 pub(crate) mod inquiry;
 pub(crate) mod luns;
 pub(crate) mod mode;
 pub(crate) mod opcodes_report;
+pub(crate) mod or_write;
+pub(crate) mod pre_fetch;
 pub(crate) mod read_write;
 pub(crate) mod request_sense;
 pub(crate) mod start_stop;

@@ -8,6 +8,8 @@ use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use lunette_scsi::Status;
+
 use crate::task::{Input, Step};
 
 /// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
@@ -18,6 +20,7 @@ pub(crate) struct Exchange(Mutex<State>);
 struct State {
     slot: Slot,
     data_out_transfer_len: u64,
+    condition_met: bool,
 }
 
 #[derive(Default)]
@@ -66,6 +69,16 @@ impl Exchange {
     /// What the CDB asked the initiator to send.
     pub(crate) fn data_out_transfer_len(&self) -> u64 {
         self.state().data_out_transfer_len
+    }
+
+    /// Lets the command end with CONDITION MET instead of GOOD.
+    pub(crate) fn condition_met(&self) {
+        self.state().condition_met = true;
+    }
+
+    /// The status of a command that succeeds.
+    pub(crate) fn success(&self) -> Status {
+        if self.state().condition_met { Status::CONDITION_MET } else { Status::GOOD }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

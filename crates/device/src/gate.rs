@@ -60,6 +60,7 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
     let max_blocks = match range {
         Range::None => return Ok(Extent::default()),
         Range::Transfer => u64::from(unit.max_transfer_blocks()),
+        Range::Atomic => u64::from(unit.max_atomic_blocks()),
         Range::WriteSame => u64::from(MAX_WRITE_SAME_BLOCKS),
         Range::Cached => u64::MAX,
     };

@@ -66,7 +66,9 @@ mod task;
 mod unit;
 
 pub use command::{Command, Response};
-pub use limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
+pub use limits::{
+    MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
+};
 pub use nexus::{Nexus, NexusId, NexusName};
 pub use target::{LunInUse, ResetOutcome, TargetDevice};
 pub use task::{Input, Step, Task, Waitable};

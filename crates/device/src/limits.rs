@@ -10,6 +10,12 @@ pub const MAX_WRITE_SAME_BLOCKS: u32 = 0xffff;
 /// Blocks that one COMPARE AND WRITE may compare and write (MAXIMUM COMPARE AND WRITE LENGTH): what its CDB can ask for.
 pub const MAX_COMPARE_AND_WRITE_BLOCKS: u8 = u8::MAX;
 
+/// Bytes that one WRITE ATOMIC may write (MAXIMUM ATOMIC TRANSFER LENGTH).
+///
+/// Other commands see all of such a write or nothing. What a power cut leaves of it is up to the medium: stores make no
+/// promise beyond their physical block.
+pub const MAX_ATOMIC_BYTES: usize = 1 << 20;
+
 /// Block descriptors in one UNMAP parameter list (MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT).
 pub const MAX_UNMAP_DESCRIPTORS: u16 = 256;
 

@@ -9,8 +9,8 @@ use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, ServiceAction};
 
 use crate::commands::{
-    capacity, compare_and_write, flush, inquiry, luns, mode, opcodes_report, read_write, request_sense, start_stop,
-    test_unit_ready, unmap, verify, write_same,
+    capacity, compare_and_write, defects, flush, inquiry, luns, mode, opcodes_report, or_write, pre_fetch, read_write,
+    request_sense, start_stop, test_unit_ready, unmap, verify, write_same,
 };
 use crate::context::{Cx, Reply};
 use crate::unit::LogicalUnit;
@@ -84,6 +84,8 @@ pub(crate) enum Range {
     None,
     /// As many as MAXIMUM TRANSFER LENGTH.
     Transfer,
+    /// As many as MAXIMUM ATOMIC TRANSFER LENGTH.
+    Atomic,
     /// As many as MAXIMUM WRITE SAME LENGTH, and at least one (WSNZ): "all to the end" would be beyond the limit on most
     /// disks, and is too easily asked for by mistake.
     WriteSame,
@@ -150,6 +152,8 @@ const GROUP: u8 = 0x3f;
 const DPO: u8 = 0x10;
 const FUA: u8 = 0x08;
 const BYTCHK: u8 = 0x06;
+/// What WRITE AND VERIFY knows of it: values 0 and 1.
+const BYTCHK_COMPARE: u8 = 0x02;
 const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 const IMMED: u8 = 0x02;
@@ -212,6 +216,13 @@ const WRITE: Row = Row {
 
 const VERIFY: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(verify::verify(cx)), ..READ };
 
+const WRITE_AND_VERIFY: Row = Row { handler: |cx| Box::pin(verify::write_and_verify(cx)), ..WRITE };
+
+const PRE_FETCH: Row =
+    Row { direction: Direction::None, range: Range::Cached, handler: |cx| Box::pin(pre_fetch::pre_fetch(cx)), ..READ };
+
+const DEFECTS: Row = Row { range: Range::None, handler: |cx| Box::pin(defects::read_defect_data(cx)), ..READ };
+
 const WRITE_SAME: Row = Row { range: Range::WriteSame, handler: |cx| Box::pin(write_same::write_same(cx)), ..WRITE };
 
 const CAPACITY: Row = Row { direction: Direction::In, reservation: Reservation::Passes, ..PLAIN };
@@ -239,8 +250,11 @@ pub(crate) static TABLE: &[Row] = &[
         Row { handler: |cx| Box::pin(capacity::read_capacity_10(cx)), ..CAPACITY }),
     row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
     row("WRITE(10)", &blocks_10(0x2a, DPO | FUA), WRITE),
+    row("WRITE AND VERIFY(10)", &blocks_10(0x2e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(10)", &blocks_10(0x2f, DPO | BYTCHK), VERIFY),
+    row("PRE-FETCH(10)", &blocks_10(0x34, IMMED), PRE_FETCH),
     row("SYNCHRONIZE CACHE(10)", &blocks_10(0x35, IMMED), SYNCHRONIZE),
+    row("READ DEFECT DATA(10)", &[0x37, 0, lunette_scsi::defects::REQUEST, 0, 0, 0, 0, 0xff, 0xff, 0], DEFECTS),
     row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
     row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
         Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
@@ -250,9 +264,14 @@ pub(crate) static TABLE: &[Row] = &[
     row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
         Row { handler: |cx| Box::pin(compare_and_write::compare_and_write(cx)), ..WRITE }),
     row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),
+    row("ORWRITE(16)", &blocks_16(0x8b, DPO | FUA), Row { handler: |cx| Box::pin(or_write::or_write(cx)), ..WRITE }),
+    row("WRITE AND VERIFY(16)", &blocks_16(0x8e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
+    row("PRE-FETCH(16)", &blocks_16(0x90, IMMED), PRE_FETCH),
     row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED), SYNCHRONIZE),
     row("WRITE SAME(16)", &blocks_16(0x93, UNMAP | NDOB), WRITE_SAME),
+    row("WRITE ATOMIC(16)", &[0x9c, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, GROUP, 0],
+        Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),
     row("READ CAPACITY(16)", &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::READ_CAPACITY_16),
               handler: |cx| Box::pin(capacity::read_capacity_16(cx)), ..CAPACITY }),
@@ -263,7 +282,9 @@ pub(crate) static TABLE: &[Row] = &[
               handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
     row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ),
     row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE),
+    row("WRITE AND VERIFY(12)", &blocks_12(0xae, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(12)", &blocks_12(0xaf, DPO | BYTCHK), VERIFY),
+    row("READ DEFECT DATA(12)", &[0xb7, lunette_scsi::defects::REQUEST, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0], DEFECTS),
 ];
 
 /// A row whose operation code is the first byte of its usage bitmap.

@@ -140,7 +140,7 @@ impl Task {
             },
         };
         let response = match reply {
-            Ok(data_in) => Response { data_in, ..Response::good() },
+            Ok(data_in) => Response { status: exchange.success(), data_in, ..Response::good() },
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
                 Response::check(&sense, format)

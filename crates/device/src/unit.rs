@@ -188,6 +188,11 @@ impl LogicalUnit {
         crate::limits::MAX_TRANSFER_BYTES as u32 / self.config.block_size
     }
 
+    /// Blocks that one WRITE ATOMIC may write.
+    pub(crate) fn max_atomic_blocks(&self) -> u32 {
+        crate::limits::MAX_ATOMIC_BYTES as u32 / self.config.block_size
+    }
+
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: 2 to this power blocks make the unit that the medium writes.
     pub(crate) fn physical_exponent(&self) -> u8 {
         const MAX_EXPONENT: u32 = 15;

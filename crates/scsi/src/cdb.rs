@@ -128,9 +128,12 @@ pub struct BlockCdb {
 }
 
 impl BlockCdb {
-    /// Reads the fields by the group code of the operation code; `None` for groups without such a form.
+    /// Reads the fields by the group code of the operation code; `None` for groups without such a form. COMPARE AND WRITE and
+    /// WRITE ATOMIC have shorter numbers of blocks than their group.
     pub fn parse(cdb: &Cdb) -> Option<Self> {
         let (lba, blocks, lba_at, blocks_at) = match cdb.opcode().0 >> 5 {
+            4 if cdb.opcode() == OpCode::COMPARE_AND_WRITE => (cdb.u64_at(2), u32::from(cdb.byte(13)), 2, 13),
+            4 if cdb.opcode() == OpCode::WRITE_ATOMIC_16 => (cdb.u64_at(2), u32::from(cdb.u16_at(12)), 2, 12),
             0 => {
                 let lba = u64::from(cdb.u32_at(0) & 0x001f_ffff);
                 let blocks = if cdb.byte(4) == 0 { 256 } else { u32::from(cdb.byte(4)) };
@@ -163,12 +166,14 @@ mod tests {
 
     #[test]
     fn every_form_has_its_lba_and_length() {
-        let forms: [(&[u8], u64, u32); 5] = [
+        let forms: [(&[u8], u64, u32); 7] = [
             (&[0x08, 0xff, 2, 3, 4, 0], 0x1f_0203, 4),
             (&[0x08, 0, 0, 0, 0, 0], 0, 256),
             (&[0x28, 0, 1, 2, 3, 4, 0xff, 5, 6, 0], 0x0102_0304, 0x0506),
             (&[0xa8, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0], 0x0102_0304, 0x0506_0708),
             (&[0x88, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0xff, 0], 0x0102_0304_0506_0708, 0x090a_0b0c),
+            (&[0x89, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 12, 0xff, 0], 0x0102_0304_0506_0708, 12),
+            (&[0x9c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 11, 12, 0xff, 0], 0x0102_0304_0506_0708, 0x0b0c),
         ];
         for (bytes, lba, blocks) in forms {
             let parsed = BlockCdb::parse(&cdb(bytes)).unwrap();

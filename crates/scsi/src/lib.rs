@@ -25,6 +25,7 @@
 mod attribute;
 pub mod capacity;
 mod cdb;
+pub mod defects;
 pub mod inquiry;
 mod lun;
 pub mod mode;

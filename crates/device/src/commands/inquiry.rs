@@ -1,7 +1,7 @@
 //! INQUIRY: standard data and VPD pages (SPC-5 6.6).
 
 use lunette_scsi::inquiry::{Peripheral, StandardInquiry, version};
-use lunette_scsi::vpd::{self, Association, BlockLimits, Designator, PageCode, Provisioning};
+use lunette_scsi::vpd::{self, Association, AtomicLimits, BlockLimits, Designator, PageCode, Provisioning};
 use lunette_scsi::{FieldPointer, SenseData};
 
 use crate::context::{Cx, Reply};
@@ -88,6 +88,12 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
         optimal_granularity: blocks_of(geometry.physical_bytes) as u16,
         max_transfer: unit.max_transfer_blocks(),
         max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),
+        atomic: AtomicLimits {
+            max_transfer: unit.max_atomic_blocks(),
+            alignment: 1,
+            granularity: 1,
+            ..AtomicLimits::default()
+        },
         ..BlockLimits::default()
     };
     if !unit.capabilities().unmap {

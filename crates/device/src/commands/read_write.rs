@@ -18,6 +18,17 @@ pub(crate) async fn read(cx: Cx) -> Reply {
     cx.read(cx.extent.offset, buffer).await.map(Some)
 }
 
+/// WRITE ATOMIC(16). Other commands see the blocks before the write or after it, and nothing between.
+pub(crate) async fn write_atomic(cx: Cx) -> Reply {
+    if cx.extent.len == 0 {
+        return Ok(None);
+    }
+    let data = cx.exact_data_out(cx.extent.len).await?;
+    cx.be_alone_on(cx.extent).await?;
+    cx.write(cx.extent.offset, data, cx.cdb.bit(1, FUA)).await?;
+    Ok(None)
+}
+
 /// WRITE(6), (10), (12), (16). Of a Data-Out shorter than the CDB says, the whole blocks are written.
 pub(crate) async fn write(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();

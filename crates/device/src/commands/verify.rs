@@ -1,10 +1,13 @@
-//! VERIFY (SBC-4 5.43 and following).
+//! VERIFY and WRITE AND VERIFY (SBC-4 5.43 and following).
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
 use crate::context::{Cx, Extent, Reply};
 use crate::limits::MAX_CHUNK_BYTES;
+
+/// The bit of BYTCHK that asks for a comparison with all of the Data-Out.
+const BYTCHK_COMPARE: u8 = 0x02;
 
 /// What the medium is compared with (BYTCHK).
 enum Expected {
@@ -34,20 +37,38 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
         3 => Expected::Block(cx.exact_data_out(u64::from(block_size)).await?),
         _ => return Err(FieldPointer::cdb(1).bit(2).into()),
     };
-    compare(&cx, Extent { offset, len }, &expected).await?;
+    let extent = Extent { offset, len };
+    if len > 0 {
+        let chunk = cx.buffer(chunk_len(extent)).await?;
+        compare(&cx, extent, &expected, chunk).await?;
+    }
     Ok(None)
 }
 
-/// Reads `extent` piece by piece and compares. INFORMATION of the miscompare is the offset of the first byte that differs.
-async fn compare(cx: &Cx, extent: Extent, expected: &Expected) -> Result<(), SenseData> {
-    if extent.len == 0 {
-        return Ok(());
-    }
-    let chunk_len = extent.len.min(MAX_CHUNK_BYTES as u64);
-    let mut chunk = cx.buffer(chunk_len as usize).await?;
+/// WRITE AND VERIFY(10), (12), (16), with BYTCHK 0 and 1. What is verified is what stable storage was given; nobody else
+/// touches the blocks between.
+pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
+    let block_size = cx.unit()?.block_size();
+    let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };
+    let extent = Extent { offset: cx.extent.offset, len: data.len() as u64 };
+    let chunk = cx.buffer(chunk_len(extent)).await?;
+    cx.be_alone_on(extent).await?;
+    let data = cx.write(extent.offset, data, true).await?;
+    let expected = if cx.cdb.bit(1, BYTCHK_COMPARE) { Expected::Bytes(data) } else { Expected::Readable };
+    compare(&cx, extent, &expected, chunk).await?;
+    Ok(None)
+}
+
+/// Bytes of the pieces that `extent` is compared in.
+fn chunk_len(extent: Extent) -> usize {
+    extent.len.min(MAX_CHUNK_BYTES as u64) as usize
+}
+
+/// Reads `extent` piece by piece into `chunk` and compares. INFORMATION of the miscompare is the offset of the first byte that differs.
+async fn compare(cx: &Cx, extent: Extent, expected: &Expected, mut chunk: Buffer) -> Result<(), SenseData> {
     let mut done = 0;
     while done < extent.len {
-        chunk.truncate((extent.len - done).min(chunk_len) as usize);
+        chunk.truncate((extent.len - done).min(MAX_CHUNK_BYTES as u64) as usize);
         chunk = cx.read(extent.offset + done, chunk).await?;
         if let Some(at) = expected.first_difference(done as usize, &chunk) {
             let sense = SenseData::new(SenseKey::MISCOMPARE, AdditionalSense::MISCOMPARE_DURING_VERIFY);

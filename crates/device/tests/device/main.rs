@@ -10,3 +10,4 @@ mod mode;
 mod properties;
 mod rig;
 mod thin;
+mod writes;

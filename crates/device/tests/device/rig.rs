@@ -48,6 +48,8 @@ pub(crate) struct TestStore {
     pub(crate) seen: Mutex<Vec<Seen>>,
     /// Ends the next request.
     pub(crate) fails: Mutex<Option<StoreError>>,
+    /// The byte that the next write turns into another.
+    pub(crate) spoils: Mutex<Option<usize>>,
 }
 
 impl TestStore {
@@ -62,7 +64,12 @@ impl TestStore {
         let range = offset as usize..(offset + len) as usize;
         match op {
             Op::Read { into, .. } => into.copy_from_slice(&bytes[range]),
-            Op::Write { from, .. } => bytes[range].copy_from_slice(from),
+            Op::Write { from, .. } => {
+                bytes[range].copy_from_slice(from);
+                if let Some(at) = self.spoils.lock().unwrap().take() {
+                    bytes[at] ^= 1;
+                }
+            }
             Op::WriteZeroes { .. } | Op::Unmap { .. } => bytes[range].fill(0),
             Op::Flush => {}
         }
@@ -113,7 +120,13 @@ pub(crate) fn cdb(bytes: &[u8]) -> [u8; 16] {
 impl Rig {
     pub(crate) fn new(medium: Medium) -> Self {
         let bytes = Mutex::new(vec![0; medium.len_bytes as usize]);
-        let store = Arc::new(TestStore { medium, bytes, seen: Mutex::default(), fails: Mutex::default() });
+        let store = Arc::new(TestStore {
+            medium,
+            bytes,
+            seen: Mutex::default(),
+            fails: Mutex::default(),
+            spoils: Mutex::default(),
+        });
         let config = LogicalUnitConfig {
             block_size: medium.block_size,
             read_only: medium.read_only,

@@ -1,0 +1,14 @@
+//! READ DEFECT DATA (SBC-4 5.18, 5.19).
+
+use lunette_scsi::{OpCode, defects};
+
+use crate::context::{Cx, Reply};
+
+/// READ DEFECT DATA(10) and (12). What lies below a store hides its defects, so both lists are empty, in every format.
+pub(crate) async fn read_defect_data(cx: Cx) -> Reply {
+    if cx.cdb.opcode() == OpCode::READ_DEFECT_DATA_10 {
+        cx.reply(&defects::none_10(cx.cdb.byte(2)), usize::from(cx.cdb.u16_at(7))).await
+    } else {
+        cx.reply(&defects::none_12(cx.cdb.byte(1)), cx.cdb.u32_at(6) as usize).await
+    }
+}

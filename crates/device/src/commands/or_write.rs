@@ -1,0 +1,19 @@
+//! ORWRITE (SBC-4 5.15).
+
+use super::FUA;
+use crate::context::{Cx, Extent, Reply};
+
+/// ORWRITE(16): the bits of the Data-Out are added to those of the medium, while nobody else touches the blocks.
+pub(crate) async fn or_write(cx: Cx) -> Reply {
+    let block_size = cx.unit()?.block_size();
+    let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };
+    let extent = Extent { offset: cx.extent.offset, len: data.len() as u64 };
+    let blocks = cx.buffer(data.len()).await?;
+    cx.be_alone_on(extent).await?;
+    let mut blocks = cx.read(extent.offset, blocks).await?;
+    for (byte, new) in blocks.iter_mut().zip(data.iter()) {
+        *byte |= new;
+    }
+    cx.write(extent.offset, blocks, cx.cdb.bit(1, FUA)).await?;
+    Ok(None)
+}
