@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod ahs;
+pub mod digests;
 pub mod full_feature;
 pub mod input;
 pub mod login;
@@ -33,13 +34,14 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
     Target { name: "sense", run: sense::run, random: sense::random, seeds: sense::seeds },
     Target { name: "login", run: login::run, random: login::random, seeds: login::seeds },
     Target { name: "full_feature", run: full_feature::run, random: full_feature::random, seeds: full_feature::seeds },
+    Target { name: "digests", run: digests::run, random: digests::random, seeds: digests::seeds },
     Target { name: "scsi", run: scsi::run, random: scsi::random, seeds: scsi::seeds },
 ];
 

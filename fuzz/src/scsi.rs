@@ -94,6 +94,7 @@ impl Disk {
                     assert!(Arc::ptr_eq(&store, &self.store));
                     DeviceInput::Store(execute(&*store, op))
                 }
+                Step::Wait { .. } => panic!("{opcode:?} waits for others, and there are none"),
                 Step::Done(response) => return check(&response),
             };
         }

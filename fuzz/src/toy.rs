@@ -289,6 +289,9 @@ impl Toy {
                 }
                 self.management.push(request.itt);
             }
+            Event::Aborted(task) => {
+                assert!(self.tasks.remove(&task).is_some(), "a task that ended by itself and is not alive");
+            }
             Event::Close(_) => self.closed = true,
         }
     }
