@@ -1,15 +1,21 @@
 //! COMPARE AND WRITE (SBC-4 5.3).
 
-use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
 use super::FUA;
 use super::verify::first_difference;
 use crate::context::{Cx, Reply};
 
+const NUMBER_OF_BLOCKS: FieldPointer = FieldPointer::cdb(13);
+
 /// COMPARE AND WRITE. The first half of the Data-Out is compared with the medium, and the second half written when they are
 /// equal, while nobody else touches the blocks. INFORMATION of a miscompare is the offset of the first byte that differs.
 pub(crate) async fn compare_and_write(cx: Cx) -> Reply {
     let extent = cx.extent;
+    // A number of blocks that does not fit into its byte shows here: what is left of it does not fit the Data-Out.
+    if u64::from(cx.data_out_len) != 2 * extent.len {
+        return Err(NUMBER_OF_BLOCKS.into());
+    }
     if extent.len == 0 {
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use lunette_device::{Command, Input, Nexus, Response, Step, Task};
-use lunette_scsi::{AdditionalSense, SenseKey, Status, TaskAttribute};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseKey, Status, TaskAttribute};
 use lunette_store::{Completion, OpKind, execute};
 use proptest::prelude::*;
 
@@ -51,8 +51,11 @@ fn the_data_out_is_two_times_the_blocks() {
     let rig = Rig::new(THIN);
     for len in [0, 512, 1536, 2048] {
         let sense = rig.refused(&compare_and_write(0, 1), &vec![0; len]);
-        assert_eq!(sense.code, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT, "{len} bytes");
+        let expected = (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(13)));
+        assert_eq!((sense.code, sense.field), expected, "{len} bytes");
     }
+    let sense = rig.refused(&compare_and_write(0, 0), &[0; 2 * 512]);
+    assert_eq!(sense.field, Some(FieldPointer::cdb(13)), "256 blocks do not fit into the byte");
     assert_eq!(rig.seen(), []);
 }
 
