@@ -5,6 +5,7 @@ pub(crate) mod compare_and_write;
 pub(crate) mod defects;
 pub(crate) mod flush;
 pub(crate) mod inquiry;
+pub(crate) mod lba_status;
 pub(crate) mod luns;
 pub(crate) mod mode;
 pub(crate) mod opcodes_report;

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, SenseData, SenseKey};
-use lunette_store::{Op, Outcome, StoreError};
+use lunette_store::{AllocationMap, Op, Outcome, Run, StoreError};
 
 use crate::errors;
 use crate::exchange::Exchange;
@@ -146,6 +146,14 @@ impl Cx {
     pub(crate) async fn unmap(&self, extent: Extent) -> Result<(), SenseData> {
         self.store(Op::Unmap { offset: extent.offset, len: extent.len }).await?;
         if self.unit()?.write_through() { self.flush().await } else { Ok(()) }
+    }
+
+    /// Which bytes of `extent` have space, from the first on, as far as the store tells at once.
+    pub(crate) async fn allocation(&self, extent: Extent) -> Result<Vec<Run>, SenseData> {
+        let found = Arc::new(AllocationMap::default());
+        let Extent { offset, len } = extent;
+        self.store(Op::Allocation { offset, len, found: Arc::clone(&found) }).await?;
+        Ok(found.take())
     }
 
     /// Puts everything acknowledged so far on stable storage.

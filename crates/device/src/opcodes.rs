@@ -9,8 +9,8 @@ use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, ServiceAction};
 
 use crate::commands::{
-    capacity, compare_and_write, defects, flush, inquiry, luns, mode, opcodes_report, or_write, pre_fetch, read_write,
-    request_sense, start_stop, test_unit_ready, unmap, verify, write_same,
+    capacity, compare_and_write, defects, flush, inquiry, lba_status, luns, mode, opcodes_report, or_write, pre_fetch,
+    read_write, request_sense, start_stop, test_unit_ready, unmap, verify, write_same,
 };
 use crate::context::{Cx, Reply};
 use crate::unit::LogicalUnit;
@@ -275,6 +275,9 @@ pub(crate) static TABLE: &[Row] = &[
     row("READ CAPACITY(16)", &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::READ_CAPACITY_16),
               handler: |cx| Box::pin(capacity::read_capacity_16(cx)), ..CAPACITY }),
+    row("GET LBA STATUS(16)", &[0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::GET_LBA_STATUS_16), range: Range::None,
+              handler: |cx| Box::pin(lba_status::get_lba_status(cx)), ..READ }),
     row("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { handler: |cx| Box::pin(luns::report_luns(cx)), ..ALWAYS }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],

@@ -27,6 +27,7 @@ pub mod capacity;
 mod cdb;
 pub mod defects;
 pub mod inquiry;
+pub mod lba_status;
 mod lun;
 pub mod mode;
 mod opcode;

@@ -75,6 +75,8 @@ opcodes! {
 impl ServiceAction {
     /// READ CAPACITY(16), of [`OpCode::SERVICE_ACTION_IN_16`].
     pub const READ_CAPACITY_16: Self = Self(0x10);
+    /// GET LBA STATUS(16), of [`OpCode::SERVICE_ACTION_IN_16`].
+    pub const GET_LBA_STATUS_16: Self = Self(0x12);
     /// REPORT SUPPORTED OPERATION CODES, of [`OpCode::MAINTENANCE_IN`].
     pub const REPORT_SUPPORTED_OPERATION_CODES: Self = Self(0x0c);
 }

@@ -108,6 +108,7 @@ impl Store for FileStore {
             // Zeroes for a file system that cannot punch would cost space instead of freeing it.
             Op::Unmap { .. } if !self.capabilities.unmap => return done.complete(Outcome::of(op, Ok(()))),
             Op::Unmap { offset, len } => FileOpKind::Zero { offset, len, punch: true, dsync: false },
+            Op::Allocation { offset, len, found } => FileOpKind::Allocation { offset, len, found },
             Op::Flush => FileOpKind::Sync,
         };
         io.submit(FileOp { file: Arc::clone(&self.file), kind }, done);

@@ -6,10 +6,10 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
-use crate::{Completion, Outcome, StoreError};
+use crate::{AllocationMap, Completion, Outcome, Run, StoreError};
 
 /// Runs file operations without blocking the submitter: a pool of threads, or a ring.
 ///
@@ -59,6 +59,15 @@ pub enum FileOpKind {
         /// With data synchronisation.
         dsync: bool,
     },
+    /// Look up which bytes have space.
+    Allocation {
+        /// File offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Where the answer goes.
+        found: Arc<AllocationMap>,
+    },
     /// `fdatasync`.
     Sync,
 }
@@ -84,6 +93,9 @@ impl FileOp {
                 let zeroed = zero(file, offset, len, punch);
                 let result = if dsync { zeroed.and_then(|()| sync(file)) } else { zeroed };
                 Outcome { result, buffer: None }
+            }
+            FileOpKind::Allocation { offset, len, found } => {
+                Outcome { result: allocation(file, offset, len, &found), buffer: None }
             }
             FileOpKind::Sync => Outcome { result: sync(file), buffer: None },
         }
@@ -199,6 +211,39 @@ fn write_zeroes(file: &File, offset: u64, len: u64) -> Result<(), StoreError> {
         let piece = (len - done).min(ZEROES.len() as u64);
         write(file, offset + done, &ZEROES[..piece as usize])?;
         done += piece;
+    }
+    Ok(())
+}
+
+/// Looks for holes and data in turn. The file's position changes, which nobody else here uses.
+fn allocation(file: &File, offset: u64, len: u64, found: &AllocationMap) -> Result<(), StoreError> {
+    let end = offset + len;
+    let mut next = offset;
+    while next < end {
+        let data = match seek(file, SeekFrom::Data(next)) {
+            Ok(at) => at.min(end),
+            // Nothing but a hole up to the end of the file.
+            Err(Errno::NXIO) => end,
+            // Not known here: a block device, or an old file system.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                found.push(Run { len: end - next, allocated: true });
+                return Ok(());
+            }
+            Err(error) => return Err(StoreError::Io(error.into())),
+        };
+        let hole = match seek(file, SeekFrom::Hole(data)) {
+            _ if data == end => end,
+            Ok(at) => at.min(end),
+            // The file became shorter meanwhile.
+            Err(Errno::NXIO) => data,
+            Err(error) => return Err(StoreError::Io(error.into())),
+        };
+        let goes_on = found.push(Run { len: data - next, allocated: false })
+            && found.push(Run { len: hole - data, allocated: true });
+        if !goes_on {
+            break;
+        }
+        next = hole;
     }
     Ok(())
 }

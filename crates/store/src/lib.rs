@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allocation;
 mod durable;
 mod file;
 mod file_op;
@@ -31,6 +32,7 @@ pub mod filters;
 mod memory;
 mod request;
 
+pub use allocation::{AllocationMap, Run};
 pub use file::FileStore;
 pub use file_op::{FileIo, FileOp, FileOpKind, InlineIo};
 pub use file_open::{OpenError, OpenOptions};

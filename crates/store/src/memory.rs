@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
-use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store, StoreError};
+use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError};
 
 /// Bytes that are allocated, freed and locked together.
 const CHUNK_LEN: usize = 64 << 10;
@@ -126,6 +126,36 @@ impl MemoryStore {
         }
     }
 
+    /// Which bytes have memory. Those of a chunk have it together.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::OutOfRange`].
+    pub fn allocation(&self, offset: u64, len: u64, found: &AllocationMap) -> Result<(), StoreError> {
+        self.check(offset, len)?;
+        let mut next = offset;
+        let end = offset + len;
+        while next < end {
+            let group_end = (next / GROUP_LEN + 1).saturating_mul(GROUP_LEN).min(end);
+            let written_to = self.groups.get((next / GROUP_LEN) as usize).is_some_and(|group| group.get().is_some());
+            let goes_on = if written_to {
+                pieces(next, group_end - next).all(|piece| found.push(self.run(&piece)))
+            } else {
+                found.push(Run { len: group_end - next, allocated: false })
+            };
+            if !goes_on {
+                break;
+            }
+            next = group_end;
+        }
+        Ok(())
+    }
+
+    fn run(&self, piece: &Piece) -> Run {
+        let is_filled = |chunk: &Chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        Run { len: piece.range.len() as u64, allocated: self.chunk(piece.chunk).is_some_and(is_filled) }
+    }
+
     /// Bytes of memory that hold blocks.
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
@@ -209,6 +239,7 @@ impl Store for MemoryStore {
             Op::Read { offset, into } => self.read(*offset, into),
             Op::Write { offset, from, .. } => self.write(*offset, from),
             Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => self.zero(*offset, *len),
+            Op::Allocation { offset, len, found } => self.allocation(*offset, *len, found),
             Op::Flush => Ok(()),
         };
         done.complete(Outcome::of(op, result));
@@ -228,6 +259,11 @@ mod tests {
         assert_eq!(store.allocated_bytes(), 3 * CHUNK_LEN as u64);
         store.zero(far + 1, 3 * CHUNK_LEN as u64 - 1).unwrap();
         assert_eq!(store.allocated_bytes(), CHUNK_LEN as u64);
+        let found = AllocationMap::default();
+        store.allocation(far - 100, 3 * CHUNK_LEN as u64 + 100, &found).unwrap();
+        let run = |len, allocated| Run { len, allocated };
+        let expected = [run(100, false), run(CHUNK_LEN as u64, true), run(2 * CHUNK_LEN as u64, false)];
+        assert_eq!(found.take(), expected);
         store.zero(0, 1 << 40).unwrap();
         assert_eq!(store.allocated_bytes(), 0);
     }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use lunette_buffer::Buffer;
 
+use crate::AllocationMap;
+
 /// One request. Buffers travel with it and come back in the [`Outcome`].
 #[derive(Debug)]
 pub enum Op {
@@ -43,6 +45,16 @@ pub enum Op {
         /// How many bytes.
         len: u64,
     },
+    /// Asks which of `len` bytes have space of their own. Space that was set aside and not written to yet may show as none; a
+    /// store that does not know says that all bytes have it.
+    Allocation {
+        /// First byte, from the start of the store.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Filled on success.
+        found: Arc<AllocationMap>,
+    },
     /// Puts everything acknowledged so far on stable storage.
     Flush,
 }
@@ -58,6 +70,8 @@ pub enum OpKind {
     WriteZeroes,
     /// [`Op::Unmap`].
     Unmap,
+    /// [`Op::Allocation`].
+    Allocation,
     /// [`Op::Flush`].
     Flush,
 }
@@ -70,6 +84,7 @@ impl Op {
             Self::Write { .. } => OpKind::Write,
             Self::WriteZeroes { .. } => OpKind::WriteZeroes,
             Self::Unmap { .. } => OpKind::Unmap,
+            Self::Allocation { .. } => OpKind::Allocation,
             Self::Flush => OpKind::Flush,
         }
     }
@@ -80,7 +95,9 @@ impl Op {
             Self::Read { offset, into: bytes } | Self::Write { offset, from: bytes, .. } => {
                 (*offset, bytes.len() as u64)
             }
-            Self::WriteZeroes { offset, len, .. } | Self::Unmap { offset, len } => (*offset, *len),
+            Self::WriteZeroes { offset, len, .. }
+            | Self::Unmap { offset, len }
+            | Self::Allocation { offset, len, .. } => (*offset, *len),
             Self::Flush => (0, 0),
         }
     }
@@ -94,7 +111,7 @@ impl Op {
     pub fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Read { into: buffer, .. } | Self::Write { from: buffer, .. } => Some(buffer),
-            Self::WriteZeroes { .. } | Self::Unmap { .. } | Self::Flush => None,
+            Self::WriteZeroes { .. } | Self::Unmap { .. } | Self::Allocation { .. } | Self::Flush => None,
         }
     }
 
@@ -102,10 +119,10 @@ impl Op {
     ///
     /// # Errors
     ///
-    /// [`StoreError::ReadOnly`] for anything but a read or flush of a store that only reads, [`StoreError::OutOfRange`]
+    /// [`StoreError::ReadOnly`] for anything that changes a store that only reads, [`StoreError::OutOfRange`]
     /// for bytes outside of it.
     pub fn check(&self, store_len: u64, read_only: bool) -> Result<(), StoreError> {
-        if read_only && !matches!(self.kind(), OpKind::Read | OpKind::Flush) {
+        if read_only && !matches!(self.kind(), OpKind::Read | OpKind::Allocation | OpKind::Flush) {
             return Err(StoreError::ReadOnly);
         }
         let (offset, len) = self.range();

@@ -12,8 +12,8 @@ use std::sync::mpsc::channel;
 
 use lunette_buffer::Pool;
 use lunette_store::{
-    Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpenError, OpenOptions, Outcome, Store,
-    StoreError, execute,
+    AllocationMap, Completion, FileIo, FileOp, FileOpKind, FileStore, InlineIo, Op, OpenError, OpenOptions, Outcome,
+    Store, StoreError, execute,
 };
 use tempfile::TempDir;
 
@@ -127,6 +127,24 @@ fn unmap_frees_space_where_it_says_so() {
     let after = fs::metadata(&path).unwrap();
     assert_eq!(after.len(), LEN);
     assert_eq!(after.blocks() < before.blocks(), store.capabilities().unmap);
+}
+
+#[test]
+fn holes_have_no_space_and_what_was_written_has() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    let allocated = || {
+        let found = Arc::new(AllocationMap::default());
+        execute(&store, Op::Allocation { offset: 0, len: LEN, found: Arc::clone(&found) }).result.unwrap();
+        let runs = found.take();
+        assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), LEN);
+        runs.iter().filter(|run| run.allocated).map(|run| run.len).sum::<u64>()
+    };
+    assert_eq!(allocated(), 0);
+    execute(&store, write(1, LEN as usize, true)).result.unwrap();
+    assert_eq!(allocated(), LEN);
+    execute(&store, Op::Unmap { offset: 0, len: LEN / 2 }).result.unwrap();
+    assert_eq!(allocated() < LEN, store.capabilities().unmap);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use lunette_device::{
     Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName, Response, Step, TargetDevice,
 };
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status, TaskAttribute};
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Store, StoreError, execute};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Store, StoreError, execute};
 
 /// What a test store is.
 #[derive(Debug, Clone, Copy)]
@@ -71,6 +71,12 @@ impl TestStore {
                 }
             }
             Op::WriteZeroes { .. } | Op::Unmap { .. } => bytes[range].fill(0),
+            Op::Allocation { found, .. } => {
+                // Blocks that were written to are those that are not zero.
+                for block in bytes[range].chunks(512) {
+                    found.push(Run { len: block.len() as u64, allocated: block.iter().any(|byte| *byte != 0) });
+                }
+            }
             Op::Flush => {}
         }
         Ok(())

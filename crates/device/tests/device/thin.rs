@@ -128,3 +128,19 @@ fn the_number_of_blocks_and_the_data_out_are_bounded() {
     let anchor = rig.refused(&[0x41, 0x18], &[0; 512]);
     assert_eq!(anchor.field, Some(FieldPointer::cdb(1).bit(4)));
 }
+
+#[test]
+fn get_lba_status_tells_what_has_space() {
+    let status = |rig: &Rig, lba: u8, len: u8| rig.read(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, len, 0, 0]);
+    let thin = Rig::new(THIN);
+    thin.store.bytes.lock().unwrap()[8 * 512..10 * 512].fill(1);
+    let data = status(&thin, 7, 255);
+    assert_eq!(data[..8], [0, 0, 0, 52, 0, 0, 0, 0]);
+    let descriptors: Vec<_> = data[8..].chunks(16).map(|bytes| (bytes[7], bytes[10], bytes[11], bytes[12])).collect();
+    assert_eq!(descriptors, [(7, 0, 1, 1), (8, 0, 2, 0), (10, 3, 0xf6, 1)], "first, number in two bytes, status");
+    assert_eq!(status(&thin, 7, 24), data[..24], "cut to the allocation length");
+    let thick = Rig::new(THICK);
+    assert_eq!(status(&thick, 0, 255)[8..], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0], "all is mapped");
+    let sense = thin.refused(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 24], &[]);
+    assert_eq!((sense.code, sense.field), (AdditionalSense::LBA_OUT_OF_RANGE, Some(FieldPointer::cdb(2))));
+}

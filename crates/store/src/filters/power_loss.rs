@@ -166,6 +166,7 @@ impl Store for PowerLoss {
             Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => {
                 self.change(Change { offset: *offset, what: Bytes::Zeroes(*len), fua })
             }
+            Op::Allocation { offset, len, found } => self.current.allocation(*offset, *len, found),
             Op::Flush => self.flush(),
         };
         done.complete(Outcome::of(op, result));

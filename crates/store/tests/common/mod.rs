@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 
+use std::sync::Arc;
+
 use lunette_buffer::{Buffer, Pool};
-use lunette_store::{Op, OpKind, Store, StoreError, execute};
+use lunette_store::{AllocationMap, Op, OpKind, Store, StoreError, execute};
 use proptest::prelude::*;
 
 /// One random request.
@@ -29,6 +31,7 @@ pub(crate) fn requests(store_len: u64, granularity: u64) -> impl Strategy<Value 
         4 => Just(OpKind::Write),
         2 => Just(OpKind::WriteZeroes),
         2 => Just(OpKind::Unmap),
+        1 => Just(OpKind::Allocation),
         1 => Just(OpKind::Flush),
     ];
     let offset = prop_oneof![
@@ -73,6 +76,7 @@ impl Oracle {
             OpKind::Write => Op::Write { offset, from: self.buffer(request, request.fill), fua },
             OpKind::WriteZeroes => Op::WriteZeroes { offset, len, may_unmap, fua },
             OpKind::Unmap => Op::Unmap { offset, len },
+            OpKind::Allocation => Op::Allocation { offset, len, found: Arc::default() },
             OpKind::Flush => Op::Flush,
         };
         let (offset, len) = op.range();
@@ -91,13 +95,23 @@ impl Oracle {
             OpKind::Write => expected.fill(request.fill),
             OpKind::WriteZeroes => expected.fill(0),
             OpKind::Unmap if store.capabilities().unmap_zeroes => expected.fill(0),
-            OpKind::Unmap | OpKind::Flush => {}
+            OpKind::Unmap | OpKind::Allocation | OpKind::Flush => {}
         }
     }
 
     /// The whole store reads as it should.
     pub(crate) fn compare(&self, store: &dyn Store) {
         assert!(contents(store) == self.bytes, "the store holds other bytes");
+        let found = Arc::new(AllocationMap::default());
+        let len = self.bytes.len() as u64;
+        execute(store, Op::Allocation { offset: 0, len, found: Arc::clone(&found) }).result.unwrap();
+        let mut rest = &self.bytes[..];
+        for run in found.take() {
+            let (bytes, later) = rest.split_at(run.len as usize);
+            assert!(run.allocated || bytes.iter().all(|byte| *byte == 0), "bytes without space are zero");
+            rest = later;
+        }
+        assert!(rest.is_empty(), "every byte has space or none");
     }
 }
 

@@ -1,0 +1,62 @@
+//! GET LBA STATUS (SBC-4 5.6).
+
+use lunette_scsi::lba_status::{self, LbaStatus};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
+use lunette_store::Run;
+
+use crate::context::{Cx, Extent, Reply};
+
+/// GET LBA STATUS(16): which blocks have space in the store. On a fully provisioned unit all of them have.
+pub(crate) async fn get_lba_status(cx: Cx) -> Reply {
+    let unit = cx.unit()?;
+    let (lba, block_size) = (cx.cdb.u64_at(2), u64::from(unit.block_size()));
+    let Some(blocks) = unit.blocks().checked_sub(lba).filter(|blocks| *blocks > 0) else {
+        return Err(SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE).with_field(FieldPointer::cdb(2)));
+    };
+    let extent = Extent { offset: lba * block_size, len: blocks * block_size };
+    let runs = if unit.capabilities().unmap {
+        cx.allocation(extent).await?
+    } else {
+        vec![Run { len: extent.len, allocated: true }]
+    };
+    let data = lba_status::emit(&descriptors(lba, block_size, &runs));
+    cx.reply(&data, cx.cdb.u32_at(10) as usize).await
+}
+
+/// The runs of bytes from block `lba` on, in blocks: one is mapped when any of its bytes has space.
+fn descriptors(lba: u64, block_size: u64, runs: &[Run]) -> Vec<LbaStatus> {
+    let mut list: Vec<LbaStatus> = Vec::new();
+    let (mut block, mut byte) = (0, 0);
+    for run in runs {
+        byte += run.len;
+        let end = if run.allocated { byte.div_ceil(block_size) } else { byte / block_size };
+        while block < end {
+            let blocks = u32::try_from(end - block).unwrap_or(u32::MAX);
+            list.push(LbaStatus { lba: lba + block, blocks, mapped: run.allocated });
+            block += u64::from(blocks);
+        }
+    }
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_mapped_when_any_of_its_bytes_is() {
+        let run = |len, allocated| Run { len, allocated };
+        let status = |lba, blocks, mapped| LbaStatus { lba, blocks, mapped };
+        let runs = [run(5000, false), run(1000, true), run(4096 * 2, false), run(4096 * 2, true)];
+        let expected = [status(9, 1, false), status(10, 1, true), status(11, 1, false), status(12, 3, true)];
+        assert_eq!(descriptors(9, 4096, &runs), expected);
+    }
+
+    #[test]
+    fn a_run_longer_than_a_descriptor_holds_has_several() {
+        let list = descriptors(0, 512, &[Run { len: 512 << 33, allocated: false }]);
+        assert_eq!(list.len(), 3);
+        assert_eq!(list.iter().map(|status| u64::from(status.blocks)).sum::<u64>(), 1 << 33);
+        assert_eq!(list[1].lba, u64::from(u32::MAX));
+    }
+}
