@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod count;
 mod fuzz;
 mod packages;
 mod process;
@@ -25,12 +26,15 @@ enum Chore {
     Test(test::Arguments),
     /// Coverage-guided fuzzing, with cargo-fuzz on a nightly toolchain.
     Fuzz(fuzz::Arguments),
+    /// Instruction counts of the digest kernels, against their baseline.
+    Count(count::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Test(arguments) => test::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
+        Chore::Count(arguments) => count::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

@@ -1,4 +1,4 @@
-//! The Debian packages whose programs the interoperability tests run.
+//! The Debian packages whose programs the tests run.
 
 use std::env;
 use std::process::{Command, Stdio};
@@ -8,12 +8,13 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// Package, and a file that tells on other systems whether its content is there: a program in `PATH`.
-const NEEDED: [(&str, Option<&str>); 4] = [
+const NEEDED: [(&str, Option<&str>); 5] = [
     ("libiscsi-bin", Some("iscsi-ls")),
     ("qemu-utils", Some("qemu-img")),
     // A plug-in of qemu-img. Without it, `qemu-img` says so.
     ("qemu-block-extra", None),
     ("tshark", Some("tshark")),
+    ("valgrind", Some("valgrind")),
 ];
 
 /// Installs what is missing when this process may, else names it and fails.
@@ -25,7 +26,7 @@ pub(crate) fn provide() -> Result<()> {
     }
     if !is_root() || !in_path("apt-get") {
         bail!(
-            "the interoperability tests need these Debian packages: {}\n       install them: sudo apt-get install {}",
+            "the tests need these Debian packages: {}\n       install them: sudo apt-get install {}",
             missing.join(", "),
             missing.join(" ")
         );

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 
+use crate::count;
 use crate::fuzz;
 use crate::packages;
 use crate::process::{self, cargo};
@@ -27,12 +28,13 @@ struct Step {
 }
 
 /// Quick steps first: a mistake is told soon.
-const STEPS: [Step; 6] = [
+const STEPS: [Step; 7] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings", run: docs },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
+    Step { name: "count", what: "the digest kernels take no more instructions than before", run: count },
     Step { name: "interop", what: "lunette serve with clients that people use", run: interop },
 ];
 
@@ -93,6 +95,14 @@ fn docs() -> Result<()> {
 
 fn unit() -> Result<()> {
     process::run(&mut cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]))
+}
+
+fn count() -> Result<()> {
+    packages::provide()?;
+    if count::run(&count::Arguments { update: false })? == ExitCode::SUCCESS {
+        return Ok(());
+    }
+    bail!("a kernel takes more instructions; if that is meant, run cargo xtask count --update")
 }
 
 fn interop() -> Result<()> {

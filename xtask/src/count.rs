@@ -1,0 +1,100 @@
+//! `cargo xtask count`: instructions of the digest kernels under callgrind. A count is the same on a busy machine and on an
+//! idle one, so a regression shows where a stopwatch sees noise.
+//!
+//! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{self, cargo, root};
+
+const KERNELS: [&str; 5] = ["sarwate", "slicing8", "slicing16", "crc32q", "pclmul+crc32q"];
+const OPS: [&str; 2] = ["digest", "copy"];
+const LENGTHS: [u32; 3] = [48, 512, 4096];
+
+/// A count may be this many percent above its baseline: compilers differ a little.
+const TOLERANCE_PERCENT: u64 = 5;
+
+/// Instruction counts of the digest kernels, against `xtask/instructions.tsv`.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Write the counts to the baseline instead of comparing.
+    #[arg(long)]
+    pub(crate) update: bool,
+}
+
+type Counts = BTreeMap<String, u64>;
+
+/// Counts everything and compares.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-crc32c", "--example", "count"]))?;
+    let counts = count_all()?;
+    if arguments.update {
+        let lines = counts.iter().fold(String::new(), |mut lines, (what, count)| {
+            // Writing to a string cannot fail.
+            let _ = writeln!(lines, "{what}\t{count}");
+            lines
+        });
+        fs::write(baseline_path(), lines)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    compare(&counts)
+}
+
+fn count_all() -> Result<Counts> {
+    let mut counts = Counts::new();
+    for op in OPS {
+        for kernel in KERNELS {
+            for length in LENGTHS {
+                counts.insert(format!("{op} {kernel} {length}"), count(op, kernel, length)?);
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn count(op: &str, kernel: &str, length: u32) -> Result<u64> {
+    let program = process::target_dir().join("release/examples/count");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*counted*", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .args([op, kernel, &length.to_string()])
+        .output()
+        .context("valgrind cannot be started; install the package valgrind")?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        bail!("counting {op} {kernel} {length} failed:\n{told}");
+    }
+    let collected = told.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
+    collected.with_context(|| format!("callgrind told no count for {op} {kernel} {length}:\n{told}"))
+}
+
+fn compare(counts: &Counts) -> Result<ExitCode> {
+    let path = baseline_path();
+    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let baseline: Counts = text
+        .lines()
+        .map(|line| {
+            let (what, count) = line.split_once('\t').context("a line without a tab")?;
+            Ok((what.into(), count.parse()?))
+        })
+        .collect::<Result<_>>()
+        .with_context(|| format!("{} cannot be read; write it anew with --update", path.display()))?;
+    let mut worse = 0;
+    for (what, count) in counts {
+        let before = *baseline.get(what).with_context(|| format!("{what} has no baseline; write it with --update"))?;
+        let regressed = *count > before + before * TOLERANCE_PERCENT / 100;
+        worse += usize::from(regressed);
+        println!("{what:28} {count:>8} {before:>8}{}", if regressed { "  more than before" } else { "" });
+    }
+    Ok(if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn baseline_path() -> PathBuf {
+    root().join("xtask/instructions.tsv")
+}
