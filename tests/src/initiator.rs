@@ -36,6 +36,7 @@ pub type Pdu = (TargetPdu, Vec<u8>);
 /// A connection to a target.
 pub struct Initiator {
     stream: TcpStream,
+    isid: Isid,
     header_digest: bool,
     data_digest: bool,
     cmd_sn: SerialNumber,
@@ -78,8 +79,10 @@ impl Initiator {
         stream.set_read_timeout(Some(LIMIT))?;
         stream.set_write_timeout(Some(LIMIT))?;
         stream.set_nodelay(true)?;
+        let qualifier = NEXT_QUALIFIER.fetch_add(1, Ordering::Relaxed);
         Ok(Self {
             stream,
+            isid: Isid::random(std::process::id(), qualifier as u16),
             header_digest: false,
             data_digest: false,
             cmd_sn: SerialNumber(1),
@@ -112,17 +115,30 @@ impl Initiator {
     /// then on, when the target agrees.
     pub fn login_request(&mut self, keys: LoginKeys<'_>) -> io::Result<(LoginResponse, String)> {
         let name = ("InitiatorName", "iqn.2026-11.org.example:raw");
-        let pairs = std::iter::once(&name).chain(keys).flat_map(|(key, value)| [*key, "=", *value, "\0"]);
-        let text: String = pairs.collect();
-        let qualifier = NEXT_QUALIFIER.fetch_add(1, Ordering::Relaxed);
+        let keys = [&[name], keys].concat();
+        let (response, answer) =
+            self.login_step(Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase), &keys)?;
+        self.header_digest = answer.contains("HeaderDigest=CRC32C");
+        self.data_digest = answer.contains("DataDigest=CRC32C");
+        Ok((response, answer))
+    }
+
+    /// Any login request: its stage, the stage that it wants to go to, its keys.
+    pub fn login_step(
+        &mut self,
+        stage: Stage,
+        next: Option<Stage>,
+        keys: LoginKeys<'_>,
+    ) -> io::Result<(LoginResponse, String)> {
+        let text: String = keys.iter().flat_map(|(key, value)| [*key, "=", *value, "\0"]).collect();
         let request = LoginRequest {
-            transit: true,
+            transit: next.is_some(),
             continue_: false,
-            csg: Stage::LoginOperationalNegotiation,
-            nsg: Stage::FullFeaturePhase,
+            csg: stage,
+            nsg: next.unwrap_or(stage),
             version_max: 0,
             version_min: 0,
-            isid: Isid::random(std::process::id(), qualifier as u16),
+            isid: self.isid,
             tsih: Tsih::NEW,
             itt: InitiatorTaskTag(0),
             cid: Cid(0),
@@ -133,10 +149,7 @@ impl Initiator {
         self.send(request.emit(), text.as_bytes())?;
         let (pdu, answer) = self.receive()?;
         let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        self.header_digest = answer.contains("HeaderDigest=CRC32C");
-        self.data_digest = answer.contains("DataDigest=CRC32C");
-        Ok((response, answer))
+        Ok((response, String::from_utf8_lossy(&answer).into_owned()))
     }
 
     // PDUs.
@@ -206,6 +219,11 @@ impl Initiator {
                 Err(_) => return before,
             }
         }
+    }
+
+    /// The socket.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 
     fn array<const N: usize>(&mut self) -> io::Result<[u8; N]> {

@@ -29,10 +29,10 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     wait_until(limit, || child.try_wait().expect("a child can be waited for"))
 }
 
-/// Sends SIGTERM.
-pub fn terminate(child: &Child) {
+/// Sends a signal.
+pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a process number");
-    kill_process(pid, Signal::TERM).expect("a child that was not waited for can be signalled");
+    kill_process(pid, signal).expect("a child that was not waited for can be signalled");
 }
 
 /// Resident memory of `child` that is its own, in KiB: pages of files do not count.

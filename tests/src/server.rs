@@ -9,7 +9,9 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::process::{memory_kib, terminate, wait_at_most};
+use rustix::process::Signal;
+
+use crate::process::{memory_kib, signal, wait_at_most};
 
 /// The target's name when nothing else is said.
 pub const DEFAULT_TARGET: &str = "iqn.2026-11.lunette:disk";
@@ -121,7 +123,12 @@ impl Server {
 
     /// Sends SIGTERM and nothing more.
     pub fn terminate(&self) {
-        terminate(self.process());
+        signal(self.process(), Signal::TERM);
+    }
+
+    /// Sends SIGKILL while others use it. It is not waited for.
+    pub fn kill_now(&self) {
+        signal(self.process(), Signal::KILL);
     }
 
     /// Waits for its end and gives the exit status and the log.

@@ -1,5 +1,7 @@
 //! CHAP as libiscsi does it: one-way and mutual, right and wrong.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use std::fs;
 use std::path::Path;
 

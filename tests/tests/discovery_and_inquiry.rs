@@ -1,5 +1,7 @@
 //! What libiscsi's tools see of the targets and their logical units.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use std::fs;
 
 use lunette_tests::{DEFAULT_TARGET, Server, lunette, run};
@@ -116,6 +118,14 @@ fn ipv6_portals_are_served() {
     let list = run("iscsi-ls", ["-s", &server.portal_url()]);
     assert!(list.succeeded().contains(&format!("Portal:{}", server.address())), "{list}");
     let capacity = run("iscsi-readcapacity16", [server.url(0)]);
+    assert!(capacity.succeeded().contains("Total size:16777216\n"), "{capacity}");
+    server.stop();
+}
+
+#[test]
+fn header_digests_can_be_asked_for_in_the_url() {
+    let server = Server::start(&["mem:16M"]);
+    let capacity = run("iscsi-readcapacity16", [server.url_with("", "?header_digest=crc32c")]);
     assert!(capacity.succeeded().contains("Total size:16777216\n"), "{capacity}");
     server.stop();
 }

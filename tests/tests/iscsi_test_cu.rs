@@ -3,6 +3,8 @@
 //! Each suite runs in a process of its own: a test that is skipped in the middle (COMPARE AND WRITE of an invalid length,
 //! where the command is not there) leaves a hook behind that spoils the CDBs of all later tests of the process.
 
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
 use lunette_tests::{Server, run};
 
 /// Runs all suites of a family and counts `[SKIPPED]` lines.

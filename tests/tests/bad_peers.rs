@@ -1,0 +1,369 @@
+//! Initiators that break the rules. Each one meets an answer of the protocol or the end of its own connection; the server
+//! goes on to serve others.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use lunette_pdu::{
+    BHS_LEN, DataOut, InitiatorTaskTag, LunField, NopOut, R2t, SerialNumber, Stage, TargetPdu, TargetTransferTag,
+    TextRequest,
+};
+use lunette_tests::{DEFAULT_TARGET, Initiator, Server, random_bytes};
+
+/// For ends that need no timer.
+const SOON: Duration = Duration::from_secs(10);
+
+fn server() -> Server {
+    Server::start(&["mem:64M"])
+}
+
+/// Another session writes and reads. Then the server stops in order.
+fn still_serves(server: Server) {
+    let mut initiator = Initiator::attach(&server, &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")]).unwrap();
+    let data = random_bytes(7, 65_536);
+    initiator.write(4096, data.clone()).unwrap();
+    assert_eq!(initiator.read(4096, 128).unwrap(), data);
+    drop(initiator);
+    server.stop();
+}
+
+fn header(opcode: u8, flags: u8) -> [u8; BHS_LEN] {
+    let mut header = [0; BHS_LEN];
+    (header[0], header[1]) = (opcode, flags);
+    header
+}
+
+#[test]
+fn any_pdu_but_a_login_before_the_login_ends_the_connection() {
+    let server = server();
+    for opcode in (0..64).filter(|opcode| *opcode != 3) {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        initiator.send_bytes(&header(opcode, 0x80)).unwrap();
+        initiator.wait_for_end(SOON);
+    }
+    // Between the steps of a login, too.
+    for opcode in [0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x10] {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+        let (response, _) = initiator.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
+        assert!(response.status.is_success() && !response.transit);
+        initiator.send_bytes(&header(opcode, 0x80)).unwrap();
+        initiator.wait_for_end(SOON);
+    }
+    still_serves(server);
+}
+
+#[test]
+fn a_login_after_the_login_ends_the_connection() {
+    let server = server();
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    initiator.send_bytes(&header(0x43, 0x87)).unwrap();
+    initiator.wait_for_end(SOON);
+    still_serves(server);
+}
+
+fn text_request(initiator: &mut Initiator, continue_: bool, ttt: TargetTransferTag, text: &[u8]) {
+    let request = TextRequest {
+        immediate: false,
+        final_: !continue_,
+        continue_,
+        lun: LunField([0; 8]),
+        itt: InitiatorTaskTag(77),
+        ttt,
+        cmd_sn: initiator.next_cmd_sn(),
+        exp_stat_sn: SerialNumber(0),
+        data_segment_len: text.len(),
+    };
+    initiator.send(request.emit(), text).unwrap();
+}
+
+#[test]
+fn text_requests_that_continue_or_are_empty_are_answered() {
+    let server = server();
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let nothing = TargetTransferTag::RESERVED;
+
+    text_request(&mut initiator, false, nothing, b"");
+    let (pdu, data) = initiator.receive().unwrap();
+    assert!(matches!(pdu, TargetPdu::TextResponse(_)) && data.is_empty(), "{pdu:?}");
+
+    // The list goes on, first with nothing.
+    text_request(&mut initiator, true, nothing, b"");
+    let (pdu, _) = initiator.receive().unwrap();
+    let TargetPdu::TextResponse(first) = pdu else { panic!("{pdu:?}") };
+    assert!(!first.final_ && !first.ttt.is_reserved(), "{first:?}");
+    text_request(&mut initiator, true, first.ttt, b"SendTar");
+    initiator.receive().unwrap();
+    text_request(&mut initiator, false, first.ttt, b"gets=\0");
+    let (pdu, data) = initiator.receive().unwrap();
+    let answer = String::from_utf8_lossy(&data);
+    assert!(matches!(pdu, TargetPdu::TextResponse(_)) && answer.contains(DEFAULT_TARGET), "{pdu:?}: {answer}");
+    drop(initiator);
+    still_serves(server);
+}
+
+#[test]
+fn text_without_an_end_is_not_collected_for_ever() {
+    let server = server();
+    let before_kib = server.memory_kib();
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let piece = vec![b'a'; 8192];
+    let mut ttt = TargetTransferTag::RESERVED;
+    let mut refused = false;
+    for _ in 0..64 {
+        text_request(&mut initiator, true, ttt, &piece);
+        match initiator.receive() {
+            Ok((TargetPdu::TextResponse(response), _)) => ttt = response.ttt,
+            Ok((TargetPdu::Reject(_), _)) | Err(_) => {
+                refused = true;
+                break;
+            }
+            Ok((pdu, _)) => panic!("{pdu:?}"),
+        }
+    }
+    assert!(refused, "half a mebibyte of one text is collected");
+    assert!(server.memory_kib() < before_kib + 4096);
+    drop(initiator);
+    still_serves(server);
+}
+
+#[test]
+fn hostile_discovery_text_is_only_text() {
+    let server = server();
+    for value in ["%s%s%n%x", "../../etc/passwd", &"x".repeat(5000), "iqn.2026-11.lunette:disk\u{7f}"] {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let (response, _) = initiator.login_request(&[("SessionType", "Discovery")]).unwrap();
+        assert!(response.status.is_success());
+        text_request(&mut initiator, false, TargetTransferTag::RESERVED, format!("SendTargets={value}\0").as_bytes());
+        if let Ok((_, data)) = initiator.receive() {
+            assert!(!String::from_utf8_lossy(&data).contains("TargetName"), "{value:?} is no target");
+        }
+    }
+    still_serves(server);
+}
+
+#[test]
+fn long_keys_and_values_of_a_login_are_refused() {
+    let server = server();
+    let long = "A".repeat(7000);
+    let key = "K".repeat(64);
+    for (key, value) in [
+        ("TargetName", long.as_str()),
+        ("InitiatorAlias", &long),
+        ("CHAP_R", &long),
+        (&key, "x"),
+        ("MaxRecvDataSegmentLength", "99999999999999999999999999"),
+        ("HeaderDigest", &"None,".repeat(1400)),
+        ("X-%n%n%n%s", "%n%s"),
+        ("", "x"),
+    ] {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        // An answer or an end; what matters is what comes after.
+        if initiator.login_request(&[("SessionType", "Normal"), ("TargetName", DEFAULT_TARGET), (key, value)]).is_ok() {
+            continue;
+        }
+        initiator.wait_for_end(SOON);
+    }
+    still_serves(server);
+}
+
+#[test]
+fn a_login_that_never_ends_is_ended() {
+    let server = server();
+    let mut initiator = Initiator::connect(server.address()).unwrap();
+    let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+    let ended = (0..200).any(|_| {
+        let answer = initiator.login_step(Stage::SecurityNegotiation, None, &keys);
+        answer.map_or(true, |(response, _)| !response.status.is_success())
+    });
+    assert!(ended, "200 login requests lead nowhere and are still answered");
+    still_serves(server);
+}
+
+#[test]
+fn a_header_that_promises_too_much_ends_the_connection() {
+    let server = server();
+    let mut login = header(0x43, 0x87);
+    login[5..8].copy_from_slice(&[0xff, 0xff, 0xff]);
+    let mut initiator = Initiator::connect(server.address()).unwrap();
+    initiator.send_bytes(&login).unwrap();
+    initiator.wait_for_end(SOON);
+
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut nop = header(0x40, 0x80);
+    nop[5..8].copy_from_slice(&[0xff, 0xff, 0xff]);
+    initiator.send_bytes(&nop).unwrap();
+    initiator.wait_for_end(SOON);
+    still_serves(server);
+}
+
+/// Starts a write and gives the R2T for its data.
+fn r2t_of_a_write(initiator: &mut Initiator) -> R2t {
+    initiator.start_write(0, vec![0xbb; 65_536], false).unwrap();
+    match initiator.receive().unwrap() {
+        (TargetPdu::R2t(r2t), _) => r2t,
+        (pdu, _) => panic!("{pdu:?} answers a write"),
+    }
+}
+
+#[test]
+fn data_outside_of_the_command_is_never_stored() {
+    let server = server();
+    let mut witness = Initiator::attach(&server, &[]).unwrap();
+    witness.write(0, vec![0xaa; 131_072]).unwrap();
+    for (offset, len) in
+        [(65_536, 512), (65_024, 1024), (u32::MAX, 512), (u32::MAX - 511, 512), (0x8000_0000, 8192), (512, 512)]
+    {
+        let mut initiator = Initiator::attach(&server, &[]).unwrap();
+        let r2t = r2t_of_a_write(&mut initiator);
+        let pdu = DataOut {
+            final_: true,
+            lun: r2t.lun,
+            itt: r2t.itt,
+            ttt: r2t.ttt,
+            exp_stat_sn: SerialNumber(0),
+            data_sn: 0,
+            buffer_offset: offset,
+            data_segment_len: len,
+        };
+        initiator.send(pdu.emit(), &vec![0xcc; len]).unwrap();
+        // The task or the connection ends; either way without the data.
+        match initiator.receive() {
+            Ok((TargetPdu::ScsiResponse(response), _)) => assert_ne!(response.status, 0, "offset {offset}"),
+            Ok((TargetPdu::Reject(_), _)) | Err(_) => {}
+            Ok((pdu, _)) => panic!("{pdu:?} answers data at {offset}"),
+        }
+    }
+    assert_eq!(witness.read(0, 256).unwrap(), vec![0xaa; 131_072]);
+    drop(witness);
+    still_serves(server);
+}
+
+#[test]
+fn connections_that_break_while_their_commands_run_do_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let server = Server::start(&[disk.to_str().unwrap(), "--create", "64M"]);
+    for round in 0..100 {
+        let mut initiator = Initiator::attach(&server, &[]).unwrap();
+        for n in 0..32 {
+            let (lba, immediate) = (n * 256, n % 3 == 0);
+            match n % 4 {
+                0 => drop(initiator.start(0, &read_10(lba), Vec::new(), 131_072, false).unwrap()),
+                _ => drop(initiator.start_write(lba, vec![n as u8; 65_536], immediate).unwrap()),
+            }
+        }
+        if round % 2 == 0 {
+            rustix::net::sockopt::set_socket_linger(initiator.stream(), Some(Duration::ZERO)).unwrap();
+        }
+    }
+    still_serves(server);
+}
+
+fn read_10(lba: u32) -> [u8; 10] {
+    let [a, b, c, d] = lba.to_be_bytes();
+    [0x28, 0, a, b, c, d, 0, 1, 0, 0]
+}
+
+#[test]
+fn a_peer_that_reads_nothing_does_not_fill_the_memory() {
+    const ALLOWED_KIB: u64 = 96 << 10;
+    let server = server();
+    let mut deaf = Initiator::attach(&server, &[]).unwrap();
+    let before_kib = server.memory_kib();
+    deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let ping = NopOut {
+        immediate: true,
+        lun: LunField([0; 8]),
+        itt: InitiatorTaskTag(5),
+        ttt: TargetTransferTag::RESERVED,
+        cmd_sn: SerialNumber(0),
+        exp_stat_sn: SerialNumber(0),
+        data_segment_len: 8192,
+    };
+    let mut wire = ping.emit().to_vec();
+    wire.resize(BHS_LEN + 8192, 0x55);
+    // Until the server takes no more; a server that always does gets half a gibibyte.
+    let sent = (0..65_536).take_while(|_| deaf.stream().write_all(&wire).is_ok()).count();
+    assert!(sent < 65_536, "the server reads on although nobody takes its answers");
+    let grown_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(grown_kib < ALLOWED_KIB, "{grown_kib} KiB are kept for a peer that reads nothing");
+
+    // Reads, whose data are larger.
+    let mut deaf = Initiator::attach(&server, &[]).unwrap();
+    deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    for n in 0..128 {
+        if deaf.start(0, &read_10(n), Vec::new(), 131_072, false).is_err() {
+            break;
+        }
+    }
+    let grown_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(grown_kib < ALLOWED_KIB, "{grown_kib} KiB are kept for peers that read nothing");
+    still_serves(server);
+}
+
+#[test]
+fn silent_and_half_open_connections_are_ended_in_time() {
+    let server = server();
+    let start = Instant::now();
+    let silent = Initiator::connect(server.address()).unwrap();
+    let mut half_a_header = Initiator::connect(server.address()).unwrap();
+    half_a_header.send_bytes(&header(0x43, 0x87)[..20]).unwrap();
+    let mut half_a_login = Initiator::connect(server.address()).unwrap();
+    let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+    half_a_login.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
+    // Fifteen seconds are given; a session that did log in is not concerned.
+    let mut witness = Initiator::attach(&server, &[]).unwrap();
+    for connection in [silent, half_a_header, half_a_login] {
+        connection.wait_for_end(Duration::from_secs(25));
+    }
+    assert!(start.elapsed() > Duration::from_secs(10), "an honest initiator may need its time");
+    witness.write(0, vec![1; 512]).unwrap();
+    drop(witness);
+    still_serves(server);
+}
+
+#[test]
+fn challenges_do_not_repeat() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = folder.path().join("secret");
+    fs::write(&secret, "secret-of-user").unwrap();
+    let server = Server::start(&["mem:16M", "--chap", &format!("user:{}", secret.display())]);
+    let mut challenges = HashSet::new();
+    for _ in 0..64 {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let keys =
+            [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET), ("AuthMethod", "CHAP")];
+        initiator.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
+        let (_, answer) = initiator.login_step(Stage::SecurityNegotiation, None, &[("CHAP_A", "7,5")]).unwrap();
+        let challenge = answer.split('\0').find_map(|pair| pair.strip_prefix("CHAP_C=0x")).expect("a challenge");
+        assert!(challenge.len() >= 32, "{challenge} has less than 16 bytes");
+        // Whoever has seen one must not be able to guess a part of the next.
+        for part in challenge.as_bytes().chunks(16) {
+            assert!(challenges.insert(part.to_vec()), "a part of {challenge} came before");
+        }
+    }
+    server.stop();
+}
+
+#[test]
+fn noise_is_not_understood() {
+    let server = server();
+    for seed in 0..200 {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        // The server may end the connection while it is being talked to.
+        let _ = initiator.send_bytes(&random_bytes(seed, 48 + seed as usize * 37));
+        if seed % 4 == 0 {
+            initiator.wait_for_end(Duration::from_secs(25));
+        }
+    }
+    for seed in 0..50 {
+        let mut initiator = Initiator::attach(&server, &[]).unwrap();
+        let _ = initiator.send_bytes(&random_bytes(seed, 4096));
+    }
+    still_serves(server);
+}

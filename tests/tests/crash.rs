@@ -1,0 +1,147 @@
+//! A server that is killed in the middle of a load: what was written before a SYNCHRONIZE CACHE that succeeded is there.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use lunette_tests::{Initiator, Server, random_bytes};
+
+const BLOCK_LEN: usize = 512;
+
+/// The load goes over this many places of one record each, so that it overwrites what is there.
+const PLACES: u32 = 512;
+
+/// Blocks of a record: some travel with the command, others are asked for.
+const RECORD_BLOCKS: u32 = 32;
+
+/// Writes in flight between two synchronisations.
+const WRITES: u32 = 24;
+
+/// Synchronisations that succeed before the server is killed.
+const ROUNDS_BEFORE_KILL: u32 = 20;
+
+/// What the initiator knows of one place.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The version that the last synchronisation covers; 0 is the empty disk.
+    durable: u32,
+    /// The last version that was sent.
+    sent: u32,
+}
+
+/// The blocks of a version: each names its place and version, so that a torn record is told from a whole one.
+fn record(place: u32, version: u32) -> Vec<u8> {
+    (0..RECORD_BLOCKS).flat_map(|block| record_block(place, version, block)).collect()
+}
+
+fn record_block(place: u32, version: u32, block: u32) -> Vec<u8> {
+    let seed = u64::from(place) << 40 | u64::from(block) << 32 | u64::from(version);
+    let mut bytes = version.to_be_bytes().to_vec();
+    bytes.extend(random_bytes(seed, BLOCK_LEN - 4));
+    bytes
+}
+
+/// Writes until the connection breaks. Tells of every round that was synchronised.
+fn load(server: &Server, places: &mut [Place], round_done: &mpsc::Sender<u32>) {
+    let mut initiator = Initiator::attach(server, &[("DataDigest", "CRC32C")]).unwrap();
+    for round in 1.. {
+        let first = round * 7;
+        let round_places = (0..WRITES).map(|n| (first + n * 5) % PLACES);
+        let mut writes = Vec::new();
+        for place in round_places.clone() {
+            places[place as usize].sent = round;
+            let immediate = place % 2 == 0;
+            match initiator.start_write(place * RECORD_BLOCKS, record(place, round), immediate) {
+                Ok(write) => writes.push(write),
+                Err(_) => return,
+            }
+        }
+        for write in writes {
+            match initiator.finish(write) {
+                Ok(outcome) => drop(outcome.good()),
+                Err(_) => return,
+            }
+        }
+        if initiator.synchronize_cache().is_err() {
+            return;
+        }
+        for place in round_places {
+            places[place as usize].durable = round;
+        }
+        // Nobody listens after the kill.
+        let _ = round_done.send(round);
+    }
+}
+
+/// Every block of a place has a version that was sent, and none is older than the durable one.
+fn check(initiator: &mut Initiator, place: u32, known: Place) {
+    let bytes = initiator.read(place * RECORD_BLOCKS, RECORD_BLOCKS as u16).unwrap();
+    for (block, found) in bytes.chunks(BLOCK_LEN).enumerate() {
+        let version = u32::from_be_bytes([found[0], found[1], found[2], found[3]]);
+        assert!(
+            (known.durable..=known.sent).contains(&version),
+            "place {place}, block {block}: version {version}, but {} was synchronised (and {} sent)",
+            known.durable,
+            known.sent
+        );
+        let expected = if version == 0 { vec![0; BLOCK_LEN] } else { record_block(place, version, block as u32) };
+        assert!(found == expected, "place {place}, block {block}: version {version} is damaged");
+    }
+}
+
+fn kill_and_look(disk: &Path, extra: &[&str]) {
+    let arguments = [&[disk.to_str().unwrap(), "--create", "16M"], extra].concat();
+    let server = Server::start(&arguments);
+    let mut places = vec![Place::default(); PLACES as usize];
+    let (round_done, rounds) = mpsc::channel();
+    let places = thread::scope(|scope| {
+        let server_ref = &server;
+        let load = scope.spawn(move || {
+            load(server_ref, &mut places, &round_done);
+            places
+        });
+        // In the middle of whatever comes after.
+        while rounds.recv_timeout(Duration::from_mins(1)).expect("rounds go on") < ROUNDS_BEFORE_KILL {}
+        server.kill_now();
+        load.join().unwrap()
+    });
+    server.kill();
+    assert!(places.iter().any(|place| place.durable > 0));
+
+    let server = Server::start(&arguments);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    for (place, known) in places.iter().enumerate() {
+        check(&mut initiator, place as u32, *known);
+    }
+    drop(initiator);
+    server.stop();
+}
+
+#[test]
+fn synchronised_blocks_survive_a_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    for n in 0..3 {
+        kill_and_look(&folder.path().join(format!("disk{n}")), &[]);
+    }
+}
+
+#[test]
+fn a_server_that_was_stopped_in_order_keeps_everything() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = folder.path().join("disk");
+    let arguments = [disk.to_str().unwrap(), "--create", "16M"];
+    let server = Server::start(&arguments);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    initiator.write(96, record(3, 1)).unwrap();
+    drop(initiator);
+    server.stop();
+
+    let server = Server::start(&arguments);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    check(&mut initiator, 3, Place { durable: 1, sent: 1 });
+    drop(initiator);
+    server.stop();
+}
