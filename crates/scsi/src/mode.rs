@@ -141,17 +141,14 @@ impl BlockDescriptor {
 
     /// Reads the one descriptor that `bytes` are, `long` when LONGLBA is set; `None` when they have another length.
     fn decode(bytes: &[u8], long: bool) -> Option<Self> {
-        match *bytes {
-            [a, b, c, d, _, e, f, g] if !long => Some(Self {
-                blocks: u64::from(u32::from_be_bytes([a, b, c, d])),
-                block_len: u32::from_be_bytes([0, e, f, g]),
-            }),
-            [a, b, c, d, e, f, g, h, _, _, _, _, i, j, k, l] if long => Some(Self {
-                blocks: u64::from_be_bytes([a, b, c, d, e, f, g, h]),
-                block_len: u32::from_be_bytes([i, j, k, l]),
-            }),
-            _ => None,
+        if long {
+            // Number of blocks, four reserved bytes, length of a block.
+            let descriptor = u128::from_be_bytes(bytes.try_into().ok()?);
+            return Some(Self { blocks: (descriptor >> 64) as u64, block_len: descriptor as u32 });
         }
+        // Number of blocks, one reserved byte, length of a block in three.
+        let descriptor = u64::from_be_bytes(bytes.try_into().ok()?);
+        Some(Self { blocks: descriptor >> 32, block_len: descriptor as u32 & 0x00ff_ffff })
     }
 }
 
