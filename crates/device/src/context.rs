@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, SenseData, SenseKey};
-use lunette_store::{AllocationMap, Op, Outcome, Run, StoreError};
+use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
 use crate::errors;
 use crate::exchange::Exchange;
@@ -161,6 +161,23 @@ impl Cx {
         self.store(Op::Flush).await.map(drop)
     }
 
+    /// Counts one request for the log pages. What a command with Data-Out reads, it verifies.
+    fn count(&self, kind: OpKind, len: u64, done: bool) {
+        let Some(link) = &self.link else { return };
+        let counters = link.unit.counters();
+        let access = match kind {
+            OpKind::Read if self.row.direction == Direction::Out => &counters.verify,
+            OpKind::Read => &counters.read,
+            OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Flush => &counters.write,
+            OpKind::Allocation => return,
+        };
+        match (done, kind) {
+            (false, _) => access.errors.add(1),
+            (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes) => access.bytes.add(len),
+            (true, _) => {}
+        }
+    }
+
     async fn transfer(&self, op: Op) -> Result<Buffer, SenseData> {
         self.store(op).await?.ok_or(INTERNAL)
     }
@@ -179,6 +196,7 @@ impl Cx {
         else {
             return Err(INTERNAL);
         };
+        self.count(kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| errors::to_sense(&error, kind, offset, unit))
     }
 }

@@ -35,6 +35,9 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
         return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
     }
     check_usage(cdb, row.usage)?;
+    if row.medium != Medium::Untouched && !unit.medium_present() {
+        return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT));
+    }
     if row.medium == Medium::Writes
         && let Some(code) = unit.write_protection()
     {

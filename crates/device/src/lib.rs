@@ -50,13 +50,17 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod clock;
 mod command;
 mod commands;
 mod context;
+mod counters;
 mod errors;
 mod exchange;
 mod gate;
 mod limits;
+mod log_pages;
+mod medium;
 mod mode_pages;
 mod nexus;
 mod opcodes;
@@ -65,10 +69,12 @@ mod target;
 mod task;
 mod unit;
 
+pub use clock::{Clock, system_clock};
 pub use command::{Command, Response};
 pub use limits::{
     MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
 };
+pub use medium::EjectError;
 pub use nexus::{Nexus, NexusId, NexusName};
 pub use target::{LunInUse, ResetOutcome, TargetDevice};
 pub use task::{Input, Step, Task, Waitable};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lunette_scsi::{AdditionalSense, Lun};
@@ -82,6 +82,8 @@ pub(crate) struct Link {
     pub(crate) lun: Lun,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) attentions: Attentions,
+    /// PREVENT of PREVENT ALLOW MEDIUM REMOVAL; ends with the nexus.
+    pub(crate) prevents_removal: AtomicBool,
 }
 
 impl NexusState {
@@ -93,8 +95,9 @@ impl NexusState {
     pub(crate) fn link(&self, lun: Lun, unit: &Arc<LogicalUnit>) {
         let attentions = Attentions::default();
         attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
-        let link = Arc::new(Link { nexus: self.id, lun, unit: Arc::clone(unit), attentions });
-        unit.watch(&link);
+        let (unit, prevents_removal) = (Arc::clone(unit), AtomicBool::new(false));
+        let link = Arc::new(Link { nexus: self.id, lun, unit, attentions, prevents_removal });
+        link.unit.watch(&link);
         self.links.write().unwrap_or_else(PoisonError::into_inner).insert(lun, link);
     }
 

@@ -9,8 +9,9 @@ use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, ServiceAction};
 
 use crate::commands::{
-    capacity, compare_and_write, defects, flush, inquiry, lba_status, luns, mode, opcodes_report, or_write, pre_fetch,
-    read_write, request_sense, start_stop, test_unit_ready, unmap, verify, write_same,
+    capacity, compare_and_write, defects, flush, inquiry, lba_status, log, luns, mode, opcodes_report, or_write,
+    pre_fetch, read_write, request_sense, start_stop, task_functions, test_unit_ready, timestamp, unmap, verify,
+    write_same,
 };
 use crate::context::{Cx, Reply};
 use crate::unit::LogicalUnit;
@@ -59,10 +60,11 @@ pub(crate) enum Absent {
     Answered,
 }
 
-/// What the command does to the medium.
+/// What the command does to the medium. Any but the first needs one in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Medium {
     Untouched,
+    Needed,
     Reads,
     Writes,
 }
@@ -93,20 +95,29 @@ pub(crate) enum Range {
     Cached,
 }
 
-/// What the store must be able to do for the command to exist.
+/// What the unit must be or its store be able to do for the command to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
     Unmap,
+    RemovableMedium,
+}
+
+impl Needs {
+    /// Whether `unit` has it.
+    pub(crate) fn met_by(self, unit: &LogicalUnit) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::Unmap => unit.capabilities().unmap,
+            Self::RemovableMedium => unit.removable(),
+        }
+    }
 }
 
 impl Row {
     /// Whether `unit` has the command.
     pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
-        match self.needs {
-            Needs::Nothing => true,
-            Needs::Unmap => unit.capabilities().unmap,
-        }
+        self.needs.met_by(unit)
     }
 
     /// The row for REPORT SUPPORTED OPERATION CODES.
@@ -225,18 +236,20 @@ const DEFECTS: Row = Row { range: Range::None, handler: |cx| Box::pin(defects::r
 
 const WRITE_SAME: Row = Row { range: Range::WriteSame, handler: |cx| Box::pin(write_same::write_same(cx)), ..WRITE };
 
-const CAPACITY: Row = Row { direction: Direction::In, reservation: Reservation::Passes, ..PLAIN };
+const CAPACITY: Row =
+    Row { direction: Direction::In, medium: Medium::Needed, reservation: Reservation::Passes, ..PLAIN };
 
 const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
 
 const MODE_SELECT: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
 
-const SYNCHRONIZE: Row = Row { range: Range::Cached, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
+const SYNCHRONIZE: Row =
+    Row { medium: Medium::Needed, range: Range::Cached, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
 
 /// The table, in the order of operation codes and service actions.
 #[rustfmt::skip]
 pub(crate) static TABLE: &[Row] = &[
-    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { reservation: Reservation::Passes, ..PLAIN }),
+    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: Medium::Needed, reservation: Reservation::Passes, ..PLAIN }),
     row("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0],
         Row { handler: |cx| Box::pin(request_sense::request_sense(cx)), ..ALWAYS }),
     row("READ(6)", &blocks_6(0x08), READ),
@@ -244,8 +257,10 @@ pub(crate) static TABLE: &[Row] = &[
     row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx| Box::pin(inquiry::inquiry(cx)), ..ALWAYS }),
     row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
     row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
-    row("START STOP UNIT", &[0x1b, 0x01, 0, 0, 0x05, 0],
+    row("START STOP UNIT", &[0x1b, 0x01, 0, 0, 0x07, 0],
         Row { handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
+    row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x01, 0],
+        Row { needs: Needs::RemovableMedium, handler: |cx| Box::pin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
     row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         Row { handler: |cx| Box::pin(capacity::read_capacity_10(cx)), ..CAPACITY }),
     row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
@@ -258,6 +273,11 @@ pub(crate) static TABLE: &[Row] = &[
     row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
     row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
         Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
+    row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
+        Row { direction: Direction::Out, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
+    row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
+        Row { direction: Direction::In, reservation: Reservation::Passes,
+              handler: |cx| Box::pin(log::log_sense(cx)), ..PLAIN }),
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], MODE_SENSE),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
@@ -283,6 +303,15 @@ pub(crate) static TABLE: &[Row] = &[
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
               handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
+    row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
+              handler: |cx| Box::pin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
+    row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
+              reservation: Reservation::Passes, handler: |cx| Box::pin(timestamp::report_timestamp(cx)), ..PLAIN }),
+    row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
+              handler: |cx| Box::pin(timestamp::set_timestamp(cx)), ..PLAIN }),
     row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ),
     row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE),
     row("WRITE AND VERIFY(12)", &blocks_12(0xae, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),

@@ -95,7 +95,8 @@ impl TargetDevice {
         Task::new(Arc::clone(&nexus.state), command)
     }
 
-    /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, and every other nexus, of this
+    /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the
+    /// medium any more, and every other nexus, of this
     /// target device and of others that share the unit, finds a unit attention. The caller aborts the tasks.
     pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
         match by.state.find(Lun::decode(lun)) {

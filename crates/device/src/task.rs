@@ -13,7 +13,8 @@ use crate::context::{Cx, INTERNAL};
 use crate::exchange::Exchange;
 use crate::gate::{self, Admitted};
 use crate::nexus::{Link, NexusState};
-use crate::opcodes::{Handling, Row};
+use crate::opcodes::{Direction, Handling, Medium, Range, Row};
+use crate::unit::LogicalUnit;
 
 /// What a task is given.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ enum State {
         row: &'static Row,
         handling: Handling,
         exchange: Arc<Exchange>,
-        format: SenseFormat,
+        link: Option<Arc<Link>>,
     },
     Ended,
 }
@@ -99,9 +100,9 @@ impl Task {
     pub fn step(&mut self, input: Input) -> Step {
         match (std::mem::replace(&mut self.state, State::Ended), input) {
             (State::Ready { nexus, command }, Input::Start) => self.start(nexus, command),
-            (State::Running { row, handling, exchange, format }, input) => {
+            (State::Running { row, handling, exchange, link }, input) => {
                 exchange.answer(input);
-                self.run(row, handling, exchange, format)
+                self.run(row, handling, exchange, link)
             }
             (State::Ready { .. } | State::Ended, _) => Step::Done(Response::check(&INTERNAL, SenseFormat::Fixed)),
         }
@@ -111,7 +112,6 @@ impl Task {
     fn start(&mut self, nexus: Arc<NexusState>, command: Command) -> Step {
         let lun = Lun::decode(command.lun);
         let admitted = gate::admit(&nexus, lun, &command.cdb);
-        let format_of = |link: Option<&Arc<Link>>| link.map_or(SenseFormat::Fixed, |link| link.unit.sense_format());
         let Admitted { row, link, extent } = match admitted {
             Ok(admitted) => admitted,
             Err(sense) => {
@@ -119,21 +119,27 @@ impl Task {
                 return Step::Done(Response::check(&sense, format_of(nexus.find(lun).as_ref())));
             }
         };
-        let format = format_of(link.as_ref());
+        let seen = link.clone();
         let exchange = Arc::new(Exchange::default());
         let Command { cdb, data_out_len, .. } = command;
         let cx =
             Cx { row, nexus, link, cdb, extent, data_out_len, exchange: Arc::clone(&exchange), claim: OnceLock::new() };
-        self.run(row, (row.handler)(cx), exchange, format)
+        self.run(row, (row.handler)(cx), exchange, seen)
     }
 
     /// Lets the handler go on until it asks for something or ends.
-    fn run(&mut self, row: &'static Row, mut handling: Handling, exchange: Arc<Exchange>, format: SenseFormat) -> Step {
+    fn run(
+        &mut self,
+        row: &'static Row,
+        mut handling: Handling,
+        exchange: Arc<Exchange>,
+        link: Option<Arc<Link>>,
+    ) -> Step {
         let reply = match handling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(reply) => reply,
             Poll::Pending => match exchange.asked() {
                 Some(step) => {
-                    self.state = State::Running { row, handling, exchange, format };
+                    self.state = State::Running { row, handling, exchange, link };
                     return step;
                 }
                 None => Err(INTERNAL),
@@ -143,10 +149,32 @@ impl Task {
             Ok(data_in) => Response { status: exchange.success(), data_in, ..Response::good() },
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
-                Response::check(&sense, format)
+                Response::check(&sense, format_of(link.as_ref()))
             }
         };
-        Step::Done(Response { data_out_transfer_len: exchange.data_out_transfer_len(), ..response })
+        let response = Response { data_out_transfer_len: exchange.data_out_transfer_len(), ..response };
+        if let Some(link) = link.filter(|_| response.sense.is_none() && row.range == Range::Transfer) {
+            count(row, &link.unit, &response);
+        }
+        Step::Done(response)
+    }
+}
+
+/// The format of sense data where `link` leads.
+fn format_of(link: Option<&Arc<Link>>) -> SenseFormat {
+    link.map_or(SenseFormat::Fixed, |link| link.unit.sense_format())
+}
+
+/// Counts a command that has transferred blocks.
+fn count(row: &Row, unit: &LogicalUnit, response: &Response) {
+    let (counters, block_size) = (unit.counters(), u64::from(unit.block_size()));
+    if row.medium == Medium::Writes {
+        counters.write_commands.add(1);
+        counters.blocks_received.add(response.data_out_transfer_len / block_size);
+    } else if row.direction == Direction::In {
+        let bytes = response.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        counters.read_commands.add(1);
+        counters.blocks_transmitted.add(bytes / block_size);
     }
 }
 

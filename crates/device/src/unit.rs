@@ -1,11 +1,15 @@
 //! Logical units.
 
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Geometry, Store};
 
+use crate::clock::{Clock, DeviceClock, system_clock};
+use crate::counters::Counters;
+use crate::medium::{EjectError, MediumState};
 use crate::mode_pages::ModeState;
 use crate::nexus::{Link, NexusId};
 use crate::range_locks::RangeLocks;
@@ -33,6 +37,8 @@ pub struct LogicalUnitConfig {
     pub block_size: u32,
     /// Refuse writes, whether or not the store could take them.
     pub read_only: bool,
+    /// Initiators may take the medium out (START STOP UNIT), and must then do without it until it is loaded again.
+    pub removable: bool,
     /// Stable identity: printable ASCII, 1 to 200 bytes. Designators that name the unit worldwide are derived from it, so
     /// two units with one serial number are one unit to an initiator.
     pub serial: String,
@@ -42,6 +48,8 @@ pub struct LogicalUnitConfig {
     pub product: String,
     /// Printable ASCII, up to 4 bytes.
     pub revision: String,
+    /// The time of day, for time stamps.
+    pub clock: Clock,
 }
 
 impl LogicalUnitConfig {
@@ -51,10 +59,12 @@ impl LogicalUnitConfig {
             store,
             block_size: 512,
             read_only: false,
+            removable: false,
             serial: serial.into(),
             vendor: DEFAULT_VENDOR.into(),
             product: DEFAULT_PRODUCT.into(),
             revision: DEFAULT_REVISION.into(),
+            clock: system_clock(),
         }
     }
 }
@@ -99,6 +109,9 @@ pub enum LogicalUnitError {
 pub struct LogicalUnit {
     config: LogicalUnitConfig,
     mode: ModeState,
+    medium: MediumState,
+    counters: Counters,
+    clock: DeviceClock,
     /// The nexuses that must hear what happens to the unit.
     links: Mutex<Vec<Weak<Link>>>,
     range_locks: Arc<RangeLocks>,
@@ -127,7 +140,10 @@ impl LogicalUnit {
         check_text("product", &config.product, PRODUCT_LEN)?;
         check_text("revision", &config.revision, REVISION_LEN)?;
         let mode = ModeState::new(config.store.capabilities());
-        Ok(Self { config, mode, links: Mutex::default(), range_locks: Arc::default() })
+        let (medium, counters) = (MediumState::default(), Counters::default());
+        let clock = DeviceClock::new(Arc::clone(&config.clock));
+        let (links, range_locks) = (Mutex::default(), Arc::default());
+        Ok(Self { config, mode, medium, counters, clock, links, range_locks })
     }
 
     /// Which command may touch which blocks.
@@ -158,6 +174,62 @@ impl LogicalUnit {
     /// Whether writes are refused: by configuration, by the store, or by an initiator (SWP).
     pub fn read_only(&self) -> bool {
         self.write_protection().is_some()
+    }
+
+    /// Whether the medium can be taken out.
+    pub fn removable(&self) -> bool {
+        self.config.removable
+    }
+
+    /// Whether the medium is in its place.
+    pub fn medium_present(&self) -> bool {
+        self.medium.present()
+    }
+
+    /// Puts the medium back in. All initiators learn by unit attention that it may have changed.
+    pub fn load(&self) {
+        self.load_for(None);
+    }
+
+    /// Takes the medium out: commands that need it end with NOT READY, MEDIUM NOT PRESENT until [`Self::load`]. What is not
+    /// yet flushed stays in the store. Taking it out twice is no error.
+    ///
+    /// # Errors
+    ///
+    /// When the unit is not removable, or an initiator prevents the removal.
+    pub fn eject(&self) -> Result<(), EjectError> {
+        self.may_eject()?;
+        if self.medium.set_present(false) {
+            self.counters.unloads.add(1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn may_eject(&self) -> Result<(), EjectError> {
+        if !self.config.removable {
+            return Err(EjectError::Fixed);
+        }
+        let prevented = self.links().iter().any(|link| link.prevents_removal.load(Ordering::Acquire));
+        if prevented { Err(EjectError::Prevented) } else { Ok(()) }
+    }
+
+    /// Puts the medium back in, on behalf of the nexus `by`, which needs not be told.
+    pub(crate) fn load_for(&self, by: Option<NexusId>) {
+        if self.medium.set_present(true) {
+            for link in self.links().iter().filter(|link| Some(link.nexus) != by) {
+                link.attentions.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
+            }
+        }
+    }
+
+    /// The device clock.
+    pub(crate) fn clock(&self) -> &DeviceClock {
+        &self.clock
+    }
+
+    /// What the unit has done.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
     }
 
     /// Why writes are refused, if they are.
@@ -232,8 +304,11 @@ impl LogicalUnit {
     /// A logical unit reset by the nexus `by` (SAM-5 6.3.3).
     pub(crate) fn reset(&self, by: NexusId) {
         self.mode.reset();
-        for link in self.links().iter().filter(|link| link.nexus != by) {
-            link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
+        for link in self.links() {
+            link.prevents_removal.store(false, Ordering::Release);
+            if link.nexus != by {
+                link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
+            }
         }
     }
 }

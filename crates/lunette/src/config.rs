@@ -77,6 +77,8 @@ pub(crate) struct LunEntry {
     pub(crate) block_size: u32,
     #[serde(default)]
     pub(crate) read_only: bool,
+    #[serde(default)]
+    pub(crate) removable: bool,
     pub(crate) serial: Option<String>,
 }
 
@@ -116,6 +118,7 @@ impl From<&LunEntry> for DiskConfig {
             create: entry.create,
             block_size: entry.block_size,
             read_only: entry.read_only,
+            removable: entry.removable,
             serial: entry.serial.clone(),
         }
     }
@@ -200,7 +203,7 @@ mod tests {
         mutual_chap = { user = "disk", secret_file = "/etc/lunette/disk" }
         lun = [
             { number = 0, disk = "/srv/a.img", create = "10G", block_size = 4096 },
-            { number = 300, disk = "mem:64M", read_only = true, serial = "S1" },
+            { number = 300, disk = "mem:64M", read_only = true, removable = true, serial = "S1" },
         ]
     "#;
 
@@ -211,6 +214,7 @@ mod tests {
         let target = &config.targets[0];
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
         assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
+        assert!(target.luns[1].removable && !target.luns[0].removable);
         assert_eq!(target.luns[1].disk, DiskName::Memory("64M".into()));
         assert_eq!(config.discovery.chap[0].user, "scan");
     }

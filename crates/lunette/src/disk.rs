@@ -47,6 +47,8 @@ pub(crate) struct DiskConfig {
     pub(crate) create: Option<Size>,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
+    /// Initiators may eject it.
+    pub(crate) removable: bool,
     /// The serial number; derived from target and LUN when it is not given.
     pub(crate) serial: Option<String>,
 }
@@ -57,6 +59,7 @@ pub(crate) fn open(config: &DiskConfig, target: &str, lun: u16) -> Result<Arc<Lo
     let unit = LogicalUnitConfig {
         block_size: config.block_size,
         read_only: config.read_only,
+        removable: config.removable,
         ..LogicalUnitConfig::new(open_store(config)?, serial)
     };
     match LogicalUnit::new(unit) {

@@ -111,6 +111,7 @@ impl Arguments {
             create: self.create,
             block_size: self.block_size,
             read_only: self.read_only,
+            removable: false,
             serial: None,
         };
         let target = Target {

@@ -28,6 +28,7 @@ mod cdb;
 pub mod defects;
 pub mod inquiry;
 pub mod lba_status;
+pub mod log;
 mod lun;
 pub mod mode;
 mod opcode;

@@ -65,6 +65,7 @@ opcodes! {
     SERVICE_ACTION_IN_16 = 0x9e, "SERVICE ACTION IN(16)";
     REPORT_LUNS = 0xa0, "REPORT LUNS";
     MAINTENANCE_IN = 0xa3, "MAINTENANCE IN";
+    MAINTENANCE_OUT = 0xa4, "MAINTENANCE OUT";
     READ_12 = 0xa8, "READ(12)";
     WRITE_12 = 0xaa, "WRITE(12)";
     WRITE_AND_VERIFY_12 = 0xae, "WRITE AND VERIFY(12)";
@@ -79,6 +80,12 @@ impl ServiceAction {
     pub const GET_LBA_STATUS_16: Self = Self(0x12);
     /// REPORT SUPPORTED OPERATION CODES, of [`OpCode::MAINTENANCE_IN`].
     pub const REPORT_SUPPORTED_OPERATION_CODES: Self = Self(0x0c);
+    /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS, of [`OpCode::MAINTENANCE_IN`].
+    pub const REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS: Self = Self(0x0d);
+    /// REPORT TIMESTAMP, of [`OpCode::MAINTENANCE_IN`].
+    pub const REPORT_TIMESTAMP: Self = Self(0x0f);
+    /// SET TIMESTAMP, of [`OpCode::MAINTENANCE_OUT`].
+    pub const SET_TIMESTAMP: Self = Self(0x0f);
 }
 
 impl fmt::Debug for OpCode {

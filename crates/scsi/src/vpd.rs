@@ -1,5 +1,9 @@
 //! Vital product data pages (SPC-5 7.8, SBC-4 6.6).
 
+mod device;
+
+pub use device::{ExtendedInquiry, no_management_addresses, no_referrals, scsi_ports, shared_mode_pages};
+
 use crate::inquiry::{Peripheral, put_text};
 
 /// The code of a VPD page. Values without a name are kept.

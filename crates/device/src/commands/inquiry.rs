@@ -1,8 +1,10 @@
 //! INQUIRY: standard data and VPD pages (SPC-5 6.6).
 
 use lunette_scsi::inquiry::{Peripheral, StandardInquiry, version};
-use lunette_scsi::vpd::{self, Association, AtomicLimits, BlockLimits, Designator, PageCode, Provisioning};
-use lunette_scsi::{FieldPointer, SenseData};
+use lunette_scsi::vpd::{
+    self, Association, AtomicLimits, BlockLimits, Designator, ExtendedInquiry, PageCode, Provisioning,
+};
+use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, SenseData};
 
 use crate::context::{Cx, Reply};
 use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
@@ -15,13 +17,18 @@ const EVPD: u8 = 0x01;
 type MakePage = fn(&LogicalUnit, &NexusState) -> Vec<u8>;
 
 /// The VPD pages, in the order of their codes.
-const PAGES: [(PageCode, MakePage); 6] = [
+const PAGES: [(PageCode, MakePage); 11] = [
     (PageCode::SUPPORTED_PAGES, |_, _| supported_pages()),
     (PageCode::UNIT_SERIAL_NUMBER, |unit, _| serial_number(unit)),
     (PageCode::DEVICE_IDENTIFICATION, identification),
+    (PageCode::MANAGEMENT_NETWORK_ADDRESSES, |_, _| vpd::no_management_addresses()),
+    (PageCode::EXTENDED_INQUIRY, |unit, _| extended_inquiry(unit)),
+    (PageCode::MODE_PAGE_POLICY, |_, _| vpd::shared_mode_pages()),
+    (PageCode::SCSI_PORTS, |_, nexus| ports(nexus)),
     (PageCode::BLOCK_LIMITS, |unit, _| block_limits(unit)),
     (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |_, _| vpd::block_device_characteristics()),
     (PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
+    (PageCode::REFERRALS, |_, _| vpd::no_referrals()),
 ];
 
 /// INQUIRY. Where there is no logical unit, standard data say so.
@@ -49,7 +56,7 @@ fn standard(unit: Option<&LogicalUnit>) -> [u8; lunette_scsi::inquiry::STANDARD_
     let config = unit.map(LogicalUnit::config);
     StandardInquiry {
         peripheral: if unit.is_some() { Peripheral::DISK } else { Peripheral::NONE },
-        removable: false,
+        removable: unit.is_some_and(LogicalUnit::removable),
         vendor: config.map_or(DEFAULT_VENDOR, |config| &config.vendor),
         product: config.map_or(DEFAULT_PRODUCT, |config| &config.product),
         revision: config.map_or(DEFAULT_REVISION, |config| &config.revision),
@@ -77,6 +84,16 @@ fn identification(unit: &LogicalUnit, nexus: &NexusState) -> Vec<u8> {
         Designator::port_group(nexus.name.portal_group),
         Designator::name(Association::TargetDevice, &nexus.device_name),
     ])
+}
+
+fn extended_inquiry(unit: &LogicalUnit) -> Vec<u8> {
+    ExtendedInquiry { volatile_cache: unit.capabilities().volatile_cache, max_sense_len: MAX_SENSE_LEN as u8 }.emit()
+}
+
+/// The port that the unit is seen through; a target device knows of no others.
+fn ports(nexus: &NexusState) -> Vec<u8> {
+    let name = Designator::name(Association::TargetPort, &nexus.name.target_port);
+    vpd::scsi_ports(&[(nexus.name.relative_port, vec![name])])
 }
 
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {

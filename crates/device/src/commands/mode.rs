@@ -18,7 +18,8 @@ const SP: u8 = 0x01;
 pub(crate) async fn mode_sense(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let pages = pages(unit, cx.cdb.byte(2), cx.cdb.byte(3))?;
-    let descriptor = BlockDescriptor { blocks: unit.blocks(), block_len: unit.block_size() };
+    let blocks = if unit.medium_present() { unit.blocks() } else { 0 };
+    let descriptor = BlockDescriptor { blocks, block_len: unit.block_size() };
     let data = ModeData {
         write_protected: unit.read_only(),
         dpo_fua: true,

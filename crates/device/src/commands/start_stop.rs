@@ -1,16 +1,64 @@
-//! START STOP UNIT (SBC-4 5.31).
+//! START STOP UNIT (SBC-4 5.31) and PREVENT ALLOW MEDIUM REMOVAL (SPC-5 6.17).
+
+use std::sync::atomic::Ordering;
+
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
 use crate::context::{Cx, Reply};
+use crate::medium::EjectError;
+use crate::unit::LogicalUnit;
 
+const LOEJ: u8 = 0x02;
 const START: u8 = 0x01;
 const NO_FLUSH: u8 = 0x04;
 
 /// A store has nothing to spin down: starting does nothing, and stopping puts the data on stable storage, unless the
-/// initiator says not to. The unit stays ready, for other initiators use it too. Power conditions and ejecting are not in
-/// the usage bitmap.
+/// initiator says not to. The unit stays ready, for other initiators use it too. With LOEJ a removable unit gives its
+/// medium out or takes it in. Power conditions are not in the usage bitmap.
 pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
-    if !cx.cdb.bit(4, START | NO_FLUSH) {
+    let unit = cx.unit()?;
+    let (start, eject) = (cx.cdb.bit(4, START), cx.cdb.bit(4, LOEJ));
+    if eject && !unit.removable() {
+        return Err(FieldPointer::cdb(4).bit(1).into());
+    }
+    if eject && start {
+        unit.load_for(Some(cx.nexus.id));
+        return Ok(None);
+    }
+    if start {
+        return require_medium(unit);
+    }
+    if eject {
+        check_eject(unit.may_eject())?;
+    }
+    if unit.medium_present() && !cx.cdb.bit(4, NO_FLUSH) {
         cx.flush().await?;
+    }
+    if eject {
+        // Another initiator may have prevented it during the flush.
+        check_eject(unit.eject())?;
+    } else {
+        unit.counters().stops.add(1);
+    }
+    Ok(None)
+}
+
+fn require_medium(unit: &LogicalUnit) -> Reply {
+    if unit.medium_present() {
+        return Ok(None);
+    }
+    Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT))
+}
+
+fn check_eject(result: Result<(), EjectError>) -> Result<(), SenseData> {
+    result.map_err(|_| SenseData::illegal_request(AdditionalSense::MEDIUM_REMOVAL_PREVENTED))
+}
+
+/// PREVENT ALLOW MEDIUM REMOVAL: each nexus prevents for itself, until it allows, ends, or the unit is reset.
+pub(crate) fn prevent_allow_medium_removal(cx: &Cx) -> Reply {
+    cx.unit()?;
+    if let Some(link) = &cx.link {
+        link.prevents_removal.store(cx.cdb.bit(4, 0x01), Ordering::Release);
     }
     Ok(None)
 }

@@ -1,6 +1,7 @@
 //! A driver for tasks, and a store that remembers what it was asked.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_device::{
@@ -9,12 +10,16 @@ use lunette_device::{
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Store, StoreError, execute};
 
+/// The time of all tests.
+pub(crate) const NOW_MS: u64 = 1_795_000_000_123;
+
 /// What a test store is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Medium {
     pub(crate) len_bytes: u64,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
+    pub(crate) removable: bool,
     pub(crate) capabilities: Capabilities,
 }
 
@@ -23,6 +28,7 @@ pub(crate) const THIN: Medium = Medium {
     len_bytes: 1024 * 512,
     block_size: 512,
     read_only: false,
+    removable: false,
     capabilities: Capabilities {
         read_only: false,
         volatile_cache: true,
@@ -136,6 +142,8 @@ impl Rig {
         let config = LogicalUnitConfig {
             block_size: medium.block_size,
             read_only: medium.read_only,
+            removable: medium.removable,
+            clock: Arc::new(|| Duration::from_millis(NOW_MS)),
             ..LogicalUnitConfig::new(Arc::clone(&store) as Arc<dyn Store>, "serial-1")
         };
         let unit = Arc::new(LogicalUnit::new(config).unwrap());

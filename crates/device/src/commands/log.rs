@@ -1,0 +1,89 @@
+//! LOG SENSE and LOG SELECT (SPC-5 6.6, 6.7).
+
+use lunette_scsi::log::{self, ALL_SUBPAGES, PageCode, PageControl};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
+
+use crate::context::{Cx, Reply};
+use crate::log_pages::{LogPage, PAGES};
+use crate::unit::LogicalUnit;
+
+const PAGE_CODE: u8 = 0x3f;
+const PCR: u8 = 0x02;
+
+/// LOG SENSE. PARAMETER POINTER leaves out the parameters with smaller codes.
+pub(crate) async fn log_sense(cx: Cx) -> Reply {
+    let unit = cx.unit()?;
+    let code = PageCode(cx.cdb.byte(2) & PAGE_CODE);
+    let (subpage, pointer) = (cx.cdb.byte(3), cx.cdb.u16_at(5));
+    let data = match (code, subpage) {
+        (PageCode::SUPPORTED_PAGES, 0) => list(pointer, &log::supported_pages(&supported()))?,
+        (PageCode::SUPPORTED_PAGES, ALL_SUBPAGES) => {
+            let lists = [0, ALL_SUBPAGES].map(|subpage| (PageCode::SUPPORTED_PAGES, subpage));
+            let pages = supported().into_iter().skip(1).map(|page| (page, 0));
+            list(pointer, &log::supported_subpages(code, &lists.into_iter().chain(pages).collect::<Vec<_>>()))?
+        }
+        (code, 0) => parameters(find(code)?, unit, &cx)?,
+        (code, ALL_SUBPAGES) => {
+            find(code)?;
+            list(pointer, &log::supported_subpages(code, &[(code, 0), (code, ALL_SUBPAGES)]))?
+        }
+        (code, _) => {
+            if code != PageCode::SUPPORTED_PAGES {
+                find(code)?;
+            }
+            return Err(FieldPointer::cdb(3).into());
+        }
+    };
+    cx.reply(&data, usize::from(cx.cdb.u16_at(7))).await
+}
+
+/// The codes of all pages, the list itself first.
+fn supported() -> Vec<PageCode> {
+    [PageCode::SUPPORTED_PAGES].into_iter().chain(PAGES.iter().map(|page| page.code)).collect()
+}
+
+fn find(code: PageCode) -> Result<&'static LogPage, SenseData> {
+    let page = PAGES.iter().find(|page| page.code == code);
+    page.ok_or(FieldPointer::cdb(2).bit(5).into())
+}
+
+/// A list of pages has no parameters to point to.
+fn list(pointer: u16, data: &[u8]) -> Result<Vec<u8>, SenseData> {
+    if pointer == 0 { Ok(data.to_vec()) } else { Err(FieldPointer::cdb(5).into()) }
+}
+
+fn parameters(page: &LogPage, unit: &LogicalUnit, cx: &Cx) -> Result<Vec<u8>, SenseData> {
+    let pointer = cx.cdb.u16_at(5);
+    let mut parameters = (page.parameters)(unit, PageControl::decode(cx.cdb.byte(2)));
+    parameters.retain(|parameter| parameter.code >= pointer);
+    if parameters.is_empty() && pointer > 0 {
+        return Err(FieldPointer::cdb(5).into());
+    }
+    Ok(log::page(page.code, &parameters))
+}
+
+/// LOG SELECT: resets the data counters, by PCR or by asking for default cumulative values without a list. No parameter can
+/// be set to a value of the initiator's, so a list is refused at its first page.
+pub(crate) async fn log_select(cx: Cx) -> Reply {
+    let unit = cx.unit()?;
+    let list_len = u64::from(cx.cdb.u16_at(7));
+    let reset = cx.cdb.bit(1, PCR);
+    if list_len > 0 {
+        if reset {
+            return Err(FieldPointer::cdb(7).into());
+        }
+        let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+        cx.data_out(list_len, 1).await?.ok_or(length_error)?;
+        return Err(FieldPointer::data(0).bit(5).into());
+    }
+    if cx.cdb.byte(2) & PAGE_CODE != 0 || cx.cdb.byte(3) != 0 {
+        // Single pages are not reset.
+        let field = if cx.cdb.byte(2) & PAGE_CODE != 0 { FieldPointer::cdb(2).bit(5) } else { FieldPointer::cdb(3) };
+        return Err(field.into());
+    }
+    if reset || PageControl::decode(cx.cdb.byte(2)) == PageControl::DefaultCumulative {
+        unit.counters().reset();
+        unit.raise_for_others(cx.nexus.id, AdditionalSense::LOG_PARAMETERS_CHANGED);
+    }
+    Ok(None)
+}

@@ -1,0 +1,34 @@
+//! REPORT TIMESTAMP and SET TIMESTAMP (SPC-5 6.38, 6.46).
+
+use lunette_scsi::{AdditionalSense, SenseData};
+
+use crate::context::{Cx, Reply};
+
+/// Bytes of the parameter list of SET TIMESTAMP, and of the parameter data of REPORT TIMESTAMP.
+const LIST_LEN: usize = 12;
+
+/// REPORT TIMESTAMP.
+pub(crate) async fn report_timestamp(cx: Cx) -> Reply {
+    let (timestamp, origin) = cx.unit()?.clock().timestamp();
+    let mut data = [0; LIST_LEN];
+    data[1] = (LIST_LEN - 2) as u8;
+    data[2] = origin;
+    data[4..10].copy_from_slice(&timestamp.to_be_bytes()[2..]);
+    cx.reply(&data, cx.cdb.u32_at(6) as usize).await
+}
+
+/// SET TIMESTAMP. A list of no bytes changes nothing.
+pub(crate) async fn set_timestamp(cx: Cx) -> Reply {
+    let list_len = u64::from(cx.cdb.u32_at(6)).min(LIST_LEN as u64);
+    if list_len == 0 {
+        return Ok(None);
+    }
+    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let list = cx.data_out(list_len, 1).await?.ok_or(length_error)?;
+    let unit = cx.unit()?;
+    // Six bytes behind four reserved ones; the two in front of them are masked.
+    let bytes = list.get(2..10).and_then(|bytes| bytes.first_chunk()).ok_or(length_error)?;
+    unit.clock().set(u64::from_be_bytes(*bytes));
+    unit.raise_for_others(cx.nexus.id, AdditionalSense::TIMESTAMP_CHANGED);
+    Ok(None)
+}

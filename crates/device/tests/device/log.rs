@@ -1,0 +1,119 @@
+//! Log pages, time stamps and task management functions.
+
+use lunette_scsi::{AdditionalSense, FieldPointer, Status};
+use lunette_store::StoreError;
+
+use crate::rig::{NOW_MS, Rig, THIN, name, sense};
+
+const CUMULATIVE: u8 = 0x40;
+
+fn page(rig: &Rig, page: u8, subpage: u8) -> Vec<u8> {
+    rig.read(&[0x4d, 0, CUMULATIVE | page, subpage, 0, 0, 0, 0x10, 0])
+}
+
+/// The value of an eight-byte counter.
+fn counter(page: &[u8], code: u8) -> u64 {
+    let mut rest = &page[4..];
+    while let [_, found, _, len, tail @ ..] = rest {
+        let (value, next) = tail.split_at(usize::from(*len));
+        if *found == code {
+            return u64::from_be_bytes(value.try_into().unwrap());
+        }
+        rest = next;
+    }
+    panic!("no parameter {code} in {page:?}");
+}
+
+#[test]
+fn every_page_that_is_listed_is_there() {
+    let rig = Rig::new(THIN);
+    let list = page(&rig, 0, 0);
+    assert_eq!(list, [0, 0, 0, 8, 0, 2, 3, 5, 0x0d, 0x0e, 0x15, 0x19]);
+    for code in &list[4..] {
+        let data = page(&rig, *code, 0);
+        assert_eq!((data[0] & 0x3f, usize::from(u16::from_be_bytes([data[2], data[3]]))), (*code, data.len() - 4));
+    }
+    let all = page(&rig, 0, 0xff);
+    assert_eq!(&all[..10], [0x40, 0xff, 0, 18, 0, 0, 0, 0xff, 2, 0]);
+    assert_eq!(page(&rig, 0x0d, 0xff), [0x4d, 0xff, 0, 4, 0x0d, 0, 0x0d, 0xff]);
+    assert_eq!(rig.refused(&[0x4d, 0, 0x41, 0, 0, 0, 0, 1, 0], &[]).field, Some(FieldPointer::cdb(2).bit(5)));
+    assert_eq!(rig.refused(&[0x4d, 0, 0x42, 1, 0, 0, 0, 1, 0], &[]).field, Some(FieldPointer::cdb(3)));
+    assert_eq!(rig.refused(&[0x4d, 1, 0x42, 0, 0, 0, 0, 1, 0], &[]).field, Some(FieldPointer::cdb(1).bit(0)));
+}
+
+#[test]
+fn counters_follow_what_is_done() {
+    let rig = Rig::new(THIN);
+    rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 3], &[1; 3 * 512]);
+    rig.read(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2]);
+    rig.run(&[0x2f, 0, 0, 0, 0, 0, 0, 0, 1], &[]);
+    *rig.store.fails.lock().unwrap() = Some(StoreError::NoSpace);
+    rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1], &[1; 512]);
+    let error_counters = |code| (counter(&page(&rig, code, 0), 5), counter(&page(&rig, code, 0), 6));
+    assert_eq!([2, 3, 5].map(error_counters), [(1536, 1), (1024, 0), (512, 0)]);
+    let statistics = page(&rig, 0x19, 0);
+    let number = |at: usize| u64::from_be_bytes(statistics[8 + at * 8..][..8].try_into().unwrap());
+    assert_eq!([0, 1, 2, 3].map(number), [1, 1, 3, 2], "read and write commands, blocks received and transmitted");
+    rig.run(&[0x1b, 0, 0, 0, 0, 0], &[]);
+    assert_eq!(page(&rig, 0x0e, 0)[12..20], [0, 4, 3, 4, 0, 0, 0, 1]);
+}
+
+#[test]
+fn page_control_chooses_the_values() {
+    let rig = Rig::new(THIN);
+    rig.read(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2]);
+    let bytes = |control: u8| counter(&rig.read(&[0x4d, 0, control << 6 | 3, 0, 0, 0, 0, 0x10, 0]), 5);
+    assert_eq!([0, 1, 2, 3].map(bytes), [u64::MAX, 1024, u64::MAX, 0]);
+}
+
+#[test]
+fn the_parameter_pointer_leaves_out_what_lies_before_it() {
+    let rig = Rig::new(THIN);
+    let data = rig.read(&[0x4d, 0, 0x43, 0, 0, 0, 5, 0x10, 0]);
+    assert_eq!((data.len(), data[3], data[5]), (4 + 2 * 12, 24, 5));
+    assert_eq!(rig.refused(&[0x4d, 0, 0x43, 0, 0, 0, 7, 0x10, 0], &[]).field, Some(FieldPointer::cdb(5)));
+    assert_eq!(rig.refused(&[0x4d, 0, 0x40, 0, 0, 0, 1, 0x10, 0], &[]).field, Some(FieldPointer::cdb(5)));
+}
+
+#[test]
+fn log_select_resets_and_tells_the_others() {
+    let rig = Rig::new(THIN);
+    let other = rig.device.attach(name("iqn.2026-11.host:b"));
+    let ready = |nexus| rig.run_on(nexus, [0; 8], [0; 16], &[]);
+    ready(&other);
+    for reset in [&[0x4c, 2, CUMULATIVE, 0, 0, 0, 0, 0, 0][..], &[0x4c, 0, 0xc0, 0, 0, 0, 0, 0, 0]] {
+        rig.read(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2]);
+        assert_eq!(counter(&page(&rig, 3, 0), 5), 1024);
+        assert_eq!(rig.run(reset, &[]).status, Status::GOOD);
+        assert_eq!(counter(&page(&rig, 3, 0), 5), 0);
+        assert_eq!(sense(&ready(&other)).code, AdditionalSense::LOG_PARAMETERS_CHANGED);
+    }
+    assert_eq!(rig.run(&[0x4c, 0, CUMULATIVE], &[]).status, Status::GOOD);
+    assert_eq!(ready(&other).status, Status::GOOD, "nothing was reset");
+    assert_eq!(rig.refused(&[0x4c, 2, 0, 0, 0, 0, 0, 0, 4], &[0; 4]).field, Some(FieldPointer::cdb(7)));
+    assert_eq!(rig.refused(&[0x4c, 0, 0, 0, 0, 0, 0, 0, 4], &[2, 0, 0, 0]).field, Some(FieldPointer::data(0).bit(5)));
+    assert_eq!(rig.refused(&[0x4c, 2, 0x42], &[]).field, Some(FieldPointer::cdb(2).bit(5)));
+}
+
+#[test]
+fn a_time_stamp_is_the_time_of_day_until_it_is_set() {
+    let rig = Rig::new(THIN);
+    let other = rig.device.attach(name("iqn.2026-11.host:b"));
+    rig.run_on(&other, [0; 8], [0; 16], &[]);
+    let report = || rig.read(&[0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 0, 255]);
+    assert_eq!(report(), [&[0, 10, 3, 0][..], &NOW_MS.to_be_bytes()[2..], &[0, 0]].concat());
+    let list = [0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 0, 0];
+    assert_eq!(rig.run(&[0xa4, 0x0f, 0, 0, 0, 0, 0, 0, 0, 12], &list).status, Status::GOOD);
+    assert_eq!(report(), [0, 10, 2, 0, 1, 2, 3, 4, 5, 6, 0, 0]);
+    assert_eq!(sense(&rig.run_on(&other, [0; 8], [0; 16], &[])).code, AdditionalSense::TIMESTAMP_CHANGED);
+    let short = rig.refused(&[0xa4, 0x0f, 0, 0, 0, 0, 0, 0, 0, 9], &list);
+    assert_eq!(short.code, AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+}
+
+#[test]
+fn task_management_functions_are_those_that_are_carried_out() {
+    let rig = Rig::new(THIN);
+    assert_eq!(rig.read(&[0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 255]), [0xd8, 0, 0, 0]);
+    let long = rig.read(&[0xa3, 0x0d, 0x80, 0, 0, 0, 0, 0, 0, 255]);
+    assert_eq!((long.len(), &long[..4]), (16, &[0xd8, 0, 0, 12][..]));
+}
