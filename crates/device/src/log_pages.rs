@@ -66,7 +66,8 @@ fn background_scan(unit: &LogicalUnit) -> Vec<Parameter> {
     vec![Parameter::binary(0, &[&minutes.to_be_bytes()[..], &[0; 8]].concat())]
 }
 
-/// Commands and blocks. Processing intervals are not measured, and so are zero, as is the time that they would count in.
+/// Commands and blocks. Intervals of processing and idling are not measured: they are zero, as is the time that they would
+/// count in.
 fn general_statistics(unit: &LogicalUnit) -> Vec<Parameter> {
     let counters = unit.counters();
     let values = [
@@ -76,7 +77,8 @@ fn general_statistics(unit: &LogicalUnit) -> Vec<Parameter> {
         counters.blocks_transmitted.get(),
     ];
     let statistics: Vec<u8> = values.into_iter().chain([0; 4]).flat_map(u64::to_be_bytes).collect();
-    vec![Parameter::binary(1, &statistics), Parameter::binary(3, &[0; 8])]
+    let (idle_intervals, interval) = ([0; 8], [0; 8]);
+    vec![Parameter::binary(1, &statistics), Parameter::binary(2, &idle_intervals), Parameter::binary(3, &interval)]
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod alone;
 mod attentions;
 mod data;
+mod decoders;
 mod describe;
 mod log;
 mod mode;
