@@ -168,6 +168,8 @@ const BYTCHK_COMPARE: u8 = 0x02;
 const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 const IMMED: u8 = 0x02;
+/// To a cache that keeps its bytes is enough (SBC-3): the medium is better still.
+const SYNC_NV: u8 = 0x04;
 
 /// CDB usage of commands on blocks. NACA and the obsolete bits of the CONTROL byte are not supported.
 const fn blocks_6(opcode: u8) -> [u8; 6] {
@@ -257,7 +259,7 @@ pub(crate) static TABLE: &[Row] = &[
     row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx| Box::pin(inquiry::inquiry(cx)), ..ALWAYS }),
     row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
     row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
-    row("START STOP UNIT", &[0x1b, 0x01, 0, 0, 0x07, 0],
+    row("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
         Row { handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
     row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x01, 0],
         Row { needs: Needs::RemovableMedium, handler: |cx| Box::pin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
@@ -268,7 +270,7 @@ pub(crate) static TABLE: &[Row] = &[
     row("WRITE AND VERIFY(10)", &blocks_10(0x2e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(10)", &blocks_10(0x2f, DPO | BYTCHK), VERIFY),
     row("PRE-FETCH(10)", &blocks_10(0x34, IMMED), PRE_FETCH),
-    row("SYNCHRONIZE CACHE(10)", &blocks_10(0x35, IMMED), SYNCHRONIZE),
+    row("SYNCHRONIZE CACHE(10)", &blocks_10(0x35, IMMED | SYNC_NV), SYNCHRONIZE),
     row("READ DEFECT DATA(10)", &[0x37, 0, lunette_scsi::defects::REQUEST, 0, 0, 0, 0, 0xff, 0xff, 0], DEFECTS),
     row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
     row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
@@ -288,7 +290,7 @@ pub(crate) static TABLE: &[Row] = &[
     row("WRITE AND VERIFY(16)", &blocks_16(0x8e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
     row("PRE-FETCH(16)", &blocks_16(0x90, IMMED), PRE_FETCH),
-    row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED), SYNCHRONIZE),
+    row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED | SYNC_NV), SYNCHRONIZE),
     row("WRITE SAME(16)", &blocks_16(0x93, UNMAP | NDOB), WRITE_SAME),
     row("WRITE ATOMIC(16)", &[0x9c, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, GROUP, 0],
         Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),

@@ -11,17 +11,25 @@ use crate::unit::LogicalUnit;
 const LOEJ: u8 = 0x02;
 const START: u8 = 0x01;
 const NO_FLUSH: u8 = 0x04;
+const POWER_CONDITION: u8 = 0xf0;
 
 /// A store has nothing to spin down: starting does nothing, and stopping puts the data on stable storage, unless the
 /// initiator says not to. The unit stays ready, for other initiators use it too. With LOEJ a removable unit gives its
-/// medium out or takes it in. Power conditions are not in the usage bitmap.
+/// medium out or takes it in.
+///
+/// With a POWER CONDITION the other bits mean nothing; there is but one condition, so nothing changes.
 pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
     let unit = cx.unit()?;
+    if cx.cdb.bit(4, POWER_CONDITION) {
+        return require_medium(unit);
+    }
     let (start, eject) = (cx.cdb.bit(4, START), cx.cdb.bit(4, LOEJ));
     if eject && !unit.removable() {
         return Err(FieldPointer::cdb(4).bit(1).into());
     }
     if eject && start {
+        // A tray that is held shut does not open to take a medium in either.
+        check_eject(unit.may_eject())?;
         unit.load_for(Some(cx.nexus.id));
         return Ok(None);
     }

@@ -39,7 +39,7 @@ fn without_a_medium_what_needs_one_is_not_ready() {
         &[0x25],
         &[0x9e, 0x10],
         &[0x28, 0, 0, 0, 0, 0, 0, 0, 1],
-        &[0x35],
+        &[0x35, 0x06],
         &[0x42],
         &[0x2a, 0, 0, 0, 0, 0, 0, 0, 1],
         &[0x1b, 0, 0, 0, 1, 0],
@@ -86,11 +86,21 @@ fn every_nexus_prevents_the_removal_for_itself_until_it_ends() {
     assert_eq!(rig.run_on(&other, [0; 8], cdb(&PREVENT), &[]).status, Status::GOOD);
     let refused = (SenseKey::ILLEGAL_REQUEST, AdditionalSense::MEDIUM_REMOVAL_PREVENTED);
     assert_eq!(code(rig.refused(&EJECT, &[])), refused);
+    assert_eq!(code(rig.refused(&LOAD, &[])), refused);
     assert_eq!(rig.unit.eject(), Err(EjectError::Prevented));
     good(&rig, &ALLOW);
     assert_eq!(code(rig.refused(&EJECT, &[])), refused);
     drop(other);
     good(&rig, &EJECT);
+}
+
+#[test]
+fn a_power_condition_leaves_the_medium_where_it_is() {
+    let rig = removable();
+    for condition in 1..16 {
+        good(&rig, &[0x1b, 1, 0, 0, condition << 4 | 0x02, 0]);
+        good(&rig, &[0x00]);
+    }
 }
 
 #[test]
