@@ -35,6 +35,19 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("a child that was not waited for can be signalled");
 }
 
+/// Asks a program to stop, and makes it when it does not.
+pub fn stop(child: &mut Child) {
+    if child.try_wait().is_ok_and(|status| status.is_some()) {
+        return;
+    }
+    signal(child, Signal::TERM);
+    if wait_at_most(child, Duration::from_secs(5)).is_none() {
+        // It may have ended meanwhile.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
 /// Resident memory of `child` that is its own, in KiB: pages of files do not count.
 pub fn memory_kib(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is there");

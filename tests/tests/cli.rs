@@ -99,7 +99,7 @@ fn a_disk_that_cannot_be_served_is_told() {
     let missing = folder.path().join("missing").to_str().unwrap().to_owned();
     let listen = ["--listen", "127.0.0.1:0"];
     let fails = |words: &[&str], disk: &[&str]| fails(DISK, words, &[&listen, disk].concat());
-    fails(&[&missing, "--create"], &[&missing]);
+    fails(&[&missing, "create"], &[&missing]);
     fails(&[folder.path().to_str().unwrap()], &[folder.path().to_str().unwrap()]);
     let empty = folder.path().join("empty");
     File::create(&empty).unwrap();
