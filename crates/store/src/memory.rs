@@ -218,7 +218,8 @@ impl Store for MemoryStore {
         Geometry {
             len_bytes: self.len_bytes,
             granularity_bytes: 512,
-            physical_bytes: 4096,
+            // Memory writes any number of bytes without reading first.
+            physical_bytes: 512,
             unmap_bytes: CHUNK_LEN as u32,
         }
     }
