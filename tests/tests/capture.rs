@@ -96,8 +96,10 @@ fn digests(details: &str) -> (usize, usize) {
 }
 
 fn nothing_is_malformed(packets: &Packets) {
-    let bad = packets.shown("_ws.malformed || _ws.expert.severity == error");
+    // Of an INQUIRY with a short allocation length the dissector complains that the page is cut.
+    let bad = packets.shown("(_ws.malformed || _ws.expert.severity == error) && !(scsi_sbc.opcode == 0x12)");
     assert!(bad.is_empty(), "{}", bad.join("\n"));
+    assert!(!packets.details().contains("[Malformed Packet: iSCSI"), "{}", packets.details());
     let lost = packets.shown("tcp.analysis.lost_segment");
     assert!(lost.is_empty(), "the capture is incomplete: {}", lost.join("\n"));
 }
@@ -131,7 +133,7 @@ fn sessions_with_digests_are_well_formed() {
 #[test]
 fn a_session_of_qemu_is_well_formed() {
     let folder = tempfile::tempdir().unwrap();
-    let server = Server::start(&["mem:16M"]);
+    let server = Server::start(&["mem:4M"]);
     let capture = Capture::start(folder.path().join("qemu.pcap"), &server);
     for digest in ["none", "crc32c"] {
         session_of_qemu(&server, digest, folder.path());
@@ -145,7 +147,7 @@ fn a_session_of_qemu_is_well_formed() {
 
 fn session_of_qemu(server: &Server, digest: &str, folder: &Path) {
     let (portal, original, copy) = (server.address(), folder.join("original"), folder.join("copy"));
-    fs::write(&original, random_bytes(1, 16 << 20)).unwrap();
+    fs::write(&original, random_bytes(1, 4 << 20)).unwrap();
     let image =
         format!("driver=iscsi,transport=tcp,portal={portal},target={DEFAULT_TARGET},lun=0,header-digest={digest}");
     let (original, copy) = (original.to_str().unwrap(), copy.to_str().unwrap());

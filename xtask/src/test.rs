@@ -108,5 +108,5 @@ fn count() -> Result<()> {
 fn interop() -> Result<()> {
     packages::provide()?;
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette"]))?;
-    process::run(&mut cargo(["test", "--locked", "--package", "lunette-tests"]))
+    process::run(&mut cargo(["test", "--locked", "--no-fail-fast", "--package", "lunette-tests"]))
 }
