@@ -36,7 +36,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.bench {
         let rows = bench::run(&Options::default());
         if arguments.json {
-            rows.iter().for_each(|row| println!("{}", row.to_json()));
+            for row in &rows {
+                println!("{}", row.to_json());
+            }
         } else {
             print_figures(&rows);
             print_ratios(&rows);
@@ -64,7 +66,9 @@ fn print_figures(rows: &[Row]) {
         let sizes: BTreeSet<_> = of_table().map(|row| row.bytes).collect();
         println!("\n{op}, {cache} cache, GB/s");
         print!("{:16}", "bytes");
-        sizes.iter().for_each(|size| print!("{size:>10}"));
+        for size in &sizes {
+            print!("{size:>10}");
+        }
         println!();
         let mut kernels: Vec<_> = of_table().map(|row| row.kernel).collect();
         kernels.dedup();

@@ -27,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     Crc(crc::Arguments),
 }
 
