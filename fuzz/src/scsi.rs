@@ -10,7 +10,7 @@ use lunette_device::{
     Step, TargetDevice,
 };
 use lunette_scsi::{Cdb, Lun, OpCode, SenseData, Status, TaskAttribute};
-use lunette_store::{MemoryStore, Store, execute};
+use lunette_store::{MemoryStore, Outcome, Store, execute};
 
 use crate::input::{Input, Random};
 
@@ -94,6 +94,8 @@ impl Disk {
                     assert!(Arc::ptr_eq(&store, &self.store));
                     DeviceInput::Store(execute(&*store, op))
                 }
+                Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
+                Step::Abort { .. } => DeviceInput::Aborted { lost: Vec::new() },
                 Step::Wait { .. } => panic!("{opcode:?} waits for others, and there are none"),
                 Step::Done(response) => return check(&response),
             };

@@ -3,15 +3,16 @@
 use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{AdditionalSense, Cdb, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status};
 use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
 use crate::errors;
 use crate::exchange::Exchange;
-use crate::nexus::{Link, NexusState};
+use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Row};
 use crate::range_locks::{Claim, Hold};
-use crate::task::{Input, Step};
+use crate::target::TargetDevice;
+use crate::task::{Input, Step, Work};
 use crate::unit::LogicalUnit;
 
 /// How a handler ends: with bytes for the initiator, without, or with sense data.
@@ -20,6 +21,7 @@ pub(crate) type Reply = Result<Option<Buffer>, SenseData>;
 /// One command in the hands of its handler. The gate has checked it.
 pub(crate) struct Cx {
     pub(crate) row: &'static Row,
+    pub(crate) device: Arc<TargetDevice>,
     pub(crate) nexus: Arc<NexusState>,
     /// Absent for the commands that are answered without a logical unit.
     pub(crate) link: Option<Arc<Link>>,
@@ -175,6 +177,29 @@ impl Cx {
             (false, _) => access.errors.add(1),
             (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes) => access.bytes.add(len),
             (true, _) => {}
+        }
+    }
+
+    /// The reply RESERVATION CONFLICT.
+    #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
+    pub(crate) fn conflict(&self) -> Reply {
+        self.exchange.end_with(Status::RESERVATION_CONFLICT);
+        Ok(None)
+    }
+
+    /// Does what waits for a medium.
+    pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
+        match self.exchange.ask(Step::Work(work)).await {
+            Input::Store(Outcome { result, .. }) => result,
+            _ => Err(StoreError::Io(std::io::Error::other("the task was driven against its contract"))),
+        }
+    }
+
+    /// Ends all other tasks of these nexuses, and tells which nexuses lost some.
+    pub(crate) async fn abort(&self, tasks: Vec<(NexusId, Lun)>) -> Result<Vec<NexusId>, SenseData> {
+        match self.exchange.ask(Step::Abort { tasks }).await {
+            Input::Aborted { lost } => Ok(lost),
+            _ => Err(INTERNAL),
         }
     }
 

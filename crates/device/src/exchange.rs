@@ -20,7 +20,7 @@ pub(crate) struct Exchange(Mutex<State>);
 struct State {
     slot: Slot,
     data_out_transfer_len: u64,
-    condition_met: bool,
+    status: Option<Status>,
 }
 
 #[derive(Default)]
@@ -71,14 +71,14 @@ impl Exchange {
         self.state().data_out_transfer_len
     }
 
-    /// Lets the command end with CONDITION MET instead of GOOD.
-    pub(crate) fn condition_met(&self) {
-        self.state().condition_met = true;
+    /// Lets the command end with another status than GOOD and CHECK CONDITION.
+    pub(crate) fn end_with(&self, status: Status) {
+        self.state().status = Some(status);
     }
 
-    /// The status of a command that succeeds.
-    pub(crate) fn success(&self) -> Status {
-        if self.state().condition_met { Status::CONDITION_MET } else { Status::GOOD }
+    /// The status of a command that ends without sense data.
+    pub(crate) fn status(&self) -> Status {
+        self.state().status.unwrap_or(Status::GOOD)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

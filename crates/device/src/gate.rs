@@ -11,6 +11,7 @@ use crate::context::Extent;
 use crate::limits::MAX_WRITE_SAME_BLOCKS;
 use crate::nexus::{Link, NexusState};
 use crate::opcodes::{self, Absent, Attention, Medium, Range, Row};
+use crate::reservations::Refusal;
 use crate::unit::LogicalUnit;
 
 /// A command that may run.
@@ -21,27 +22,30 @@ pub(crate) struct Admitted {
 }
 
 /// Selects the row of `cdb` and checks all that can be checked without the medium.
-pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, SenseData> {
+pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, Refusal> {
     let row = opcodes::find(cdb);
-    let Some(link) = nexus.find(lun) else { return admit_absent(row, cdb) };
+    let Some(link) = nexus.find(lun) else { return Ok(admit_absent(row, cdb)?) };
     if !matches!(row, Ok(Row { attention: Attention::Passes, .. }))
         && let Some(code) = link.attentions.take()
     {
-        return Err(SenseData::unit_attention(code));
+        return Err(SenseData::unit_attention(code).into());
     }
     let row = row?;
     let unit = &link.unit;
     if !row.supported_by(unit) {
-        return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
+        return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE).into());
+    }
+    if !unit.reservations().permits(&nexus.ports, row.reservation.of(cdb)) {
+        return Err(Refusal::Conflict);
     }
     check_usage(cdb, row.usage)?;
     if row.medium != Medium::Untouched && !unit.medium_present() {
-        return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT));
+        return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT).into());
     }
     if row.medium == Medium::Writes
         && let Some(code) = unit.write_protection()
     {
-        return Err(SenseData::new(SenseKey::DATA_PROTECT, code));
+        return Err(SenseData::new(SenseKey::DATA_PROTECT, code).into());
     }
     let extent = check_range(row.range, cdb, unit)?;
     Ok(Admitted { row, link: Some(link), extent })

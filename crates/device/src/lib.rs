@@ -13,7 +13,8 @@
 //! # Driving a task
 //!
 //! A task asks for one thing at a time and gets it by the next call of [`Task::step`]: a buffer from the pool, the first
-//! bytes of the command's Data-Out, one request to a store, or its turn on blocks that another command works on. The last step is [`Step::Done`]. A task that is dropped
+//! bytes of the command's Data-Out, one request to a store, its turn on blocks that another command works on, work that
+//! waits for a medium, or the end of other tasks. The last step is [`Step::Done`]. A task that is dropped
 //! before is aborted; what the store was already asked to do may still happen.
 //!
 //! ```
@@ -65,6 +66,7 @@ mod mode_pages;
 mod nexus;
 mod opcodes;
 mod range_locks;
+mod reservations;
 mod target;
 mod task;
 mod unit;
@@ -72,10 +74,11 @@ mod unit;
 pub use clock::{Clock, system_clock};
 pub use command::{Command, Response};
 pub use limits::{
-    MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
+    MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_REGISTRATIONS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS,
+    MAX_WRITE_SAME_BLOCKS,
 };
 pub use medium::EjectError;
 pub use nexus::{Nexus, NexusId, NexusName};
 pub use target::{LunInUse, ResetOutcome, TargetDevice};
-pub use task::{Input, Step, Task, Waitable};
+pub use task::{Input, Step, Task, Waitable, Work};
 pub use unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError};

@@ -22,5 +22,11 @@ pub const MAX_UNMAP_DESCRIPTORS: u16 = 256;
 /// Bytes of a buffer that repeats a pattern or holds blocks to compare. Longer ranges are done piece by piece.
 pub(crate) const MAX_CHUNK_BYTES: usize = 256 << 10;
 
+/// Registrations for persistent reservations on one logical unit.
+pub const MAX_REGISTRATIONS: usize = 1024;
+
+/// Bytes of a PERSISTENT RESERVE OUT parameter list: TransportIDs of more initiator ports than can be registered at one time.
+pub(crate) const MAX_RESERVE_LIST_BYTES: u32 = 256 << 10;
+
 /// Unit attentions that wait in one queue. The crate raises fewer different ones than this.
 pub(crate) const MAX_UNIT_ATTENTIONS: usize = 16;

@@ -24,6 +24,30 @@ pub struct NexusName {
     pub portal_group: u16,
 }
 
+/// A target port by its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct TargetPort {
+    /// RELATIVE TARGET PORT IDENTIFIER.
+    pub(crate) relative: u16,
+    /// As [`NexusName::target_port`] has it.
+    pub(crate) name: Arc<str>,
+}
+
+/// An `I_T` nexus by the names of its ports: what reservations belong to. It stays the same when the initiator comes back.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ItNexus {
+    /// The initiator port, in lower case.
+    pub(crate) initiator: Arc<str>,
+    pub(crate) port: TargetPort,
+}
+
+impl ItNexus {
+    fn new(name: &NexusName) -> Self {
+        let port = TargetPort { relative: name.relative_port, name: name.target_port.as_str().into() };
+        Self { initiator: name.initiator.to_lowercase().into(), port }
+    }
+}
+
 /// Tells nexuses apart for as long as the process lives; never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NexusId(u64);
@@ -71,6 +95,8 @@ pub(crate) struct NexusState {
     pub(crate) name: NexusName,
     /// SCSI device name of the target device.
     pub(crate) device_name: Arc<str>,
+    /// What reservations know the nexus by.
+    pub(crate) ports: Arc<ItNexus>,
     /// The logical units that this nexus sees. Written when a unit is added, read by every command; the lock is held for
     /// the look-up alone.
     links: RwLock<BTreeMap<Lun, Arc<Link>>>,
@@ -79,6 +105,7 @@ pub(crate) struct NexusState {
 /// One nexus on one logical unit: an `I_T_L` nexus.
 pub(crate) struct Link {
     pub(crate) nexus: NexusId,
+    pub(crate) ports: Arc<ItNexus>,
     pub(crate) lun: Lun,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) attentions: Attentions,
@@ -88,15 +115,17 @@ pub(crate) struct Link {
 
 impl NexusState {
     pub(crate) fn new(name: NexusName, device_name: Arc<str>) -> Self {
-        Self { id: NexusId::next(), name, device_name, links: RwLock::default() }
+        let ports = Arc::new(ItNexus::new(&name));
+        Self { id: NexusId::next(), name, device_name, ports, links: RwLock::default() }
     }
 
     /// Lets the nexus see `unit` as `lun`, with the unit attention of a nexus that is new to it.
     pub(crate) fn link(&self, lun: Lun, unit: &Arc<LogicalUnit>) {
         let attentions = Attentions::default();
         attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
-        let (unit, prevents_removal) = (Arc::clone(unit), AtomicBool::new(false));
-        let link = Arc::new(Link { nexus: self.id, lun, unit, attentions, prevents_removal });
+        let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
+        let prevents_removal = AtomicBool::new(false);
+        let link = Arc::new(Link { nexus, ports, lun, unit, attentions, prevents_removal });
         link.unit.watch(&link);
         self.links.write().unwrap_or_else(PoisonError::into_inner).insert(lun, link);
     }
@@ -112,6 +141,9 @@ impl NexusState {
 
     /// Lets go of all logical units.
     pub(crate) fn unlink(&self) {
-        self.links.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let links = std::mem::take(&mut *self.links.write().unwrap_or_else(PoisonError::into_inner));
+        for link in links.into_values() {
+            link.unit.lose(&link);
+        }
     }
 }

@@ -10,8 +10,8 @@ use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, Servic
 
 use crate::commands::{
     capacity, compare_and_write, defects, flush, inquiry, lba_status, log, luns, mode, opcodes_report, or_write,
-    pre_fetch, read_write, request_sense, start_stop, task_functions, test_unit_ready, timestamp, unmap, verify,
-    write_same,
+    persistent_in, persistent_out, pre_fetch, read_write, request_sense, reserve, start_stop, task_functions,
+    test_unit_ready, timestamp, unmap, verify, write_same,
 };
 use crate::context::{Cx, Reply};
 use crate::unit::LogicalUnit;
@@ -31,7 +31,6 @@ pub(crate) struct Row {
     pub(crate) attention: Attention,
     pub(crate) absent: Absent,
     pub(crate) medium: Medium,
-    #[expect(dead_code, reason = "what persistent reservations will decide by")]
     pub(crate) reservation: Reservation,
     pub(crate) range: Range,
     pub(crate) needs: Needs,
@@ -69,11 +68,17 @@ pub(crate) enum Medium {
     Writes,
 }
 
-/// Which reservations of others let the command pass (SPC-5 table 71, SBC-4 table 14).
+/// Which reservations of others let the command pass (SPC-5 table 70, SBC-4 table 13; for RESERVE, SPC-2 table 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reservation {
-    /// All.
+    /// All, also what RESERVE(6) and (10) made. Commands that look at reservations themselves have it too.
+    PassesAll,
+    /// All persistent ones.
     Passes,
+    /// As `PassesAll` for START STOP UNIT that starts, else none.
+    PassesStart,
+    /// As `PassesAll` for PREVENT ALLOW MEDIUM REMOVAL that allows, else none.
+    PassesAllow,
     /// Those that exclude writing only.
     PassesWriteExclusive,
     /// None.
@@ -110,6 +115,21 @@ impl Needs {
             Self::Nothing => true,
             Self::Unmap => unit.capabilities().unmap,
             Self::RemovableMedium => unit.removable(),
+        }
+    }
+}
+
+impl Reservation {
+    /// What holds for this CDB.
+    pub(crate) fn of(self, cdb: &Cdb) -> Self {
+        const START: u8 = 0x01;
+        const POWER_CONDITION: u8 = 0xf0;
+        const PREVENT: u8 = 0x03;
+        match self {
+            Self::PassesStart if cdb.bit(4, START) && !cdb.bit(4, POWER_CONDITION) => Self::PassesAll,
+            Self::PassesAllow if !cdb.bit(4, PREVENT) => Self::PassesAll,
+            Self::PassesStart | Self::PassesAllow => Self::Conflicts,
+            other => other,
         }
     }
 }
@@ -206,7 +226,7 @@ const ALWAYS: Row = Row {
     direction: Direction::In,
     attention: Attention::Passes,
     absent: Absent::Answered,
-    reservation: Reservation::Passes,
+    reservation: Reservation::PassesAll,
     ..PLAIN
 };
 
@@ -239,7 +259,13 @@ const DEFECTS: Row = Row { range: Range::None, handler: |cx| Box::pin(defects::r
 const WRITE_SAME: Row = Row { range: Range::WriteSame, handler: |cx| Box::pin(write_same::write_same(cx)), ..WRITE };
 
 const CAPACITY: Row =
-    Row { direction: Direction::In, medium: Medium::Needed, reservation: Reservation::Passes, ..PLAIN };
+    Row { direction: Direction::In, medium: Medium::Needed, reservation: Reservation::PassesAll, ..PLAIN };
+
+/// RESERVE and RELEASE decide themselves.
+const RESERVE: Row =
+    Row { reservation: Reservation::PassesAll, handler: |cx| Box::pin(ready(reserve::reserve(&cx))), ..PLAIN };
+
+const RELEASE: Row = Row { handler: |cx| Box::pin(ready(reserve::release(&cx))), ..RESERVE };
 
 const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
 
@@ -258,11 +284,15 @@ pub(crate) static TABLE: &[Row] = &[
     row("WRITE(6)", &blocks_6(0x0a), WRITE),
     row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx| Box::pin(inquiry::inquiry(cx)), ..ALWAYS }),
     row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
+    row("RESERVE(6)", &[0x16, 0, 0, 0, 0, 0], RESERVE),
+    row("RELEASE(6)", &[0x17, 0, 0, 0, 0, 0], RELEASE),
     row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
     row("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
-        Row { handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
+        Row { reservation: Reservation::PassesStart,
+              handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
     row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x01, 0],
-        Row { needs: Needs::RemovableMedium, handler: |cx| Box::pin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
+        Row { reservation: Reservation::PassesAllow, needs: Needs::RemovableMedium,
+              handler: |cx| Box::pin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
     row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         Row { handler: |cx| Box::pin(capacity::read_capacity_10(cx)), ..CAPACITY }),
     row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
@@ -278,10 +308,24 @@ pub(crate) static TABLE: &[Row] = &[
     row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
         Row { direction: Direction::Out, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
     row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
-        Row { direction: Direction::In, reservation: Reservation::Passes,
+        Row { direction: Direction::In, reservation: Reservation::PassesAll,
               handler: |cx| Box::pin(log::log_sense(cx)), ..PLAIN }),
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
+    row("RESERVE(10)", &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0], RESERVE),
+    row("RELEASE(10)", &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0], RELEASE),
     row("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], MODE_SENSE),
+    persistent_in("PERSISTENT RESERVE IN: READ KEYS", &PERSISTENT_IN[0]),
+    persistent_in("PERSISTENT RESERVE IN: READ RESERVATION", &PERSISTENT_IN[1]),
+    persistent_in("PERSISTENT RESERVE IN: REPORT CAPABILITIES", &PERSISTENT_IN[2]),
+    persistent_in("PERSISTENT RESERVE IN: READ FULL STATUS", &PERSISTENT_IN[3]),
+    persistent_out("PERSISTENT RESERVE OUT: REGISTER", &PERSISTENT_OUT[0]),
+    persistent_out("PERSISTENT RESERVE OUT: RESERVE", &PERSISTENT_OUT[1]),
+    persistent_out("PERSISTENT RESERVE OUT: RELEASE", &PERSISTENT_OUT[2]),
+    persistent_out("PERSISTENT RESERVE OUT: CLEAR", &PERSISTENT_OUT[3]),
+    persistent_out("PERSISTENT RESERVE OUT: PREEMPT", &PERSISTENT_OUT[4]),
+    persistent_out("PERSISTENT RESERVE OUT: PREEMPT AND ABORT", &PERSISTENT_OUT[5]),
+    persistent_out("PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY", &PERSISTENT_OUT[6]),
+    persistent_out("PERSISTENT RESERVE OUT: REGISTER AND MOVE", &PERSISTENT_OUT[7]),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
     row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
         Row { handler: |cx| Box::pin(compare_and_write::compare_and_write(cx)), ..WRITE }),
@@ -304,9 +348,11 @@ pub(crate) static TABLE: &[Row] = &[
         Row { handler: |cx| Box::pin(luns::report_luns(cx)), ..ALWAYS }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
+              reservation: Reservation::Passes,
               handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
     row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
+              reservation: Reservation::Passes,
               handler: |cx| Box::pin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
     row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
@@ -320,6 +366,45 @@ pub(crate) static TABLE: &[Row] = &[
     row("VERIFY(12)", &blocks_12(0xaf, DPO | BYTCHK), VERIFY),
     row("READ DEFECT DATA(12)", &[0xb7, lunette_scsi::defects::REQUEST, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0], DEFECTS),
 ];
+
+/// The usage bitmaps of PERSISTENT RESERVE IN and OUT, by service action.
+static PERSISTENT_IN: [[u8; 10]; 4] = persistent(0x5e, 0, 0);
+static PERSISTENT_OUT: [[u8; 10]; 8] = persistent(0x5f, 0xff, 0xff);
+
+/// Bytes 7 and 8 are a length in both; OUT has two more bytes of it, and SCOPE and TYPE.
+const fn persistent<const N: usize>(opcode: u8, scope_type: u8, long: u8) -> [[u8; 10]; N] {
+    let mut usages = [[opcode, 0, scope_type, 0, 0, long, long, 0xff, 0xff, 0]; N];
+    let mut action = 0;
+    while action < N {
+        usages[action][1] = action as u8;
+        action += 1;
+    }
+    usages
+}
+
+/// A row of PERSISTENT RESERVE IN: persistent reservations let it pass, those of RESERVE do not.
+const fn persistent_in(name: &'static str, usage: &'static [u8; 10]) -> Row {
+    let base = Row {
+        action: Some(ServiceAction(usage[1] as u16)),
+        direction: Direction::In,
+        reservation: Reservation::Passes,
+        handler: |cx| Box::pin(persistent_in::persistent_reserve_in(cx)),
+        ..PLAIN
+    };
+    row(name, usage, base)
+}
+
+/// A row of PERSISTENT RESERVE OUT, which decides itself.
+const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
+    let base = Row {
+        action: Some(ServiceAction(usage[1] as u16)),
+        direction: Direction::Out,
+        reservation: Reservation::PassesAll,
+        handler: |cx| Box::pin(persistent_out::persistent_reserve_out(cx)),
+        ..PLAIN
+    };
+    row(name, usage, base)
+}
 
 /// A row whose operation code is the first byte of its usage bitmap.
 const fn row(name: &'static str, usage: &'static [u8], base: Row) -> Row {

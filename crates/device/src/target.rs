@@ -1,13 +1,13 @@
 //! The SCSI target device: logical units by number, and the nexuses that reach them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::command::Command;
-use crate::nexus::{Nexus, NexusId, NexusName, NexusState};
+use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
 use crate::task::Task;
 use crate::unit::LogicalUnit;
 
@@ -22,6 +22,8 @@ pub struct TargetDevice {
 struct Inventory {
     units: BTreeMap<Lun, Arc<LogicalUnit>>,
     nexuses: BTreeMap<NexusId, Arc<NexusState>>,
+    /// All target ports, whether or not a nexus uses them now.
+    ports: BTreeSet<TargetPort>,
 }
 
 /// How a reset or the clearing of a task set ended.
@@ -69,6 +71,16 @@ impl TargetDevice {
         Ok(())
     }
 
+    /// Declares a target port, so that registrations for all target ports include it. A port is also known from the first
+    /// nexus through it on.
+    pub fn add_port(&self, name: &str, relative_port: u16) {
+        self.inventory().ports.insert(TargetPort { relative: relative_port, name: name.into() });
+    }
+
+    pub(crate) fn ports(&self) -> Vec<TargetPort> {
+        self.inventory().ports.iter().cloned().collect()
+    }
+
     /// The logical units, in the order of their numbers.
     pub fn units(&self) -> Vec<(Lun, Arc<LogicalUnit>)> {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
@@ -81,6 +93,7 @@ impl TargetDevice {
         for (lun, unit) in &inventory.units {
             state.link(*lun, unit);
         }
+        inventory.ports.insert(state.ports.port.clone());
         inventory.nexuses.insert(state.id, Arc::clone(&state));
         Nexus { state, device: Arc::clone(self) }
     }
@@ -92,7 +105,7 @@ impl TargetDevice {
 
     /// Starts a task. Nothing happens before its first [`Task::step`].
     pub fn start(&self, nexus: &Nexus, command: Command) -> Task {
-        Task::new(Arc::clone(&nexus.state), command)
+        Task::new(Arc::clone(&nexus.device), Arc::clone(&nexus.state), command)
     }
 
     /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the

@@ -5,15 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{Lun, SenseFormat};
-use lunette_store::{Completion, Op, Outcome, Store};
+use lunette_scsi::{Lun, SenseFormat, Status};
+use lunette_store::{Completion, Op, Outcome, Store, StoreError};
 
 use crate::command::{Command, Response};
 use crate::context::{Cx, INTERNAL};
 use crate::exchange::Exchange;
 use crate::gate::{self, Admitted};
-use crate::nexus::{Link, NexusState};
+use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Handling, Medium, Range, Row};
+use crate::reservations::Refusal;
+use crate::target::TargetDevice;
 use crate::unit::LogicalUnit;
 
 /// What a task is given.
@@ -25,10 +27,15 @@ pub enum Input {
     Buffer(Buffer),
     /// The answer to [`Step::DataOut`]: filled, and verified by the transport.
     DataOut(Buffer),
-    /// The answer to [`Step::Store`].
+    /// The answer to [`Step::Store`] and [`Step::Work`]; the latter has no buffer.
     Store(Outcome),
     /// The answer to [`Step::Wait`].
     Waited,
+    /// The answer to [`Step::Abort`].
+    Aborted {
+        /// The nexuses that lost tasks.
+        lost: Vec<NexusId>,
+    },
 }
 
 /// Something that other tasks bring about.
@@ -38,6 +45,9 @@ pub trait Waitable: Send + Sync {
     /// When the waiting task is dropped before, `done` may be dropped unused.
     fn wait(&self, done: Completion);
 }
+
+/// See [`Step::Work`].
+pub type Work = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 
 /// What a task wants next.
 pub enum Step {
@@ -63,6 +73,14 @@ pub enum Step {
         /// What to wait for.
         on: Arc<dyn Waitable>,
     },
+    /// Work that waits for a medium, to be done away from the threads that must not wait.
+    Work(Work),
+    /// The end of other tasks: all of these nexuses on these logical units but this one. The answer comes when no store works
+    /// for them any more.
+    Abort {
+        /// Whose tasks, and where.
+        tasks: Vec<(NexusId, Lun)>,
+    },
     /// Nothing more: the command has ended.
     Done(Response),
 }
@@ -75,6 +93,7 @@ pub struct Task {
 enum State {
     /// Not begun.
     Ready {
+        device: Arc<TargetDevice>,
         nexus: Arc<NexusState>,
         command: Command,
     },
@@ -89,8 +108,8 @@ enum State {
 }
 
 impl Task {
-    pub(crate) fn new(nexus: Arc<NexusState>, command: Command) -> Self {
-        Self { state: State::Ready { nexus, command } }
+    pub(crate) fn new(device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Self {
+        Self { state: State::Ready { device, nexus, command } }
     }
 
     /// Gives the task what it asked for ([`Input::Start`] first) and learns what it wants next.
@@ -99,7 +118,7 @@ impl Task {
     /// ERROR, INTERNAL TARGET FAILURE.
     pub fn step(&mut self, input: Input) -> Step {
         match (std::mem::replace(&mut self.state, State::Ended), input) {
-            (State::Ready { nexus, command }, Input::Start) => self.start(nexus, command),
+            (State::Ready { device, nexus, command }, Input::Start) => self.start(device, nexus, command),
             (State::Running { row, handling, exchange, link }, input) => {
                 exchange.answer(input);
                 self.run(row, handling, exchange, link)
@@ -109,12 +128,16 @@ impl Task {
     }
 
     /// Select, check, begin.
-    fn start(&mut self, nexus: Arc<NexusState>, command: Command) -> Step {
+    fn start(&mut self, device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Step {
         let lun = Lun::decode(command.lun);
         let admitted = gate::admit(&nexus, lun, &command.cdb);
         let Admitted { row, link, extent } = match admitted {
             Ok(admitted) => admitted,
-            Err(sense) => {
+            Err(Refusal::Conflict) => {
+                tracing::debug!(opcode = ?command.cdb.opcode(), %lun, "reservation conflict");
+                return Step::Done(Response { status: Status::RESERVATION_CONFLICT, ..Response::good() });
+            }
+            Err(Refusal::Check(sense)) => {
                 tracing::debug!(opcode = ?command.cdb.opcode(), %lun, ?sense, "refused");
                 return Step::Done(Response::check(&sense, format_of(nexus.find(lun).as_ref())));
             }
@@ -122,8 +145,9 @@ impl Task {
         let seen = link.clone();
         let exchange = Arc::new(Exchange::default());
         let Command { cdb, data_out_len, .. } = command;
-        let cx =
-            Cx { row, nexus, link, cdb, extent, data_out_len, exchange: Arc::clone(&exchange), claim: OnceLock::new() };
+        let claim = OnceLock::new();
+        let exchange_of_cx = Arc::clone(&exchange);
+        let cx = Cx { row, device, nexus, link, cdb, extent, data_out_len, exchange: exchange_of_cx, claim };
         self.run(row, (row.handler)(cx), exchange, seen)
     }
 
@@ -146,7 +170,7 @@ impl Task {
             },
         };
         let response = match reply {
-            Ok(data_in) => Response { status: exchange.success(), data_in, ..Response::good() },
+            Ok(data_in) => Response { status: exchange.status(), data_in, ..Response::good() },
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
                 Response::check(&sense, format_of(link.as_ref()))
@@ -185,6 +209,8 @@ impl fmt::Debug for Step {
             Self::DataOut { len } => write!(f, "DataOut({len})"),
             Self::Store { op, .. } => write!(f, "Store({op:?})"),
             Self::Wait { .. } => f.write_str("Wait"),
+            Self::Work(_) => f.write_str("Work"),
+            Self::Abort { tasks } => write!(f, "Abort({tasks:?})"),
             Self::Done(response) => write!(f, "Done({response:?})"),
         }
     }

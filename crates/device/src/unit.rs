@@ -5,14 +5,16 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lunette_scsi::{AdditionalSense, SenseFormat};
+use lunette_state::{StateError, StateStore};
 use lunette_store::{Capabilities, Geometry, Store};
 
 use crate::clock::{Clock, DeviceClock, system_clock};
 use crate::counters::Counters;
 use crate::medium::{EjectError, MediumState};
 use crate::mode_pages::ModeState;
-use crate::nexus::{Link, NexusId};
+use crate::nexus::{ItNexus, Link, NexusId};
 use crate::range_locks::RangeLocks;
+use crate::reservations::shared::SharedReservations;
 
 /// VENDOR IDENTIFICATION when none is given.
 pub const DEFAULT_VENDOR: &str = "LUNETTE";
@@ -50,6 +52,8 @@ pub struct LogicalUnitConfig {
     pub revision: String,
     /// The time of day, for time stamps.
     pub clock: Clock,
+    /// Where the unit keeps what must survive a restart (APTPL), under its serial number. Without it, nothing does.
+    pub state: Option<Arc<dyn StateStore>>,
 }
 
 impl LogicalUnitConfig {
@@ -65,6 +69,7 @@ impl LogicalUnitConfig {
             product: DEFAULT_PRODUCT.into(),
             revision: DEFAULT_REVISION.into(),
             clock: system_clock(),
+            state: None,
         }
     }
 }
@@ -93,6 +98,9 @@ pub enum LogicalUnitError {
         /// The block size asked for.
         block_size: u32,
     },
+    /// What was kept of the unit cannot be read.
+    #[error(transparent)]
+    State(#[from] StateError),
     /// A text is empty, too long, or not printable ASCII.
     #[error("{field} {value:?} must be printable ASCII of at most {max_len} bytes")]
     Text {
@@ -115,6 +123,7 @@ pub struct LogicalUnit {
     /// The nexuses that must hear what happens to the unit.
     links: Mutex<Vec<Weak<Link>>>,
     range_locks: Arc<RangeLocks>,
+    reservations: SharedReservations,
 }
 
 impl LogicalUnit {
@@ -143,7 +152,8 @@ impl LogicalUnit {
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (links, range_locks) = (Mutex::default(), Arc::default());
-        Ok(Self { config, mode, medium, counters, clock, links, range_locks })
+        let reservations = SharedReservations::open(config.state.clone(), &config.serial)?;
+        Ok(Self { config, mode, medium, counters, clock, links, range_locks, reservations })
     }
 
     /// Which command may touch which blocks.
@@ -294,6 +304,25 @@ impl LogicalUnit {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
     }
 
+    /// Who may do what.
+    pub(crate) fn reservations(&self) -> &SharedReservations {
+        &self.reservations
+    }
+
+    /// Establishes a unit attention for a nexus, on all its connections.
+    pub(crate) fn attend(&self, nexus: &ItNexus, code: AdditionalSense) {
+        for link in self.links().iter().filter(|link| *link.ports == *nexus) {
+            link.attentions.raise(code);
+        }
+    }
+
+    /// The nexus of `gone` does not see the unit any more, unless another connection of it does.
+    pub(crate) fn lose(&self, gone: &Link) {
+        if !self.links().iter().any(|link| link.nexus != gone.nexus && link.ports == gone.ports) {
+            self.reservations.nexus_lost(&gone.ports);
+        }
+    }
+
     /// Lets all nexuses but `by` find the unit attention `code`.
     pub(crate) fn raise_for_others(&self, by: NexusId, code: AdditionalSense) {
         for link in self.links().iter().filter(|link| link.nexus != by) {
@@ -304,6 +333,7 @@ impl LogicalUnit {
     /// A logical unit reset by the nexus `by` (SAM-5 6.3.3).
     pub(crate) fn reset(&self, by: NexusId) {
         self.mode.reset();
+        self.reservations.reset();
         for link in self.links() {
             link.prevents_removal.store(false, Ordering::Release);
             if link.nexus != by {

@@ -24,6 +24,7 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 pub(crate) struct Config {
     #[serde(default = "default_listen")]
     pub(crate) listen: Vec<Listen>,
+    pub(crate) state: Option<PathBuf>,
     #[serde(default)]
     pub(crate) discovery: Discovery,
     #[serde(rename = "target")]
@@ -191,6 +192,7 @@ mod tests {
 
     const WHOLE: &str = r#"
         listen = ["0.0.0.0:3260", "[::1]:860", "192.0.2.7"]
+        state = "/var/lib/lunette/state"
 
         [discovery]
         chap = [{ user = "scan", secret_file = "/etc/lunette/scan" }]
@@ -211,6 +213,7 @@ mod tests {
     fn a_whole_file_is_read() {
         let config = parse(WHOLE).unwrap();
         assert_eq!(config.listen[2], Listen("192.0.2.7:3260".parse().unwrap()));
+        assert_eq!(config.state, Some("/var/lib/lunette/state".into()));
         let target = &config.targets[0];
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
         assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
@@ -222,7 +225,7 @@ mod tests {
     #[test]
     fn mistakes_are_named_with_their_line() {
         for (wrong, right, expected) in [
-            ("colour = 1\n[discovery]", "[discovery]", "line 4"),
+            ("colour = 1\n[discovery]", "[discovery]", "line 5"),
             ("block_sise", "block_size", "unknown field `block_sise`"),
             ("10X", "10G", "not a size"),
             ("example.com:3260", "0.0.0.0:3260", "not an address"),

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig};
+use lunette_state::StateStore;
 use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -53,13 +54,19 @@ pub(crate) struct DiskConfig {
     pub(crate) serial: Option<String>,
 }
 
-/// Opens a disk as LUN `lun` of `target`.
-pub(crate) fn open(config: &DiskConfig, target: &str, lun: u16) -> Result<Arc<LogicalUnit>, Failure> {
+/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart.
+pub(crate) fn open(
+    config: &DiskConfig,
+    target: &str,
+    lun: u16,
+    state: Option<&Arc<dyn StateStore>>,
+) -> Result<Arc<LogicalUnit>, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
     let unit = LogicalUnitConfig {
         block_size: config.block_size,
         read_only: config.read_only,
         removable: config.removable,
+        state: state.cloned(),
         ..LogicalUnitConfig::new(open_store(config)?, serial)
     };
     match LogicalUnit::new(unit) {

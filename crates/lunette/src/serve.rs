@@ -2,12 +2,13 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
 use lunette_device::TargetDevice;
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
+use lunette_state::{StateFile, StateStore};
 use lunette_target::{BindError, PortalConfig, Server, ServerConfig, TargetConfig};
 
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
@@ -59,6 +60,9 @@ pub(crate) struct Arguments {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
+    /// Keep in FILE what must survive a restart: persistent reservations; created when missing
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
     /// Let in who proves to be USER with the secret in FILE [repeatable]
     #[arg(long, value_name = "USER:FILE")]
     chap: Vec<ChapArgument>,
@@ -70,7 +74,7 @@ pub(crate) struct Arguments {
     allow: Vec<String>,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "target", "create", "block_size", "read_only", "chap", "mutual_chap", "allow",
+        "disks", "listen", "target", "create", "block_size", "read_only", "state", "chap", "mutual_chap", "allow",
     ])]
     config: Option<PathBuf>,
 }
@@ -85,7 +89,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => arguments.to_config()?,
     };
     system::raise_descriptor_limit();
-    let targets = config.targets.iter().map(open_target).collect::<Result<Vec<_>, _>>()?;
+    let state = config.state.as_deref().map(open_state).transpose()?;
+    let targets =
+        config.targets.iter().map(|target| open_target(target, state.as_ref())).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let portals =
         config.listen.iter().map(|Listen(address)| PortalConfig { address: *address, group: PORTAL_GROUP }).collect();
@@ -123,18 +129,22 @@ impl Arguments {
             luns: self.disks.iter().enumerate().map(lun).collect(),
         };
         let listen = if self.listen.is_empty() { config::default_listen() } else { self.listen.clone() };
-        Ok(Config { listen, discovery: Discovery::default(), targets: vec![target] })
+        Ok(Config { listen, state: self.state.clone(), discovery: Discovery::default(), targets: vec![target] })
     }
 }
 
-fn open_target(target: &Target) -> Result<TargetConfig, Failure> {
+fn open_state(path: &Path) -> Result<Arc<dyn StateStore>, Failure> {
+    Ok(Arc::new(StateFile::open(path).map_err(Failure::configuration)?))
+}
+
+fn open_target(target: &Target, state: Option<&Arc<dyn StateStore>>) -> Result<TargetConfig, Failure> {
     let device = TargetDevice::new(target.name.clone());
     for entry in &target.luns {
         let Some(lun) = Lun::new(entry.number) else {
             let what = format!("target {}: LUN {} is beyond {MAX_FLAT_LUN}", target.name, entry.number);
             return Err(Failure::Configuration(what));
         };
-        let unit = disk::open(&DiskConfig::from(entry), &target.name, entry.number)?;
+        let unit = disk::open(&DiskConfig::from(entry), &target.name, entry.number, state)?;
         device.add(lun, unit).map_err(Failure::configuration)?;
     }
     Ok(TargetConfig {

@@ -32,6 +32,7 @@ pub mod log;
 mod lun;
 pub mod mode;
 mod opcode;
+pub mod persistent;
 pub mod report;
 mod sense;
 mod status;

@@ -12,7 +12,7 @@ use lunette_session::keys::Willing;
 use lunette_session::target::{Directory, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
-use crate::core::{Core, CoreConfig};
+use crate::core::{Core, CoreConfig, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_QUEUED_FILE_OPS};
 
 /// One address to listen on.
@@ -138,6 +138,11 @@ impl Server {
             let (listener, actual) = reactor.listen(address).map_err(|source| BindError::Listen { address, source })?;
             listeners.push((listener, portal.group));
             portals.push(Portal { address: actual, group: portal.group });
+        }
+        for device in config.targets.iter().map(|target| &target.device) {
+            for group in config.portals.iter().map(|portal| portal.group) {
+                device.add_port(&port_name(&device.name().to_ascii_lowercase(), group), group);
+            }
         }
         let devices = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();

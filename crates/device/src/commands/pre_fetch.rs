@@ -1,5 +1,7 @@
 //! PRE-FETCH (SBC-4 5.16, 5.17).
 
+use lunette_scsi::Status;
+
 use crate::context::{Cx, Reply};
 use crate::limits::{MAX_CHUNK_BYTES, MAX_TRANSFER_BYTES};
 
@@ -22,7 +24,7 @@ pub(crate) async fn pre_fetch(cx: Cx) -> Reply {
         }
     }
     if in_memory || len == cx.extent.len {
-        cx.exchange.condition_met();
+        cx.exchange.end_with(Status::CONDITION_MET);
     }
     Ok(None)
 }

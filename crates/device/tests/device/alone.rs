@@ -7,7 +7,7 @@ use std::thread;
 
 use lunette_device::{Command, Input, Nexus, Response, Step, Task};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseKey, Status, TaskAttribute};
-use lunette_store::{Completion, OpKind, execute};
+use lunette_store::{Completion, OpKind, Outcome, execute};
 use proptest::prelude::*;
 
 use crate::rig::{Medium, Rig, Seen, THIN, cdb, code, name, sense};
@@ -109,6 +109,8 @@ impl Slow {
                 Input::DataOut(buffer)
             }
             Next::Step(Step::Store { store, op }) => Input::Store(execute(&*store, op)),
+            Next::Step(Step::Work(work)) => Input::Store(Outcome { result: work(), buffer: None }),
+            Next::Step(Step::Abort { .. }) => Input::Aborted { lost: Vec::new() },
             Next::Step(Step::Wait { on }) => {
                 let told = Arc::new(AtomicBool::new(false));
                 let flag = Arc::clone(&told);

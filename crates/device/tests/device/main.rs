@@ -11,6 +11,7 @@ mod log;
 mod mode;
 mod properties;
 mod removable;
+mod reservations;
 mod rig;
 mod thin;
 mod writes;

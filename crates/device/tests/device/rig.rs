@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_device::{
-    Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName, Response, Step, TargetDevice,
+    Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusId, NexusName, Response, Step,
+    TargetDevice,
 };
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status, TaskAttribute};
+use lunette_state::StateStore;
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Store, StoreError, execute};
 
 /// The time of all tests.
@@ -111,6 +113,8 @@ pub(crate) struct Rig {
     pub(crate) store: Arc<TestStore>,
     pub(crate) nexus: Nexus,
     pool: Pool,
+    /// Whose tasks were to end.
+    pub(crate) aborted: Mutex<Vec<NexusId>>,
 }
 
 pub(crate) fn name(initiator: &str) -> NexusName {
@@ -131,6 +135,11 @@ pub(crate) fn cdb(bytes: &[u8]) -> [u8; 16] {
 
 impl Rig {
     pub(crate) fn new(medium: Medium) -> Self {
+        Self::with_state(medium, None)
+    }
+
+    /// With a place for what must survive.
+    pub(crate) fn with_state(medium: Medium, state: Option<Arc<dyn StateStore>>) -> Self {
         let bytes = Mutex::new(vec![0; medium.len_bytes as usize]);
         let store = Arc::new(TestStore {
             medium,
@@ -144,13 +153,14 @@ impl Rig {
             read_only: medium.read_only,
             removable: medium.removable,
             clock: Arc::new(|| Duration::from_millis(NOW_MS)),
+            state,
             ..LogicalUnitConfig::new(Arc::clone(&store) as Arc<dyn Store>, "serial-1")
         };
         let unit = Arc::new(LogicalUnit::new(config).unwrap());
         let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
         device.add(Lun::ZERO, Arc::clone(&unit)).unwrap();
         let nexus = device.attach(name("iqn.2026-11.host:a"));
-        let rig = Self { device, unit, store, nexus, pool: Pool::new(64 << 20) };
+        let rig = Self { device, unit, store, nexus, pool: Pool::new(64 << 20), aborted: Mutex::default() };
         assert_eq!(rig.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
         rig
     }
@@ -196,6 +206,12 @@ impl Rig {
                     on.wait(Completion::call(move |_| tx.send(()).unwrap()));
                     rx.recv().unwrap();
                     Input::Waited
+                }
+                Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+                // Commands run one after the other here: there is no task to abort.
+                Step::Abort { tasks } => {
+                    self.aborted.lock().unwrap().extend(tasks.iter().map(|(nexus, _)| *nexus));
+                    Input::Aborted { lost: tasks.into_iter().map(|(nexus, _)| nexus).collect() }
                 }
                 Step::Done(response) => return response,
             };

@@ -61,12 +61,17 @@ impl Core {
     }
 }
 
+/// The name of a target port (RFC 7143 section 4.4.5).
+pub(crate) fn port_name(target: &str, portal_group: u16) -> String {
+    format!("{target},t,0x{portal_group:04x}")
+}
+
 /// The names of the ports of the nexus (RFC 7143 section 4.4.5).
 fn nexus_name(session: &Session) -> NexusName {
     let target = session.target.as_ref().map_or("", |target| &target.name);
     NexusName {
         initiator: format!("{},i,0x{}", session.initiator_name, session.isid),
-        target_port: format!("{target},t,0x{:04x}", session.portal_group),
+        target_port: port_name(target, session.portal_group),
         relative_port: session.portal_group,
         portal_group: session.portal_group,
     }

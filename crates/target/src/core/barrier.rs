@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 
+use lunette_device::NexusId;
 use lunette_pdu::{InitiatorTaskTag, TaskManagementResponseCode};
 use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
+use super::running::TaskKey;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BarrierKey(u64);
@@ -19,6 +21,8 @@ pub(super) enum Behind {
     TaskManagement { connection: ConnectionId, itt: InitiatorTaskTag, response: TaskManagementResponseCode },
     /// All connections of a target are closed: TARGET COLD RESET.
     ColdReset { connection: ConnectionId, itt: InitiatorTaskTag },
+    /// A task that aborted others goes on. The nexuses `lost` tasks.
+    Task { key: TaskKey, lost: Vec<NexusId> },
     /// A login is answered.
     Login { connection: ConnectionId },
 }
@@ -69,6 +73,7 @@ impl Core {
                     self.answer_task_management(connection, itt, response);
                 }
                 Behind::ColdReset { connection, itt } => self.finish_cold_reset(cx, connection, itt),
+                Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection } => self.finish_login(cx, connection),
             }
         }

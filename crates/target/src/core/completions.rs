@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-use lunette_reactor::{ThreadPool, Waker};
+use lunette_reactor::{Job, ThreadPool, Waker};
 use lunette_store::{Completion, CompletionSink, FileIo, FileOp, Outcome};
 
 /// Outcomes that the reactor has not seen yet.
@@ -38,10 +38,17 @@ impl CompletionSink for CompletionQueue {
 /// File operations on a pool of threads.
 pub(super) struct PoolIo(pub(super) ThreadPool);
 
-impl FileIo for PoolIo {
-    fn submit(&self, op: FileOp, done: Completion) {
-        if let Err(job) = self.0.spawn(Box::new(move || done.complete(op.run()))) {
+impl PoolIo {
+    /// Runs `job` on a thread, or here when too many wait.
+    pub(super) fn run(&self, job: Job) {
+        if let Err(job) = self.0.spawn(job) {
             job();
         }
+    }
+}
+
+impl FileIo for PoolIo {
+    fn submit(&self, op: FileOp, done: Completion) {
+        self.run(Box::new(move || done.complete(op.run())));
     }
 }

@@ -24,6 +24,7 @@ use lunette_session::Time;
 use lunette_session::target::{CloseReason, Directory, Event, Sessions, Timers};
 
 use crate::limits::MAX_CONNECTIONS;
+pub(crate) use admission::port_name;
 use barrier::Barriers;
 use completions::{CompletionQueue, PoolIo};
 use connection::Conn;

@@ -7,10 +7,10 @@ use lunette_device::{Command as DeviceCommand, Input, NexusId, Response as Devic
 use lunette_reactor::ConnectionId;
 use lunette_scsi::{Cdb, Lun, TaskAttribute};
 use lunette_session::target::{Command, Response, TaskTag};
-use lunette_store::{Completion, CompletionSink};
+use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
-use super::barrier::BarrierKey;
+use super::barrier::{BarrierKey, Behind};
 use super::stop::FLUSH_TAG;
 use super::table::Key;
 use crate::limits::{CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE};
@@ -28,10 +28,12 @@ pub(super) enum Waiting {
     DataBuffer { len: usize },
     /// The command's data.
     Data,
-    /// Its store.
+    /// Its store, or work on a thread.
     Store,
     /// Other tasks.
     Turn,
+    /// The end of the tasks that it aborted.
+    Aborts,
 }
 
 /// A device task and where it belongs.
@@ -116,6 +118,14 @@ impl Core {
                     on.wait(Completion::new(sink, key.to_u64()));
                     return;
                 }
+                Step::Work(work) => {
+                    running.waiting = Waiting::Store;
+                    let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
+                    let done = Completion::new(sink, key.to_u64());
+                    self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
+                    return;
+                }
+                Step::Abort { tasks } => return self.abort_for(key, &tasks),
                 Step::Done(response) => return self.finish(key, response),
             }
         }
@@ -238,6 +248,35 @@ impl Core {
         if let Some(key) = key {
             self.abort_task(key, None);
         }
+    }
+
+    /// Ends the tasks that `by` wants to end (PREEMPT AND ABORT). It goes on when no store works for them any more.
+    fn abort_for(&mut self, by: TaskKey, doomed: &[(NexusId, Lun)]) {
+        let keys: Vec<TaskKey> = self
+            .tasks_where(|task| doomed.contains(&(task.nexus, task.lun)))
+            .into_iter()
+            .filter(|key| *key != by)
+            .collect();
+        let mut lost: Vec<NexusId> = keys
+            .iter()
+            .filter_map(|key| self.tasks.get_mut(*key).filter(|task| !task.orphaned).map(|task| task.nexus))
+            .collect();
+        lost.sort_unstable();
+        lost.dedup();
+        let barrier = self.barriers.open(Behind::Task { key: by, lost });
+        for key in keys {
+            self.abort_task(key, Some(barrier));
+        }
+        self.barriers.close(barrier);
+        if let Some(running) = self.tasks.get_mut(by) {
+            running.waiting = Waiting::Aborts;
+            let id = running.connection;
+            self.touch(id);
+        }
+    }
+
+    pub(super) fn aborts_done(&mut self, key: TaskKey, lost: Vec<NexusId>) {
+        self.drive(key, Input::Aborted { lost });
     }
 
     /// The connection is gone: so are its tasks.

@@ -1,0 +1,138 @@
+//! PERSISTENT RESERVE OUT (SPC-5 6.17): registrations and reservations change.
+
+use std::sync::Arc;
+
+use lunette_scsi::persistent::{BASIC_LIST_LEN, MoveList, OutList, ReservationType};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+use lunette_store::StoreError;
+
+use crate::context::{Cx, Reply};
+use crate::limits::MAX_RESERVE_LIST_BYTES;
+use crate::nexus::{ItNexus, TargetPort};
+use crate::reservations::shared::Save;
+use crate::reservations::{Change, Refusal, Request};
+
+const REGISTER: u16 = 0;
+const RESERVE: u16 = 1;
+const RELEASE: u16 = 2;
+const CLEAR: u16 = 3;
+const PREEMPT: u16 = 4;
+const PREEMPT_AND_ABORT: u16 = 5;
+const REGISTER_AND_IGNORE_EXISTING_KEY: u16 = 6;
+const REGISTER_AND_MOVE: u16 = 7;
+
+const LIST_LENGTH: SenseData = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+const SPEC_I_PT_FIELD: FieldPointer = FieldPointer::data(20).bit(3);
+const APTPL_FIELD: FieldPointer = FieldPointer::data(20).bit(0);
+const MOVE_APTPL_FIELD: FieldPointer = FieldPointer::data(17).bit(0);
+const RELATIVE_PORT_FIELD: FieldPointer = FieldPointer::data(18);
+
+/// All service actions.
+pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
+    let unit = Arc::clone(cx.unit()?);
+    let list_len = cx.cdb.u32_at(5);
+    if list_len < BASIC_LIST_LEN as u32 || list_len > MAX_RESERVE_LIST_BYTES || list_len > cx.data_out_len {
+        return Err(LIST_LENGTH);
+    }
+    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(LIST_LENGTH)?;
+    let request = request(&cx, &list)?;
+    drop(list);
+    let (change, save) = match unit.reservations().execute(&cx.nexus.ports, &request) {
+        Ok(done) => done,
+        Err(Refusal::Conflict) => return cx.conflict(),
+        Err(Refusal::Check(sense)) => return Err(sense),
+    };
+    for (nexus, code) in &change.attentions {
+        unit.attend(nexus, *code);
+    }
+    if cx.cdb.service_action().0 == PREEMPT_AND_ABORT {
+        abort_tasks(&cx, &change).await?;
+    }
+    if let Some(save) = save {
+        keep(&cx, save).await?;
+    }
+    Ok(None)
+}
+
+/// Reads the parameter list by the service action.
+fn request(cx: &Cx, list: &[u8]) -> Result<Request, SenseData> {
+    let action = cx.cdb.service_action().0;
+    if action == REGISTER_AND_MOVE {
+        return move_request(cx, MoveList::parse(list)?);
+    }
+    let list = OutList::parse(list)?;
+    if list.specifies_initiators && action != REGISTER {
+        return Err(SPEC_I_PT_FIELD.into());
+    }
+    let OutList { key, action_key, .. } = list;
+    Ok(match action {
+        REGISTER => register_request(cx, list, Some(key))?,
+        REGISTER_AND_IGNORE_EXISTING_KEY => register_request(cx, list, None)?,
+        RESERVE => Request::Reserve { key, kind: kind(cx)? },
+        RELEASE => Request::Release { key, kind: kind(cx)? },
+        CLEAR => Request::Clear { key },
+        PREEMPT | PREEMPT_AND_ABORT => Request::Preempt { key, victims_key: action_key, kind: kind(cx)? },
+        _ => return Err(FieldPointer::cdb(1).bit(4).into()),
+    })
+}
+
+/// SCOPE, which must be the logical unit, and TYPE. Other service actions ignore both.
+fn kind(cx: &Cx) -> Result<ReservationType, SenseData> {
+    const LOGICAL_UNIT: u8 = 0;
+    let scope_type = cx.cdb.byte(2);
+    if scope_type >> 4 != LOGICAL_UNIT {
+        return Err(FieldPointer::cdb(2).bit(7).into());
+    }
+    ReservationType::decode(scope_type & 0x0f).ok_or(FieldPointer::cdb(2).bit(3).into())
+}
+
+fn register_request(cx: &Cx, list: OutList, key: Option<u64>) -> Result<Request, SenseData> {
+    if list.persist && !cx.unit()?.reservations().can_persist() {
+        return Err(APTPL_FIELD.into());
+    }
+    let our_port = &cx.nexus.ports.port;
+    let mut other_ports = if list.all_target_ports { cx.device.ports() } else { Vec::new() };
+    other_ports.retain(|port| port != our_port);
+    let on = |port: &TargetPort, initiator: &Arc<str>| {
+        Arc::new(ItNexus { initiator: Arc::clone(initiator), port: port.clone() })
+    };
+    let same = other_ports.iter().map(|port| on(port, &cx.nexus.ports.initiator)).collect();
+    let mut others = Vec::new();
+    for initiator in list.initiators.into_iter().map(Arc::from) {
+        others.push(on(our_port, &initiator));
+        others.extend(other_ports.iter().map(|port| on(port, &initiator)));
+    }
+    Ok(Request::Register { key, new_key: list.action_key, same, others, persist: list.persist })
+}
+
+fn move_request(cx: &Cx, list: MoveList) -> Result<Request, SenseData> {
+    if list.persist && !cx.unit()?.reservations().can_persist() {
+        return Err(MOVE_APTPL_FIELD.into());
+    }
+    let MoveList { key, action_key: new_key, unregister, persist, relative_port, initiator } = list;
+    let ports = cx.device.ports();
+    let port = ports.into_iter().find(|port| port.relative == relative_port).ok_or(RELATIVE_PORT_FIELD)?;
+    let to = Arc::new(ItNexus { initiator: initiator.into(), port });
+    Ok(Request::Move { key, new_key, to, unregister, persist })
+}
+
+/// Ends the tasks of those who were preempted, but for this one (SPC-5 5.14.11.5).
+async fn abort_tasks(cx: &Cx, change: &Change) -> Result<(), SenseData> {
+    let links = cx.unit()?.links();
+    let preempted = links.iter().filter(|link| change.preempted.contains(&link.ports));
+    let lost = cx.abort(preempted.map(|link| (link.nexus, link.lun)).collect()).await?;
+    for link in links.iter().filter(|link| lost.contains(&link.nexus) && link.nexus != cx.nexus.id) {
+        link.attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
+    }
+    Ok(())
+}
+
+/// Waits until the change is on stable storage. When it cannot get there, the initiator is told: the change is in force,
+/// but may be gone after a restart.
+async fn keep(cx: &Cx, save: Save) -> Result<(), SenseData> {
+    let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
+    cx.work(Box::new(work)).await.map_err(|error| {
+        tracing::error!(%error, "reservations could not be saved");
+        SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE)
+    })
+}

@@ -1,0 +1,456 @@
+//! Reservations of one logical unit, as a pure machine (SPC-5 5.14; RESERVE and RELEASE: SPC-2 5.5).
+//!
+//! [`Reservations::select`] says what a request would do and changes nothing; [`Reservations::apply`] does it.
+//! [`Reservations::permits`] is the rule of the opcode table's reservation column. Locks, durable storage and unit
+//! attentions are the business of [`shared`].
+
+pub(crate) mod saved;
+pub(crate) mod shared;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lunette_scsi::persistent::ReservationType;
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
+
+use crate::limits::MAX_REGISTRATIONS;
+use crate::nexus::ItNexus;
+use crate::opcodes::Reservation as Column;
+
+/// Where the SERVICE ACTION RESERVATION KEY and the TransportID of a move stand in the parameter lists.
+const ACTION_KEY_FIELD: FieldPointer = FieldPointer::data(8);
+const MOVE_TARGET_FIELD: FieldPointer = FieldPointer::data(24);
+/// A list of initiator ports is for nexuses that are not registered yet (SPC-5 table 71); the service action is bad then.
+const SERVICE_ACTION_FIELD: FieldPointer = FieldPointer::cdb(1).bit(4);
+
+/// Who is registered, and who has reserved the unit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Reservations {
+    /// PRGENERATION. Starts at zero with every start of the process.
+    generation: u32,
+    registrations: BTreeMap<Arc<ItNexus>, u64>,
+    /// Never without a registration.
+    persistent: Option<Persistent>,
+    /// The nexus whose RESERVE(6) or (10) is in force.
+    legacy: Option<Arc<ItNexus>>,
+    /// APTPL of the last registration.
+    persist: bool,
+}
+
+/// A persistent reservation of the whole logical unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Persistent {
+    kind: ReservationType,
+    /// The one holder, which is registered; `None` when all registered nexuses hold it.
+    holder: Option<Arc<ItNexus>>,
+}
+
+/// What a nexus asks for. Keys are RESERVATION KEYs unless named otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Request {
+    /// REGISTER; with `key` `None`, REGISTER AND IGNORE EXISTING KEY.
+    Register {
+        key: Option<u64>,
+        /// The new key; zero unregisters.
+        new_key: u64,
+        /// Further nexuses that are registered or unregistered like this one (`ALL_TG_PT`).
+        same: Vec<Arc<ItNexus>>,
+        /// Nexuses that are registered with it (`SPEC_I_PT`).
+        others: Vec<Arc<ItNexus>>,
+        persist: bool,
+    },
+    Reserve {
+        key: u64,
+        kind: ReservationType,
+    },
+    Release {
+        key: u64,
+        kind: ReservationType,
+    },
+    Clear {
+        key: u64,
+    },
+    /// PREEMPT and PREEMPT AND ABORT.
+    Preempt {
+        key: u64,
+        victims_key: u64,
+        kind: ReservationType,
+    },
+    /// REGISTER AND MOVE.
+    Move {
+        key: u64,
+        new_key: u64,
+        to: Arc<ItNexus>,
+        unregister: bool,
+        persist: bool,
+    },
+    /// RESERVE(6) and (10).
+    LegacyReserve,
+    /// RELEASE(6) and (10).
+    LegacyRelease,
+}
+
+/// Why a request is not done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// RESERVATION CONFLICT.
+    Conflict,
+    /// CHECK CONDITION.
+    Check(SenseData),
+}
+
+impl From<SenseData> for Refusal {
+    fn from(sense: SenseData) -> Self {
+        Self::Check(sense)
+    }
+}
+
+impl From<FieldPointer> for Refusal {
+    fn from(field: FieldPointer) -> Self {
+        Self::Check(field.into())
+    }
+}
+
+/// What a request does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Change {
+    next: Reservations,
+    /// The unit attentions that others find.
+    pub(crate) attentions: Vec<(Arc<ItNexus>, AdditionalSense)>,
+    /// The nexuses whose tasks PREEMPT AND ABORT ends.
+    pub(crate) preempted: Vec<Arc<ItNexus>>,
+}
+
+impl Reservations {
+    /// Whether a command of `nexus` may run, by its column of the opcode table (SPC-5 table 70, SBC-4 table 13).
+    pub(crate) fn permits(&self, nexus: &ItNexus, column: Column) -> bool {
+        if self.legacy.as_deref().is_some_and(|holder| holder != nexus) {
+            return column == Column::PassesAll;
+        }
+        let Some(Persistent { kind, holder }) = &self.persistent else { return true };
+        match column {
+            Column::PassesAll | Column::Passes => true,
+            Column::PassesWriteExclusive if !kind.excludes_reading() => true,
+            Column::PassesWriteExclusive | Column::PassesStart | Column::PassesAllow | Column::Conflicts => {
+                holder.as_deref() == Some(nexus) || kind.admits_registrants() && self.registrations.contains_key(nexus)
+            }
+        }
+    }
+
+    /// What `request` of `nexus` would do.
+    ///
+    /// # Errors
+    ///
+    /// Why it is refused; then nothing is to be done.
+    pub(crate) fn select(&self, nexus: &Arc<ItNexus>, request: &Request) -> Result<Change, Refusal> {
+        // SPC-2 5.5.3.1: PERSISTENT RESERVE OUT conflicts while a RESERVE is in force, whoever sends it.
+        if self.legacy.is_some() && !matches!(request, Request::LegacyReserve | Request::LegacyRelease) {
+            return Err(Refusal::Conflict);
+        }
+        let mut change = Change { next: self.clone(), ..Change::default() };
+        match request {
+            Request::Register { key, new_key, same, others, persist } => {
+                self.check_registration(nexus, *key, others)?;
+                if *new_key == 0 && !self.registrations.contains_key(nexus) {
+                    return Ok(change);
+                }
+                let same = std::iter::once(nexus).chain(same);
+                change.register(nexus, *new_key, same, others, *persist)?;
+            }
+            Request::Reserve { key, kind } => {
+                self.check_key(nexus, *key)?;
+                self.check_reservable(nexus, *kind)?;
+                change.next.persistent.get_or_insert_with(|| Persistent::new(*kind, nexus));
+            }
+            Request::Release { key, kind } => {
+                self.check_key(nexus, *key)?;
+                self.check_release(nexus, *kind)?;
+                if self.holds(nexus) {
+                    change.release(nexus);
+                }
+            }
+            Request::Clear { key } => {
+                self.check_key(nexus, *key)?;
+                change.clear(nexus);
+            }
+            Request::Preempt { key, victims_key, kind } => {
+                self.check_key(nexus, *key)?;
+                change.preempt(nexus, *victims_key, *kind)?;
+            }
+            Request::Move { key, new_key, to, unregister, persist } => {
+                self.check_key(nexus, *key)?;
+                self.check_move(nexus, *new_key, to)?;
+                change.move_to(nexus, *new_key, to, *unregister)?;
+                change.next.persist = *persist;
+            }
+            Request::LegacyReserve => {
+                if self.legacy_may_change(nexus)? {
+                    change.next.legacy = Some(Arc::clone(nexus));
+                }
+            }
+            Request::LegacyRelease => {
+                // A release by another nexus than the holder does nothing.
+                if self.legacy.as_ref() == Some(nexus) || self.legacy.is_none() && self.legacy_may_change(nexus)? {
+                    change.next.legacy = None;
+                }
+            }
+        }
+        Ok(change)
+    }
+
+    /// Makes the change that was selected.
+    pub(crate) fn apply(&mut self, change: &mut Change) {
+        *self = std::mem::take(&mut change.next);
+    }
+
+    /// A reset of the logical unit ends what RESERVE did (SPC-2 5.5.1). Persistent reservations outlive it.
+    pub(crate) fn reset(&mut self) {
+        self.legacy = None;
+    }
+
+    /// The loss of a nexus ends what its RESERVE did.
+    pub(crate) fn nexus_lost(&mut self, nexus: &ItNexus) {
+        if self.legacy.as_deref() == Some(nexus) {
+            self.legacy = None;
+        }
+    }
+
+    // What PERSISTENT RESERVE IN tells.
+
+    /// Whether RESERVE forbids even looking.
+    pub(crate) fn is_legacy(&self) -> bool {
+        self.legacy.is_some()
+    }
+
+    /// Whether commands have to be checked.
+    pub(crate) fn restricts(&self) -> bool {
+        self.legacy.is_some() || self.persistent.is_some()
+    }
+
+    pub(crate) fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Whether APTPL is in force.
+    pub(crate) fn persists(&self) -> bool {
+        self.persist
+    }
+
+    /// The registrations: the nexus, its key, and the reservation that it holds.
+    pub(crate) fn registrations(&self) -> impl Iterator<Item = (&Arc<ItNexus>, u64, Option<ReservationType>)> {
+        self.registrations.iter().map(|(nexus, key)| {
+            (nexus, *key, self.persistent.as_ref().filter(|_| self.holds(nexus)).map(|reservation| reservation.kind))
+        })
+    }
+
+    /// The key of the holder, zero when all registrants hold the reservation; and its type.
+    pub(crate) fn reservation(&self) -> Option<(u64, ReservationType)> {
+        let Persistent { kind, holder } = self.persistent.as_ref()?;
+        let key = holder.as_ref().and_then(|holder| self.registrations.get(holder));
+        Some((key.copied().unwrap_or(0), *kind))
+    }
+
+    fn holds(&self, nexus: &ItNexus) -> bool {
+        self.persistent.as_ref().is_some_and(|reservation| match &reservation.holder {
+            Some(holder) => **holder == *nexus,
+            None => self.registrations.contains_key(nexus),
+        })
+    }
+
+    // The checks.
+
+    /// Everything but registering needs the key of the nexus.
+    fn check_key(&self, nexus: &ItNexus, key: u64) -> Result<(), Refusal> {
+        if self.registrations.get(nexus) == Some(&key) { Ok(()) } else { Err(Refusal::Conflict) }
+    }
+
+    /// SPC-5 table 71.
+    fn check_registration(&self, nexus: &ItNexus, key: Option<u64>, others: &[Arc<ItNexus>]) -> Result<(), Refusal> {
+        let registered = self.registrations.get(nexus);
+        if key.is_some_and(|key| key != registered.copied().unwrap_or(0)) {
+            return Err(Refusal::Conflict);
+        }
+        match registered {
+            Some(_) if !others.is_empty() => Err(SERVICE_ACTION_FIELD.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// A reservation can be made again as it is, by its holder.
+    fn check_reservable(&self, nexus: &ItNexus, kind: ReservationType) -> Result<(), Refusal> {
+        match &self.persistent {
+            Some(reservation) if reservation.kind != kind || !self.holds(nexus) => Err(Refusal::Conflict),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_release(&self, nexus: &ItNexus, kind: ReservationType) -> Result<(), Refusal> {
+        match &self.persistent {
+            Some(reservation) if self.holds(nexus) && reservation.kind != kind => {
+                let code = AdditionalSense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION;
+                Err(Refusal::Check(SenseData::illegal_request(code)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// SPC-5 5.14.8: only the one holder moves a reservation, and not to itself.
+    fn check_move(&self, nexus: &ItNexus, new_key: u64, to: &ItNexus) -> Result<(), Refusal> {
+        if self.persistent.as_ref().and_then(|reservation| reservation.holder.as_deref()) != Some(nexus) {
+            return Err(Refusal::Conflict);
+        }
+        if new_key == 0 {
+            return Err(ACTION_KEY_FIELD.into());
+        }
+        if to == nexus {
+            return Err(MOVE_TARGET_FIELD.into());
+        }
+        Ok(())
+    }
+
+    /// Whether RESERVE and RELEASE do something, conflict, or do nothing (SPC-5 5.14.3, compatible reservation handling).
+    fn legacy_may_change(&self, nexus: &ItNexus) -> Result<bool, Refusal> {
+        let admitted = self.persistent.as_ref().is_some_and(|reservation| {
+            self.holds(nexus) || reservation.kind.admits_registrants() && self.registrations.contains_key(nexus)
+        });
+        let free = self.registrations.is_empty() && self.legacy.as_deref().is_none_or(|holder| holder == nexus);
+        match (admitted, free) {
+            (true, _) => Ok(false),
+            (false, true) => Ok(true),
+            (false, false) => Err(Refusal::Conflict),
+        }
+    }
+}
+
+impl Persistent {
+    fn new(kind: ReservationType, nexus: &Arc<ItNexus>) -> Self {
+        Self { kind, holder: (!kind.all_registrants()).then(|| Arc::clone(nexus)) }
+    }
+}
+
+/// The changes. `by` is the nexus that asks: it gets no unit attention for what it does itself.
+impl Change {
+    fn register<'a>(
+        &mut self,
+        by: &ItNexus,
+        key: u64,
+        same: impl Iterator<Item = &'a Arc<ItNexus>>,
+        others: &[Arc<ItNexus>],
+        persist: bool,
+    ) -> Result<(), Refusal> {
+        self.next_generation();
+        self.next.persist = persist;
+        if key == 0 {
+            for nexus in same {
+                self.unregister(nexus, by);
+            }
+            return Ok(());
+        }
+        for nexus in same {
+            self.insert(nexus, key)?;
+        }
+        for nexus in others {
+            // Each is registered as if it had asked itself, with a RESERVATION KEY of zero.
+            if self.next.registrations.contains_key(nexus) {
+                return Err(Refusal::Conflict);
+            }
+            self.insert(nexus, key)?;
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, nexus: &Arc<ItNexus>, key: u64) -> Result<(), Refusal> {
+        self.next.registrations.insert(Arc::clone(nexus), key);
+        if self.next.registrations.len() > MAX_REGISTRATIONS {
+            let code = AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES;
+            return Err(Refusal::Check(SenseData::illegal_request(code)));
+        }
+        Ok(())
+    }
+
+    /// SPC-5 5.14.11.3: with its holder, or with the last of its holders, a reservation goes.
+    fn unregister(&mut self, nexus: &ItNexus, by: &ItNexus) {
+        let held = self.next.holds(nexus);
+        self.next.registrations.remove(nexus);
+        let shared = self.next.persistent.as_ref().is_some_and(|reservation| reservation.kind.all_registrants());
+        if held && (!shared || self.next.registrations.is_empty()) {
+            self.release(by);
+        }
+    }
+
+    /// SPC-5 5.14.11.2: those who had access as registrants learn that it ended.
+    fn release(&mut self, by: &ItNexus) {
+        if self.next.persistent.take().is_some_and(|reservation| reservation.kind.admits_registrants()) {
+            self.tell_registered(by, AdditionalSense::RESERVATIONS_RELEASED);
+        }
+    }
+
+    fn clear(&mut self, by: &ItNexus) {
+        self.next_generation();
+        self.tell_registered(by, AdditionalSense::RESERVATIONS_PREEMPTED);
+        self.next.registrations.clear();
+        self.next.persistent = None;
+    }
+
+    /// SPC-5 5.14.11.4: takes the reservation over when the key is the holder's, and removes registrations in any case.
+    fn preempt(&mut self, by: &Arc<ItNexus>, key: u64, kind: ReservationType) -> Result<(), Refusal> {
+        let taken = self.next.persistent.clone().filter(|reservation| match &reservation.holder {
+            Some(holder) => self.next.registrations.get(holder) == Some(&key),
+            None => key == 0,
+        });
+        if taken.is_none() && key == 0 {
+            return Err(ACTION_KEY_FIELD.into());
+        }
+        // One that takes the reservation over keeps its own registration, whatever its key.
+        let concerns = |nexus: &ItNexus, its: u64| {
+            if taken.is_some() { nexus != &**by && (key == 0 || its == key) } else { its == key }
+        };
+        self.preempted = self
+            .next
+            .registrations
+            .iter()
+            .filter(|(nexus, its)| concerns(nexus, **its))
+            .map(|(nexus, _)| Arc::clone(nexus))
+            .collect();
+        if taken.is_none() && self.preempted.is_empty() {
+            return Err(Refusal::Conflict);
+        }
+        self.next_generation();
+        if taken.is_some() {
+            self.next.persistent = Some(Persistent::new(kind, by));
+        }
+        for nexus in self.preempted.clone() {
+            if nexus != *by {
+                self.attentions.push((Arc::clone(&nexus), AdditionalSense::REGISTRATIONS_PREEMPTED));
+            }
+            self.unregister(&nexus, by);
+        }
+        if taken.is_some_and(|reservation| reservation.kind != kind) {
+            self.tell_registered(by, AdditionalSense::RESERVATIONS_RELEASED);
+        }
+        Ok(())
+    }
+
+    fn move_to(&mut self, by: &ItNexus, key: u64, to: &Arc<ItNexus>, unregister: bool) -> Result<(), Refusal> {
+        self.next_generation();
+        self.insert(to, key)?;
+        if let Some(reservation) = &mut self.next.persistent {
+            reservation.holder = Some(Arc::clone(to));
+        }
+        if unregister {
+            self.next.registrations.remove(by);
+        }
+        Ok(())
+    }
+
+    fn next_generation(&mut self) {
+        self.next.generation = self.next.generation.wrapping_add(1);
+    }
+
+    fn tell_registered(&mut self, by: &ItNexus, code: AdditionalSense) {
+        let others = self.next.registrations.keys().filter(|nexus| ***nexus != *by);
+        self.attentions.extend(others.map(|nexus| (Arc::clone(nexus), code)));
+    }
+}

@@ -1,0 +1,191 @@
+//! The reservations of a logical unit as all its commands share them: a word, a lock, and what is kept on stable storage.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_state::{StateError, StateStore};
+
+use super::{Change, Refusal, Request, Reservations, saved};
+use crate::nexus::ItNexus;
+use crate::opcodes::Reservation as Column;
+
+/// Reservations behind a lock that commands take only while there is a reservation.
+pub(crate) struct SharedReservations {
+    /// Whether there is a reservation. All that a command reads while there is none.
+    restricts: AtomicBool,
+    state: Mutex<State>,
+    keeper: Option<Arc<Keeper>>,
+}
+
+struct State {
+    reservations: Reservations,
+    /// Counts the changes, so that an older state is never saved over a newer one.
+    version: u64,
+    /// Whether the stable storage may have something of this unit. Stays, for the save that removes it may fail.
+    kept: bool,
+}
+
+/// A change that has to be on stable storage before it is acknowledged.
+pub(crate) struct Save {
+    keeper: Arc<Keeper>,
+    version: u64,
+    bytes: Option<Vec<u8>>,
+}
+
+struct Keeper {
+    store: Arc<dyn StateStore>,
+    name: String,
+    /// The newest version that is on stable storage. Held while saving: one save of a unit at a time.
+    saved: Mutex<u64>,
+}
+
+impl SharedReservations {
+    /// The reservations that `store` has kept for the unit of this serial number; none without a store.
+    pub(crate) fn open(store: Option<Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
+        let name = format!("reservations/{serial}");
+        let kept = store.as_ref().map(|store| store.load(&name)).transpose()?.flatten();
+        let reservations = match &kept {
+            Some(bytes) => saved::decode(bytes).ok_or_else(|| StateError(format!("{name} has an unknown format")))?,
+            None => Reservations::default(),
+        };
+        Ok(Self {
+            restricts: AtomicBool::new(reservations.restricts()),
+            state: Mutex::new(State { reservations, version: 0, kept: kept.is_some() }),
+            keeper: store.map(|store| Arc::new(Keeper { store, name, saved: Mutex::new(0) })),
+        })
+    }
+
+    /// Whether APTPL is supported (`PTPL_C`).
+    pub(crate) fn can_persist(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Whether a command of `nexus` may run.
+    pub(crate) fn permits(&self, nexus: &ItNexus, column: Column) -> bool {
+        !self.restricts.load(Ordering::Acquire) || self.state().reservations.permits(nexus, column)
+    }
+
+    /// Does what `nexus` asks for. The change is in force at once; it may be acknowledged when the [`Save`] is done.
+    pub(crate) fn execute(&self, nexus: &Arc<ItNexus>, request: &Request) -> Result<(Change, Option<Save>), Refusal> {
+        let mut state = self.state();
+        let mut change = state.reservations.select(nexus, request)?;
+        state.reservations.apply(&mut change);
+        self.restricts.store(state.reservations.restricts(), Ordering::Release);
+        Ok((change, self.save(&mut state)))
+    }
+
+    /// Looks at the reservations.
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Reservations) -> T) -> T {
+        look(&self.state().reservations)
+    }
+
+    /// A reset of the logical unit.
+    pub(crate) fn reset(&self) {
+        self.change(Reservations::reset);
+    }
+
+    /// The nexus is gone, with all its connections.
+    pub(crate) fn nexus_lost(&self, nexus: &ItNexus) {
+        self.change(|reservations| reservations.nexus_lost(nexus));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Reservations)) {
+        let mut state = self.state();
+        change(&mut state.reservations);
+        self.restricts.store(state.reservations.restricts(), Ordering::Release);
+    }
+
+    /// What has to be saved now: every change once something was to be kept, and the end of keeping it.
+    fn save(&self, state: &mut State) -> Option<Save> {
+        let keeper = self.keeper.as_ref()?;
+        let bytes = saved::encode(&state.reservations);
+        state.kept |= bytes.is_some();
+        if !state.kept {
+            return None;
+        }
+        state.version += 1;
+        Some(Save { keeper: Arc::clone(keeper), version: state.version, bytes })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Save {
+    /// Returns when this state, or a newer one, is on stable storage. Waits for the medium.
+    pub(crate) fn run(self) -> Result<(), StateError> {
+        let Self { keeper, version, bytes } = self;
+        let mut saved = keeper.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        if *saved < version {
+            keeper.store.save(&keeper.name, bytes.as_deref())?;
+            *saved = version;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nexus::TargetPort;
+
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Option<Vec<u8>>>>);
+
+    impl StateStore for Kept {
+        fn load(&self, _: &str) -> Result<Option<Vec<u8>>, StateError> {
+            Ok(self.0.lock().unwrap().last().cloned().flatten())
+        }
+
+        fn save(&self, _: &str, value: Option<&[u8]>) -> Result<(), StateError> {
+            self.0.lock().unwrap().push(value.map(<[u8]>::to_vec));
+            Ok(())
+        }
+    }
+
+    fn register(new_key: u64, persist: bool) -> Request {
+        Request::Register { key: None, new_key, same: Vec::new(), others: Vec::new(), persist }
+    }
+
+    fn nexus() -> Arc<ItNexus> {
+        let port = TargetPort { relative: 1, name: "iqn.t,t,0x0001".into() };
+        Arc::new(ItNexus { initiator: "iqn.a,i,0x1".into(), port })
+    }
+
+    #[test]
+    fn saves_that_overtake_each_other_leave_the_newest() {
+        let kept = Arc::new(Kept::default());
+        let shared = SharedReservations::open(Some(kept.clone()), "s").unwrap();
+        let first = shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap();
+        let second = shared.execute(&nexus(), &register(2, true)).unwrap().1.unwrap();
+        second.run().unwrap();
+        first.run().unwrap();
+        assert_eq!(kept.0.lock().unwrap().len(), 1);
+        let again = SharedReservations::open(Some(kept), "s").unwrap();
+        assert_eq!(again.read(|all| all.registrations().map(|(_, key, _)| key).collect::<Vec<_>>()), [2]);
+    }
+
+    #[test]
+    fn only_what_is_kept_is_saved_and_then_removed() {
+        let kept = Arc::new(Kept::default());
+        let shared = SharedReservations::open(Some(kept.clone()), "s").unwrap();
+        assert!(shared.execute(&nexus(), &register(1, false)).unwrap().1.is_none());
+        shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap().run().unwrap();
+        shared.execute(&nexus(), &register(1, false)).unwrap().1.unwrap().run().unwrap();
+        assert_eq!(*kept.0.lock().unwrap().last().unwrap(), None);
+    }
+
+    #[test]
+    fn without_a_store_nothing_is_saved() {
+        let shared = SharedReservations::open(None, "s").unwrap();
+        assert!(!shared.can_persist());
+        assert!(shared.execute(&nexus(), &register(1, true)).unwrap().1.is_none());
+    }
+
+    #[test]
+    fn a_value_of_another_format_is_no_empty_one() {
+        let kept = Arc::new(Kept(Mutex::new(vec![Some(vec![9])])));
+        assert!(SharedReservations::open(Some(kept), "s").is_err());
+    }
+}

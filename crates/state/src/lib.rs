@@ -1,0 +1,47 @@
+//! Small state that survives restarts and power cuts.
+//!
+//! Floor 2 of the house, beside `store`: blocks live there, what a device server must remember about itself lives here.
+//! The device server knows the trait [`StateStore`] alone; whoever starts it chooses [`StateFile`].
+//!
+//! # The contract
+//!
+//! [`StateStore::save`] returns when the value is on stable storage. A value that was saved is there after a crash or a
+//! power cut; one whose save was cut short is there as a whole or not at all, and then the older one is.
+//!
+//! ```
+//! use lunette_state::{StateFile, StateStore};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("state");
+//! StateFile::open(&path)?.save("colour", Some(b"red"))?;
+//! assert_eq!(StateFile::open(&path)?.load("colour")?, Some(b"red".to_vec()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod file;
+
+pub use file::{OpenStateError, StateFile};
+
+/// Values by name, kept on stable storage.
+pub trait StateStore: Send + Sync {
+    /// The value of `name`, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// When the storage cannot be read.
+    fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError>;
+
+    /// Replaces the value of `name`, or removes it (`None`). Returns when the change is durable: this waits for the medium.
+    ///
+    /// # Errors
+    ///
+    /// When the storage cannot be written. The older value is then still there.
+    fn save(&self, name: &str, value: Option<&[u8]>) -> Result<(), StateError>;
+}
+
+/// The storage failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the state file failed: {0}")]
+pub struct StateError(pub String);
