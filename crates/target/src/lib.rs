@@ -17,7 +17,9 @@
 
 mod core;
 mod limits;
+mod monitor;
 mod server;
 
-pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS};
+pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MIN_BUFFER_BYTES};
+pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};

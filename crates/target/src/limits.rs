@@ -2,14 +2,22 @@
 
 use std::time::Duration;
 
+use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS};
+
 /// Bytes of buffers for data in flight, of all sessions together.
 pub const DEFAULT_BUFFER_BYTES: usize = 256 << 20;
+
+/// The least of them: a largest command, beside one that has its first buffer and takes a second.
+pub const MIN_BUFFER_BYTES: usize = 16 << 20;
+const _: () =
+    assert!(MIN_BUFFER_BYTES - MIN_BUFFER_BYTES / SECOND_BUFFER_RESERVE >= lunette_device::MAX_TRANSFER_BYTES);
 
 /// Threads for file operations. They wait for the medium, not for a core.
 pub const DEFAULT_FILE_THREADS: usize = 8;
 
-/// File operations that wait for a thread. Beyond it, the reactor does them itself and so slows its initiators down.
-pub(crate) const MAX_QUEUED_FILE_OPS: usize = 4096;
+/// File operations that wait for a thread. Beyond it, the reactor does them itself and so slows its initiators down. There
+/// is room for every command that may be in hand, or a medium that hangs would stop the reactor too.
+pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize;
 
 /// The share of the buffers that one connection may hold, in tasks and in data that its peer does not read: one part in
 /// this many. It may always hold one buffer.

@@ -13,7 +13,8 @@ use lunette_session::target::{Directory, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
 use crate::core::{Core, CoreConfig, port_name};
-use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_QUEUED_FILE_OPS};
+use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
+use crate::monitor::{Counts, Monitor};
 
 /// One address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +57,7 @@ pub struct ServerConfig {
     pub discovery: Authentication,
     /// How long to wait for what.
     pub timers: Timers,
-    /// Bytes of buffers for data in flight.
+    /// Bytes of buffers for data in flight; [`MIN_BUFFER_BYTES`] at least.
     pub buffer_bytes: usize,
     /// Threads for file operations.
     pub file_threads: usize,
@@ -104,6 +105,7 @@ pub struct Server {
     core: Core,
     portals: Vec<SocketAddr>,
     stopper: Stopper,
+    monitor: Monitor,
 }
 
 /// Asks a [`Server`] to stop, from any thread.
@@ -146,22 +148,32 @@ impl Server {
         }
         let devices = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
+        let pool = Pool::new(config.buffer_bytes.max(MIN_BUFFER_BYTES));
+        let counts: Arc<Counts> = Arc::default();
+        let monitor = Monitor::new(Arc::clone(&counts), pool.clone());
         let core = Core::new(CoreConfig {
             listeners,
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
-            pool: Pool::new(config.buffer_bytes),
+            pool,
+            counts,
             file_threads: ThreadPool::new("lunette-file", config.file_threads, MAX_QUEUED_FILE_OPS)?,
             waker: reactor.waker(),
             stop_asked: Arc::clone(&stopper.asked),
         });
-        Ok(Self { reactor, core, portals: portals.iter().map(|portal| portal.address).collect(), stopper })
+        let portals = portals.iter().map(|portal| portal.address).collect();
+        Ok(Self { reactor, core, portals, stopper, monitor })
     }
 
     /// The addresses that are listened on, in the order of the configuration.
     pub fn portals(&self) -> &[SocketAddr] {
         &self.portals
+    }
+
+    /// The way to watch this server.
+    pub fn monitor(&self) -> Monitor {
+        self.monitor.clone()
     }
 
     /// The way to stop this server.
@@ -176,7 +188,7 @@ impl Server {
     /// When the event loop fails, or a store could not be flushed at the end.
     pub fn run(mut self) -> io::Result<()> {
         self.reactor.run(&mut self.core)?;
-        self.core.stop_result()
+        self.core.into_stop_result()
     }
 }
 

@@ -32,7 +32,10 @@ impl Core {
         }
         let barrier = self.barriers.open(Behind::Login { connection: id });
         if let Some(device) = device {
-            for key in self.tasks_where(|task| task.orphaned && Arc::ptr_eq(&task.device, &device)) {
+            let theirs = |task: &super::RunningTask| {
+                task.orphaned_by.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(&request.initiator_name))
+            };
+            for key in self.tasks_where(|task| theirs(task) && Arc::ptr_eq(&task.device, &device)) {
                 self.abort_task(key, Some(barrier));
             }
         }

@@ -4,8 +4,9 @@
 //! by a new login of the same initiator) may write the same blocks again at once; the old write must not land after that.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use lunette_device::NexusId;
+use lunette_device::{NexusId, TargetDevice};
 use lunette_pdu::{InitiatorTaskTag, TaskManagementResponseCode};
 use lunette_reactor::{ConnectionId, Context};
 
@@ -20,7 +21,7 @@ pub(super) enum Behind {
     /// A task management function is answered.
     TaskManagement { connection: ConnectionId, itt: InitiatorTaskTag, response: TaskManagementResponseCode },
     /// All connections of a target are closed: TARGET COLD RESET.
-    ColdReset { connection: ConnectionId, itt: InitiatorTaskTag },
+    ColdReset { connection: ConnectionId, itt: InitiatorTaskTag, device: Arc<TargetDevice> },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
     Task { key: TaskKey, lost: Vec<NexusId> },
     /// A login is answered.
@@ -72,7 +73,7 @@ impl Core {
                 Behind::TaskManagement { connection, itt, response } => {
                     self.answer_task_management(connection, itt, response);
                 }
-                Behind::ColdReset { connection, itt } => self.finish_cold_reset(cx, connection, itt),
+                Behind::ColdReset { connection, itt, device } => self.finish_cold_reset(cx, connection, itt, &device),
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection } => self.finish_login(cx, connection),
             }

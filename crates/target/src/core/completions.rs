@@ -20,6 +20,10 @@ impl CompletionQueue {
         Self { outcomes: Mutex::default(), waker, reader: thread::current().id() }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// Moves all outcomes to the end of `into`.
     pub(super) fn drain_to(&self, into: &mut Vec<(u64, Outcome)>) {
         into.append(&mut self.outcomes.lock().unwrap_or_else(PoisonError::into_inner));

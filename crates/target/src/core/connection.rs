@@ -11,6 +11,7 @@ use lunette_session::Time;
 use lunette_session::target::{CloseReason, Connection, ConnectionConfig, Entropy, Session, TaskTag};
 
 use super::Core;
+use super::answers::Answers;
 use super::running::TaskKey;
 
 pub(super) struct Conn {
@@ -22,6 +23,7 @@ pub(super) struct Conn {
     pub(super) tasks: HashMap<TaskTag, TaskKey>,
     /// Bytes of buffers that its tasks hold.
     pub(super) task_bytes: usize,
+    pub(super) answers: Answers,
     pub(super) touched: bool,
     pub(super) watched_for: Option<Time>,
     paused: bool,
@@ -30,7 +32,7 @@ pub(super) struct Conn {
 impl Conn {
     /// Buffers that this connection keeps from others.
     pub(super) fn held_bytes(&self) -> usize {
-        self.task_bytes + self.protocol.queued_bytes()
+        self.task_bytes + self.answers.held_bytes()
     }
 
     /// Whether it does not read from its socket.
@@ -95,6 +97,7 @@ impl Core {
             nexus: None,
             tasks: HashMap::new(),
             task_bytes: 0,
+            answers: Answers::default(),
             touched: false,
             watched_for: None,
             paused: false,

@@ -1,6 +1,7 @@
 //! One core's share of the target: its connections, tasks and timers, driven by a reactor.
 
 mod admission;
+mod answers;
 mod barrier;
 mod completions;
 mod connection;
@@ -14,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lunette_buffer::Pool;
@@ -24,6 +25,7 @@ use lunette_session::Time;
 use lunette_session::target::{CloseReason, Directory, Event, Sessions, Timers};
 
 use crate::limits::MAX_CONNECTIONS;
+use crate::monitor::Counts;
 pub(crate) use admission::port_name;
 use barrier::Barriers;
 use completions::{CompletionQueue, PoolIo};
@@ -42,6 +44,7 @@ pub(crate) struct CoreConfig {
     pub(crate) file_threads: ThreadPool,
     pub(crate) waker: Waker,
     pub(crate) stop_asked: Arc<AtomicBool>,
+    pub(crate) counts: Arc<Counts>,
 }
 
 pub(crate) struct Core {
@@ -58,12 +61,15 @@ pub(crate) struct Core {
     starving: VecDeque<TaskKey>,
     /// Connections that may have become able to go on since the batch began.
     touched: Vec<ConnectionId>,
+    /// A connection ended after the batch was settled: what it held may let others go on.
+    unsettled: bool,
     timetable: Timetable,
     completions: Arc<CompletionQueue>,
     io: PoolIo,
     epoch: Instant,
     stop_asked: Arc<AtomicBool>,
     stopping: Stopping,
+    counts: Arc<Counts>,
 }
 
 impl Core {
@@ -80,17 +86,25 @@ impl Core {
             pool: config.pool,
             starving: VecDeque::new(),
             touched: Vec::new(),
+            unsettled: false,
             timetable: Timetable::default(),
             completions: Arc::new(CompletionQueue::new(config.waker)),
             io: PoolIo(config.file_threads),
             epoch: Instant::now(),
             stop_asked: config.stop_asked,
             stopping: Stopping::No,
+            counts: config.counts,
         }
     }
 
-    pub(crate) fn stop_result(&mut self) -> io::Result<()> {
-        std::mem::take(&mut self.stopping).result()
+    /// How the stop ended.
+    pub(crate) fn into_stop_result(mut self) -> io::Result<()> {
+        let stopping = std::mem::take(&mut self.stopping);
+        if stopping.is_overdue() {
+            // Dropping the threads waits for them, and one may hang in the system for ever.
+            std::mem::forget(self);
+        }
+        stopping.result()
     }
 
     fn time(&self, cx: &Context<'_>) -> Time {
@@ -157,11 +171,13 @@ impl Core {
     /// Carries on with everything that completions, freed buffers and answered events have made possible, until nothing
     /// moves.
     fn settle(&mut self, cx: &mut Context<'_>) {
+        self.unsettled = false;
         loop {
             self.take_completions();
             self.pass_barriers(cx);
             self.feed_starving();
-            if self.touched.is_empty() {
+            // A store in memory may have answered one that was fed.
+            if self.touched.is_empty() && self.completions.is_empty() {
                 break;
             }
             for id in std::mem::take(&mut self.touched) {
@@ -172,6 +188,16 @@ impl Core {
             }
         }
         self.continue_stop(cx);
+        self.timetable.tidy(&mut self.connections);
+        self.count();
+    }
+
+    /// Tells those who watch.
+    fn count(&self) {
+        self.counts.connections.store(self.connections.len(), Ordering::Release);
+        self.counts.sessions.store(self.sessions.len(), Ordering::Release);
+        self.counts.tasks.store(self.tasks.len(), Ordering::Release);
+        self.counts.timers.store(self.timetable.len(), Ordering::Release);
     }
 }
 
@@ -232,6 +258,7 @@ impl Handler for Core {
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.protocol.sent(len);
+            conn.answers.sent(conn.protocol.queued_bytes());
             if conn.is_held_up() || !self.starving.is_empty() {
                 self.touch(id);
             }
@@ -243,6 +270,8 @@ impl Handler for Core {
             conn.log_closed(&why);
             self.end_session_part(id);
             self.connections.remove(id);
+            // It may have ended in the sends, which come after the batch's end.
+            self.unsettled = true;
         }
     }
 
@@ -252,7 +281,7 @@ impl Handler for Core {
 
     fn next_timeout(&mut self) -> Option<Instant> {
         // Sends come after the batch's end; what they made possible is due now.
-        if !self.touched.is_empty() {
+        if self.unsettled || !self.touched.is_empty() {
             return Some(self.epoch);
         }
         let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
@@ -261,8 +290,9 @@ impl Handler for Core {
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
         let now = self.time(cx);
-        while let Some(id) = self.timetable.pop_due(now) {
-            if let Some(conn) = self.connections.get_mut(id) {
+        while let Some((at, id)) = self.timetable.pop_due(now) {
+            // Others were entered for an earlier time since.
+            if let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.watched_for == Some(at)) {
                 conn.watched_for = None;
                 conn.protocol.time_has_come(now);
                 self.touch(id);

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use lunette_buffer::{Buffer, Pool};
+use lunette_buffer::{Buffer, PAGE_LEN, Pool};
 use lunette_device::{Command as DeviceCommand, Input, NexusId, Response as DeviceResponse, Step, TargetDevice, Task};
 use lunette_reactor::ConnectionId;
-use lunette_scsi::{Cdb, Lun, TaskAttribute};
+use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 use lunette_session::target::{Command, Response, TaskTag};
 use lunette_store::{Completion, CompletionSink, Outcome};
 
@@ -49,6 +49,8 @@ pub(super) struct RunningTask {
     bytes: usize,
     /// Nobody wants the outcome any more; the store still works on it.
     pub(super) orphaned: bool,
+    /// The name of the initiator, once it is orphaned.
+    pub(super) orphaned_by: Option<String>,
     /// What waits for the store to be done with it.
     pub(super) barriers: Vec<BarrierKey>,
 }
@@ -57,7 +59,13 @@ impl Core {
     pub(super) fn start_task(&mut self, id: ConnectionId, command: &Command) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         let (Some(nexus), Some(device)) = (&conn.nexus, &conn.device) else { return };
-        let Ok(cdb) = Cdb::extended(command.cdb, &command.cdb_rest) else { return };
+        let Ok(cdb) = Cdb::extended(command.cdb, &command.cdb_rest) else {
+            let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
+            let sense = sense.encode(SenseFormat::Fixed).to_vec();
+            let response = Response { status: Status::CHECK_CONDITION.0, sense, ..Response::default() };
+            conn.protocol.complete(command.task, response);
+            return;
+        };
         let task = device.start(
             nexus,
             DeviceCommand {
@@ -78,6 +86,7 @@ impl Core {
             waiting: Waiting::Nothing,
             bytes: 0,
             orphaned: false,
+            orphaned_by: None,
             barriers: Vec::new(),
         };
         let key = self.tasks.insert(running);
@@ -146,7 +155,7 @@ impl Core {
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
         conn.tasks.remove(&running.tag);
         conn.task_bytes -= running.bytes;
-        conn.protocol.complete(running.tag, session_response(response));
+        conn.complete(running.tag, response);
         self.touch(running.connection);
     }
 
@@ -159,9 +168,24 @@ impl Core {
             return None;
         }
         let buffer = self.pool.take(len)?;
-        running.bytes += len;
-        conn.task_bytes += len;
+        running.bytes += pooled_len(len);
+        conn.task_bytes += pooled_len(len);
         Some(buffer)
+    }
+
+    /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
+    /// before it in the stream. Waiting for their end would be waiting for ever.
+    fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
+        let Some(id) = self.tasks.get(key).map(|running| running.connection) else { return false };
+        let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.protocol.wants_input()) else { return false };
+        let mut tasks = conn.tasks.values().filter_map(|other| self.tasks.get(*other));
+        tasks.any(|other| other.waiting == Waiting::Data)
+    }
+
+    /// Tells the initiator to come again (SAM-5 5.3.1).
+    fn give_up(&mut self, key: TaskKey) {
+        let status = Status::TASK_SET_FULL;
+        self.finish(key, DeviceResponse { status, sense: None, data_in: None, data_out_transfer_len: 0 });
     }
 
     fn starve(&mut self, key: TaskKey, waiting: Waiting) {
@@ -180,6 +204,7 @@ impl Core {
             let waiting = running.waiting;
             let (Waiting::Buffer { len } | Waiting::DataBuffer { len }) = waiting else { continue };
             match (self.take_buffer(key, len), waiting) {
+                (None, Waiting::DataBuffer { .. }) if self.holds_up_its_data(key) => self.give_up(key),
                 (None, _) => self.starving.push_back(key),
                 (Some(buffer), Waiting::Buffer { .. }) => self.drive(key, Input::Buffer(buffer)),
                 (Some(buffer), _) => self.want_data(key, buffer),
@@ -229,6 +254,7 @@ impl Core {
             conn.protocol.abort(running.tag);
             conn.tasks.remove(&running.tag);
             conn.task_bytes -= running.bytes;
+            running.orphaned_by = conn.session.as_ref().map(|session| session.initiator_name.clone());
         }
         if running.waiting == Waiting::Store {
             running.orphaned = true;
@@ -297,6 +323,7 @@ impl Core {
 /// Whether a task may take its first buffer. A part of the pool stays for tasks that have one and need another to come to
 /// their end; else tasks that all wait for a second one would wait for each other.
 fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
+    let len = pooled_len(len);
     let budget = pool.budget_bytes();
     let share = budget / CONNECTION_BUFFER_SHARE;
     (held_by_connection == 0 || held_by_connection + len <= share)
@@ -313,12 +340,7 @@ fn device_attribute(attribute: lunette_pdu::TaskAttribute) -> TaskAttribute {
     }
 }
 
-/// From the device's words to the session's.
-fn session_response(response: DeviceResponse) -> Response {
-    Response {
-        status: response.status.0,
-        sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
-        data_in: response.data_in.map(Buffer::share),
-        data_out_transfer_len: response.data_out_transfer_len,
-    }
+/// What a buffer takes from the pool, which gives out pages by powers of two.
+pub(super) fn pooled_len(len: usize) -> usize {
+    len.max(PAGE_LEN).next_power_of_two()
 }

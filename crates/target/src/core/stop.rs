@@ -43,6 +43,11 @@ impl Stopping {
         }
     }
 
+    /// Whether the end had to come before tasks or flushes did.
+    pub(super) fn is_overdue(&self) -> bool {
+        matches!(self, Self::Done(Err(error)) if error.kind() == io::ErrorKind::TimedOut)
+    }
+
     pub(super) fn result(self) -> io::Result<()> {
         if let Self::Done(result) = self { result } else { Ok(()) }
     }
@@ -73,7 +78,7 @@ impl Core {
     pub(super) fn continue_stop(&mut self, cx: &mut Context<'_>) {
         if let Stopping::LoggingOut { deadline } = self.stopping
             && self.connections.len() == 0
-            && self.tasks.iter().next().is_none()
+            && self.tasks.len() == 0
         {
             self.flush_all(deadline);
             self.take_completions();
@@ -90,7 +95,8 @@ impl Core {
             .devices
             .iter()
             .flat_map(|device| device.units())
-            .filter(|(_, unit)| !unit.read_only())
+            // An initiator that sets software write protection leaves what was written before it.
+            .filter(|(_, unit)| !unit.config().read_only && !unit.store().capabilities().read_only)
             .map(|(_, unit)| Arc::clone(unit.store()))
             .collect();
         self.stopping = Stopping::Flushing { deadline, left: stores.len(), result: Ok(()) };

@@ -85,6 +85,11 @@ impl<T> Slab<T> {
         Key { index, generation: *generation }
     }
 
+    pub(super) fn get(&self, key: Key) -> Option<&T> {
+        let (generation, entry) = self.entries.get(key.index as usize)?;
+        if *generation == key.generation { entry.as_ref() } else { None }
+    }
+
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let (generation, entry) = self.entries.get_mut(key.index as usize)?;
         if *generation == key.generation { entry.as_mut() } else { None }
@@ -99,6 +104,10 @@ impl<T> Slab<T> {
         *generation = generation.wrapping_add(1);
         self.free.push(key.index);
         Some(value)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {

@@ -30,18 +30,18 @@ impl Core {
             }
             _ => self.tasks_where(ours),
         };
-        let others: Vec<NexusId> = self
-            .tasks_where(|task| task.nexus != nexus && !task.orphaned)
-            .into_iter()
-            .filter(|key| doomed.contains(key))
-            .filter_map(|key| self.tasks.get_mut(key).map(|task| task.nexus))
+        let others: Vec<NexusId> = doomed
+            .iter()
+            .filter_map(|key| self.tasks.get(*key))
+            .filter(|task| task.nexus != nexus && !task.orphaned)
+            .map(|task| task.nexus)
             .collect();
         if !self.notify_device(id, request, &device, &others) {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
         let itt = request.itt;
         let barrier = self.barriers.open(match request.function {
-            Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt },
+            Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
             _ => Behind::TaskManagement { connection: id, itt, response: Answer::FUNCTION_COMPLETE },
         });
         for key in doomed {
@@ -81,10 +81,16 @@ impl Core {
     }
 
     /// RFC 7143 section 11.5.1: TARGET COLD RESET ends all sessions of the target, after its answer.
-    pub(super) fn finish_cold_reset(&mut self, cx: &mut Context<'_>, id: ConnectionId, itt: InitiatorTaskTag) {
+    /// The connection that asked for it may be gone.
+    pub(super) fn finish_cold_reset(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        itt: InitiatorTaskTag,
+        device: &Arc<TargetDevice>,
+    ) {
         self.answer_task_management(id, itt, Answer::FUNCTION_COMPLETE);
-        let Some(device) = self.connections.get_mut(id).and_then(|conn| conn.device.clone()) else { return };
-        let same = |other: &Option<Arc<TargetDevice>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, &device));
+        let same = |other: &Option<Arc<TargetDevice>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
         let reset: Vec<ConnectionId> =
             self.connections.iter_mut().filter(|(_, conn)| same(&conn.device)).map(|(id, _)| id).collect();
         for other in reset {

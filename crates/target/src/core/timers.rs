@@ -7,6 +7,10 @@ use lunette_reactor::ConnectionId;
 use lunette_session::Time;
 
 use super::connection::Conn;
+use super::table::ConnectionTable;
+
+/// Entries beyond two for each connection that are not worth looking at.
+const MIN_TIDY: usize = 64;
 
 /// A heap that is allowed to be early: a connection that was heard of since is looked at in vain, once, and watched anew.
 /// So nothing needs to be moved while data flows.
@@ -47,6 +51,13 @@ impl Ord for Opaque {
 }
 
 impl Timetable {
+    /// Drops the entries of connections that are gone, when they have become many: an entry may lie far in the future.
+    pub(super) fn tidy(&mut self, connections: &mut ConnectionTable<Conn>) {
+        if self.due.len() > MIN_TIDY + 2 * connections.len() {
+            self.due.retain(|Reverse(due)| connections.get_mut(due.connection.0).is_some());
+        }
+    }
+
     /// Makes sure that the connection is called in time.
     pub(super) fn watch(&mut self, id: ConnectionId, conn: &mut Conn) {
         let Some(at) = conn.protocol.next_timeout() else { return };
@@ -56,12 +67,16 @@ impl Timetable {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.due.len()
+    }
+
     pub(super) fn next(&self) -> Option<Time> {
         self.due.peek().map(|Reverse(due)| due.at)
     }
 
-    pub(super) fn pop_due(&mut self, now: Time) -> Option<ConnectionId> {
+    pub(super) fn pop_due(&mut self, now: Time) -> Option<(Time, ConnectionId)> {
         self.next().filter(|at| *at <= now)?;
-        self.due.pop().map(|Reverse(due)| due.connection.0)
+        self.due.pop().map(|Reverse(due)| (due.at, due.connection.0))
     }
 }

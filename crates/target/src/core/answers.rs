@@ -1,0 +1,95 @@
+//! What the answers of one connection keep of the pool until they are sent.
+
+use std::collections::VecDeque;
+
+use lunette_buffer::Buffer;
+use lunette_device::Response as DeviceResponse;
+use lunette_session::target::{Response, TaskTag};
+
+use super::connection::Conn;
+use super::running::pooled_len;
+
+/// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of what
+/// a command has read keeps all of its buffer.
+#[derive(Default)]
+pub(super) struct Answers {
+    /// Where in the stream of data segments each ends, and its bytes of the pool.
+    waiting: VecDeque<(u64, usize)>,
+    /// Bytes of data segments that were ever queued by answers.
+    queued: u64,
+    held_bytes: usize,
+}
+
+impl Answers {
+    /// Bytes of the pool that wait to be sent.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    fn push(&mut self, segment_bytes: usize, pooled_bytes: usize) {
+        self.queued += segment_bytes as u64;
+        self.waiting.push_back((self.queued, pooled_bytes));
+        self.held_bytes += pooled_bytes;
+    }
+
+    /// So many bytes of data segments are left. Those that no answer queued make this late, never early.
+    pub(super) fn sent(&mut self, left: usize) {
+        let sent = self.queued.saturating_sub(left as u64);
+        while let Some((_, pooled_bytes)) = self.waiting.front().filter(|(end, _)| *end <= sent) {
+            self.held_bytes -= pooled_bytes;
+            self.waiting.pop_front();
+        }
+    }
+}
+
+impl Conn {
+    /// Answers a task.
+    pub(super) fn complete(&mut self, task: TaskTag, response: DeviceResponse) {
+        let pooled_bytes = response.data_in.as_ref().map(|data| pooled_len(data.len()));
+        let before = self.protocol.queued_bytes();
+        self.protocol.complete(task, session_response(response));
+        let segment_bytes = self.protocol.queued_bytes() - before;
+        if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
+            self.answers.push(segment_bytes, pooled_bytes);
+        }
+    }
+}
+
+/// From the device's words to the session's.
+fn session_response(response: DeviceResponse) -> Response {
+    Response {
+        status: response.status.0,
+        sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
+        data_in: response.data_in.map(Buffer::share),
+        data_out_transfer_len: response.data_out_transfer_len,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_as_a_whole_until_its_last_byte_is_sent() {
+        let mut answers = Answers::default();
+        answers.push(4, 4096);
+        answers.push(100, 8192);
+        for (left, held) in [(104, 12288), (101, 12288), (100, 8192), (1, 8192), (0, 0)] {
+            answers.sent(left);
+            assert_eq!(answers.held_bytes(), held, "{left} bytes left");
+        }
+        answers.push(4, 4096);
+        answers.sent(4);
+        assert_eq!(answers.held_bytes(), 4096);
+    }
+
+    #[test]
+    fn bytes_of_others_make_it_late_and_the_end_makes_it_right() {
+        let mut answers = Answers::default();
+        answers.push(4, 4096);
+        answers.sent(50);
+        assert_eq!(answers.held_bytes(), 4096);
+        answers.sent(0);
+        assert_eq!(answers.held_bytes(), 0);
+    }
+}

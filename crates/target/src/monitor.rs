@@ -1,0 +1,54 @@
+//! What a server has in hand, for whoever watches it from another thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lunette_buffer::Pool;
+
+/// Reads the [`Statistics`] of a [`Server`](crate::Server), from any thread.
+#[derive(Clone)]
+pub struct Monitor {
+    counts: Arc<Counts>,
+    pool: Pool,
+}
+
+/// What a server has in hand, as it stood after the last events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statistics {
+    /// Connections, in whatever state.
+    pub connections: usize,
+    /// Sessions, with those whose login is about to be answered.
+    pub sessions: usize,
+    /// Commands in hand, with those that were aborted and that a store still works on.
+    pub tasks: usize,
+    /// Entries in the table of times.
+    pub timers: usize,
+    /// Bytes of buffers that are out.
+    pub buffer_bytes: usize,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) connections: AtomicUsize,
+    pub(crate) sessions: AtomicUsize,
+    pub(crate) tasks: AtomicUsize,
+    pub(crate) timers: AtomicUsize,
+}
+
+impl Monitor {
+    pub(crate) fn new(counts: Arc<Counts>, pool: Pool) -> Self {
+        Self { counts, pool }
+    }
+
+    /// The numbers, each as it is now; they need not belong to one moment.
+    pub fn read(&self) -> Statistics {
+        let load = |count: &AtomicUsize| count.load(Ordering::Acquire);
+        Statistics {
+            connections: load(&self.counts.connections),
+            sessions: load(&self.counts.sessions),
+            tasks: load(&self.counts.tasks),
+            timers: load(&self.counts.timers),
+            buffer_bytes: self.pool.used_bytes(),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The answer to a task management function comes when the store is done with what was aborted.
+
+use std::sync::Arc;
+
+use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_store::filters::Delay;
+
+use crate::common::{Initiator, Port, Target, blocks, memory};
+
+fn is_answered_when_the_store_is_done(function: Function) {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    delay.hold();
+    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    let request = initiator.start_management(function, 0, Some(write));
+    initiator.round_trip();
+    initiator.round_trip();
+    assert!(!initiator.has_answer(request), "the store still works on the write");
+    delay.release();
+    assert_eq!(initiator.finish_management(request), Answer::FUNCTION_COMPLETE);
+    assert!(!initiator.has_answer(write), "an aborted task has no response");
+    assert_eq!(initiator.read(0, 0, 8).good(), blocks(8, 1));
+}
+
+#[test]
+fn abort_task() {
+    is_answered_when_the_store_is_done(Function::ABORT_TASK);
+}
+
+#[test]
+fn abort_task_set() {
+    is_answered_when_the_store_is_done(Function::ABORT_TASK_SET);
+}
+
+#[test]
+fn clear_task_set() {
+    is_answered_when_the_store_is_done(Function::CLEAR_TASK_SET);
+}
+
+#[test]
+fn logical_unit_reset() {
+    is_answered_when_the_store_is_done(Function::LOGICAL_UNIT_RESET);
+}
+
+#[test]
+fn target_warm_reset() {
+    is_answered_when_the_store_is_done(Function::TARGET_WARM_RESET);
+}
+
+#[test]
+fn a_second_reset_waits_for_what_the_first_aborted() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    delay.hold();
+    initiator.start(0, &[0x35; 1], Vec::new(), 0, 0);
+    delay.wait_until_held(1);
+    let first = initiator.start_management(Function::ABORT_TASK_SET, 0, None);
+    let second = initiator.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
+    initiator.round_trip();
+    initiator.round_trip();
+    assert!(!initiator.has_answer(first) && !initiator.has_answer(second));
+    delay.release();
+    assert_eq!(initiator.finish_management(first), Answer::FUNCTION_COMPLETE);
+    assert_eq!(initiator.finish_management(second), Answer::FUNCTION_COMPLETE);
+}
+
+#[test]
+fn a_task_that_waits_for_data_is_gone_at_once() {
+    let target = Target::over(vec![memory()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    initiator.answers_r2ts = false;
+    let write = initiator.start_write(0, 0, blocks(8, 1), 0);
+    let request = initiator.start_management(Function::ABORT_TASK, 0, Some(write));
+    assert_eq!(initiator.finish_management(request), Answer::FUNCTION_COMPLETE);
+    target.wait_until("the end of the task", |now| now.tasks == 0 && now.buffer_bytes == 0);
+}

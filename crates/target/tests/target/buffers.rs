@@ -1,0 +1,81 @@
+//! Buffers run out, and come back.
+
+use std::sync::Arc;
+
+use lunette_store::filters::Delay;
+
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory};
+
+const TASK_SET_FULL: u8 = 0x28;
+
+fn with_buffers(bytes: usize) -> (Target, Arc<Delay>) {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.buffer_bytes = bytes);
+    (target, delay)
+}
+
+#[test]
+fn reads_beyond_the_share_wait_and_all_are_served() {
+    let (target, _delay) = with_buffers(16 << 20);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    initiator.write(0, 0, blocks(2048, 1)).good();
+    let reads: Vec<_> = (0..60).map(|_| initiator.start_read(0, 0, 2048)).collect();
+    for read in reads {
+        assert_eq!(initiator.finish(read).good(), blocks(2048, 1));
+    }
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 && now.tasks == 0);
+}
+
+#[test]
+fn a_buffer_that_an_aborted_task_gives_back_is_used() {
+    let (target, delay) = with_buffers(16 << 20);
+    let mut a = Initiator::attach(&target, Port::A);
+    let mut b = Initiator::attach(&target, Port::B);
+    let mut c = Initiator::attach(&target, Port { initiator: b'c', ..Port::A });
+    delay.hold();
+    // Two orphans of 4 MiB and one of 4: with them nothing is left for a first buffer of 8 MiB.
+    for initiator in [&mut a, &mut b] {
+        initiator.start_read(0, 0, 16384);
+    }
+    target.wait_until("the first read", |now| now.buffer_bytes == 8 << 20);
+    delay.wait_until_held(1);
+    drop((a, b));
+    let read = c.start_read(0, 0, 16384);
+    target.wait_until("two lost sessions", |now| now.sessions == 1 && now.tasks == 2);
+    c.round_trip();
+    // The gate opens for what is held; what comes later passes at once, on the thread of the reactor.
+    delay.release();
+    assert_eq!(c.finish(read).good().len(), 8 << 20);
+}
+
+#[test]
+fn writes_whose_data_lies_behind_a_command_that_finds_no_buffer_do_not_wait_for_ever() {
+    let (target, _delay) = with_buffers(16 << 20);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    initiator.answers_r2ts = false;
+    initiator.round_trip();
+    let data = blocks(1024, 3);
+    let writes: Vec<_> = (0..40).map(|at| initiator.start_write(0, at * 1024, data.clone(), 4096)).collect();
+    // Only now the data that the target asked for: it is behind all the commands.
+    initiator.answers_r2ts = true;
+    let mut full = Vec::new();
+    for (at, write) in writes.into_iter().enumerate() {
+        match initiator.finish(write) {
+            Outcome { status: TASK_SET_FULL, .. } => full.push(at),
+            outcome => assert_eq!(outcome.good(), []),
+        }
+    }
+    assert!(full.len() < 40, "some are served");
+    for at in full {
+        initiator.write(0, at as u32 * 1024, data.clone()).good();
+    }
+    assert_eq!(initiator.read(0, 39 * 1024, 1024).good(), data);
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0);
+}
+
+#[test]
+fn a_pool_that_is_too_small_for_the_largest_command_is_made_larger() {
+    let (target, _delay) = with_buffers(4096);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    assert_eq!(initiator.read(0, 0, 16384).good().len(), 8 << 20);
+}

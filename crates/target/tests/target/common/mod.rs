@@ -1,0 +1,102 @@
+//! A target in this process, and what the tests ask it.
+
+mod initiator;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_scsi::Lun;
+use lunette_store::{MemoryStore, Store};
+use lunette_target::{Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig};
+
+pub(crate) use initiator::{Initiator, Outcome, Port, cdb_10};
+
+/// When a test gives up. Nothing passes because of it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+pub(crate) const TARGET: &str = "iqn.2026-11.org.example:disk";
+pub(crate) const BLOCK_LEN: usize = 512;
+pub(crate) const STORE_LEN: u64 = 64 << 20;
+
+/// A server on a thread of its own.
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    pub(crate) monitor: Monitor,
+    stopper: Stopper,
+    ended: Receiver<io::Result<()>>,
+}
+
+impl Target {
+    /// One target with these stores as its logical units, from 0.
+    pub(crate) fn over(stores: Vec<Arc<dyn Store>>) -> Self {
+        Self::of(vec![device(TARGET, stores)], |_| {})
+    }
+
+    pub(crate) fn of(devices: Vec<Arc<TargetDevice>>, change: impl FnOnce(&mut ServerConfig)) -> Self {
+        let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
+        let mut config = ServerConfig::new(vec![portal], devices.into_iter().map(TargetConfig::open).collect());
+        change(&mut config);
+        let (bound, ready) = channel();
+        let (tx, ended) = channel();
+        thread::spawn(move || {
+            let server = Server::bind(config).unwrap();
+            bound.send((server.portals()[0], server.monitor(), server.stopper())).unwrap();
+            // The test may have ended.
+            let _ = tx.send(server.run());
+        });
+        let (address, monitor, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
+        Self { address, monitor, stopper, ended }
+    }
+
+    /// Asks for an orderly end.
+    pub(crate) fn begin_stop(&self) {
+        self.stopper.stop();
+    }
+
+    /// How it ended.
+    pub(crate) fn end(&self) -> io::Result<()> {
+        self.ended.recv_timeout(LIMIT).expect("the server ends")
+    }
+
+    pub(crate) fn stop(&self) -> io::Result<()> {
+        self.begin_stop();
+        self.end()
+    }
+
+    /// Looks until what the server has in hand is as `wanted`.
+    pub(crate) fn wait_until(&self, what: &str, wanted: impl Fn(&Statistics) -> bool) -> Statistics {
+        let give_up = Instant::now() + LIMIT;
+        loop {
+            let statistics = self.monitor.read();
+            if wanted(&statistics) {
+                return statistics;
+            }
+            assert!(Instant::now() < give_up, "{what} did not come about: {statistics:?}");
+            thread::yield_now();
+        }
+    }
+}
+
+pub(crate) fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(STORE_LEN).unwrap())
+}
+
+pub(crate) fn device(name: &str, stores: Vec<Arc<dyn Store>>) -> Arc<TargetDevice> {
+    let device = TargetDevice::new(name);
+    for (number, store) in stores.into_iter().enumerate() {
+        let config = LogicalUnitConfig::new(store, format!("{name}-{number}"));
+        let unit = Arc::new(LogicalUnit::new(config).unwrap());
+        device.add(Lun::new(number as u16).unwrap(), unit).unwrap();
+    }
+    Arc::new(device)
+}
+
+/// Blocks that differ from those of another `seed`.
+pub(crate) fn blocks(count: usize, seed: u8) -> Vec<u8> {
+    (0..count * BLOCK_LEN).map(|at| (at / BLOCK_LEN) as u8 ^ (at as u8).wrapping_mul(7) ^ seed).collect()
+}

@@ -1,0 +1,16 @@
+//! A whole target in this process, over the loopback interface: what its parts promise each other, kept by the driver.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod aborts;
+mod buffers;
+mod common;
+mod leaks;
+mod nexuses;
+mod places;
+mod reactor_thread;
+mod relogin;
+mod resets;
+mod slow_peers;
+mod stop;
+mod stores;

@@ -1,0 +1,42 @@
+//! TARGET COLD RESET ends all sessions of its target, and no others.
+
+use std::sync::Arc;
+
+use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_store::filters::Delay;
+
+use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
+
+const OTHER: &str = "iqn.2026-11.org.example:other";
+
+#[test]
+fn all_connections_of_the_target_are_closed() {
+    let target = Target::of(vec![device(TARGET, vec![memory()]), device(OTHER, vec![memory()])], |_| {});
+    let mut a = Initiator::attach(&target, Port::A);
+    let b = Initiator::attach(&target, Port::B);
+    let mut elsewhere = Initiator::attach(&target, Port { target: OTHER, ..Port::A });
+    let reset = a.start_management(Function::TARGET_COLD_RESET, 0, None);
+    assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
+    a.wait_for_end();
+    b.wait_for_end();
+    target.wait_until("the end of the sessions", |now| now.sessions == 1);
+    assert_eq!(elsewhere.test_unit_ready(0).good(), []);
+}
+
+#[test]
+fn also_when_the_one_who_asked_goes_away_before_the_stores_are_done() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut a = Initiator::attach(&target, Port::A);
+    let b = Initiator::attach(&target, Port::B);
+    delay.hold();
+    a.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    a.start_management(Function::TARGET_COLD_RESET, 0, None);
+    a.round_trip();
+    drop(a);
+    target.wait_until("the loss", |now| now.connections == 1);
+    delay.release();
+    b.wait_for_end();
+    target.wait_until("the end of all", |now| now.sessions == 0 && now.tasks == 0);
+}

@@ -1,0 +1,43 @@
+//! A peer that does not read keeps its share of the buffers, and no more.
+
+use crate::common::{Initiator, Port, TARGET, Target, cdb_10, device, memory};
+
+const BUFFERS: usize = 32 << 20;
+
+fn target() -> Target {
+    Target::of(vec![device(TARGET, vec![memory()])], |config| config.buffer_bytes = BUFFERS)
+}
+
+#[test]
+fn others_go_on_while_it_sleeps() {
+    let target = target();
+    let mut sleeper = Initiator::attach(&target, Port::A);
+    let mut awake = Initiator::attach(&target, Port::B);
+    for _ in 0..100 {
+        sleeper.start_read(0, 0, 2048);
+    }
+    for _ in 0..50 {
+        assert_eq!(awake.read(0, 0, 2048).good().len(), 1 << 20);
+        let held = target.monitor.read().buffer_bytes;
+        assert!(held <= BUFFERS / 4 + (2 << 20), "{held} bytes are held");
+    }
+}
+
+#[test]
+fn it_cannot_hold_more_by_taking_less_than_the_command_reads() {
+    let target = target();
+    let mut sleeper = Initiator::attach(&target, Port::A);
+    let mut awake = Initiator::attach(&target, Port::B);
+    // It fills the socket first, so that the later answers stay with the target.
+    let filler = sleeper.start_read(0, 0, 16384);
+    for _ in 0..100 {
+        sleeper.start(0, &cdb_10(0x28, 0, 2048), Vec::new(), 4, 0);
+    }
+    for _ in 0..50 {
+        assert_eq!(awake.read(0, 0, 2048).good().len(), 1 << 20);
+    }
+    let held = target.monitor.read().buffer_bytes;
+    assert!(held <= BUFFERS / 4 + (2 << 20), "{held} bytes are held");
+    assert_eq!(sleeper.finish(filler).good().len(), 8 << 20);
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 || now.tasks == 0);
+}
