@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     /// A file, a block device, or mem:SIZE (64M, 10G, ...)
     #[arg(value_name = "DISK", required_unless_present = "config")]
     disks: Vec<DiskName>,
-    /// Where to listen; port 0 picks one [repeatable, default: 127.0.0.1:3260]
+    /// Where to listen; port 0 picks one (repeatable; default: 127.0.0.1:3260)
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<Listen>,
     /// The iSCSI name of the target
@@ -63,13 +63,13 @@ pub(crate) struct Arguments {
     /// Keep in FILE what must survive a restart: persistent reservations; created when missing
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Let in who proves to be USER with the secret in FILE [repeatable]
+    /// Let in who proves to be USER with the secret in FILE (repeatable)
     #[arg(long, value_name = "USER:FILE")]
     chap: Vec<ChapArgument>,
     /// Prove to be USER to initiators that ask (mutual CHAP)
     #[arg(long, value_name = "USER:FILE", requires = "chap")]
     mutual_chap: Option<ChapArgument>,
-    /// Let in this initiator and no other [repeatable]
+    /// Let in this initiator and no other (repeatable)
     #[arg(long, value_name = "INITIATOR_IQN")]
     allow: Vec<String>,
     /// Read everything from a configuration file instead
