@@ -49,6 +49,36 @@ fn a_login_in_progress_ends() {
 }
 
 #[test]
+fn a_login_that_waits_for_a_store_ends() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut lost = Initiator::attach(&target, Port::A);
+    delay.hold();
+    lost.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    drop(lost);
+    target.wait_until("the loss", |now| now.connections == 0);
+    let mut again = Initiator::connect(target.address);
+    again.send_login(Port::A, &[]);
+    target.wait_until("the login", |now| now.sessions == 1);
+    target.begin_stop();
+    again.wait_for_end();
+    delay.release();
+    target.end().unwrap();
+}
+
+#[test]
+fn an_initiator_that_stays_behind_its_logout_holds_up_nothing() {
+    let target = Target::over(vec![memory()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    target.begin_stop();
+    initiator.wait_for_logout_request();
+    initiator.send_logout();
+    target.end().unwrap();
+    drop(initiator);
+}
+
+#[test]
 fn commands_that_run_end_first() {
     let delay = Arc::new(Delay::new(memory()));
     let target = Target::over(vec![delay.clone()]);

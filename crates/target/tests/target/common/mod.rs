@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
+use lunette_session::target::Timers;
 use lunette_store::{MemoryStore, Store};
 use lunette_target::{Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig};
 
@@ -40,6 +41,9 @@ impl Target {
     pub(crate) fn of(devices: Vec<Arc<TargetDevice>>, change: impl FnOnce(&mut ServerConfig)) -> Self {
         let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
         let mut config = ServerConfig::new(vec![portal], devices.into_iter().map(TargetConfig::open).collect());
+        // No timer comes to the help of a lost wake-up.
+        let never = 20 * LIMIT;
+        config.timers = Timers { login: never, ping_after: never, ping_answer: never };
         change(&mut config);
         let (bound, ready) = channel();
         let (tx, ended) = channel();
