@@ -237,6 +237,10 @@ impl Core {
 
     fn bury(&mut self, key: TaskKey) {
         let Some(running) = self.tasks.remove(key) else { return };
+        // Until now the store had its buffers.
+        if let Some(conn) = self.connections.get_mut(running.connection) {
+            conn.task_bytes -= running.bytes;
+        }
         for barrier in running.barriers {
             self.barriers.one_less(barrier);
         }
@@ -253,7 +257,9 @@ impl Core {
         {
             conn.protocol.abort(running.tag);
             conn.tasks.remove(&running.tag);
-            conn.task_bytes -= running.bytes;
+            if running.waiting != Waiting::Store {
+                conn.task_bytes -= running.bytes;
+            }
             running.orphaned_by = conn.session.as_ref().map(|session| session.initiator_name.clone());
         }
         if running.waiting == Waiting::Store {

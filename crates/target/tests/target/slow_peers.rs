@@ -1,5 +1,10 @@
 //! A peer that does not read keeps its share of the buffers, and no more.
 
+use std::sync::Arc;
+
+use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_store::filters::Delay;
+
 use crate::common::{Initiator, Port, TARGET, Target, cdb_10, device, memory};
 
 const BUFFERS: usize = 32 << 20;
@@ -40,4 +45,27 @@ fn it_cannot_hold_more_by_taking_less_than_the_command_reads() {
     assert!(held <= BUFFERS / 4 + (2 << 20), "{held} bytes are held");
     assert_eq!(sleeper.finish(filler).good().len(), 8 << 20);
     target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 || now.tasks == 0);
+}
+
+#[test]
+fn it_cannot_hold_more_by_aborting_what_a_store_works_on() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.buffer_bytes = BUFFERS);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    delay.hold();
+    for _ in 0..16 {
+        initiator.start_read(0, 0, 2048);
+    }
+    delay.wait_until_held(BUFFERS / 4 >> 20);
+    let abort = initiator.start_management(Function::ABORT_TASK_SET, 0, None);
+    let more: Vec<_> = (0..4).map(|_| initiator.start_read(0, 0, 2048)).collect();
+    initiator.round_trip();
+    initiator.round_trip();
+    assert_eq!(target.monitor.read().buffer_bytes, BUFFERS / 4);
+    delay.release();
+    assert_eq!(initiator.finish_management(abort), Answer::FUNCTION_COMPLETE);
+    for read in more {
+        assert_eq!(initiator.finish(read).good().len(), 1 << 20);
+    }
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0);
 }
