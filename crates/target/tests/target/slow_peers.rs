@@ -56,7 +56,7 @@ fn it_cannot_hold_more_by_aborting_what_a_store_works_on() {
     for _ in 0..16 {
         initiator.start_read(0, 0, 2048);
     }
-    delay.wait_until_held(BUFFERS / 4 >> 20);
+    delay.wait_until_held(BUFFERS / 4 / (1 << 20));
     let abort = initiator.start_management(Function::ABORT_TASK_SET, 0, None);
     let more: Vec<_> = (0..4).map(|_| initiator.start_read(0, 0, 2048)).collect();
     initiator.round_trip();
