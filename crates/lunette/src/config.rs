@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
         assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
         assert!(target.luns[1].removable && !target.luns[0].removable);
-        assert_eq!(target.luns[1].disk, DiskName::Memory("64M".into()));
+        assert_eq!(target.luns[1].disk, DiskName::Memory(Size(64 << 20)));
         assert_eq!(config.discovery.chap[0].user, "scan");
     }
 

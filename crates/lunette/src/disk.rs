@@ -1,6 +1,5 @@
 //! Disks: from what a person writes to a logical unit.
 
-use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,32 +11,34 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
-use crate::size::Size;
+use crate::size::{NotASize, Size};
 
 /// Where the blocks of a disk live: `mem:SIZE`, or the path of a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(from = "String")]
+#[serde(try_from = "String")]
 pub(crate) enum DiskName {
-    /// What follows `mem:`.
-    Memory(String),
+    /// Memory of that size.
+    Memory(Size),
     /// A file or block device.
     Path(PathBuf),
 }
 
-impl From<String> for DiskName {
-    fn from(text: String) -> Self {
+impl FromStr for DiskName {
+    type Err = NotASize;
+
+    fn from_str(text: &str) -> Result<Self, NotASize> {
         match text.strip_prefix("mem:") {
-            Some(size) => Self::Memory(size.into()),
-            None => Self::Path(text.into()),
+            Some(size) => size.parse().map(Self::Memory),
+            None => Ok(Self::Path(text.into())),
         }
     }
 }
 
-impl FromStr for DiskName {
-    type Err = Infallible;
+impl TryFrom<String> for DiskName {
+    type Error = NotASize;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(text.to_owned().into())
+    fn try_from(text: String) -> Result<Self, NotASize> {
+        text.parse()
     }
 }
 
@@ -77,10 +78,9 @@ pub(crate) fn open(
 
 fn open_store(config: &DiskConfig) -> Result<Arc<dyn Store>, Failure> {
     match &config.name {
-        DiskName::Memory(size) => {
-            let Size(bytes) = size.parse().map_err(|error| Failure::disk(format!("mem:{size}: {error}")))?;
-            let store = MemoryStore::new(bytes)
-                .ok_or_else(|| Failure::disk(format!("mem:{size}: a disk of {bytes} bytes cannot be made")))?;
+        DiskName::Memory(Size(bytes)) => {
+            let store = MemoryStore::new(*bytes)
+                .ok_or_else(|| Failure::disk(format!("mem:{bytes}: a disk of that size cannot be made")))?;
             Ok(Arc::new(store))
         }
         DiskName::Path(path) => {
@@ -111,7 +111,8 @@ mod tests {
 
     #[test]
     fn names_tell_memory_from_paths() {
-        assert_eq!("mem:64M".parse(), Ok(DiskName::Memory("64M".into())));
+        assert_eq!("mem:64M".parse(), Ok(DiskName::Memory(Size(64 << 20))));
+        assert!("mem:12Q".parse::<DiskName>().is_err());
         assert_eq!("./mem".parse(), Ok(DiskName::Path("./mem".into())));
     }
 }

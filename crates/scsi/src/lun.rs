@@ -44,10 +44,9 @@ impl Lun {
     pub fn decode(bytes: [u8; 8]) -> Self {
         let [first, second, rest @ ..] = bytes;
         let form = match (first >> 6, rest) {
-            // Peripheral device addressing; bus identifiers other than zero name a level that does not exist here.
-            (0b00, [0, 0, 0, 0, 0, 0]) if first == 0 => Form::Number(u16::from(second)),
-            // Flat space addressing.
-            (0b01, [0, 0, 0, 0, 0, 0]) => Form::Number(u16::from(first & 0x3f) << 8 | u16::from(second)),
+            // Flat space addressing, and peripheral device addressing. The latter has a bus identifier where the former has
+            // the high bits. Initiators that know no methods (libiscsi, QEMU) put numbers above 255 there as they are.
+            (0b00 | 0b01, [0, 0, 0, 0, 0, 0]) => Form::Number(u16::from(first & 0x3f) << 8 | u16::from(second)),
             _ => Form::Other(bytes),
         };
         Self(form)
@@ -103,9 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn other_methods_levels_and_buses_name_no_logical_unit() {
+    fn numbers_that_stand_bare_where_a_bus_belongs_are_read() {
+        assert_eq!(Lun::decode([0x01, 0x2c, 0, 0, 0, 0, 0, 0]), Lun::new(300).unwrap());
+    }
+
+    #[test]
+    fn other_methods_and_levels_name_no_logical_unit() {
         let well_known = [0xc1, 0x01, 0, 0, 0, 0, 0, 0];
-        for bytes in [well_known, [0x01, 0x02, 0, 0, 0, 0, 0, 0], [0, 1, 0, 2, 0, 0, 0, 0], [0x80; 8]] {
+        for bytes in [well_known, [0, 1, 0, 2, 0, 0, 0, 0], [0x80; 8]] {
             assert_eq!(Lun::decode(bytes).number(), None, "{bytes:x?}");
         }
         assert_eq!(Lun::decode(well_known).to_string(), "0xc101000000000000");
