@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{self, cargo, root};
+use crate::process::{self, cargo, file_stems, root};
 
 /// The fuzz targets are a workspace of their own: cargo-fuzz builds them with its own flags.
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
 /// Runs cargo-fuzz on one target or on all. New inputs go to `fuzz/artifacts` (crashes) and, beside the corpus that is kept
 /// in git, to `fuzz/target/corpus`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let targets = targets()?;
+    let targets = file_stems(&root().join("fuzz/fuzz_targets"))?;
     let chosen: Vec<&String> = match &arguments.target {
         None => targets.iter().collect(),
         Some(name) => match targets.iter().find(|target| *target == name) {
@@ -62,20 +62,6 @@ pub(crate) fn cargo_fuzz_crate(subcommand: &str) -> Command {
         command.arg("--target-dir").arg(root().join("target"));
     }
     command
-}
-
-/// The names of the targets: the files in `fuzz/fuzz_targets`.
-fn targets() -> Result<Vec<String>> {
-    let folder = root().join("fuzz/fuzz_targets");
-    let entries = fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    let mut names = Vec::new();
-    for entry in entries {
-        if let Some(name) = entry?.path().file_stem().and_then(|stem| stem.to_str()) {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
 }
 
 fn need_cargo_fuzz() -> Result<()> {

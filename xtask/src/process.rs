@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -41,4 +42,17 @@ fn show(command: &Command) -> String {
     let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy);
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// The names of the files in a folder, without their extensions, in order: a file there is a target for cargo.
+pub(crate) fn file_stems(folder: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    let mut names = Vec::new();
+    for entry in entries {
+        if let Some(name) = entry?.path().file_stem().and_then(OsStr::to_str) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use crate::count;
 use crate::fuzz;
 use crate::packages;
-use crate::process::{self, cargo};
+use crate::process::{self, cargo, file_stems, root};
 
 /// Everything that has to pass.
 #[derive(clap::Args)]
@@ -108,5 +108,10 @@ fn count() -> Result<()> {
 fn interop() -> Result<()> {
     packages::provide()?;
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette"]))?;
-    process::run(&mut cargo(["test", "--locked", "--no-fail-fast", "--package", "lunette-tests"]))
+    // The whole workspace is named, so that its dependencies have the features that they were compiled with before.
+    let mut command = cargo(["test", "--locked", "--workspace", "--no-fail-fast"]);
+    for name in file_stems(&root().join("tests/tests"))? {
+        command.args(["--test", &name]);
+    }
+    process::run(&mut command)
 }
