@@ -1,0 +1,245 @@
+//! The rows of the opcode table.
+
+use std::future::ready;
+
+use lunette_scsi::{OpCode, ServiceAction};
+
+use super::{Absent, Attention, Direction, Medium, Needs, Range, Reservation, Row};
+use crate::commands::{
+    capacity, compare_and_write, defects, flush, inquiry, lba_status, log, luns, mode, opcodes_report, or_write,
+    persistent_in, persistent_out, pre_fetch, read_write, request_sense, reserve, start_stop, task_functions,
+    test_unit_ready, timestamp, unmap, verify, write_same,
+};
+
+/// The bits of GROUP NUMBER. It is accepted and means nothing: there are no grouping functions.
+const GROUP: u8 = 0x3f;
+const DPO: u8 = 0x10;
+const FUA: u8 = 0x08;
+const BYTCHK: u8 = 0x06;
+/// What WRITE AND VERIFY knows of it: values 0 and 1.
+const BYTCHK_COMPARE: u8 = 0x02;
+const UNMAP: u8 = 0x08;
+const NDOB: u8 = 0x01;
+const IMMED: u8 = 0x02;
+/// To a cache that keeps its bytes is enough (SBC-3): the medium is better still.
+const SYNC_NV: u8 = 0x04;
+
+/// CDB usage of commands on blocks. NACA and the obsolete bits of the CONTROL byte are not supported.
+const fn blocks_6(opcode: u8) -> [u8; 6] {
+    [opcode, 0x1f, 0xff, 0xff, 0xff, 0]
+}
+const fn blocks_10(opcode: u8, flags: u8) -> [u8; 10] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, GROUP, 0xff, 0xff, 0]
+}
+const fn blocks_12(opcode: u8, flags: u8) -> [u8; 12] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
+}
+const fn blocks_16(opcode: u8, flags: u8) -> [u8; 16] {
+    [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
+}
+
+/// What most rows have in common: a command on a logical unit that stays away from the medium.
+const PLAIN: Row = Row {
+    opcode: OpCode(0xff),
+    action: None,
+    name: "",
+    usage: &[],
+    direction: Direction::None,
+    attention: Attention::Reported,
+    absent: Absent::Refused,
+    medium: Medium::Untouched,
+    reservation: Reservation::Conflicts,
+    range: Range::None,
+    needs: Needs::Nothing,
+    handler: |cx| Box::pin(ready(test_unit_ready::test_unit_ready(&cx))),
+};
+
+/// A command that is always answered.
+const ALWAYS: Row = Row {
+    direction: Direction::In,
+    attention: Attention::Passes,
+    absent: Absent::Answered,
+    reservation: Reservation::PassesAll,
+    ..PLAIN
+};
+
+const READ: Row = Row {
+    direction: Direction::In,
+    medium: Medium::Reads,
+    reservation: Reservation::PassesWriteExclusive,
+    range: Range::Transfer,
+    handler: |cx| Box::pin(read_write::read(cx)),
+    ..PLAIN
+};
+
+const WRITE: Row = Row {
+    direction: Direction::Out,
+    medium: Medium::Writes,
+    range: Range::Transfer,
+    handler: |cx| Box::pin(read_write::write(cx)),
+    ..PLAIN
+};
+
+const VERIFY: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(verify::verify(cx)), ..READ };
+
+const WRITE_AND_VERIFY: Row = Row { handler: |cx| Box::pin(verify::write_and_verify(cx)), ..WRITE };
+
+const PRE_FETCH: Row =
+    Row { direction: Direction::None, range: Range::Cached, handler: |cx| Box::pin(pre_fetch::pre_fetch(cx)), ..READ };
+
+const DEFECTS: Row = Row { range: Range::None, handler: |cx| Box::pin(defects::read_defect_data(cx)), ..READ };
+
+const WRITE_SAME: Row = Row { range: Range::WriteSame, handler: |cx| Box::pin(write_same::write_same(cx)), ..WRITE };
+
+const CAPACITY: Row =
+    Row { direction: Direction::In, medium: Medium::Needed, reservation: Reservation::PassesAll, ..PLAIN };
+
+/// RESERVE and RELEASE decide themselves.
+const RESERVE: Row =
+    Row { reservation: Reservation::PassesAll, handler: |cx| Box::pin(ready(reserve::reserve(&cx))), ..PLAIN };
+
+const RELEASE: Row = Row { handler: |cx| Box::pin(ready(reserve::release(&cx))), ..RESERVE };
+
+const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
+
+const MODE_SELECT: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
+
+const SYNCHRONIZE: Row =
+    Row { medium: Medium::Needed, range: Range::Cached, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
+
+/// The table, in the order of operation codes and service actions.
+#[rustfmt::skip]
+pub(crate) static TABLE: &[Row] = &[
+    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: Medium::Needed, reservation: Reservation::Passes, ..PLAIN }),
+    row("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0],
+        Row { handler: |cx| Box::pin(request_sense::request_sense(cx)), ..ALWAYS }),
+    row("READ(6)", &blocks_6(0x08), READ),
+    row("WRITE(6)", &blocks_6(0x0a), WRITE),
+    row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx| Box::pin(inquiry::inquiry(cx)), ..ALWAYS }),
+    row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
+    row("RESERVE(6)", &[0x16, 0, 0, 0, 0, 0], RESERVE),
+    row("RELEASE(6)", &[0x17, 0, 0, 0, 0, 0], RELEASE),
+    row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
+    row("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
+        Row { reservation: Reservation::PassesStart,
+              handler: |cx| Box::pin(start_stop::start_stop_unit(cx)), ..PLAIN }),
+    row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x01, 0],
+        Row { reservation: Reservation::PassesAllow, needs: Needs::RemovableMedium,
+              handler: |cx| Box::pin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
+    row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        Row { handler: |cx| Box::pin(capacity::read_capacity_10(cx)), ..CAPACITY }),
+    row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
+    row("WRITE(10)", &blocks_10(0x2a, DPO | FUA), WRITE),
+    row("WRITE AND VERIFY(10)", &blocks_10(0x2e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
+    row("VERIFY(10)", &blocks_10(0x2f, DPO | BYTCHK), VERIFY),
+    row("PRE-FETCH(10)", &blocks_10(0x34, IMMED), PRE_FETCH),
+    row("SYNCHRONIZE CACHE(10)", &blocks_10(0x35, IMMED | SYNC_NV), SYNCHRONIZE),
+    row("READ DEFECT DATA(10)", &[0x37, 0, lunette_scsi::defects::REQUEST, 0, 0, 0, 0, 0xff, 0xff, 0], DEFECTS),
+    row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
+    row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
+        Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
+    row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
+        Row { direction: Direction::Out, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
+    row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
+        Row { direction: Direction::In, reservation: Reservation::PassesAll,
+              handler: |cx| Box::pin(log::log_sense(cx)), ..PLAIN }),
+    row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
+    row("RESERVE(10)", &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0], RESERVE),
+    row("RELEASE(10)", &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0], RELEASE),
+    row("MODE SENSE(10)", &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0], MODE_SENSE),
+    persistent_in("PERSISTENT RESERVE IN: READ KEYS", &PERSISTENT_IN[0]),
+    persistent_in("PERSISTENT RESERVE IN: READ RESERVATION", &PERSISTENT_IN[1]),
+    persistent_in("PERSISTENT RESERVE IN: REPORT CAPABILITIES", &PERSISTENT_IN[2]),
+    persistent_in("PERSISTENT RESERVE IN: READ FULL STATUS", &PERSISTENT_IN[3]),
+    persistent_out("PERSISTENT RESERVE OUT: REGISTER", &PERSISTENT_OUT[0]),
+    persistent_out("PERSISTENT RESERVE OUT: RESERVE", &PERSISTENT_OUT[1]),
+    persistent_out("PERSISTENT RESERVE OUT: RELEASE", &PERSISTENT_OUT[2]),
+    persistent_out("PERSISTENT RESERVE OUT: CLEAR", &PERSISTENT_OUT[3]),
+    persistent_out("PERSISTENT RESERVE OUT: PREEMPT", &PERSISTENT_OUT[4]),
+    persistent_out("PERSISTENT RESERVE OUT: PREEMPT AND ABORT", &PERSISTENT_OUT[5]),
+    persistent_out("PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY", &PERSISTENT_OUT[6]),
+    persistent_out("PERSISTENT RESERVE OUT: REGISTER AND MOVE", &PERSISTENT_OUT[7]),
+    row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
+    row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
+        Row { handler: |cx| Box::pin(compare_and_write::compare_and_write(cx)), ..WRITE }),
+    row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),
+    row("ORWRITE(16)", &blocks_16(0x8b, DPO | FUA), Row { handler: |cx| Box::pin(or_write::or_write(cx)), ..WRITE }),
+    row("WRITE AND VERIFY(16)", &blocks_16(0x8e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
+    row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
+    row("PRE-FETCH(16)", &blocks_16(0x90, IMMED), PRE_FETCH),
+    row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED | SYNC_NV), SYNCHRONIZE),
+    row("WRITE SAME(16)", &blocks_16(0x93, UNMAP | NDOB), WRITE_SAME),
+    row("WRITE ATOMIC(16)", &[0x9c, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, GROUP, 0],
+        Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),
+    row("READ CAPACITY(16)", &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::READ_CAPACITY_16),
+              handler: |cx| Box::pin(capacity::read_capacity_16(cx)), ..CAPACITY }),
+    row("GET LBA STATUS(16)", &[0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::GET_LBA_STATUS_16), range: Range::None,
+              handler: |cx| Box::pin(lba_status::get_lba_status(cx)), ..READ }),
+    row("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { handler: |cx| Box::pin(luns::report_luns(cx)), ..ALWAYS }),
+    row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
+              reservation: Reservation::Passes,
+              handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
+    row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
+              reservation: Reservation::Passes,
+              handler: |cx| Box::pin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
+    row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
+              reservation: Reservation::Passes, handler: |cx| Box::pin(timestamp::report_timestamp(cx)), ..PLAIN }),
+    row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
+              handler: |cx| Box::pin(timestamp::set_timestamp(cx)), ..PLAIN }),
+    row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ),
+    row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE),
+    row("WRITE AND VERIFY(12)", &blocks_12(0xae, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
+    row("VERIFY(12)", &blocks_12(0xaf, DPO | BYTCHK), VERIFY),
+    row("READ DEFECT DATA(12)", &[0xb7, lunette_scsi::defects::REQUEST, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0], DEFECTS),
+];
+
+/// The usage bitmaps of PERSISTENT RESERVE IN and OUT, by service action.
+static PERSISTENT_IN: [[u8; 10]; 4] = persistent(0x5e, 0, 0);
+static PERSISTENT_OUT: [[u8; 10]; 8] = persistent(0x5f, 0xff, 0xff);
+
+/// Bytes 7 and 8 are a length in both; OUT has two more bytes of it, and SCOPE and TYPE.
+const fn persistent<const N: usize>(opcode: u8, scope_type: u8, long: u8) -> [[u8; 10]; N] {
+    let mut usages = [[opcode, 0, scope_type, 0, 0, long, long, 0xff, 0xff, 0]; N];
+    let mut action = 0;
+    while action < N {
+        usages[action][1] = action as u8;
+        action += 1;
+    }
+    usages
+}
+
+/// A row of PERSISTENT RESERVE IN: persistent reservations let it pass, those of RESERVE do not.
+const fn persistent_in(name: &'static str, usage: &'static [u8; 10]) -> Row {
+    let base = Row {
+        action: Some(ServiceAction(usage[1] as u16)),
+        direction: Direction::In,
+        reservation: Reservation::Passes,
+        handler: |cx| Box::pin(persistent_in::persistent_reserve_in(cx)),
+        ..PLAIN
+    };
+    row(name, usage, base)
+}
+
+/// A row of PERSISTENT RESERVE OUT, which decides itself.
+const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
+    let base = Row {
+        action: Some(ServiceAction(usage[1] as u16)),
+        direction: Direction::Out,
+        reservation: Reservation::PassesAll,
+        handler: |cx| Box::pin(persistent_out::persistent_reserve_out(cx)),
+        ..PLAIN
+    };
+    row(name, usage, base)
+}
+
+/// A row whose operation code is the first byte of its usage bitmap.
+const fn row(name: &'static str, usage: &'static [u8], base: Row) -> Row {
+    Row { opcode: OpCode(usage[0]), name, usage, ..base }
+}
