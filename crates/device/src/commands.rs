@@ -25,5 +25,5 @@ pub(crate) mod unmap;
 pub(crate) mod verify;
 pub(crate) mod write_same;
 
-/// FUA in CDB byte 1 of the commands that have it.
+/// FUA in the byte of flags of the commands that have it.
 const FUA: u8 = 0x08;

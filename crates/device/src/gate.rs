@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, SenseData, SenseKey, check_usage};
+use lunette_scsi::{
+    AdditionalSense, BlockCdb, Cdb, Lun, OpCode, SenseData, SenseKey, check_additional_len, check_usage,
+};
 
 use crate::context::Extent;
 use crate::limits::MAX_WRITE_SAME_BLOCKS;
@@ -30,13 +32,15 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
     {
         return Err(SenseData::unit_attention(code).into());
     }
-    let row = row?;
     let unit = &link.unit;
-    if !row.supported_by(unit) {
-        return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE).into());
-    }
+    let Some(row) = row.ok().filter(|row| row.supported_by(unit)) else {
+        return Err(opcodes::unsupported(cdb, unit).into());
+    };
     if !unit.reservations().permits(&nexus.ports, row.reservation.of(cdb)) {
         return Err(Refusal::Conflict);
+    }
+    if row.opcode == OpCode::VARIABLE_LENGTH {
+        check_additional_len(cdb, row.usage.len())?;
     }
     check_usage(cdb, row.usage)?;
     if row.medium != Medium::Untouched && !unit.medium_present() {

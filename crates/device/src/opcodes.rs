@@ -7,7 +7,7 @@ mod table;
 use std::pin::Pin;
 
 use lunette_scsi::report::SupportedCommand;
-use lunette_scsi::{AdditionalSense, Cdb, FieldPointer, OpCode, SenseData, ServiceAction};
+use lunette_scsi::{AdditionalSense, Cdb, OpCode, SenseData, ServiceAction};
 
 use crate::context::{Cx, Reply};
 use crate::unit::LogicalUnit;
@@ -103,6 +103,8 @@ pub(crate) enum Needs {
     Nothing,
     Unmap,
     RemovableMedium,
+    /// A unit that is to take 32-byte CDBs.
+    LongCdbs,
 }
 
 impl Needs {
@@ -112,6 +114,7 @@ impl Needs {
             Self::Nothing => true,
             Self::Unmap => unit.capabilities().unmap,
             Self::RemovableMedium => unit.removable(),
+            Self::LongCdbs => unit.config().long_cdbs,
         }
     }
 }
@@ -147,7 +150,7 @@ impl Row {
 ///
 /// # Errors
 ///
-/// INVALID COMMAND OPERATION CODE; or INVALID FIELD IN CDB, pointing at byte 1, for an unknown service action of a known
+/// INVALID COMMAND OPERATION CODE; or INVALID FIELD IN CDB, pointing at it, for an unknown service action of a known
 /// operation code.
 pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     let mut rows = with_opcode(cdb.opcode()).peekable();
@@ -155,7 +158,16 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
         return Err(SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
     }
     let action = cdb.service_action();
-    rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(FieldPointer::cdb(1).bit(4).into())
+    rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
+}
+
+/// What a CDB ends with whose row `unit` does not have: its operation code is invalid when there is none with it, else its
+/// service action.
+pub(crate) fn unsupported(cdb: &Cdb, unit: &LogicalUnit) -> SenseData {
+    if with_opcode(cdb.opcode()).any(|row| row.supported_by(unit)) {
+        return cdb.service_action_field().into();
+    }
+    SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE)
 }
 
 /// The rows of an operation code: one, or one for each service action.
@@ -177,6 +189,8 @@ static FIRST_ROW: [u8; 256] = {
 
 #[cfg(test)]
 mod tests {
+    use lunette_scsi::FieldPointer;
+
     use super::*;
 
     #[test]
@@ -188,12 +202,15 @@ mod tests {
     #[test]
     fn usage_bitmaps_have_the_length_of_their_group_and_hold_the_service_action() {
         for row in TABLE {
-            let len = [6, 10, 10, 0, 16, 12, 0, 0][usize::from(row.opcode.0 >> 5)];
+            let len = [6, 10, 10, 32, 16, 12, 0, 0][usize::from(row.opcode.0 >> 5)];
             assert_eq!(row.usage.len(), len, "{}", row.name);
+            let long = row.opcode == OpCode::VARIABLE_LENGTH;
             if let Some(action) = row.action {
-                assert_eq!(u16::from(row.usage[1]), action.0, "{}", row.name);
+                let stated = if long { [row.usage[8], row.usage[9]] } else { [0, row.usage[1]] };
+                assert_eq!(u16::from_be_bytes(stated), action.0, "{}", row.name);
             }
-            assert_eq!(row.usage.last(), Some(&0), "{}: CONTROL", row.name);
+            let control = if long { row.usage[1] } else { row.usage[len - 1] };
+            assert_eq!(control, 0, "{}: CONTROL", row.name);
         }
     }
 
@@ -210,7 +227,8 @@ mod tests {
             let mut cdb = [0; 16];
             cdb[0] = opcode;
             for action in 0..32 {
-                cdb[1] = action;
+                let at = if OpCode(opcode) == OpCode::VARIABLE_LENGTH { 9 } else { 1 };
+                cdb[at] = action;
                 let found = find(&Cdb::from(cdb)).map(|row| row.name);
                 let expected = TABLE.iter().find(|row| {
                     row.opcode.0 == opcode && row.action.is_none_or(|wanted| wanted.0 == u16::from(action))

@@ -41,6 +41,9 @@ pub struct LogicalUnitConfig {
     pub read_only: bool,
     /// Initiators may take the medium out (START STOP UNIT), and must then do without it until it is loaded again.
     pub removable: bool,
+    /// Take 32-byte CDBs too. SBC-4 wants most of them on media with type 2 protection information only, and what asks a
+    /// disk for its commands may not expect any this long.
+    pub long_cdbs: bool,
     /// Stable identity: printable ASCII, 1 to 200 bytes. Designators that name the unit worldwide are derived from it, so
     /// two units with one serial number are one unit to an initiator.
     pub serial: String,
@@ -64,6 +67,7 @@ impl LogicalUnitConfig {
             block_size: 512,
             read_only: false,
             removable: false,
+            long_cdbs: false,
             serial: serial.into(),
             vendor: DEFAULT_VENDOR.into(),
             product: DEFAULT_PRODUCT.into(),

@@ -80,6 +80,8 @@ pub(crate) struct LunEntry {
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) removable: bool,
+    #[serde(default)]
+    pub(crate) long_cdbs: bool,
     pub(crate) serial: Option<String>,
 }
 
@@ -120,6 +122,7 @@ impl From<&LunEntry> for DiskConfig {
             block_size: entry.block_size,
             read_only: entry.read_only,
             removable: entry.removable,
+            long_cdbs: entry.long_cdbs,
             serial: entry.serial.clone(),
         }
     }
@@ -205,7 +208,7 @@ mod tests {
         mutual_chap = { user = "disk", secret_file = "/etc/lunette/disk" }
         lun = [
             { number = 0, disk = "/srv/a.img", create = "10G", block_size = 4096 },
-            { number = 300, disk = "mem:64M", read_only = true, removable = true, serial = "S1" },
+            { number = 300, disk = "mem:64M", read_only = true, removable = true, long_cdbs = true, serial = "S1" },
         ]
     "#;
 
@@ -218,6 +221,7 @@ mod tests {
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
         assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
         assert!(target.luns[1].removable && !target.luns[0].removable);
+        assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
         assert_eq!(target.luns[1].disk, DiskName::Memory(Size(64 << 20)));
         assert_eq!(config.discovery.chap[0].user, "scan");
     }

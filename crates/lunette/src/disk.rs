@@ -51,6 +51,8 @@ pub(crate) struct DiskConfig {
     pub(crate) read_only: bool,
     /// Initiators may eject it.
     pub(crate) removable: bool,
+    /// It takes 32-byte CDBs too.
+    pub(crate) long_cdbs: bool,
     /// The serial number; derived from target and LUN when it is not given.
     pub(crate) serial: Option<String>,
 }
@@ -67,6 +69,7 @@ pub(crate) fn open(
         block_size: config.block_size,
         read_only: config.read_only,
         removable: config.removable,
+        long_cdbs: config.long_cdbs,
         state: state.cloned(),
         ..LogicalUnitConfig::new(open_store(config)?, serial)
     };

@@ -118,6 +118,7 @@ impl Arguments {
             block_size: self.block_size,
             read_only: self.read_only,
             removable: false,
+            long_cdbs: false,
             serial: None,
         };
         let target = Target {

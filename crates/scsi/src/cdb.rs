@@ -60,9 +60,37 @@ impl Cdb {
         OpCode(self.base[0])
     }
 
-    /// The service action in byte 1, for operation codes that have one there.
+    /// How many bytes there are: 16, or more in an extended CDB. The header of iSCSI does not tell shorter ones apart.
+    #[expect(clippy::len_without_is_empty, reason = "a CDB is never empty")]
+    pub fn len(&self) -> usize {
+        BASE_LEN + self.additional.len()
+    }
+
+    /// The service action, for operation codes that have one: in bytes 8 and 9 of a variable length CDB, else in byte 1
+    /// (SPC-5 4.2.5.2).
     pub fn service_action(&self) -> ServiceAction {
-        ServiceAction(u16::from(self.base[1] & 0x1f))
+        match self.opcode() {
+            OpCode::VARIABLE_LENGTH => ServiceAction(self.u16_at(8)),
+            _ => ServiceAction(u16::from(self.base[1] & 0x1f)),
+        }
+    }
+
+    /// Where the service action stands, for sense data.
+    pub fn service_action_field(&self) -> FieldPointer {
+        match self.opcode() {
+            OpCode::VARIABLE_LENGTH => FieldPointer::cdb(8),
+            _ => FieldPointer::cdb(1).bit(4),
+        }
+    }
+
+    /// Where DPO, FUA, UNMAP, BYTCHK and their like stand: byte 10 of a variable length CDB, else byte 1.
+    pub fn flags_at(&self) -> u16 {
+        if self.opcode() == OpCode::VARIABLE_LENGTH { 10 } else { 1 }
+    }
+
+    /// Whether any bit of `mask` is set in the byte of flags.
+    pub fn flag(&self, mask: u8) -> bool {
+        self.bit(usize::from(self.flags_at()), mask)
     }
 
     /// Byte `at`; zero beyond the end.
@@ -114,7 +142,19 @@ pub fn check_usage(cdb: &Cdb, usage: &[u8]) -> Result<(), FieldPointer> {
     Ok(())
 }
 
-/// The fields that commands on a range of logical blocks share, in their 6, 10, 12 and 16-byte forms (SPC-5 4.2).
+/// Checks the ADDITIONAL CDB LENGTH of a variable length CDB that is to have `len` bytes, and that they are there
+/// (SPC-5 4.2.3).
+///
+/// # Errors
+///
+/// The field, when it says another length or the CDB has fewer bytes.
+pub fn check_additional_len(cdb: &Cdb, len: usize) -> Result<(), FieldPointer> {
+    const ADDITIONAL_CDB_LENGTH: usize = 7;
+    let says = usize::from(cdb.byte(ADDITIONAL_CDB_LENGTH)) + ADDITIONAL_CDB_LENGTH + 1;
+    if says == len && cdb.len() >= len { Ok(()) } else { Err(FieldPointer::cdb(ADDITIONAL_CDB_LENGTH as u16)) }
+}
+
+/// The fields that commands on a range of logical blocks share, in their 6, 10, 12, 16 and 32-byte forms (SPC-5 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCdb {
     /// First block.
@@ -140,6 +180,7 @@ impl BlockCdb {
                 (lba, blocks, 1, 4)
             }
             1 | 2 => (u64::from(cdb.u32_at(2)), u32::from(cdb.u16_at(7)), 2, 7),
+            3 if cdb.opcode() == OpCode::VARIABLE_LENGTH => (cdb.u64_at(12), cdb.u32_at(28), 12, 28),
             4 => (cdb.u64_at(2), cdb.u32_at(10), 2, 10),
             5 => (u64::from(cdb.u32_at(2)), cdb.u32_at(6), 2, 6),
             _ => return None,
@@ -179,7 +220,22 @@ mod tests {
             let parsed = BlockCdb::parse(&cdb(bytes)).unwrap();
             assert_eq!((parsed.lba, parsed.blocks), (lba, blocks), "{bytes:x?}");
         }
-        assert_eq!(BlockCdb::parse(&cdb(&[0x7f])), None);
+        assert_eq!(BlockCdb::parse(&cdb(&[0x60])), None);
+    }
+
+    #[test]
+    fn a_variable_length_cdb_has_its_fields_further_behind() {
+        let base = [0x7f, 0, 0, 0, 0, 0, 0, 0x18, 0x00, 0x0b, 0x08, 0xff, 1, 2, 3, 4];
+        let cdb = Cdb::extended(base, &[5, 6, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 9, 10, 11, 12]).unwrap();
+        let parsed = BlockCdb::parse(&cdb).unwrap();
+        assert_eq!((parsed.lba, parsed.blocks), (0x0102_0304_0506_0708, 0x090a_0b0c));
+        assert_eq!((parsed.lba_field, parsed.blocks_field), (FieldPointer::cdb(12), FieldPointer::cdb(28)));
+        assert_eq!(cdb.service_action(), ServiceAction::WRITE_32);
+        assert!(cdb.flag(0x08) && !cdb.flag(0xf7));
+        assert_eq!(check_additional_len(&cdb, 32), Ok(()));
+        assert_eq!(check_additional_len(&cdb, 36), Err(FieldPointer::cdb(7)), "another length");
+        let short = Cdb::extended(base, &[0; 15]).unwrap();
+        assert_eq!(check_additional_len(&short, 32), Err(FieldPointer::cdb(7)), "bytes are missing");
     }
 
     #[test]

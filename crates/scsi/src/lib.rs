@@ -40,7 +40,7 @@ pub mod unmap;
 pub mod vpd;
 
 pub use attribute::TaskAttribute;
-pub use cdb::{BlockCdb, Cdb, CdbTooLong, MAX_CDB_LEN, check_usage};
+pub use cdb::{BlockCdb, Cdb, CdbTooLong, MAX_CDB_LEN, check_additional_len, check_usage};
 pub use lun::{Lun, MAX_FLAT_LUN};
 pub use opcode::{OpCode, ServiceAction};
 pub use sense::{

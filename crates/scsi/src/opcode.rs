@@ -6,7 +6,8 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpCode(pub u8);
 
-/// The service action that some operation codes carry, in the low five bits of CDB byte 1 (SPC-5 4.2.5.2).
+/// The service action that some operation codes carry: in the low five bits of CDB byte 1, or in two bytes of a variable
+/// length CDB (SPC-5 4.2.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceAction(pub u16);
 
@@ -80,6 +81,20 @@ opcodes! {
 }
 
 impl ServiceAction {
+    /// READ(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const READ_32: Self = Self(0x09);
+    /// VERIFY(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const VERIFY_32: Self = Self(0x0a);
+    /// WRITE(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const WRITE_32: Self = Self(0x0b);
+    /// WRITE AND VERIFY(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const WRITE_AND_VERIFY_32: Self = Self(0x0c);
+    /// WRITE SAME(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const WRITE_SAME_32: Self = Self(0x0d);
+    /// WRITE ATOMIC(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const WRITE_ATOMIC_32: Self = Self(0x0f);
+    /// GET LBA STATUS(32), of [`OpCode::VARIABLE_LENGTH`].
+    pub const GET_LBA_STATUS_32: Self = Self(0x12);
     /// READ CAPACITY(16), of [`OpCode::SERVICE_ACTION_IN_16`].
     pub const READ_CAPACITY_16: Self = Self(0x10);
     /// GET LBA STATUS(16), of [`OpCode::SERVICE_ACTION_IN_16`].

@@ -29,6 +29,6 @@ pub(crate) async fn compare_and_write(cx: Cx) -> Reply {
         return Err(sense.with_information(at as u64));
     }
     blocks.copy_from_slice(new);
-    cx.write(extent.offset, blocks, cx.cdb.bit(1, FUA)).await?;
+    cx.write(extent.offset, blocks, cx.cdb.flag(FUA)).await?;
     Ok(None)
 }

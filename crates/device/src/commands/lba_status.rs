@@ -1,17 +1,34 @@
 //! GET LBA STATUS (SBC-4 5.6).
 
 use lunette_scsi::lba_status::{self, LbaStatus};
-use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
+use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
 use lunette_store::Run;
 
 use crate::context::{Cx, Extent, Reply};
 
-/// GET LBA STATUS(16): which blocks have space in the store. On a fully provisioned unit all of them have.
+/// At which byte of the CDB each field stands.
+struct Form {
+    lba: u16,
+    /// SCAN LENGTH, in blocks; zero sets no limit.
+    scan: Option<usize>,
+    allocation_len: usize,
+}
+
+const FORM_16: Form = Form { lba: 2, scan: None, allocation_len: 10 };
+const FORM_32: Form = Form { lba: 12, scan: Some(20), allocation_len: 28 };
+
+/// GET LBA STATUS(16), (32): which blocks have space in the store. On a fully provisioned unit all of them have.
 pub(crate) async fn get_lba_status(cx: Cx) -> Reply {
     let unit = cx.unit()?;
-    let (lba, block_size) = (cx.cdb.u64_at(2), u64::from(unit.block_size()));
-    let Some(blocks) = unit.blocks().checked_sub(lba).filter(|blocks| *blocks > 0) else {
-        return Err(SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE).with_field(FieldPointer::cdb(2)));
+    let form = if cx.cdb.opcode() == OpCode::VARIABLE_LENGTH { FORM_32 } else { FORM_16 };
+    let (lba, block_size) = (cx.cdb.u64_at(usize::from(form.lba)), u64::from(unit.block_size()));
+    let Some(rest) = unit.blocks().checked_sub(lba).filter(|blocks| *blocks > 0) else {
+        let field = FieldPointer::cdb(form.lba);
+        return Err(SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE).with_field(field));
+    };
+    let blocks = match form.scan.map_or(0, |at| cx.cdb.u32_at(at)) {
+        0 => rest,
+        scan => rest.min(u64::from(scan)),
     };
     let extent = Extent { offset: lba * block_size, len: blocks * block_size };
     let runs = if unit.capabilities().unmap {
@@ -20,7 +37,7 @@ pub(crate) async fn get_lba_status(cx: Cx) -> Reply {
         vec![Run { len: extent.len, allocated: true }]
     };
     let data = lba_status::emit(&descriptors(lba, block_size, &runs));
-    cx.reply(&data, cx.cdb.u32_at(10) as usize).await
+    cx.reply(&data, cx.cdb.u32_at(form.allocation_len) as usize).await
 }
 
 /// The runs of bytes from block `lba` on, in blocks: one is mapped when any of its bytes has space.

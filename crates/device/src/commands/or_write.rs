@@ -14,6 +14,6 @@ pub(crate) async fn or_write(cx: Cx) -> Reply {
     for (byte, new) in blocks.iter_mut().zip(data.iter()) {
         *byte |= new;
     }
-    cx.write(extent.offset, blocks, cx.cdb.bit(1, FUA)).await?;
+    cx.write(extent.offset, blocks, cx.cdb.flag(FUA)).await?;
     Ok(None)
 }

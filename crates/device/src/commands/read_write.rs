@@ -5,7 +5,7 @@ use lunette_scsi::OpCode;
 use super::FUA;
 use crate::context::{Cx, Reply};
 
-/// READ(6), (10), (12), (16).
+/// READ(6), (10), (12), (16), (32).
 ///
 /// FUA asks that newer data in a cache go to the medium before it is read. A store is coherent: every read sees every
 /// acknowledged write, wherever its bytes are, and what is not yet on stable storage is reported as WCE and flushed on
@@ -18,22 +18,22 @@ pub(crate) async fn read(cx: Cx) -> Reply {
     cx.read(cx.extent.offset, buffer).await.map(Some)
 }
 
-/// WRITE ATOMIC(16). Other commands see the blocks before the write or after it, and nothing between.
+/// WRITE ATOMIC(16), (32). Other commands see the blocks before the write or after it, and nothing between.
 pub(crate) async fn write_atomic(cx: Cx) -> Reply {
     if cx.extent.len == 0 {
         return Ok(None);
     }
     let data = cx.exact_data_out(cx.extent.len).await?;
     cx.be_alone_on(cx.extent).await?;
-    cx.write(cx.extent.offset, data, cx.cdb.bit(1, FUA)).await?;
+    cx.write(cx.extent.offset, data, cx.cdb.flag(FUA)).await?;
     Ok(None)
 }
 
-/// WRITE(6), (10), (12), (16). Of a Data-Out shorter than the CDB says, the whole blocks are written.
+/// WRITE(6), (10), (12), (16), (32). Of a Data-Out shorter than the CDB says, the whole blocks are written.
 pub(crate) async fn write(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     if let Some(data) = cx.data_out(cx.extent.len, block_size).await? {
-        let fua = cx.cdb.opcode() != OpCode::WRITE_6 && cx.cdb.bit(1, FUA);
+        let fua = cx.cdb.opcode() != OpCode::WRITE_6 && cx.cdb.flag(FUA);
         cx.write(cx.extent.offset, data, fua).await?;
     }
     Ok(None)

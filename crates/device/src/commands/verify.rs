@@ -19,11 +19,11 @@ enum Expected {
     Block(Buffer),
 }
 
-/// VERIFY(10), (12), (16), with BYTCHK 0, 1 and 3.
+/// VERIFY(10), (12), (16), (32), with BYTCHK 0, 1 and 3.
 pub(crate) async fn verify(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     let Extent { offset, mut len } = cx.extent;
-    let expected = match cx.cdb.byte(1) >> 1 & 0x03 {
+    let expected = match cx.cdb.byte(usize::from(cx.cdb.flags_at())) >> 1 & 0x03 {
         0 => Expected::Readable,
         _ if len == 0 => return Ok(None),
         1 => match cx.data_out(len, block_size).await? {
@@ -35,7 +35,7 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
             }
         },
         3 => Expected::Block(cx.exact_data_out(u64::from(block_size)).await?),
-        _ => return Err(FieldPointer::cdb(1).bit(2).into()),
+        _ => return Err(FieldPointer::cdb(cx.cdb.flags_at()).bit(2).into()),
     };
     let extent = Extent { offset, len };
     if len > 0 {
@@ -45,7 +45,7 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// WRITE AND VERIFY(10), (12), (16), with BYTCHK 0 and 1. What is verified is what stable storage was given; nobody else
+/// WRITE AND VERIFY(10), (12), (16), (32), with BYTCHK 0 and 1. What is verified is what stable storage was given; nobody else
 /// touches the blocks between.
 pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
@@ -54,7 +54,7 @@ pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
     let chunk = cx.buffer(chunk_len(extent)).await?;
     cx.be_alone_on(extent).await?;
     let data = cx.write(extent.offset, data, true).await?;
-    let expected = if cx.cdb.bit(1, BYTCHK_COMPARE) { Expected::Bytes(data) } else { Expected::Readable };
+    let expected = if cx.cdb.flag(BYTCHK_COMPARE) { Expected::Bytes(data) } else { Expected::Readable };
     compare(&cx, extent, &expected, chunk).await?;
     Ok(None)
 }

@@ -1,6 +1,6 @@
 //! WRITE SAME (SBC-4 5.50 and following).
 
-use lunette_scsi::{FieldPointer, OpCode, SenseData};
+use lunette_scsi::{FieldPointer, SenseData};
 
 use crate::context::{Cx, Extent, Reply};
 use crate::limits::MAX_CHUNK_BYTES;
@@ -8,17 +8,18 @@ use crate::limits::MAX_CHUNK_BYTES;
 const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 
-/// WRITE SAME(10) and (16).
+/// WRITE SAME(10), (16), (32).
 ///
 /// Whatever way is taken, the blocks read afterwards as the block that was sent: with UNMAP, blocks of zeroes may lose
 /// their space, and other blocks are written (SBC-4 allows that to every device).
 pub(crate) async fn write_same(cx: Cx) -> Reply {
     let unit = cx.unit()?;
-    let unmap = cx.cdb.bit(1, UNMAP);
+    let unmap = cx.cdb.flag(UNMAP);
     if unmap && !unit.capabilities().unmap {
-        return Err(FieldPointer::cdb(1).bit(3).into());
+        return Err(FieldPointer::cdb(cx.cdb.flags_at()).bit(3).into());
     }
-    let no_data = cx.cdb.opcode() == OpCode::WRITE_SAME_16 && cx.cdb.bit(1, NDOB);
+    // A reserved bit of the 10-byte form, which the gate refuses there.
+    let no_data = cx.cdb.flag(NDOB);
     let block = if no_data { None } else { Some(cx.exact_data_out(u64::from(unit.block_size())).await?) };
     match block {
         Some(block) if block.iter().any(|byte| *byte != 0) => repeat(&cx, cx.extent, &block).await?,

@@ -21,6 +21,8 @@ const BYTCHK_COMPARE: u8 = 0x02;
 const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 const IMMED: u8 = 0x02;
+/// ADDITIONAL CDB LENGTH of a 32-byte CDB.
+const ADDITIONAL_LEN_32: u8 = 0x18;
 /// To a cache that keeps its bytes is enough (SBC-3): the medium is better still.
 const SYNC_NV: u8 = 0x04;
 
@@ -36,6 +38,19 @@ const fn blocks_12(opcode: u8, flags: u8) -> [u8; 12] {
 }
 const fn blocks_16(opcode: u8, flags: u8) -> [u8; 16] {
     [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
+}
+
+/// The 32-byte forms: the expected reference and application tags are taken and, without protection information, mean
+/// nothing.
+const fn blocks_32(action: u8, flags: u8) -> [u8; 32] {
+    let mut usage = [0xff; 32];
+    let head = [0x7f, 0, 0, 0, 0, 0, GROUP, ADDITIONAL_LEN_32, 0, action, flags, 0];
+    let mut at = 0;
+    while at < head.len() {
+        usage[at] = head[at];
+        at += 1;
+    }
+    usage
 }
 
 /// What most rows have in common: a command on a logical unit that stays away from the medium.
@@ -159,6 +174,15 @@ pub(crate) static TABLE: &[Row] = &[
     persistent_out("PERSISTENT RESERVE OUT: PREEMPT AND ABORT", &PERSISTENT_OUT[5]),
     persistent_out("PERSISTENT RESERVE OUT: REGISTER AND IGNORE EXISTING KEY", &PERSISTENT_OUT[6]),
     persistent_out("PERSISTENT RESERVE OUT: REGISTER AND MOVE", &PERSISTENT_OUT[7]),
+    long("READ(32)", &blocks_32(0x09, DPO | FUA), READ),
+    long("VERIFY(32)", &blocks_32(0x0a, DPO | BYTCHK), VERIFY),
+    long("WRITE(32)", &blocks_32(0x0b, DPO | FUA), WRITE),
+    long("WRITE AND VERIFY(32)", &blocks_32(0x0c, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
+    long("WRITE SAME(32)", &blocks_32(0x0d, UNMAP | NDOB), WRITE_SAME),
+    long("WRITE ATOMIC(32)", &blocks_32(0x0f, DPO | FUA),
+        Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),
+    long("GET LBA STATUS(32)", &LBA_STATUS_32,
+        Row { range: Range::None, handler: |cx| Box::pin(lba_status::get_lba_status(cx)), ..READ }),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
     row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
         Row { handler: |cx| Box::pin(compare_and_write::compare_and_write(cx)), ..WRITE }),
@@ -200,6 +224,13 @@ pub(crate) static TABLE: &[Row] = &[
     row("READ DEFECT DATA(12)", &[0xb7, lunette_scsi::defects::REQUEST, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0], DEFECTS),
 ];
 
+/// REPORT TYPE and ELEMENT IDENTIFIER are not supported: all blocks are reported, and there are no elements.
+static LBA_STATUS_32: [u8; 32] = {
+    let mut usage = blocks_32(0x12, 0);
+    (usage[6], usage[24], usage[25], usage[26], usage[27]) = (0, 0, 0, 0, 0);
+    usage
+};
+
 /// The usage bitmaps of PERSISTENT RESERVE IN and OUT, by service action.
 static PERSISTENT_IN: [[u8; 10]; 4] = persistent(0x5e, 0, 0);
 static PERSISTENT_OUT: [[u8; 10]; 8] = persistent(0x5f, 0xff, 0xff);
@@ -237,6 +268,12 @@ const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
         ..PLAIN
     };
     row(name, usage, base)
+}
+
+/// A row of the variable length operation code.
+const fn long(name: &'static str, usage: &'static [u8; 32], base: Row) -> Row {
+    let action = u16::from_be_bytes([usage[8], usage[9]]);
+    row(name, usage, Row { action: Some(ServiceAction(action)), needs: Needs::LongCdbs, ..base })
 }
 
 /// A row whose operation code is the first byte of its usage bitmap.

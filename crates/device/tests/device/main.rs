@@ -8,6 +8,7 @@ mod data;
 mod decoders;
 mod describe;
 mod log;
+mod long_cdbs;
 mod mode;
 mod properties;
 mod removable;

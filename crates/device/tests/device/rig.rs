@@ -8,7 +8,7 @@ use lunette_device::{
     Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusId, NexusName, Response, Step,
     TargetDevice,
 };
-use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status, TaskAttribute};
+use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_state::StateStore;
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Store, StoreError, execute};
 
@@ -22,6 +22,7 @@ pub(crate) struct Medium {
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
     pub(crate) removable: bool,
+    pub(crate) long_cdbs: bool,
     pub(crate) capabilities: Capabilities,
 }
 
@@ -31,6 +32,7 @@ pub(crate) const THIN: Medium = Medium {
     block_size: 512,
     read_only: false,
     removable: false,
+    long_cdbs: false,
     capabilities: Capabilities {
         read_only: false,
         volatile_cache: true,
@@ -152,6 +154,7 @@ impl Rig {
             block_size: medium.block_size,
             read_only: medium.read_only,
             removable: medium.removable,
+            long_cdbs: medium.long_cdbs,
             clock: Arc::new(|| Duration::from_millis(NOW_MS)),
             state,
             ..LogicalUnitConfig::new(Arc::clone(&store) as Arc<dyn Store>, "serial-1")
@@ -182,7 +185,7 @@ impl Rig {
         sense(&self.run(bytes, data_out))
     }
 
-    pub(crate) fn run_on(&self, nexus: &Nexus, lun: [u8; 8], cdb: [u8; 16], data_out: &[u8]) -> Response {
+    pub(crate) fn run_on(&self, nexus: &Nexus, lun: [u8; 8], cdb: impl Into<Cdb>, data_out: &[u8]) -> Response {
         let command = Command {
             lun,
             cdb: cdb.into(),
