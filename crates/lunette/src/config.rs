@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use lunette_session::{Authentication, Credentials};
+use lunette_target::PortalConfig;
 use serde::Deserialize;
 
 use crate::disk::{DiskConfig, DiskName};
@@ -15,6 +16,9 @@ use crate::size::Size;
 /// The port of iSCSI (RFC 7143 section 15).
 const DEFAULT_PORT: u16 = 3260;
 
+/// The portal group tag of portals that name none.
+const DEFAULT_PORTAL_GROUP: u16 = 1;
+
 /// The longest configuration file that is read.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
 
@@ -22,8 +26,9 @@ const MAX_CONFIG_BYTES: u64 = 4 << 20;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
-    #[serde(default = "default_listen")]
-    pub(crate) listen: Vec<Listen>,
+    pub(crate) listen: Option<Vec<Listen>>,
+    #[serde(rename = "portal", default)]
+    pub(crate) portals: Vec<Portal>,
     pub(crate) state: Option<PathBuf>,
     #[serde(default)]
     pub(crate) discovery: Discovery,
@@ -35,6 +40,15 @@ pub(crate) struct Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
+
+/// One portal, with the portal group that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Portal {
+    pub(crate) address: Listen,
+    #[serde(default = "default_portal_group")]
+    pub(crate) group: u16,
+}
 
 /// Who may ask for the list of targets.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -85,12 +99,26 @@ pub(crate) struct LunEntry {
     pub(crate) serial: Option<String>,
 }
 
-pub(crate) fn default_listen() -> Vec<Listen> {
-    vec![Listen(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))]
+fn default_portal_group() -> u16 {
+    DEFAULT_PORTAL_GROUP
 }
 
 fn default_block_size() -> u32 {
     512
+}
+
+impl Config {
+    /// The portals: those of `listen`, then those with a table of their own; the default one where there is neither.
+    pub(crate) fn portals(&self) -> Vec<PortalConfig> {
+        let fallback = || vec![Listen(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))];
+        let listen = match &self.listen {
+            None if self.portals.is_empty() => fallback(),
+            listen => listen.clone().unwrap_or_default(),
+        };
+        let simple = listen.into_iter().map(|Listen(address)| PortalConfig { address, group: DEFAULT_PORTAL_GROUP });
+        let others = self.portals.iter().map(|portal| PortalConfig { address: portal.address.0, group: portal.group });
+        simple.chain(others).collect()
+    }
 }
 
 impl std::str::FromStr for Listen {
@@ -141,8 +169,12 @@ pub(crate) fn read(path: &Path) -> Result<Config, Failure> {
 
 fn parse(text: &str) -> Result<Config, String> {
     let config: Config = toml::from_str(text).map_err(|error| error.to_string())?;
-    if config.listen.is_empty() {
+    if config.listen.as_ref().is_some_and(Vec::is_empty) {
         return Err("listen is empty; leave it out for 127.0.0.1:3260".into());
+    }
+    if let Some(portal) = config.portals.iter().find(|portal| portal.group == 0) {
+        // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
+        return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address.0));
     }
     if config.targets.is_empty() {
         return Err("there is no [[target]]".into());
@@ -215,7 +247,7 @@ mod tests {
     #[test]
     fn a_whole_file_is_read() {
         let config = parse(WHOLE).unwrap();
-        assert_eq!(config.listen[2], Listen("192.0.2.7:3260".parse().unwrap()));
+        assert_eq!(config.listen.as_ref().unwrap()[2], Listen("192.0.2.7:3260".parse().unwrap()));
         assert_eq!(config.state, Some("/var/lib/lunette/state".into()));
         let target = &config.targets[0];
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
@@ -224,6 +256,19 @@ mod tests {
         assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
         assert_eq!(target.luns[1].disk, DiskName::Memory(Size(64 << 20)));
         assert_eq!(config.discovery.chap[0].user, "scan");
+    }
+
+    #[test]
+    fn portals_have_the_group_of_their_table_or_the_first() {
+        let portals = |head: &str| {
+            let config = parse(&format!("{head}\n[[target]]\nname = \"iqn.a\"")).unwrap();
+            config.portals().iter().map(|portal| (portal.address.to_string(), portal.group)).collect::<Vec<_>>()
+        };
+        assert_eq!(portals(""), [("127.0.0.1:3260".into(), 1)]);
+        assert_eq!(portals("[[portal]]\naddress = \"[::1]\"\ngroup = 7"), [("[::1]:3260".into(), 7)]);
+        let both = "listen = [\"192.0.2.1\"]\nportal = [{ address = \"192.0.2.2:1\" }, { address = \"192.0.2.3\", group = 2 }]";
+        let expected = [("192.0.2.1:3260".into(), 1), ("192.0.2.2:1".into(), 1), ("192.0.2.3:3260".into(), 2)];
+        assert_eq!(portals(both), expected);
     }
 
     #[test]
@@ -249,6 +294,7 @@ mod tests {
     fn contradictions_are_refused() {
         for (text, expected) in [
             ("listen = []\n[[target]]\nname = \"iqn.a\"", "listen is empty"),
+            ("portal = [{ address = \"::1\", group = 0 }]\n[[target]]\nname = \"iqn.a\"", "group 0 is reserved"),
             ("target = []", "no [[target]]"),
             ("[[target]]\nname = \"Disk\"", "not an iSCSI name"),
             ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),

@@ -9,7 +9,7 @@ use clap::Args;
 use lunette_device::TargetDevice;
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_state::{StateFile, StateStore};
-use lunette_target::{BindError, PortalConfig, Server, ServerConfig, TargetConfig};
+use lunette_target::{BindError, Server, ServerConfig, TargetConfig};
 
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
 use crate::disk::{self, DiskConfig, DiskName};
@@ -17,9 +17,6 @@ use crate::failure::Failure;
 use crate::secret::ChapArgument;
 use crate::size::Size;
 use crate::system;
-
-/// All portals of a server belong to one portal group.
-const PORTAL_GROUP: u16 = 1;
 
 const AFTER_HELP: &str = "\
 Attach from QEMU:
@@ -93,11 +90,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let targets =
         config.targets.iter().map(|target| open_target(target, state.as_ref())).collect::<Result<Vec<_>, _>>()?;
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
-    let portals =
-        config.listen.iter().map(|Listen(address)| PortalConfig { address: *address, group: PORTAL_GROUP }).collect();
     let server = Server::bind(ServerConfig {
         discovery: config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?,
-        ..ServerConfig::new(portals, targets)
+        ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
     system::stop_on_signals(server.stopper()).map_err(Failure::other)?;
@@ -129,8 +124,13 @@ impl Arguments {
             mutual_chap: self.mutual_chap.as_ref().map(chap),
             luns: self.disks.iter().enumerate().map(lun).collect(),
         };
-        let listen = if self.listen.is_empty() { config::default_listen() } else { self.listen.clone() };
-        Ok(Config { listen, state: self.state.clone(), discovery: Discovery::default(), targets: vec![target] })
+        Ok(Config {
+            listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
+            portals: Vec::new(),
+            state: self.state.clone(),
+            discovery: Discovery::default(),
+            targets: vec![target],
+        })
     }
 }
 
