@@ -214,6 +214,19 @@ impl SharedBuffer {
         let start = self.range.start + range.start;
         Self { handle: self.handle.clone(), range: start..start + range.len() }
     }
+
+    /// The writable buffer again, when this is the last handle and shows the buffer from its start.
+    ///
+    /// # Errors
+    ///
+    /// Gives itself back when others hold the bytes too, or it shows a later part of them.
+    pub fn try_into_buffer(mut self) -> Result<Buffer, Self> {
+        let alone = self.handle.0.as_mut().is_some_and(|memory| Arc::get_mut(memory).is_some());
+        if !alone || self.range.start != 0 {
+            return Err(self);
+        }
+        Ok(Buffer { len: self.range.end, handle: self.handle })
+    }
 }
 
 impl Deref for SharedBuffer {
@@ -234,6 +247,18 @@ impl fmt::Debug for SharedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_handle_can_be_written_to_again() {
+        let pool = Pool::new(1 << 20);
+        let shared = pool.take(100).unwrap().share();
+        let other = shared.slice(10..20);
+        let shared = shared.try_into_buffer().unwrap_err();
+        assert!(other.try_into_buffer().is_err(), "a part from the middle");
+        let mut buffer = shared.try_into_buffer().unwrap();
+        buffer.fill(1);
+        assert_eq!(buffer.len(), 100);
+    }
 
     #[test]
     fn buffers_are_page_aligned_and_as_long_as_asked() {
