@@ -97,7 +97,7 @@ pub(crate) struct NexusState {
     pub(crate) device_name: Arc<str>,
     /// What reservations know the nexus by.
     pub(crate) ports: Arc<ItNexus>,
-    /// The logical units that this nexus sees. Written when a unit is added, read by every command; the lock is held for
+    /// The logical units that this nexus sees. Written when a unit comes or goes, read by every command; the lock is held for
     /// the look-up alone.
     links: RwLock<BTreeMap<Lun, Arc<Link>>>,
 }
@@ -119,15 +119,30 @@ impl NexusState {
         Self { id: NexusId::next(), name, device_name, ports, links: RwLock::default() }
     }
 
-    /// Lets the nexus see `unit` as `lun`, with the unit attention of a nexus that is new to it.
-    pub(crate) fn link(&self, lun: Lun, unit: &Arc<LogicalUnit>) {
+    /// Lets the nexus see `unit` as `lun` in place of what it saw there, with the unit attention of a nexus that is new to
+    /// it.
+    pub(crate) fn assign(&self, lun: Lun, unit: Option<&Arc<LogicalUnit>>) -> Option<Arc<Link>> {
+        let new = unit.map(|unit| self.new_link(lun, unit));
+        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+        let old = match new.clone() {
+            Some(link) => links.insert(lun, link),
+            None => links.remove(&lun),
+        };
+        drop(links);
+        if let Some(old) = old {
+            old.unit.lose(&old);
+        }
+        new
+    }
+
+    fn new_link(&self, lun: Lun, unit: &Arc<LogicalUnit>) -> Arc<Link> {
         let attentions = Attentions::default();
         attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
         let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
         let prevents_removal = AtomicBool::new(false);
         let link = Arc::new(Link { nexus, ports, lun, unit, attentions, prevents_removal });
         link.unit.watch(&link);
-        self.links.write().unwrap_or_else(PoisonError::into_inner).insert(lun, link);
+        link
     }
 
     pub(crate) fn find(&self, lun: Lun) -> Option<Arc<Link>> {

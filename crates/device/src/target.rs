@@ -40,6 +40,26 @@ pub enum ResetOutcome {
 #[error("LUN {0} is in use; take another number")]
 pub struct LunInUse(pub Lun);
 
+impl Inventory {
+    fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
+        let luns_change = self.units.contains_key(&lun) != unit.is_some();
+        for nexus in self.nexuses.values() {
+            if luns_change {
+                let others = nexus.links().into_iter().filter(|link| link.lun != lun);
+                others.for_each(|link| link.attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+            }
+            let link = nexus.assign(lun, unit.as_ref());
+            if let Some(link) = link.filter(|_| !luns_change) {
+                link.attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
+            }
+        }
+        match unit {
+            Some(unit) => self.units.insert(lun, unit),
+            None => self.units.remove(&lun),
+        }
+    }
+}
+
 impl TargetDevice {
     /// A device without logical units. `name` is its SCSI device name: the iSCSI name of the target.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
@@ -61,14 +81,17 @@ impl TargetDevice {
         if inventory.units.contains_key(&lun) {
             return Err(LunInUse(lun));
         }
-        for nexus in inventory.nexuses.values() {
-            for link in nexus.links() {
-                link.attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
-            }
-            nexus.link(lun, &unit);
-        }
-        inventory.units.insert(lun, unit);
+        inventory.assign(lun, Some(unit));
         Ok(())
+    }
+
+    /// Makes `unit` reachable as `lun` in place of the unit that was, or nothing (`None`). Gives the unit that was.
+    ///
+    /// Nexuses that are attached learn of it by unit attention: REPORTED LUNS DATA HAS CHANGED on their other logical units
+    /// when a number comes or goes, INQUIRY DATA HAS CHANGED when another unit has the number. Commands that are under way
+    /// keep the unit that they began with. For reservations, the nexuses are lost to the unit that goes.
+    pub fn assign(&self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
+        self.inventory().assign(lun, unit)
     }
 
     /// Declares a target port, so that registrations for all target ports include it. A port is also known from the first
@@ -91,7 +114,7 @@ impl TargetDevice {
         let state = Arc::new(NexusState::new(name, Arc::clone(&self.name)));
         let mut inventory = self.inventory();
         for (lun, unit) in &inventory.units {
-            state.link(*lun, unit);
+            state.assign(*lun, Some(unit));
         }
         inventory.ports.insert(state.ports.port.clone());
         inventory.nexuses.insert(state.id, Arc::clone(&state));

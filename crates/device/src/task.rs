@@ -127,6 +127,11 @@ impl Task {
         }
     }
 
+    /// Whether the task works on `unit`.
+    pub fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
+        matches!(&self.state, State::Running { link: Some(link), .. } if Arc::ptr_eq(&link.unit, unit))
+    }
+
     /// Select, check, begin.
     fn start(&mut self, device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Step {
         let lun = Lun::decode(command.lun);

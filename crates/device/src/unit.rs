@@ -185,6 +185,13 @@ impl LogicalUnit {
         self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
     }
 
+    /// Tells all nexuses that the capacity has changed: the store has become longer.
+    pub fn capacity_changed(&self) {
+        for link in self.links() {
+            link.attentions.raise(AdditionalSense::CAPACITY_DATA_CHANGED);
+        }
+    }
+
     /// Whether writes are refused: by configuration, by the store, or by an initiator (SWP).
     pub fn read_only(&self) -> bool {
         self.write_protection().is_some()

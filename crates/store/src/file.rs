@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,6 +71,39 @@ impl FileStore {
         let len = file_open::len(&self.file)? / granularity * granularity;
         self.len_bytes.store(len, Ordering::Release);
         Ok(len)
+    }
+
+    /// The length of the file or device as the system has it now, in bytes. The store serves the length that it was opened
+    /// with, or that the last [`Self::refresh_len`] found.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn current_len(&self) -> io::Result<u64> {
+        file_open::len(&self.file)
+    }
+
+    /// Makes the file `len_bytes` long when it is shorter, sparse, and durably so. The store serves it after
+    /// [`Self::refresh_len`].
+    ///
+    /// # Errors
+    ///
+    /// What the system says; block devices cannot be extended.
+    pub fn extend(&self, len_bytes: u64) -> io::Result<()> {
+        if self.current_len()? < len_bytes {
+            self.file.set_len(len_bytes)?;
+            self.file.sync_all()?;
+        }
+        Ok(())
+    }
+
+    /// Whether it is a block device, whose length is not ours to change.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    pub fn is_block_device(&self) -> io::Result<bool> {
+        Ok(self.file.metadata()?.file_type().is_block_device())
     }
 
     fn len(&self) -> u64 {

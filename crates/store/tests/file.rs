@@ -234,3 +234,17 @@ fn a_failed_flush_is_not_forgotten_until_the_store_is_opened_again() {
         assert!(submit(&store, Op::Flush, &InlineIo).result.is_ok());
     }
 }
+
+#[test]
+fn a_file_is_extended_and_never_cut() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    store.extend(3 * LEN).unwrap();
+    assert_eq!((store.current_len().unwrap(), store.geometry().len_bytes), (3 * LEN, LEN));
+    store.extend(2 * LEN).unwrap();
+    assert_eq!(store.refresh_len().unwrap(), 3 * LEN);
+    assert!(!store.is_block_device().unwrap());
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "it stays sparse");
+    let read_only = FileStore::open(&path, &READ_ONLY).unwrap();
+    assert!(read_only.extend(4 * LEN).is_err());
+}
