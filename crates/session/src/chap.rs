@@ -73,6 +73,31 @@ pub enum Authentication {
     },
 }
 
+impl Credentials {
+    fn same_as(&self, other: &Self) -> bool {
+        self.user == other.user && self.secret.same_as(&other.secret)
+    }
+}
+
+impl Authentication {
+    /// Whether both ask for the same proofs and give the same one.
+    pub fn same_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::None, Self::None) => true,
+            (Self::Chap { initiators, target }, Self::Chap { initiators: other_initiators, target: other_target }) => {
+                let same_target = match (target, other_target) {
+                    (Some(ours), Some(theirs)) => ours.same_as(theirs),
+                    (ours, theirs) => ours.is_none() && theirs.is_none(),
+                };
+                same_target
+                    && initiators.len() == other_initiators.len()
+                    && initiators.iter().zip(other_initiators).all(|(ours, theirs)| ours.same_as(theirs))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// The digest under CHAP, by its number in `CHAP_A`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Algorithm {

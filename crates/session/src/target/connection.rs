@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{
-    BHS_LEN, InitiatorTaskTag, LoginRequest, LoginStatus, NopOut, Opcode, Reject, RejectReason, SerialNumber,
+    BHS_LEN, InitiatorTaskTag, LoginRequest, LoginStatus, LunField, NopOut, Opcode, Reject, RejectReason, SerialNumber,
     TaskManagementResponseCode, TextRequest,
 };
 
@@ -342,7 +342,11 @@ impl Connection {
     }
 
     /// Asks the initiator to log out within `grace`; ends the connection when it does not. A login in progress ends at once.
+    /// To ask again changes nothing.
     pub fn request_logout(&mut self, grace: Duration, now: Time) {
+        if matches!(self.deadline, Some((_, CloseReason::LogoutTimeout))) {
+            return;
+        }
         match &mut self.phase {
             Phase::FullFeature(full) => {
                 full.request_logout(grace, &mut self.sender);
@@ -350,6 +354,34 @@ impl Connection {
             }
             Phase::Login(_) => self.close(CloseReason::LogoutTimeout),
             Phase::Closed => {}
+        }
+    }
+
+    /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section 11.9). The
+    /// next command finds it too, so a peer that does not read is not told.
+    pub fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
+        if self.outbox_is_full() {
+            return;
+        }
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.scsi_event(lun, sense, &mut self.sender);
+        }
+    }
+
+    /// The targets that the connection knows of; `None` when it is closed.
+    pub fn directory(&self) -> Option<&Arc<Directory>> {
+        match &self.phase {
+            Phase::Login(login) => Some(login.directory()),
+            Phase::FullFeature(full) => Some(full.directory()),
+            Phase::Closed => None,
+        }
+    }
+
+    /// Answers from now on with these targets. A login that is in progress keeps those that it began with; see
+    /// [`Directory::recheck`].
+    pub fn set_directory(&mut self, directory: &Arc<Directory>) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.set_directory(Arc::clone(directory));
         }
     }
 

@@ -3,6 +3,9 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lunette_pdu::LoginStatus;
+
+use super::session::AdmitRequest;
 use crate::chap::Authentication;
 use crate::keys::Willing;
 
@@ -45,6 +48,28 @@ impl Directory {
     /// The target of that name. Names are compared without regard to case, as their preparation (RFC 3722) folds it.
     pub fn find(&self, name: &str) -> Option<&Arc<TargetNode>> {
         self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Looks again at a login that `older` has let pass: this directory took its place meanwhile. The request leads to the
+    /// target as it is now.
+    ///
+    /// # Errors
+    ///
+    /// The status to refuse the login with: the target is gone, does not admit the initiator any more, or wants other
+    /// proofs than were given.
+    pub fn recheck(&self, older: &Self, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
+        let still_proven = match &mut request.target {
+            None => self.discovery.same_as(&older.discovery),
+            Some(target) => {
+                let now = self.find(&target.name).ok_or(LoginStatus::NOT_FOUND)?;
+                if !now.admits(&request.initiator_name) {
+                    return Err(LoginStatus::AUTHORIZATION_FAILURE);
+                }
+                let before = std::mem::replace(target, Arc::clone(now));
+                now.authentication.same_as(&before.authentication)
+            }
+        };
+        if still_proven { Ok(()) } else { Err(LoginStatus::AUTHENTICATION_FAILURE) }
     }
 
     /// The targets that an initiator may see.

@@ -129,8 +129,9 @@ fn send_targets(value: &str, asker: &Asker<'_>, answer: &mut TextWriter) -> Resu
             let mut named = visible.filter(|target| target.name.eq_ignore_ascii_case(name));
             named.try_for_each(|target| list_target(target, asker.local, answer))
         }
+        // The session may be older than the directory: its target may have other portals now, or be gone.
         (Some(own), name) if name.is_empty() || own.name.eq_ignore_ascii_case(name) => {
-            list_target(own, asker.local, answer)
+            asker.directory.find(&own.name).map_or(Ok(()), |target| list_target(target, asker.local, answer))
         }
         _ => answer.push("SendTargets", "Reject"),
     }

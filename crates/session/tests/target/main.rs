@@ -5,6 +5,7 @@
 mod harness;
 
 mod bad_input;
+mod changes;
 mod chap;
 mod commands;
 mod data_in;

@@ -105,19 +105,37 @@ impl FullFeature {
 
     /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in seconds.
     pub(crate) fn request_logout(&mut self, grace: Duration, sender: &mut Sender) {
+        let message = AsyncMessage {
+            event: AsyncEvent::LOGOUT_REQUEST,
+            parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
+            ..self.news(sender)
+        };
+        sender.outbox.push(message.emit(), Segment::Empty);
+    }
+
+    /// RFC 7143 sections 11.9.1, event 0, and 11.9.4: sense data with its length in front.
+    pub(crate) fn scsi_event(&self, lun: LunField, sense: &[u8], sender: &mut Sender) {
+        let sense_len = u16::try_from(sense.len()).unwrap_or(u16::MAX);
+        let sense = &sense[..usize::from(sense_len)];
+        let data = [&sense_len.to_be_bytes()[..], sense].concat();
+        let message = AsyncMessage { lun, data_segment_len: data.len(), ..self.news(sender) };
+        sender.outbox.push(message.emit(), Segment::owned(data));
+    }
+
+    /// A message with the numbers filled in.
+    fn news(&self, sender: &mut Sender) -> AsyncMessage {
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-        let pdu = AsyncMessage {
+        AsyncMessage {
             lun: LunField([0; 8]),
             stat_sn: sender.next_stat_sn(),
             exp_cmd_sn,
             max_cmd_sn,
-            event: AsyncEvent::LOGOUT_REQUEST,
+            event: AsyncEvent::SCSI_EVENT,
             vcode: 0,
             parameter1: 0,
             parameter2: 0,
-            parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
+            parameter3: 0,
             data_segment_len: 0,
-        };
-        sender.outbox.push(pdu.emit(), Segment::Empty);
+        }
     }
 }

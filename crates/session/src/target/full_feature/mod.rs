@@ -61,6 +61,14 @@ impl FullFeature {
         &self.session
     }
 
+    pub(crate) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    pub(crate) fn set_directory(&mut self, directory: Arc<Directory>) {
+        self.directory = directory;
+    }
+
     pub(crate) fn parameters(&self) -> &Parameters {
         &self.parameters
     }
