@@ -4,6 +4,7 @@ pub(crate) mod capacity;
 pub(crate) mod compare_and_write;
 pub(crate) mod defects;
 pub(crate) mod flush;
+pub(crate) mod identifying;
 pub(crate) mod inquiry;
 pub(crate) mod lba_status;
 pub(crate) mod log;

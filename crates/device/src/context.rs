@@ -8,6 +8,7 @@ use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
 use crate::errors;
 use crate::exchange::Exchange;
+use crate::keeper::Save;
 use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Row};
 use crate::range_locks::{Claim, Hold};
@@ -193,6 +194,16 @@ impl Cx {
             Input::Store(Outcome { result, .. }) => result,
             _ => Err(StoreError::Io(std::io::Error::other("the task was driven against its contract"))),
         }
+    }
+
+    /// Waits until a change is on stable storage. When it cannot get there, the initiator is told: the change is in force,
+    /// but may be gone after a restart.
+    pub(crate) async fn keep(&self, save: Save) -> Result<(), SenseData> {
+        let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
+        self.work(Box::new(work)).await.map_err(|error| {
+            tracing::error!(command = self.row.name, %error, "what must survive a restart could not be saved");
+            INTERNAL
+        })
     }
 
     /// Ends all other tasks of these nexuses, and tells which nexuses lost some.

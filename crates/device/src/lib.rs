@@ -59,6 +59,8 @@ mod counters;
 mod errors;
 mod exchange;
 mod gate;
+mod identifying;
+mod keeper;
 mod limits;
 mod log_pages;
 mod medium;

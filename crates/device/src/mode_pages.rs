@@ -1,12 +1,15 @@
 //! Mode pages: one table of what there is, and the values of a logical unit (SPC-5 7.5, SBC-4 6.5).
 
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::mode::select::SelectedPage;
 use lunette_scsi::mode::{self, PageCode, PageControl, caching, control};
 use lunette_scsi::{SenseData, SenseFormat};
+use lunette_state::{StateError, StateStore};
 use lunette_store::Capabilities;
+
+use crate::keeper::{self, Keeper, Reader, Save, put_bytes};
 
 /// A byte of the parameters and the bits of it that MODE SELECT may change.
 type Changeable = (usize, u8);
@@ -63,6 +66,7 @@ pub(crate) struct ModeState {
     store: Capabilities,
     flags: AtomicU8,
     values: Mutex<Sets>,
+    keeper: Option<Arc<Keeper>>,
 }
 
 struct Sets {
@@ -70,12 +74,32 @@ struct Sets {
     saved: Values,
 }
 
+/// What a MODE SELECT has done.
+#[derive(Default)]
+pub(crate) struct Selected {
+    /// A value in force is another one now.
+    pub(crate) changed: bool,
+    /// The values that are to be saved.
+    pub(crate) save: Option<Save>,
+}
+
 impl ModeState {
-    /// Nothing changed, nothing saved.
-    pub(crate) fn new(store: Capabilities) -> Self {
-        let values: Values = std::array::from_fn(|index| (PAGES[index].defaults)(store));
+    /// The parameters that `state` has kept for the unit of this serial number are in force; without, the defaults.
+    pub(crate) fn open(
+        store: Capabilities,
+        state: Option<&Arc<dyn StateStore>>,
+        serial: &str,
+    ) -> Result<Self, StateError> {
+        let decode = |bytes: &[u8]| decode(bytes, store);
+        let (keeper, kept) = keeper::open(state, format!("mode-pages/{serial}"), decode)?;
+        let values = kept.unwrap_or_else(|| defaults(store));
         let flags = AtomicU8::new(flags(&values));
-        Self { store, flags, values: Mutex::new(Sets { current: values.clone(), saved: values }) }
+        Ok(Self { store, flags, values: Mutex::new(Sets { current: values.clone(), saved: values }), keeper })
+    }
+
+    /// Whether MODE SELECT can save pages. Without a place to save them, there are no saved values.
+    pub(crate) fn can_save(&self) -> bool {
+        self.keeper.is_some()
     }
 
     /// WCE: writes may be acknowledged before they are on stable storage.
@@ -107,20 +131,20 @@ impl ModeState {
                 PageControl::Default => (page.defaults)(self.store),
                 PageControl::Changeable => page.mask(self.store),
             };
-            let savable = !(page.changeable)(self.store).is_empty();
+            let savable = self.can_save() && page.is_changeable(self.store);
             pages.extend(mode::page(page.code, page.subpage, savable, &parameters));
         }
         pages
     }
 
-    /// Takes over the pages of a MODE SELECT, all or none, and saves all when `save` says so. Tells whether a value in
-    /// force has changed.
+    /// Takes over the pages of a MODE SELECT, all or none. With `save`, which needs [`Self::can_save`], all pages that can be
+    /// saved are to be saved.
     ///
     /// # Errors
     ///
     /// INVALID FIELD IN PARAMETER LIST, pointing at the page that there is not, the wrong length, or the bit that cannot
     /// be changed.
-    pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<bool, SenseData> {
+    pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<Selected, SenseData> {
         let mut values = self.values();
         let mut changed = values.current.clone();
         for page in pages {
@@ -138,12 +162,13 @@ impl ModeState {
             }
             current.copy_from_slice(page.parameters);
         }
+        let mut selected = Selected { changed: changed != values.current, save: None };
         if save {
             values.saved.clone_from(&changed);
+            selected.save = self.keeper.as_ref().map(|keeper| keeper.change(Some(encode(&changed, self.store))));
         }
-        let differs = changed != values.current;
         self.take_over(&mut values, changed);
-        Ok(differs)
+        Ok(selected)
     }
 
     /// A reset: the saved values are in force again (SPC-5 5.13).
@@ -164,6 +189,10 @@ impl ModeState {
 }
 
 impl ModePage {
+    fn is_changeable(&self, store: Capabilities) -> bool {
+        !(self.changeable)(store).is_empty()
+    }
+
     fn mask(&self, store: Capabilities) -> Vec<u8> {
         let mut mask = vec![0; (self.defaults)(store).len()];
         for (at, bits) in (self.changeable)(store) {
@@ -180,6 +209,44 @@ fn find(page: &SelectedPage<'_>) -> Result<usize, SenseData> {
     }
     let known = PAGES.iter().any(|known| known.code == page.code);
     Err(if known { page.subpage_field() } else { page.code_field() }.into())
+}
+
+fn defaults(store: Capabilities) -> Values {
+    std::array::from_fn(|index| (PAGES[index].defaults)(store))
+}
+
+/// The format of the saved pages.
+const VERSION: u8 = 1;
+
+/// The pages that can be changed: version; then for each page its code, its subpage code, and its parameters behind their
+/// length in two bytes.
+fn encode(values: &Values, store: Capabilities) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    for (page, parameters) in PAGES.iter().zip(values).filter(|(page, _)| page.is_changeable(store)) {
+        bytes.extend_from_slice(&[page.code.0, page.subpage]);
+        put_bytes(&mut bytes, parameters);
+    }
+    bytes
+}
+
+/// What [`encode`] was given: of each page the bits that can be changed, for the store may be another one since, and so may
+/// this table. `None` when the bytes are none of ours.
+fn decode(bytes: &[u8], store: Capabilities) -> Option<Values> {
+    let mut reader = Reader(bytes);
+    let mut values = defaults(store);
+    if reader.take()? != [VERSION] {
+        return None;
+    }
+    while !reader.is_empty() {
+        let ([code, subpage], parameters) = (reader.take()?, reader.bytes()?);
+        let known = PAGES.iter().position(|page| (page.code, page.subpage) == (PageCode(code), subpage));
+        let Some(index) = known else { continue };
+        let mask = PAGES[index].mask(store);
+        for ((value, saved), mask) in values[index].iter_mut().zip(parameters).zip(mask) {
+            *value = *value & !mask | saved & mask;
+        }
+    }
+    Some(values)
 }
 
 fn flags(values: &Values) -> u8 {
@@ -202,18 +269,35 @@ mod tests {
         assert!(PAGES.is_sorted_by_key(|page| (page.code, page.subpage)));
     }
 
+    const CACHED: Capabilities = Capabilities {
+        read_only: false,
+        volatile_cache: true,
+        unmap: false,
+        unmap_zeroes: false,
+        write_zeroes: false,
+        memory: false,
+    };
+
     #[test]
-    fn a_reset_brings_back_what_was_saved() {
-        let state = ModeState::new(Capabilities { volatile_cache: true, ..Capabilities::default() });
-        let caching = |wce| SelectedPage { code: PageCode::CACHING, subpage: 0, parameters: wce, at: 4 };
-        let (mut off, mut on) = ([0; caching::LEN], [0; caching::LEN]);
-        (off[0], on[0]) = (0, caching::WCE);
-        assert!(state.write_cache());
-        assert_eq!(state.select(&[caching(&off)], true), Ok(true));
-        assert_eq!(state.select(&[caching(&on)], false), Ok(true));
-        assert_eq!(state.select(&[caching(&on)], false), Ok(false), "nothing changed");
-        assert!(state.write_cache());
-        state.reset();
-        assert!(!state.write_cache());
+    fn saved_pages_fit_a_store_that_has_changed() {
+        let mut values = defaults(CACHED);
+        values[2][caching::WCE_AT] = 0;
+        values[3][control::SWP_AT] = control::SWP;
+        let bytes = encode(&values, CACHED);
+        assert_eq!(decode(&bytes, CACHED), Some(values));
+        let uncached = Capabilities { volatile_cache: false, ..CACHED };
+        let values = decode(&bytes, uncached).unwrap();
+        assert_eq!(values[2], defaults(uncached)[2]);
+        assert_eq!(flags(&values), WRITE_PROTECT);
+        let unknown_page = [&bytes[..], &[0x3e, 0, 0, 1, 7]].concat();
+        assert_eq!(decode(&unknown_page, uncached), Some(values));
+    }
+
+    #[test]
+    fn what_is_cut_or_newer_is_refused() {
+        let bytes = encode(&defaults(CACHED), CACHED);
+        assert_eq!(decode(&bytes[..bytes.len() - 1], CACHED), None);
+        assert_eq!(decode(&[2], CACHED), None);
+        assert_eq!(decode(&[], CACHED), None);
     }
 }

@@ -105,6 +105,8 @@ pub(crate) enum Needs {
     RemovableMedium,
     /// A unit that is to take 32-byte CDBs.
     LongCdbs,
+    /// A place for what must survive a restart.
+    State,
 }
 
 impl Needs {
@@ -115,6 +117,7 @@ impl Needs {
             Self::Unmap => unit.capabilities().unmap,
             Self::RemovableMedium => unit.removable(),
             Self::LongCdbs => unit.config().long_cdbs,
+            Self::State => unit.config().state.is_some(),
         }
     }
 }

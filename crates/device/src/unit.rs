@@ -10,6 +10,7 @@ use lunette_store::{Capabilities, Geometry, Store};
 
 use crate::clock::{Clock, DeviceClock, system_clock};
 use crate::counters::Counters;
+use crate::identifying::Identifying;
 use crate::medium::{EjectError, MediumState};
 use crate::mode_pages::ModeState;
 use crate::nexus::{ItNexus, Link, NexusId};
@@ -55,7 +56,8 @@ pub struct LogicalUnitConfig {
     pub revision: String,
     /// The time of day, for time stamps.
     pub clock: Clock,
-    /// Where the unit keeps what must survive a restart (APTPL), under its serial number. Without it, nothing does.
+    /// Where the unit keeps what must survive a restart, under its serial number: persistent reservations (APTPL), saved mode
+    /// pages, identifying information. Without it there is no such thing.
     pub state: Option<Arc<dyn StateStore>>,
 }
 
@@ -121,6 +123,7 @@ pub enum LogicalUnitError {
 pub struct LogicalUnit {
     config: LogicalUnitConfig,
     mode: ModeState,
+    identifying: Identifying,
     medium: MediumState,
     counters: Counters,
     clock: DeviceClock,
@@ -152,12 +155,14 @@ impl LogicalUnit {
         check_text("vendor", &config.vendor, VENDOR_LEN)?;
         check_text("product", &config.product, PRODUCT_LEN)?;
         check_text("revision", &config.revision, REVISION_LEN)?;
-        let mode = ModeState::new(config.store.capabilities());
+        let state = config.state.as_ref();
+        let mode = ModeState::open(config.store.capabilities(), state, &config.serial)?;
+        let identifying = Identifying::open(state, &config.serial)?;
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (links, range_locks) = (Mutex::default(), Arc::default());
-        let reservations = SharedReservations::open(config.state.clone(), &config.serial)?;
-        Ok(Self { config, mode, medium, counters, clock, links, range_locks, reservations })
+        let reservations = SharedReservations::open(state, &config.serial)?;
+        Ok(Self { config, mode, identifying, medium, counters, clock, links, range_locks, reservations })
     }
 
     /// Which command may touch which blocks.
@@ -270,6 +275,11 @@ impl LogicalUnit {
     /// The mode parameters.
     pub(crate) fn mode(&self) -> &ModeState {
         &self.mode
+    }
+
+    /// What initiators have named the unit.
+    pub(crate) fn identifying(&self) -> &Identifying {
+        &self.identifying
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {

@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
-    /// Keep in FILE what must survive a restart: persistent reservations; created when missing
+    /// Keep in FILE what must survive a restart: reservations, saved mode pages, ...; created when missing
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
     /// Let in who proves to be USER with the secret in FILE (repeatable)

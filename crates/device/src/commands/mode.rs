@@ -38,6 +38,9 @@ pub(crate) async fn mode_sense(cx: Cx) -> Reply {
 fn pages(unit: &LogicalUnit, control_and_code: u8, subpage: u8) -> Result<Vec<u8>, SenseData> {
     let wanted = PageCode(control_and_code & PAGE_CODE);
     let control = PageControl::decode(control_and_code);
+    if control == PageControl::Saved && !unit.mode().can_save() {
+        return Err(SenseData::illegal_request(AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED));
+    }
     let all = wanted == PageCode::ALL;
     if !all && PAGES.iter().all(|page| page.code != wanted) {
         return Err(FieldPointer::cdb(2).bit(5).into());
@@ -55,7 +58,7 @@ fn pages(unit: &LogicalUnit, control_and_code: u8, subpage: u8) -> Result<Vec<u8
 /// MODE SELECT(6) and (10): all pages of the list, or none.
 ///
 /// What was acknowledged with a cache must be on stable storage before the cache counts as off, and before protection
-/// counts as on; so every change ends with a flush.
+/// counts as on; so every change ends with a flush. Saved pages are on stable storage before the command ends.
 pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if !cx.cdb.bit(1, PF) {
         // The pages of a list without PF are the vendor's own; there are none.
@@ -65,6 +68,10 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
         OpCode::MODE_SELECT_6 => (ListForm::Six, u64::from(cx.cdb.byte(4))),
         _ => (ListForm::Ten, u64::from(cx.cdb.u16_at(7))),
     };
+    let save = cx.cdb.bit(1, SP);
+    if save && !cx.unit()?.mode().can_save() {
+        return Err(FieldPointer::cdb(1).bit(0).into());
+    }
     if list_len == 0 {
         return Ok(None);
     }
@@ -75,10 +82,16 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if let Some((descriptor, at)) = list.descriptor {
         check_descriptor(descriptor, at, unit)?;
     }
-    if unit.mode().select(&list.pages, cx.cdb.bit(1, SP))? {
+    let selected = unit.mode().select(&list.pages, save)?;
+    let mut flushed = Ok(());
+    if selected.changed {
         unit.raise_for_others(cx.nexus.id, AdditionalSense::MODE_PARAMETERS_CHANGED);
-        cx.flush().await?;
+        flushed = cx.flush().await;
     }
+    if let Some(save) = selected.save {
+        cx.keep(save).await?;
+    }
+    flushed?;
     Ok(None)
 }
 

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use lunette_scsi::persistent::{BASIC_LIST_LEN, MoveList, OutList, ReservationType};
-use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
-use lunette_store::StoreError;
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::context::{Cx, Reply};
 use crate::limits::MAX_RESERVE_LIST_BYTES;
 use crate::nexus::{ItNexus, TargetPort};
-use crate::reservations::shared::Save;
 use crate::reservations::{Change, Refusal, Request};
 
 const REGISTER: u16 = 0;
@@ -49,7 +47,7 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
         abort_tasks(&cx, &change).await?;
     }
     if let Some(save) = save {
-        keep(&cx, save).await?;
+        cx.keep(save).await?;
     }
     Ok(None)
 }
@@ -125,14 +123,4 @@ async fn abort_tasks(cx: &Cx, change: &Change) -> Result<(), SenseData> {
         link.attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
     }
     Ok(())
-}
-
-/// Waits until the change is on stable storage. When it cannot get there, the initiator is told: the change is in force,
-/// but may be gone after a restart.
-async fn keep(cx: &Cx, save: Save) -> Result<(), SenseData> {
-    let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
-    cx.work(Box::new(work)).await.map_err(|error| {
-        tracing::error!(%error, "reservations could not be saved");
-        SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE)
-    })
 }

@@ -6,8 +6,8 @@ use lunette_scsi::{OpCode, ServiceAction};
 
 use super::{Absent, Attention, Direction, Medium, Needs, Range, Reservation, Row};
 use crate::commands::{
-    capacity, compare_and_write, defects, flush, inquiry, lba_status, log, luns, mode, opcodes_report, or_write,
-    persistent_in, persistent_out, pre_fetch, read_write, request_sense, reserve, start_stop, task_functions,
+    capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
+    or_write, persistent_in, persistent_out, pre_fetch, read_write, request_sense, reserve, start_stop, task_functions,
     test_unit_ready, timestamp, unmap, verify, write_same,
 };
 
@@ -203,6 +203,10 @@ pub(crate) static TABLE: &[Row] = &[
               handler: |cx| Box::pin(lba_status::get_lba_status(cx)), ..READ }),
     row("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { handler: |cx| Box::pin(luns::report_luns(cx)), ..ALWAYS }),
+    row("REPORT IDENTIFYING INFORMATION", &[0xa3, 0x05, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
+        Row { action: Some(ServiceAction::REPORT_IDENTIFYING_INFORMATION), direction: Direction::In,
+              reservation: Reservation::Passes, needs: Needs::State,
+              handler: |cx| Box::pin(identifying::report_identifying_information(cx)), ..PLAIN }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
               reservation: Reservation::Passes,
@@ -214,6 +218,9 @@ pub(crate) static TABLE: &[Row] = &[
     row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
               reservation: Reservation::Passes, handler: |cx| Box::pin(timestamp::report_timestamp(cx)), ..PLAIN }),
+    row("SET IDENTIFYING INFORMATION", &[0xa4, 0x06, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
+        Row { action: Some(ServiceAction::SET_IDENTIFYING_INFORMATION), direction: Direction::Out,
+              needs: Needs::State, handler: |cx| Box::pin(identifying::set_identifying_information(cx)), ..PLAIN }),
     row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
               handler: |cx| Box::pin(timestamp::set_timestamp(cx)), ..PLAIN }),

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use lunette_scsi::persistent::ReservationType;
 
 use super::{Persistent, Reservations};
+use crate::keeper::{Reader, put_bytes};
 use crate::nexus::{ItNexus, TargetPort};
 
 const VERSION: u8 = 1;
@@ -33,8 +34,8 @@ pub(crate) fn encode(reservations: &Reservations) -> Option<Vec<u8>> {
         bytes.extend_from_slice(&key.to_be_bytes());
         bytes.push(u8::from(holds));
         bytes.extend_from_slice(&nexus.port.relative.to_be_bytes());
-        put_text(&mut bytes, &nexus.port.name);
-        put_text(&mut bytes, &nexus.initiator);
+        put_bytes(&mut bytes, nexus.port.name.as_bytes());
+        put_bytes(&mut bytes, nexus.initiator.as_bytes());
     }
     Some(bytes)
 }
@@ -48,7 +49,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reservations> {
     }
     let mut reservations = Reservations { persist: true, ..Reservations::default() };
     let mut holder = None;
-    while !reader.0.is_empty() {
+    while !reader.is_empty() {
         let key = u64::from_be_bytes(reader.take()?);
         let [holds] = reader.take()?;
         let relative = u16::from_be_bytes(reader.take()?);
@@ -67,28 +68,4 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reservations> {
         reservations.persistent = Some(Persistent { kind, holder });
     }
     Some(reservations)
-}
-
-/// Names are shorter than 64 KiB: login keys bound them.
-fn put_text(bytes: &mut Vec<u8>, text: &str) {
-    let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
-    bytes.extend_from_slice(&(text.len() as u16).to_be_bytes());
-    bytes.extend_from_slice(text);
-}
-
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (taken, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*taken)
-    }
-
-    fn text(&mut self) -> Option<&'a str> {
-        let len = u16::from_be_bytes(self.take()?);
-        let (text, rest) = self.0.split_at_checked(usize::from(len))?;
-        self.0 = rest;
-        std::str::from_utf8(text).ok()
-    }
 }

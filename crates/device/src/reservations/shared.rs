@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lunette_state::{StateError, StateStore};
 
 use super::{Change, Refusal, Request, Reservations, saved};
+use crate::keeper::{self, Keeper, Save};
 use crate::nexus::ItNexus;
 use crate::opcodes::Reservation as Column;
 
@@ -19,39 +20,20 @@ pub(crate) struct SharedReservations {
 
 struct State {
     reservations: Reservations,
-    /// Counts the changes, so that an older state is never saved over a newer one.
-    version: u64,
     /// Whether the stable storage may have something of this unit. Stays, for the save that removes it may fail.
     kept: bool,
 }
 
-/// A change that has to be on stable storage before it is acknowledged.
-pub(crate) struct Save {
-    keeper: Arc<Keeper>,
-    version: u64,
-    bytes: Option<Vec<u8>>,
-}
-
-struct Keeper {
-    store: Arc<dyn StateStore>,
-    name: String,
-    /// The newest version that is on stable storage. Held while saving: one save of a unit at a time.
-    saved: Mutex<u64>,
-}
-
 impl SharedReservations {
     /// The reservations that `store` has kept for the unit of this serial number; none without a store.
-    pub(crate) fn open(store: Option<Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let name = format!("reservations/{serial}");
-        let kept = store.as_ref().map(|store| store.load(&name)).transpose()?.flatten();
-        let reservations = match &kept {
-            Some(bytes) => saved::decode(bytes).ok_or_else(|| StateError(format!("{name} has an unknown format")))?,
-            None => Reservations::default(),
-        };
+    pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
+        let (keeper, kept) = keeper::open(store, format!("reservations/{serial}"), saved::decode)?;
+        let is_kept = kept.is_some();
+        let reservations = kept.unwrap_or_default();
         Ok(Self {
             restricts: AtomicBool::new(reservations.restricts()),
-            state: Mutex::new(State { reservations, version: 0, kept: kept.is_some() }),
-            keeper: store.map(|store| Arc::new(Keeper { store, name, saved: Mutex::new(0) })),
+            state: Mutex::new(State { reservations, kept: is_kept }),
+            keeper,
         })
     }
 
@@ -103,25 +85,11 @@ impl SharedReservations {
         if !state.kept {
             return None;
         }
-        state.version += 1;
-        Some(Save { keeper: Arc::clone(keeper), version: state.version, bytes })
+        Some(keeper.change(bytes))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Save {
-    /// Returns when this state, or a newer one, is on stable storage. Waits for the medium.
-    pub(crate) fn run(self) -> Result<(), StateError> {
-        let Self { keeper, version, bytes } = self;
-        let mut saved = keeper.saved.lock().unwrap_or_else(PoisonError::into_inner);
-        if *saved < version {
-            keeper.store.save(&keeper.name, bytes.as_deref())?;
-            *saved = version;
-        }
-        Ok(())
     }
 }
 
@@ -144,6 +112,10 @@ mod tests {
         }
     }
 
+    fn open(kept: &Arc<Kept>) -> Result<SharedReservations, StateError> {
+        SharedReservations::open(Some(&(Arc::clone(kept) as Arc<dyn StateStore>)), "s")
+    }
+
     fn register(new_key: u64, persist: bool) -> Request {
         Request::Register { key: None, new_key, same: Vec::new(), others: Vec::new(), persist }
     }
@@ -156,20 +128,20 @@ mod tests {
     #[test]
     fn saves_that_overtake_each_other_leave_the_newest() {
         let kept = Arc::new(Kept::default());
-        let shared = SharedReservations::open(Some(kept.clone()), "s").unwrap();
+        let shared = open(&kept).unwrap();
         let first = shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap();
         let second = shared.execute(&nexus(), &register(2, true)).unwrap().1.unwrap();
         second.run().unwrap();
         first.run().unwrap();
         assert_eq!(kept.0.lock().unwrap().len(), 1);
-        let again = SharedReservations::open(Some(kept), "s").unwrap();
+        let again = open(&kept).unwrap();
         assert_eq!(again.read(|all| all.registrations().map(|(_, key, _)| key).collect::<Vec<_>>()), [2]);
     }
 
     #[test]
     fn only_what_is_kept_is_saved_and_then_removed() {
         let kept = Arc::new(Kept::default());
-        let shared = SharedReservations::open(Some(kept.clone()), "s").unwrap();
+        let shared = open(&kept).unwrap();
         assert!(shared.execute(&nexus(), &register(1, false)).unwrap().1.is_none());
         shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap().run().unwrap();
         shared.execute(&nexus(), &register(1, false)).unwrap().1.unwrap().run().unwrap();
@@ -186,6 +158,6 @@ mod tests {
     #[test]
     fn a_value_of_another_format_is_no_empty_one() {
         let kept = Arc::new(Kept(Mutex::new(vec![Some(vec![9])])));
-        assert!(SharedReservations::open(Some(kept), "s").is_err());
+        assert!(open(&kept).is_err());
     }
 }

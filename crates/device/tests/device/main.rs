@@ -7,6 +7,7 @@ mod attentions;
 mod data;
 mod decoders;
 mod describe;
+mod identifying;
 mod inventory;
 mod log;
 mod long_cdbs;

@@ -1,9 +1,11 @@
 //! Mode pages: read, changed, saved, and what they change.
 
+use std::sync::Arc;
+
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, Status};
 use lunette_store::{Capabilities, OpKind};
 
-use crate::rig::{Medium, Rig, THIN, code, name, sense};
+use crate::rig::{Medium, Rig, THIN, TestState, code, name, sense};
 
 /// MODE SELECT(6) without saving.
 const SELECT: [u8; 6] = [0x15, 0x10, 0, 0, 255, 0];
@@ -31,7 +33,7 @@ fn select_refused(rig: &Rig, list: &[u8]) -> SenseData {
 fn pages_tell_the_truth_about_cache_and_protection() {
     let cached = Rig::new(THIN);
     let data = cached.read(&[0x1a, 0x08, 0x08, 0, 255]);
-    assert_eq!(&data[..7], [23, 0, 0x10, 0, 0x88, 0x12, 0x04]);
+    assert_eq!(&data[..7], [23, 0, 0x10, 0, 0x08, 0x12, 0x04]);
     let capabilities = Capabilities { volatile_cache: false, ..THIN.capabilities };
     let protected = Rig::new(Medium { capabilities, read_only: true, ..THIN });
     let data = protected.read(&[0x1a, 0x08, 0x08, 0, 255]);
@@ -88,7 +90,7 @@ fn mode_sense_refuses_what_there_is_not() {
 
 #[test]
 fn current_changeable_default_and_saved_values_are_kept_apart() {
-    let rig = Rig::new(THIN);
+    let rig = Rig::after(THIN, &Arc::default());
     let wce = |control: u8| rig.read(&[0x1a, 0x08, control << 6 | 0x08, 0, 255])[6];
     select(&rig, SELECT, &changed(&rig, 0x08, 0, 0));
     assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 4]);
@@ -99,6 +101,42 @@ fn current_changeable_default_and_saved_values_are_kept_apart() {
     assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 0], "a reset brings back what was saved");
     let mask = rig.read(&[0x1a, 0x08, 0x4a, 0, 255]);
     assert_eq!(mask[6..], [4, 0, 8, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn saved_values_are_in_force_after_a_restart() {
+    let state = Arc::default();
+    let rig = Rig::after(THIN, &state);
+    select(&rig, SELECT_AND_SAVE, &changed(&rig, 0x0a, 0, 0x04));
+    select(&rig, SELECT, &changed(&rig, 0x08, 0, 0));
+    let rig = Rig::after(THIN, &state);
+    assert_eq!(rig.run(&[0xff], &[]).sense.expect("sense data")[0], 0x72, "D_SENSE was saved");
+    let byte = |page: u8| rig.read(&[0x1a, 0x08, page, 0, 255])[6];
+    assert_eq!([0x08, 0xc8, 0x0a, 0xca].map(byte), [4, 4, 4, 4], "WCE was not");
+    assert_eq!(rig.read(&[0x1a, 0x08, 0x3f, 0, 255])[4 + 12 + 16] & 0xbf, 0x88, "PS of the Caching page");
+}
+
+#[test]
+fn without_a_place_to_save_to_nothing_is_saved_and_nothing_says_so() {
+    let rig = Rig::new(THIN);
+    let list = changed(&rig, 0x08, 0, 0);
+    let sense = rig.refused(&[0x15, 0x11, 0, 0, list.len() as u8, 0], &list);
+    assert_eq!((sense.code, sense.field), (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(1).bit(0))));
+    assert_eq!(rig.read(&[0x1a, 0x08, 0x08, 0, 255])[6], 4, "WCE as before");
+    let sense = rig.refused(&[0x1a, 0x08, 0xc8, 0, 255], &[]);
+    assert_eq!(sense.code, AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED);
+    let pages = rig.read(&[0x1a, 0x08, 0x3f, 0, 255]);
+    assert_eq!([pages[4], pages[4 + 12], pages[4 + 12 + 16]].map(|code| code & 0x80), [0; 3], "PS");
+}
+
+#[test]
+fn pages_that_cannot_be_saved_are_no_success() {
+    let state: Arc<TestState> = Arc::default();
+    let rig = Rig::after(THIN, &state);
+    let list = changed(&rig, 0x0a, 0, 0x04);
+    *state.broken.lock().unwrap() = true;
+    let sense = rig.refused(&[0x15, 0x11, 0, 0, list.len() as u8, 0], &list);
+    assert_eq!(code(sense), (SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A driver for tasks, and a store that remembers what it was asked.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use lunette_device::{
     TargetDevice,
 };
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status, TaskAttribute};
-use lunette_state::StateStore;
+use lunette_state::{StateError, StateStore};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Store, StoreError, execute};
 
 /// The time of all tests.
@@ -108,6 +109,32 @@ impl Store for TestStore {
     }
 }
 
+/// What survives the process, in memory.
+#[derive(Default)]
+pub(crate) struct TestState {
+    pub(crate) values: Mutex<HashMap<String, Vec<u8>>>,
+    /// Fails every save from now on.
+    pub(crate) broken: Mutex<bool>,
+}
+
+impl StateStore for TestState {
+    fn load(&self, name: &str) -> Result<Option<Vec<u8>>, StateError> {
+        Ok(self.values.lock().unwrap().get(name).cloned())
+    }
+
+    fn save(&self, name: &str, value: Option<&[u8]>) -> Result<(), StateError> {
+        if *self.broken.lock().unwrap() {
+            return Err(StateError("broken".into()));
+        }
+        let mut values = self.values.lock().unwrap();
+        match value {
+            Some(value) => drop(values.insert(name.into(), value.to_vec())),
+            None => drop(values.remove(name)),
+        }
+        Ok(())
+    }
+}
+
 /// A target device with one logical unit, number 0, and one nexus that has seen its first unit attention.
 pub(crate) struct Rig {
     pub(crate) device: Arc<TargetDevice>,
@@ -138,6 +165,11 @@ pub(crate) fn cdb(bytes: &[u8]) -> [u8; 16] {
 impl Rig {
     pub(crate) fn new(medium: Medium) -> Self {
         Self::with_state(medium, None)
+    }
+
+    /// With what an earlier one has left in `state`.
+    pub(crate) fn after(medium: Medium, state: &Arc<TestState>) -> Self {
+        Self::with_state(medium, Some(Arc::clone(state) as Arc<dyn StateStore>))
     }
 
     /// With a place for what must survive.
