@@ -132,22 +132,22 @@ impl TargetDevice {
     }
 
     /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the
-    /// medium any more, and every other nexus, of this
-    /// target device and of others that share the unit, finds a unit attention. The caller aborts the tasks.
+    /// medium any more, and every nexus, of this target device and of others that share the unit, finds a unit attention,
+    /// `by` among them. The caller aborts the tasks.
     pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
         match by.state.find(Lun::decode(lun)) {
             None => ResetOutcome::UnknownLun,
             Some(link) => {
-                link.unit.reset(by.id());
+                link.unit.reset();
                 ResetOutcome::Done
             }
         }
     }
 
     /// TARGET RESET: [`Self::reset_unit`] for all logical units. The caller aborts the tasks.
-    pub fn reset_target(&self, by: &Nexus) {
+    pub fn reset_target(&self) {
         for (_, unit) in self.units() {
-            unit.reset(by.id());
+            unit.reset();
         }
     }
 

@@ -351,15 +351,13 @@ impl LogicalUnit {
         }
     }
 
-    /// A logical unit reset by the nexus `by` (SAM-5 6.3.3).
-    pub(crate) fn reset(&self, by: NexusId) {
+    /// A logical unit reset (SAM-5 6.3.3). The nexus that asked for it finds the unit attention too.
+    pub(crate) fn reset(&self) {
         self.mode.reset();
         self.reservations.reset();
         for link in self.links() {
             link.prevents_removal.store(false, Ordering::Release);
-            if link.nexus != by {
-                link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
-            }
+            link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
         }
     }
 }

@@ -43,7 +43,7 @@ fn request_sense_returns_the_attention_as_data() {
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     for (descriptors, response_code) in [(0, 0x70), (1, 0x72)] {
         ready(&rig, &nexus, [0; 8]);
-        rig.device.reset_target(&rig.nexus);
+        rig.device.reset_target();
         let response = rig.run_on(&nexus, [0; 8], cdb(&[0x03, descriptors, 0, 0, 252]), &[]);
         let data = response.data_in.expect("sense data");
         assert_eq!((response.status, data[0]), (Status::GOOD, response_code));
@@ -51,6 +51,7 @@ fn request_sense_returns_the_attention_as_data() {
         assert_eq!(SenseData::decode(&data).unwrap(), expected);
     }
     assert_eq!(ready(&rig, &nexus, [0; 8]), None, "it has been told");
+    ready(&rig, &rig.nexus, [0; 8]);
     let data = rig.read(&[0x03, 0, 0, 0, 252]);
     assert_eq!(SenseData::decode(&data).unwrap().key, SenseKey::NO_SENSE);
 }
@@ -66,7 +67,7 @@ fn an_attention_comes_before_errors_in_the_cdb() {
 }
 
 #[test]
-fn a_reset_is_told_to_the_others_through_every_device() {
+fn a_reset_is_told_to_all_through_every_device() {
     let rig = Rig::new(THIN);
     let other = rig.device.attach(name("iqn.2026-11.host:b"));
     let second_device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:other"));
@@ -76,10 +77,10 @@ fn a_reset_is_told_to_the_others_through_every_device() {
         ready(&rig, nexus, [0; 8]);
     }
     assert_eq!(rig.device.reset_unit([0; 8], &rig.nexus), ResetOutcome::Done);
-    assert_eq!(ready(&rig, &other, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
-    assert_eq!(ready(&rig, &other, [0; 8]), None);
-    assert_eq!(ready(&rig, &through_second, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
-    assert_eq!(ready(&rig, &rig.nexus, [0; 8]), None);
+    for nexus in [&rig.nexus, &other, &through_second] {
+        assert_eq!(ready(&rig, nexus, [0; 8]), Some(AdditionalSense::BUS_DEVICE_RESET));
+        assert_eq!(ready(&rig, nexus, [0; 8]), None);
+    }
     assert_eq!(rig.device.reset_unit(LUN_1, &rig.nexus), ResetOutcome::UnknownLun);
 }
 

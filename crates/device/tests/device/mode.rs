@@ -97,7 +97,8 @@ fn current_changeable_default_and_saved_values_are_kept_apart() {
     select(&rig, SELECT_AND_SAVE, &changed(&rig, 0x08, 0, 0));
     assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 0]);
     select(&rig, SELECT, &changed(&rig, 0x08, 0, 4));
-    rig.device.reset_target(&rig.nexus);
+    rig.device.reset_target();
+    rig.run(&[0; 6], &[]);
     assert_eq!([0, 1, 2, 3].map(wce), [0, 4, 4, 0], "a reset brings back what was saved");
     let mask = rig.read(&[0x1a, 0x08, 0x4a, 0, 255]);
     assert_eq!(mask[6..], [4, 0, 8, 0, 0, 0, 0, 0, 0, 0]);

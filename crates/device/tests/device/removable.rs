@@ -108,5 +108,6 @@ fn a_reset_allows_the_removal() {
     let rig = removable();
     good(&rig, &PREVENT);
     rig.device.reset_unit([0; 8], &rig.nexus);
+    rig.run(&[0; 6], &[]);
     good(&rig, &EJECT);
 }

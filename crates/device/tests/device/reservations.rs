@@ -207,6 +207,7 @@ fn reserve_ends_with_a_reset_and_with_the_nexus() {
     drop(third);
     assert_eq!(status(&rig, &other, &[0x16]), Status::GOOD);
     rig.device.reset_unit([0; 8], &rig.nexus);
+    rig.run(&[0; 6], &[]);
     assert_eq!(status(&rig, &rig.nexus, READ), Status::GOOD);
 }
 

@@ -65,7 +65,7 @@ impl Core {
             Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, nexus, &[]),
             Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus),
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
-                device.reset_target(nexus);
+                device.reset_target();
                 return true;
             }
             _ => return true,

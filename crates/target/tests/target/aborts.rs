@@ -21,6 +21,8 @@ fn is_answered_when_the_store_is_done(function: Function) {
     delay.release();
     assert_eq!(initiator.finish_management(request), Answer::FUNCTION_COMPLETE);
     assert!(!initiator.has_answer(write), "an aborted task has no response");
+    // A reset leaves a unit attention.
+    initiator.test_unit_ready(0);
     assert_eq!(initiator.read(0, 0, 8).good(), blocks(8, 1));
 }
 

@@ -25,18 +25,18 @@ fn targets_and_logical_units_keep_their_blocks_apart() {
 }
 
 #[test]
-fn a_reset_is_told_to_the_other_nexus_alone_and_once() {
+fn a_reset_is_told_to_each_nexus_once() {
     let target = Target::over(vec![memory(), memory()]);
     let mut a = Initiator::attach(&target, Port::A);
     let mut b = Initiator::attach(&target, Port::B);
     b.test_unit_ready(1).sense();
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
-    assert_eq!(a.test_unit_ready(0).good(), []);
     assert_eq!(b.test_unit_ready(1).good(), [], "the other logical unit was not reset");
-    let (key, asc, _) = b.test_unit_ready(0).sense();
-    assert_eq!((key, asc), (6, 0x29));
-    assert_eq!(b.test_unit_ready(0).good(), []);
+    for nexus in [&mut a, &mut b] {
+        assert_eq!(nexus.test_unit_ready(0).sense(), (6, 0x29, 3));
+        assert_eq!(nexus.test_unit_ready(0).good(), []);
+    }
 }
 
 #[test]
