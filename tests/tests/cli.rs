@@ -68,6 +68,8 @@ fn a_bad_configuration_is_told_with_its_line() {
     fails(CONFIGURATION, &["lunette.toml"], &["--config", &path]);
     let path = with("lun = [{ number = 20000, disk = \"mem:16M\" }]");
     fails(CONFIGURATION, &["20000"], &["--config", &path]);
+    let path = with("lun = [{ number = 0, disk = \"mem:16M\", provisioning = \"full\" }]");
+    fails(CONFIGURATION, &["provisioning"], &["--config", &path]);
     fails(CONFIGURATION, &["nowhere.toml"], &["--config", "/nowhere.toml"]);
 }
 

@@ -8,7 +8,7 @@ use lunette_session::{Authentication, Credentials};
 use lunette_target::PortalConfig;
 use serde::Deserialize;
 
-use crate::disk::{DiskConfig, DiskName};
+use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
@@ -96,6 +96,8 @@ pub(crate) struct LunEntry {
     pub(crate) removable: bool,
     #[serde(default)]
     pub(crate) long_cdbs: bool,
+    #[serde(default)]
+    pub(crate) provisioning: Provisioning,
     pub(crate) serial: Option<String>,
 }
 
@@ -151,6 +153,7 @@ impl From<&LunEntry> for DiskConfig {
             read_only: entry.read_only,
             removable: entry.removable,
             long_cdbs: entry.long_cdbs,
+            provisioning: entry.provisioning,
             serial: entry.serial.clone(),
         }
     }
@@ -239,7 +242,7 @@ mod tests {
         chap = [{ user = "alice", secret_file = "/etc/lunette/alice" }]
         mutual_chap = { user = "disk", secret_file = "/etc/lunette/disk" }
         lun = [
-            { number = 0, disk = "/srv/a.img", create = "10G", block_size = 4096 },
+            { number = 0, disk = "/srv/a.img", create = "10G", block_size = 4096, provisioning = "full" },
             { number = 300, disk = "mem:64M", read_only = true, removable = true, long_cdbs = true, serial = "S1" },
         ]
     "#;
@@ -253,6 +256,8 @@ mod tests {
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
         assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
         assert!(target.luns[1].removable && !target.luns[0].removable);
+        assert_eq!(target.luns[0].provisioning, Provisioning::Full);
+        assert_eq!(target.luns[1].provisioning, Provisioning::Thin);
         assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
         assert_eq!(target.luns[1].disk, DiskName::Memory(Size(64 << 20)));
         assert_eq!(config.discovery.chap[0].user, "scan");

@@ -42,6 +42,17 @@ impl TryFrom<String> for DiskName {
     }
 }
 
+/// When blocks get their space (SBC-4 4.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Provisioning {
+    /// When they are written to; initiators may free it.
+    #[default]
+    Thin,
+    /// All at once, for good.
+    Full,
+}
+
 /// One disk to serve.
 #[derive(Debug, Clone)]
 pub(crate) struct DiskConfig {
@@ -53,6 +64,7 @@ pub(crate) struct DiskConfig {
     pub(crate) removable: bool,
     /// It takes 32-byte CDBs too.
     pub(crate) long_cdbs: bool,
+    pub(crate) provisioning: Provisioning,
     /// The serial number; derived from target and LUN when it is not given.
     pub(crate) serial: Option<String>,
 }
@@ -81,13 +93,20 @@ pub(crate) fn open(
 
 fn open_store(config: &DiskConfig) -> Result<Arc<dyn Store>, Failure> {
     match &config.name {
+        DiskName::Memory(Size(bytes)) if config.provisioning == Provisioning::Full => {
+            Err(Failure::configuration(format!("mem:{bytes}: memory is always thin; leave out provisioning")))
+        }
         DiskName::Memory(Size(bytes)) => {
             let store = MemoryStore::new(*bytes)
                 .ok_or_else(|| Failure::disk(format!("mem:{bytes}: a disk of that size cannot be made")))?;
             Ok(Arc::new(store))
         }
         DiskName::Path(path) => {
-            let options = OpenOptions { create: config.create.map(|Size(bytes)| bytes), read_only: config.read_only };
+            let options = OpenOptions {
+                create: config.create.map(|Size(bytes)| bytes),
+                read_only: config.read_only,
+                preallocate: config.provisioning == Provisioning::Full,
+            };
             Ok(Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?))
         }
     }

@@ -12,7 +12,7 @@ use lunette_state::{StateFile, StateStore};
 use lunette_target::{BindError, Server, ServerConfig, TargetConfig};
 
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
-use crate::disk::{self, DiskConfig, DiskName};
+use crate::disk::{self, DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret::ChapArgument;
 use crate::size::Size;
@@ -114,6 +114,7 @@ impl Arguments {
             read_only: self.read_only,
             removable: false,
             long_cdbs: false,
+            provisioning: Provisioning::Thin,
             serial: None,
         };
         let target = Target {

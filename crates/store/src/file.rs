@@ -14,7 +14,8 @@ use crate::{Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, Op, 
 /// A store over a regular file, which may be sparse, or over a block device.
 ///
 /// It works through the page cache of the system, so it declares a volatile cache; a flush is `fdatasync`, a write with
-/// `fua` is written with `RWF_DSYNC`. Unmap and write zeroes punch holes where the file system can.
+/// `fua` is written with `RWF_DSYNC`. Unmap and write zeroes punch holes where the file system can, unless the space was
+/// preallocated.
 ///
 /// After a flush has failed, every later flush and write with `fua` fails with
 /// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again: the system drops what it
@@ -25,6 +26,7 @@ pub struct FileStore {
     len_bytes: AtomicU64,
     geometry: Geometry,
     capabilities: Capabilities,
+    preallocated: bool,
     durable: Arc<Durable>,
 }
 
@@ -56,12 +58,13 @@ impl FileStore {
             len_bytes: AtomicU64::new(geometry.len_bytes),
             geometry,
             capabilities,
+            preallocated: options.preallocate,
             durable: Arc::new(Durable::default()),
         })
     }
 
     /// Looks up the length again, for a file or device that was resized meanwhile. Gives the new length, rounded down to
-    /// the granularity.
+    /// the granularity. A preallocated file gets space for what it has grown by.
     ///
     /// # Errors
     ///
@@ -69,6 +72,9 @@ impl FileStore {
     pub fn refresh_len(&self) -> io::Result<u64> {
         let granularity = u64::from(self.geometry.granularity_bytes);
         let len = file_open::len(&self.file)? / granularity * granularity;
+        if self.preallocated && !self.capabilities.read_only && !self.is_block_device()? {
+            file_open::reserve(&self.file, len)?;
+        }
         self.len_bytes.store(len, Ordering::Release);
         Ok(len)
     }
@@ -137,7 +143,7 @@ impl Store for FileStore {
             Op::Read { offset, into } => FileOpKind::Read { offset, into },
             Op::Write { offset, from, fua } => FileOpKind::Write { offset, from, dsync: fua },
             Op::WriteZeroes { offset, len, may_unmap, fua } => {
-                FileOpKind::Zero { offset, len, punch: may_unmap, dsync: fua }
+                FileOpKind::Zero { offset, len, punch: may_unmap && !self.preallocated, dsync: fua }
             }
             // Zeroes for a file system that cannot punch would cost space instead of freeing it.
             Op::Unmap { .. } if !self.capabilities.unmap => return done.complete(Outcome::of(op, Ok(()))),

@@ -5,7 +5,8 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{OFlags, fallocate, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, ioctl_blkpbszget, ioctl_blksszget, major, minor};
+use rustix::io::Errno;
 
 use crate::file_op::PUNCH;
 use crate::{Capabilities, Geometry};
@@ -26,6 +27,9 @@ pub struct OpenOptions {
     pub create: Option<u64>,
     /// Never write. Takes no lock.
     pub read_only: bool,
+    /// Take the space of a whole file that may be written now, and keep it: no write fails for want of space, and an unmap
+    /// frees nothing.
+    pub preallocate: bool,
 }
 
 /// Why a file or block device cannot serve as a store.
@@ -95,10 +99,11 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
         },
         Err(error) => return Err(failed(path, "look it up")(error)),
     }
-    open_existing(path, options.read_only)
+    open_existing(path, options)
 }
 
-fn open_existing(path: &Path, read_only: bool) -> Result<Opened, OpenError> {
+fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
+    let read_only = options.read_only;
     let is_device = fs::metadata(path).map_err(failed(path, "look it up"))?.file_type().is_block_device();
     // On a block device O_EXCL without O_CREAT means: not while it is mounted or part of something else.
     let exclusive = if is_device && !read_only { OFlags::EXCL } else { OFlags::empty() };
@@ -118,11 +123,15 @@ fn open_existing(path: &Path, read_only: bool) -> Result<Opened, OpenError> {
     geometry.len_bytes = len(&file).map_err(failed(path, "find out its length"))?;
     check_len(path, geometry.len_bytes, geometry.granularity_bytes)?;
     let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(&file, &geometry) };
+    if options.preallocate && !read_only && !is_device {
+        reserve(&file, geometry.len_bytes).map_err(failed(path, "reserve its space"))?;
+    }
+    let unmaps = punches && !options.preallocate;
     let capabilities = Capabilities {
         read_only,
         volatile_cache: !read_only,
-        unmap: punches,
-        unmap_zeroes: punches,
+        unmap: unmaps,
+        unmap_zeroes: unmaps,
         write_zeroes: punches,
         memory: false,
     };
@@ -207,6 +216,17 @@ fn file_punches(file: &File, geometry: &Geometry) -> bool {
     let block = u64::from(geometry.unmap_bytes);
     let beyond = geometry.len_bytes.next_multiple_of(block);
     fallocate(file, PUNCH, beyond, block).is_ok()
+}
+
+/// Gives space to all holes up to `len_bytes`, and leaves what is there as it is.
+pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    loop {
+        match fallocate(file, FallocateFlags::KEEP_SIZE, 0, len_bytes) {
+            // It goes on where a signal interrupted it.
+            Err(Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
 }
 
 fn device_geometry(file: &File, metadata: &fs::Metadata) -> io::Result<Geometry> {

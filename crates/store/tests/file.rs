@@ -29,8 +29,8 @@ fn create(len: u64) -> OpenOptions {
     OpenOptions { create: Some(len), ..OpenOptions::default() }
 }
 
-const EXISTING: OpenOptions = OpenOptions { create: None, read_only: false };
-const READ_ONLY: OpenOptions = OpenOptions { create: None, read_only: true };
+const EXISTING: OpenOptions = OpenOptions { create: None, read_only: false, preallocate: false };
+const READ_ONLY: OpenOptions = OpenOptions { read_only: true, ..EXISTING };
 
 fn write(fill: u8, len: usize, fua: bool) -> Op {
     let mut from = Pool::new(16 << 20).take(len).unwrap();
@@ -156,6 +156,29 @@ fn zeroing_without_unmap_keeps_the_space() {
     execute(&store, Op::WriteZeroes { offset: 0, len: LEN, may_unmap: false, fua: true }).result.unwrap();
     assert!(fs::metadata(&path).unwrap().blocks() >= before);
     assert!(fs::read(&path).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn preallocated_space_is_taken_at_once_and_kept() {
+    let (_folder, path) = place();
+    let bytes = || fs::metadata(&path).unwrap().blocks() * 512;
+    drop(FileStore::open(&path, &create(LEN)).unwrap());
+    let store = FileStore::open(&path, &OpenOptions { preallocate: true, ..EXISTING }).unwrap();
+    assert!(!store.capabilities().unmap && !store.capabilities().unmap_zeroes);
+    assert_eq!(store.geometry().len_bytes, LEN);
+    assert!(bytes() >= LEN);
+    execute(&store, write(7, 4096, false)).result.unwrap();
+    for op in [Op::Unmap { offset: 0, len: LEN }, Op::WriteZeroes { offset: 0, len: LEN, may_unmap: true, fua: false }]
+    {
+        execute(&store, op).result.unwrap();
+        assert!(bytes() >= LEN);
+    }
+    let into = Pool::new(1 << 20).take(4096).unwrap();
+    let read = execute(&store, Op::Read { offset: 0, into }).buffer.unwrap();
+    assert!(read.iter().all(|byte| *byte == 0));
+    store.extend(2 * LEN).unwrap();
+    store.refresh_len().unwrap();
+    assert!(bytes() >= 2 * LEN, "what it grew by has space too");
 }
 
 #[test]
