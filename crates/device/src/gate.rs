@@ -73,7 +73,7 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
         Range::Transfer => u64::from(unit.max_transfer_blocks()),
         Range::Atomic => u64::from(unit.max_atomic_blocks()),
         Range::WriteSame => u64::from(MAX_WRITE_SAME_BLOCKS),
-        Range::Cached => u64::MAX,
+        Range::ToEnd => u64::MAX,
     };
     // Rows with a range belong to groups that have one; an unknown form names no blocks that exist.
     let out_of_range = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
@@ -83,8 +83,10 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
         return Err(out_of_range.with_field(block_cdb.lba_field));
     }
     let blocks = match (range, block_cdb.blocks) {
-        (Range::Cached, 0) => capacity - block_cdb.lba,
-        (Range::WriteSame, 0) => return Err(SenseData::invalid_field(block_cdb.blocks_field)),
+        (Range::WriteSame, 0) if unit.write_same_non_zero() => {
+            return Err(SenseData::invalid_field(block_cdb.blocks_field));
+        }
+        (Range::WriteSame | Range::ToEnd, 0) => capacity - block_cdb.lba,
         (_, blocks) => u64::from(blocks),
     };
     if blocks > max_blocks {

@@ -90,11 +90,10 @@ pub(crate) enum Range {
     Transfer,
     /// As many as MAXIMUM ATOMIC TRANSFER LENGTH.
     Atomic,
-    /// As many as MAXIMUM WRITE SAME LENGTH, and at least one (WSNZ): "all to the end" would be beyond the limit on most
-    /// disks, and is too easily asked for by mistake.
+    /// As many as MAXIMUM WRITE SAME LENGTH; zero means all from the first to the end where WSNZ allows it.
     WriteSame,
     /// Any number; zero means all from the first to the end.
-    Cached,
+    ToEnd,
 }
 
 /// What the unit must be or its store be able to do for the command to exist.

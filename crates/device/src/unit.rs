@@ -286,6 +286,20 @@ impl LogicalUnit {
         self.config.store.capabilities()
     }
 
+    /// Whether blocks can be anchored: unmapped, but with their space set aside (`ANC_SUP`).
+    pub(crate) fn anchors(&self) -> bool {
+        let capabilities = self.capabilities();
+        capabilities.unmap && capabilities.unmap_zeroes && capabilities.anchors
+    }
+
+    /// Whether WRITE SAME does not take zero blocks for "all to the end" (WSNZ).
+    ///
+    /// Where space can be freed it does not: initiators are known that unmap "to the end" with a block that is not zero, and
+    /// expect zeroes, when every block would be written instead (SBC-4 4.7.3.4.4).
+    pub(crate) fn write_same_non_zero(&self) -> bool {
+        self.capabilities().unmap
+    }
+
     /// Blocks that one command may transfer.
     pub(crate) fn max_transfer_blocks(&self) -> u32 {
         crate::limits::MAX_TRANSFER_BYTES as u32 / self.config.block_size

@@ -232,19 +232,23 @@ pub struct Provisioning {
     pub unmap: bool,
     /// LBPRZ: unmapped blocks read as zero.
     pub unmapped_zero: bool,
+    /// `ANC_SUP`: blocks can be anchored.
+    pub anchor: bool,
 }
 
 impl Provisioning {
     const LBPU_LBPWS_LBPWS10: u8 = 0xe0;
     const LBPRZ: u8 = 0x04;
+    const ANC_SUP: u8 = 0x02;
     const THIN: u8 = 2;
 
     /// The page.
     pub fn emit(&self) -> Vec<u8> {
         let commands = if self.unmap { Self::LBPU_LBPWS_LBPWS10 } else { 0 };
         let zero = if self.unmapped_zero { Self::LBPRZ } else { 0 };
+        let anchor = if self.anchor { Self::ANC_SUP } else { 0 };
         let kind = if self.unmap { Self::THIN } else { 0 };
-        page(PageCode::LOGICAL_BLOCK_PROVISIONING, &[0, commands | zero, kind, 0])
+        page(PageCode::LOGICAL_BLOCK_PROVISIONING, &[0, commands | zero | anchor, kind, 0])
     }
 }
 
@@ -302,7 +306,10 @@ mod tests {
 
     #[test]
     fn a_thin_unit_says_what_frees_space() {
-        assert_eq!(Provisioning { unmap: true, unmapped_zero: true }.emit(), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+        assert_eq!(
+            Provisioning { unmap: true, unmapped_zero: true, anchor: true }.emit(),
+            [0, 0xb2, 0, 4, 0, 0xe6, 2, 0]
+        );
         assert_eq!(Provisioning::default().emit(), [0, 0xb2, 0, 4, 0, 0, 0, 0]);
     }
 }

@@ -132,6 +132,8 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         volatile_cache: !read_only,
         unmap: unmaps,
         unmap_zeroes: unmaps,
+        // Zeroes are written, or set aside as extents to be written to.
+        anchors: unmaps,
         write_zeroes: punches,
         memory: false,
     };

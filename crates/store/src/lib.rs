@@ -86,6 +86,8 @@ pub struct Capabilities {
     pub unmap: bool,
     /// Bytes read as zero after an unmap (SBC: LBPRZ).
     pub unmap_zeroes: bool,
+    /// [`Op::WriteZeroes`] that may not unmap sets space aside: later writes there find room (SBC: `ANC_SUP`).
+    pub anchors: bool,
     /// [`Op::WriteZeroes`] is cheaper than writing zeroes.
     pub write_zeroes: bool,
     /// Reads and writes complete without waiting for the kernel.

@@ -230,6 +230,8 @@ impl Store for MemoryStore {
             volatile_cache: false,
             unmap: true,
             unmap_zeroes: true,
+            // A chunk of zeroes has no memory.
+            anchors: false,
             write_zeroes: true,
             memory: true,
         }

@@ -182,6 +182,15 @@ fn preallocated_space_is_taken_at_once_and_kept() {
 }
 
 #[test]
+fn zeroing_a_hole_without_unmap_sets_space_aside_where_it_says_so() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
+    execute(&store, Op::WriteZeroes { offset: 0, len: LEN, may_unmap: false, fua: true }).result.unwrap();
+    assert!(!store.capabilities().anchors || fs::metadata(&path).unwrap().blocks() * 512 >= LEN);
+}
+
+#[test]
 fn a_file_that_grew_is_served_whole_after_a_look() {
     let (_folder, path) = place();
     let store = FileStore::open(&path, &create(LEN)).unwrap();

@@ -100,11 +100,11 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let geometry = unit.store().geometry();
     let blocks_of = |bytes: u32| bytes.div_ceil(unit.block_size());
     let limits = BlockLimits {
-        write_same_non_zero: true,
+        write_same_non_zero: unit.write_same_non_zero(),
+        max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),
         max_compare_and_write: MAX_COMPARE_AND_WRITE_BLOCKS,
         optimal_granularity: blocks_of(geometry.physical_bytes) as u16,
         max_transfer: unit.max_transfer_blocks(),
-        max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),
         atomic: AtomicLimits {
             max_transfer: unit.max_atomic_blocks(),
             alignment: 1,
@@ -129,5 +129,5 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
 fn provisioning(unit: &LogicalUnit) -> Vec<u8> {
     let capabilities = unit.capabilities();
     let unmapped_zero = capabilities.unmap && capabilities.unmap_zeroes;
-    Provisioning { unmap: capabilities.unmap, unmapped_zero }.emit()
+    Provisioning { unmap: capabilities.unmap, unmapped_zero, anchor: unit.anchors() }.emit()
 }

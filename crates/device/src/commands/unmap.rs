@@ -7,12 +7,18 @@ use crate::context::{Cx, Extent, Reply};
 use crate::limits::MAX_UNMAP_DESCRIPTORS;
 use crate::unit::LogicalUnit;
 
+const ANCHOR: u8 = 0x01;
+
 /// Where BLOCK DESCRIPTOR DATA LENGTH stands in the parameter list.
 const DESCRIPTORS_LEN_FIELD: FieldPointer = FieldPointer::data(2);
 
 /// UNMAP. All ranges are checked before the first is unmapped. Ranges need no alignment: a store frees the whole units
-/// inside of each and makes the rest read as the freed blocks do.
+/// inside of each and makes the rest read as the freed blocks do. With ANCHOR the space stays, or is set aside.
 pub(crate) async fn unmap(cx: Cx) -> Reply {
+    let anchor = cx.cdb.bit(1, ANCHOR);
+    if anchor && !cx.unit()?.anchors() {
+        return Err(FieldPointer::cdb(1).bit(0).into());
+    }
     let list_len = u64::from(cx.cdb.u16_at(7));
     if list_len == 0 {
         return Ok(None);
@@ -26,7 +32,11 @@ pub(crate) async fn unmap(cx: Cx) -> Reply {
     let extents: Vec<Extent> =
         ranges.enumerate().map(|(index, range)| check(index, range, unit)).collect::<Result<_, _>>()?;
     for extent in extents.into_iter().filter(|extent| extent.len > 0) {
-        cx.unmap(extent).await?;
+        if anchor {
+            cx.write_zeroes(extent, false).await?;
+        } else {
+            cx.unmap(extent).await?;
+        }
     }
     Ok(None)
 }

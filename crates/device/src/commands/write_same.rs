@@ -5,25 +5,30 @@ use lunette_scsi::{FieldPointer, SenseData};
 use crate::context::{Cx, Extent, Reply};
 use crate::limits::MAX_CHUNK_BYTES;
 
+const ANCHOR: u8 = 0x10;
 const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 
 /// WRITE SAME(10), (16), (32).
 ///
 /// Whatever way is taken, the blocks read afterwards as the block that was sent: with UNMAP, blocks of zeroes may lose
-/// their space, and other blocks are written (SBC-4 allows that to every device).
+/// their space, and other blocks are written (SBC-4 allows that to every device). With ANCHOR they keep it, or get it.
 pub(crate) async fn write_same(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let unmap = cx.cdb.flag(UNMAP);
     if unmap && !unit.capabilities().unmap {
         return Err(FieldPointer::cdb(cx.cdb.flags_at()).bit(3).into());
     }
+    let anchor = cx.cdb.flag(ANCHOR);
+    if anchor && !(unmap && unit.anchors()) {
+        return Err(FieldPointer::cdb(cx.cdb.flags_at()).bit(4).into());
+    }
     // A reserved bit of the 10-byte form, which the gate refuses there.
     let no_data = cx.cdb.flag(NDOB);
     let block = if no_data { None } else { Some(cx.exact_data_out(u64::from(unit.block_size())).await?) };
     match block {
         Some(block) if block.iter().any(|byte| *byte != 0) => repeat(&cx, cx.extent, &block).await?,
-        _ => cx.write_zeroes(cx.extent, unmap).await?,
+        _ => cx.write_zeroes(cx.extent, unmap && !anchor).await?,
     }
     Ok(None)
 }

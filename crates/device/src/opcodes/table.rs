@@ -19,6 +19,10 @@ const BYTCHK: u8 = 0x06;
 /// What WRITE AND VERIFY knows of it: values 0 and 1.
 const BYTCHK_COMPARE: u8 = 0x02;
 const UNMAP: u8 = 0x08;
+/// ANCHOR of WRITE SAME.
+const ANCHOR: u8 = 0x10;
+/// ANCHOR of UNMAP.
+const UNMAP_ANCHOR: u8 = 0x01;
 const NDOB: u8 = 0x01;
 const IMMED: u8 = 0x02;
 /// ADDITIONAL CDB LENGTH of a 32-byte CDB.
@@ -100,7 +104,7 @@ const VERIFY: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(veri
 const WRITE_AND_VERIFY: Row = Row { handler: |cx| Box::pin(verify::write_and_verify(cx)), ..WRITE };
 
 const PRE_FETCH: Row =
-    Row { direction: Direction::None, range: Range::Cached, handler: |cx| Box::pin(pre_fetch::pre_fetch(cx)), ..READ };
+    Row { direction: Direction::None, range: Range::ToEnd, handler: |cx| Box::pin(pre_fetch::pre_fetch(cx)), ..READ };
 
 const DEFECTS: Row = Row { range: Range::None, handler: |cx| Box::pin(defects::read_defect_data(cx)), ..READ };
 
@@ -120,7 +124,7 @@ const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(m
 const MODE_SELECT: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
 
 const SYNCHRONIZE: Row =
-    Row { medium: Medium::Needed, range: Range::Cached, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
+    Row { medium: Medium::Needed, range: Range::ToEnd, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
 
 /// The table, in the order of operation codes and service actions.
 #[rustfmt::skip]
@@ -150,8 +154,8 @@ pub(crate) static TABLE: &[Row] = &[
     row("PRE-FETCH(10)", &blocks_10(0x34, IMMED), PRE_FETCH),
     row("SYNCHRONIZE CACHE(10)", &blocks_10(0x35, IMMED | SYNC_NV), SYNCHRONIZE),
     row("READ DEFECT DATA(10)", &[0x37, 0, lunette_scsi::defects::REQUEST, 0, 0, 0, 0, 0xff, 0xff, 0], DEFECTS),
-    row("WRITE SAME(10)", &blocks_10(0x41, UNMAP), WRITE_SAME),
-    row("UNMAP", &[0x42, 0, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
+    row("WRITE SAME(10)", &blocks_10(0x41, ANCHOR | UNMAP), WRITE_SAME),
+    row("UNMAP", &[0x42, UNMAP_ANCHOR, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
         Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
     row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
         Row { direction: Direction::Out, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
@@ -178,7 +182,7 @@ pub(crate) static TABLE: &[Row] = &[
     long("VERIFY(32)", &blocks_32(0x0a, DPO | BYTCHK), VERIFY),
     long("WRITE(32)", &blocks_32(0x0b, DPO | FUA), WRITE),
     long("WRITE AND VERIFY(32)", &blocks_32(0x0c, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
-    long("WRITE SAME(32)", &blocks_32(0x0d, UNMAP | NDOB), WRITE_SAME),
+    long("WRITE SAME(32)", &blocks_32(0x0d, ANCHOR | UNMAP | NDOB), WRITE_SAME),
     long("WRITE ATOMIC(32)", &blocks_32(0x0f, DPO | FUA),
         Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),
     long("GET LBA STATUS(32)", &LBA_STATUS_32,
@@ -192,7 +196,7 @@ pub(crate) static TABLE: &[Row] = &[
     row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
     row("PRE-FETCH(16)", &blocks_16(0x90, IMMED), PRE_FETCH),
     row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED | SYNC_NV), SYNCHRONIZE),
-    row("WRITE SAME(16)", &blocks_16(0x93, UNMAP | NDOB), WRITE_SAME),
+    row("WRITE SAME(16)", &blocks_16(0x93, ANCHOR | UNMAP | NDOB), WRITE_SAME),
     row("WRITE ATOMIC(16)", &[0x9c, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, GROUP, 0],
         Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),
     row("READ CAPACITY(16)", &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],

@@ -54,9 +54,10 @@ fn limits_and_provisioning_follow_the_store() {
     assert_eq!(&limits[6..12], [0, 8, 0, 0, 0x40, 0], "granularity of 4096 bytes, 8 MiB at most");
     assert_eq!(&limits[20..32], [0xff, 0xff, 0xff, 0xff, 0, 0, 1, 0, 0, 0, 0, 128]);
     assert_eq!(&limits[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);
-    assert_eq!(thin.read(&[0x12, 1, 0xb2, 1, 0, 0])[5], 0xe4);
+    assert_eq!(thin.read(&[0x12, 1, 0xb2, 1, 0, 0])[5], 0xe6);
     let thick = Rig::new(Medium { capabilities: Capabilities { unmap: false, ..THIN.capabilities }, ..THIN });
     assert_eq!(&thick.read(&[0x12, 1, 0xb0, 1, 0, 0])[20..36], [0; 16]);
+    assert_eq!(thick.read(&[0x12, 1, 0xb0, 1, 0, 0])[4], 0, "WSNZ");
     assert_eq!(thick.read(&[0x12, 1, 0xb2, 1, 0, 0])[5], 0);
 }
 

@@ -71,7 +71,7 @@ fn fields_are_pointed_at_where_they_stand() {
     let refused = |cdb: &[u8]| sense(&run(&rig, cdb, &[])).field;
     assert_eq!(refused(&long(0x77, 0, 0, 1)), Some(FieldPointer::cdb(8)), "SERVICE ACTION");
     assert_eq!(refused(&long(0x09, 0x20, 0, 1)), Some(FieldPointer::cdb(10).bit(5)), "RDPROTECT");
-    assert_eq!(refused(&long(0x0d, 0x10, 0, 1)), Some(FieldPointer::cdb(10).bit(4)), "ANCHOR");
+    assert_eq!(refused(&long(0x0d, 0x10, 0, 1)), Some(FieldPointer::cdb(10).bit(4)), "ANCHOR without UNMAP");
     let mut many = long(0x09, 0, 0, 1);
     many[29] = 1;
     assert_eq!(refused(&many), Some(FieldPointer::cdb(12)), "LOGICAL BLOCK ADDRESS");

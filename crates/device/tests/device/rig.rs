@@ -39,6 +39,7 @@ pub(crate) const THIN: Medium = Medium {
         volatile_cache: true,
         unmap: true,
         unmap_zeroes: true,
+        anchors: true,
         write_zeroes: true,
         memory: true,
     },
@@ -57,6 +58,8 @@ pub(crate) struct TestStore {
     medium: Medium,
     pub(crate) bytes: Mutex<Vec<u8>>,
     pub(crate) seen: Mutex<Vec<Seen>>,
+    /// Whether the last request for zeroes left the choice to free their space.
+    pub(crate) may_unmap: Mutex<bool>,
     /// Ends the next request.
     pub(crate) fails: Mutex<Option<StoreError>>,
     /// The byte that the next write turns into another.
@@ -81,7 +84,11 @@ impl TestStore {
                     bytes[at] ^= 1;
                 }
             }
-            Op::WriteZeroes { .. } | Op::Unmap { .. } => bytes[range].fill(0),
+            Op::WriteZeroes { may_unmap, .. } => {
+                *self.may_unmap.lock().unwrap() = *may_unmap;
+                bytes[range].fill(0);
+            }
+            Op::Unmap { .. } => bytes[range].fill(0),
             Op::Allocation { found, .. } => {
                 // Blocks that were written to are those that are not zero.
                 for block in bytes[range].chunks(512) {
@@ -91,6 +98,12 @@ impl TestStore {
             Op::Flush => {}
         }
         Ok(())
+    }
+}
+
+impl TestStore {
+    pub(crate) fn may_unmap(&self) -> bool {
+        *self.may_unmap.lock().unwrap()
     }
 }
 
@@ -179,6 +192,7 @@ impl Rig {
             medium,
             bytes,
             seen: Mutex::default(),
+            may_unmap: Mutex::default(),
             fails: Mutex::default(),
             spoils: Mutex::default(),
         });

@@ -109,24 +109,71 @@ fn unmap_with_other_bytes_writes_them() {
     assert_eq!(rig.bytes(0, 1024), [3; 1024]);
 }
 
+fn write_same(flags: u8, lba: u8, blocks: u32) -> [u8; 16] {
+    let [a, b, c, d] = blocks.to_be_bytes();
+    cdb(&[0x93, flags, 0, 0, 0, 0, 0, 0, 0, lba, a, b, c, d, 0, 0])
+}
+
 #[test]
-fn the_number_of_blocks_and_the_data_out_are_bounded() {
-    let rig = Rig::new(Medium { len_bytes: 64 << 20, ..THIN });
-    let write_same = |blocks: u32| {
-        let [a, b, c, d] = blocks.to_be_bytes();
-        cdb(&[0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, a, b, c, d, 0, 0])
-    };
-    assert_eq!(rig.run(&write_same(MAX_WRITE_SAME_BLOCKS), &[0; 512]).status, Status::GOOD);
+fn no_number_of_blocks_means_all_to_the_end_where_no_space_is_freed() {
+    let rig = Rig::new(THICK);
+    rig.store.bytes.lock().unwrap().fill(9);
+    assert_eq!(rig.run(&write_same(0x01, 2, 0), &[]).status, Status::GOOD);
+    assert_eq!(rig.seen(), [Seen { kind: OpKind::WriteZeroes, offset: 1024, len: 1022 * 512, fua: false }]);
+    assert_eq!(rig.run(&[0x41, 0, 0, 0, 3, 0xfe, 0, 0, 0, 0], &[7; 512]).status, Status::GOOD);
+    assert_eq!(rig.bytes(1021 * 512, 3 * 512), [[0; 512], [7; 512], [7; 512]].concat());
+    assert_eq!(rig.refused(&write_same(0x01, 0, 1025), &[]).code, AdditionalSense::LBA_OUT_OF_RANGE);
+    let sense = Rig::new(THIN).refused(&write_same(0x01, 0, 0), &[]);
+    assert_eq!((sense.code, sense.field), (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(10))));
+}
+
+#[test]
+fn the_number_of_blocks_is_bounded() {
+    let rig = Rig::new(Medium { len_bytes: 64 << 20, ..THICK });
+    assert_eq!(rig.run(&write_same(0x01, 0, MAX_WRITE_SAME_BLOCKS), &[]).status, Status::GOOD);
     for too_many in [MAX_WRITE_SAME_BLOCKS + 1, 0] {
-        let sense = rig.refused(&write_same(too_many), &[0; 512]);
+        let sense = rig.refused(&write_same(0x01, 0, too_many), &[]);
         assert_eq!((sense.code, sense.field), (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(10))));
     }
+}
+
+#[test]
+fn the_data_out_is_one_block() {
+    let rig = Rig::new(THIN);
     for len in [0, 256, 1024] {
-        let sense = rig.refused(&write_same(1), &vec![0; len]);
+        let sense = rig.refused(&write_same(0, 0, 1), &vec![0; len]);
         assert_eq!(sense.code, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT, "{len} bytes");
     }
-    let anchor = rig.refused(&[0x41, 0x18], &[0; 512]);
-    assert_eq!(anchor.field, Some(FieldPointer::cdb(1).bit(4)));
+}
+
+#[test]
+fn anchored_blocks_are_zero_and_keep_their_space() {
+    let rig = Rig::new(THIN);
+    rig.store.bytes.lock().unwrap().fill(9);
+    assert_eq!(rig.run(&write_same(0x19, 0, 2), &[]).status, Status::GOOD);
+    assert!(!rig.store.may_unmap(), "the store may not free it");
+    let list = emit(&[UnmapRange { lba: 2, blocks: 1 }]);
+    let mut anchor = unmap(&list);
+    anchor[1] = 1;
+    assert_eq!(rig.run(&anchor, &list).status, Status::GOOD);
+    assert!(!rig.store.may_unmap());
+    assert_eq!(rig.seen().iter().map(|seen| seen.kind).collect::<Vec<_>>(), [OpKind::WriteZeroes; 2]);
+    assert_eq!(rig.bytes(0, 4 * 512), [vec![0; 3 * 512], vec![9; 512]].concat());
+    assert_eq!(rig.run(&write_same(0x09, 0, 2), &[]).status, Status::GOOD);
+    assert!(rig.store.may_unmap(), "without ANCHOR it may");
+    let field = rig.refused(&write_same(0x11, 0, 1), &[]).field;
+    assert_eq!(field, Some(FieldPointer::cdb(1).bit(4)), "ANCHOR without UNMAP");
+}
+
+#[test]
+fn a_store_that_sets_no_space_aside_has_no_anchors() {
+    let rig = Rig::new(Medium { capabilities: Capabilities { anchors: false, ..THIN.capabilities }, ..THIN });
+    assert_eq!(rig.refused(&write_same(0x19, 0, 1), &[]).field, Some(FieldPointer::cdb(1).bit(4)));
+    let list = emit(&[UnmapRange { lba: 0, blocks: 1 }]);
+    let mut anchor = unmap(&list);
+    anchor[1] = 1;
+    assert_eq!(rig.refused(&anchor, &list).field, Some(FieldPointer::cdb(1).bit(0)));
+    assert_eq!(rig.read(&[0x12, 1, 0xb2, 1, 0, 0])[5] & 0x02, 0);
 }
 
 #[test]

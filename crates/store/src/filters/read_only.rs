@@ -23,7 +23,14 @@ impl Store for ReadOnly {
 
     fn capabilities(&self) -> Capabilities {
         let inner = self.inner.capabilities();
-        Capabilities { read_only: true, unmap: false, unmap_zeroes: false, write_zeroes: false, ..inner }
+        Capabilities {
+            read_only: true,
+            unmap: false,
+            unmap_zeroes: false,
+            anchors: false,
+            write_zeroes: false,
+            ..inner
+        }
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
