@@ -9,6 +9,7 @@ use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 use crate::errors;
 use crate::exchange::Exchange;
 use crate::keeper::Save;
+use crate::limits::MAX_ZEROES_BYTES;
 use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Row};
 use crate::range_locks::{Claim, Hold};
@@ -138,11 +139,16 @@ impl Cx {
         self.transfer(Op::Write { offset, from, fua }).await
     }
 
-    /// Makes `extent` read as zero.
+    /// Makes `extent` read as zero, piece by piece.
     pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), SenseData> {
-        let Extent { offset, len } = extent;
         let fua = self.unit()?.write_through();
-        self.store(Op::WriteZeroes { offset, len, may_unmap, fua }).await.map(drop)
+        let mut done = 0;
+        while done < extent.len {
+            let (offset, len) = (extent.offset + done, (extent.len - done).min(MAX_ZEROES_BYTES));
+            self.store(Op::WriteZeroes { offset, len, may_unmap, fua }).await?;
+            done += len;
+        }
+        Ok(())
     }
 
     /// Declares `extent` unused.

@@ -10,7 +10,6 @@ use lunette_scsi::{
 };
 
 use crate::context::Extent;
-use crate::limits::MAX_WRITE_SAME_BLOCKS;
 use crate::nexus::{Link, NexusState};
 use crate::opcodes::{self, Absent, Attention, Medium, Range, Row};
 use crate::reservations::Refusal;
@@ -72,7 +71,7 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
         Range::None => return Ok(Extent::default()),
         Range::Transfer => u64::from(unit.max_transfer_blocks()),
         Range::Atomic => u64::from(unit.max_atomic_blocks()),
-        Range::WriteSame => u64::from(MAX_WRITE_SAME_BLOCKS),
+        Range::WriteSame => unit.max_write_same_blocks().unwrap_or(u64::MAX),
         Range::ToEnd => u64::MAX,
     };
     // Rows with a range belong to groups that have one; an unknown form names no blocks that exist.
@@ -83,7 +82,7 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
         return Err(out_of_range.with_field(block_cdb.lba_field));
     }
     let blocks = match (range, block_cdb.blocks) {
-        (Range::WriteSame, 0) if unit.write_same_non_zero() => {
+        (Range::WriteSame, 0) if unit.max_write_same_blocks().is_some() => {
             return Err(SenseData::invalid_field(block_cdb.blocks_field));
         }
         (Range::WriteSame | Range::ToEnd, 0) => capacity - block_cdb.lba,

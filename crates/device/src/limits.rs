@@ -4,8 +4,13 @@
 /// Every such transfer fits into one buffer.
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
 
-/// Blocks that one WRITE SAME may write (MAXIMUM WRITE SAME LENGTH): what the 10-byte form can ask for.
+/// Blocks that one WRITE SAME may write on a unit that can free space (MAXIMUM WRITE SAME LENGTH): what the 10-byte form can
+/// ask for. Other units set no limit.
 pub const MAX_WRITE_SAME_BLOCKS: u32 = 0xffff;
+
+/// Bytes that a store is asked to make zero at a time. One command may ask for a whole medium; between two pieces it can be
+/// aborted.
+pub(crate) const MAX_ZEROES_BYTES: u64 = 256 << 20;
 
 /// Blocks that one COMPARE AND WRITE may compare and write (MAXIMUM COMPARE AND WRITE LENGTH): what its CDB can ask for.
 pub const MAX_COMPARE_AND_WRITE_BLOCKS: u8 = u8::MAX;

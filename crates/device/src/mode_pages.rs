@@ -274,6 +274,7 @@ mod tests {
         volatile_cache: true,
         unmap: false,
         unmap_zeroes: false,
+        anchors: false,
         write_zeroes: false,
         memory: false,
     };

@@ -90,7 +90,7 @@ pub(crate) enum Range {
     Transfer,
     /// As many as MAXIMUM ATOMIC TRANSFER LENGTH.
     Atomic,
-    /// As many as MAXIMUM WRITE SAME LENGTH; zero means all from the first to the end where WSNZ allows it.
+    /// As many as MAXIMUM WRITE SAME LENGTH; where there is no such limit, zero means all from the first to the end.
     WriteSame,
     /// Any number; zero means all from the first to the end.
     ToEnd,

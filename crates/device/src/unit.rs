@@ -292,12 +292,12 @@ impl LogicalUnit {
         capabilities.unmap && capabilities.unmap_zeroes && capabilities.anchors
     }
 
-    /// Whether WRITE SAME does not take zero blocks for "all to the end" (WSNZ).
+    /// Blocks that one WRITE SAME may write, if that is limited; if not, zero blocks are all to the end (WSNZ is zero).
     ///
-    /// Where space can be freed it does not: initiators are known that unmap "to the end" with a block that is not zero, and
-    /// expect zeroes, when every block would be written instead (SBC-4 4.7.3.4.4).
-    pub(crate) fn write_same_non_zero(&self) -> bool {
-        self.capabilities().unmap
+    /// Where space can be freed they are not: initiators are known that unmap "to the end" with a block that is not zero, and
+    /// expect zeroes, when every block would be written instead.
+    pub(crate) fn max_write_same_blocks(&self) -> Option<u64> {
+        self.capabilities().unmap.then_some(u64::from(crate::limits::MAX_WRITE_SAME_BLOCKS))
     }
 
     /// Blocks that one command may transfer.

@@ -7,7 +7,7 @@ use lunette_scsi::vpd::{
 use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, SenseData};
 
 use crate::context::{Cx, Reply};
-use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS};
+use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS};
 use crate::nexus::NexusState;
 use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
 
@@ -100,8 +100,8 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let geometry = unit.store().geometry();
     let blocks_of = |bytes: u32| bytes.div_ceil(unit.block_size());
     let limits = BlockLimits {
-        write_same_non_zero: unit.write_same_non_zero(),
-        max_write_same: u64::from(MAX_WRITE_SAME_BLOCKS),
+        write_same_non_zero: unit.max_write_same_blocks().is_some(),
+        max_write_same: unit.max_write_same_blocks().unwrap_or(0),
         max_compare_and_write: MAX_COMPARE_AND_WRITE_BLOCKS,
         optimal_granularity: blocks_of(geometry.physical_bytes) as u16,
         max_transfer: unit.max_transfer_blocks(),

@@ -57,7 +57,8 @@ fn limits_and_provisioning_follow_the_store() {
     assert_eq!(thin.read(&[0x12, 1, 0xb2, 1, 0, 0])[5], 0xe6);
     let thick = Rig::new(Medium { capabilities: Capabilities { unmap: false, ..THIN.capabilities }, ..THIN });
     assert_eq!(&thick.read(&[0x12, 1, 0xb0, 1, 0, 0])[20..36], [0; 16]);
-    assert_eq!(thick.read(&[0x12, 1, 0xb0, 1, 0, 0])[4], 0, "WSNZ");
+    let limits = thick.read(&[0x12, 1, 0xb0, 1, 0, 0]);
+    assert_eq!((limits[4], &limits[36..44]), (0, &[0; 8][..]), "WSNZ, no limit of WRITE SAME");
     assert_eq!(thick.read(&[0x12, 1, 0xb2, 1, 0, 0])[5], 0);
 }
 
