@@ -6,6 +6,8 @@
 //! [`Server::bind`] opens the portals, [`Server::run`] serves until a [`Stopper`] asks for an orderly end: initiators are
 //! asked to log out, running tasks end, stores are flushed.
 //!
+//! [`Control`] changes what is served while it runs.
+//!
 //! # A command's way
 //!
 //! Bytes from a socket go to the connection's state machine. A command that comes out of it becomes a device task. The task
@@ -15,11 +17,13 @@
 
 #![forbid(unsafe_code)]
 
+mod control;
 mod core;
 mod limits;
 mod monitor;
 mod server;
 
+pub use control::{Control, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MIN_BUFFER_BYTES};
 pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};

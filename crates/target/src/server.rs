@@ -12,7 +12,8 @@ use lunette_session::keys::Willing;
 use lunette_session::target::{Directory, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
-use crate::core::{Core, CoreConfig, port_name};
+use crate::control::{Control, Updates, UpdatesEnd};
+use crate::core::{Core, CoreConfig, Portals, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Counts, Monitor};
 
@@ -106,6 +107,8 @@ pub struct Server {
     portals: Vec<SocketAddr>,
     stopper: Stopper,
     monitor: Monitor,
+    control: Control,
+    _updates_end: UpdatesEnd,
 }
 
 /// Asks a [`Server`] to stop, from any thread.
@@ -133,26 +136,18 @@ impl Server {
         check_targets(&config.targets)?;
         let mut reactor = Reactor::new()?;
         let stopper = Stopper { asked: Arc::default(), waker: reactor.waker() };
-        let mut listeners = Vec::new();
-        let mut portals = Vec::new();
-        for portal in &config.portals {
-            let address = portal.address;
-            let (listener, actual) = reactor.listen(address).map_err(|source| BindError::Listen { address, source })?;
-            listeners.push((listener, portal.group));
-            portals.push(Portal { address: actual, group: portal.group });
-        }
-        for device in config.targets.iter().map(|target| &target.device) {
-            for group in config.portals.iter().map(|portal| portal.group) {
-                device.add_port(&port_name(&device.name().to_ascii_lowercase(), group), group);
-            }
-        }
-        let devices = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
+        let updates: Arc<Updates> = Arc::default();
+        let mut open = Portals::default();
+        open.change(&mut reactor.context(), &config.portals)?;
+        let portals = open.to_vec();
+        let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
+        declare_ports(&devices, &portals);
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let pool = Pool::new(config.buffer_bytes.max(MIN_BUFFER_BYTES));
         let counts: Arc<Counts> = Arc::default();
         let monitor = Monitor::new(Arc::clone(&counts), pool.clone());
         let core = Core::new(CoreConfig {
-            listeners,
+            portals: open,
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
@@ -161,9 +156,11 @@ impl Server {
             file_threads: ThreadPool::new("lunette-file", config.file_threads, MAX_QUEUED_FILE_OPS)?,
             waker: reactor.waker(),
             stop_asked: Arc::clone(&stopper.asked),
+            updates: Arc::clone(&updates),
         });
+        let control = Control::new(Arc::clone(&updates), reactor.waker());
         let portals = portals.iter().map(|portal| portal.address).collect();
-        Ok(Self { reactor, core, portals, stopper, monitor })
+        Ok(Self { reactor, core, portals, stopper, monitor, control, _updates_end: UpdatesEnd(updates) })
     }
 
     /// The addresses that are listened on, in the order of the configuration.
@@ -181,6 +178,11 @@ impl Server {
         self.stopper.clone()
     }
 
+    /// The way to change what this server serves.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
     /// Serves until stopped.
     ///
     /// # Errors
@@ -192,7 +194,16 @@ impl Server {
     }
 }
 
-fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
+/// Lets each device know its target ports: one per portal group.
+pub(crate) fn declare_ports(devices: &[Arc<TargetDevice>], portals: &[Portal]) {
+    for device in devices {
+        for portal in portals {
+            device.add_port(&port_name(&device.name().to_ascii_lowercase(), portal.group), portal.group);
+        }
+    }
+}
+
+pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
     TargetNode {
         name: target.device.name().to_ascii_lowercase(),
         alias: target.alias,
@@ -203,7 +214,7 @@ fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
     }
 }
 
-fn check_targets(targets: &[TargetConfig]) -> Result<(), BindError> {
+pub(crate) fn check_targets(targets: &[TargetConfig]) -> Result<(), BindError> {
     for (index, target) in targets.iter().enumerate() {
         let name = target.device.name();
         if targets[..index].iter().any(|other| other.device.name().eq_ignore_ascii_case(name)) {

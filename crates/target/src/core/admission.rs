@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use lunette_device::{NexusName, TargetDevice};
+use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{AdmitRequest, Session};
 
@@ -11,8 +12,8 @@ use super::barrier::Behind;
 
 impl Core {
     /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
-    pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, request: &AdmitRequest) {
-        let admitted = match self.sessions.admit(request, id) {
+    pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
+        let admitted = match self.recheck(id, &mut request).and_then(|()| self.sessions.admit(&request, id)) {
             Ok(admitted) => admitted,
             Err(status) => {
                 if let Some(conn) = self.connections.get_mut(id) {
@@ -43,6 +44,16 @@ impl Core {
         self.touch(id);
     }
 
+    /// What is served may have changed during the login.
+    fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
+        let directory = Arc::clone(&self.directory);
+        let began_with = self.connections.get_mut(id).and_then(|conn| conn.protocol.directory());
+        match began_with {
+            Some(older) if !Arc::ptr_eq(older, &directory) => directory.recheck(older, request),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let now = self.time(cx);
         let Some(conn) = self.connections.get_mut(id) else { return };
@@ -55,6 +66,7 @@ impl Core {
             "logged in"
         );
         conn.protocol.admit(session, now);
+        conn.protocol.set_directory(&self.directory);
         self.touch(id);
     }
 

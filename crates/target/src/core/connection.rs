@@ -67,7 +67,7 @@ impl Conn {
         }
     }
 
-    fn initiator(&self) -> &str {
+    pub(super) fn initiator(&self) -> &str {
         self.session.as_ref().map_or("-", |session| &session.initiator_name)
     }
 }

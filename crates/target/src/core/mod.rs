@@ -5,13 +5,16 @@ mod answers;
 mod barrier;
 mod completions;
 mod connection;
+mod leaving;
+mod portals;
 mod running;
 mod stop;
 mod table;
 mod task_management;
 mod timers;
+mod updates;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,19 +27,22 @@ use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId
 use lunette_session::Time;
 use lunette_session::target::{CloseReason, Directory, Event, Sessions, Timers};
 
+use crate::control::Updates;
 use crate::limits::MAX_CONNECTIONS;
 use crate::monitor::Counts;
 pub(crate) use admission::port_name;
 use barrier::Barriers;
 use completions::{CompletionQueue, PoolIo};
 use connection::Conn;
+use leaving::Leaving;
+pub(crate) use portals::Portals;
 use running::{RunningTask, TaskKey};
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
 use timers::Timetable;
 
 pub(crate) struct CoreConfig {
-    pub(crate) listeners: Vec<(ListenerId, u16)>,
+    pub(crate) portals: Portals,
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) directory: Arc<Directory>,
     pub(crate) timers: Timers,
@@ -44,11 +50,12 @@ pub(crate) struct CoreConfig {
     pub(crate) file_threads: ThreadPool,
     pub(crate) waker: Waker,
     pub(crate) stop_asked: Arc<AtomicBool>,
+    pub(crate) updates: Arc<Updates>,
     pub(crate) counts: Arc<Counts>,
 }
 
 pub(crate) struct Core {
-    listeners: HashMap<ListenerId, u16>,
+    portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
     timers: Timers,
@@ -69,13 +76,15 @@ pub(crate) struct Core {
     epoch: Instant,
     stop_asked: Arc<AtomicBool>,
     stopping: Stopping,
+    updates: Arc<Updates>,
+    leaving: Leaving,
     counts: Arc<Counts>,
 }
 
 impl Core {
     pub(crate) fn new(config: CoreConfig) -> Self {
         Self {
-            listeners: config.listeners.into_iter().collect(),
+            portals: config.portals,
             devices: config.devices,
             directory: config.directory,
             timers: config.timers,
@@ -93,6 +102,8 @@ impl Core {
             epoch: Instant::now(),
             stop_asked: config.stop_asked,
             stopping: Stopping::No,
+            updates: config.updates,
+            leaving: Leaving::default(),
             counts: config.counts,
         }
     }
@@ -130,7 +141,7 @@ impl Core {
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
             Event::TaskManagement(request) => self.manage_tasks(id, &request),
-            Event::Admit(request) => self.admit(cx, id, &request),
+            Event::Admit(request) => self.admit(cx, id, *request),
             Event::Close(reason) => self.close(cx, id, &reason),
         }
     }
@@ -187,6 +198,7 @@ impl Core {
                 }
             }
         }
+        self.part();
         self.continue_stop(cx);
         self.timetable.tidy(&mut self.connections);
         self.count();
@@ -210,7 +222,7 @@ impl Handler for Core {
         peer: SocketAddr,
         local: SocketAddr,
     ) {
-        let group = self.listeners.get(&listener).copied().filter(|_| self.connections.len() < MAX_CONNECTIONS);
+        let group = self.portals.group_of(listener).filter(|_| self.connections.len() < MAX_CONNECTIONS);
         let (Some(portal_group), true) = (group, self.stopping.is_no()) else {
             tracing::warn!(%peer, "connection refused: too many, or stopping");
             cx.close(id);
@@ -277,6 +289,7 @@ impl Handler for Core {
 
     fn woken(&mut self, cx: &mut Context<'_>) {
         self.begin_stop_if_asked(cx);
+        self.apply_updates(cx);
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {

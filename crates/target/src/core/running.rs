@@ -11,6 +11,7 @@ use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
 use super::barrier::{BarrierKey, Behind};
+use super::leaving::LEAVE_TAG;
 use super::stop::FLUSH_TAG;
 use super::table::Key;
 use crate::limits::{CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE};
@@ -150,7 +151,7 @@ impl Core {
         self.touch(id);
     }
 
-    fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
+    pub(super) fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
         let Some(running) = self.tasks.remove(key) else { return };
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
         conn.tasks.remove(&running.tag);
@@ -228,6 +229,7 @@ impl Core {
                     Some(running) if running.waiting == Waiting::Turn => self.drive(key, Input::Waited),
                     Some(_) => self.drive(key, Input::Store(outcome)),
                     None if tag == FLUSH_TAG => self.store_flushed(outcome),
+                    None if tag == LEAVE_TAG => self.left(&outcome),
                     // Its turn came when it was aborted already.
                     None => {}
                 }

@@ -9,6 +9,7 @@ use lunette_reactor::Context;
 use lunette_store::{Completion, CompletionSink, Op, Outcome};
 
 use super::Core;
+use super::leaving::needs_flush;
 use crate::limits::{LOGOUT_GRACE, STOP_TIMEOUT};
 
 /// The tag of flushes that belong to no task. No slab key has this index.
@@ -59,9 +60,7 @@ impl Core {
             return;
         }
         tracing::info!(connections = self.connections.len(), "stopping");
-        for (listener, _) in self.listeners.drain() {
-            cx.close_listener(listener);
-        }
+        self.portals.close(cx);
         let now = self.time(cx);
         let mut asked = Vec::new();
         for (id, conn) in self.connections.iter_mut() {
@@ -79,6 +78,7 @@ impl Core {
         if let Stopping::LoggingOut { deadline } = self.stopping
             && self.connections.len() == 0
             && self.tasks.len() == 0
+            && self.leaving.is_empty()
         {
             self.flush_all(deadline);
             self.take_completions();
@@ -95,8 +95,7 @@ impl Core {
             .devices
             .iter()
             .flat_map(|device| device.units())
-            // An initiator that sets software write protection leaves what was written before it.
-            .filter(|(_, unit)| !unit.config().read_only && !unit.store().capabilities().read_only)
+            .filter(|(_, unit)| needs_flush(unit))
             .map(|(_, unit)| Arc::clone(unit.store()))
             .collect();
         self.stopping = Stopping::Flushing { deadline, left: stores.len(), result: Ok(()) };

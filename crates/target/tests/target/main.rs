@@ -4,10 +4,12 @@
 
 mod aborts;
 mod buffers;
+mod changes;
 mod common;
 mod leaks;
 mod nexuses;
 mod places;
+mod portals;
 mod reactor_thread;
 mod relogin;
 mod resets;

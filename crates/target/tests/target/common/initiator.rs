@@ -6,9 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 
 use lunette_pdu::sense::split_sense;
 use lunette_pdu::{
-    Ahs, BHS_LEN, Bhs, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LogoutReason, LogoutRequest, LunField,
-    MAX_AHS_LEN, NopOut, R2t, ScsiCommand, SerialNumber, Stage, TargetPdu, TargetTransferTag, TaskAttribute,
-    TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, Tsih, pad_len,
+    Ahs, AsyncEvent, BHS_LEN, Bhs, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LoginStatus, LogoutReason,
+    LogoutRequest, LunField, MAX_AHS_LEN, NopOut, R2t, ScsiCommand, SerialNumber, Stage, TargetPdu, TargetTransferTag,
+    TaskAttribute, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, Tsih, pad_len,
 };
 use lunette_scsi::Lun;
 
@@ -44,6 +44,8 @@ pub(crate) struct Initiator {
     pub(crate) data_out_len: usize,
     pub(crate) r2ts: Vec<R2t>,
     logout_requested: bool,
+    /// Unit attentions that came by asynchronous message: the LUN, and sense key and additional sense.
+    news: Vec<(u16, (u8, u8, u8))>,
 }
 
 #[derive(Default)]
@@ -89,6 +91,7 @@ impl Initiator {
             data_out_len: 8192,
             r2ts: Vec::new(),
             logout_requested: false,
+            news: Vec::new(),
         }
     }
 
@@ -108,14 +111,19 @@ impl Initiator {
     }
 
     pub(crate) fn send_login(&mut self, port: Port, keys: &[(&str, &str)]) {
+        self.send_login_step(Stage::LoginOperationalNegotiation, Stage::FullFeaturePhase, port, keys);
+    }
+
+    /// One request of a login, from a stage to another one.
+    pub(crate) fn send_login_step(&mut self, csg: Stage, nsg: Stage, port: Port, keys: &[(&str, &str)]) {
         let name = initiator_name(port.initiator);
         let names = [("InitiatorName", name.as_str()), ("SessionType", "Normal"), ("TargetName", port.target)];
         let text: String = names.iter().chain(keys).flat_map(|(key, value)| [key, "=", value, "\0"]).collect();
         let request = LoginRequest {
             transit: true,
             continue_: false,
-            csg: Stage::LoginOperationalNegotiation,
-            nsg: Stage::FullFeaturePhase,
+            csg,
+            nsg,
             version_max: 0,
             version_min: 0,
             isid: Isid::random(1, port.isid),
@@ -130,9 +138,29 @@ impl Initiator {
     }
 
     pub(crate) fn finish_login(&mut self) {
+        assert!(self.login_status().is_success());
+    }
+
+    /// How a login, or a step of it, ended.
+    pub(crate) fn login_status(&mut self) -> LoginStatus {
         let (pdu, _) = self.receive().unwrap();
         let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
-        assert!(response.status.is_success(), "{response:?}");
+        response.status
+    }
+
+    /// The next unit attention that comes by asynchronous message.
+    pub(crate) fn news(&mut self) -> (u16, (u8, u8, u8)) {
+        while self.news.is_empty() {
+            self.take_one();
+        }
+        self.news.remove(0)
+    }
+
+    /// When this returns, the target has applied all that was asked of it before, and has not told this initiator of it.
+    pub(crate) fn is_undisturbed(&mut self) {
+        self.round_trip();
+        assert_eq!(self.news, []);
+        assert!(!self.logout_requested);
     }
 
     /// Whether nothing has come that was not taken yet.
@@ -297,6 +325,11 @@ impl Initiator {
             }
             TargetPdu::TaskManagementResponse(pdu) => {
                 self.managed.insert(pdu.itt, pdu.response);
+            }
+            TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::SCSI_EVENT => {
+                let (sense, _) = split_sense(&data).unwrap();
+                let lun = Lun::decode(message.lun.0).number().unwrap();
+                self.news.push((lun, (sense[2] & 0x0f, sense[12], sense[13])));
             }
             TargetPdu::AsyncMessage(_) => self.logout_requested = true,
             TargetPdu::NopIn(_) => {}

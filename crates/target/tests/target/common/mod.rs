@@ -13,7 +13,7 @@ use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
 use lunette_session::target::Timers;
 use lunette_store::{MemoryStore, Store};
-use lunette_target::{Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig};
+use lunette_target::{Control, Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig};
 
 pub(crate) use initiator::{Initiator, Outcome, Port, cdb_10};
 
@@ -28,6 +28,7 @@ pub(crate) const STORE_LEN: u64 = 64 << 20;
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) monitor: Monitor,
+    pub(crate) control: Control,
     stopper: Stopper,
     ended: Receiver<io::Result<()>>,
 }
@@ -49,12 +50,12 @@ impl Target {
         let (tx, ended) = channel();
         thread::spawn(move || {
             let server = Server::bind(config).unwrap();
-            bound.send((server.portals()[0], server.monitor(), server.stopper())).unwrap();
+            bound.send((server.portals()[0], server.monitor(), server.control(), server.stopper())).unwrap();
             // The test may have ended.
             let _ = tx.send(server.run());
         });
-        let (address, monitor, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
-        Self { address, monitor, stopper, ended }
+        let (address, monitor, control, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
+        Self { address, monitor, control, stopper, ended }
     }
 
     /// Asks for an orderly end.
@@ -93,11 +94,13 @@ pub(crate) fn memory() -> Arc<dyn Store> {
 pub(crate) fn device(name: &str, stores: Vec<Arc<dyn Store>>) -> Arc<TargetDevice> {
     let device = TargetDevice::new(name);
     for (number, store) in stores.into_iter().enumerate() {
-        let config = LogicalUnitConfig::new(store, format!("{name}-{number}"));
-        let unit = Arc::new(LogicalUnit::new(config).unwrap());
-        device.add(Lun::new(number as u16).unwrap(), unit).unwrap();
+        device.add(Lun::new(number as u16).unwrap(), unit(store, &format!("{name}-{number}"))).unwrap();
     }
     Arc::new(device)
+}
+
+pub(crate) fn unit(store: Arc<dyn Store>, serial: &str) -> Arc<LogicalUnit> {
+    Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, serial)).unwrap())
 }
 
 /// Blocks that differ from those of another `seed`.

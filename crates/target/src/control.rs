@@ -1,0 +1,140 @@
+//! Changing a server while it runs.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_device::{LogicalUnit, TargetDevice};
+use lunette_reactor::Waker;
+use lunette_scsi::Lun;
+use lunette_session::Authentication;
+
+use crate::server::{BindError, PortalConfig, TargetConfig, check_targets};
+
+/// What a server is to serve from now on.
+///
+/// Sessions that it does not concern see nothing of it. The others are told by unit attention and by asynchronous message,
+/// or are asked to log out: those of a target that goes, and of an initiator that its target admits no longer.
+pub struct Update {
+    /// Where to listen. Portals that are open already stay open; sessions that came through one that goes stay too.
+    pub portals: Vec<PortalConfig>,
+    /// All targets. Those that stay bring the device that they have.
+    pub targets: Vec<TargetConfig>,
+    /// Who may open a discovery session.
+    pub discovery: Authentication,
+    /// Logical units of targets that stay. The stores of those that go are flushed when their last command has ended.
+    pub units: Vec<UnitChange>,
+    /// Logical units whose stores have grown.
+    pub grown: Vec<Arc<LogicalUnit>>,
+}
+
+/// A logical unit that comes, goes, or takes the place of another.
+pub struct UnitChange {
+    /// The target.
+    pub device: Arc<TargetDevice>,
+    /// Its number.
+    pub lun: Lun,
+    /// What has the number from now on; `None` for nothing.
+    pub unit: Option<Arc<LogicalUnit>>,
+}
+
+/// Why an update was not applied. Nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub enum UpdateError {
+    /// A portal cannot be opened, or the targets contradict each other.
+    #[error(transparent)]
+    Refused(#[from] BindError),
+    /// The server has ended, or is about to.
+    #[error("the server is stopping")]
+    Stopping,
+}
+
+/// Changes a [`Server`](crate::Server) that runs, from any other thread.
+#[derive(Clone)]
+pub struct Control {
+    updates: Arc<Updates>,
+    waker: Waker,
+}
+
+impl Control {
+    pub(crate) fn new(updates: Arc<Updates>, waker: Waker) -> Self {
+        Self { updates, waker }
+    }
+
+    /// Applies an update as a whole, or not at all. Gives the addresses that are listened on then, in the order of the
+    /// update. Waits for the server's thread; what has to be waited for longer (logouts, flushes) goes on behind it.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError`]; then nothing has changed.
+    pub fn apply(&self, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
+        check_targets(&update.targets)?;
+        let (answer, answered) = channel();
+        self.updates.push(Asked { update, answer })?;
+        self.waker.wake();
+        // The server that ends drops what it has not answered.
+        answered.recv().unwrap_or(Err(UpdateError::Stopping))
+    }
+}
+
+/// An update, and who waits for its end.
+pub(crate) struct Asked {
+    pub(crate) update: Update,
+    pub(crate) answer: Sender<Result<Vec<SocketAddr>, UpdateError>>,
+}
+
+/// Updates on their way to the server's thread.
+#[derive(Default)]
+pub(crate) struct Updates {
+    /// All that the server's thread reads while there is none.
+    waiting: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    asked: Vec<Asked>,
+    closed: bool,
+}
+
+impl Updates {
+    fn push(&self, asked: Asked) -> Result<(), UpdateError> {
+        let mut queue = self.queue();
+        if queue.closed {
+            return Err(UpdateError::Stopping);
+        }
+        queue.asked.push(asked);
+        self.waiting.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// What was asked since the last call.
+    pub(crate) fn take(&self) -> Vec<Asked> {
+        if !self.waiting.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut queue = self.queue();
+        self.waiting.store(false, Ordering::Release);
+        std::mem::take(&mut queue.asked)
+    }
+
+    fn close(&self) {
+        let mut queue = self.queue();
+        queue.closed = true;
+        queue.asked.clear();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by the server: with it ends the taking of updates, so that nobody waits for an answer in vain.
+pub(crate) struct UpdatesEnd(pub(crate) Arc<Updates>);
+
+impl Drop for UpdatesEnd {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}

@@ -1,0 +1,129 @@
+//! Changes to what is served, applied between two batches of events.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lunette_device::{LogicalUnit, TargetDevice};
+use lunette_pdu::LunField;
+use lunette_reactor::{ConnectionId, Context};
+use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat};
+use lunette_session::Authentication;
+use lunette_session::target::Directory;
+
+use super::Core;
+use super::connection::Conn;
+use crate::control::{UnitChange, Update, UpdateError};
+use crate::limits::LOGOUT_GRACE;
+use crate::server::{TargetConfig, declare_ports, node};
+
+impl Core {
+    pub(super) fn apply_updates(&mut self, cx: &mut Context<'_>) {
+        for asked in self.updates.take() {
+            let outcome = if self.stopping.is_no() { self.apply(cx, asked.update) } else { Err(UpdateError::Stopping) };
+            // Who asked may have gone.
+            let _ = asked.answer.send(outcome);
+        }
+    }
+
+    /// First what can fail, then the rest.
+    fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
+        let Update { portals, targets, discovery, units, grown } = update;
+        self.portals.change(cx, &portals)?;
+        self.replace_targets(targets, discovery);
+        self.change_units(units);
+        for unit in &grown {
+            self.announce_growth(unit);
+        }
+        self.revise_sessions(cx);
+        Ok(self.portals.to_vec().iter().map(|portal| portal.address).collect())
+    }
+
+    /// A directory in place of the other one. Connections have it by reference: each knows the old one or the new one.
+    fn replace_targets(&mut self, targets: Vec<TargetConfig>, discovery: Authentication) {
+        let portals = self.portals.to_vec();
+        let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
+        declare_ports(&devices, &portals);
+        let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
+        self.directory = Arc::new(Directory { targets, discovery });
+        for device in std::mem::replace(&mut self.devices, devices) {
+            if !self.devices.iter().any(|stays| Arc::ptr_eq(stays, &device)) {
+                self.let_target_go(device);
+            }
+        }
+    }
+
+    fn change_units(&mut self, changes: Vec<UnitChange>) {
+        let mut luns_changed: Vec<Arc<TargetDevice>> = Vec::new();
+        for UnitChange { device, lun, unit } in changes {
+            let comes = unit.is_some();
+            let old = device.assign(lun, unit);
+            if comes && old.is_some() {
+                self.tell(&device, lun, AdditionalSense::INQUIRY_DATA_CHANGED);
+            } else if !luns_changed.iter().any(|known| Arc::ptr_eq(known, &device)) {
+                luns_changed.push(device);
+            }
+            if let Some(old) = old {
+                self.let_unit_go(old);
+            }
+        }
+        for device in luns_changed {
+            let first = device.units().first().map_or(Lun::ZERO, |(lun, _)| *lun);
+            self.tell(&device, first, AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+        }
+    }
+
+    fn announce_growth(&mut self, unit: &Arc<LogicalUnit>) {
+        unit.capacity_changed();
+        for device in self.devices.clone() {
+            for (lun, _) in device.units().iter().filter(|(_, known)| Arc::ptr_eq(known, unit)) {
+                self.tell(&device, *lun, AdditionalSense::CAPACITY_DATA_CHANGED);
+            }
+        }
+    }
+
+    /// Tells the initiators of a target at once of a unit attention that their next command would find.
+    fn tell(&mut self, device: &Arc<TargetDevice>, lun: Lun, code: AdditionalSense) {
+        let sense = SenseData::unit_attention(code).encode(SenseFormat::Fixed).to_vec();
+        let of_target = self.connections.iter_mut().filter(|(_, conn)| conn.nexus.is_some() && conn.is_of(device));
+        let told: Vec<ConnectionId> = of_target
+            .map(|(id, conn)| {
+                conn.protocol.scsi_event(LunField(lun.encode()), &sense);
+                id
+            })
+            .collect();
+        for id in told {
+            self.touch(id);
+        }
+    }
+
+    /// Lets sessions know the new directory, and asks those to log out that have no place in it.
+    fn revise_sessions(&mut self, cx: &Context<'_>) {
+        let now = self.time(cx);
+        let mut leave = Vec::new();
+        for (id, conn) in self.connections.iter_mut() {
+            conn.protocol.set_directory(&self.directory);
+            if !conn.may_stay(&self.directory, &self.devices) {
+                tracing::info!(peer = %conn.peer, initiator = conn.initiator(), "asked to log out");
+                conn.protocol.request_logout(LOGOUT_GRACE, now);
+                leave.push(id);
+            }
+        }
+        for id in leave {
+            self.touch(id);
+        }
+    }
+}
+
+impl Conn {
+    /// Whether it belongs to a session of that target.
+    pub(super) fn is_of(&self, device: &Arc<TargetDevice>) -> bool {
+        self.device.as_ref().is_some_and(|own| Arc::ptr_eq(own, device))
+    }
+
+    /// Whether its target is still there and admits it. Who has no session yet is looked at when it asks for one.
+    fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
+        let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return true };
+        devices.iter().any(|device| self.is_of(device))
+            && directory.find(&target.name).is_some_and(|target| target.admits(self.initiator()))
+    }
+}
