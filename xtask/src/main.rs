@@ -1,4 +1,4 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask fuzz`.
+//! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`.
 
 #![forbid(unsafe_code)]
 
@@ -6,6 +6,7 @@ mod count;
 mod fuzz;
 mod packages;
 mod process;
+mod suite;
 mod test;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ struct Arguments {
 enum Chore {
     /// Everything that has to pass: format, lints, docs, unit tests, fuzz targets replayed, interoperability.
     Test(test::Arguments),
+    /// libiscsi's test suite over all kinds of disks, as a table of tests and disks.
+    Suite(suite::Arguments),
     /// Coverage-guided fuzzing, with cargo-fuzz on a nightly toolchain.
     Fuzz(fuzz::Arguments),
     /// Instruction counts of the digest kernels, against their baseline.
@@ -33,6 +36,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
         Chore::Test(arguments) => test::run(&arguments),
+        Chore::Suite(arguments) => suite::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Count(arguments) => count::run(&arguments),
     };

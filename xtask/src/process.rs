@@ -4,9 +4,14 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+
+/// How often a child is looked at.
+const POLL: Duration = Duration::from_millis(20);
 
 /// The root of the workspace.
 pub(crate) fn root() -> PathBuf {
@@ -35,6 +40,17 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
         bail!("{shown}: {status}");
     }
     Ok(())
+}
+
+/// The exit status of `child`, when it ends within `limit`.
+pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match child.try_wait()? {
+            None if Instant::now() < deadline => thread::sleep(POLL),
+            status => return Ok(status),
+        }
+    }
 }
 
 /// The command as one would type it.
