@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use lunette_buffer::Pool;
 use lunette_device::{
-    Command, Input as DeviceInput, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName, Response,
-    Step, TargetDevice,
+    Command, Input as DeviceInput, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName,
+    PortGroupsConfig, Response, Step, TargetDevice,
 };
+use lunette_scsi::port_groups::Management;
 use lunette_scsi::{Cdb, Lun, OpCode, SenseData, Status, TaskAttribute};
 use lunette_store::{MemoryStore, Outcome, Store, execute};
 
@@ -52,7 +53,9 @@ impl Disk {
             read_only: choice & 6 == 6,
             ..LogicalUnitConfig::new(Arc::clone(&store), "fuzz")
         };
-        let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
+        let port_groups = PortGroupsConfig { management: Management::Both, ..PortGroupsConfig::default() };
+        let device = TargetDevice::with_port_groups("iqn.2026-11.lunette:disk", port_groups);
+        let device = Arc::new(device.expect("the default groups"));
         let unit = Arc::new(LogicalUnit::new(config).expect("a unit that can be served"));
         device.add(Lun::ZERO, Arc::clone(&unit)).expect("the first unit");
         device.add(Lun::new(300).expect("a flat LUN"), unit).expect("the second number");
@@ -60,7 +63,6 @@ impl Disk {
             initiator: "iqn.2026-11.example:i,i,0x400001370000".into(),
             target_port: "iqn.2026-11.lunette:disk,t,0x0001".into(),
             relative_port: 1,
-            portal_group: 1,
         });
         let disk = Self { device, nexus, store, pool: Pool::new(4 * MAX_TRANSFER_BYTES) };
         // The unit attention of a new nexus, so that the first command of the input gets further.

@@ -14,6 +14,7 @@ pub(crate) mod opcodes_report;
 pub(crate) mod or_write;
 pub(crate) mod persistent_in;
 pub(crate) mod persistent_out;
+pub(crate) mod port_groups;
 pub(crate) mod pre_fetch;
 pub(crate) mod read_write;
 pub(crate) mod request_sense;

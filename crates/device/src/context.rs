@@ -56,10 +56,13 @@ impl Extent {
 impl Cx {
     /// The logical unit.
     pub(crate) fn unit(&self) -> Result<&Arc<LogicalUnit>, SenseData> {
-        match &self.link {
-            Some(link) => Ok(&link.unit),
-            None => Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
-        }
+        self.link().map(|link| &link.unit)
+    }
+
+    /// The nexus on the logical unit.
+    pub(crate) fn link(&self) -> Result<&Arc<Link>, SenseData> {
+        let absent = SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+        self.link.as_ref().ok_or(absent)
     }
 
     /// A buffer of `len` bytes, more than zero, from the pool.

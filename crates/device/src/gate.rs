@@ -32,9 +32,10 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
         return Err(SenseData::unit_attention(code).into());
     }
     let unit = &link.unit;
-    let Some(row) = row.ok().filter(|row| row.supported_by(unit)) else {
-        return Err(opcodes::unsupported(cdb, unit).into());
+    let Some(row) = row.ok().filter(|row| row.supported_by(&link)) else {
+        return Err(opcodes::unsupported(cdb, &link).into());
     };
+    link.access.check(row.access)?;
     if !unit.reservations().permits(&nexus.ports, row.reservation.of(cdb)) {
         return Err(Refusal::Conflict);
     }

@@ -27,7 +27,6 @@
 //!     initiator: "iqn.2026-11.host:a,i,0x400001370000".into(),
 //!     target_port: "iqn.2026-11.lunette:disk,t,0x0001".into(),
 //!     relative_port: 1,
-//!     portal_group: 1,
 //! });
 //! // TEST UNIT READY to a logical unit that does not exist.
 //! let command = Command {
@@ -67,6 +66,7 @@ mod medium;
 mod mode_pages;
 mod nexus;
 mod opcodes;
+mod port_groups;
 mod range_locks;
 mod reservations;
 mod target;
@@ -76,11 +76,12 @@ mod unit;
 pub use clock::{Clock, system_clock};
 pub use command::{Command, Response};
 pub use limits::{
-    MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_REGISTRATIONS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS,
-    MAX_WRITE_SAME_BLOCKS,
+    MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP, MAX_REGISTRATIONS,
+    MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
 };
 pub use medium::EjectError;
 pub use nexus::{Nexus, NexusId, NexusName};
+pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 pub use target::{LunInUse, ResetOutcome, TargetDevice};
 pub use task::{Input, Step, Task, Waitable, Work};
 pub use unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError};

@@ -36,6 +36,12 @@ pub(crate) const MAX_RESERVE_LIST_BYTES: u32 = 256 << 10;
 /// Unit attentions that wait in one queue. The crate raises fewer different ones than this.
 pub(crate) const MAX_UNIT_ATTENTIONS: usize = 16;
 
+/// Target port groups of one target device.
+pub const MAX_PORT_GROUPS: usize = 64;
+
+/// Target ports of one group: their number has one byte in REPORT TARGET PORT GROUPS.
+pub const MAX_PORTS_OF_GROUP: usize = 255;
+
 /// Bytes of identifying information, and of the text form of it (SPC-5 5.7).
 pub(crate) const MAX_IDENTIFYING_BYTES: u16 = 512;
 pub(crate) const MAX_IDENTIFYING_TEXT_BYTES: u16 = 256;

@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::attention::Attentions;
+use crate::port_groups::access::{Access, AccessWord};
 use crate::target::TargetDevice;
 use crate::unit::LogicalUnit;
 
@@ -20,8 +21,6 @@ pub struct NexusName {
     pub target_port: String,
     /// RELATIVE TARGET PORT IDENTIFIER, from 1.
     pub relative_port: u16,
-    /// TARGET PORT GROUP.
-    pub portal_group: u16,
 }
 
 /// A target port by its name.
@@ -109,6 +108,8 @@ pub(crate) struct Link {
     pub(crate) lun: Lun,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) attentions: Attentions,
+    /// How the port of the nexus reaches the unit.
+    pub(crate) access: AccessWord,
     /// PREVENT of PREVENT ALLOW MEDIUM REMOVAL; ends with the nexus.
     pub(crate) prevents_removal: AtomicBool,
 }
@@ -121,8 +122,8 @@ impl NexusState {
 
     /// Lets the nexus see `unit` as `lun` in place of what it saw there, with the unit attention of a nexus that is new to
     /// it.
-    pub(crate) fn assign(&self, lun: Lun, unit: Option<&Arc<LogicalUnit>>) -> Option<Arc<Link>> {
-        let new = unit.map(|unit| self.new_link(lun, unit));
+    pub(crate) fn assign(&self, lun: Lun, unit: Option<(&Arc<LogicalUnit>, Access)>) -> Option<Arc<Link>> {
+        let new = unit.map(|(unit, access)| self.new_link(lun, unit, access));
         let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
         let old = match new.clone() {
             Some(link) => links.insert(lun, link),
@@ -135,12 +136,12 @@ impl NexusState {
         new
     }
 
-    fn new_link(&self, lun: Lun, unit: &Arc<LogicalUnit>) -> Arc<Link> {
+    fn new_link(&self, lun: Lun, unit: &Arc<LogicalUnit>, access: Access) -> Arc<Link> {
         let attentions = Attentions::default();
         attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
         let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
-        let prevents_removal = AtomicBool::new(false);
-        let link = Arc::new(Link { nexus, ports, lun, unit, attentions, prevents_removal });
+        let (access, prevents_removal) = (AccessWord::new(access), AtomicBool::new(false));
+        let link = Arc::new(Link { nexus, ports, lun, unit, attentions, access, prevents_removal });
         link.unit.watch(&link);
         link
     }

@@ -10,7 +10,8 @@ use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, OpCode, SenseData, ServiceAction};
 
 use crate::context::{Cx, Reply};
-use crate::unit::LogicalUnit;
+use crate::nexus::Link;
+use crate::port_groups::access::Passes;
 pub(crate) use table::TABLE;
 
 /// A handler at work.
@@ -27,6 +28,7 @@ pub(crate) struct Row {
     pub(crate) direction: Direction,
     pub(crate) attention: Attention,
     pub(crate) absent: Absent,
+    pub(crate) access: Passes,
     pub(crate) medium: Medium,
     pub(crate) reservation: Reservation,
     pub(crate) range: Range,
@@ -96,7 +98,7 @@ pub(crate) enum Range {
     ToEnd,
 }
 
-/// What the unit must be or its store be able to do for the command to exist.
+/// What the unit or the way to it must be, or the store be able to do, for the command to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -106,17 +108,21 @@ pub(crate) enum Needs {
     LongCdbs,
     /// A place for what must survive a restart.
     State,
+    /// Access states that initiators may change.
+    ExplicitAccess,
 }
 
 impl Needs {
-    /// Whether `unit` has it.
-    pub(crate) fn met_by(self, unit: &LogicalUnit) -> bool {
+    /// Whether the unit at the end of `link` has it.
+    pub(crate) fn met_by(self, link: &Link) -> bool {
+        let unit = &link.unit;
         match self {
             Self::Nothing => true,
             Self::Unmap => unit.capabilities().unmap,
             Self::RemovableMedium => unit.removable(),
             Self::LongCdbs => unit.config().long_cdbs,
             Self::State => unit.config().state.is_some(),
+            Self::ExplicitAccess => link.access.explicit(),
         }
     }
 }
@@ -137,9 +143,9 @@ impl Reservation {
 }
 
 impl Row {
-    /// Whether `unit` has the command.
-    pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
-        self.needs.met_by(unit)
+    /// Whether the unit at the end of `link` has the command.
+    pub(crate) fn supported_by(&self, link: &Link) -> bool {
+        self.needs.met_by(link)
     }
 
     /// The row for REPORT SUPPORTED OPERATION CODES.
@@ -163,10 +169,10 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
 }
 
-/// What a CDB ends with whose row `unit` does not have: its operation code is invalid when there is none with it, else its
+/// What a CDB ends with whose row the unit at the end of `link` does not have: its operation code is invalid when there is none with it, else its
 /// service action.
-pub(crate) fn unsupported(cdb: &Cdb, unit: &LogicalUnit) -> SenseData {
-    if with_opcode(cdb.opcode()).any(|row| row.supported_by(unit)) {
+pub(crate) fn unsupported(cdb: &Cdb, link: &Link) -> SenseData {
+    if with_opcode(cdb.opcode()).any(|row| row.supported_by(link)) {
         return cdb.service_action_field().into();
     }
     SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE)
@@ -208,7 +214,7 @@ mod tests {
             assert_eq!(row.usage.len(), len, "{}", row.name);
             let long = row.opcode == OpCode::VARIABLE_LENGTH;
             if let Some(action) = row.action {
-                let stated = if long { [row.usage[8], row.usage[9]] } else { [0, row.usage[1]] };
+                let stated = if long { [row.usage[8], row.usage[9]] } else { [0, row.usage[1] & 0x1f] };
                 assert_eq!(u16::from_be_bytes(stated), action.0, "{}", row.name);
             }
             let control = if long { row.usage[1] } else { row.usage[len - 1] };

@@ -1,5 +1,7 @@
 //! The SCSI target device: logical units by number, and the nexuses that reach them.
 
+mod port_groups;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +10,7 @@ use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::command::Command;
 use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
+use crate::port_groups::PortGroups;
 use crate::task::Task;
 use crate::unit::LogicalUnit;
 
@@ -24,6 +27,7 @@ struct Inventory {
     nexuses: BTreeMap<NexusId, Arc<NexusState>>,
     /// All target ports, whether or not a nexus uses them now.
     ports: BTreeSet<TargetPort>,
+    port_groups: PortGroups,
 }
 
 /// How a reset or the clearing of a task set ended.
@@ -48,7 +52,8 @@ impl Inventory {
                 let others = nexus.links().into_iter().filter(|link| link.lun != lun);
                 others.for_each(|link| link.attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
             }
-            let link = nexus.assign(lun, unit.as_ref());
+            let access = self.port_groups.access(lun, nexus.name.relative_port);
+            let link = nexus.assign(lun, unit.as_ref().map(|unit| (unit, access)));
             if let Some(link) = link.filter(|_| !luns_change) {
                 link.attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
             }
@@ -114,7 +119,8 @@ impl TargetDevice {
         let state = Arc::new(NexusState::new(name, Arc::clone(&self.name)));
         let mut inventory = self.inventory();
         for (lun, unit) in &inventory.units {
-            state.assign(*lun, Some(unit));
+            let access = inventory.port_groups.access(*lun, state.name.relative_port);
+            state.assign(*lun, Some((unit, access)));
         }
         inventory.ports.insert(state.ports.port.clone());
         inventory.nexuses.insert(state.id, Arc::clone(&state));

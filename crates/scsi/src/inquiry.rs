@@ -1,5 +1,7 @@
 //! Standard INQUIRY data (SPC-5 6.6.2).
 
+use crate::port_groups::Management;
+
 /// Bytes of the data that [`StandardInquiry::emit`] makes: everything up to the version descriptors and the reserved
 /// bytes behind them.
 pub const STANDARD_LEN: usize = 96;
@@ -23,6 +25,8 @@ pub struct Peripheral(pub u8);
 impl Peripheral {
     /// A direct access block device that is there.
     pub const DISK: Self = Self(0x00);
+    /// A direct access block device that cannot be reached through this port now (SPC-4 5.16.2.4.5).
+    pub const DISK_NOT_CONNECTED: Self = Self(0x20);
     /// The device server knows no logical unit of this number.
     pub const NONE: Self = Self(0x7f);
 }
@@ -34,6 +38,8 @@ pub struct StandardInquiry<'a> {
     pub peripheral: Peripheral,
     /// RMB: the medium can be taken out.
     pub removable: bool,
+    /// TPGS; `None` where there is no logical unit.
+    pub port_groups: Option<Management>,
     /// T10 VENDOR IDENTIFICATION, at most 8 bytes of ASCII.
     pub vendor: &'a str,
     /// PRODUCT IDENTIFICATION, at most 16 bytes.
@@ -50,6 +56,7 @@ impl StandardInquiry<'_> {
     const VERSION: u8 = 0x06;
     /// HISUP (LUNs as REPORT LUNS lists them) and RESPONSE DATA FORMAT 2.
     const HISUP_FORMAT_2: u8 = 0x12;
+    const TPGS_SHIFT: u8 = 4;
     /// CMDQUE: full task management.
     const CMDQUE: u8 = 0x02;
 
@@ -61,6 +68,7 @@ impl StandardInquiry<'_> {
         data[2] = Self::VERSION;
         data[3] = Self::HISUP_FORMAT_2;
         data[4] = (STANDARD_LEN - 5) as u8;
+        data[5] = self.port_groups.map_or(0, |management| (management as u8) << Self::TPGS_SHIFT);
         data[7] = Self::CMDQUE;
         put_text(&mut data[8..16], self.vendor);
         put_text(&mut data[16..32], self.product);
@@ -89,13 +97,14 @@ mod tests {
         let inquiry = StandardInquiry {
             peripheral: Peripheral::DISK,
             removable: true,
+            port_groups: Some(Management::Both),
             vendor: "VEND",
             product: "a product name too long for it",
             revision: "1",
             versions: &[version::SPC_4, version::SBC_3],
         };
         let data = inquiry.emit();
-        assert_eq!(&data[..8], [0, 0x80, 6, 0x12, 91, 0, 0, 2]);
+        assert_eq!(&data[..8], [0, 0x80, 6, 0x12, 91, 0x30, 0, 2]);
         assert_eq!(&data[8..36], b"VEND    a product name t1   ");
         assert_eq!(&data[58..64], [0x04, 0x60, 0x04, 0xc0, 0, 0]);
     }

@@ -33,6 +33,7 @@ mod lun;
 pub mod mode;
 mod opcode;
 pub mod persistent;
+pub mod port_groups;
 pub mod report;
 mod sense;
 mod status;

@@ -104,10 +104,11 @@ pub mod control {
 }
 
 /// Parameters of the Control Extension page (SPC-5 7.5.9): the timestamp begins with the system's clock (TCMOS), and what
-/// SET TIMESTAMP sets stays (SCSIP). The longest sense data is that of this crate.
+/// SET TIMESTAMP sets stays (SCSIP). Access states may change implicitly (IALUAE). The longest sense data is that of this
+/// crate.
 pub const CONTROL_EXTENSION: [u8; 28] = {
     let mut parameters = [0; 28];
-    parameters[0] = 0x06;
+    parameters[0] = 0x07;
     parameters[2] = crate::MAX_SENSE_LEN as u8;
     parameters
 };

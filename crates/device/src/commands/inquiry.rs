@@ -1,6 +1,7 @@
 //! INQUIRY: standard data and VPD pages (SPC-5 6.6).
 
 use lunette_scsi::inquiry::{Peripheral, StandardInquiry, version};
+use lunette_scsi::port_groups::AccessState;
 use lunette_scsi::vpd::{
     self, Association, AtomicLimits, BlockLimits, Designator, ExtendedInquiry, PageCode, Provisioning,
 };
@@ -8,13 +9,13 @@ use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, SenseData};
 
 use crate::context::{Cx, Reply};
 use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS};
-use crate::nexus::NexusState;
+use crate::nexus::TargetPort;
 use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
 
 const EVPD: u8 = 0x01;
 
 /// What makes a VPD page.
-type MakePage = fn(&LogicalUnit, &NexusState) -> Vec<u8>;
+type MakePage = fn(&LogicalUnit, &Cx) -> Vec<u8>;
 
 /// The VPD pages, in the order of their codes.
 const PAGES: [(PageCode, MakePage); 11] = [
@@ -24,7 +25,7 @@ const PAGES: [(PageCode, MakePage); 11] = [
     (PageCode::MANAGEMENT_NETWORK_ADDRESSES, |_, _| vpd::no_management_addresses()),
     (PageCode::EXTENDED_INQUIRY, |unit, _| extended_inquiry(unit)),
     (PageCode::MODE_PAGE_POLICY, |_, _| vpd::shared_mode_pages()),
-    (PageCode::SCSI_PORTS, |_, nexus| ports(nexus)),
+    (PageCode::SCSI_PORTS, |_, cx| ports(cx)),
     (PageCode::BLOCK_LIMITS, |unit, _| block_limits(unit)),
     (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |_, _| vpd::block_device_characteristics()),
     (PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
@@ -42,21 +43,36 @@ pub(crate) async fn inquiry(cx: Cx) -> Reply {
     if code != PageCode(0) {
         return Err(FieldPointer::cdb(2).into());
     }
-    let data = standard(cx.link.as_ref().map(|link| &*link.unit));
+    let data = standard(&cx);
     cx.reply(&data, allocation_len).await
 }
 
 fn vpd_page(cx: &Cx, code: PageCode) -> Result<Vec<u8>, SenseData> {
     let unit = cx.unit()?;
     let (_, make) = PAGES.iter().find(|(known, _)| *known == code).ok_or(FieldPointer::cdb(2))?;
-    Ok(make(unit, &cx.nexus))
+    let mut page = make(unit, cx);
+    if let Some(first) = page.first_mut() {
+        *first = peripheral(cx).0;
+    }
+    Ok(page)
 }
 
-fn standard(unit: Option<&LogicalUnit>) -> [u8; lunette_scsi::inquiry::STANDARD_LEN] {
+/// Whether there is a unit, and whether it can be reached now (SPC-4 5.16.2.4.5).
+fn peripheral(cx: &Cx) -> Peripheral {
+    match cx.link.as_ref().map(|link| link.access.state()) {
+        None => Peripheral::NONE,
+        Some(AccessState::Unavailable | AccessState::Offline) => Peripheral::DISK_NOT_CONNECTED,
+        Some(_) => Peripheral::DISK,
+    }
+}
+
+fn standard(cx: &Cx) -> [u8; lunette_scsi::inquiry::STANDARD_LEN] {
+    let unit = cx.link.as_ref().map(|link| &*link.unit);
     let config = unit.map(LogicalUnit::config);
     StandardInquiry {
-        peripheral: if unit.is_some() { Peripheral::DISK } else { Peripheral::NONE },
+        peripheral: peripheral(cx),
         removable: unit.is_some_and(LogicalUnit::removable),
+        port_groups: unit.map(|_| cx.device.management()),
         vendor: config.map_or(DEFAULT_VENDOR, |config| &config.vendor),
         product: config.map_or(DEFAULT_PRODUCT, |config| &config.product),
         revision: config.map_or(DEFAULT_REVISION, |config| &config.revision),
@@ -74,26 +90,28 @@ fn serial_number(unit: &LogicalUnit) -> Vec<u8> {
 }
 
 /// The names of the unit, of the port that it is seen through, and of the device that both belong to.
-fn identification(unit: &LogicalUnit, nexus: &NexusState) -> Vec<u8> {
-    let config = unit.config();
-    vpd::device_identification(&[
+fn identification(unit: &LogicalUnit, cx: &Cx) -> Vec<u8> {
+    let (config, nexus) = (unit.config(), &cx.nexus);
+    let mut designators = vec![
         Designator::naa_local(unit.identity()),
         Designator::t10_vendor(&config.vendor, &config.serial),
         Designator::name(Association::TargetPort, &nexus.name.target_port),
         Designator::relative_port(nexus.name.relative_port),
-        Designator::port_group(nexus.name.portal_group),
-        Designator::name(Association::TargetDevice, &nexus.device_name),
-    ])
+    ];
+    designators.extend(cx.device.group_of(nexus.name.relative_port).map(Designator::port_group));
+    designators.push(Designator::name(Association::TargetDevice, &nexus.device_name));
+    vpd::device_identification(&designators)
 }
 
 fn extended_inquiry(unit: &LogicalUnit) -> Vec<u8> {
     ExtendedInquiry { volatile_cache: unit.capabilities().volatile_cache, max_sense_len: MAX_SENSE_LEN as u8 }.emit()
 }
 
-/// The port that the unit is seen through; a target device knows of no others.
-fn ports(nexus: &NexusState) -> Vec<u8> {
-    let name = Designator::name(Association::TargetPort, &nexus.name.target_port);
-    vpd::scsi_ports(&[(nexus.name.relative_port, vec![name])])
+/// All ports of the target device.
+fn ports(cx: &Cx) -> Vec<u8> {
+    let ports = cx.device.ports();
+    let named = |port: &TargetPort| (port.relative, vec![Designator::name(Association::TargetPort, &port.name)]);
+    vpd::scsi_ports(&ports.iter().map(named).collect::<Vec<_>>())
 }
 
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {

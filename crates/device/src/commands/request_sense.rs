@@ -13,10 +13,13 @@ pub(crate) async fn request_sense(cx: Cx) -> Reply {
         None => SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED),
         Some(link) => match link.attentions.take() {
             Some(code) => SenseData::unit_attention(code),
-            None if !link.unit.medium_present() => {
-                SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT)
-            }
-            None => SenseData::new(SenseKey::NO_SENSE, AdditionalSense::NONE),
+            None => link.access.not_ready().unwrap_or_else(|| {
+                if link.unit.medium_present() {
+                    SenseData::new(SenseKey::NO_SENSE, AdditionalSense::NONE)
+                } else {
+                    SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT)
+                }
+            }),
         },
     };
     let format = if cx.cdb.bit(1, DESC) { SenseFormat::Descriptor } else { SenseFormat::Fixed };

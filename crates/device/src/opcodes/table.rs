@@ -7,9 +7,10 @@ use lunette_scsi::{OpCode, ServiceAction};
 use super::{Absent, Attention, Direction, Medium, Needs, Range, Reservation, Row};
 use crate::commands::{
     capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
-    or_write, persistent_in, persistent_out, pre_fetch, read_write, request_sense, reserve, start_stop, task_functions,
-    test_unit_ready, timestamp, unmap, verify, write_same,
+    or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, start_stop,
+    task_functions, test_unit_ready, timestamp, unmap, verify, write_same,
 };
+use crate::port_groups::access::Passes;
 
 /// The bits of GROUP NUMBER. It is accepted and means nothing: there are no grouping functions.
 const GROUP: u8 = 0x3f;
@@ -66,6 +67,7 @@ const PLAIN: Row = Row {
     direction: Direction::None,
     attention: Attention::Reported,
     absent: Absent::Refused,
+    access: Passes::Active,
     medium: Medium::Untouched,
     reservation: Reservation::Conflicts,
     range: Range::None,
@@ -78,6 +80,7 @@ const ALWAYS: Row = Row {
     direction: Direction::In,
     attention: Attention::Passes,
     absent: Absent::Answered,
+    access: Passes::Always,
     reservation: Reservation::PassesAll,
     ..PLAIN
 };
@@ -110,8 +113,14 @@ const DEFECTS: Row = Row { range: Range::None, handler: |cx| Box::pin(defects::r
 
 const WRITE_SAME: Row = Row { range: Range::WriteSame, handler: |cx| Box::pin(write_same::write_same(cx)), ..WRITE };
 
-const CAPACITY: Row =
-    Row { direction: Direction::In, medium: Medium::Needed, reservation: Reservation::PassesAll, ..PLAIN };
+/// Not among the commands that standby has to let pass, but initiators look at disks before they choose a way to them.
+const CAPACITY: Row = Row {
+    direction: Direction::In,
+    access: Passes::Standby,
+    medium: Medium::Needed,
+    reservation: Reservation::PassesAll,
+    ..PLAIN
+};
 
 /// RESERVE and RELEASE decide themselves.
 const RESERVE: Row =
@@ -119,9 +128,11 @@ const RESERVE: Row =
 
 const RELEASE: Row = Row { handler: |cx| Box::pin(ready(reserve::release(&cx))), ..RESERVE };
 
-const MODE_SENSE: Row = Row { direction: Direction::In, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
+const MODE_SENSE: Row =
+    Row { direction: Direction::In, access: Passes::Standby, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
 
-const MODE_SELECT: Row = Row { direction: Direction::Out, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
+const MODE_SELECT: Row =
+    Row { direction: Direction::Out, access: Passes::Standby, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
 
 const SYNCHRONIZE: Row =
     Row { medium: Medium::Needed, range: Range::ToEnd, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
@@ -158,9 +169,9 @@ pub(crate) static TABLE: &[Row] = &[
     row("UNMAP", &[0x42, UNMAP_ANCHOR, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
         Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
     row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
-        Row { direction: Direction::Out, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
+        Row { direction: Direction::Out, access: Passes::Standby, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
     row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
-        Row { direction: Direction::In, reservation: Reservation::PassesAll,
+        Row { direction: Direction::In, access: Passes::Standby, reservation: Reservation::PassesAll,
               handler: |cx| Box::pin(log::log_sense(cx)), ..PLAIN }),
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("RESERVE(10)", &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0], RESERVE),
@@ -211,13 +222,17 @@ pub(crate) static TABLE: &[Row] = &[
         Row { action: Some(ServiceAction::REPORT_IDENTIFYING_INFORMATION), direction: Direction::In,
               reservation: Reservation::Passes, needs: Needs::State,
               handler: |cx| Box::pin(identifying::report_identifying_information(cx)), ..PLAIN }),
+    row("REPORT TARGET PORT GROUPS", &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::REPORT_TARGET_PORT_GROUPS), direction: Direction::In,
+              access: Passes::Always, reservation: Reservation::Passes,
+              handler: |cx| Box::pin(port_groups::report_target_port_groups(cx)), ..PLAIN }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
-              reservation: Reservation::Passes,
+              access: Passes::Standby, reservation: Reservation::Passes,
               handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
     row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
-              reservation: Reservation::Passes,
+              access: Passes::Standby, reservation: Reservation::Passes,
               handler: |cx| Box::pin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
     row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
@@ -225,6 +240,10 @@ pub(crate) static TABLE: &[Row] = &[
     row("SET IDENTIFYING INFORMATION", &[0xa4, 0x06, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
         Row { action: Some(ServiceAction::SET_IDENTIFYING_INFORMATION), direction: Direction::Out,
               needs: Needs::State, handler: |cx| Box::pin(identifying::set_identifying_information(cx)), ..PLAIN }),
+    row("SET TARGET PORT GROUPS", &[0xa4, 0x0a, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+        Row { action: Some(ServiceAction::SET_TARGET_PORT_GROUPS), direction: Direction::Out,
+              access: Passes::Unavailable, needs: Needs::ExplicitAccess,
+              handler: |cx| Box::pin(port_groups::set_target_port_groups(cx)), ..PLAIN }),
     row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
               handler: |cx| Box::pin(timestamp::set_timestamp(cx)), ..PLAIN }),
@@ -262,6 +281,7 @@ const fn persistent_in(name: &'static str, usage: &'static [u8; 10]) -> Row {
     let base = Row {
         action: Some(ServiceAction(usage[1] as u16)),
         direction: Direction::In,
+        access: Passes::Standby,
         reservation: Reservation::Passes,
         handler: |cx| Box::pin(persistent_in::persistent_reserve_in(cx)),
         ..PLAIN
@@ -274,6 +294,7 @@ const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
     let base = Row {
         action: Some(ServiceAction(usage[1] as u16)),
         direction: Direction::Out,
+        access: Passes::Standby,
         reservation: Reservation::PassesAll,
         handler: |cx| Box::pin(persistent_out::persistent_reserve_out(cx)),
         ..PLAIN

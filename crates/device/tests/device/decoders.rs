@@ -36,6 +36,16 @@ fn vpd_pages_are_decoded_without_a_rest() {
 }
 
 #[test]
+fn standard_inquiry_data_are_decoded() {
+    let rig = Rig::new(THIN);
+    let Some(text) = decode("sg_inq", "--inhex", "--descriptors", &rig.read(&[0x12, 0, 0, 0, 96])) else { return };
+    assert_clean("standard INQUIRY data", &text);
+    for field in ["pqual=0", "tpgs=1", "cmdque=1", "version descriptors"] {
+        assert!(text.contains(field), "no {field} in\n{text}");
+    }
+}
+
+#[test]
 fn log_pages_are_decoded_without_a_rest() {
     let rig = Rig::new(THIN);
     for page in &rig.read(&[0x4d, 0, 0x40, 0, 0, 0, 0, 0x10, 0])[4..] {

@@ -12,6 +12,7 @@ mod inventory;
 mod log;
 mod long_cdbs;
 mod mode;
+mod port_groups;
 mod properties;
 mod removable;
 mod reservations;

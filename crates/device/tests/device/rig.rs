@@ -164,7 +164,6 @@ pub(crate) fn name(initiator: &str) -> NexusName {
         initiator: format!("{initiator},i,0x400001370000"),
         target_port: "iqn.2026-11.lunette:disk,t,0x0001".into(),
         relative_port: 1,
-        portal_group: 1,
     }
 }
 

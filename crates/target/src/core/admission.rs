@@ -88,6 +88,5 @@ fn nexus_name(session: &Session) -> NexusName {
         initiator: format!("{},i,0x{}", session.initiator_name, session.isid),
         target_port: port_name(target, session.portal_group),
         relative_port: session.portal_group,
-        portal_group: session.portal_group,
     }
 }

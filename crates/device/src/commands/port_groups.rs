@@ -1,0 +1,48 @@
+//! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS (SPC-4 6.37, 6.45).
+
+use lunette_scsi::port_groups::{self, SET_DESCRIPTOR_LEN, SET_HEADER_LEN};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+
+use crate::context::{Cx, Reply};
+use crate::limits::MAX_PORT_GROUPS;
+
+/// The longest parameter list: every group once.
+const MAX_LIST_LEN: usize = SET_HEADER_LEN + MAX_PORT_GROUPS * SET_DESCRIPTOR_LEN;
+
+/// REPORT TARGET PORT GROUPS, in both parameter data formats.
+pub(crate) async fn report_target_port_groups(cx: Cx) -> Reply {
+    let (groups, transition_time_s) = cx.device.port_groups(cx.link()?.lun);
+    let data = match cx.cdb.byte(1) >> 5 {
+        0 => port_groups::report(&groups, None),
+        1 => port_groups::report(&groups, Some(transition_time_s)),
+        _ => return Err(FieldPointer::cdb(1).bit(7).into()),
+    };
+    cx.reply(&data, cx.cdb.u32_at(6) as usize).await
+}
+
+/// SET TARGET PORT GROUPS: all that the list asks for, or nothing. A transition is a single indivisible event, and over
+/// when the command ends.
+pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
+    let list_len = cx.cdb.u32_at(6);
+    if list_len == 0 {
+        return Ok(None);
+    }
+    let whole = (list_len as usize).checked_sub(SET_HEADER_LEN).is_some_and(|len| len % SET_DESCRIPTOR_LEN == 0);
+    if !whole || list_len as usize > MAX_LIST_LEN {
+        return Err(FieldPointer::cdb(6).into());
+    }
+    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    if list_len > cx.data_out_len {
+        return Err(length_error);
+    }
+    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(length_error)?;
+    let set = port_groups::parse_set(&list)?;
+    drop(list);
+    let save = cx.device.set_port_groups(&cx.nexus.ports, cx.link()?.lun, &set)?;
+    if let Some(save) = save {
+        // The new states are in force, but may be gone after a restart.
+        let failed = SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED);
+        cx.keep(save).await.map_err(|_| failed)?;
+    }
+    Ok(None)
+}

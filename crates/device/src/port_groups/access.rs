@@ -1,0 +1,115 @@
+//! How a nexus reaches a logical unit, as the gate sees it.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use lunette_scsi::port_groups::AccessState;
+use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+
+/// The access state of the port that a nexus goes through, and whether SET TARGET PORT GROUPS is supported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    pub(crate) state: AccessState,
+    pub(crate) explicit: bool,
+}
+
+/// An [`Access`] in one word: the state in the low bits, as its code.
+#[derive(Debug)]
+pub(crate) struct AccessWord(AtomicU8);
+
+const EXPLICIT: u8 = 0x80;
+const STATE: u8 = 0x0f;
+
+/// Which access states let a command pass (SPC-4 5.16.2.4 and 5.16.2.5), from the fewest to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Passes {
+    /// The active ones.
+    Active,
+    /// Standby, too.
+    Standby,
+    /// Unavailable, too.
+    Unavailable,
+    /// Also a transition, and offline.
+    Always,
+}
+
+impl AccessWord {
+    pub(crate) fn new(access: Access) -> Self {
+        let word = Self(AtomicU8::default());
+        word.set(access);
+        word
+    }
+
+    pub(crate) fn set(&self, Access { state, explicit }: Access) {
+        self.0.store(state.code() | if explicit { EXPLICIT } else { 0 }, Ordering::Release);
+    }
+
+    /// Whether SET TARGET PORT GROUPS is supported.
+    pub(crate) fn explicit(&self) -> bool {
+        self.0.load(Ordering::Acquire) & EXPLICIT != 0
+    }
+
+    pub(crate) fn state(&self) -> AccessState {
+        AccessState::decode(self.0.load(Ordering::Acquire) & STATE).unwrap_or(AccessState::ActiveOptimized)
+    }
+
+    /// Whether a command may run here.
+    pub(crate) fn check(&self, passes: Passes) -> Result<(), SenseData> {
+        const _: () = assert!(AccessState::ActiveOptimized.code() == 0 && AccessState::ActiveNonOptimized.code() == 1);
+        if self.0.load(Ordering::Acquire) & STATE <= 1 {
+            return Ok(());
+        }
+        let least = match self.state() {
+            AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => Passes::Active,
+            AccessState::Standby => Passes::Standby,
+            AccessState::Unavailable => Passes::Unavailable,
+            AccessState::Offline | AccessState::Transitioning => Passes::Always,
+        };
+        if passes >= least { Ok(()) } else { self.not_ready().map_or(Ok(()), Err) }
+    }
+
+    /// Why the logical unit cannot be used through the port, if it cannot.
+    pub(crate) fn not_ready(&self) -> Option<SenseData> {
+        let code = match self.state() {
+            AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => return None,
+            AccessState::Standby => AdditionalSense::PORT_IN_STANDBY_STATE,
+            AccessState::Unavailable => AdditionalSense::PORT_IN_UNAVAILABLE_STATE,
+            AccessState::Offline => AdditionalSense::OFFLINE,
+            AccessState::Transitioning => AdditionalSense::ACCESS_STATE_TRANSITION,
+        };
+        Some(SenseData::new(SenseKey::NOT_READY, code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_is_read_as_it_was_written() {
+        for state in AccessState::ALL {
+            for explicit in [false, true] {
+                let word = AccessWord::new(Access { state, explicit });
+                assert_eq!((word.state(), word.explicit()), (state, explicit));
+            }
+        }
+    }
+
+    #[test]
+    fn each_state_lets_its_commands_pass() {
+        use AccessState::*;
+        let columns = [Passes::Active, Passes::Standby, Passes::Unavailable, Passes::Always];
+        for (state, passing) in [
+            (ActiveOptimized, 4),
+            (ActiveNonOptimized, 4),
+            (Standby, 3),
+            (Unavailable, 2),
+            (Transitioning, 1),
+            (Offline, 1),
+        ] {
+            let word = AccessWord::new(Access { state, explicit: true });
+            let refused = columns.iter().filter_map(|passes| word.check(*passes).err()).collect::<Vec<_>>();
+            assert_eq!(refused.len(), 4 - passing, "{state:?}");
+            assert!(refused.iter().all(|sense| Some(*sense) == word.not_ready()));
+        }
+    }
+}
