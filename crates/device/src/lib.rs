@@ -69,6 +69,7 @@ mod opcodes;
 mod port_groups;
 mod range_locks;
 mod reservations;
+mod space;
 mod target;
 mod task;
 mod unit;

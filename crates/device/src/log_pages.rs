@@ -3,6 +3,7 @@
 use lunette_scsi::log::{PageCode, PageControl, Parameter};
 
 use crate::counters::Access;
+use crate::space;
 use crate::unit::LogicalUnit;
 
 /// One page.
@@ -13,10 +14,11 @@ pub(crate) struct LogPage {
 }
 
 /// The pages, in the order of their codes. The lists of pages, which are made from this table, are not in it.
-pub(crate) static PAGES: [LogPage; 7] = [
+pub(crate) static PAGES: [LogPage; 8] = [
     page(PageCode::WRITE_ERRORS, |unit, control| errors(&unit.counters().write, control)),
     page(PageCode::READ_ERRORS, |unit, control| errors(&unit.counters().read, control)),
     page(PageCode::VERIFY_ERRORS, |unit, control| errors(&unit.counters().verify, control)),
+    page(PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
     page(PageCode::TEMPERATURE, |_, _| temperature()),
     page(PageCode::START_STOP_CYCLES, |unit, _| cycles(unit)),
     page(PageCode::BACKGROUND_SCAN, |unit, _| background_scan(unit)),
@@ -43,6 +45,17 @@ fn errors(access: &Access, control: PageControl) -> Vec<Parameter> {
             Parameter::counter(code, value)
         })
         .collect()
+}
+
+/// Available and used resources, where the store tells them. Others may live on the same file system.
+fn provisioning(unit: &LogicalUnit) -> Vec<Parameter> {
+    const AVAILABLE: u16 = 1;
+    const USED: u16 = 2;
+    let Some(space) = unit.space() else { return Vec::new() };
+    vec![
+        Parameter::resource_count(AVAILABLE, space::sets(space.free_bytes), true),
+        Parameter::resource_count(USED, space::sets(space.used_bytes), false),
+    ]
 }
 
 /// A store has no thermometer: both the temperature and its reference are "not available".

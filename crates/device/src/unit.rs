@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_state::{StateError, StateStore};
-use lunette_store::{Capabilities, Geometry, Store};
+use lunette_store::{Capabilities, Geometry, Space, Store};
 
 use crate::clock::{Clock, DeviceClock, system_clock};
 use crate::counters::Counters;
 use crate::identifying::Identifying;
 use crate::medium::{EjectError, MediumState};
-use crate::mode_pages::ModeState;
+use crate::mode_pages::{Basis, ModeState};
 use crate::nexus::{ItNexus, Link, NexusId};
 use crate::range_locks::RangeLocks;
 use crate::reservations::shared::SharedReservations;
+use crate::space::{self, SpaceWatch};
 
 /// VENDOR IDENTIFICATION when none is given.
 pub const DEFAULT_VENDOR: &str = "LUNETTE";
@@ -42,6 +43,8 @@ pub struct LogicalUnitConfig {
     pub read_only: bool,
     /// Initiators may take the medium out (START STOP UNIT), and must then do without it until it is loaded again.
     pub removable: bool,
+    /// Initiators are told when the store has not more than so many bytes left: a soft threshold, in MiB rounded down.
+    pub soft_threshold_bytes: Option<u64>,
     /// Take 32-byte CDBs too. SBC-4 wants most of them on media with type 2 protection information only, and what asks a
     /// disk for its commands may not expect any this long.
     pub long_cdbs: bool,
@@ -69,6 +72,7 @@ impl LogicalUnitConfig {
             block_size: 512,
             read_only: false,
             removable: false,
+            soft_threshold_bytes: None,
             long_cdbs: false,
             serial: serial.into(),
             vendor: DEFAULT_VENDOR.into(),
@@ -104,6 +108,9 @@ pub enum LogicalUnitError {
         /// The block size asked for.
         block_size: u32,
     },
+    /// A threshold for a store that knows none.
+    #[error("the store takes all of its space at once; leave out the threshold")]
+    Threshold,
     /// What was kept of the unit cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
@@ -131,6 +138,7 @@ pub struct LogicalUnit {
     links: Mutex<Vec<Weak<Link>>>,
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
+    space: SpaceWatch,
 }
 
 impl LogicalUnit {
@@ -151,18 +159,32 @@ impl LogicalUnit {
         if len_bytes < u64::from(block_size) {
             return Err(LogicalUnitError::Empty { len_bytes, block_size });
         }
+        if config.soft_threshold_bytes.is_some() && !config.store.capabilities().unmap {
+            return Err(LogicalUnitError::Threshold);
+        }
         check_text("serial number", &config.serial, MAX_SERIAL_LEN)?;
         check_text("vendor", &config.vendor, VENDOR_LEN)?;
         check_text("product", &config.product, PRODUCT_LEN)?;
         check_text("revision", &config.revision, REVISION_LEN)?;
         let state = config.state.as_ref();
-        let mode = ModeState::open(config.store.capabilities(), state, &config.serial)?;
+        let mode = ModeState::open(Basis::of(&config), state, &config.serial)?;
         let identifying = Identifying::open(state, &config.serial)?;
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (links, range_locks) = (Mutex::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial)?;
-        Ok(Self { config, mode, identifying, medium, counters, clock, links, range_locks, reservations })
+        Ok(Self {
+            config,
+            mode,
+            identifying,
+            medium,
+            counters,
+            clock,
+            links,
+            range_locks,
+            reservations,
+            space: SpaceWatch::default(),
+        })
     }
 
     /// Which command may touch which blocks.
@@ -284,6 +306,31 @@ impl LogicalUnit {
 
     pub(crate) fn capabilities(&self) -> Capabilities {
         self.config.store.capabilities()
+    }
+
+    /// Looks how much space the store has left. Initiators are told when it has come down to the threshold, unless they do not
+    /// want to be (LBPERE). It may wait for the medium; whoever serves the unit calls it from time to time.
+    pub fn look_at_space(&self) {
+        let space = self.config.store.space().unwrap_or_else(|error| {
+            tracing::warn!(serial = %self.config.serial, %error, "how much space is left cannot be told");
+            None
+        });
+        if self.space.note(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
+            tracing::warn!(serial = %self.config.serial, ?space, "the soft threshold of the space is reached");
+            for link in self.links() {
+                link.attentions.raise(AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
+            }
+        }
+    }
+
+    /// What [`Self::look_at_space`] has found.
+    pub(crate) fn space(&self) -> Option<Space> {
+        self.space.last()
+    }
+
+    /// THRESHOLD EXPONENT; zero where space is not freed.
+    pub(crate) fn threshold_exponent(&self) -> u8 {
+        if self.capabilities().unmap { space::threshold_exponent(self.block_size()) } else { 0 }
     }
 
     /// Whether blocks can be anchored: unmapped, but with their space set aside (`ANC_SUP`).

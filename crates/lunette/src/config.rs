@@ -94,6 +94,7 @@ pub(crate) struct LunEntry {
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) removable: bool,
+    pub(crate) thin_threshold: Option<Size>,
     #[serde(default)]
     pub(crate) long_cdbs: bool,
     #[serde(default)]
@@ -152,6 +153,7 @@ impl From<&LunEntry> for DiskConfig {
             block_size: entry.block_size,
             read_only: entry.read_only,
             removable: entry.removable,
+            thin_threshold: entry.thin_threshold,
             long_cdbs: entry.long_cdbs,
             provisioning: entry.provisioning,
             serial: entry.serial.clone(),

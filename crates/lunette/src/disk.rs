@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig};
 use lunette_state::StateStore;
@@ -62,6 +64,8 @@ pub(crate) struct DiskConfig {
     pub(crate) read_only: bool,
     /// Initiators may eject it.
     pub(crate) removable: bool,
+    /// Initiators are told when so little space is left.
+    pub(crate) thin_threshold: Option<Size>,
     /// It takes 32-byte CDBs too.
     pub(crate) long_cdbs: bool,
     pub(crate) provisioning: Provisioning,
@@ -81,14 +85,38 @@ pub(crate) fn open(
         block_size: config.block_size,
         read_only: config.read_only,
         removable: config.removable,
+        soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),
         long_cdbs: config.long_cdbs,
         state: state.cloned(),
         ..LogicalUnitConfig::new(open_store(config)?, serial)
     };
     match LogicalUnit::new(unit) {
-        Ok(unit) => Ok(Arc::new(unit)),
+        Ok(unit) => {
+            let unit = Arc::new(unit);
+            if config.thin_threshold.is_some() {
+                watch_space(&unit).map_err(Failure::other)?;
+            }
+            Ok(unit)
+        }
         Err(error) => Err(Failure::disk(format!("LUN {lun} of {target}: {error}"))),
     }
+}
+
+/// How often the space of a disk with a threshold is looked at.
+const SPACE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Looks at the space of `unit` from time to time, on a thread of its own, as long as somebody serves it. The file system may
+/// take its time to answer.
+fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
+    let unit = Arc::downgrade(unit);
+    let watch = move || {
+        while let Some(unit) = unit.upgrade() {
+            unit.look_at_space();
+            drop(unit);
+            thread::sleep(SPACE_INTERVAL);
+        }
+    };
+    thread::Builder::new().name("lunette-space".into()).spawn(watch).map(drop)
 }
 
 fn open_store(config: &DiskConfig) -> Result<Arc<dyn Store>, Failure> {

@@ -113,6 +113,7 @@ impl Arguments {
             block_size: self.block_size,
             read_only: self.read_only,
             removable: false,
+            thin_threshold: None,
             long_cdbs: false,
             provisioning: Provisioning::Thin,
             serial: None,

@@ -76,6 +76,14 @@ impl Parameter {
         Self { code, format: BINARY_LIST, value: value[..value.len().min(usize::from(u8::MAX))].to_vec() }
     }
 
+    /// A count of threshold sets on the Logical Block Provisioning page (SBC-4 6.4.5); `shared` when others use them too.
+    pub fn resource_count(code: u16, count: u32, shared: bool) -> Self {
+        const DEDICATED: u8 = 1;
+        const SHARED: u8 = 2;
+        let scope = if shared { SHARED } else { DEDICATED };
+        Self::binary(code, &[&count.to_be_bytes()[..], &[scope, 0, 0, 0]].concat())
+    }
+
     fn emit(&self) -> Vec<u8> {
         let [high, low] = self.code.to_be_bytes();
         [&[high, low, self.format, self.value.len() as u8], self.value.as_slice()].concat()

@@ -26,6 +26,9 @@ impl PageCode {
 /// The subpage code of the Control Extension page.
 pub const CONTROL_EXTENSION_SUBPAGE: u8 = 0x01;
 
+/// The subpage code of the Logical Block Provisioning page.
+pub const LOGICAL_BLOCK_PROVISIONING_SUBPAGE: u8 = 0x02;
+
 /// All subpages of a page.
 pub const ALL_SUBPAGES: u8 = 0xff;
 
@@ -71,8 +74,28 @@ pub fn page(code: PageCode, subpage: u8, savable: bool, parameters: &[u8]) -> Ve
     [&[saved | SPF | code.0, subpage, high, low], parameters].concat()
 }
 
-/// Parameters of the Read-Write Error Recovery page (SBC-4 6.5.8): the store recovers as it can, nothing is adjustable.
-pub const ERROR_RECOVERY: [u8; 10] = [0; 10];
+/// The Read-Write Error Recovery page (SBC-4 6.5.8): the store recovers as it can.
+pub mod error_recovery {
+    /// Bytes of the parameters.
+    pub const LEN: usize = 10;
+    /// The byte that holds [`LBPERE`].
+    pub const LBPERE_AT: usize = 5;
+    /// LBPERE: thresholds of logical block provisioning are reported.
+    pub const LBPERE: u8 = 0x80;
+}
+
+/// The Logical Block Provisioning page (SBC-4 6.5.9).
+pub mod provisioning {
+    /// Parameters with one threshold descriptor, in force: the free space has come down to `count` threshold sets. All nexuses
+    /// are told (SITUA is zero).
+    pub fn parameters(count: u32) -> Vec<u8> {
+        const FRONT_LEN: usize = 12;
+        const ENABLED: u8 = 0x80;
+        /// THRESHOLD RESOURCE: available LBA mapping resources. THRESHOLD TYPE and THRESHOLD ARMING: a soft one, decreasing.
+        const AVAILABLE: u8 = 0x01;
+        [&[0; FRONT_LEN][..], &[ENABLED, AVAILABLE, 0, 0], &count.to_be_bytes()].concat()
+    }
+}
 
 /// Parameters of the Disconnect-Reconnect page (SPC-5 7.5.10): no limit on bursts, as iSCSI negotiates its own.
 pub const DISCONNECT_RECONNECT: [u8; 14] = [0; 14];

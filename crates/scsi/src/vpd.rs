@@ -234,6 +234,8 @@ pub struct Provisioning {
     pub unmapped_zero: bool,
     /// `ANC_SUP`: blocks can be anchored.
     pub anchor: bool,
+    /// THRESHOLD EXPONENT: 2 to this power blocks make a threshold set.
+    pub threshold_exponent: u8,
 }
 
 impl Provisioning {
@@ -248,7 +250,7 @@ impl Provisioning {
         let zero = if self.unmapped_zero { Self::LBPRZ } else { 0 };
         let anchor = if self.anchor { Self::ANC_SUP } else { 0 };
         let kind = if self.unmap { Self::THIN } else { 0 };
-        page(PageCode::LOGICAL_BLOCK_PROVISIONING, &[0, commands | zero | anchor, kind, 0])
+        page(PageCode::LOGICAL_BLOCK_PROVISIONING, &[self.threshold_exponent, commands | zero | anchor, kind, 0])
     }
 }
 
@@ -307,8 +309,8 @@ mod tests {
     #[test]
     fn a_thin_unit_says_what_frees_space() {
         assert_eq!(
-            Provisioning { unmap: true, unmapped_zero: true, anchor: true }.emit(),
-            [0, 0xb2, 0, 4, 0, 0xe6, 2, 0]
+            Provisioning { unmap: true, unmapped_zero: true, anchor: true, threshold_exponent: 11 }.emit(),
+            [0, 0xb2, 0, 4, 11, 0xe6, 2, 0]
         );
         assert_eq!(Provisioning::default().emit(), [0, 0xb2, 0, 4, 0, 0, 0, 0]);
     }

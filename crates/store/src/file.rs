@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::durable::Durable;
 use crate::file_open::{self, OpenError, OpenOptions, Opened};
-use crate::{Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Store};
+use crate::{Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Space, Store};
 
 /// A store over a regular file, which may be sparse, or over a block device.
 ///
@@ -124,6 +125,18 @@ impl Store for FileStore {
 
     fn capabilities(&self) -> Capabilities {
         self.capabilities
+    }
+
+    /// Blocks of the file, and what its file system has left; nothing is known of a block device.
+    fn space(&self) -> io::Result<Option<Space>> {
+        const STAT_BLOCK_BYTES: u64 = 512;
+        let metadata = self.file.metadata()?;
+        if !metadata.is_file() {
+            return Ok(None);
+        }
+        let system = rustix::fs::fstatvfs(&self.file)?;
+        let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
+        Ok(Some(Space { used_bytes: metadata.blocks() * STAT_BLOCK_BYTES, free_bytes }))
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

@@ -47,6 +47,15 @@ pub trait Store: Send + Sync {
     /// What the store can do, and what it promises.
     fn capabilities(&self) -> Capabilities;
 
+    /// How much space there is, where that can be told. It may wait for the medium.
+    ///
+    /// # Errors
+    ///
+    /// What the system says.
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        Ok(None)
+    }
+
     /// Starts `op`. It ends exactly once, through `done`.
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion);
 }
@@ -60,6 +69,15 @@ pub fn execute(store: &dyn Store, op: Op) -> Outcome {
     });
     store.submit(op, &InlineIo, done);
     rx.recv().expect("a store ends every request")
+}
+
+/// The space of a store, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// What its blocks have taken.
+    pub used_bytes: u64,
+    /// What is left for it, and perhaps for others: of the file system, or of the store's own length.
+    pub free_bytes: u64,
 }
 
 /// Size and alignment of a store, in bytes.

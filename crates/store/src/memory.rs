@@ -1,9 +1,10 @@
 //! Blocks in memory.
 
+use std::io;
 use std::ops::Range;
 use std::sync::{OnceLock, PoisonError, RwLock};
 
-use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError};
+use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Space, Store, StoreError};
 
 /// Bytes that are allocated, freed and locked together.
 const CHUNK_LEN: usize = 64 << 10;
@@ -235,6 +236,11 @@ impl Store for MemoryStore {
             write_zeroes: true,
             memory: true,
         }
+    }
+
+    fn space(&self) -> io::Result<Option<Space>> {
+        let used_bytes = self.allocated_bytes();
+        Ok(Some(Space { used_bytes, free_bytes: self.len_bytes.saturating_sub(used_bytes) }))
     }
 
     fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {

@@ -147,5 +147,11 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
 fn provisioning(unit: &LogicalUnit) -> Vec<u8> {
     let capabilities = unit.capabilities();
     let unmapped_zero = capabilities.unmap && capabilities.unmap_zeroes;
-    Provisioning { unmap: capabilities.unmap, unmapped_zero, anchor: unit.anchors() }.emit()
+    Provisioning {
+        unmap: capabilities.unmap,
+        unmapped_zero,
+        anchor: unit.anchors(),
+        threshold_exponent: unit.threshold_exponent(),
+    }
+    .emit()
 }

@@ -1,9 +1,11 @@
 //! LOG SENSE and LOG SELECT (SPC-5 6.6, 6.7).
 
+use std::sync::Arc;
+
 use lunette_scsi::log::{self, ALL_SUBPAGES, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
-use crate::context::{Cx, Reply};
+use crate::context::{Cx, INTERNAL, Reply};
 use crate::log_pages::{LogPage, PAGES};
 use crate::unit::LogicalUnit;
 
@@ -14,6 +16,14 @@ const PCR: u8 = 0x02;
 pub(crate) async fn log_sense(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let code = PageCode(cx.cdb.byte(2) & PAGE_CODE);
+    if code == PageCode::LOGICAL_BLOCK_PROVISIONING {
+        let unit = Arc::clone(unit);
+        let look = move || {
+            unit.look_at_space();
+            Ok(())
+        };
+        cx.work(Box::new(look)).await.map_err(|_| INTERNAL)?;
+    }
     let (subpage, pointer) = (cx.cdb.byte(3), cx.cdb.u16_at(5));
     let data = match (code, subpage) {
         (PageCode::SUPPORTED_PAGES, 0) => list(pointer, &log::supported_pages(&supported()))?,

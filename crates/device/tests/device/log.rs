@@ -28,13 +28,13 @@ fn counter(page: &[u8], code: u8) -> u64 {
 fn every_page_that_is_listed_is_there() {
     let rig = Rig::new(THIN);
     let list = page(&rig, 0, 0);
-    assert_eq!(list, [0, 0, 0, 8, 0, 2, 3, 5, 0x0d, 0x0e, 0x15, 0x19]);
+    assert_eq!(list, [0, 0, 0, 9, 0, 2, 3, 5, 0x0c, 0x0d, 0x0e, 0x15, 0x19]);
     for code in &list[4..] {
         let data = page(&rig, *code, 0);
         assert_eq!((data[0] & 0x3f, usize::from(u16::from_be_bytes([data[2], data[3]]))), (*code, data.len() - 4));
     }
     let all = page(&rig, 0, 0xff);
-    assert_eq!(&all[..10], [0x40, 0xff, 0, 18, 0, 0, 0, 0xff, 2, 0]);
+    assert_eq!(&all[..10], [0x40, 0xff, 0, 20, 0, 0, 0, 0xff, 2, 0]);
     assert_eq!(page(&rig, 0x0d, 0xff), [0x4d, 0xff, 0, 4, 0x0d, 0, 0x0d, 0xff]);
     assert_eq!(rig.refused(&[0x4d, 0, 0x41, 0, 0, 0, 0, 1, 0], &[]).field, Some(FieldPointer::cdb(2).bit(5)));
     assert_eq!(rig.refused(&[0x4d, 0, 0x42, 1, 0, 0, 0, 1, 0], &[]).field, Some(FieldPointer::cdb(3)));

@@ -18,4 +18,5 @@ mod removable;
 mod reservations;
 mod rig;
 mod thin;
+mod thresholds;
 mod writes;

@@ -11,7 +11,9 @@ use lunette_device::{
 };
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_state::{StateError, StateStore};
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Store, StoreError, execute};
+use lunette_store::{
+    Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Space, Store, StoreError, execute,
+};
 
 /// The time of all tests.
 pub(crate) const NOW_MS: u64 = 1_795_000_000_123;
@@ -23,6 +25,7 @@ pub(crate) struct Medium {
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
     pub(crate) removable: bool,
+    pub(crate) soft_threshold_bytes: Option<u64>,
     pub(crate) long_cdbs: bool,
     pub(crate) capabilities: Capabilities,
 }
@@ -33,6 +36,7 @@ pub(crate) const THIN: Medium = Medium {
     block_size: 512,
     read_only: false,
     removable: false,
+    soft_threshold_bytes: None,
     long_cdbs: false,
     capabilities: Capabilities {
         read_only: false,
@@ -60,6 +64,8 @@ pub(crate) struct TestStore {
     pub(crate) seen: Mutex<Vec<Seen>>,
     /// Whether the last request for zeroes left the choice to free their space.
     pub(crate) may_unmap: Mutex<bool>,
+    /// What is told of the space.
+    pub(crate) space: Mutex<Option<Space>>,
     /// Ends the next request.
     pub(crate) fails: Mutex<Option<StoreError>>,
     /// The byte that the next write turns into another.
@@ -114,6 +120,10 @@ impl Store for TestStore {
 
     fn capabilities(&self) -> Capabilities {
         self.medium.capabilities
+    }
+
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        Ok(*self.space.lock().unwrap())
     }
 
     fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {
@@ -192,6 +202,7 @@ impl Rig {
             bytes,
             seen: Mutex::default(),
             may_unmap: Mutex::default(),
+            space: Mutex::new(Some(Space { used_bytes: 3 << 20, free_bytes: 20 << 20 })),
             fails: Mutex::default(),
             spoils: Mutex::default(),
         });
@@ -199,6 +210,7 @@ impl Rig {
             block_size: medium.block_size,
             read_only: medium.read_only,
             removable: medium.removable,
+            soft_threshold_bytes: medium.soft_threshold_bytes,
             long_cdbs: medium.long_cdbs,
             clock: Arc::new(|| Duration::from_millis(NOW_MS)),
             state,

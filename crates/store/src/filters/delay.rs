@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store};
+use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Space, Store};
 
 /// Holds back the ends of requests: behind a gate that a test opens, and for a fixed time.
 ///
@@ -140,6 +140,10 @@ impl Store for Delay {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        self.inner.space()
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

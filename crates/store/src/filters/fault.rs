@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Store, StoreError};
+use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Space, Store, StoreError};
 
 /// Which requests fail, and how.
 ///
@@ -88,6 +88,10 @@ impl Store for Fault {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        self.inner.space()
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

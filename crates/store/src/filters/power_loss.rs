@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Outcome, Store, StoreError};
+use crate::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Outcome, Space, Store, StoreError};
 
 /// A store in memory that keeps apart what was flushed and what was only written.
 ///
@@ -154,6 +154,10 @@ impl Store for PowerLoss {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { volatile_cache: true, ..self.current.capabilities() }
+    }
+
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        self.current.space()
     }
 
     fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Store};
+use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Space, Store};
 
 /// Refuses everything but reads and flushes with [`StoreError::ReadOnly`](crate::StoreError::ReadOnly).
 pub struct ReadOnly {
@@ -31,6 +31,10 @@ impl Store for ReadOnly {
             write_zeroes: false,
             ..inner
         }
+    }
+
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        self.inner.space()
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

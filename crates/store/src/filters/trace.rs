@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Store};
+use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Space, Store};
 
 /// How many requests a [`Trace`] remembers; the oldest go first.
 pub const MAX_RECORDS: usize = 1 << 16;
@@ -83,6 +83,10 @@ impl Store for Trace {
 
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    fn space(&self) -> std::io::Result<Option<Space>> {
+        self.inner.space()
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
