@@ -13,6 +13,7 @@ pub mod digests;
 pub mod full_feature;
 pub mod input;
 pub mod login;
+pub mod nbd;
 pub mod pdu_headers;
 pub mod scsi;
 pub mod sense;
@@ -34,7 +35,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -43,6 +44,7 @@ pub const TARGETS: [Target; 8] = [
     Target { name: "full_feature", run: full_feature::run, random: full_feature::random, seeds: full_feature::seeds },
     Target { name: "digests", run: digests::run, random: digests::random, seeds: digests::seeds },
     Target { name: "scsi", run: scsi::run, random: scsi::random, seeds: scsi::seeds },
+    Target { name: "nbd", run: nbd::run, random: nbd::random, seeds: nbd::seeds },
 ];
 
 #[cfg(test)]

@@ -81,6 +81,7 @@ pub(crate) fn open(
     state: Option<&Arc<dyn StateStore>>,
 ) -> Result<Arc<LogicalUnit>, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
+    let store = open_store(&config.name, config.create, config.read_only, config.provisioning)?;
     let unit = LogicalUnitConfig {
         block_size: config.block_size,
         read_only: config.read_only,
@@ -88,7 +89,7 @@ pub(crate) fn open(
         soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),
         long_cdbs: config.long_cdbs,
         state: state.cloned(),
-        ..LogicalUnitConfig::new(open_store(config)?, serial)
+        ..LogicalUnitConfig::new(store, serial)
     };
     match LogicalUnit::new(unit) {
         Ok(unit) => {
@@ -119,9 +120,15 @@ fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     thread::Builder::new().name("lunette-space".into()).spawn(watch).map(drop)
 }
 
-fn open_store(config: &DiskConfig) -> Result<Arc<dyn Store>, Failure> {
-    match &config.name {
-        DiskName::Memory(Size(bytes)) if config.provisioning == Provisioning::Full => {
+/// Opens what keeps the blocks of a disk. A missing file is made with the size `create`.
+pub(crate) fn open_store(
+    name: &DiskName,
+    create: Option<Size>,
+    read_only: bool,
+    provisioning: Provisioning,
+) -> Result<Arc<dyn Store>, Failure> {
+    match name {
+        DiskName::Memory(Size(bytes)) if provisioning == Provisioning::Full => {
             Err(Failure::configuration(format!("mem:{bytes}: memory is always thin; leave out provisioning")))
         }
         DiskName::Memory(Size(bytes)) => {
@@ -131,9 +138,10 @@ fn open_store(config: &DiskConfig) -> Result<Arc<dyn Store>, Failure> {
         }
         DiskName::Path(path) => {
             let options = OpenOptions {
-                create: config.create.map(|Size(bytes)| bytes),
-                read_only: config.read_only,
-                preallocate: config.provisioning == Provisioning::Full,
+                create: create.map(|Size(bytes)| bytes),
+                read_only,
+                preallocate: provisioning == Provisioning::Full,
+                any_length: false,
             };
             Ok(Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?))
         }

@@ -9,6 +9,8 @@ mod config;
 mod crc;
 mod disk;
 mod failure;
+mod io;
+mod nbd;
 mod secret;
 mod serve;
 mod size;
@@ -28,6 +30,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Arguments>),
+    Nbd(nbd::Arguments),
     Crc(crc::Arguments),
 }
 
@@ -36,6 +39,7 @@ fn main() -> std::process::ExitCode {
     system::start_logging();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Nbd(arguments) => nbd::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
     };
     outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)

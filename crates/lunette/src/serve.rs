@@ -95,7 +95,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
-    system::stop_on_signals(server.stopper()).map_err(Failure::other)?;
+    let stopper = server.stopper();
+    system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
     print_urls(server.portals(), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)
 }
@@ -160,15 +161,7 @@ fn open_target(target: &Target, state: Option<&Arc<dyn StateStore>>) -> Result<T
 
 fn bind_failure(error: BindError) -> Failure {
     match error {
-        BindError::Listen { address, source } => {
-            let what = match source.kind() {
-                std::io::ErrorKind::AddrInUse => "the address is in use; stop the other server, or choose another port",
-                std::io::ErrorKind::AddrNotAvailable => "the address does not belong to this machine",
-                std::io::ErrorKind::PermissionDenied => "permission denied; ports below 1024 need privileges",
-                _ => return Failure::Address(format!("cannot listen on {address}: {source}")),
-            };
-            Failure::Address(format!("cannot listen on {address}: {what}"))
-        }
+        BindError::Listen { address, source } => system::listen_failure(address, &source),
         BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),
         BindError::Reactor(_) => Failure::other(error),
     }

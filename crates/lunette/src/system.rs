@@ -1,13 +1,15 @@
 //! What the process needs from the system: logging, signals, file descriptors.
 
-use std::io::{self, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
+use std::net::SocketAddr;
 use std::thread;
 
-use lunette_target::Stopper;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
 
 /// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
 pub(crate) fn start_logging() {
@@ -29,8 +31,8 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// The first SIGTERM or SIGINT stops in order, the second at once.
-pub(crate) fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
+/// The first SIGTERM or SIGINT calls `stop`, which stops in order, the second at once.
+pub(crate) fn stop_on_signals(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     thread::Builder::new().name("lunette-signals".into()).spawn(move || {
         let mut asked = false;
@@ -38,8 +40,19 @@ pub(crate) fn stop_on_signals(stopper: Stopper) -> io::Result<()> {
             if std::mem::replace(&mut asked, true) {
                 std::process::exit(128 + signal);
             }
-            stopper.stop();
+            stop();
         }
     })?;
     Ok(())
+}
+
+/// Why a server cannot listen on a TCP address, and what to do about it.
+pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
+    let what = match error.kind() {
+        ErrorKind::AddrInUse => "the address is in use; stop the other server, or choose another port",
+        ErrorKind::AddrNotAvailable => "the address does not belong to this machine",
+        ErrorKind::PermissionDenied => "permission denied; ports below 1024 need privileges",
+        _ => return Failure::Address(format!("cannot listen on {address}: {error}")),
+    };
+    Failure::Address(format!("cannot listen on {address}: {what}"))
 }

@@ -113,6 +113,18 @@ impl FileStore {
         Ok(self.file.metadata()?.file_type().is_block_device())
     }
 
+    /// Makes a regular file longer or shorter. Bytes that are new read as zero. As with a write, the new length is durable
+    /// after a flush.
+    ///
+    /// # Errors
+    ///
+    /// What the system says: it fails for block devices, and for a store that is read only.
+    pub fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.file.set_len(len_bytes)?;
+        self.len_bytes.store(len_bytes, Ordering::Release);
+        Ok(())
+    }
+
     fn len(&self) -> u64 {
         self.len_bytes.load(Ordering::Acquire)
     }

@@ -30,6 +30,9 @@ pub struct OpenOptions {
     /// Take the space of a whole file that may be written now, and keep it: no write fails for want of space, and an unmap
     /// frees nothing.
     pub preallocate: bool,
+    /// A regular file may have any length, and requests are exact to the byte: for tools that copy files. Otherwise it
+    /// consists of whole blocks, and of one at least.
+    pub any_length: bool,
 }
 
 /// Why a file or block device cannot serve as a store.
@@ -94,7 +97,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
     match fs::metadata(path) {
         Ok(found) => check_type(path, found.file_type())?,
         Err(error) if error.kind() == ErrorKind::NotFound => match options.create {
-            Some(len_bytes) => create(path, len_bytes)?,
+            Some(len_bytes) => create(path, len_bytes, options.any_length)?,
             None => return Err(OpenError::Missing { path: path.to_owned() }),
         },
         Err(error) => return Err(failed(path, "look it up")(error)),
@@ -121,7 +124,11 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
     let mut geometry = if is_device { device_geometry(&file, &metadata) } else { Ok(file_geometry(&metadata)) }
         .map_err(failed(path, "find out its block size"))?;
     geometry.len_bytes = len(&file).map_err(failed(path, "find out its length"))?;
-    check_len(path, geometry.len_bytes, geometry.granularity_bytes)?;
+    if options.any_length && !is_device {
+        geometry.granularity_bytes = 1;
+    } else {
+        check_len(path, geometry.len_bytes, geometry.granularity_bytes)?;
+    }
     let punches = !read_only && if is_device { device_zeroes(&metadata) } else { file_punches(&file, &geometry) };
     if options.preallocate && !read_only && !is_device {
         reserve(&file, geometry.len_bytes).map_err(failed(path, "reserve its space"))?;
@@ -160,8 +167,10 @@ fn check_len(path: &Path, len_bytes: u64, multiple_bytes: u32) -> Result<(), Ope
 }
 
 /// Creates a sparse file that survives a power cut from the start.
-fn create(path: &Path, len_bytes: u64) -> Result<(), OpenError> {
-    check_len(path, len_bytes, FILE_GRANULARITY_BYTES)?;
+fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<(), OpenError> {
+    if !any_length {
+        check_len(path, len_bytes, FILE_GRANULARITY_BYTES)?;
+    }
     let file = match File::create_new(path) {
         Ok(file) => file,
         // Another process was quicker. It is opened like any other file that is there.

@@ -29,7 +29,7 @@ fn create(len: u64) -> OpenOptions {
     OpenOptions { create: Some(len), ..OpenOptions::default() }
 }
 
-const EXISTING: OpenOptions = OpenOptions { create: None, read_only: false, preallocate: false };
+const EXISTING: OpenOptions = OpenOptions { create: None, read_only: false, preallocate: false, any_length: false };
 const READ_ONLY: OpenOptions = OpenOptions { read_only: true, ..EXISTING };
 
 fn write(fill: u8, len: usize, fua: bool) -> Op {
@@ -54,6 +54,26 @@ fn a_file_that_is_there_keeps_its_length() {
     drop(FileStore::open(&path, &create(LEN)).unwrap());
     let again = FileStore::open(&path, &create(2 * LEN)).unwrap();
     assert_eq!(again.geometry().len_bytes, LEN);
+}
+
+#[test]
+fn a_file_of_any_length_is_exact_to_the_byte_and_changes_its_length() {
+    let (_folder, path) = place();
+    let options = OpenOptions { create: Some(0), any_length: true, ..OpenOptions::default() };
+    let store = FileStore::open(&path, &options).unwrap();
+    assert_eq!((store.geometry().len_bytes, store.geometry().granularity_bytes), (0, 1));
+    assert!(matches!(execute(&store, write(7, 3, false)).result, Err(StoreError::OutOfRange { .. })));
+    store.set_len(1001).unwrap();
+    execute(&store, write(7, 3, false)).result.unwrap();
+    execute(&store, Op::Flush).result.unwrap();
+    drop(store);
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!((bytes.len(), &bytes[..4]), (1001, &[7, 7, 7, 0][..]));
+    assert!(matches!(FileStore::open(&path, &EXISTING), Err(OpenError::Length { .. })));
+    let store = FileStore::open(&path, &options).unwrap();
+    store.set_len(2).unwrap();
+    assert_eq!(store.geometry().len_bytes, 2);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 2);
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! `lunette nbd`: a disk as an NBD server.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{ArgGroup, Args};
+use lunette_nbd::{Export, Listener, Server};
+
+use crate::disk::{self, DiskName, Provisioning};
+use crate::failure::Failure;
+use crate::io::PoolIo;
+use crate::size::Size;
+use crate::system;
+
+const AFTER_HELP: &str = "\
+Use it:
+  nbdinfo 'nbd+unix:///?socket=/run/disk.sock'
+  nbdcopy image.raw 'nbd+unix:///?socket=/run/disk.sock'
+  nbd-client -unix /run/disk.sock /dev/nbd0
+  qemu-system-x86_64 -drive file=nbd+unix:///?socket=/run/disk.sock,format=raw,if=virtio
+
+There is no encryption and no login: whoever reaches the socket or the address has the disk.
+Signals: SIGTERM and Ctrl-C end what runs, flush and exit; a second one exits at once.
+
+Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 4 address or socket in use or not available, 5 disk missing,
+unreadable or in use.";
+
+/// Serve a disk over NBD, for nbd-client, QEMU and libnbd's tools.
+///
+/// Once it listens it prints its URI.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP, group = ArgGroup::new("place").required(true))]
+pub(crate) struct Arguments {
+    /// A file, a block device, or mem:SIZE (64M, 10G, ...)
+    #[arg(value_name = "SOURCE")]
+    source: DiskName,
+    /// Listen on a Unix socket at PATH
+    #[arg(long, value_name = "PATH", group = "place")]
+    socket: Option<PathBuf>,
+    /// Listen on TCP; port 0 picks one (NBD's own port is 10809)
+    #[arg(long, value_name = "ADDR:PORT", group = "place")]
+    listen: Option<SocketAddr>,
+    /// The name of the export; clients that give none get it too
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = export_name)]
+    name: String,
+    /// Create a SOURCE that is missing, sparse
+    #[arg(long, value_name = "SIZE")]
+    create: Option<Size>,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+}
+
+fn export_name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+    match text {
+        _ if text.len() > lunette_nbd::limits::MAX_STRING_LEN => Err("it is too long".into()),
+        _ if text.chars().all(plain) => Ok(text.into()),
+        _ => Err("letters, digits, '-', '.', '_' and '~' are allowed".into()),
+    }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let store = disk::open_store(&arguments.source, arguments.create, arguments.read_only, Provisioning::default())?;
+    let io = Arc::new(PoolIo::start()?);
+    let (listener, uri) = arguments.listen()?;
+    let server = Server::new(Export::new(arguments.name.clone(), store, arguments.read_only), io);
+    let stopper = server.stopper(&listener).map_err(Failure::other)?;
+    system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "{uri}").and_then(|()| out.flush()).map_err(Failure::other)?;
+    drop(out);
+    let served = server.run(&listener).map_err(Failure::other);
+    if let Some(path) = &arguments.socket {
+        // Somebody may have removed it already.
+        let _ = std::fs::remove_file(path);
+    }
+    served
+}
+
+impl Arguments {
+    fn listen(&self) -> Result<(Listener, String), Failure> {
+        let name = &self.name;
+        match (&self.socket, self.listen) {
+            (Some(path), _) => {
+                let listener = Listener::unix(path).map_err(|error| socket_failure(path, &error))?;
+                Ok((listener, format!("nbd+unix:///{name}?socket={}", path.display())))
+            }
+            (None, Some(address)) => {
+                let listener = Listener::tcp(address).map_err(|error| system::listen_failure(address, &error))?;
+                let bound = listener.address().unwrap_or(address);
+                Ok((listener, format!("nbd://{bound}/{name}")))
+            }
+            (None, None) => Err(Failure::Usage("give --socket or --listen".into())),
+        }
+    }
+}
+
+fn socket_failure(path: &Path, error: &io::Error) -> Failure {
+    let what = match error.kind() {
+        io::ErrorKind::AddrInUse => "in use; stop the other server, or choose another path".into(),
+        io::ErrorKind::NotFound => "the folder does not exist".into(),
+        _ => error.to_string(),
+    };
+    Failure::Address(format!("cannot listen on {}: {what}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_exports_can_stand_in_a_uri() {
+        for name in ["", "disk", "a-b_c.d~1"] {
+            assert!(export_name(name).is_ok(), "{name}");
+        }
+        for name in ["a b", "a/b", "a?b", "ä", &"x".repeat(5000)] {
+            assert!(export_name(name).is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! One connection, from its first byte to its last.
+
+use std::io::{self, BufReader, Read, Write};
+
+use crate::{Export, SharedIo, handshake, transmission};
+
+/// Bytes that are read at a time. Longer payloads go straight to their buffer.
+const READ_AHEAD_BYTES: usize = 64 << 10;
+
+/// Why a connection ended other than in good order.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectionError {
+    /// The client broke a rule that leaves no way to go on.
+    #[error("the client broke the protocol: {0}")]
+    Protocol(&'static str),
+    /// The client asks for an export that is not there, in a way that has no answer.
+    #[error("the client asks for the export {0:?}, which is not served")]
+    UnknownExport(String),
+    /// The connection itself.
+    #[error("the connection failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Serves `export` to the client at the other end of `reader` and `writer`, until it leaves. `negotiated` is called between
+/// the negotiation and the first request: for timeouts that end there.
+///
+/// # Errors
+///
+/// [`ConnectionError`]; the client is then to be hung up on.
+pub fn serve(
+    reader: impl Read,
+    mut writer: impl Write + Send,
+    export: &Export,
+    io: &SharedIo,
+    negotiated: impl FnOnce(),
+) -> Result<(), ConnectionError> {
+    let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
+    let Some(agreed) = handshake::negotiate(&mut reader, &mut writer, export)? else { return Ok(()) };
+    negotiated();
+    transmission::run(&mut reader, writer, export, io, agreed)
+}

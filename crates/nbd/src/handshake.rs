@@ -1,0 +1,233 @@
+//! The fixed newstyle negotiation.
+
+use std::io::{self, BufRead, Read, Write};
+
+use crate::limits::{MAX_OPTION_LEN, MAX_OPTIONS, MAX_SKIPPED_LEN};
+use crate::options::{ContextRequest, InfoRequest};
+use crate::request::Negotiated;
+use crate::wire::{
+    BASE_ALLOCATION, BASE_ALLOCATION_ID, FLAG_FIXED_NEWSTYLE, FLAG_NO_ZEROES, OPTION_HEADER_LEN, OPTION_MAGIC,
+    OptionHeader, SERVER_MAGIC, info, option, option_reply, reply,
+};
+use crate::{ConnectionError, Export};
+
+/// Zeroes behind the answer to `EXPORT_NAME`, unless both sides do without.
+const EXPORT_NAME_ZEROES: usize = 124;
+
+/// Negotiates until the transmission phase; `None` when the client leaves before it.
+pub(crate) fn negotiate(
+    reader: &mut impl BufRead,
+    writer: &mut impl Write,
+    export: &Export,
+) -> Result<Option<Negotiated>, ConnectionError> {
+    let mut hello = Vec::with_capacity(18);
+    hello.extend(SERVER_MAGIC.to_be_bytes());
+    hello.extend(OPTION_MAGIC.to_be_bytes());
+    hello.extend((FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES).to_be_bytes());
+    writer.write_all(&hello)?;
+    writer.flush()?;
+    if reader.fill_buf()?.is_empty() {
+        return Ok(None);
+    }
+    let mut flags = [0; 4];
+    reader.read_exact(&mut flags)?;
+    let mut negotiation = Negotiation::new(export, u32::from_be_bytes(flags))?;
+    for _ in 0..MAX_OPTIONS {
+        if reader.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        let mut header = [0; OPTION_HEADER_LEN];
+        reader.read_exact(&mut header)?;
+        let header = OptionHeader::parse(&header)
+            .ok_or(ConnectionError::Protocol("an option that does not start with its magic number"))?;
+        let data = read_data(reader, header.len)?;
+        let mut answer = Vec::new();
+        let step = negotiation.step(header.option, data.as_deref(), &mut answer)?;
+        writer.write_all(&answer)?;
+        writer.flush()?;
+        match step {
+            Step::Haggle => {}
+            Step::Transmit => return Ok(Some(negotiation.agreed)),
+            Step::Leave => return Ok(None),
+        }
+    }
+    Err(ConnectionError::Protocol("no end of options"))
+}
+
+/// The data of an option; `None` when it is too long and was skipped.
+fn read_data(reader: &mut impl Read, len: u32) -> Result<Option<Vec<u8>>, ConnectionError> {
+    if len > MAX_SKIPPED_LEN {
+        return Err(ConnectionError::Protocol("an option of absurd length"));
+    }
+    if len > MAX_OPTION_LEN {
+        skip(reader, len)?;
+        return Ok(None);
+    }
+    let mut data = vec![0; len as usize];
+    reader.read_exact(&mut data)?;
+    Ok(Some(data))
+}
+
+/// Reads `len` bytes and forgets them.
+pub(crate) fn skip(reader: &mut impl Read, len: u32) -> io::Result<()> {
+    let skipped = io::copy(&mut reader.take(len.into()), &mut io::sink())?;
+    if skipped < u64::from(len) { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
+}
+
+/// What comes after an option.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// The next option.
+    Haggle,
+    /// Requests.
+    Transmit,
+    /// Nothing: the client takes its leave.
+    Leave,
+}
+
+/// The state between options: no socket, no clock.
+struct Negotiation<'a> {
+    export: &'a Export,
+    fixed: bool,
+    no_zeroes: bool,
+    agreed: Negotiated,
+}
+
+impl<'a> Negotiation<'a> {
+    fn new(export: &'a Export, client_flags: u32) -> Result<Self, ConnectionError> {
+        let has = |flag: u16| client_flags & u32::from(flag) != 0;
+        if client_flags & !u32::from(FLAG_FIXED_NEWSTYLE | FLAG_NO_ZEROES) != 0 {
+            return Err(ConnectionError::Protocol("client flags that do not exist"));
+        }
+        let (fixed, no_zeroes) = (has(FLAG_FIXED_NEWSTYLE), has(FLAG_NO_ZEROES));
+        Ok(Self { export, fixed, no_zeroes, agreed: Negotiated::default() })
+    }
+
+    /// Answers one option, whose data is `None` when it was too long.
+    fn step(&mut self, option: u32, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step, ConnectionError> {
+        if option == option::EXPORT_NAME {
+            return self.export_name(data, answer);
+        }
+        if !self.fixed {
+            return Err(ConnectionError::Protocol("an option that needs the fixed newstyle"));
+        }
+        let mut replies = Replies { option, answer };
+        let Some(data) = data else {
+            replies.add(reply::ERR_TOO_BIG, &[]);
+            return Ok(Step::Haggle);
+        };
+        let end = match option {
+            option::ABORT => {
+                replies.add(reply::ACK, &[]);
+                return Ok(Step::Leave);
+            }
+            option::LIST => self.list(data, &mut replies),
+            option::INFO | option::GO => self.info(data, &mut replies),
+            option::STRUCTURED_REPLY => self.structured_reply(data),
+            option::LIST_META_CONTEXT => self.list_contexts(data, &mut replies),
+            option::SET_META_CONTEXT => self.set_contexts(data, &mut replies),
+            _ => Err(reply::ERR_UNSUP),
+        };
+        replies.add(end.err().unwrap_or(reply::ACK), &[]);
+        Ok(if option == option::GO && end.is_ok() { Step::Transmit } else { Step::Haggle })
+    }
+
+    /// The old way to start, which cannot say no.
+    fn export_name(&self, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step, ConnectionError> {
+        let name = String::from_utf8_lossy(data.unwrap_or(b"(a long name)"));
+        if !self.export.is_called(&name) {
+            return Err(ConnectionError::UnknownExport(name.into_owned()));
+        }
+        answer.extend(self.size_and_flags());
+        if !self.no_zeroes {
+            answer.resize(answer.len() + EXPORT_NAME_ZEROES, 0);
+        }
+        Ok(Step::Transmit)
+    }
+
+    fn list(&self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
+        if !data.is_empty() {
+            return Err(reply::ERR_INVALID);
+        }
+        let name = self.export.name.as_bytes();
+        replies.add(reply::SERVER, &[&(name.len() as u32).to_be_bytes(), name].concat());
+        Ok(())
+    }
+
+    fn info(&self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
+        let request = InfoRequest::parse(data).ok_or(reply::ERR_INVALID)?;
+        if !self.export.is_called(request.export) {
+            return Err(reply::ERR_UNKNOWN);
+        }
+        replies.info(info::EXPORT, &self.size_and_flags());
+        if request.wants_name {
+            replies.info(info::NAME, self.export.name.as_bytes());
+        }
+        replies.info(info::BLOCK_SIZE, &self.export.block_sizes().map(u32::to_be_bytes).concat());
+        Ok(())
+    }
+
+    fn structured_reply(&mut self, data: &[u8]) -> Result<(), u32> {
+        if !data.is_empty() {
+            return Err(reply::ERR_INVALID);
+        }
+        self.agreed.structured = true;
+        Ok(())
+    }
+
+    fn contexts<'d>(&self, data: &'d [u8]) -> Result<ContextRequest<'d>, u32> {
+        let request = ContextRequest::parse(data).ok_or(reply::ERR_INVALID)?;
+        if !self.agreed.structured {
+            return Err(reply::ERR_INVALID);
+        }
+        if self.export.is_called(request.export) { Ok(request) } else { Err(reply::ERR_UNKNOWN) }
+    }
+
+    fn list_contexts(&self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
+        if self.contexts(data)?.lists_allocation {
+            replies.context(0);
+        }
+        Ok(())
+    }
+
+    fn set_contexts(&mut self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
+        // What was selected before is gone, even when this fails.
+        self.agreed.allocation = false;
+        self.agreed.allocation = self.contexts(data)?.names_allocation;
+        if self.agreed.allocation {
+            replies.context(BASE_ALLOCATION_ID);
+        }
+        Ok(())
+    }
+
+    fn size_and_flags(&self) -> [u8; 10] {
+        let mut bytes = [0; 10];
+        bytes[..8].copy_from_slice(&self.export.len_bytes().to_be_bytes());
+        bytes[8..].copy_from_slice(&self.export.flags(self.agreed.structured).to_be_bytes());
+        bytes
+    }
+}
+
+/// The replies to one option.
+struct Replies<'a> {
+    option: u32,
+    answer: &'a mut Vec<u8>,
+}
+
+impl Replies<'_> {
+    fn add(&mut self, kind: u32, data: &[u8]) {
+        self.answer.extend(option_reply(self.option, kind, data.len() as u32));
+        self.answer.extend_from_slice(data);
+    }
+
+    fn info(&mut self, kind: u16, data: &[u8]) {
+        self.add(reply::INFO, &[&kind.to_be_bytes(), data].concat());
+    }
+
+    fn context(&mut self, id: u32) {
+        self.add(reply::META_CONTEXT, &[&id.to_be_bytes(), BASE_ALLOCATION.as_bytes()].concat());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use std::sync::Arc;
+
+use lunette_store::MemoryStore;
+
+use super::*;
+use crate::wire::OPTION_REPLY_MAGIC;
+
+const LEN: u64 = 1 << 20;
+
+fn export() -> Export {
+    Export::new("disk", Arc::new(MemoryStore::new(LEN).unwrap()), false)
+}
+
+fn string(text: &str) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
+}
+
+fn option(option: u32, data: &[u8]) -> Vec<u8> {
+    [&OPTION_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &(data.len() as u32).to_be_bytes(), data].concat()
+}
+
+fn go(name: &str) -> Vec<u8> {
+    option(option::GO, &[string(name), vec![0, 0]].concat())
+}
+
+fn contexts(kind: u32, queries: &[&str]) -> Vec<u8> {
+    let list: Vec<u8> = queries.iter().flat_map(|query| string(query)).collect();
+    option(kind, &[string("disk"), (queries.len() as u32).to_be_bytes().to_vec(), list].concat())
+}
+
+/// Flags, then options. What the server says, without its first 18 bytes.
+fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, ConnectionError>, Vec<u8>) {
+    let script = [&flags.to_be_bytes()[..], &options.concat()].concat();
+    let mut said = Vec::new();
+    let result = negotiate(&mut &script[..], &mut said, &export());
+    assert_eq!(&said[..18], b"NBDMAGICIHAVEOPT\0\x03");
+    (result, said.split_off(18))
+}
+
+/// The kinds of reply, in order, and the data of all.
+fn replies(mut said: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
+    let mut found = Vec::new();
+    while let Some((header, rest)) = said.split_first_chunk::<20>() {
+        let number = |at: usize| u32::from_be_bytes(header[at..at + 4].try_into().unwrap());
+        assert_eq!(header[..8], OPTION_REPLY_MAGIC.to_be_bytes());
+        let (data, rest) = rest.split_at(number(16) as usize);
+        found.push((number(8), number(12), data.to_vec()));
+        said = rest;
+    }
+    assert!(said.is_empty(), "bytes that are no reply: {said:?}");
+    found
+}
+
+fn kinds(said: &[u8]) -> Vec<u32> {
+    replies(said).into_iter().map(|(_, kind, _)| kind).collect()
+}
+
+#[test]
+fn go_tells_size_flags_and_block_sizes() {
+    let (result, said) = talk(3, &[option(option::STRUCTURED_REPLY, &[]), go("")]);
+    assert_eq!(result.unwrap(), Some(Negotiated { structured: true, allocation: false }));
+    let replies = replies(&said);
+    assert_eq!(replies.iter().map(|reply| reply.1).collect::<Vec<_>>(), [reply::ACK, 3, 3, reply::ACK]);
+    let flags = crate::wire::can::DF | export().flags(false);
+    assert_eq!(replies[1].2, [&[0, 0][..], &LEN.to_be_bytes(), &flags.to_be_bytes()].concat());
+    assert_eq!(replies[2].2, [&[0, 3][..], &[0, 0, 2, 0], &[0, 0, 16, 0], &[1, 0, 0, 0]].concat());
+}
+
+#[test]
+fn info_leaves_the_negotiation_open() {
+    let ask = option(option::INFO, &[string("disk"), vec![0, 1, 0, 1]].concat());
+    let (result, said) = talk(3, &[ask, option(option::ABORT, &[])]);
+    assert_eq!(result.unwrap(), None);
+    assert_eq!(replies(&said)[1].2, b"\0\x01disk");
+    assert_eq!(kinds(&said), [3, 3, 3, 1, 1]);
+}
+
+#[test]
+fn export_name_answers_without_a_header() {
+    let (result, said) = talk(3, &[option(option::EXPORT_NAME, b"disk")]);
+    assert_eq!((result.unwrap(), said.len()), (Some(Negotiated::default()), 10));
+    let (result, said) = talk(0, &[option(option::EXPORT_NAME, b"")]);
+    assert_eq!((result.unwrap(), said.len()), (Some(Negotiated::default()), 134));
+    let (result, said) = talk(3, &[option(option::EXPORT_NAME, b"other")]);
+    assert!(matches!(result, Err(ConnectionError::UnknownExport(name)) if name == "other"));
+    assert!(said.is_empty());
+}
+
+#[test]
+fn list_names_the_export() {
+    let (_, said) = talk(1, &[option(option::LIST, &[]), option(option::LIST, b"x")]);
+    assert_eq!(kinds(&said), [reply::SERVER, reply::ACK, reply::ERR_INVALID]);
+    assert_eq!(replies(&said)[0].2, string("disk"));
+}
+
+#[test]
+fn contexts_need_structured_replies_and_the_last_selection_counts() {
+    let structured = option(option::STRUCTURED_REPLY, &[]);
+    let set = |queries: &[&str]| contexts(option::SET_META_CONTEXT, queries);
+    let all = "base:allocation";
+    let (_, said) = talk(1, &[set(&[all])]);
+    assert_eq!(kinds(&said), [reply::ERR_INVALID]);
+    let (result, said) = talk(1, &[structured.clone(), set(&["x:y", all]), go("disk")]);
+    assert!(result.unwrap().unwrap().allocation);
+    assert_eq!(replies(&said)[1].2, b"\0\0\0\x01base:allocation");
+    let (result, said) = talk(1, &[structured.clone(), set(&[all]), set(&["x:y"]), go("disk")]);
+    assert!(!result.unwrap().unwrap().allocation);
+    assert_eq!(kinds(&said)[..4], [1, 4, 1, 1]);
+    let (_, said) = talk(1, &[structured, contexts(option::LIST_META_CONTEXT, &["base:"])]);
+    assert_eq!(kinds(&said), [1, 4, 1]);
+}
+
+#[test]
+fn errors_keep_the_negotiation_going() {
+    let too_long = option(option::INFO, &vec![0; MAX_OPTION_LEN as usize + 1]);
+    let (result, said) =
+        talk(1, &[option(5, &[]), option(99, b"data"), too_long, go("other"), option(option::GO, b"x"), go("disk")]);
+    assert!(result.unwrap().is_some());
+    let expected = [reply::ERR_UNSUP, reply::ERR_UNSUP, reply::ERR_TOO_BIG, reply::ERR_UNKNOWN, reply::ERR_INVALID];
+    assert_eq!(kinds(&said)[..5], expected);
+}
+
+#[test]
+fn what_cannot_be_answered_ends_the_connection() {
+    let broken = |flags, options: &[Vec<u8>]| assert!(talk(flags, options).0.is_err(), "{flags} {options:?}");
+    broken(4, &[]);
+    broken(0, &[option(option::LIST, &[])]);
+    broken(1, &[b"IHAVEOPX".to_vec(), vec![0; 8]]);
+    broken(1, &[[&OPTION_MAGIC.to_be_bytes()[..], &[0, 0, 0, 7], &[0xff; 4]].concat()]);
+    broken(1, &[go("disk")[..20].to_vec()]);
+    broken(1, &vec![option(option::LIST, &[]); MAX_OPTIONS + 1]);
+}
+
+#[test]
+fn a_client_may_leave_between_options() {
+    assert_eq!(negotiate(&mut &[][..], &mut Vec::new(), &export()).unwrap(), None);
+    assert_eq!(talk(3, &[]).0.unwrap(), None);
+}

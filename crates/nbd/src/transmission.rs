@@ -1,0 +1,252 @@
+//! The transmission phase: requests in, replies out.
+
+use std::io::{self, BufRead, BufWriter, Write};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use lunette_buffer::{Buffer, PAGE_LEN, Pool};
+use lunette_store::{AllocationMap, Completion, CompletionSink, Op, Outcome};
+
+use crate::handshake::skip;
+use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN};
+use crate::reply::{Body, Reply, errno, status};
+use crate::request::{Negotiated, Plan};
+use crate::window::Window;
+use crate::wire::{Errno, REQUEST_LEN, Request, command};
+use crate::{ConnectionError, Export, SharedIo};
+
+/// Replies shorter than this are gathered before they are sent.
+const WRITE_BEHIND_BYTES: usize = 64 << 10;
+
+/// Answers requests until the client leaves, and ends when all of them are answered.
+pub(crate) fn run(
+    reader: &mut impl BufRead,
+    writer: impl Write + Send,
+    export: &Export,
+    file_io: &SharedIo,
+    negotiated: Negotiated,
+) -> Result<(), ConnectionError> {
+    let (replies, to_write) = mpsc::channel();
+    let window = &Window::default();
+    let pending = Arc::new(Pending { slots: Mutex::default(), replies, structured: negotiated.structured });
+    let intake = Intake { export, io: file_io, negotiated, window, pool: Pool::new(MAX_REQUEST_BYTES), pending };
+    thread::scope(|scope| {
+        let writing = thread::Builder::new()
+            .name("lunette-nbd-write".into())
+            .spawn_scoped(scope, move || write_replies(writer, &to_write, window))?;
+        let read = intake.read_requests(reader);
+        window.drain();
+        // The other end lives as long as the thread, which ends with this.
+        let _ = intake.pending.replies.send(Message::End);
+        let wrote = writing.join().unwrap_or(Ok(()));
+        read.and(wrote.map_err(ConnectionError::Io))
+    })
+}
+
+enum Message {
+    Reply(Reply),
+    End,
+}
+
+/// Writes replies as they come, those that are ready at one time together. After a failure it goes on without writing, so
+/// that what is in hand comes to its end, and lets no more in.
+fn write_replies(writer: impl Write, replies: &Receiver<Message>, window: &Window) -> io::Result<()> {
+    let mut writer = BufWriter::with_capacity(WRITE_BEHIND_BYTES, writer);
+    let mut result = Ok(());
+    while let Ok(Message::Reply(reply)) = replies.recv() {
+        let mut next = Some(Message::Reply(reply));
+        while let Some(Message::Reply(reply)) = next {
+            result = result.and_then(|()| reply.write(&mut writer));
+            let held_bytes = reply.held_bytes;
+            // The buffer is back in the pool before its bytes may be taken again.
+            drop(reply);
+            window.leave(held_bytes);
+            next = replies.try_recv().ok();
+        }
+        result = result.and_then(|()| writer.flush());
+        if result.is_err() {
+            window.close();
+        }
+        if next.is_some() {
+            break;
+        }
+    }
+    result
+}
+
+/// The reading half.
+struct Intake<'a> {
+    export: &'a Export,
+    io: &'a SharedIo,
+    negotiated: Negotiated,
+    window: &'a Window,
+    pool: Pool,
+    pending: Arc<Pending>,
+}
+
+impl Intake<'_> {
+    fn read_requests(&self, reader: &mut impl BufRead) -> Result<(), ConnectionError> {
+        loop {
+            if reader.fill_buf()?.is_empty() {
+                return Ok(());
+            }
+            let mut header = [0; REQUEST_LEN];
+            reader.read_exact(&mut header)?;
+            let request = Request::parse(&header)
+                .ok_or(ConnectionError::Protocol("a request that does not start with its magic number"))?;
+            if request.command == command::DISC {
+                return Ok(());
+            }
+            let held_bytes = self.held_bytes(&request);
+            if !self.window.enter(held_bytes) {
+                // The writing half says why.
+                return Ok(());
+            }
+            if let Err(error) = self.handle(reader, &request, held_bytes) {
+                self.window.leave(held_bytes);
+                return Err(error);
+            }
+        }
+    }
+
+    /// Bytes of buffer that a request will hold: those of a whole size class of the pool.
+    fn held_bytes(&self, request: &Request) -> usize {
+        match self.export.plan(request, self.negotiated) {
+            Ok(Plan::Read | Plan::Write { .. }) => (request.len as usize).next_power_of_two().max(PAGE_LEN),
+            _ => 0,
+        }
+    }
+
+    fn buffer(&self, len: u32) -> Buffer {
+        self.pool.take(len as usize).expect("the window has as much room as the pool, and longer requests are refused")
+    }
+
+    /// Starts a request that has entered the window. On an error it has not started.
+    fn handle(&self, reader: &mut impl BufRead, request: &Request, held_bytes: usize) -> Result<(), ConnectionError> {
+        let Request { offset, len, .. } = *request;
+        let plan = match self.export.plan(request, self.negotiated) {
+            Ok(plan) => plan,
+            Err(error) => {
+                skip_payload(reader, request)?;
+                self.pending.refuse(request, error);
+                return Ok(());
+            }
+        };
+        let mut answer = Answer::Done;
+        let op = match plan {
+            Plan::Read => {
+                answer = Answer::Data { offset };
+                Op::Read { offset, into: self.buffer(len) }
+            }
+            Plan::Write { fua } => {
+                let mut from = self.buffer(len);
+                reader.read_exact(&mut from)?;
+                Op::Write { offset, from, fua }
+            }
+            Plan::WriteZeroes { may_unmap, fua } => Op::WriteZeroes { offset, len: len.into(), may_unmap, fua },
+            Plan::Unmap => Op::Unmap { offset, len: len.into() },
+            Plan::Flush => Op::Flush,
+            Plan::BlockStatus { one } => {
+                let found = Arc::new(AllocationMap::default());
+                answer = Answer::Status { found: Arc::clone(&found), len, one };
+                Op::Allocation { offset, len: len.into(), found }
+            }
+        };
+        let tag = self.pending.add(Started { cookie: request.cookie, answer, held_bytes });
+        self.export.store.submit(op, &**self.io, Completion::new(Arc::<Pending>::clone(&self.pending), tag));
+        Ok(())
+    }
+}
+
+/// The payload of a write that is refused is still on its way.
+fn skip_payload(reader: &mut impl BufRead, request: &Request) -> Result<(), ConnectionError> {
+    match request.command {
+        command::WRITE if request.len > MAX_SKIPPED_LEN => Err(ConnectionError::Protocol("a write of absurd length")),
+        command::WRITE => Ok(skip(reader, request.len)?),
+        _ => Ok(()),
+    }
+}
+
+/// Requests that the store has, and the way of their replies.
+struct Pending {
+    slots: Mutex<Slots>,
+    replies: Sender<Message>,
+    structured: bool,
+}
+
+#[derive(Default)]
+struct Slots {
+    started: Vec<Option<Started>>,
+    free: Vec<usize>,
+}
+
+struct Started {
+    cookie: u64,
+    answer: Answer,
+    held_bytes: usize,
+}
+
+/// What a success is answered with.
+enum Answer {
+    Done,
+    Data { offset: u64 },
+    Status { found: Arc<AllocationMap>, len: u32, one: bool },
+}
+
+impl Pending {
+    fn add(&self, started: Started) -> u64 {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = slots.free.pop().unwrap_or(slots.started.len());
+        match slots.started.get_mut(index) {
+            Some(slot) => *slot = Some(started),
+            None => slots.started.push(Some(started)),
+        }
+        index as u64
+    }
+
+    fn take(&self, tag: u64) -> Option<Started> {
+        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let started = slots.started.get_mut(tag as usize)?.take()?;
+        slots.free.push(tag as usize);
+        Some(started)
+    }
+
+    fn send(&self, reply: Reply) {
+        // The writing half listens until everything in the window is answered.
+        let _ = self.replies.send(Message::Reply(reply));
+    }
+
+    /// Answers a request that the store never sees.
+    fn refuse(&self, request: &Request, error: Errno) {
+        let chunks = self.structured && matches!(request.command, command::READ | command::BLOCK_STATUS);
+        self.send(Reply { cookie: request.cookie, body: self.error(chunks, error), held_bytes: 0 });
+    }
+
+    /// A read must be answered in chunks once that is negotiated; a block status always is.
+    fn error(&self, chunks: bool, error: Errno) -> Body {
+        if chunks && self.structured { Body::Error(error) } else { Body::Simple(Some(error)) }
+    }
+}
+
+impl CompletionSink for Pending {
+    fn complete(&self, tag: u64, outcome: Outcome) {
+        let Some(Started { cookie, answer, held_bytes }) = self.take(tag) else { return };
+        let body = match (outcome.result, answer, outcome.buffer) {
+            (Err(error), answer, _) => {
+                tracing::warn!(%error, "a request failed in the store");
+                self.error(!matches!(answer, Answer::Done), errno(&error))
+            }
+            (Ok(()), Answer::Data { offset }, Some(bytes)) if self.structured => Body::Data { offset, bytes },
+            (Ok(()), Answer::Data { .. }, Some(bytes)) => Body::Plain(bytes),
+            // A store that loses the buffer has no answer to give.
+            (Ok(()), Answer::Data { .. }, None) => self.error(true, Errno::Io),
+            (Ok(()), Answer::Status { found, len, one }, _) => Body::Status(status(&found.take(), len, one)),
+            (Ok(()), Answer::Done, _) => Body::Simple(None),
+        };
+        self.send(Reply { cookie, body, held_bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests;

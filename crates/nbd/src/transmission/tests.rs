@@ -1,0 +1,225 @@
+use std::collections::HashMap;
+use std::io::{BufReader, Read};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use lunette_store::filters::{Delay, Fault, Rule};
+use lunette_store::{InlineIo, MemoryStore, Store, StoreError};
+
+use super::*;
+use crate::limits::{MAX_PAYLOAD_LEN, MAX_REQUESTS};
+use crate::wire::{CHUNK_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, chunk, flag};
+
+const LEN: u64 = 64 << 20;
+const ALL: Negotiated = Negotiated { structured: true, allocation: true };
+const PLAIN: Negotiated = Negotiated { structured: false, allocation: false };
+
+fn memory() -> Arc<MemoryStore> {
+    Arc::new(MemoryStore::new(LEN).unwrap())
+}
+
+fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<u8> {
+    Request { flags, command, cookie, offset, len }.emit().to_vec()
+}
+
+/// Sends everything, then nothing more; gives what came back.
+fn talk(store: Arc<dyn Store>, negotiated: Negotiated, script: &[Vec<u8>]) -> (Result<(), ConnectionError>, Vec<u8>) {
+    let export = Export::new("disk", store, false);
+    let io: SharedIo = Arc::new(InlineIo);
+    let mut said = Vec::new();
+    let script = script.concat();
+    let result = run(&mut &script[..], &mut said, &export, &io, negotiated);
+    (result, said)
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    u32::from_be_bytes(bytes.try_into().unwrap())
+}
+
+/// Simple replies without data: the error of each cookie.
+fn errors(said: &[u8]) -> HashMap<u64, u32> {
+    let (replies, rest) = said.as_chunks::<16>();
+    assert!(rest.is_empty());
+    let each = |reply: &[u8; 16]| {
+        assert_eq!(number(&reply[..4]), SIMPLE_REPLY_MAGIC);
+        (u64::from_be_bytes(reply[8..].try_into().unwrap()), number(&reply[4..8]))
+    };
+    replies.iter().map(each).collect()
+}
+
+/// One chunk: its type and its payload.
+fn only_chunk_of(said: &[u8], cookie: u64) -> (u16, &[u8]) {
+    assert_eq!((number(&said[..4]), &said[4..6]), (CHUNK_MAGIC, &[0, 1][..]));
+    assert_eq!(said[8..16], cookie.to_be_bytes());
+    assert_eq!(number(&said[16..20]) as usize, said.len() - 20);
+    (u16::from_be_bytes([said[6], said[7]]), &said[20..])
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    let store = memory();
+    let write = [request(command::WRITE, flag::FUA, 1, 4096, 1024), vec![0xa5; 1024]].concat();
+    let (result, said) = talk(Arc::<MemoryStore>::clone(&store), ALL, &[write]);
+    result.unwrap();
+    assert_eq!(errors(&said), HashMap::from([(1, 0)]));
+
+    let read = [request(command::READ, 0, 9, 4096, 1024)];
+    let (_, said) = talk(Arc::<MemoryStore>::clone(&store), ALL, &read);
+    let (kind, payload) = only_chunk_of(&said, 9);
+    assert_eq!(
+        (kind, &payload[..8], &payload[8..]),
+        (chunk::OFFSET_DATA, &4096u64.to_be_bytes()[..], &[0xa5; 1024][..])
+    );
+
+    let (_, said) = talk(store, PLAIN, &read);
+    assert_eq!((errors(&said[..16]), &said[16..]), (HashMap::from([(9, 0)]), &[0xa5; 1024][..]));
+}
+
+#[test]
+fn zeroes_trims_and_flushes_reach_the_store() {
+    let store = memory();
+    store.write(0, &[1; 4096]).unwrap();
+    let script = [
+        request(command::WRITE_ZEROES, flag::NO_HOLE, 1, 0, 512),
+        request(command::WRITE_ZEROES, flag::FUA, 2, 512, 512),
+        request(command::FLUSH, 0, 3, 0, 0),
+        request(command::TRIM, flag::FUA, 4, 1024, 512),
+    ];
+    let (_, said) = talk(Arc::<MemoryStore>::clone(&store), ALL, &script);
+    assert_eq!(errors(&said), HashMap::from([(1, 0), (2, 0), (3, 0), (4, 0)]));
+    let mut bytes = [9; 2048];
+    store.read(0, &mut bytes).unwrap();
+    assert_eq!((&bytes[..1536], &bytes[1536..]), (&[0; 1536][..], &[1; 512][..]));
+}
+
+#[test]
+fn block_status_tells_holes() {
+    let store = memory();
+    store.write(64 << 10, &[1; 512]).unwrap();
+    let script = [request(command::BLOCK_STATUS, 0, 1, 0, 256 << 10)];
+    let (_, said) = talk(Arc::<MemoryStore>::clone(&store), ALL, &script);
+    let (kind, payload) = only_chunk_of(&said, 1);
+    let words: Vec<u32> = payload.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
+    assert_eq!((kind, &words[..]), (chunk::BLOCK_STATUS, &[1, 64 << 10, 3, 64 << 10, 0, 128 << 10, 3][..]));
+
+    let script = [request(command::BLOCK_STATUS, flag::REQ_ONE, 1, 0, 256 << 10)];
+    let (_, said) = talk(store, ALL, &script);
+    assert_eq!(only_chunk_of(&said, 1).1.len(), 12);
+}
+
+#[test]
+fn a_refused_write_does_not_lose_the_next_request() {
+    let script = [
+        request(command::WRITE, 0, 1, LEN, 512),
+        vec![7; 512],
+        request(command::WRITE, 0, 2, 0, MAX_PAYLOAD_LEN + 512),
+        vec![7; MAX_PAYLOAD_LEN as usize + 512],
+        request(command::FLUSH, 0, 3, 0, 0),
+    ];
+    let (result, said) = talk(memory(), ALL, &script);
+    result.unwrap();
+    assert_eq!(errors(&said), HashMap::from([(1, Errno::NoSpc as u32), (2, Errno::Inval as u32), (3, 0)]));
+}
+
+#[test]
+fn failures_of_the_store_have_their_numbers() {
+    let failing = |error| -> Arc<dyn Store> {
+        let store = Fault::new(memory());
+        store.add(Rule::always(error));
+        Arc::new(store)
+    };
+    let write = [request(command::WRITE, 0, 1, 0, 512), vec![7; 512]];
+    let (_, said) = talk(failing(|| StoreError::NoSpace), ALL, &write);
+    assert_eq!(errors(&said), HashMap::from([(1, Errno::NoSpc as u32)]));
+    let read = [request(command::READ, 0, 1, 0, 512)];
+    let io = || StoreError::Io(io::ErrorKind::Other.into());
+    let (_, said) = talk(failing(io), ALL, &read);
+    let (kind, payload) = only_chunk_of(&said, 1);
+    assert_eq!((kind, payload), (chunk::ERROR, &[0, 0, 0, Errno::Io as u8, 0, 0][..]));
+    let (_, said) = talk(failing(io), PLAIN, &read);
+    assert_eq!(errors(&said), HashMap::from([(1, Errno::Io as u32)]));
+}
+
+#[test]
+fn garbage_ends_the_connection_and_what_was_asked_is_answered() {
+    let mut bad = request(command::READ, 0, 2, 0, 512);
+    bad[0] ^= 1;
+    for (name, last) in [
+        ("a wrong magic number", bad),
+        ("half a header", REQUEST_MAGIC.to_be_bytes().to_vec()),
+        ("half a payload", [request(command::WRITE, 0, 2, 0, 512), vec![0; 100]].concat()),
+        ("an absurd length", request(command::WRITE, 0, 2, 0, u32::MAX)),
+    ] {
+        let (result, said) = talk(memory(), ALL, &[request(command::FLUSH, 0, 1, 0, 0), last]);
+        assert!(result.is_err(), "{name}");
+        assert_eq!(errors(&said), HashMap::from([(1, 0)]), "{name}");
+    }
+}
+
+#[test]
+fn disc_ends_in_good_order() {
+    let script = [request(command::FLUSH, 0, 1, 0, 0), request(command::DISC, 0, 2, 0, 0), vec![0xff; 100]];
+    let (result, said) = talk(memory(), ALL, &script);
+    result.unwrap();
+    assert_eq!(errors(&said).len(), 1);
+}
+
+#[test]
+fn requests_beyond_the_window_wait_on_the_wire() {
+    let delay = Arc::new(Delay::new(memory()));
+    delay.hold();
+    let store: Arc<dyn Store> = Arc::<Delay>::clone(&delay);
+    let export = Export::new("disk", store, false);
+    let io: SharedIo = Arc::new(InlineIo);
+    let (mut client, server) = UnixStream::pair().unwrap();
+    let script: Vec<u8> = (0..MAX_REQUESTS as u64 + 40).flat_map(|n| request(command::READ, 0, n, 0, 512)).collect();
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            let result = run(&mut BufReader::new(&server), &server, &export, &io, PLAIN);
+            server.shutdown(Shutdown::Both).unwrap();
+            result
+        });
+        client.write_all(&script).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+        delay.wait_until_held(MAX_REQUESTS);
+        // No reply has gone, so none of the other forty can come in, however long one waits.
+        assert_eq!(delay.held(), MAX_REQUESTS);
+        delay.release();
+        let mut said = Vec::new();
+        client.read_to_end(&mut said).unwrap();
+        assert_eq!(said.len(), (MAX_REQUESTS + 40) * (16 + 512));
+        serving.join().unwrap().unwrap();
+    });
+}
+
+/// Nobody listens.
+struct Broken;
+
+impl Write for Broken {
+    fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The same request again and again, one with each look.
+struct Endless(Vec<u8>);
+
+impl Read for Endless {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        into[..self.0.len()].copy_from_slice(&self.0);
+        Ok(self.0.len())
+    }
+}
+
+#[test]
+fn a_client_that_takes_no_replies_is_given_up() {
+    let export = Export::new("disk", memory(), false);
+    let io: SharedIo = Arc::new(InlineIo);
+    let endless = Endless(request(command::READ, 0, 1, 0, 4096));
+    let result = run(&mut BufReader::new(endless), Broken, &export, &io, PLAIN);
+    assert!(matches!(result, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe));
+}

@@ -1,0 +1,256 @@
+//! The bytes of the protocol: numbers, and the headers of requests, options and replies. All numbers are big endian.
+
+/// "NBDMAGIC": the server's first word.
+pub const SERVER_MAGIC: u64 = 0x4e42_444d_4147_4943;
+/// "IHAVEOPT": the server's second word, and the first of every option.
+pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
+/// First word of a reply to an option.
+pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+/// First word of a request.
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
+/// First word of a simple reply.
+pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+/// First word of a chunk of a structured reply.
+pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
+
+/// The fixed newstyle negotiation: flag of both sides in the handshake.
+pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
+/// No 124 zeroes after the answer to `EXPORT_NAME`: flag of both sides in the handshake.
+pub const FLAG_NO_ZEROES: u16 = 1 << 1;
+
+/// What a client asks during the negotiation.
+pub mod option {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const EXPORT_NAME: u32 = 1;
+    pub const ABORT: u32 = 2;
+    pub const LIST: u32 = 3;
+    pub const INFO: u32 = 6;
+    pub const GO: u32 = 7;
+    pub const STRUCTURED_REPLY: u32 = 8;
+    pub const LIST_META_CONTEXT: u32 = 9;
+    pub const SET_META_CONTEXT: u32 = 10;
+}
+
+/// The kinds of reply to an option.
+pub mod reply {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const ACK: u32 = 1;
+    pub const SERVER: u32 = 2;
+    pub const INFO: u32 = 3;
+    pub const META_CONTEXT: u32 = 4;
+    pub const ERR_UNSUP: u32 = 1 << 31 | 1;
+    pub const ERR_INVALID: u32 = 1 << 31 | 3;
+    pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
+    pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
+}
+
+/// The kinds of information in a reply to `INFO` and `GO`.
+pub mod info {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const EXPORT: u16 = 0;
+    pub const NAME: u16 = 1;
+    pub const BLOCK_SIZE: u16 = 3;
+}
+
+/// Transmission flags: what an export can do.
+pub mod can {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const HAS_FLAGS: u16 = 1 << 0;
+    pub const READ_ONLY: u16 = 1 << 1;
+    pub const FLUSH: u16 = 1 << 2;
+    pub const FUA: u16 = 1 << 3;
+    pub const TRIM: u16 = 1 << 5;
+    pub const WRITE_ZEROES: u16 = 1 << 6;
+    pub const DF: u16 = 1 << 7;
+    pub const MULTI_CONN: u16 = 1 << 8;
+    pub const FAST_ZERO: u16 = 1 << 11;
+}
+
+/// The types of request.
+pub mod command {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const READ: u16 = 0;
+    pub const WRITE: u16 = 1;
+    pub const DISC: u16 = 2;
+    pub const FLUSH: u16 = 3;
+    pub const TRIM: u16 = 4;
+    pub const WRITE_ZEROES: u16 = 6;
+    pub const BLOCK_STATUS: u16 = 7;
+}
+
+/// Command flags.
+pub mod flag {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const FUA: u16 = 1 << 0;
+    pub const NO_HOLE: u16 = 1 << 1;
+    pub const DF: u16 = 1 << 2;
+    pub const REQ_ONE: u16 = 1 << 3;
+    pub const FAST_ZERO: u16 = 1 << 4;
+}
+
+/// The types of chunk, and the flag of the last one.
+pub mod chunk {
+    #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
+    pub const DONE: u16 = 1 << 0;
+    pub const OFFSET_DATA: u16 = 1;
+    pub const BLOCK_STATUS: u16 = 5;
+    pub const ERROR: u16 = 1 << 15 | 1;
+}
+
+/// Block status of `base:allocation`: no space is set aside.
+pub const STATE_HOLE: u32 = 1 << 0;
+/// Block status of `base:allocation`: it reads as zero.
+pub const STATE_ZERO: u32 = 1 << 1;
+
+/// The one metadata context that is served.
+pub const BASE_ALLOCATION: &str = "base:allocation";
+/// Its number on every connection that asked for it.
+pub const BASE_ALLOCATION_ID: u32 = 1;
+
+/// Error numbers of replies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Errno {
+    /// Not permitted: a write on an export that is read only.
+    Perm = 1,
+    /// The medium failed.
+    Io = 5,
+    /// The request is malformed or out of range.
+    Inval = 22,
+    /// No room.
+    NoSpc = 28,
+    /// A reply that may not be cut is too long.
+    Overflow = 75,
+    /// Not quickly, as `FAST_ZERO` asks.
+    NotSup = 95,
+}
+
+/// Bytes of a request before its payload.
+pub const REQUEST_LEN: usize = 28;
+/// Bytes of an option before its data.
+pub const OPTION_HEADER_LEN: usize = 16;
+
+/// A request of the transmission phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// Command flags.
+    pub flags: u16,
+    /// Which command.
+    pub command: u16,
+    /// Names the request in its reply.
+    pub cookie: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+}
+
+impl Request {
+    /// Reads a request header; `None` when it does not start with [`REQUEST_MAGIC`].
+    pub fn parse(bytes: &[u8; REQUEST_LEN]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        (fields.u32()? == REQUEST_MAGIC).then_some(())?;
+        Some(Self {
+            flags: fields.u16()?,
+            command: fields.u16()?,
+            cookie: fields.u64()?,
+            offset: fields.u64()?,
+            len: fields.u32()?,
+        })
+    }
+
+    /// The bytes of a request header.
+    pub fn emit(&self) -> [u8; REQUEST_LEN] {
+        let mut bytes = [0; REQUEST_LEN];
+        bytes[0..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.command.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..28].copy_from_slice(&self.len.to_be_bytes());
+        bytes
+    }
+}
+
+/// The header of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OptionHeader {
+    /// Which option.
+    pub option: u32,
+    /// Bytes of data behind the header.
+    pub len: u32,
+}
+
+impl OptionHeader {
+    /// Reads the header of an option; `None` when it does not start with [`OPTION_MAGIC`].
+    pub fn parse(bytes: &[u8; OPTION_HEADER_LEN]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        (fields.u64()? == OPTION_MAGIC).then_some(())?;
+        Some(Self { option: fields.u32()?, len: fields.u32()? })
+    }
+}
+
+/// The header of a reply to `option`, before `len` bytes of data.
+pub fn option_reply(option: u32, kind: u32, len: u32) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    bytes[0..8].copy_from_slice(&OPTION_REPLY_MAGIC.to_be_bytes());
+    bytes[8..12].copy_from_slice(&option.to_be_bytes());
+    bytes[12..16].copy_from_slice(&kind.to_be_bytes());
+    bytes[16..20].copy_from_slice(&len.to_be_bytes());
+    bytes
+}
+
+/// The header of a simple reply.
+pub fn simple_reply(cookie: u64, error: Option<Errno>) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[0..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    bytes[4..8].copy_from_slice(&error.map_or(0, |error| error as u32).to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes
+}
+
+/// The header of the only chunk of a structured reply, before `len` bytes.
+pub fn only_chunk(cookie: u64, kind: u16, len: u32) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    bytes[0..4].copy_from_slice(&CHUNK_MAGIC.to_be_bytes());
+    bytes[4..6].copy_from_slice(&chunk::DONE.to_be_bytes());
+    bytes[6..8].copy_from_slice(&kind.to_be_bytes());
+    bytes[8..16].copy_from_slice(&cookie.to_be_bytes());
+    bytes[16..20].copy_from_slice(&len.to_be_bytes());
+    bytes
+}
+
+/// Reads numbers and strings from the front of bytes. `None` when there are too few.
+#[derive(Debug)]
+pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Fields<'a> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    pub(crate) fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Option<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Option<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn end(self) -> Option<()> {
+        self.0.is_empty().then_some(())
+    }
+}
