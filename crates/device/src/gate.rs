@@ -92,7 +92,21 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
     if blocks > max_blocks {
         return Err(SenseData::invalid_field(block_cdb.blocks_field));
     }
+    if range == Range::Atomic {
+        check_atomic_unit(&block_cdb, unit.atomic_unit_blocks())?;
+    }
     // No overflow: both lie within the store, whose length in bytes is a u64.
     let block_size = u64::from(unit.block_size());
     Ok(Extent { offset: block_cdb.lba * block_size, len: blocks * block_size })
+}
+
+/// Atomic writes begin and end where the medium's units do (SBC-4 4.29).
+fn check_atomic_unit(cdb: &BlockCdb, unit_blocks: u32) -> Result<(), SenseData> {
+    if !cdb.lba.is_multiple_of(unit_blocks.into()) {
+        return Err(SenseData::invalid_field(cdb.lba_field));
+    }
+    if !cdb.blocks.is_multiple_of(unit_blocks) {
+        return Err(SenseData::invalid_field(cdb.blocks_field));
+    }
+    Ok(())
 }

@@ -357,6 +357,12 @@ impl LogicalUnit {
         crate::limits::MAX_ATOMIC_BYTES as u32 / self.config.block_size
     }
 
+    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY: what the medium writes as one. A part of it would have to be
+    /// read first, and is as little atomic as that.
+    pub(crate) fn atomic_unit_blocks(&self) -> u32 {
+        1 << self.physical_exponent()
+    }
+
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: 2 to this power blocks make the unit that the medium writes.
     pub(crate) fn physical_exponent(&self) -> u8 {
         const MAX_EXPONENT: u32 = 15;

@@ -125,8 +125,8 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
         max_transfer: unit.max_transfer_blocks(),
         atomic: AtomicLimits {
             max_transfer: unit.max_atomic_blocks(),
-            alignment: 1,
-            granularity: 1,
+            alignment: unit.atomic_unit_blocks(),
+            granularity: unit.atomic_unit_blocks(),
             ..AtomicLimits::default()
         },
         ..BlockLimits::default()

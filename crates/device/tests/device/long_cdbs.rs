@@ -39,8 +39,8 @@ fn what_is_written_is_read_and_verified() {
     assert_eq!(differs.code, AdditionalSense::MISCOMPARE_DURING_VERIFY, "VERIFY, BYTCHK 3");
     assert_eq!(run(&rig, &long(0x0c, 0x02, 3, 1), &[9; 512]).status, Status::GOOD, "WRITE AND VERIFY");
     assert_eq!(rig.bytes(3 * 512, 1024), [[9; 512], [7; 512]].concat());
-    assert_eq!(run(&rig, &long(0x0f, 0, 0, 1), &[5; 512]).status, Status::GOOD, "WRITE ATOMIC");
-    assert_eq!(rig.bytes(0, 512), [5; 512]);
+    assert_eq!(run(&rig, &long(0x0f, 0, 0, 8), &[5; 4096]).status, Status::GOOD, "WRITE ATOMIC");
+    assert_eq!(rig.bytes(0, 4096), [5; 4096]);
     assert_eq!(run(&rig, &long(0x0d, 0x01, 0, 4), &[]).status, Status::GOOD, "WRITE SAME with NDOB");
     assert_eq!(rig.bytes(0, 4 * 512), [0; 4 * 512]);
 }

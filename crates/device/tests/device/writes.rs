@@ -61,19 +61,28 @@ fn write_atomic_takes_what_the_limits_say() {
         let limits = rig.read(&[0x12, 1, 0xb0, 0, 64]);
         let most = u32::from_be_bytes(limits[44..48].try_into().unwrap()) as u16;
         assert_eq!(u32::from(most) * block_size, 1 << 20);
-        let atomic = |blocks: u16| {
-            let [high, low] = blocks.to_be_bytes();
-            cdb(&[0x9c, 0x08, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, high, low])
+        let unit = (4096 / block_size) as u16;
+        assert_eq!(limits[48..56], [0, 0, 0, unit as u8, 0, 0, 0, unit as u8], "alignment and granularity");
+        let atomic_at = |lba: u16, blocks: u16| {
+            let ([lba_high, lba_low], [high, low]) = (lba.to_be_bytes(), blocks.to_be_bytes());
+            cdb(&[0x9c, 0x08, 0, 0, 0, 0, 0, 0, lba_high, lba_low, 0, 0, high, low])
         };
+        let atomic = |blocks| atomic_at(unit, blocks);
         assert_eq!(rig.run(&atomic(most), &vec![5; 1 << 20]).status, Status::GOOD);
-        let written = Seen { kind: OpKind::Write, offset: u64::from(block_size), len: 1 << 20, fua: true };
+        let written = Seen { kind: OpKind::Write, offset: 4096, len: 1 << 20, fua: true };
         assert_eq!(rig.seen(), [written], "in one request");
         assert_eq!(rig.run(&atomic(0), &[]).status, Status::GOOD);
-        let long = rig.refused(&atomic(most + 1), &[]);
+        let long = rig.refused(&atomic(most + unit), &[]);
         assert_eq!((long.code, long.field), (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(12))));
-        let short = rig.refused(&atomic(2), &vec![0; block_size as usize]);
+        if unit > 1 {
+            let misplaced = rig.refused(&atomic_at(unit + 1, unit), &[]);
+            assert_eq!(misplaced.field, Some(FieldPointer::cdb(2)), "within a physical block");
+            let part = rig.refused(&atomic_at(unit, unit + 1), &[]);
+            assert_eq!((part.code, part.field), (AdditionalSense::INVALID_FIELD_IN_CDB, Some(FieldPointer::cdb(12))));
+        }
+        let short = rig.refused(&atomic(2 * unit), &vec![0; block_size as usize]);
         assert_eq!(short.code, AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
-        let mut bounded = atomic(1);
+        let mut bounded = atomic(unit);
         bounded[11] = 1;
         let bounded = rig.refused(&bounded, &vec![0; block_size as usize]);
         assert_eq!(bounded.field, Some(FieldPointer::cdb(11).bit(0)), "no atomic boundaries");
