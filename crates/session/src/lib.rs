@@ -18,21 +18,30 @@
 //!
 //! After each call that changes the machine, drain events and bytes before the next one.
 //!
+//! The initiator's side, [`initiator::Session`], keeps to the same contract; its driver owns a session with all of its
+//! connections.
+//!
 //! # Many connections, one session
 //!
-//! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`target::Session`], shared by its
-//! connections. What belongs to a connection (StatSN, the PDU stream, its share of the tasks) is in the connection.
+//! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`target::Session`] and
+//! [`initiator::Session`], shared by its connections. What belongs to a connection (StatSN, the PDU stream) is in the
+//! connection.
 
 #![forbid(unsafe_code)]
 
 mod chap;
+mod entropy;
 mod held;
+pub mod initiator;
 pub mod keys;
 pub mod limits;
 mod outbox;
 mod receiver;
 pub mod target;
 mod time;
+mod timers;
 
 pub use chap::{Authentication, Credentials, Secret};
+pub use entropy::Entropy;
 pub use time::Time;
+pub use timers::Timers;

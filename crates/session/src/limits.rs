@@ -47,3 +47,32 @@ pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
 
 /// Sessions of one target process.
 pub const MAX_SESSIONS: usize = 8192;
+
+// The initiator's own.
+
+/// Login responses on one connection: a target that never comes to an end is given up.
+pub const MAX_LOGIN_RESPONSES: u32 = 64;
+
+/// Commands that a session of the initiator has in flight, whatever window the target opens.
+pub const MAX_COMMANDS: usize = 2048;
+
+/// Requests other than commands (task management, pings, text, logout) that wait for their answer.
+pub const MAX_REQUESTS: usize = 64;
+
+/// Of these, what the driver may ask for. The rest is for our own pings and the logout.
+pub const MAX_DRIVER_REQUESTS: usize = MAX_REQUESTS - 2;
+
+/// Bytes of Data-Out in the outbox from which on no more is cut to PDUs.
+pub const MAX_QUEUED_DATA_OUT_BYTES: usize = 1 << 20;
+
+/// PDUs in the initiator's outbox from which on a target that still pings is given up: it reads nothing.
+pub const MAX_UNREAD_PDUS: usize = 4 * MAX_OUTBOX_PDUS;
+
+/// Bytes of the answer to one text request. A target of SendTargets takes about 100.
+pub const MAX_TEXT_ANSWER_BYTES: usize = 1 << 20;
+
+/// Keys in the answer to one text request.
+pub const MAX_TEXT_ANSWER_KEYS: usize = 32 * 1024;
+
+/// PDUs that bring the answer to one text request.
+pub const MAX_TEXT_ANSWER_PDUS: u32 = 4096;

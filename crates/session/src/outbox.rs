@@ -85,6 +85,21 @@ impl Outbox {
         self.queue.push_back(Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8 });
     }
 
+    /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
+    pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Segment) {
+        let mut header = [&bhs[..], ahs].concat();
+        if self.header_digest {
+            header.extend(to_wire(crc32c(&header)));
+        }
+        let (tail, tail_len) = self.tail(segment.bytes());
+        let header = Segment::owned(header);
+        self.owned_bytes += header.owned_len() + segment.owned_len();
+        self.segment_bytes += header.bytes().len() + segment.bytes().len();
+        let headless = |segment, tail, tail_len| Pdu { head: [0; _], head_len: 0, segment, tail, tail_len };
+        self.queue.push_back(headless(header, [0; _], 0));
+        self.queue.push_back(headless(segment, tail, tail_len as u8));
+    }
+
     fn tail(&self, segment: &[u8]) -> ([u8; 3 + DIGEST_LEN], usize) {
         let mut tail = [0; 3 + DIGEST_LEN];
         let mut len = pad_len(segment.len());
@@ -179,6 +194,19 @@ mod tests {
         for step in [1, 5, 47, 48, 49, 1000] {
             assert_eq!(drain(&mut filled(), step), expected, "step {step}");
         }
+    }
+
+    #[test]
+    fn additional_header_segments_stand_between_header_and_its_digest() {
+        let mut outbox = Outbox::default();
+        outbox.configure(true, true);
+        outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Segment::owned(b"hello".to_vec()));
+        outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Segment::Empty);
+        let header = [&[2; BHS_LEN][..], &[9; 8]].concat();
+        let header = [&header[..], &to_wire(crc32c(&header))].concat();
+        let expected = [&header[..], b"hello\0\0\0", &to_wire(crc32c(b"hello\0\0\0")), &header].concat();
+        assert_eq!(drain(&mut outbox, 7), expected);
+        assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (0, 0, 0));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The text keys of RFC 7143 chapter 13: one table, and what two sides make of it.
 
 mod negotiate;
+mod originate;
 mod table;
 
 pub use negotiate::{Answer, Negotiation, NegotiationError};
+pub use originate::{OfferError, Offers};
 pub use table::{KEYS, Row, Rule, Scope, row};
 
 use std::ops::RangeInclusive;

@@ -28,8 +28,8 @@ pub enum NegotiationError {
 /// One negotiation in progress: what we are willing to take, and what has been agreed so far.
 #[derive(Debug, Clone)]
 pub struct Negotiation {
-    willing: Willing,
-    agreed: Parameters,
+    pub(super) willing: Willing,
+    pub(super) agreed: Parameters,
     /// Bit `n`: the n-th row of the table has been offered.
     offered: u32,
     leading: bool,
@@ -98,7 +98,7 @@ fn boolean(value: &str, combine: impl FnOnce(bool) -> bool) -> Option<(u32, Stri
     Some((u32::from(agreed), text::format_boolean(agreed).into()))
 }
 
-fn number(
+pub(super) fn number(
     value: &str,
     range: &std::ops::RangeInclusive<u32>,
     combine: impl FnOnce(u32) -> u32,
@@ -108,7 +108,7 @@ fn number(
     Some((agreed, agreed.to_string()))
 }
 
-fn first_of(value: &str, choices: &[&str], allowed: u32) -> Option<(u32, String)> {
+pub(super) fn first_of(value: &str, choices: &[&str], allowed: u32) -> Option<(u32, String)> {
     let index = value.split(',').find_map(|offer| {
         choices.iter().position(|choice| *choice == offer).filter(|index| allowed & (1 << index) != 0)
     })?;

@@ -16,50 +16,12 @@ use super::event::{CloseReason, Event, Response, TaskTag};
 use super::full_feature::FullFeature;
 use super::login::{Login, Refusal, Step, refused};
 use super::session::Session;
-use crate::Time;
 use crate::held::Held;
 use crate::keys::Digest;
-use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, LOGIN_TIMEOUT, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
 use crate::outbox::{Outbox, Segment};
 use crate::receiver::{FrameError, Receiver, Stage};
-
-/// Bytes from the system's random source, drawn afresh for each connection.
-#[derive(Clone)]
-pub struct Entropy(pub [u8; Entropy::BYTES]);
-
-impl Entropy {
-    /// How many bytes a connection needs: a challenge, its identifier, a first StatSN.
-    pub const BYTES: usize = 40;
-
-    pub(crate) fn chap_challenge(&self) -> [u8; crate::chap::CHALLENGE_BYTES] {
-        std::array::from_fn(|index| self.0[index])
-    }
-
-    pub(crate) fn chap_identifier(&self) -> u8 {
-        self.0[32]
-    }
-
-    fn first_stat_sn(&self) -> SerialNumber {
-        SerialNumber(u32::from_be_bytes(std::array::from_fn(|index| self.0[33 + index])))
-    }
-}
-
-/// How long to wait for what.
-#[derive(Debug, Clone, Copy)]
-pub struct Timers {
-    /// For the whole login.
-    pub login: Duration,
-    /// Of silence before the initiator is asked whether it is there.
-    pub ping_after: Duration,
-    /// For its answer.
-    pub ping_answer: Duration,
-}
-
-impl Default for Timers {
-    fn default() -> Self {
-        Self { login: LOGIN_TIMEOUT, ping_after: Duration::from_secs(30), ping_answer: Duration::from_secs(30) }
-    }
-}
+use crate::{Entropy, Time, Timers};
 
 /// What a connection needs to know of where it came in.
 #[derive(Clone)]
@@ -169,7 +131,7 @@ impl Connection {
     /// A connection that has just been accepted.
     pub fn new(config: ConnectionConfig, now: Time) -> Self {
         let ConnectionConfig { directory, local, portal_group, timers, entropy } = config;
-        let sender = Sender { outbox: Outbox::default(), stat_sn: entropy.first_stat_sn() };
+        let sender = Sender { outbox: Outbox::default(), stat_sn: entropy.first_serial_number() };
         Self {
             receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
             sender,

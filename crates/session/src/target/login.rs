@@ -10,9 +10,9 @@ use std::sync::Arc;
 use lunette_pdu::text::{self, TextAssembler, TextWriter};
 use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Stage, Tsih};
 
-use super::connection::Entropy;
 use super::directory::{Directory, TargetNode};
 use super::session::{AdmitRequest, Session};
+use crate::Entropy;
 use crate::chap::{Authenticated, Authentication, Challenge, Counter, MAX_BINARY_BYTES};
 use crate::keys::{Answer, Negotiation, Parameters, row};
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_NAME_BYTES, MAX_TEXT_BYTES};

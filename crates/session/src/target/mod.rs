@@ -12,7 +12,8 @@ mod task;
 mod text;
 mod window;
 
-pub use connection::{Connection, ConnectionConfig, Entropy, Timers};
+pub use crate::{Entropy, Timers};
+pub use connection::{Connection, ConnectionConfig};
 pub use directory::{Directory, Portal, TargetNode};
 pub use event::{CloseReason, Command, Event, Response, TaskManagement, TaskTag};
 pub use session::{AdmitRequest, Admitted, Session, Sessions};

@@ -1,0 +1,35 @@
+//! What a session logs in with.
+
+use lunette_pdu::Isid;
+
+use crate::keys::Willing;
+use crate::{Credentials, Timers};
+
+/// How the initiator proves itself, and what it asks of the target.
+#[derive(Debug, Clone)]
+pub struct ChapIdentity {
+    /// CHAP_N and the secret of the initiator.
+    pub initiator: Credentials,
+    /// The secret that the target has to prove to know (mutual CHAP), and the name it must give when that is not empty.
+    pub target: Option<Credentials>,
+}
+
+/// Names, identity and offers of a session.
+#[derive(Debug, Clone)]
+pub struct SessionConfig {
+    /// InitiatorName.
+    pub initiator_name: String,
+    /// InitiatorAlias.
+    pub initiator_alias: Option<String>,
+    /// TargetName; without one the session is a discovery session.
+    pub target_name: Option<String>,
+    /// The initiator's part of the session identifier.
+    pub isid: Isid,
+    /// Without one, only `AuthMethod=None` is offered.
+    pub chap: Option<ChapIdentity>,
+    /// What is offered in the negotiation; where the rule of a key leaves the choice to the target, what it must stay within.
+    /// One connection, recovery level 0 and data in order are offered, whatever stands here.
+    pub offers: Willing,
+    /// How long to wait for what.
+    pub timers: Timers,
+}

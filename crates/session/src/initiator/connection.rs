@@ -1,0 +1,345 @@
+//! One connection: its stream, its phases, its patience.
+
+use std::collections::VecDeque;
+
+use lunette_pdu::{Cid, DataInStatus, LoginResponse, TargetPdu};
+
+use super::error::{LoginError, SessionError, broken};
+use super::event::{Event, TaskTag};
+use super::full_feature::{Context, FullFeature, data_in_ended};
+use super::login::{Login, Outcome, Step};
+use super::sender::Sender;
+use super::shared::Shared;
+use super::window::Window;
+use crate::keys::Digest;
+use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
+use crate::outbox::Segment;
+use crate::receiver::{Receiver, Stage};
+use crate::{Entropy, Time, Timers};
+
+/// What the data segment of the header that has just been read is for.
+pub(super) enum Expect {
+    /// Nothing.
+    Nothing,
+    /// It is collected, and handled with its header.
+    Segment(TargetPdu),
+    /// Bytes `offset..offset + len` of a task; with the status when it ends there.
+    Data { task: TaskTag, offset: u32, len: u32, status: Option<DataInStatus> },
+}
+
+enum Phase {
+    Login(Box<Login>),
+    FullFeature(Box<FullFeature>),
+    Closed,
+}
+
+pub(super) struct Connection {
+    cid: Cid,
+    receiver: Receiver,
+    sender: Sender,
+    phase: Phase,
+    expect: Expect,
+    /// Data segments of PDUs that are not for a task. Kept for the next one.
+    segment: Vec<u8>,
+    events: VecDeque<Event>,
+    timers: Timers,
+    deadline: Option<(Time, SessionError)>,
+    last_received: Time,
+}
+
+impl Connection {
+    /// Begins a login.
+    pub(super) fn new(cid: Cid, shared: &mut Shared, entropy: Entropy, now: Time) -> Self {
+        let timers = shared.config.timers;
+        let mut connection = Self {
+            cid,
+            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
+            sender: Sender::default(),
+            phase: Phase::Closed,
+            expect: Expect::Nothing,
+            segment: Vec::new(),
+            events: VecDeque::new(),
+            timers,
+            deadline: Some((now + timers.login, LoginError::Timeout.into())),
+            last_received: now,
+        };
+        let cmd_sn = entropy.first_serial_number();
+        shared.window = Window::new(cmd_sn);
+        match Login::start(&shared.config, cid, cmd_sn, entropy) {
+            Ok((login, first)) => {
+                connection.phase = Phase::Login(Box::new(login));
+                connection.login_step(first, shared, now);
+            }
+            Err(error) => connection.end(error),
+        }
+        connection
+    }
+
+    /// A connection that the session cannot have: [`Event::Closed`] is all that comes of it.
+    pub(super) fn refused(cid: Cid, timers: Timers, now: Time) -> Self {
+        let why = LoginError::Incompatible("MaxConnections".into()).into();
+        Self {
+            cid,
+            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
+            sender: Sender::default(),
+            phase: Phase::Closed,
+            expect: Expect::Nothing,
+            segment: Vec::new(),
+            events: VecDeque::from([Event::Closed { cid, why }]),
+            timers,
+            deadline: None,
+            last_received: now,
+        }
+    }
+
+    pub(super) fn cid(&self) -> Cid {
+        self.cid
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed)
+    }
+
+    /// The full feature phase with what it works on, while requests may be sent.
+    pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
+        let Phase::FullFeature(full) = &mut self.phase else { return None };
+        let context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+        full.takes_requests().then_some((full, context))
+    }
+
+    pub(super) fn takes_requests(&self) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) if full.takes_requests())
+    }
+
+    pub(super) fn full_feature(&self) -> Option<&FullFeature> {
+        if let Phase::FullFeature(full) = &self.phase { Some(full) } else { None }
+    }
+
+    // Bytes in.
+
+    pub(super) fn next_event(&mut self, shared: &mut Shared, input: &mut &[u8], now: Time) -> Option<Event> {
+        if !input.is_empty() {
+            self.heard(now);
+        }
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let moved = match self.advance(shared, input, now) {
+                Ok(moved) => moved,
+                Err(error) => {
+                    self.close(error);
+                    true
+                }
+            };
+            if !moved {
+                self.fill(shared);
+                return None;
+            }
+        }
+    }
+
+    pub(super) fn direct<'a>(&mut self, shared: &'a mut Shared) -> Option<&'a mut [u8]> {
+        let Expect::Data { task, offset, len, .. } = self.expect else { return None };
+        let place = shared.tasks.get_mut(task)?.place(offset, len);
+        self.receiver.direct(place)
+    }
+
+    pub(super) fn direct_received(&mut self, shared: &mut Shared, len: usize, now: Time) {
+        self.heard(now);
+        let Expect::Data { task, offset, len: segment_len, .. } = self.expect else { return };
+        if let Some(task) = shared.tasks.get_mut(task) {
+            self.receiver.direct_filled(task.place(offset, segment_len), len);
+        }
+    }
+
+    // Bytes out.
+
+    pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        self.sender.outbox.slices()
+    }
+
+    pub(super) fn sent(&mut self, shared: &mut Shared, len: usize) {
+        self.sender.outbox.sent(len);
+        self.fill(shared);
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        !self.sender.outbox.is_empty()
+    }
+
+    /// Cuts waiting data to PDUs, as far as there is room.
+    pub(super) fn fill(&mut self, shared: &mut Shared) {
+        if let Phase::FullFeature(full) = &self.phase {
+            self.sender.fill(&mut shared.tasks, full.parameters().send_data_segment_len);
+        }
+    }
+
+    // Time, and the end.
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let silence = match &self.phase {
+            Phase::FullFeature(_) if self.deadline.is_none() => Some(self.last_received + self.timers.ping_after),
+            _ => None,
+        };
+        silence.or(self.deadline.as_ref().map(|(at, _)| *at))
+    }
+
+    pub(super) fn time_has_come(&mut self, shared: &mut Shared, now: Time) {
+        if self.next_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        if let Some((_, why)) = self.deadline.take() {
+            self.close(why);
+        } else if let Phase::FullFeature(full) = &mut self.phase {
+            full.keep_alive(&mut Context { shared, sender: &mut self.sender, events: &mut self.events });
+            self.deadline = Some((now + self.timers.ping_answer, SessionError::PingTimeout));
+        }
+    }
+
+    /// A logout is out: it has the time of a ping to be answered. The target was heard at most `ping_after` ago.
+    pub(super) fn expect_logout(&mut self) {
+        let silence = self.timers.ping_after + self.timers.ping_answer;
+        self.deadline = Some((self.last_received + silence, SessionError::PingTimeout));
+    }
+
+    pub(super) fn disconnected(&mut self) {
+        match &self.phase {
+            Phase::Login(_) => self.close(SessionError::Disconnected),
+            Phase::FullFeature(full) => self.close(full.lost()),
+            Phase::Closed => {}
+        }
+    }
+
+    // Inside.
+
+    /// Whatever comes is a sign of life.
+    fn heard(&mut self, now: Time) {
+        self.last_received = now;
+        if self.takes_requests() {
+            self.deadline = None;
+        }
+    }
+
+    fn close(&mut self, why: SessionError) {
+        if !self.is_closed() {
+            self.end(why);
+        }
+    }
+
+    fn end(&mut self, why: SessionError) {
+        self.over();
+        self.events.push_back(Event::Closed { cid: self.cid, why });
+    }
+
+    fn over(&mut self) {
+        self.phase = Phase::Closed;
+        self.deadline = None;
+        self.expect = Expect::Nothing;
+        self.sender.stop_data();
+    }
+
+    /// Moves on by one header or one data segment. False when that needs more bytes.
+    fn advance(&mut self, shared: &mut Shared, input: &mut &[u8], now: Time) -> Result<bool, SessionError> {
+        if self.is_closed() {
+            *input = &[];
+            return Ok(false);
+        }
+        match self.receiver.stage() {
+            Stage::Header => self.advance_header(shared, input),
+            Stage::Data => self.advance_data(shared, input, now),
+        }
+    }
+
+    fn advance_header(&mut self, shared: &mut Shared, input: &mut &[u8]) -> Result<bool, SessionError> {
+        if !self.receiver.header(input)? {
+            return Ok(false);
+        }
+        let bhs = self.receiver.bhs();
+        let pdu = TargetPdu::parse(bhs).map_err(|error| broken("7.7", error.to_string()))?;
+        let segment_len = bhs.data_segment_len();
+        self.expect = match (&mut self.phase, pdu) {
+            (Phase::Login(_), TargetPdu::LoginResponse(_)) => Expect::Segment(pdu),
+            (Phase::FullFeature(full), pdu) => {
+                full.header(pdu, &mut Context { shared, sender: &mut self.sender, events: &mut self.events })?
+            }
+            _ => return Err(broken("6.3", format!("{} before the login has ended", bhs.opcode()))),
+        };
+        if matches!(self.expect, Expect::Segment(_)) {
+            self.segment.clear();
+            self.segment.resize(segment_len, 0);
+        }
+        Ok(true)
+    }
+
+    fn advance_data(&mut self, shared: &mut Shared, input: &mut &[u8], now: Time) -> Result<bool, SessionError> {
+        let place = match &self.expect {
+            Expect::Nothing => &mut [],
+            Expect::Segment(_) => &mut self.segment[..],
+            Expect::Data { task, offset, len, .. } => {
+                shared.tasks.get_mut(*task).map(|task| task.place(*offset, *len)).unwrap_or_default()
+            }
+        };
+        if !self.receiver.data(input, place)? {
+            return Ok(false);
+        }
+        match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
+            (Expect::Data { task, status: Some(status), .. }, Phase::FullFeature(_)) => {
+                let mut context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+                data_in_ended(task, status, &mut context)?;
+            }
+            (Expect::Segment(pdu), Phase::FullFeature(full)) => {
+                let mut context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+                full.pdu(&pdu, &self.segment, &mut context)?;
+            }
+            (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {
+                self.login_response(&response, shared, now)?;
+            }
+            _ => {}
+        }
+        Ok(true)
+    }
+
+    fn login_response(&mut self, pdu: &LoginResponse, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
+        let Phase::Login(login) = &mut self.phase else { return Ok(()) };
+        if pdu.status.is_success() {
+            if login.is_first_response() {
+                self.sender.first_status(pdu.stat_sn);
+            } else {
+                self.sender.status(pdu.stat_sn)?;
+            }
+        }
+        let step = login.response(pdu, &self.segment)?;
+        if matches!(step, Step::Done(_)) {
+            shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        }
+        self.login_step(step, shared, now);
+        Ok(())
+    }
+
+    fn login_step(&mut self, step: Step, shared: &mut Shared, now: Time) {
+        match step {
+            Step::Send(mut request, text) => {
+                request.exp_stat_sn = self.sender.exp_stat_sn();
+                self.sender.outbox.push(request.emit(), Segment::owned(text));
+            }
+            Step::Redirected { addresses, permanent } => {
+                self.over();
+                self.events.push_back(Event::Redirected { cid: self.cid, addresses, permanent });
+            }
+            Step::Done(outcome) => self.logged_in(*outcome, shared, now),
+        }
+    }
+
+    fn logged_in(&mut self, outcome: Outcome, shared: &mut Shared, now: Time) {
+        let Outcome { tsih, parameters, alias, portal_group } = outcome;
+        (shared.tsih, shared.alias, shared.portal_group) = (tsih, alias, portal_group);
+        let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
+        self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);
+        self.sender.outbox.configure(digests.0, digests.1);
+        self.phase = Phase::FullFeature(Box::new(FullFeature::new(self.cid, parameters)));
+        self.deadline = None;
+        self.last_received = now;
+        self.events.push_back(Event::LoggedIn(self.cid));
+    }
+}

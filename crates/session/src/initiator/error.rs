@@ -1,0 +1,74 @@
+//! Why a session ends.
+
+use lunette_pdu::{LoginStatus, Opcode, RejectReason};
+
+use crate::receiver::FrameError;
+
+/// Why a connection, and with recovery level 0 its session, is over.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SessionError {
+    /// We logged out.
+    #[error("logged out")]
+    LoggedOut,
+    /// The driver said so.
+    #[error("the connection was lost")]
+    Disconnected,
+    /// The login failed.
+    #[error("login failed: {0}")]
+    Login(#[from] LoginError),
+    /// The target was silent for too long.
+    #[error("the target does not answer a ping")]
+    PingTimeout,
+    /// The target dropped the connection or the session (async events 2 and 3).
+    #[error("the target dropped the session")]
+    Dropped,
+    /// The target refused one of our PDUs in a way that leaves its task undecided.
+    #[error("the target rejected a {opcode}: {reason}")]
+    Rejected {
+        /// What it refused.
+        opcode: Opcode,
+        /// Why.
+        reason: RejectReason,
+    },
+    /// The target broke a rule: which, and how.
+    #[error("the target broke a rule of RFC 7143 section {section}: {what}")]
+    Protocol {
+        /// Where the rule stands.
+        section: &'static str,
+        /// What was wrong.
+        what: String,
+    },
+}
+
+/// Why a login failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoginError {
+    /// The target said no.
+    #[error("the target refused: {0}")]
+    Refused(LoginStatus),
+    /// The target did not prove to know its secret.
+    #[error("the target failed to authenticate itself")]
+    TargetAuthentication,
+    /// The target and we have no method, algorithm or value in common.
+    #[error("nothing in common for {0}")]
+    Incompatible(String),
+    /// It took too long.
+    #[error("the login was not finished in time")]
+    Timeout,
+}
+
+/// The target broke the rule of a section of RFC 7143.
+#[cold]
+pub(crate) fn broken(section: &'static str, what: impl Into<String>) -> SessionError {
+    SessionError::Protocol { section, what: what.into() }
+}
+
+impl From<FrameError> for SessionError {
+    fn from(error: FrameError) -> Self {
+        let section = match error {
+            FrameError::HeaderDigest | FrameError::DataDigest => "7.8",
+            FrameError::TooLong(_) => "13.12",
+        };
+        broken(section, error.to_string())
+    }
+}

@@ -1,0 +1,111 @@
+//! What a session tells its driver, and what the driver gives it.
+
+use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_pdu::{AsyncMessage, Cid, LunField, Residual, TaskAttribute, TaskManagementResponseCode};
+
+use super::error::SessionError;
+
+/// A task of the session, until it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskTag {
+    pub(crate) slot: u16,
+    pub(crate) generation: u16,
+}
+
+/// A SCSI command with the memory that it works on.
+#[derive(Debug)]
+pub struct Command {
+    /// The driver's name for it; comes back with its end.
+    pub user: u64,
+    /// The LUN as it stands in the header.
+    pub lun: LunField,
+    /// The first 16 bytes of the CDB; `cdb_rest` has the others.
+    pub cdb: [u8; 16],
+    /// The rest of an extended CDB; mostly empty.
+    pub cdb_rest: Box<[u8]>,
+    /// How the task stands to others of its set.
+    pub attribute: TaskAttribute,
+    /// What is sent to the target.
+    pub data_out: Option<SharedBuffer>,
+    /// Where Data-In goes; its length is what the target may send. With `data_out` too, the command is bidirectional.
+    pub data_in: Option<Buffer>,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, Default)]
+pub struct Response {
+    /// iSCSI response code (RFC 7143 section 11.4.3): 0 when the command completed at the target.
+    pub response: u8,
+    /// SAM-5 status code; valid when `response` is 0.
+    pub status: u8,
+    /// Sense data; empty when there is none.
+    pub sense: Vec<u8>,
+    /// Of the only direction, or of Data-Out of a bidirectional command.
+    pub residual: Option<Residual>,
+    /// Of Data-In of a bidirectional command.
+    pub read_residual: Option<Residual>,
+    /// Bytes of `data_in` that were received, from its start.
+    pub data_in_len: usize,
+}
+
+/// Something that the driver has to deal with before it calls the session again.
+#[derive(Debug)]
+pub enum Event {
+    /// A connection is in full feature phase. After the first one, commands can be submitted.
+    LoggedIn(Cid),
+    /// The target lives elsewhere (RFC 7143 section 11.13.5). Close the connection, and open a session to `addresses`. It is the
+    /// last event of the connection.
+    Redirected {
+        /// The connection.
+        cid: Cid,
+        /// TargetAddress values: `host[:port][,tag]`.
+        addresses: Vec<String>,
+        /// The target has moved for good.
+        permanent: bool,
+    },
+    /// A command has ended at the target.
+    Completed {
+        /// With its memory.
+        command: Command,
+        /// How.
+        response: Response,
+    },
+    /// A command was ended by a task management function, without a response.
+    Aborted(Command),
+    /// The answer to [`Session::manage_tasks`](super::Session::manage_tasks). Events for the tasks that it ended came before.
+    TaskManagementDone {
+        /// The driver's name for the request.
+        user: u64,
+        /// The target's answer.
+        response: TaskManagementResponseCode,
+    },
+    /// The answer to [`Session::ping`](super::Session::ping).
+    Pong {
+        /// The driver's name for the request.
+        user: u64,
+        /// What came back is what was sent.
+        intact: bool,
+    },
+    /// The whole answer to [`Session::text`](super::Session::text).
+    Text {
+        /// The driver's name for the request.
+        user: u64,
+        /// Keys and values.
+        pairs: Vec<(String, String)>,
+    },
+    /// News from the target, with its sense data or text.
+    Async {
+        /// The header.
+        message: AsyncMessage,
+        /// Sense and event data.
+        data: Vec<u8>,
+    },
+    /// The connection is over: send what is ready, then close its stream. When it was the session's last, the session is over;
+    /// [`Session::into_unfinished`](super::Session::into_unfinished) has its commands.
+    Closed {
+        /// The connection.
+        cid: Cid,
+        /// Why.
+        why: SessionError,
+    },
+}

@@ -1,0 +1,156 @@
+//! SCSI commands, from their submission to their end.
+
+use lunette_pdu::{
+    Ahs, DataIn, DataInStatus, LunField, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode,
+    TargetTransferTag, sense,
+};
+
+use super::{Context, FullFeature};
+use crate::initiator::connection::Expect;
+use crate::initiator::error::{SessionError, broken};
+use crate::initiator::event::{Command, Event, Response, TaskTag};
+use crate::initiator::task::Task;
+use crate::keys::Parameters;
+use crate::outbox::Segment;
+
+/// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the command
+/// itself, and the end of the unsolicited Data-Out that follows.
+fn unasked(len: u32, parameters: &Parameters) -> (u32, u32) {
+    let first_burst = parameters.effective_first_burst_len().min(len);
+    let immediate = if parameters.immediate_data { first_burst.min(parameters.send_data_segment_len) } else { 0 };
+    let end = if parameters.initial_r2t { immediate } else { first_burst };
+    (immediate, end)
+}
+
+impl FullFeature {
+    /// Sends a command. Gives it back when the task table is full, or when its CDB fits no header.
+    pub(in crate::initiator) fn submit(
+        &mut self,
+        command: Command,
+        context: &mut Context<'_>,
+    ) -> Result<TaskTag, Command> {
+        let data_out_len = command.data_out.as_ref().map_or(0, |data| data.len() as u32);
+        let data_in_len = command.data_in.as_ref().map_or(0, |data| data.len() as u32);
+        let (immediate, unasked_end) = unasked(data_out_len, &self.parameters);
+        let bidirectional = command.data_out.is_some() && command.data_in.is_some();
+        let ahs = if bidirectional || !command.cdb_rest.is_empty() {
+            match extension(&command.cdb_rest, bidirectional.then_some(data_in_len)) {
+                Some(ahs) => ahs,
+                None => return Err(command),
+            }
+        } else {
+            Vec::new()
+        };
+        let segment = match &command.data_out {
+            Some(data) if immediate > 0 => Segment::Shared(data.slice(0..immediate as usize)),
+            _ => Segment::Empty,
+        };
+        let mut header = ScsiCommand {
+            immediate: false,
+            final_: unasked_end == immediate,
+            read: command.data_in.is_some(),
+            write: command.data_out.is_some(),
+            attr: command.attribute,
+            priority: 0,
+            lun: command.lun,
+            itt: lunette_pdu::InitiatorTaskTag::RESERVED,
+            expected_data_transfer_length: if command.data_out.is_some() { data_out_len } else { data_in_len },
+            cmd_sn: context.shared.window.cmd_sn(),
+            exp_stat_sn: context.sender.exp_stat_sn(),
+            cdb: command.cdb,
+            ahs_len: ahs.len(),
+            data_segment_len: immediate as usize,
+        };
+        let order = context.shared.next_order();
+        let task = Task::new(command, header.cmd_sn, order, unasked_end);
+        let tag = context.shared.tasks.insert(task).map_err(|task| task.command)?;
+        context.shared.window.take();
+        header.itt = tag.itt();
+        if ahs.is_empty() {
+            context.sender.outbox.push(header.emit(), segment);
+        } else {
+            context.sender.outbox.push_with_ahs(header.emit(), &ahs, segment);
+        }
+        if unasked_end > immediate {
+            let task = context.shared.tasks.get_mut(tag).expect("it has just been inserted");
+            let sequence = task.sequence(tag, TargetTransferTag::RESERVED, LunField::default(), immediate);
+            context.sender.send_data(sequence);
+        }
+        Ok(tag)
+    }
+
+    pub(super) fn data_in(&mut self, pdu: &DataIn, context: &mut Context<'_>) -> Result<Expect, SessionError> {
+        let tag = TaskTag::from_itt(pdu.itt);
+        let Some(task) = context.shared.tasks.get_mut(tag) else {
+            return Err(broken("11.2.1.8", format!("Data-In for tag {}, which names no command", pdu.itt)));
+        };
+        task.data_in(pdu, &self.parameters)?;
+        context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        if let Some(DataInStatus { stat_sn, .. }) = pdu.status {
+            context.sender.status(stat_sn)?;
+        }
+        let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len as u32);
+        Ok(Expect::Data { task: tag, offset, len, status: pdu.status })
+    }
+
+    pub(super) fn r2t(&mut self, pdu: &R2t, context: &mut Context<'_>) -> Result<(), SessionError> {
+        context.sender.status_reported(pdu.stat_sn)?;
+        context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        let tag = TaskTag::from_itt(pdu.itt);
+        let Some(task) = context.shared.tasks.get_mut(tag) else {
+            return Err(broken("11.2.1.8", format!("R2T for tag {}, which names no command", pdu.itt)));
+        };
+        let sequence = task.r2t(tag, pdu, &self.parameters)?;
+        if !self.logging_out {
+            context.sender.send_data(sequence);
+        }
+        Ok(())
+    }
+}
+
+/// The data of a Data-In that carried the status is here.
+pub(in crate::initiator) fn data_in_ended(
+    tag: TaskTag,
+    status: DataInStatus,
+    context: &mut Context<'_>,
+) -> Result<(), SessionError> {
+    let Some(task) = context.shared.tasks.get(tag) else { return Ok(()) };
+    let response = task.end_with_data(status.status, status.residual)?;
+    complete(tag, response, context);
+    Ok(())
+}
+
+pub(super) fn scsi_response(pdu: &ScsiResponse, segment: &[u8], context: &mut Context<'_>) -> Result<(), SessionError> {
+    context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+    let tag = TaskTag::from_itt(pdu.itt);
+    let Some(task) = context.shared.tasks.get(tag) else {
+        return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command", pdu.itt)));
+    };
+    let sense = if pdu.response == ScsiResponseCode::COMMAND_COMPLETED {
+        sense::split_sense(segment).map_err(|error| broken("11.4.7.1", error.to_string()))?.0
+    } else {
+        &[]
+    };
+    let response = task.end(pdu, sense)?;
+    complete(tag, response, context);
+    Ok(())
+}
+
+fn complete(tag: TaskTag, response: Response, context: &mut Context<'_>) {
+    if let Some(task) = context.shared.tasks.remove(tag) {
+        context.events.push_back(Event::Completed { command: task.command, response });
+    }
+}
+
+/// The additional header segments of a long CDB and of a bidirectional command. `None` when no header has room for them.
+fn extension(cdb_rest: &[u8], read_len: Option<u32>) -> Option<Vec<u8>> {
+    let extended = (!cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(cdb_rest));
+    let segments = extended.into_iter().chain(read_len.map(Ahs::BidiReadLength));
+    let mut bytes = vec![0; MAX_AHS_LEN];
+    let mut len = 0;
+    for segment in segments {
+        len += segment.emit(&mut bytes[len..]).ok()?;
+    }
+    bytes.truncate(len);
+    Some(bytes)
+}

@@ -1,0 +1,247 @@
+//! Pings, text, news, and the end of a connection.
+
+use lunette_pdu::text::{self, TextWriter};
+use lunette_pdu::{
+    AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
+    LogoutResponseCode, LunField, NopIn, NopOut, Reject, TargetTransferTag, TaskManagementResponseCode, TextRequest,
+    TextResponse,
+};
+
+use super::{Context, FullFeature};
+use crate::initiator::error::{SessionError, broken};
+use crate::initiator::event::{Event, TaskTag};
+use crate::initiator::request::{Request, TextExchange};
+use crate::keys::row;
+use crate::limits::MAX_UNREAD_PDUS;
+use crate::outbox::Segment;
+
+impl FullFeature {
+    /// Sends a ping for the driver. False when it cannot be sent, or when its echo would not fit a PDU.
+    pub(in crate::initiator) fn ping(&mut self, user: u64, data: Vec<u8>, context: &mut Context<'_>) -> bool {
+        let most = self.parameters.send_data_segment_len.min(self.parameters.recv_data_segment_len);
+        if data.len() > most as usize || !context.shared.takes_requests() {
+            return false;
+        }
+        let Ok(tag) = context.shared.requests.insert(Request::Ping { user, data: data.clone() }) else { return false };
+        nop_out(tag.itt(), TargetTransferTag::RESERVED, LunField::default(), data, context);
+        true
+    }
+
+    /// Asks whether the target is there. A ping that is under way will do.
+    pub(in crate::initiator) fn keep_alive(&mut self, context: &mut Context<'_>) {
+        if self.keepalive.is_some() || self.logging_out {
+            return;
+        }
+        let Ok(tag) = context.shared.requests.insert(Request::Keepalive) else { return };
+        self.keepalive = Some(tag);
+        nop_out(tag.itt(), TargetTransferTag::RESERVED, LunField::default(), Vec::new(), context);
+    }
+
+    pub(super) fn nop_in(
+        &mut self,
+        pdu: &NopIn,
+        segment: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
+        if pdu.itt.is_reserved() {
+            return self.pinged(pdu, context);
+        }
+        context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        let tag = TaskTag::from_itt(pdu.itt);
+        let is_kind = |request: &Request| matches!(request, Request::Ping { .. } | Request::Keepalive);
+        match context.take_request(tag, "NOP-In", is_kind)? {
+            Request::Ping { user, data } => context.events.push_back(Event::Pong { user, intact: data == segment }),
+            _ => self.keepalive = None,
+        }
+        Ok(())
+    }
+
+    /// The target's own ping, or one that only carries numbers (RFC 7143 section 11.19).
+    fn pinged(&mut self, pdu: &NopIn, context: &mut Context<'_>) -> Result<(), SessionError> {
+        context.sender.status_reported(pdu.stat_sn)?;
+        context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        if pdu.data_segment_len > 0 {
+            return Err(broken("11.19.1", "a ping of the target that carries data"));
+        }
+        if pdu.ttt.is_reserved() || self.logging_out {
+            return Ok(());
+        }
+        if context.sender.outbox.pdus() > MAX_UNREAD_PDUS {
+            return Err(broken("11.19", "the target sends pings and reads no answers"));
+        }
+        nop_out(InitiatorTaskTag::RESERVED, pdu.ttt, pdu.lun, Vec::new(), context);
+        Ok(())
+    }
+
+    /// Sends a text request. False when one is under way, or when a key cannot be sent or belongs to the login.
+    pub(in crate::initiator) fn text(&mut self, user: u64, pairs: &[(&str, &str)], context: &mut Context<'_>) -> bool {
+        let mut list = TextWriter::new();
+        let writable = pairs.iter().all(|(key, value)| row(key).is_none() && list.push(key, value).is_ok());
+        if !writable || self.text.is_some() || !context.shared.takes_requests() {
+            return false;
+        }
+        let exchange = TextExchange::new(user, list.as_bytes(), self.parameters.send_data_segment_len);
+        let Ok(tag) = context.shared.requests.insert(Request::Text(exchange)) else { return false };
+        self.text = Some(tag);
+        send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
+        true
+    }
+
+    pub(super) fn text_response(
+        &mut self,
+        pdu: &TextResponse,
+        segment: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
+        context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        let tag = TaskTag::from_itt(pdu.itt);
+        let Some(Request::Text(exchange)) = context.shared.requests.get_mut(tag) else {
+            return Err(broken("11.2.1.8", format!("Text Response for tag {}, which waits for none", pdu.itt)));
+        };
+        if pdu.final_ != pdu.ttt.is_reserved() {
+            return Err(broken("11.11.4", "F and a transfer tag exclude each other"));
+        }
+        exchange.take(segment, pdu.continue_)?;
+        if !pdu.final_ {
+            if !self.logging_out {
+                send_text(tag, pdu.lun, pdu.ttt, context);
+            }
+            return Ok(());
+        }
+        self.text = None;
+        if let Some(Request::Text(exchange)) = context.shared.requests.remove(tag) {
+            let user = exchange.user;
+            let pairs = exchange.finish()?;
+            self.declared(&pairs)?;
+            context.events.push_back(Event::Text { user, pairs });
+        }
+        Ok(())
+    }
+
+    /// The target may declare another MaxRecvDataSegmentLength at any time (RFC 7143 section 13.12).
+    fn declared(&mut self, pairs: &[(String, String)]) -> Result<(), SessionError> {
+        let Some((_, value)) = pairs.iter().find(|(key, _)| key == "MaxRecvDataSegmentLength") else { return Ok(()) };
+        let number = text::parse_number(value).ok().and_then(|n| u32::try_from(n).ok());
+        let in_range = number.filter(|n| crate::keys::DATA_LENGTH.contains(n));
+        self.parameters.send_data_segment_len =
+            in_range.ok_or_else(|| broken("13.12", format!("MaxRecvDataSegmentLength={value}")))?;
+        Ok(())
+    }
+
+    pub(super) fn async_message(
+        &mut self,
+        pdu: &AsyncMessage,
+        segment: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
+        context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        match pdu.event {
+            AsyncEvent::CONNECTION_DROP if pdu.parameter1 == self.cid.0 => self.dropping = true,
+            AsyncEvent::SESSION_DROP => self.dropping = true,
+            AsyncEvent::TASK_TERMINATION => {
+                context.give_back_unit(pdu.lun, u64::MAX);
+                // RFC 7143 section 4.2.3.4: the target waits for the acknowledgement.
+                nop_out(
+                    InitiatorTaskTag::RESERVED,
+                    TargetTransferTag::RESERVED,
+                    LunField::default(),
+                    Vec::new(),
+                    context,
+                );
+            }
+            _ => {}
+        }
+        context.events.push_back(Event::Async { message: *pdu, data: segment.to_vec() });
+        Ok(())
+    }
+
+    /// A PDU of ours that was refused. What does not touch a command goes on; a command is undecided then, and at recovery
+    /// level 0 that ends the session (RFC 7143 section 7.3).
+    pub(super) fn reject(
+        &mut self,
+        pdu: &Reject,
+        segment: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
+        context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        let Some(refused) = segment.get(..BHS_LEN).and_then(Bhs::ref_from) else {
+            return Err(broken("11.17", "a Reject without the header that it refuses"));
+        };
+        let tag = TaskTag::from_itt(refused.itt());
+        match context.shared.requests.get(tag) {
+            Some(Request::TaskManagement { .. } | Request::Ping { .. } | Request::Keepalive) => {}
+            _ => return Err(SessionError::Rejected { opcode: refused.opcode(), reason: pdu.reason }),
+        }
+        match context.shared.requests.remove(tag) {
+            Some(Request::TaskManagement { user, .. }) => {
+                let response = TaskManagementResponseCode::FUNCTION_REJECTED;
+                context.events.push_back(Event::TaskManagementDone { user, response });
+            }
+            Some(Request::Ping { user, .. }) => context.events.push_back(Event::Pong { user, intact: false }),
+            _ => self.keepalive = None,
+        }
+        Ok(())
+    }
+
+    /// Asks for the end of the session. False when it was asked for already.
+    pub(in crate::initiator) fn logout(&mut self, context: &mut Context<'_>) -> bool {
+        if self.logging_out {
+            return false;
+        }
+        let Ok(tag) = context.shared.requests.insert(Request::Logout) else { return false };
+        self.logging_out = true;
+        context.sender.stop_data();
+        let pdu = LogoutRequest {
+            immediate: true,
+            reason: LogoutReason::CLOSE_SESSION,
+            itt: tag.itt(),
+            cid: self.cid,
+            cmd_sn: context.shared.window.cmd_sn(),
+            exp_stat_sn: context.sender.exp_stat_sn(),
+        };
+        context.sender.outbox.push(pdu.emit(), Segment::Empty);
+        true
+    }
+}
+
+/// Always an end of the connection.
+pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -> Result<(), SessionError> {
+    context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+    let is_kind = |request: &Request| matches!(request, Request::Logout);
+    context.take_request(TaskTag::from_itt(pdu.itt), "Logout Response", is_kind)?;
+    Err(match pdu.response {
+        LogoutResponseCode::CLOSED => SessionError::LoggedOut,
+        other => broken("11.15.1", format!("the logout of a session ends with: {other}")),
+    })
+}
+
+/// Sends the next part of a text request.
+fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut Context<'_>) {
+    let Some(Request::Text(exchange)) = context.shared.requests.get_mut(tag) else { return };
+    let (part, last) = exchange.next_part();
+    let pdu = TextRequest {
+        immediate: true,
+        final_: last,
+        continue_: !last,
+        lun,
+        itt: tag.itt(),
+        ttt,
+        cmd_sn: context.shared.window.cmd_sn(),
+        exp_stat_sn: context.sender.exp_stat_sn(),
+        data_segment_len: part.len(),
+    };
+    context.sender.outbox.push(pdu.emit(), Segment::owned(part));
+}
+
+fn nop_out(itt: InitiatorTaskTag, ttt: TargetTransferTag, lun: LunField, data: Vec<u8>, context: &mut Context<'_>) {
+    let pdu = NopOut {
+        immediate: true,
+        lun,
+        itt,
+        ttt,
+        cmd_sn: context.shared.window.cmd_sn(),
+        exp_stat_sn: context.sender.exp_stat_sn(),
+        data_segment_len: data.len(),
+    };
+    context.sender.outbox.push(pdu.emit(), Segment::owned(data));
+}

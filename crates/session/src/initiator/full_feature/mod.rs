@@ -1,0 +1,133 @@
+//! The full feature phase of one connection.
+
+mod commands;
+mod control;
+mod task_management;
+
+use std::collections::VecDeque;
+
+use lunette_pdu::{Cid, LunField, SerialNumber, TargetPdu};
+
+use self::commands::scsi_response;
+use self::control::logout_response;
+use self::task_management::task_management_response;
+use super::connection::Expect;
+use super::error::{SessionError, broken};
+use super::event::{Event, TaskTag};
+use super::request::Request;
+use super::sender::Sender;
+use super::shared::Shared;
+use crate::keys::Parameters;
+
+pub(super) use self::commands::data_in_ended;
+pub(super) use self::task_management::manage_tasks;
+
+/// What a connection works on.
+pub(super) struct Context<'a> {
+    pub(super) shared: &'a mut Shared,
+    pub(super) sender: &'a mut Sender,
+    pub(super) events: &'a mut VecDeque<Event>,
+}
+
+pub(super) struct FullFeature {
+    cid: Cid,
+    parameters: Parameters,
+    /// Our own ping that has no answer yet.
+    keepalive: Option<TaskTag>,
+    /// A connection has one text exchange at a time (RFC 7143 section 11.10).
+    text: Option<TaskTag>,
+    logging_out: bool,
+    /// The target has said that it will drop the connection or the session.
+    dropping: bool,
+}
+
+impl FullFeature {
+    pub(super) fn new(cid: Cid, parameters: Parameters) -> Self {
+        Self { cid, parameters, keepalive: None, text: None, logging_out: false, dropping: false }
+    }
+
+    pub(super) fn parameters(&self) -> &Parameters {
+        &self.parameters
+    }
+
+    /// Whether new requests may be sent. None follows a logout (RFC 7143 section 11.14).
+    pub(super) fn takes_requests(&self) -> bool {
+        !self.logging_out
+    }
+
+    /// What the end of the stream means.
+    pub(super) fn lost(&self) -> SessionError {
+        if self.dropping { SessionError::Dropped } else { SessionError::Disconnected }
+    }
+
+    /// Deals with a header, and says what its data segment is for.
+    pub(super) fn header(&mut self, pdu: TargetPdu, context: &mut Context<'_>) -> Result<Expect, SessionError> {
+        match &pdu {
+            TargetPdu::DataIn(data) => self.data_in(data, context),
+            TargetPdu::LoginResponse(_) => Err(broken("6.3", "a login response after the login")),
+            _ => Ok(Expect::Segment(pdu)),
+        }
+    }
+
+    /// Deals with a PDU whose data segment is here and verified.
+    pub(super) fn pdu(
+        &mut self,
+        pdu: &TargetPdu,
+        segment: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
+        match pdu {
+            TargetPdu::ScsiResponse(pdu) => scsi_response(pdu, segment, context),
+            TargetPdu::R2t(pdu) => self.r2t(pdu, context),
+            TargetPdu::NopIn(pdu) => self.nop_in(pdu, segment, context),
+            TargetPdu::TextResponse(pdu) => self.text_response(pdu, segment, context),
+            TargetPdu::TaskManagementResponse(pdu) => task_management_response(pdu, context),
+            TargetPdu::LogoutResponse(pdu) => logout_response(pdu, context),
+            TargetPdu::AsyncMessage(pdu) => self.async_message(pdu, segment, context),
+            TargetPdu::Reject(pdu) => self.reject(pdu, segment, context),
+            // Dealt with at their header.
+            TargetPdu::DataIn(_) | TargetPdu::LoginResponse(_) => Ok(()),
+        }
+    }
+}
+
+impl Context<'_> {
+    /// StatSN, ExpCmdSN and MaxCmdSN of a PDU that takes a status number.
+    fn status(
+        &mut self,
+        stat_sn: SerialNumber,
+        exp_cmd_sn: SerialNumber,
+        max_cmd_sn: SerialNumber,
+    ) -> Result<(), SessionError> {
+        self.sender.status(stat_sn)?;
+        self.shared.window.update(exp_cmd_sn, max_cmd_sn)
+    }
+
+    /// Ends commands without a response.
+    fn give_back(&mut self, tasks: &[TaskTag]) {
+        for tag in tasks {
+            self.sender.forget(*tag);
+            if let Some(task) = self.shared.tasks.remove(*tag) {
+                self.events.push_back(Event::Aborted(task.command));
+            }
+        }
+    }
+
+    /// Ends all commands to a logical unit that were submitted before `order`.
+    fn give_back_unit(&mut self, lun: LunField, order: u64) {
+        let tasks = self.shared.tasks_where(|task| task.command.lun == lun && task.order < order);
+        self.give_back(&tasks);
+    }
+
+    /// Finds the request that is answered.
+    fn take_request(
+        &mut self,
+        tag: TaskTag,
+        what: &str,
+        is_kind: impl Fn(&Request) -> bool,
+    ) -> Result<Request, SessionError> {
+        let found = self.shared.requests.get(tag).is_some_and(is_kind);
+        let request = if found { self.shared.requests.remove(tag) } else { None };
+        request.ok_or_else(|| broken("11.2.1.8", format!("{what} for tag {}, which waits for none", tag.itt())))
+    }
+}

@@ -1,0 +1,107 @@
+//! Task management functions, and the tasks that they end.
+
+use lunette_pdu::{
+    InitiatorTaskTag, LunField, SerialNumber, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
+    TaskManagementResponseCode,
+};
+
+use super::Context;
+use crate::initiator::error::SessionError;
+use crate::initiator::event::{Event, TaskTag};
+use crate::initiator::request::Request;
+use crate::outbox::Segment;
+
+/// Sends a request, ahead of the window. False when it cannot be sent.
+pub(in crate::initiator) fn manage_tasks(
+    user: u64,
+    function: TaskManagementFunction,
+    lun: LunField,
+    referenced: Option<TaskTag>,
+    context: &mut Context<'_>,
+) -> bool {
+    let cmd_sn = context.shared.window.cmd_sn();
+    let aborts_one = function == TaskManagementFunction::ABORT_TASK;
+    let (referenced_task_tag, ref_cmd_sn) = match (aborts_one, referenced) {
+        (false, _) => (InitiatorTaskTag::RESERVED, SerialNumber(0)),
+        (true, None) => return false,
+        (true, Some(tag)) => {
+            let Some(task) = context.shared.tasks.get(tag) else {
+                // It has ended in the meantime.
+                let response = TaskManagementResponseCode::TASK_DOES_NOT_EXIST;
+                context.events.push_back(Event::TaskManagementDone { user, response });
+                return true;
+            };
+            (tag.itt(), task.cmd_sn)
+        }
+    };
+    if !context.shared.takes_requests() {
+        return false;
+    }
+    let order = context.shared.next_order();
+    let request = Request::TaskManagement { user, function, lun, referenced, order };
+    let Ok(tag) = context.shared.requests.insert(request) else { return false };
+    let pdu = TaskManagementRequest {
+        immediate: true,
+        function,
+        lun,
+        itt: tag.itt(),
+        referenced_task_tag,
+        cmd_sn,
+        exp_stat_sn: context.sender.exp_stat_sn(),
+        ref_cmd_sn,
+        exp_data_sn: 0,
+    };
+    context.sender.outbox.push(pdu.emit(), Segment::Empty);
+    true
+}
+
+pub(super) fn task_management_response(
+    pdu: &TaskManagementResponse,
+    context: &mut Context<'_>,
+) -> Result<(), SessionError> {
+    context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+    let tag = TaskTag::from_itt(pdu.itt);
+    let is_kind = |request: &Request| matches!(request, Request::TaskManagement { .. });
+    let request = context.take_request(tag, "Task Management Function Response", is_kind)?;
+    if let Request::TaskManagement { user, function, lun, referenced, order } = request {
+        end_tasks(pdu.response, function, lun, referenced, order, context);
+        context.events.push_back(Event::TaskManagementDone { user, response: pdu.response });
+    }
+    Ok(())
+}
+
+/// RFC 7143 section 4.2.3: what was submitted before the request and is not answered by now has ended with it.
+fn end_tasks(
+    response: TaskManagementResponseCode,
+    function: TaskManagementFunction,
+    lun: LunField,
+    referenced: Option<TaskTag>,
+    order: u64,
+    context: &mut Context<'_>,
+) {
+    let complete = response == TaskManagementResponseCode::FUNCTION_COMPLETE;
+    match function {
+        // A task that the target does not know will never be answered: its response would have come before this one.
+        TaskManagementFunction::ABORT_TASK
+            if complete || response == TaskManagementResponseCode::TASK_DOES_NOT_EXIST =>
+        {
+            context.give_back(referenced.as_slice());
+        }
+        TaskManagementFunction::ABORT_TASK_SET
+        | TaskManagementFunction::CLEAR_TASK_SET
+        | TaskManagementFunction::LOGICAL_UNIT_RESET
+            if complete =>
+        {
+            context.give_back_unit(lun, order);
+        }
+        TaskManagementFunction::TARGET_WARM_RESET
+        | TaskManagementFunction::TARGET_COLD_RESET
+        | TaskManagementFunction::I_T_NEXUS_RESET
+            if complete =>
+        {
+            let tasks = context.shared.tasks_where(|task| task.order < order);
+            context.give_back(&tasks);
+        }
+        _ => {}
+    }
+}

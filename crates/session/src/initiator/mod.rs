@@ -1,0 +1,37 @@
+//! The initiator's side: a session with all of its connections.
+//!
+//! # The contract: mutate, drain, mutate
+//!
+//! A [`Session`] belongs to one driver, and all its connections with it: what commands share (CmdSN, the window, the task
+//! table) needs no lock. The driver owns sockets, clock and random numbers.
+//!
+//! - [`Session::connect`] begins the login of a connection over a stream that the driver has opened.
+//! - **Bytes in:** [`Session::next_event`] consumes bytes of one connection up to the next event. Call it until it gives
+//!   `None`; then everything is consumed. A large data segment is received where [`Session::direct`] says.
+//! - **Bytes out:** [`Session::slices`] are ready to be sent on a connection, in order; report with [`Session::sent`].
+//! - **Time:** [`Session::next_timeout`] says when [`Session::time_has_come`] wants to be called. Events that come of it
+//!   are taken by `next_event` with empty input.
+//! - **Work:** [`Session::submit`] takes a command when [`Session::room`] is not zero. It ends exactly once: by
+//!   [`Event::Completed`], by [`Event::Aborted`], or by [`Session::into_unfinished`] when the session is over.
+//!
+//! Buffers travel with their command and come back with its end, so nothing is ever written into memory that its owner has
+//! taken back.
+
+mod config;
+mod connection;
+mod error;
+mod event;
+mod full_feature;
+mod login;
+mod request;
+mod sender;
+mod session;
+mod shared;
+mod table;
+mod task;
+mod window;
+
+pub use config::{ChapIdentity, SessionConfig};
+pub use error::{LoginError, SessionError};
+pub use event::{Command, Event, Response, TaskTag};
+pub use session::Session;

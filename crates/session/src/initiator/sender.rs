@@ -1,0 +1,110 @@
+//! The way out of a connection: its PDU queue, the status numbers that PDUs acknowledge, and Data-Out.
+
+use std::collections::VecDeque;
+
+use lunette_pdu::{DataOut, LunField, SerialNumber, TargetTransferTag};
+
+use super::error::{SessionError, broken};
+use super::event::TaskTag;
+use super::table::Table;
+use super::task::Task;
+use crate::limits::{MAX_OUTBOX_PDUS, MAX_QUEUED_DATA_OUT_BYTES};
+use crate::outbox::{Outbox, Segment};
+
+/// A run of Data-Out PDUs that ends with the F bit: unsolicited, or in answer to an R2T.
+#[derive(Debug)]
+pub(crate) struct Sequence {
+    pub(crate) task: TaskTag,
+    pub(crate) ttt: TargetTransferTag,
+    pub(crate) lun: LunField,
+    pub(crate) next: u32,
+    pub(crate) end: u32,
+    pub(crate) data_sn: u32,
+}
+
+#[derive(Default)]
+pub(crate) struct Sender {
+    pub(crate) outbox: Outbox,
+    exp_stat_sn: SerialNumber,
+    /// In order: unsolicited data follows the order of its commands (RFC 7143 section 4.2.5.2).
+    sequences: VecDeque<Sequence>,
+}
+
+impl Sender {
+    /// The next StatSN that we expect; every PDU of ours acknowledges those before it.
+    pub(crate) fn exp_stat_sn(&self) -> SerialNumber {
+        self.exp_stat_sn
+    }
+
+    /// The target begins to count here.
+    pub(crate) fn first_status(&mut self, stat_sn: SerialNumber) {
+        self.exp_stat_sn = stat_sn.next();
+    }
+
+    /// Takes the StatSN of a PDU that uses one up (RFC 7143 section 4.2.2.2).
+    pub(crate) fn status(&mut self, stat_sn: SerialNumber) -> Result<(), SessionError> {
+        let due = self.exp_stat_sn;
+        match stat_sn.distance_from(due) {
+            0 => {
+                self.exp_stat_sn = due.next();
+                Ok(())
+            }
+            1.. => Err(broken("4.2.2.2", format!("StatSN {stat_sn} leaves a gap: {due} was due"))),
+            _ => Err(broken("4.2.2.2", format!("StatSN {stat_sn} goes back: {due} was due"))),
+        }
+    }
+
+    /// Looks at the StatSN of a PDU that only reports the next one: a number beyond it tells of a lost PDU.
+    pub(crate) fn status_reported(&self, stat_sn: SerialNumber) -> Result<(), SessionError> {
+        if stat_sn.is_after(self.exp_stat_sn) {
+            let due = self.exp_stat_sn;
+            return Err(broken("4.2.2.2", format!("StatSN {stat_sn} is reported as the next one: {due} was due")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn send_data(&mut self, sequence: Sequence) {
+        self.sequences.push_back(sequence);
+    }
+
+    /// No more data of any task is sent.
+    pub(crate) fn stop_data(&mut self) {
+        self.sequences.clear();
+    }
+
+    /// No more data of this task is sent.
+    pub(crate) fn forget(&mut self, task: TaskTag) {
+        self.sequences.retain(|sequence| sequence.task != task);
+    }
+
+    /// Cuts waiting data to PDUs of up to `pdu_len` bytes, as far as the outbox has room.
+    pub(crate) fn fill(&mut self, tasks: &mut Table<Task>, pdu_len: u32) {
+        while self.outbox.segment_bytes() < MAX_QUEUED_DATA_OUT_BYTES && self.outbox.pdus() < MAX_OUTBOX_PDUS {
+            let Some(sequence) = self.sequences.front_mut() else { return };
+            let Some(task) = tasks.get_mut(sequence.task) else {
+                self.sequences.pop_front();
+                continue;
+            };
+            let len = pdu_len.min(sequence.end - sequence.next);
+            let range = sequence.next as usize..(sequence.next + len) as usize;
+            let data = task.command.data_out.as_ref().map(|data| data.slice(range));
+            let pdu = DataOut {
+                final_: sequence.next + len == sequence.end,
+                lun: sequence.lun,
+                itt: sequence.task.itt(),
+                ttt: sequence.ttt,
+                exp_stat_sn: self.exp_stat_sn,
+                data_sn: sequence.data_sn,
+                buffer_offset: sequence.next,
+                data_segment_len: len as usize,
+            };
+            sequence.next += len;
+            sequence.data_sn += 1;
+            if pdu.final_ {
+                task.sequence_ended();
+                self.sequences.pop_front();
+            }
+            self.outbox.push(pdu.emit(), data.map_or(Segment::Empty, Segment::Shared));
+        }
+    }
+}

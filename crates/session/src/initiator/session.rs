@@ -1,0 +1,211 @@
+//! The session: the driver's face of the protocol.
+
+use lunette_pdu::{Cid, LunField, TaskManagementFunction, Tsih};
+
+use super::config::SessionConfig;
+use super::connection::Connection;
+use super::event::{Command, Event, TaskTag};
+use super::full_feature::{FullFeature, manage_tasks};
+use super::shared::Shared;
+use crate::keys::Parameters;
+use crate::{Entropy, Time};
+
+/// One session with all of its connections. See the module's documentation for the contract.
+pub struct Session {
+    shared: Shared,
+    connections: Vec<Connection>,
+    last_cid: Option<Cid>,
+}
+
+impl Session {
+    /// A session without connections.
+    pub fn new(config: SessionConfig) -> Self {
+        Self { shared: Shared::new(config), connections: Vec::new(), last_cid: None }
+    }
+
+    /// Begins the login of a connection over a stream that has just been opened; the first one leads.
+    ///
+    /// `MaxConnections=1` is negotiated, and a session ends with its last connection: a second connection is closed at once.
+    pub fn connect(&mut self, entropy: Entropy, now: Time) -> Cid {
+        let cid = Cid(self.last_cid.map_or(0, |last| last.0.wrapping_add(1)));
+        self.last_cid = Some(cid);
+        let connection = if self.connections.is_empty() {
+            Connection::new(cid, &mut self.shared, entropy, now)
+        } else {
+            Connection::refused(cid, self.shared.config.timers, now)
+        };
+        self.connections.push(connection);
+        cid
+    }
+
+    /// The stream of a connection is gone. [`Event::Closed`] follows, unless it came before.
+    pub fn disconnected(&mut self, cid: Cid, _now: Time) {
+        if let Some((connection, _)) = self.connection_mut(cid) {
+            connection.disconnected();
+        }
+    }
+
+    /// What was negotiated on a connection, once it is in full feature phase.
+    pub fn parameters(&self, cid: Cid) -> Option<&Parameters> {
+        self.connection(cid)?.full_feature().map(FullFeature::parameters)
+    }
+
+    /// TargetAlias, as the login told it.
+    pub fn target_alias(&self) -> Option<&str> {
+        self.shared.alias.as_deref()
+    }
+
+    /// The target portal group tag, as the login told it.
+    pub fn target_portal_group(&self) -> Option<u16> {
+        self.shared.portal_group
+    }
+
+    /// The target's part of the session's name; [`Tsih::NEW`] before the first login has ended.
+    pub fn tsih(&self) -> Tsih {
+        self.shared.tsih
+    }
+
+    // Bytes and time.
+
+    /// Consumes bytes from the front of `input` up to the next event of any kind.
+    pub fn next_event(&mut self, cid: Cid, input: &mut &[u8], now: Time) -> Option<Event> {
+        let (connection, shared) = self.connection_mut(cid)?;
+        connection.next_event(shared, input, now)
+    }
+
+    /// Where the next bytes of the connection should be received into, when they belong to a large data segment.
+    pub fn direct(&mut self, cid: Cid) -> Option<&mut [u8]> {
+        let (connection, shared) = self.connection_mut(cid)?;
+        connection.direct(shared)
+    }
+
+    /// `len` bytes were received where [`direct`](Self::direct) said.
+    pub fn direct_received(&mut self, cid: Cid, len: usize, now: Time) {
+        if let Some((connection, shared)) = self.connection_mut(cid) {
+            connection.direct_received(shared, len, now);
+        }
+    }
+
+    /// What is ready to be sent, in order.
+    pub fn slices(&self, cid: Cid) -> impl Iterator<Item = &[u8]> {
+        self.connection(cid).into_iter().flat_map(Connection::slices)
+    }
+
+    /// The first `len` of these bytes are on their way. More may be ready then.
+    pub fn sent(&mut self, cid: Cid, len: usize) {
+        if let Some((connection, shared)) = self.connection_mut(cid) {
+            connection.sent(shared, len);
+        }
+    }
+
+    /// Whether there is anything to send on the connection.
+    pub fn has_output(&self, cid: Cid) -> bool {
+        self.connection(cid).is_some_and(Connection::has_output)
+    }
+
+    /// When [`time_has_come`](Self::time_has_come) wants to be called.
+    pub fn next_timeout(&self) -> Option<Time> {
+        self.connections.iter().filter_map(Connection::next_timeout).min()
+    }
+
+    /// Does what is due at `now`.
+    pub fn time_has_come(&mut self, now: Time) {
+        for connection in &mut self.connections {
+            connection.time_has_come(&mut self.shared, now);
+        }
+    }
+
+    // Work.
+
+    /// How many commands [`submit`](Self::submit) takes now: the target's window, and our own bound.
+    pub fn room(&self) -> usize {
+        if self.shared.is_discovery() || !self.connections.iter().any(Connection::takes_requests) {
+            return 0;
+        }
+        self.shared.window.room().min(self.shared.tasks.room())
+    }
+
+    /// Sends a command. Its tag names it for task management.
+    ///
+    /// # Errors
+    ///
+    /// Gives the command back when there is no [`room`](Self::room), no connection, or when the CDB is longer than a header
+    /// can hold.
+    pub fn submit(&mut self, command: Command, _now: Time) -> Result<TaskTag, Command> {
+        if self.room() == 0 {
+            return Err(command);
+        }
+        let Some(connection) = self.connections.iter_mut().find(|connection| connection.takes_requests()) else {
+            return Err(command);
+        };
+        let Some((full, mut context)) = connection.for_requests(&mut self.shared) else { return Err(command) };
+        let submitted = full.submit(command, &mut context);
+        connection.fill(&mut self.shared);
+        submitted
+    }
+
+    /// Asks for a task management function, as an immediate request. `referenced` is the task of ABORT TASK.
+    /// False when there is no connection, or too many wait for their answer.
+    pub fn manage_tasks(
+        &mut self,
+        user: u64,
+        function: TaskManagementFunction,
+        lun: LunField,
+        referenced: Option<TaskTag>,
+    ) -> bool {
+        if self.shared.is_discovery() {
+            return false;
+        }
+        let shared = &mut self.shared;
+        let Some(connection) = self.connections.iter_mut().find(|c| c.takes_requests()) else { return false };
+        let Some((_, mut context)) = connection.for_requests(shared) else { return false };
+        manage_tasks(user, function, lun, referenced, &mut context)
+    }
+
+    /// Sends a NOP-Out that the target echoes. False when there is no such connection, when too many requests wait for their
+    /// answer, or when the data is longer than a data segment of either side.
+    pub fn ping(&mut self, user: u64, cid: Cid, data: Vec<u8>) -> bool {
+        let Some((connection, shared)) = self.connection_mut(cid) else { return false };
+        let Some((full, mut context)) = connection.for_requests(shared) else { return false };
+        full.ping(user, data, &mut context)
+    }
+
+    /// Sends a text request, such as `SendTargets=All`, and collects the whole answer. False when there is no connection,
+    /// when another one is under way, or when a key is one that only a login negotiates.
+    pub fn text(&mut self, user: u64, pairs: &[(&str, &str)]) -> bool {
+        let shared = &mut self.shared;
+        let Some(connection) = self.connections.iter_mut().find(|c| c.takes_requests()) else { return false };
+        let Some((full, mut context)) = connection.for_requests(shared) else { return false };
+        full.text(user, pairs, &mut context)
+    }
+
+    /// Ends the session in order. [`Event::Closed`] with [`SessionError::LoggedOut`](super::SessionError::LoggedOut) follows.
+    /// Commands under way are not waited for. False when there is no connection, or when it was asked for already.
+    pub fn logout(&mut self) -> bool {
+        let shared = &mut self.shared;
+        let Some(connection) = self.connections.iter_mut().find(|c| c.takes_requests()) else { return false };
+        let Some((full, mut context)) = connection.for_requests(shared) else { return false };
+        let asked = full.logout(&mut context);
+        if asked {
+            connection.expect_logout();
+        }
+        asked
+    }
+
+    /// The commands that have not ended, in the order of their submission: for a session that is over. Those in events that
+    /// were not taken are lost.
+    pub fn into_unfinished(self) -> Vec<Command> {
+        let mut tasks: Vec<_> = self.shared.tasks.into_entries().collect();
+        tasks.sort_unstable_by_key(|task| task.order);
+        tasks.into_iter().map(|task| task.command).collect()
+    }
+
+    fn connection(&self, cid: Cid) -> Option<&Connection> {
+        self.connections.iter().find(|connection| connection.cid() == cid)
+    }
+
+    fn connection_mut(&mut self, cid: Cid) -> Option<(&mut Connection, &mut Shared)> {
+        let connection = self.connections.iter_mut().find(|connection| connection.cid() == cid)?;
+        Some((connection, &mut self.shared))
+    }
+}

@@ -1,0 +1,66 @@
+//! What the connections of a session share.
+
+use lunette_pdu::{SerialNumber, Tsih};
+
+use super::config::SessionConfig;
+use super::event::TaskTag;
+use super::request::Request;
+use super::table::Table;
+use super::task::Task;
+use super::window::Window;
+use crate::limits::{MAX_COMMANDS, MAX_DRIVER_REQUESTS, MAX_REQUESTS};
+
+/// Tags of requests lie above those of commands.
+const FIRST_REQUEST_SLOT: u16 = 0x8000;
+
+const _: () = assert!(MAX_COMMANDS <= FIRST_REQUEST_SLOT as usize, "tags of commands and requests do not meet");
+
+pub(crate) struct Shared {
+    pub(crate) config: SessionConfig,
+    pub(crate) tsih: Tsih,
+    pub(crate) window: Window,
+    pub(crate) tasks: Table<Task>,
+    pub(crate) requests: Table<Request>,
+    pub(crate) alias: Option<String>,
+    pub(crate) portal_group: Option<u16>,
+    last_order: u64,
+}
+
+impl Shared {
+    pub(crate) fn new(config: SessionConfig) -> Self {
+        Self {
+            config,
+            tsih: Tsih::NEW,
+            window: Window::new(SerialNumber(0)),
+            tasks: Table::new(0, MAX_COMMANDS),
+            requests: Table::new(FIRST_REQUEST_SLOT, MAX_REQUESTS),
+            alias: None,
+            portal_group: None,
+            last_order: 0,
+        }
+    }
+
+    /// In a discovery session there is nothing that could take a command.
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.config.target_name.is_none()
+    }
+
+    /// The place of a request among all of the session.
+    pub(crate) fn next_order(&mut self) -> u64 {
+        self.last_order += 1;
+        self.last_order
+    }
+
+    /// Whether the driver may have one more request under way.
+    pub(crate) fn takes_requests(&self) -> bool {
+        self.requests.len() < MAX_DRIVER_REQUESTS
+    }
+
+    /// The tasks that a condition holds for, in the order of their submission.
+    pub(crate) fn tasks_where(&self, concerned: impl Fn(&Task) -> bool) -> Vec<TaskTag> {
+        let mut found: Vec<(u64, TaskTag)> =
+            self.tasks.iter().filter(|(_, task)| concerned(task)).map(|(tag, task)| (task.order, tag)).collect();
+        found.sort_unstable_by_key(|(order, _)| *order);
+        found.into_iter().map(|(_, tag)| tag).collect()
+    }
+}

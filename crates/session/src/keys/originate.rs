@@ -1,0 +1,310 @@
+//! The originator's side of a negotiation: offers, and whether the answers keep to the rules (RFC 7143 section 6.2).
+
+use lunette_pdu::text::{self, TextError, TextWriter};
+
+use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
+use super::table::{KEYS, Row, Rule, Scope, row};
+use super::{Choices, Parameters, Willing};
+use crate::limits::MAX_OUTSTANDING_R2T;
+
+/// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
+/// than their default.
+const YOUNG: [&str; 2] = ["TaskReporting", "iSCSIProtocolLevel"];
+
+/// Why an answer cannot be taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// The answer is none that the rule of its key allows.
+    #[error("{key}={answer} is no answer to {key}={offer}")]
+    OutsideTheRule {
+        /// The key.
+        key: &'static str,
+        /// What we offered.
+        offer: String,
+        /// What came back.
+        answer: String,
+    },
+    /// The peer takes none of our values, and we cannot do without.
+    #[error("the peer takes none of our values of {0}")]
+    Incompatible(&'static str),
+    /// The peer broke a rule with an offer of its own.
+    #[error(transparent)]
+    Peer(#[from] NegotiationError),
+    /// A key was answered twice.
+    #[error("key {0} was answered twice")]
+    Twice(&'static str),
+}
+
+/// Our offers, and what has come of them.
+#[derive(Debug, Clone)]
+pub struct Offers {
+    /// What we are willing to take; it also answers what the peer offers.
+    negotiation: Negotiation,
+    /// Bit `n`: we offer the n-th row.
+    ours: u32,
+    /// Bit `n`: the n-th row has been answered.
+    answered: u32,
+}
+
+/// What this version can do, whatever its user would agree to: one connection, recovery level 0, data in order.
+fn within_reach(willing: &Willing) -> Willing {
+    Willing {
+        max_connections: 1,
+        max_outstanding_r2t: willing.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
+        data_pdu_in_order: true,
+        data_sequence_in_order: true,
+        error_recovery_level: 0,
+        task_reporting: Choices(0b001),
+        protocol_level: willing.protocol_level.min(1),
+        ..willing.clone()
+    }
+}
+
+impl Offers {
+    /// The offers of a normal session's leading connection; of a discovery session, whose session-wide keys are irrelevant,
+    /// only what holds for the connection.
+    pub fn new(willing: &Willing, discovery: bool) -> Self {
+        let negotiation = Negotiation::new(within_reach(willing), true);
+        let defaults = Parameters::default();
+        let offered = |row: &Row| match row.rule {
+            Rule::Constant(_) => false,
+            _ if discovery && row.scope == Scope::Session => false,
+            Rule::FirstOf(_) if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != 0b001,
+            _ if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != defaults.protocol_level,
+            _ => true,
+        };
+        let rows = KEYS.iter().enumerate().filter(|(_, row)| offered(row));
+        let ours = rows.fold(0, |set, (index, _)| set | 1 << index);
+        Self { negotiation, ours, answered: 0 }
+    }
+
+    /// Writes all offers.
+    ///
+    /// # Errors
+    ///
+    /// None with the values that keys have.
+    pub fn write(&self, list: &mut TextWriter) -> Result<(), TextError> {
+        for (index, row) in KEYS.iter().enumerate() {
+            if self.ours & (1 << index) != 0 {
+                list.push(row.key, &self.offer(row))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes `key=value` from the peer. Gives what must be sent for it, when it was an offer and not an answer.
+    ///
+    /// # Errors
+    ///
+    /// When the answer is outside what the rule of the key allows.
+    pub fn take(&mut self, key: &str, value: &str) -> Result<Option<String>, OfferError> {
+        if let Some((index, row)) = row(key).filter(|(index, _)| self.ours & (1 << index) != 0) {
+            if self.answered & (1 << index) != 0 {
+                return Err(OfferError::Twice(row.key));
+            }
+            self.answered |= 1 << index;
+            self.answer(row, value)?;
+            return Ok(None);
+        }
+        Ok(match self.negotiation.answer(key, value)? {
+            Answer::Value(text) => Some(text),
+            Answer::None => None,
+        })
+    }
+
+    /// What has been agreed. Offers without an answer leave their key at its default.
+    ///
+    /// # Errors
+    ///
+    /// [`OfferError::Incompatible`] when the default of such a key is none of our values.
+    pub fn finish(&self) -> Result<Parameters, OfferError> {
+        let open = self.ours & !self.answered;
+        for (_, row) in KEYS.iter().enumerate().filter(|(index, _)| open & (1 << index) != 0) {
+            self.check_default(row)?;
+        }
+        Ok(self.negotiation.agreed().clone())
+    }
+
+    fn answer(&mut self, row: &Row, value: &str) -> Result<(), OfferError> {
+        match value {
+            "Reject" => return Err(OfferError::Incompatible(row.key)),
+            "NotUnderstood" | "Irrelevant" => return self.check_default(row),
+            _ => {}
+        }
+        let agreed = self.agreed(row, value).ok_or_else(|| OfferError::OutsideTheRule {
+            key: row.key,
+            offer: self.offer(row),
+            answer: value.into(),
+        })?;
+        (row.set)(&mut self.negotiation.agreed, agreed);
+        Ok(())
+    }
+
+    /// The value that an answer stands for, when the rule allows it.
+    fn agreed(&self, row: &Row, value: &str) -> Option<u32> {
+        let ours = self.ours(row);
+        let boolean = || text::parse_boolean(value).ok().map(u32::from);
+        match &row.rule {
+            Rule::And => boolean().filter(|theirs| *theirs <= ours),
+            Rule::Or => boolean().filter(|theirs| *theirs >= ours),
+            Rule::Minimum(range) => number(value, range, |n| n).map(|(n, _)| n).filter(|theirs| *theirs <= ours),
+            Rule::Maximum(range) => number(value, range, |n| n).map(|(n, _)| n).filter(|theirs| *theirs >= ours),
+            Rule::Declared(range) => number(value, range, |n| n).map(|(n, _)| n),
+            // One value, not a list.
+            Rule::FirstOf(choices) if !value.contains(',') => first_of(value, choices, ours).map(|(index, _)| index),
+            Rule::FirstOf(_) | Rule::Constant(_) => None,
+        }
+    }
+
+    /// Only lists have a default that we may be unwilling to live with.
+    fn check_default(&self, row: &Row) -> Result<(), OfferError> {
+        let default_is_ours = !matches!(row.rule, Rule::FirstOf(_)) || self.ours(row) & 1 != 0;
+        if default_is_ours { Ok(()) } else { Err(OfferError::Incompatible(row.key)) }
+    }
+
+    fn offer(&self, row: &Row) -> String {
+        let ours = self.ours(row);
+        match &row.rule {
+            Rule::And | Rule::Or => text::format_boolean(ours == 1).into(),
+            Rule::FirstOf(choices) => {
+                // What comes later in the row does more: CRC32C before None.
+                let taken = choices.iter().enumerate().rev().filter(|(index, _)| ours & (1 << index) != 0);
+                taken.map(|(_, choice)| *choice).collect::<Vec<_>>().join(",")
+            }
+            _ => ours.to_string(),
+        }
+    }
+
+    /// Our value, inside the range of its key.
+    fn ours(&self, row: &Row) -> u32 {
+        let ours = (row.ours)(&self.negotiation.willing);
+        match &row.rule {
+            Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => {
+                ours.clamp(*range.start(), *range.end())
+            }
+            _ => ours,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Digest;
+
+    fn offers() -> Offers {
+        Offers::new(&Willing::default(), false)
+    }
+
+    #[test]
+    fn everything_is_offered_once_and_what_is_out_of_reach_is_not() {
+        let willing = Willing { max_connections: 8, error_recovery_level: 2, ..Willing::default() };
+        let mut list = TextWriter::new();
+        Offers::new(&willing, false).write(&mut list).unwrap();
+        let pairs: Vec<_> = text::pairs(list.as_bytes()).map(Result::unwrap).collect();
+        assert_eq!(
+            pairs,
+            [
+                ("HeaderDigest", "CRC32C,None"),
+                ("DataDigest", "CRC32C,None"),
+                ("MaxConnections", "1"),
+                ("InitialR2T", "No"),
+                ("ImmediateData", "Yes"),
+                ("MaxRecvDataSegmentLength", "262144"),
+                ("MaxBurstLength", "1048576"),
+                ("FirstBurstLength", "262144"),
+                ("DefaultTime2Wait", "0"),
+                ("DefaultTime2Retain", "0"),
+                ("MaxOutstandingR2T", "8"),
+                ("DataPDUInOrder", "Yes"),
+                ("DataSequenceInOrder", "Yes"),
+                ("ErrorRecoveryLevel", "0"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_discovery_session_offers_what_holds_for_the_connection() {
+        let mut list = TextWriter::new();
+        Offers::new(&Willing::default(), true).write(&mut list).unwrap();
+        let keys: Vec<_> = text::pairs(list.as_bytes()).map(|pair| pair.unwrap().0).collect();
+        assert_eq!(keys, ["HeaderDigest", "DataDigest", "MaxRecvDataSegmentLength"]);
+    }
+
+    #[test]
+    fn answers_within_the_rule_are_agreed() {
+        let mut offers = offers();
+        for (key, value) in [
+            ("HeaderDigest", "None"),
+            ("DataDigest", "CRC32C"),
+            ("InitialR2T", "Yes"),
+            ("ImmediateData", "No"),
+            ("MaxRecvDataSegmentLength", "512"),
+            ("MaxBurstLength", "0x10000"),
+            ("FirstBurstLength", "65536"),
+            ("DefaultTime2Wait", "5"),
+            ("MaxOutstandingR2T", "NotUnderstood"),
+            ("DataPDUInOrder", "Irrelevant"),
+        ] {
+            assert_eq!(offers.take(key, value), Ok(None), "{key}={value}");
+        }
+        let agreed = offers.finish().unwrap();
+        let expected = Parameters {
+            data_digest: Digest::Crc32c,
+            recv_data_segment_len: 262_144,
+            send_data_segment_len: 512,
+            immediate_data: false,
+            max_burst_len: 65_536,
+            time2wait_s: 5,
+            ..Parameters::default()
+        };
+        assert_eq!(agreed, expected);
+    }
+
+    #[test]
+    fn answers_outside_the_rule_are_refused() {
+        for (key, value) in [
+            ("HeaderDigest", "CRC32"),
+            ("HeaderDigest", "CRC32C,None"),
+            ("DataPDUInOrder", "No"),
+            ("InitialR2T", "maybe"),
+            ("MaxBurstLength", "1048577"),
+            ("MaxBurstLength", "511"),
+            ("MaxOutstandingR2T", "9"),
+            ("MaxOutstandingR2T", "0"),
+            ("MaxConnections", "2"),
+            ("ErrorRecoveryLevel", "1"),
+            ("MaxRecvDataSegmentLength", "16777216"),
+            ("DefaultTime2Wait", "3601"),
+        ] {
+            let refused = offers().take(key, value);
+            assert!(matches!(refused, Err(OfferError::OutsideTheRule { .. })), "{key}={value}: {refused:?}");
+        }
+        let no_immediate = Willing { immediate_data: false, initial_r2t: true, time2wait_s: 3, ..Willing::default() };
+        for (key, value) in [("ImmediateData", "Yes"), ("InitialR2T", "No"), ("DefaultTime2Wait", "2")] {
+            assert!(Offers::new(&no_immediate, false).take(key, value).is_err(), "{key}={value}");
+        }
+    }
+
+    #[test]
+    fn a_list_without_common_value_is_incompatible() {
+        let willing = Willing { data_digest: Choices(0b10), ..Willing::default() };
+        for value in ["Reject", "NotUnderstood"] {
+            let refused = Offers::new(&willing, false).take("DataDigest", value);
+            assert_eq!(refused, Err(OfferError::Incompatible("DataDigest")));
+        }
+        assert_eq!(Offers::new(&willing, false).finish(), Err(OfferError::Incompatible("DataDigest")));
+        assert_eq!(offers().finish().unwrap().data_digest, Digest::None);
+    }
+
+    #[test]
+    fn the_peer_may_offer_what_we_did_not() {
+        let mut offers = offers();
+        assert_eq!(offers.take("TaskReporting", "FastAbort,RFC3720"), Ok(Some("RFC3720".into())));
+        assert_eq!(offers.take("X-org.example.speed", "9"), Ok(Some("NotUnderstood".into())));
+        assert_eq!(offers.take("IFMarker", "Yes"), Ok(Some("No".into())));
+        assert!(matches!(offers.take("IFMarker", "Yes"), Err(OfferError::Peer(_))));
+        assert_eq!(offers.take("InitialR2T", "No"), Ok(None));
+        assert_eq!(offers.take("InitialR2T", "No"), Err(OfferError::Twice("InitialR2T")));
+    }
+}

@@ -1,0 +1,22 @@
+//! How long each side is patient.
+
+use std::time::Duration;
+
+use crate::limits::LOGIN_TIMEOUT;
+
+/// How long to wait for what.
+#[derive(Debug, Clone, Copy)]
+pub struct Timers {
+    /// For the whole login.
+    pub login: Duration,
+    /// Of silence before the peer is asked whether it is there.
+    pub ping_after: Duration,
+    /// For its answer.
+    pub ping_answer: Duration,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { login: LOGIN_TIMEOUT, ping_after: Duration::from_secs(30), ping_answer: Duration::from_secs(30) }
+    }
+}

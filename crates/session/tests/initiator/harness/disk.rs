@@ -1,0 +1,80 @@
+//! A device of bytes: READ and WRITE name an offset and a length in bytes.
+
+use lunette_buffer::{Buffer, Pool};
+use lunette_pdu::{LunField, TaskAttribute};
+use lunette_session::initiator::Command;
+use lunette_session::target::{self, Response};
+
+const READ: u8 = 0x28;
+const WRITE: u8 = 0x2a;
+
+pub(crate) const LUN: LunField = LunField([0, 3, 0, 0, 0, 0, 0, 0]);
+
+fn cdb(opcode: u8, offset: u32, len: u32) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[0] = opcode;
+    cdb[2..6].copy_from_slice(&offset.to_be_bytes());
+    cdb[6..10].copy_from_slice(&len.to_be_bytes());
+    cdb
+}
+
+fn fields(cdb: &[u8; 16]) -> (u8, usize, usize) {
+    let number = |at: usize| u32::from_be_bytes(cdb[at..at + 4].try_into().unwrap()) as usize;
+    (cdb[0], number(2), number(6))
+}
+
+fn command(user: u64, cdb: [u8; 16]) -> Command {
+    Command {
+        user,
+        lun: LUN,
+        cdb,
+        cdb_rest: Box::default(),
+        attribute: TaskAttribute::SIMPLE,
+        data_out: None,
+        data_in: None,
+    }
+}
+
+pub(crate) fn read(pool: &Pool, user: u64, offset: u32, len: u32) -> Command {
+    let buffer = (len > 0).then(|| pool.take(len as usize).unwrap());
+    Command { data_in: buffer, ..command(user, cdb(READ, offset, len)) }
+}
+
+pub(crate) fn write(pool: &Pool, user: u64, offset: u32, data: &[u8]) -> Command {
+    let buffer = (!data.is_empty()).then(|| {
+        let mut buffer = pool.take(data.len()).unwrap();
+        buffer.copy_from_slice(data);
+        buffer.share()
+    });
+    Command { data_out: buffer, ..command(user, cdb(WRITE, offset, data.len() as u32)) }
+}
+
+/// The bytes behind LUN 3.
+pub(crate) struct Disk {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Disk {
+    /// The buffer's length that a command wants to be written, if it writes.
+    pub(crate) fn wants(command: &target::Command) -> Option<usize> {
+        let (opcode, _, len) = fields(&command.cdb);
+        (opcode == WRITE && len > 0).then_some(len)
+    }
+
+    pub(crate) fn run(&mut self, command: &target::Command, data: Option<Buffer>, pool: &Pool) -> Response {
+        let (opcode, offset, len) = fields(&command.cdb);
+        match (opcode, data) {
+            (WRITE, Some(data)) => {
+                let len = data.len().min(command.data_out_len as usize);
+                self.bytes[offset..offset + len].copy_from_slice(&data[..len]);
+                Response { data_out_transfer_len: data.len() as u64, ..Response::default() }
+            }
+            (READ, _) => {
+                let mut buffer = pool.take(len).unwrap();
+                buffer.copy_from_slice(&self.bytes[offset..offset + len]);
+                Response { data_in: Some(buffer.share()), ..Response::default() }
+            }
+            _ => Response::default(),
+        }
+    }
+}
