@@ -3,15 +3,16 @@
 //! The input is a sequence of commands: flags, CDB, lengths, then bytes that serve as Data-Out.
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use lunette_buffer::Pool;
 use lunette_device::{
-    Command, Input as DeviceInput, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName,
-    PortGroupsConfig, Response, Step, TargetDevice,
+    BackgroundTask, Command, Input as DeviceInput, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusName,
+    PortGroupsConfig, Response, Step, TargetDevice, Waitable,
 };
 use lunette_scsi::port_groups::Management;
 use lunette_scsi::{Cdb, Lun, OpCode, SenseData, Status, TaskAttribute};
-use lunette_store::{MemoryStore, Outcome, Store, execute};
+use lunette_store::{Completion, MemoryStore, Op, Outcome, Store, execute};
 
 use crate::input::{Input, Random};
 
@@ -89,21 +90,49 @@ impl Disk {
                     buffer[..given].copy_from_slice(&data_out[..given]);
                     DeviceInput::DataOut(buffer)
                 }
-                Step::Store { store, op } => {
-                    let (offset, len) = op.range();
-                    let end = offset.checked_add(len);
-                    assert!(end.is_some_and(|end| end <= DISK_LEN), "{opcode:?}: {op:?} lies outside the store");
-                    assert!(Arc::ptr_eq(&store, &self.store));
-                    DeviceInput::Store(execute(&*store, op))
-                }
+                Step::Store { store, op } => self.submit(&store, op),
                 Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
                 Step::Abort { .. } => DeviceInput::Aborted { lost: Vec::new() },
-                Step::Wait { .. } => panic!("{opcode:?} waits for others, and there are none"),
+                Step::Background(work) => {
+                    self.run_background(work);
+                    DeviceInput::Begun
+                }
+                Step::Wait { on } => wait(&*on),
                 Step::Done(response) => return check(&response),
             };
         }
         panic!("{opcode:?} does not end");
     }
+
+    fn submit(&self, store: &Arc<dyn Store>, op: Op) -> DeviceInput {
+        let (offset, len) = op.range();
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= DISK_LEN), "{op:?} lies outside the store");
+        assert!(Arc::ptr_eq(store, &self.store));
+        DeviceInput::Store(execute(&**store, op))
+    }
+
+    /// Drives what a command leaves behind to its end.
+    fn run_background(&self, mut work: BackgroundTask) {
+        let mut next = work.step(DeviceInput::Start);
+        while let Some(step) = next {
+            next = work.step(match step {
+                Step::Buffer { len } => DeviceInput::Buffer(self.pool.take(len).expect("there is room for one more")),
+                Step::Store { store, op } => self.submit(&store, op),
+                Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
+                Step::Wait { on } => wait(&*on),
+                other => panic!("background work asks for {other:?}"),
+            });
+        }
+    }
+}
+
+/// There are no others to wait for: it has come about.
+fn wait(on: &dyn Waitable) -> DeviceInput {
+    let (told, answer) = channel();
+    on.wait(Completion::call(move |_| told.send(()).expect("this function listens")));
+    answer.try_recv().expect("nobody else is at work");
+    DeviceInput::Waited
 }
 
 fn check(response: &Response) {

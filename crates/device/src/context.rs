@@ -6,6 +6,7 @@ use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status};
 use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
+use crate::background::BackgroundTask;
 use crate::errors;
 use crate::exchange::Exchange;
 use crate::keeper::Save;
@@ -13,8 +14,9 @@ use crate::limits::MAX_ZEROES_BYTES;
 use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Row};
 use crate::range_locks::{Claim, Hold};
+use crate::sanitize::Era;
 use crate::target::TargetDevice;
-use crate::task::{Input, Step, Work};
+use crate::task::{Input, Step, Waitable, Work};
 use crate::unit::LogicalUnit;
 
 /// How a handler ends: with bytes for the initiator, without, or with sense data.
@@ -30,6 +32,8 @@ pub(crate) struct Cx {
     pub(crate) cdb: Cdb,
     /// The blocks that the CDB names; empty for commands without.
     pub(crate) extent: Extent,
+    /// When the gate let the command in.
+    pub(crate) era: Era,
     pub(crate) data_out_len: u32,
     pub(crate) exchange: Arc<Exchange>,
     /// The blocks that the command has claimed until it ends.
@@ -122,12 +126,24 @@ impl Cx {
     /// Claims `extent`, and waits until the claim is granted.
     async fn claim(&self, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
         let claim = self.unit()?.range_locks().claim(extent, hold);
-        match claim.turn() {
-            None => Ok(claim),
-            Some(on) => match self.exchange.ask(Step::Wait { on }).await {
-                Input::Waited if claim.is_granted() => Ok(claim),
-                _ => Err(INTERNAL),
-            },
+        let Some(on) = claim.turn() else { return Ok(claim) };
+        self.wait(on).await?;
+        if claim.is_granted() { Ok(claim) } else { Err(INTERNAL) }
+    }
+
+    /// Waits for something that others bring about.
+    pub(crate) async fn wait(&self, on: Arc<dyn Waitable>) -> Result<(), SenseData> {
+        match self.exchange.ask(Step::Wait { on }).await {
+            Input::Waited => Ok(()),
+            _ => Err(INTERNAL),
+        }
+    }
+
+    /// Begins work that outlives the command.
+    pub(crate) async fn leave_behind(&self, task: BackgroundTask) -> Result<(), SenseData> {
+        match self.exchange.ask(Step::Background(task)).await {
+            Input::Begun => Ok(()),
+            _ => Err(INTERNAL),
         }
     }
 
@@ -228,6 +244,8 @@ impl Cx {
     }
 
     /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
+    ///
+    /// A sanitize operation that has begun since the gate let the command in ends it here: see [`crate::sanitize`].
     async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
         let unit = self.unit()?;
         let (kind, (offset, len)) = (op.kind(), op.range());
@@ -236,6 +254,7 @@ impl Cx {
         } else {
             Some(self.claim(Extent { offset, len }, Hold::Shared).await?)
         };
+        unit.sanitize().check_since(self.era)?;
         let Input::Store(Outcome { result, buffer }) =
             self.exchange.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
         else {

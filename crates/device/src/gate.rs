@@ -13,6 +13,7 @@ use crate::context::Extent;
 use crate::nexus::{Link, NexusState};
 use crate::opcodes::{self, Absent, Attention, Medium, Range, Row};
 use crate::reservations::Refusal;
+use crate::sanitize::Era;
 use crate::unit::LogicalUnit;
 
 /// A command that may run.
@@ -20,6 +21,8 @@ pub(crate) struct Admitted {
     pub(crate) row: &'static Row,
     pub(crate) link: Option<Arc<Link>>,
     pub(crate) extent: Extent,
+    /// When it was admitted.
+    pub(crate) era: Era,
 }
 
 /// Selects the row of `cdb` and checks all that can be checked without the medium.
@@ -43,6 +46,7 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
         check_additional_len(cdb, row.usage.len())?;
     }
     check_usage(cdb, row.usage)?;
+    let era = unit.sanitize().admit(row.sanitizing)?;
     if row.medium != Medium::Untouched && !unit.medium_present() {
         return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT).into());
     }
@@ -52,7 +56,7 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
         return Err(SenseData::new(SenseKey::DATA_PROTECT, code).into());
     }
     let extent = check_range(row.range, cdb, unit)?;
-    Ok(Admitted { row, link: Some(link), extent })
+    Ok(Admitted { row, link: Some(link), extent, era })
 }
 
 /// A few commands have an answer where there is no logical unit (SAM-5 5.11).
@@ -60,7 +64,7 @@ fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admit
     match row {
         Ok(row) if row.absent == Absent::Answered => {
             check_usage(cdb, row.usage)?;
-            Ok(Admitted { row, link: None, extent: Extent::default() })
+            Ok(Admitted { row, link: None, extent: Extent::default(), era: Era::default() })
         }
         _ => Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
     }

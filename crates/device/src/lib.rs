@@ -17,6 +17,9 @@
 //! waits for a medium, or the end of other tasks. The last step is [`Step::Done`]. A task that is dropped
 //! before is aborted; what the store was already asked to do may still happen.
 //!
+//! A task may leave a [`BackgroundTask`] behind, which belongs to the logical unit: no nexus can abort it, and it goes on
+//! when the initiator is long gone. [`TargetDevice::background`] gives those that an earlier process did not finish.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use lunette_device::{Command, Input, NexusName, Step, TargetDevice};
@@ -50,6 +53,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod background;
 mod clock;
 mod command;
 mod commands;
@@ -69,11 +73,13 @@ mod opcodes;
 mod port_groups;
 mod range_locks;
 mod reservations;
+mod sanitize;
 mod space;
 mod target;
 mod task;
 mod unit;
 
+pub use background::BackgroundTask;
 pub use clock::{Clock, system_clock};
 pub use command::{Command, Response};
 pub use limits::{

@@ -45,3 +45,10 @@ pub const MAX_PORTS_OF_GROUP: usize = 255;
 /// Bytes of identifying information, and of the text form of it (SPC-5 5.7).
 pub(crate) const MAX_IDENTIFYING_BYTES: u16 = 512;
 pub(crate) const MAX_IDENTIFYING_TEXT_BYTES: u16 = 256;
+
+/// Bytes of one request of a sanitize operation: of those that write, and of those that free.
+pub(crate) const SANITIZE_WRITE_BYTES: usize = 1 << 20;
+pub(crate) const SANITIZE_ERASE_BYTES: u64 = 64 << 20;
+
+/// How often at most a sanitize operation records where it stands. A restart begins again there.
+pub(crate) const SANITIZE_CHECKPOINT: std::time::Duration = std::time::Duration::from_secs(1);

@@ -14,6 +14,9 @@ pub enum EjectError {
     /// An initiator has prevented it.
     #[error("an initiator prevents the removal of the medium; let it allow the removal, or end its session")]
     Prevented,
+    /// A sanitize operation runs.
+    #[error("the unit is being sanitized; wait for the end of that")]
+    Sanitizing,
     /// The unit is not removable.
     #[error("the unit is not removable; configure it with removable = true")]
     Fixed,

@@ -31,6 +31,7 @@ pub(crate) struct Row {
     pub(crate) access: Passes,
     pub(crate) medium: Medium,
     pub(crate) reservation: Reservation,
+    pub(crate) sanitizing: Sanitizing,
     pub(crate) range: Range,
     pub(crate) needs: Needs,
     pub(crate) handler: fn(Cx) -> Handling,
@@ -84,6 +85,17 @@ pub(crate) enum Reservation {
     Conflicts,
 }
 
+/// What a sanitize operation keeps from running (SBC-4 4.11.2, 4.11.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sanitizing {
+    /// Refused while one runs, and after one that has failed.
+    Refused,
+    /// Refused while one runs.
+    Ends,
+    /// Always runs.
+    Passes,
+}
+
 /// Which blocks the CDB names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Range {
@@ -110,6 +122,8 @@ pub(crate) enum Needs {
     State,
     /// Access states that initiators may change.
     ExplicitAccess,
+    /// A store in memory, which forgets as a whole and at once.
+    Memory,
 }
 
 impl Needs {
@@ -123,6 +137,7 @@ impl Needs {
             Self::LongCdbs => unit.config().long_cdbs,
             Self::State => unit.config().state.is_some(),
             Self::ExplicitAccess => link.access.explicit(),
+            Self::Memory => unit.capabilities().memory,
         }
     }
 }

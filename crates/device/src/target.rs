@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::{AdditionalSense, Lun};
 
+use crate::background::BackgroundTask;
 use crate::command::Command;
 use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
 use crate::port_groups::PortGroups;
+use crate::sanitize;
 use crate::task::Task;
 use crate::unit::LogicalUnit;
 
@@ -135,6 +137,11 @@ impl TargetDevice {
     /// Starts a task. Nothing happens before its first [`Task::step`].
     pub fn start(&self, nexus: &Nexus, command: Command) -> Task {
         Task::new(Arc::clone(&nexus.device), Arc::clone(&nexus.state), command)
+    }
+
+    /// What an earlier process did not finish on the logical units. Each is given once, to whoever drives it to its end.
+    pub fn background(&self) -> Vec<BackgroundTask> {
+        self.units().iter().filter_map(|(_, unit)| sanitize::resume(unit)).collect()
     }
 
     /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the

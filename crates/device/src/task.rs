@@ -8,6 +8,7 @@ use lunette_buffer::Buffer;
 use lunette_scsi::{Lun, SenseFormat, Status};
 use lunette_store::{Completion, Op, Outcome, Store, StoreError};
 
+use crate::background::BackgroundTask;
 use crate::command::{Command, Response};
 use crate::context::{Cx, INTERNAL};
 use crate::exchange::Exchange;
@@ -31,6 +32,8 @@ pub enum Input {
     Store(Outcome),
     /// The answer to [`Step::Wait`].
     Waited,
+    /// The answer to [`Step::Background`].
+    Begun,
     /// The answer to [`Step::Abort`].
     Aborted {
         /// The nexuses that lost tasks.
@@ -75,6 +78,8 @@ pub enum Step {
     },
     /// Work that waits for a medium, to be done away from the threads that must not wait.
     Work(Work),
+    /// That work begins which outlives the task.
+    Background(BackgroundTask),
     /// The end of other tasks: all of these nexuses on these logical units but this one. The answer comes when no store works
     /// for them any more.
     Abort {
@@ -136,7 +141,7 @@ impl Task {
     fn start(&mut self, device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Step {
         let lun = Lun::decode(command.lun);
         let admitted = gate::admit(&nexus, lun, &command.cdb);
-        let Admitted { row, link, extent } = match admitted {
+        let Admitted { row, link, extent, era } = match admitted {
             Ok(admitted) => admitted,
             Err(Refusal::Conflict) => {
                 tracing::debug!(opcode = ?command.cdb.opcode(), %lun, "reservation conflict");
@@ -152,7 +157,7 @@ impl Task {
         let Command { cdb, data_out_len, .. } = command;
         let claim = OnceLock::new();
         let exchange_of_cx = Arc::clone(&exchange);
-        let cx = Cx { row, device, nexus, link, cdb, extent, data_out_len, exchange: exchange_of_cx, claim };
+        let cx = Cx { row, device, nexus, link, cdb, extent, era, data_out_len, exchange: exchange_of_cx, claim };
         self.run(row, (row.handler)(cx), exchange, seen)
     }
 
@@ -215,6 +220,7 @@ impl fmt::Debug for Step {
             Self::Store { op, .. } => write!(f, "Store({op:?})"),
             Self::Wait { .. } => f.write_str("Wait"),
             Self::Work(_) => f.write_str("Work"),
+            Self::Background(_) => f.write_str("Background"),
             Self::Abort { tasks } => write!(f, "Abort({tasks:?})"),
             Self::Done(response) => write!(f, "Done({response:?})"),
         }

@@ -16,6 +16,7 @@ use crate::mode_pages::{Basis, ModeState};
 use crate::nexus::{ItNexus, Link, NexusId};
 use crate::range_locks::RangeLocks;
 use crate::reservations::shared::SharedReservations;
+use crate::sanitize::Sanitize;
 use crate::space::{self, SpaceWatch};
 
 /// VENDOR IDENTIFICATION when none is given.
@@ -60,7 +61,8 @@ pub struct LogicalUnitConfig {
     /// The time of day, for time stamps.
     pub clock: Clock,
     /// Where the unit keeps what must survive a restart, under its serial number: persistent reservations (APTPL), saved mode
-    /// pages, identifying information. Without it there is no such thing.
+    /// pages, identifying information. Without it there is no such thing. A sanitize operation goes on after a restart with it,
+    /// and is forgotten without.
     pub state: Option<Arc<dyn StateStore>>,
 }
 
@@ -131,6 +133,7 @@ pub struct LogicalUnit {
     config: LogicalUnitConfig,
     mode: ModeState,
     identifying: Identifying,
+    sanitize: Sanitize,
     medium: MediumState,
     counters: Counters,
     clock: DeviceClock,
@@ -169,6 +172,7 @@ impl LogicalUnit {
         let state = config.state.as_ref();
         let mode = ModeState::open(Basis::of(&config), state, &config.serial)?;
         let identifying = Identifying::open(state, &config.serial)?;
+        let sanitize = Sanitize::open(state, &config.serial)?;
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (links, range_locks) = (Mutex::default(), Arc::default());
@@ -177,6 +181,7 @@ impl LogicalUnit {
             config,
             mode,
             identifying,
+            sanitize,
             medium,
             counters,
             clock,
@@ -257,6 +262,9 @@ impl LogicalUnit {
         if !self.config.removable {
             return Err(EjectError::Fixed);
         }
+        if self.sanitize.runs() {
+            return Err(EjectError::Sanitizing);
+        }
         let prevented = self.links().iter().any(|link| link.prevents_removal.load(Ordering::Acquire));
         if prevented { Err(EjectError::Prevented) } else { Ok(()) }
     }
@@ -302,6 +310,11 @@ impl LogicalUnit {
     /// What initiators have named the unit.
     pub(crate) fn identifying(&self) -> &Identifying {
         &self.identifying
+    }
+
+    /// Whether the unit is being sanitized.
+    pub(crate) fn sanitize(&self) -> &Sanitize {
+        &self.sanitize
     }
 
     pub(crate) fn capabilities(&self) -> Capabilities {

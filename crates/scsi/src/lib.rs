@@ -35,6 +35,7 @@ mod opcode;
 pub mod persistent;
 pub mod port_groups;
 pub mod report;
+pub mod sanitize;
 mod sense;
 mod status;
 pub mod unmap;

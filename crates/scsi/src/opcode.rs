@@ -50,6 +50,7 @@ opcodes! {
     READ_DEFECT_DATA_10 = 0x37, "READ DEFECT DATA(10)";
     WRITE_SAME_10 = 0x41, "WRITE SAME(10)";
     UNMAP = 0x42, "UNMAP";
+    SANITIZE = 0x48, "SANITIZE";
     LOG_SELECT = 0x4c, "LOG SELECT";
     LOG_SENSE = 0x4d, "LOG SENSE";
     MODE_SELECT_10 = 0x55, "MODE SELECT(10)";
@@ -95,6 +96,14 @@ impl ServiceAction {
     pub const WRITE_ATOMIC_32: Self = Self(0x0f);
     /// GET LBA STATUS(32), of [`OpCode::VARIABLE_LENGTH`].
     pub const GET_LBA_STATUS_32: Self = Self(0x12);
+    /// OVERWRITE, of [`OpCode::SANITIZE`].
+    pub const OVERWRITE: Self = Self(0x01);
+    /// BLOCK ERASE, of [`OpCode::SANITIZE`].
+    pub const BLOCK_ERASE: Self = Self(0x02);
+    /// CRYPTOGRAPHIC ERASE, of [`OpCode::SANITIZE`].
+    pub const CRYPTOGRAPHIC_ERASE: Self = Self(0x03);
+    /// EXIT FAILURE MODE, of [`OpCode::SANITIZE`].
+    pub const EXIT_FAILURE_MODE: Self = Self(0x1f);
     /// READ CAPACITY(16), of [`OpCode::SERVICE_ACTION_IN_16`].
     pub const READ_CAPACITY_16: Self = Self(0x10);
     /// GET LBA STATUS(16), of [`OpCode::SERVICE_ACTION_IN_16`].

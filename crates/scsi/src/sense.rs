@@ -41,6 +41,8 @@ pub struct SenseData {
     pub information: Option<u64>,
     /// The field in error, for ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
+    /// PROGRESS INDICATION, for NOT READY and NO SENSE: how much of an operation is done, in parts of 65,536.
+    pub progress: Option<u16>,
 }
 
 /// The two encodings. `D_SENSE` of the control mode page selects one.
@@ -94,7 +96,7 @@ impl FieldPointer {
 impl SenseData {
     /// Sense data with nothing but key and code.
     pub const fn new(key: SenseKey, code: AdditionalSense) -> Self {
-        Self { key, code, information: None, field: None }
+        Self { key, code, information: None, field: None, progress: None }
     }
 
     /// ILLEGAL REQUEST with `code`.
@@ -128,6 +130,34 @@ impl SenseData {
         Self { field: Some(field), ..self }
     }
 
+    /// The same with PROGRESS INDICATION.
+    #[must_use]
+    pub const fn with_progress(self, progress: u16) -> Self {
+        Self { progress: Some(progress), ..self }
+    }
+
+    /// The sense key specific field; its meaning follows the sense key (SPC-5 4.5.2.4).
+    fn specific(&self) -> Option<[u8; 3]> {
+        if self.tells_progress() {
+            let [high, low] = self.progress?.to_be_bytes();
+            return Some([SKSV, high, low]);
+        }
+        self.field.map(FieldPointer::encode)
+    }
+
+    fn set_specific(&mut self, specific: [u8; 3]) {
+        let [flags, high, low] = specific;
+        if self.tells_progress() {
+            self.progress = (flags & SKSV != 0).then_some(u16::from_be_bytes([high, low]));
+        } else {
+            self.field = FieldPointer::decode(specific);
+        }
+    }
+
+    fn tells_progress(&self) -> bool {
+        matches!(self.key, SenseKey::NO_SENSE | SenseKey::NOT_READY)
+    }
+
     /// The bytes of current (not deferred) sense data.
     ///
     /// The fixed format has 32 bits for INFORMATION: a larger value leaves VALID at zero (SPC-5 4.5.3).
@@ -150,8 +180,8 @@ impl SenseData {
         head[7] = (FIXED_LEN - 8) as u8;
         head[12] = self.code.asc;
         head[13] = self.code.ascq;
-        if let Some(field) = self.field {
-            head[15..18].copy_from_slice(&field.encode());
+        if let Some(specific) = self.specific() {
+            head[15..18].copy_from_slice(&specific);
         }
         out.push(&head);
         out
@@ -164,8 +194,7 @@ impl SenseData {
             out.push(&[INFORMATION_DESCRIPTOR, (INFORMATION_DESCRIPTOR_LEN - 2) as u8, VALID, 0]);
             out.push(&information.to_be_bytes());
         }
-        if let Some(field) = self.field {
-            let [first, second, third] = field.encode();
+        if let Some([first, second, third]) = self.specific() {
             out.push(&[SPECIFIC_DESCRIPTOR, (SPECIFIC_DESCRIPTOR_LEN - 2) as u8, 0, 0, first, second, third, 0]);
         }
         out.bytes[7] = (out.len - DESCRIPTOR_HEADER_LEN) as u8;
@@ -199,7 +228,7 @@ impl SenseData {
             sense.code = AdditionalSense { asc: code[0], ascq: code[1] };
         }
         if let Some(specific) = bytes.get(15..18).filter(|_| end >= 18) {
-            sense.field = FieldPointer::decode([specific[0], specific[1], specific[2]]);
+            sense.set_specific([specific[0], specific[1], specific[2]]);
         }
         Ok(sense)
     }
@@ -216,7 +245,7 @@ impl SenseData {
                     sense.information = value.first_chunk().copied().map(u64::from_be_bytes);
                 }
                 (SPECIFIC_DESCRIPTOR, [_, _, first, second, third, ..]) => {
-                    sense.field = FieldPointer::decode([*first, *second, *third]);
+                    sense.set_specific([*first, *second, *third]);
                 }
                 _ => {}
             }
@@ -257,7 +286,7 @@ pub struct EncodedSense {
 }
 
 impl EncodedSense {
-    /// Adds a part. The parts that this module makes fit together: header, information and field pointer are 28 bytes.
+    /// Adds a part. The parts that this module makes fit together: header, information and what is specific to the key are 28 bytes.
     fn push(&mut self, part: &[u8]) {
         self.bytes[self.len..][..part.len()].copy_from_slice(part);
         self.len += part.len();

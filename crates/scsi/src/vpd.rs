@@ -217,12 +217,29 @@ impl BlockLimits {
 
 /// Block Device Characteristics of a medium that does not rotate and whose flushes need no command for FUA
 /// (SBC-4 6.6.2).
-pub fn block_device_characteristics() -> Vec<u8> {
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockDeviceCharacteristics {
+    /// There is SANITIZE with BLOCK ERASE, after which reads end well without a write before (WABEREQ).
+    pub block_erase: bool,
+    /// There is SANITIZE with CRYPTOGRAPHIC ERASE, after which reads end well without a write before (WACEREQ).
+    pub cryptographic_erase: bool,
+}
+
+impl BlockDeviceCharacteristics {
     const BODY_LEN: usize = 60;
     const NON_ROTATING: u16 = 1;
-    let mut body = [0; BODY_LEN];
-    body[..2].copy_from_slice(&NON_ROTATING.to_be_bytes());
-    page(PageCode::BLOCK_DEVICE_CHARACTERISTICS, &body)
+    /// Reads end well, in WABEREQ and WACEREQ.
+    const WABEREQ_READABLE: u8 = 0x40;
+    const WACEREQ_READABLE: u8 = 0x10;
+
+    /// The page.
+    pub fn emit(&self) -> Vec<u8> {
+        let mut body = [0; Self::BODY_LEN];
+        body[..2].copy_from_slice(&Self::NON_ROTATING.to_be_bytes());
+        body[3] |= if self.block_erase { Self::WABEREQ_READABLE } else { 0 };
+        body[3] |= if self.cryptographic_erase { Self::WACEREQ_READABLE } else { 0 };
+        page(PageCode::BLOCK_DEVICE_CHARACTERISTICS, &body)
+    }
 }
 
 /// Logical Block Provisioning (SBC-4 6.6.7).

@@ -1,5 +1,8 @@
 //! State in a `redb` database: one file, copy on write, a commit is durable when it returns.
 
+#[cfg(test)]
+mod power_loss;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -46,8 +49,12 @@ impl StateFile {
             DatabaseError::DatabaseAlreadyOpen => OpenStateError::InUse(path.into()),
             error => failed(&error),
         })?;
+        Self::over(database).map_err(|error| failed(&error))
+    }
+
+    fn over(database: Database) -> Result<Self, redb::Error> {
         let file = Self { database };
-        file.make_table().map_err(|error| failed(&error))?;
+        file.make_table()?;
         Ok(file)
     }
 

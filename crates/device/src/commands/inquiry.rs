@@ -3,7 +3,8 @@
 use lunette_scsi::inquiry::{Peripheral, StandardInquiry, version};
 use lunette_scsi::port_groups::AccessState;
 use lunette_scsi::vpd::{
-    self, Association, AtomicLimits, BlockLimits, Designator, ExtendedInquiry, PageCode, Provisioning,
+    self, Association, AtomicLimits, BlockDeviceCharacteristics, BlockLimits, Designator, ExtendedInquiry, PageCode,
+    Provisioning,
 };
 use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, SenseData};
 
@@ -27,7 +28,7 @@ const PAGES: [(PageCode, MakePage); 11] = [
     (PageCode::MODE_PAGE_POLICY, |_, _| vpd::shared_mode_pages()),
     (PageCode::SCSI_PORTS, |_, cx| ports(cx)),
     (PageCode::BLOCK_LIMITS, |unit, _| block_limits(unit)),
-    (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |_, _| vpd::block_device_characteristics()),
+    (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |unit, _| characteristics(unit)),
     (PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
     (PageCode::REFERRALS, |_, _| vpd::no_referrals()),
 ];
@@ -140,6 +141,15 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
         max_unmap_descriptors: u32::from(MAX_UNMAP_DESCRIPTORS),
         unmap_granularity: blocks_of(geometry.unmap_bytes),
         ..limits
+    }
+    .emit()
+}
+
+/// A store that has erased its blocks reads them as zeroes.
+fn characteristics(unit: &LogicalUnit) -> Vec<u8> {
+    BlockDeviceCharacteristics {
+        block_erase: unit.capabilities().unmap,
+        cryptographic_erase: unit.capabilities().memory,
     }
     .emit()
 }

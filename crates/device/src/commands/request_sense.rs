@@ -3,6 +3,7 @@
 use lunette_scsi::{AdditionalSense, SenseData, SenseFormat, SenseKey};
 
 use crate::context::{Cx, Reply};
+use crate::nexus::Link;
 
 const DESC: u8 = 0x01;
 
@@ -13,15 +14,18 @@ pub(crate) async fn request_sense(cx: Cx) -> Reply {
         None => SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED),
         Some(link) => match link.attentions.take() {
             Some(code) => SenseData::unit_attention(code),
-            None => link.access.not_ready().unwrap_or_else(|| {
-                if link.unit.medium_present() {
-                    SenseData::new(SenseKey::NO_SENSE, AdditionalSense::NONE)
-                } else {
-                    SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT)
-                }
-            }),
+            None => why_not_ready(link).unwrap_or(SenseData::new(SenseKey::NO_SENSE, AdditionalSense::NONE)),
         },
     };
     let format = if cx.cdb.bit(1, DESC) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
     cx.reply(&sense.encode(format), usize::from(cx.cdb.byte(4))).await
+}
+
+/// Why commands on the medium are refused, in the order of the gate; with the progress of a sanitize operation, when that is
+/// why.
+fn why_not_ready(link: &Link) -> Option<SenseData> {
+    const NO_MEDIUM: SenseData = SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT);
+    let unit = &link.unit;
+    let no_medium = || (!unit.medium_present()).then_some(NO_MEDIUM);
+    link.access.not_ready().or_else(|| unit.sanitize().check().err()).or_else(no_medium)
 }

@@ -4,11 +4,11 @@ use std::future::ready;
 
 use lunette_scsi::{OpCode, ServiceAction};
 
-use super::{Absent, Attention, Direction, Medium, Needs, Range, Reservation, Row};
+use super::{Absent, Attention, Direction, Medium, Needs, Range, Reservation, Row, Sanitizing};
 use crate::commands::{
     capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
-    or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, start_stop,
-    task_functions, test_unit_ready, timestamp, unmap, verify, write_same,
+    or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, sanitize,
+    start_stop, task_functions, test_unit_ready, timestamp, unmap, verify, write_same,
 };
 use crate::port_groups::access::Passes;
 
@@ -30,6 +30,9 @@ const IMMED: u8 = 0x02;
 const ADDITIONAL_LEN_32: u8 = 0x18;
 /// To a cache that keeps its bytes is enough (SBC-3): the medium is better still.
 const SYNC_NV: u8 = 0x04;
+
+/// IMMED and AUSE of SANITIZE. ZNR is for zoned media alone.
+const SANITIZE_FLAGS: u8 = 0xa0;
 
 /// CDB usage of commands on blocks. NACA and the obsolete bits of the CONTROL byte are not supported.
 const fn blocks_6(opcode: u8) -> [u8; 6] {
@@ -70,6 +73,7 @@ const PLAIN: Row = Row {
     access: Passes::Active,
     medium: Medium::Untouched,
     reservation: Reservation::Conflicts,
+    sanitizing: Sanitizing::Refused,
     range: Range::None,
     needs: Needs::Nothing,
     handler: |cx| Box::pin(ready(test_unit_ready::test_unit_ready(&cx))),
@@ -82,6 +86,7 @@ const ALWAYS: Row = Row {
     absent: Absent::Answered,
     access: Passes::Always,
     reservation: Reservation::PassesAll,
+    sanitizing: Sanitizing::Passes,
     ..PLAIN
 };
 
@@ -128,11 +133,25 @@ const RESERVE: Row =
 
 const RELEASE: Row = Row { handler: |cx| Box::pin(ready(reserve::release(&cx))), ..RESERVE };
 
-const MODE_SENSE: Row =
-    Row { direction: Direction::In, access: Passes::Standby, handler: |cx| Box::pin(mode::mode_sense(cx)), ..PLAIN };
+const MODE_SENSE: Row = Row {
+    direction: Direction::In,
+    access: Passes::Standby,
+    sanitizing: Sanitizing::Passes,
+    handler: |cx| Box::pin(mode::mode_sense(cx)),
+    ..PLAIN
+};
 
 const MODE_SELECT: Row =
     Row { direction: Direction::Out, access: Passes::Standby, handler: |cx| Box::pin(mode::mode_select(cx)), ..PLAIN };
+
+/// All of the medium, whatever its blocks.
+const SANITIZE: Row = Row {
+    direction: Direction::None,
+    sanitizing: Sanitizing::Ends,
+    range: Range::None,
+    handler: |cx| Box::pin(sanitize::sanitize(cx)),
+    ..WRITE
+};
 
 const SYNCHRONIZE: Row =
     Row { medium: Medium::Needed, range: Range::ToEnd, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
@@ -168,10 +187,20 @@ pub(crate) static TABLE: &[Row] = &[
     row("WRITE SAME(10)", &blocks_10(0x41, ANCHOR | UNMAP), WRITE_SAME),
     row("UNMAP", &[0x42, UNMAP_ANCHOR, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
         Row { range: Range::None, needs: Needs::Unmap, handler: |cx| Box::pin(unmap::unmap(cx)), ..WRITE }),
+    row("SANITIZE: OVERWRITE", &[0x48, SANITIZE_FLAGS | 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 0],
+        Row { action: Some(ServiceAction::OVERWRITE), direction: Direction::Out, ..SANITIZE }),
+    row("SANITIZE: BLOCK ERASE", &[0x48, SANITIZE_FLAGS | 0x02, 0, 0, 0, 0, 0, 0, 0, 0],
+        Row { action: Some(ServiceAction::BLOCK_ERASE), needs: Needs::Unmap, ..SANITIZE }),
+    row("SANITIZE: CRYPTOGRAPHIC ERASE", &[0x48, SANITIZE_FLAGS | 0x03, 0, 0, 0, 0, 0, 0, 0, 0],
+        Row { action: Some(ServiceAction::CRYPTOGRAPHIC_ERASE), needs: Needs::Memory, ..SANITIZE }),
+    row("SANITIZE: EXIT FAILURE MODE", &[0x48, SANITIZE_FLAGS | 0x1f, 0, 0, 0, 0, 0, 0, 0, 0],
+        Row { action: Some(ServiceAction::EXIT_FAILURE_MODE), medium: Medium::Untouched,
+              handler: |cx| Box::pin(sanitize::exit_failure_mode(cx)), ..SANITIZE }),
     row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
         Row { direction: Direction::Out, access: Passes::Standby, handler: |cx| Box::pin(log::log_select(cx)), ..PLAIN }),
     row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
         Row { direction: Direction::In, access: Passes::Standby, reservation: Reservation::PassesAll,
+              sanitizing: Sanitizing::Passes,
               handler: |cx| Box::pin(log::log_sense(cx)), ..PLAIN }),
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("RESERVE(10)", &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0], RESERVE),
@@ -224,15 +253,15 @@ pub(crate) static TABLE: &[Row] = &[
               handler: |cx| Box::pin(identifying::report_identifying_information(cx)), ..PLAIN }),
     row("REPORT TARGET PORT GROUPS", &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TARGET_PORT_GROUPS), direction: Direction::In,
-              access: Passes::Always, reservation: Reservation::Passes,
+              access: Passes::Always, reservation: Reservation::Passes, sanitizing: Sanitizing::Passes,
               handler: |cx| Box::pin(port_groups::report_target_port_groups(cx)), ..PLAIN }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
-              access: Passes::Standby, reservation: Reservation::Passes,
+              access: Passes::Standby, reservation: Reservation::Passes, sanitizing: Sanitizing::Passes,
               handler: |cx| Box::pin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
     row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
-              access: Passes::Standby, reservation: Reservation::Passes,
+              access: Passes::Standby, reservation: Reservation::Passes, sanitizing: Sanitizing::Passes,
               handler: |cx| Box::pin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
     row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,

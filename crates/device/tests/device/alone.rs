@@ -70,7 +70,7 @@ fn fua_concerns_the_write() {
 }
 
 /// A command whose steps are taken one by one, so that others can come between.
-struct Slow {
+pub(crate) struct Slow {
     task: Task,
     next: Next,
     data_out: Vec<u8>,
@@ -83,7 +83,7 @@ enum Next {
 }
 
 impl Slow {
-    fn new(rig: &Rig, nexus: &Nexus, cdb: [u8; 16], data_out: Vec<u8>) -> Self {
+    pub(crate) fn new(rig: &Rig, nexus: &Nexus, cdb: [u8; 16], data_out: Vec<u8>) -> Self {
         let command = Command {
             lun: [0; 8],
             cdb: cdb.into(),
@@ -97,7 +97,7 @@ impl Slow {
     }
 
     /// Does one thing that the task asks for. A task that waits stays where it is.
-    fn go_on(mut self, rig: &Rig) -> ControlFlow<Response, Self> {
+    pub(crate) fn go_on(mut self, rig: &Rig) -> ControlFlow<Response, Self> {
         let input = match self.next {
             Next::Waits(ref told) if !told.load(Ordering::Relaxed) => return ControlFlow::Continue(self),
             Next::Waits(_) => Input::Waited,
@@ -110,6 +110,10 @@ impl Slow {
             }
             Next::Step(Step::Store { store, op }) => Input::Store(execute(&*store, op)),
             Next::Step(Step::Work(work)) => Input::Store(Outcome { result: work(), buffer: None }),
+            Next::Step(Step::Background(task)) => {
+                rig.begin_background(task);
+                Input::Begun
+            }
             Next::Step(Step::Abort { .. }) => Input::Aborted { lost: Vec::new() },
             Next::Step(Step::Wait { on }) => {
                 let told = Arc::new(AtomicBool::new(false));
@@ -123,7 +127,7 @@ impl Slow {
         ControlFlow::Continue(self)
     }
 
-    fn finish(mut self, rig: &Rig) -> Response {
+    pub(crate) fn finish(mut self, rig: &Rig) -> Response {
         for _ in 0..100 {
             match self.go_on(rig) {
                 ControlFlow::Break(response) => return response,
@@ -134,14 +138,14 @@ impl Slow {
     }
 
     /// Lets it go on until nothing but its turn, or a store, is missing.
-    fn until_it_has_its_buffers(mut self, rig: &Rig) -> Self {
+    pub(crate) fn until_it_has_its_buffers(mut self, rig: &Rig) -> Self {
         while matches!(self.next, Next::Step(Step::Buffer { .. } | Step::DataOut { .. })) {
             self = self.go_on(rig).continue_value().unwrap();
         }
         self
     }
 
-    fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         matches!(self.next, Next::Step(Step::Wait { .. }) | Next::Waits(_))
     }
 }

@@ -17,6 +17,7 @@ mod properties;
 mod removable;
 mod reservations;
 mod rig;
+mod sanitize;
 mod thin;
 mod thresholds;
 mod writes;

@@ -1,13 +1,15 @@
 //! A driver for tasks, and a store that remembers what it was asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_device::{
-    Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusId, NexusName, Response, Step,
-    TargetDevice,
+    BackgroundTask, Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusId, NexusName,
+    Response, Step, TargetDevice, Waitable,
 };
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_state::{StateError, StateStore};
@@ -167,6 +169,25 @@ pub(crate) struct Rig {
     pool: Pool,
     /// Whose tasks were to end.
     pub(crate) aborted: Mutex<Vec<NexusId>>,
+    background: Mutex<VecDeque<(BackgroundTask, Asked)>>,
+    /// What the clock shows.
+    pub(crate) now_ms: Arc<AtomicU64>,
+}
+
+/// What background work waits for.
+enum Asked {
+    For(Step),
+    ToWait(Receiver<()>),
+}
+
+/// Is told once it has come about.
+fn wait(on: &dyn Waitable) -> Receiver<()> {
+    let (tx, rx) = channel();
+    on.wait(Completion::call(move |_| {
+        // Nobody may listen any more.
+        let _ = tx.send(());
+    }));
+    rx
 }
 
 pub(crate) fn name(initiator: &str) -> NexusName {
@@ -206,13 +227,15 @@ impl Rig {
             fails: Mutex::default(),
             spoils: Mutex::default(),
         });
+        let now_ms = Arc::new(AtomicU64::new(NOW_MS));
+        let clock = Arc::clone(&now_ms);
         let config = LogicalUnitConfig {
             block_size: medium.block_size,
             read_only: medium.read_only,
             removable: medium.removable,
             soft_threshold_bytes: medium.soft_threshold_bytes,
             long_cdbs: medium.long_cdbs,
-            clock: Arc::new(|| Duration::from_millis(NOW_MS)),
+            clock: Arc::new(move || Duration::from_millis(clock.load(Ordering::Relaxed))),
             state,
             ..LogicalUnitConfig::new(Arc::clone(&store) as Arc<dyn Store>, "serial-1")
         };
@@ -220,7 +243,16 @@ impl Rig {
         let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
         device.add(Lun::ZERO, Arc::clone(&unit)).unwrap();
         let nexus = device.attach(name("iqn.2026-11.host:a"));
-        let rig = Self { device, unit, store, nexus, pool: Pool::new(64 << 20), aborted: Mutex::default() };
+        let rig = Self {
+            device,
+            unit,
+            store,
+            nexus,
+            pool: Pool::new(64 << 20),
+            aborted: Mutex::default(),
+            background: Mutex::default(),
+            now_ms,
+        };
         assert_eq!(rig.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
         rig
     }
@@ -262,10 +294,19 @@ impl Rig {
                 }
                 Step::Store { store, op } => Input::Store(execute(&*store, op)),
                 Step::Wait { on } => {
-                    let (tx, rx) = std::sync::mpsc::channel();
-                    on.wait(Completion::call(move |_| tx.send(()).unwrap()));
-                    rx.recv().unwrap();
+                    let told = wait(&*on);
+                    // Background work may be what brings it about; else another thread does.
+                    while told.try_recv().is_err() {
+                        if !self.step_background() {
+                            told.recv().unwrap();
+                            break;
+                        }
+                    }
                     Input::Waited
+                }
+                Step::Background(task) => {
+                    self.begin_background(task);
+                    Input::Begun
                 }
                 Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
                 // Commands run one after the other here: there is no task to abort.
@@ -276,6 +317,47 @@ impl Rig {
                 Step::Done(response) => return response,
             };
         }
+    }
+
+    pub(crate) fn begin_background(&self, mut task: BackgroundTask) {
+        if let Some(step) = task.step(Input::Start) {
+            self.background.lock().unwrap().push_back((task, Asked::For(step)));
+        }
+    }
+
+    /// Begins what an earlier process has left.
+    pub(crate) fn resume_background(&self) {
+        self.device.background().into_iter().for_each(|task| self.begin_background(task));
+    }
+
+    /// Lets the first background task do one thing. False when there is none.
+    pub(crate) fn step_background(&self) -> bool {
+        let Some((mut task, asked)) = self.background.lock().unwrap().pop_front() else { return false };
+        let input = match asked {
+            Asked::For(Step::Buffer { len }) => Input::Buffer(self.buffer(len)),
+            Asked::For(Step::Store { store, op }) => Input::Store(execute(&*store, op)),
+            Asked::For(Step::Work(work)) => Input::Store(Outcome { result: work(), buffer: None }),
+            Asked::For(Step::Wait { on }) => {
+                self.background.lock().unwrap().push_front((task, Asked::ToWait(wait(&*on))));
+                return true;
+            }
+            Asked::For(other) => panic!("background work asks for {other:?}"),
+            Asked::ToWait(told) if told.try_recv().is_ok() => Input::Waited,
+            Asked::ToWait(told) => {
+                self.background.lock().unwrap().push_back((task, Asked::ToWait(told)));
+                return false;
+            }
+        };
+        if let Some(step) = task.step(input) {
+            self.background.lock().unwrap().push_front((task, Asked::For(step)));
+        }
+        true
+    }
+
+    /// Lets all background work come to its end.
+    pub(crate) fn finish_background(&self) {
+        while self.step_background() {}
+        assert!(self.background.lock().unwrap().is_empty(), "it waits for others");
     }
 
     /// What the store was asked since the last call.

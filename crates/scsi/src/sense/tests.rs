@@ -27,6 +27,13 @@ fn the_descriptor_format_counts_its_descriptors() {
 }
 
 #[test]
+fn progress_stands_where_the_field_pointer_would() {
+    let sense = SenseData::new(SenseKey::NOT_READY, AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(0x8001);
+    assert_eq!(sense.encode(SenseFormat::Fixed)[12..], [0x04, 0x1b, 0, 0x80, 0x80, 0x01]);
+    assert_eq!(sense.encode(SenseFormat::Descriptor)[8..], [0x02, 6, 0, 0, 0x80, 0x80, 0x01, 0]);
+}
+
+#[test]
 fn what_is_no_current_sense_data_is_refused() {
     assert_eq!(SenseData::decode(&[]), Err(SenseError::Short { len: 0 }));
     assert_eq!(SenseData::decode(&[0x70, 0, 5]), Err(SenseError::Short { len: 3 }));
@@ -49,12 +56,15 @@ proptest! {
         ascq: u8,
         information in proptest::option::of(any::<u32>()),
         field in proptest::option::of(any_field()),
+        progress in proptest::option::of(any::<u16>()),
     ) {
+        let tells_progress = matches!(key, 0 | 2);
         let sense = SenseData {
             key: SenseKey(key),
             code: AdditionalSense { asc, ascq },
             information: information.map(u64::from),
-            field,
+            field: field.filter(|_| !tells_progress),
+            progress: progress.filter(|_| tells_progress),
         };
         prop_assert_eq!(SenseData::decode(&sense.encode(SenseFormat::Fixed)).unwrap(), sense);
         prop_assert_eq!(SenseData::decode(&sense.encode(SenseFormat::Descriptor)).unwrap(), sense);

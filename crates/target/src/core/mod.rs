@@ -2,6 +2,7 @@
 
 mod admission;
 mod answers;
+mod background;
 mod barrier;
 mod completions;
 mod connection;
@@ -31,6 +32,7 @@ use crate::control::Updates;
 use crate::limits::MAX_CONNECTIONS;
 use crate::monitor::Counts;
 pub(crate) use admission::port_name;
+use background::Background;
 use barrier::Barriers;
 use completions::{CompletionQueue, PoolIo};
 use connection::Conn;
@@ -72,6 +74,7 @@ pub(crate) struct Core {
     unsettled: bool,
     timetable: Timetable,
     completions: Arc<CompletionQueue>,
+    background: Background,
     io: PoolIo,
     epoch: Instant,
     stop_asked: Arc<AtomicBool>,
@@ -83,7 +86,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(config: CoreConfig) -> Self {
-        Self {
+        let mut core = Self {
             portals: config.portals,
             devices: config.devices,
             directory: config.directory,
@@ -97,7 +100,8 @@ impl Core {
             touched: Vec::new(),
             unsettled: false,
             timetable: Timetable::default(),
-            completions: Arc::new(CompletionQueue::new(config.waker)),
+            completions: Arc::new(CompletionQueue::new(config.waker.clone())),
+            background: Background::new(config.waker),
             io: PoolIo(config.file_threads),
             epoch: Instant::now(),
             stop_asked: config.stop_asked,
@@ -105,7 +109,11 @@ impl Core {
             updates: config.updates,
             leaving: Leaving::default(),
             counts: config.counts,
+        };
+        for device in core.devices.clone() {
+            core.resume_background(&device);
         }
+        core
     }
 
     /// How the stop ended.
@@ -183,6 +191,7 @@ impl Core {
     /// moves.
     fn settle(&mut self, cx: &mut Context<'_>) {
         self.unsettled = false;
+        self.continue_background();
         loop {
             self.take_completions();
             self.pass_barriers(cx);
@@ -293,8 +302,8 @@ impl Handler for Core {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        // Sends come after the batch's end; what they made possible is due now.
-        if self.unsettled || !self.touched.is_empty() {
+        // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
+        if self.unsettled || !self.touched.is_empty() || self.background.is_due() {
             return Some(self.epoch);
         }
         let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());

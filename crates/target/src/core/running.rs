@@ -135,6 +135,10 @@ impl Core {
                     self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
                     return;
                 }
+                Step::Background(task) => {
+                    self.begin_background(task);
+                    input = Input::Begun;
+                }
                 Step::Abort { tasks } => return self.abort_for(key, &tasks),
                 Step::Done(response) => return self.finish(key, response),
             }
@@ -330,7 +334,7 @@ impl Core {
 
 /// Whether a task may take its first buffer. A part of the pool stays for tasks that have one and need another to come to
 /// their end; else tasks that all wait for a second one would wait for each other.
-fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
+pub(super) fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
     let len = pooled_len(len);
     let budget = pool.budget_bytes();
     let share = budget / CONNECTION_BUFFER_SHARE;

@@ -79,6 +79,7 @@ impl Core {
             && self.connections.len() == 0
             && self.tasks.len() == 0
             && self.leaving.is_empty()
+            && self.background.is_idle()
         {
             self.flush_all(deadline);
             self.take_completions();

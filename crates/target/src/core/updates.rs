@@ -31,6 +31,9 @@ impl Core {
         self.portals.change(cx, &portals)?;
         self.replace_targets(targets, discovery);
         self.change_units(units);
+        for device in self.devices.clone() {
+            self.resume_background(&device);
+        }
         for unit in &grown {
             self.announce_growth(unit);
         }

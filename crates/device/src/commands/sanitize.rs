@@ -1,0 +1,51 @@
+//! SANITIZE (SBC-4 5.30).
+
+use std::sync::Arc;
+
+use lunette_scsi::sanitize::OverwriteList;
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, ServiceAction};
+
+use crate::context::{Cx, Reply};
+use crate::sanitize::{self, Job, Method, Phase};
+
+const IMMED: u8 = 0x80;
+const AUSE: u8 = 0x20;
+const LIST_LENGTH_FIELD: FieldPointer = FieldPointer::cdb(7);
+
+/// OVERWRITE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
+///
+/// No store encrypts, so there is no key to forget. A store in memory forgets the data itself as fast; for such units
+/// CRYPTOGRAPHIC ERASE keeps its promise, and others do not have it.
+pub(crate) async fn sanitize(cx: Cx) -> Reply {
+    let unit = Arc::clone(cx.unit()?);
+    let method =
+        if cx.cdb.service_action() == ServiceAction::OVERWRITE { overwrite(&cx).await? } else { Method::Erase };
+    let (operation, work) = sanitize::begin(&unit, Job::new(method, cx.cdb.bit(1, AUSE)))?;
+    cx.leave_behind(work).await?;
+    // With IMMED, too, the operation is one that a restart would go on with.
+    let phase = if cx.cdb.bit(1, IMMED) { Phase::Begun } else { Phase::Ended };
+    cx.wait(operation.reached(phase)).await?;
+    operation.result().map(|()| None)
+}
+
+/// EXIT FAILURE MODE. Where there is no failure, there is nothing to do.
+pub(crate) async fn exit_failure_mode(cx: Cx) -> Reply {
+    let unit = Arc::clone(cx.unit()?);
+    if let Some(save) = unit.sanitize().exit_failure()? {
+        cx.keep(save).await?;
+    }
+    unit.sanitize().leave_failure();
+    Ok(None)
+}
+
+async fn overwrite(cx: &Cx) -> Result<Method, SenseData> {
+    let block_len = cx.unit()?.block_size();
+    let list_len = cx.cdb.u16_at(7);
+    if !OverwriteList::has_room(usize::from(list_len), block_len) {
+        return Err(LIST_LENGTH_FIELD.into());
+    }
+    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(length_error)?;
+    let OverwriteList { invert, passes, pattern } = OverwriteList::parse(&list, block_len)?;
+    Ok(Method::Overwrite { passes, invert, pattern: pattern.to_vec() })
+}

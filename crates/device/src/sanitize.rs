@@ -1,0 +1,237 @@
+//! Sanitize operations of a logical unit (SBC-4 4.11): all data of the medium, and of its cache, becomes unreadable.
+//!
+//! An operation is background work: the command that asks for it may end, be aborted, or lose its nexus, and it goes on. With
+//! a state store it goes on after the end of the process, too, from where it stood at its last checkpoint.
+//!
+//! # Who else is at work
+//!
+//! The gate lets no command at the medium in from the moment at which the operation begins. Commands that are in already
+//! either have claimed their blocks: then the operation waits for them before it writes. Or they claim later: then they look
+//! behind their claim whether an operation has begun since the gate ([`Era`]), and end. So no older write lands on what was
+//! sanitized, also when the operation has ended meanwhile.
+
+mod job;
+mod operation;
+mod work;
+
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+use lunette_state::{StateError, StateStore};
+
+use crate::background::BackgroundTask;
+use crate::keeper::{self, Keeper, Save};
+use crate::opcodes::Sanitizing;
+use crate::unit::LogicalUnit;
+use job::Record;
+pub(crate) use job::{Job, Method};
+pub(crate) use operation::{Operation, Phase};
+
+const AUSE_FIELD: FieldPointer = FieldPointer::cdb(1).bit(5);
+const SERVICE_ACTION_FIELD: FieldPointer = FieldPointer::cdb(1).bit(4);
+
+const READY: u32 = 0;
+const RUNNING: u32 = 1;
+const FAILED: u32 = 2;
+/// The bits of a word that hold one of these. The others count operations.
+const CONDITION: u32 = 0x03;
+
+/// The time between the beginnings of two operations.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Era(u32);
+
+impl Era {
+    fn of(word: u32) -> Self {
+        Self(word & !CONDITION)
+    }
+}
+
+const SANITIZE_FAILED: SenseData = SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::SANITIZE_COMMAND_FAILED);
+
+/// Whether a unit is being sanitized, or could not be.
+pub(crate) struct Sanitize {
+    /// Era and condition: all that a command reads while nothing is the matter.
+    word: AtomicU32,
+    /// PROGRESS INDICATION.
+    progress: AtomicU16,
+    state: Mutex<State>,
+    keeper: Option<Arc<Keeper>>,
+}
+
+enum State {
+    Ready,
+    /// An earlier process has begun it, and nobody in this one goes on yet.
+    Interrupted(Job),
+    Running,
+    Failed {
+        /// EXIT FAILURE MODE ends the failure (AUSE).
+        unrestricted: bool,
+    },
+}
+
+impl Sanitize {
+    /// What `state` has kept for the unit of this serial number.
+    pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
+        let (keeper, kept) = keeper::open(state, format!("sanitize/{serial}"), Record::decode)?;
+        let (condition, state) = match kept {
+            None => (READY, State::Ready),
+            Some(Record::Running(job)) => (RUNNING, State::Interrupted(job)),
+            Some(Record::Failed { unrestricted }) => (FAILED, State::Failed { unrestricted }),
+        };
+        let (word, progress) = (AtomicU32::new(condition), AtomicU16::new(0));
+        Ok(Self { word, progress, state: Mutex::new(state), keeper })
+    }
+
+    /// Whether the medium may be looked at.
+    ///
+    /// # Errors
+    ///
+    /// Sense data: NOT READY with the progress while an operation runs, MEDIUM ERROR after one that has failed.
+    pub(crate) fn check(&self) -> Result<(), SenseData> {
+        self.check_word(self.word())
+    }
+
+    /// As [`Self::check`], for a command that came in `era`.
+    pub(crate) fn check_since(&self, era: Era) -> Result<(), SenseData> {
+        let word = self.word();
+        if Era::of(word) == era { self.check_word(word) } else { Err(self.in_progress()) }
+    }
+
+    /// Whether a command of this kind may run, and when that was.
+    pub(crate) fn admit(&self, column: Sanitizing) -> Result<Era, SenseData> {
+        let word = self.word();
+        let passes = match column {
+            Sanitizing::Passes => true,
+            Sanitizing::Ends => word & CONDITION != RUNNING,
+            Sanitizing::Refused => false,
+        };
+        if !passes {
+            self.check_word(word)?;
+        }
+        Ok(Era::of(word))
+    }
+
+    fn check_word(&self, word: u32) -> Result<(), SenseData> {
+        match word & CONDITION {
+            READY => Ok(()),
+            RUNNING => Err(self.in_progress()),
+            _ => Err(SANITIZE_FAILED),
+        }
+    }
+
+    fn word(&self) -> u32 {
+        self.word.load(Ordering::Acquire)
+    }
+
+    fn in_progress(&self) -> SenseData {
+        let progress = self.progress.load(Ordering::Relaxed);
+        SenseData::new(SenseKey::NOT_READY, AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(progress)
+    }
+
+    fn set_progress(&self, progress: u16) {
+        self.progress.store(progress, Ordering::Relaxed);
+    }
+
+    /// Whether a restart would know of an operation.
+    fn can_keep(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Whether an operation runs.
+    pub(crate) fn runs(&self) -> bool {
+        self.word() & CONDITION == RUNNING
+    }
+
+    /// EXIT FAILURE MODE: what has to be saved before [`Self::leave_failure`].
+    ///
+    /// # Errors
+    ///
+    /// INVALID FIELD IN CDB after an operation without AUSE: only a new operation helps then.
+    pub(crate) fn exit_failure(&self) -> Result<Option<Save>, SenseData> {
+        match *self.state() {
+            State::Failed { unrestricted: false } => Err(SERVICE_ACTION_FIELD.into()),
+            State::Failed { unrestricted: true } => Ok(self.save(None)),
+            State::Ready | State::Interrupted(_) | State::Running => Ok(None),
+        }
+    }
+
+    /// The failure is over, unless an operation has begun since.
+    pub(crate) fn leave_failure(&self) {
+        let mut state = self.state();
+        if matches!(*state, State::Failed { unrestricted: true }) {
+            self.change(&mut state, State::Ready);
+        }
+    }
+
+    /// An operation is to begin. Gives the state that comes back when it cannot.
+    fn start(&self, job: &Job) -> Result<State, SenseData> {
+        let mut state = self.state();
+        let before = match *state {
+            State::Running | State::Interrupted(_) => return Err(self.in_progress()),
+            State::Failed { unrestricted: false } if job.unrestricted => return Err(AUSE_FIELD.into()),
+            State::Failed { unrestricted } => State::Failed { unrestricted },
+            State::Ready => State::Ready,
+        };
+        self.set_progress(0);
+        self.word.fetch_add(CONDITION + 1, Ordering::AcqRel);
+        self.change(&mut state, State::Running);
+        Ok(before)
+    }
+
+    /// What an earlier process has begun.
+    fn interrupted(&self) -> Option<Job> {
+        let mut state = self.state();
+        match std::mem::replace(&mut *state, State::Running) {
+            State::Interrupted(job) => Some(job),
+            other => {
+                *state = other;
+                None
+            }
+        }
+    }
+
+    /// An operation ends, or does not begin.
+    fn end(&self, new: State) {
+        self.change(&mut self.state(), new);
+    }
+
+    fn change(&self, state: &mut State, new: State) {
+        let condition = match new {
+            State::Ready => READY,
+            State::Interrupted(_) | State::Running => RUNNING,
+            State::Failed { .. } => FAILED,
+        };
+        *state = new;
+        // Only changed under the lock of the state.
+        self.word.store(self.word() & !CONDITION | condition, Ordering::Release);
+    }
+
+    /// Commands decide by the state, and only one work at a time saves it.
+    fn save(&self, record: Option<&Record>) -> Option<Save> {
+        self.keeper.as_ref().map(|keeper| keeper.change(record.map(Record::encode)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Begins an operation on `unit`: what its end can be waited for by, and the work.
+///
+/// # Errors
+///
+/// Sense data when an operation runs already, or AUSE is set after one without it has failed.
+pub(crate) fn begin(unit: &Arc<LogicalUnit>, job: Job) -> Result<(Arc<Operation>, BackgroundTask), SenseData> {
+    let before = unit.sanitize().start(&job)?;
+    let operation = Arc::new(Operation::default());
+    Ok((Arc::clone(&operation), work::task(unit, job, before, operation)))
+}
+
+/// Goes on with what an earlier process has begun on `unit`.
+pub(crate) fn resume(unit: &Arc<LogicalUnit>) -> Option<BackgroundTask> {
+    let job = unit.sanitize().interrupted()?;
+    tracing::info!(serial = %unit.config().serial, "a sanitize operation goes on");
+    let before = State::Failed { unrestricted: job.unrestricted };
+    Some(work::task(unit, job, before, Arc::default()))
+}

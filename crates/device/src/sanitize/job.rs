@@ -1,0 +1,177 @@
+//! What a sanitize operation does and where it stands, in memory and as it is kept.
+
+use crate::keeper::{Reader, put_bytes};
+
+/// How data is made unreadable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Method {
+    /// Every block is written.
+    Overwrite {
+        /// 1 to 31.
+        passes: u8,
+        /// Every other pass, so that the last one does not, writes the inversion of the pattern.
+        invert: bool,
+        /// One byte to a whole block. Repeated to fill a block, each block anew.
+        pattern: Vec<u8>,
+    },
+    /// The store frees all space, and reads as zero.
+    Erase,
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) method: Method,
+    /// AUSE: when it fails, EXIT FAILURE MODE ends the failure.
+    pub(crate) unrestricted: bool,
+    /// The pass, from 0. Those before it are on stable storage.
+    pub(crate) pass: u8,
+    /// The first byte that this pass has still to do. What is before it is on stable storage.
+    pub(crate) offset: u64,
+}
+
+/// What is kept of the condition of a unit. A unit that is ready keeps nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Record {
+    Running(Job),
+    Failed { unrestricted: bool },
+}
+
+impl Job {
+    /// An operation that has done nothing yet.
+    pub(crate) fn new(method: Method, unrestricted: bool) -> Self {
+        Self { method, unrestricted, pass: 0, offset: 0 }
+    }
+
+    pub(super) fn passes(&self) -> u8 {
+        match self.method {
+            Method::Overwrite { passes, .. } => passes,
+            Method::Erase => 1,
+        }
+    }
+
+    /// PROGRESS INDICATION of a medium of `len` bytes.
+    pub(super) fn progress(&self, len: u64) -> u16 {
+        let all = u128::from(len) * u128::from(self.passes());
+        let done = u128::from(len) * u128::from(self.pass) + u128::from(self.offset);
+        let parts = (done * 0x1_0000).checked_div(all).unwrap_or(0);
+        u16::try_from(parts).unwrap_or(u16::MAX)
+    }
+
+    /// What this pass fills each block of `block_len` bytes with; `None` when it frees it.
+    pub(super) fn block(&self, block_len: usize) -> Option<Vec<u8>> {
+        let Method::Overwrite { passes, invert, pattern } = &self.method else { return None };
+        // The last pass writes the pattern itself (SBC-4 table 94).
+        let inverts = *invert && passes.wrapping_sub(self.pass).is_multiple_of(2);
+        let mask = if inverts { 0xff } else { 0 };
+        Some(pattern.iter().cycle().take(block_len).map(|byte| byte ^ mask).collect())
+    }
+}
+
+const RUNNING: u8 = 1;
+const FAILED: u8 = 2;
+const OVERWRITE: u8 = 1;
+const ERASE: u8 = 2;
+
+impl Record {
+    /// | bytes | what |
+    /// |---|---|
+    /// | 1 | version, 1 |
+    /// | 1 | 1 while it runs, 2 when it has failed |
+    /// | 1 | AUSE |
+    /// | then while it runs: 1 | 1 overwrite, 2 erase |
+    /// | 1 | passes |
+    /// | 1 | INVERT |
+    /// | 1 | the pass |
+    /// | 8 | first byte of it that is still to do |
+    /// | 2, n | pattern, behind its length |
+    const VERSION: u8 = 1;
+
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let job = match self {
+            Self::Failed { unrestricted } => return vec![Self::VERSION, FAILED, u8::from(*unrestricted)],
+            Self::Running(job) => job,
+        };
+        let (method, invert, pattern) = match &job.method {
+            Method::Overwrite { invert, pattern, .. } => (OVERWRITE, *invert, pattern.as_slice()),
+            Method::Erase => (ERASE, false, &[][..]),
+        };
+        let head =
+            [Self::VERSION, RUNNING, u8::from(job.unrestricted), method, job.passes(), u8::from(invert), job.pass];
+        let mut bytes = head.to_vec();
+        bytes.extend_from_slice(&job.offset.to_be_bytes());
+        put_bytes(&mut bytes, pattern);
+        bytes
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let [version, condition, unrestricted] = reader.take()?;
+        let unrestricted = unrestricted != 0;
+        let record = match (version, condition) {
+            (Self::VERSION, FAILED) => Self::Failed { unrestricted },
+            (Self::VERSION, RUNNING) => {
+                let [method, passes, invert, pass] = reader.take()?;
+                let offset = u64::from_be_bytes(reader.take()?);
+                let pattern = reader.bytes()?.to_vec();
+                let method = match method {
+                    OVERWRITE if passes > 0 && !pattern.is_empty() => {
+                        Method::Overwrite { passes, invert: invert != 0, pattern }
+                    }
+                    ERASE => Method::Erase,
+                    _ => return None,
+                };
+                Self::Running(Job { method, unrestricted, pass, offset })
+            }
+            _ => return None,
+        };
+        reader.is_empty().then_some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn overwrite(passes: u8, invert: bool, pattern: &[u8]) -> Job {
+        Job::new(Method::Overwrite { passes, invert, pattern: pattern.to_vec() }, true)
+    }
+
+    #[test]
+    fn the_last_pass_writes_the_pattern_itself() {
+        for (passes, expected) in [(1, &[1][..]), (2, &[0xfe, 1]), (3, &[1, 0xfe, 1])] {
+            let first_bytes: Vec<u8> =
+                (0..passes).map(|pass| Job { pass, ..overwrite(passes, true, &[1]) }.block(4).unwrap()[0]).collect();
+            assert_eq!(first_bytes, expected);
+        }
+        assert_eq!(overwrite(2, false, &[1, 2, 3]).block(4), Some(vec![1, 2, 3, 1]));
+        assert_eq!(Job::new(Method::Erase, false).block(4), None);
+    }
+
+    #[test]
+    fn progress_counts_all_passes_and_never_reaches_the_end() {
+        let at = |pass, offset| Job { pass, offset, ..overwrite(2, false, &[0]) }.progress(1 << 40);
+        assert_eq!([at(0, 0), at(0, 1 << 39), at(1, 0), at(1, 1 << 40)], [0, 0x4000, 0x8000, 0xffff]);
+        assert_eq!(Job::new(Method::Erase, false).progress(0), 0);
+    }
+
+    #[test]
+    fn what_was_kept_comes_back_and_nothing_else_is_believed() {
+        let job = Job { pass: 1, offset: 1 << 33, ..overwrite(3, true, &[7; 512]) };
+        for record in [
+            Record::Running(job),
+            Record::Running(Job::new(Method::Erase, false)),
+            Record::Failed { unrestricted: true },
+            Record::Failed { unrestricted: false },
+        ] {
+            let bytes = record.encode();
+            assert_eq!(Record::decode(&bytes), Some(record));
+            for len in 0..bytes.len() {
+                assert_eq!(Record::decode(&bytes[..len]), None);
+            }
+            assert_eq!(Record::decode(&[&bytes[..], &[0]].concat()), None);
+        }
+        assert_eq!(Record::decode(&[2, 2, 0]), None);
+        assert_eq!(Record::decode(&[1, 3, 0]), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! Background work of logical units: it belongs to no connection, and nothing but the end of the process ends it early.
+
+use std::sync::Arc;
+
+use lunette_device::{BackgroundTask, Input, Step, TargetDevice};
+use lunette_reactor::Waker;
+use lunette_store::{Completion, CompletionSink, Outcome};
+
+use super::Core;
+use super::completions::CompletionQueue;
+use super::running::may_begin;
+use super::table::{Key, Slab};
+
+/// Background work at hand.
+pub(super) struct Background {
+    tasks: Slab<Working>,
+    /// Apart from those of commands: see [`Core::continue_background`].
+    completions: Arc<CompletionQueue>,
+    /// Tasks that wait for a buffer.
+    starving: Vec<(Key, usize)>,
+}
+
+struct Working {
+    task: BackgroundTask,
+    /// What completes is its turn, not its store.
+    waits_for_others: bool,
+}
+
+impl Background {
+    pub(super) fn new(waker: Waker) -> Self {
+        Self { tasks: Slab::default(), completions: Arc::new(CompletionQueue::new(waker)), starving: Vec::new() }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.tasks.len() == 0
+    }
+
+    /// Whether a task can go on at once.
+    pub(super) fn is_due(&self) -> bool {
+        !self.is_idle() && !self.completions.is_empty()
+    }
+}
+
+impl Core {
+    /// Goes on with what an earlier process has left on the units of `device`.
+    pub(super) fn resume_background(&mut self, device: &TargetDevice) {
+        for task in device.background() {
+            self.begin_background(task);
+        }
+    }
+
+    pub(super) fn begin_background(&mut self, task: BackgroundTask) {
+        let key = self.background.tasks.insert(Working { task, waits_for_others: false });
+        self.drive_background(key, Input::Start);
+    }
+
+    /// Lets each task go on by one step. It is not for a loop that runs until nothing moves: a store in memory answers at
+    /// once, and connections would wait until all of a disk is done.
+    pub(super) fn continue_background(&mut self) {
+        if self.background.is_idle() {
+            return;
+        }
+        let mut outcomes = Vec::new();
+        self.background.completions.drain_to(&mut outcomes);
+        for (tag, outcome) in outcomes {
+            let key = Key::from_u64(tag);
+            let Some(working) = self.background.tasks.get_mut(key) else { continue };
+            let input = if working.waits_for_others { Input::Waited } else { Input::Store(outcome) };
+            if self.stopping.is_no() {
+                self.drive_background(key, input);
+            } else {
+                // The next start goes on with it.
+                self.background.tasks.remove(key);
+            }
+        }
+        for (key, len) in std::mem::take(&mut self.background.starving) {
+            if self.stopping.is_no() {
+                self.feed_background(key, len);
+            } else {
+                self.background.tasks.remove(key);
+            }
+        }
+    }
+
+    fn feed_background(&mut self, key: Key, len: usize) {
+        let buffer = if may_begin(&self.pool, 0, len) { self.pool.take(len) } else { None };
+        match buffer {
+            Some(buffer) => self.drive_background(key, Input::Buffer(buffer)),
+            None => self.background.starving.push((key, len)),
+        }
+    }
+
+    /// Steps a task until it waits for something.
+    fn drive_background(&mut self, key: Key, input: Input) {
+        let Some(working) = self.background.tasks.get_mut(key) else { return };
+        let Some(step) = working.task.step(input) else {
+            self.background.tasks.remove(key);
+            return;
+        };
+        working.waits_for_others = matches!(step, Step::Wait { .. });
+        let sink: Arc<dyn CompletionSink> = Arc::clone(&self.background.completions) as _;
+        let done = Completion::new(sink, key.to_u64());
+        match step {
+            Step::Buffer { len } => self.feed_background(key, len),
+            Step::Store { store, op } => store.submit(op, &self.io, done),
+            Step::Wait { on } => on.wait(done),
+            Step::Work(work) => {
+                self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
+            }
+            Step::DataOut { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
+                tracing::error!(?step, "background work asks for what it cannot have; it ends");
+                self.background.tasks.remove(key);
+            }
+        }
+    }
+}

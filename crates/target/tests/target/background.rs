@@ -1,0 +1,83 @@
+//! Work that belongs to a logical unit and to no command: SANITIZE.
+
+use std::sync::Arc;
+
+use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_store::filters::Delay;
+
+use crate::common::{BLOCK_LEN, Initiator, Port, Target, blocks, memory};
+
+const IMMED: u8 = 0x80;
+const BLOCK_ERASE: u8 = 0x02;
+const GOOD: u8 = 0;
+/// NOT READY, SANITIZE IN PROGRESS.
+const IN_PROGRESS: (u8, u8, u8) = (0x02, 0x04, 0x1b);
+
+fn sanitize(action_and_flags: u8) -> [u8; 10] {
+    [0x48, action_and_flags, 0, 0, 0, 0, 0, 0, 0, 0]
+}
+
+/// Looks until the unit is ready again, on the same or on new connections.
+fn wait_until_ready(initiator: &mut Initiator) {
+    while initiator.test_unit_ready(0).status != GOOD {}
+}
+
+#[test]
+fn goes_on_when_its_initiator_is_gone() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone(), memory()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    assert_eq!(initiator.write(0, 0, blocks(8, 1)).status, GOOD);
+    delay.hold();
+    assert_eq!(initiator.command(0, &sanitize(IMMED | BLOCK_ERASE), Vec::new(), 0).status, GOOD);
+    delay.wait_until_held(1);
+    assert_eq!(initiator.test_unit_ready(0).sense(), IN_PROGRESS);
+    initiator.test_unit_ready(1);
+    assert_eq!(initiator.write(1, 0, blocks(8, 2)).status, GOOD, "other units are served");
+    drop(initiator);
+    target.wait_until("the end of the session", |now| now.sessions == 0 && now.tasks == 0);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    assert_eq!(initiator.test_unit_ready(0).sense(), IN_PROGRESS);
+    delay.release();
+    wait_until_ready(&mut initiator);
+    assert_eq!(initiator.read(0, 0, 8).good(), vec![0; 8 * BLOCK_LEN]);
+}
+
+#[test]
+fn is_not_aborted_with_the_command_that_began_it() {
+    for function in [Function::ABORT_TASK, Function::LOGICAL_UNIT_RESET, Function::TARGET_WARM_RESET] {
+        let delay = Arc::new(Delay::new(memory()));
+        let target = Target::over(vec![delay.clone()]);
+        let mut initiator = Initiator::attach(&target, Port::A);
+        assert_eq!(initiator.write(0, 0, blocks(8, 1)).status, GOOD);
+        delay.hold();
+        let command = initiator.start(0, &sanitize(BLOCK_ERASE), Vec::new(), 0, 0);
+        delay.wait_until_held(1);
+        let request = initiator.start_management(function, 0, Some(command));
+        // The store works for no command: there is nothing to wait for.
+        assert_eq!(initiator.finish_management(request), Answer::FUNCTION_COMPLETE);
+        while initiator.test_unit_ready(0).sense() != IN_PROGRESS {}
+        delay.release();
+        wait_until_ready(&mut initiator);
+        assert!(!initiator.has_answer(command), "an aborted task has no response");
+        assert_eq!(initiator.read(0, 0, 8).good(), vec![0; 8 * BLOCK_LEN]);
+    }
+}
+
+#[test]
+fn a_stop_waits_for_the_store_and_for_no_more() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    delay.hold();
+    let pattern = [0x1f, 0, 0, 1, 7];
+    let cdb = [0x48, IMMED | 1, 0, 0, 0, 0, 0, 0, 5, 0];
+    assert_eq!(initiator.command(0, &cdb, pattern.to_vec(), 0).status, GOOD);
+    delay.wait_until_held(1);
+    drop(initiator);
+    target.wait_until("the end of the session", |now| now.connections == 0);
+    target.begin_stop();
+    delay.release();
+    target.end().unwrap();
+    assert_eq!(target.monitor.read().buffer_bytes, 0);
+}
