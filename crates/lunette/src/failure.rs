@@ -18,6 +18,12 @@ pub(crate) enum Failure {
     /// A disk cannot be opened.
     #[error("{0}")]
     Disk(String),
+    /// A read or write failed while a disk was copied.
+    #[error("{0}")]
+    Transfer(String),
+    /// A copy differs from its source.
+    #[error("{0}")]
+    Mismatch(String),
     /// Anything else.
     #[error("{0}")]
     Other(String),
@@ -36,7 +42,7 @@ impl Failure {
         Self::Other(what.to_string())
     }
 
-    /// The exit codes, as `lunette serve --help` lists them.
+    /// The exit codes, as each subcommand's help lists them.
     fn code(&self) -> u8 {
         match self {
             Self::Other(_) => 1,
@@ -44,6 +50,8 @@ impl Failure {
             Self::Configuration(_) => 3,
             Self::Address(_) => 4,
             Self::Disk(_) => 5,
+            Self::Transfer(_) => 6,
+            Self::Mismatch(_) => 7,
         }
     }
 

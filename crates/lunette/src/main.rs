@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod cp;
 mod crc;
 mod disk;
 mod failure;
@@ -30,6 +31,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Serve(Box<serve::Arguments>),
+    Cp(cp::Arguments),
     Nbd(nbd::Arguments),
     Crc(crc::Arguments),
 }
@@ -39,6 +41,7 @@ fn main() -> std::process::ExitCode {
     system::start_logging();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
+        Command::Cp(arguments) => cp::run(&arguments),
         Command::Nbd(arguments) => nbd::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
     };

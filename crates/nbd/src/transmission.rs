@@ -119,7 +119,11 @@ impl Intake<'_> {
     }
 
     fn buffer(&self, len: u32) -> Buffer {
-        self.pool.take(len as usize).expect("the window has as much room as the pool, and longer requests are refused")
+        let len = len as usize;
+        let one_more = || Pool::new(len.next_power_of_two().max(PAGE_LEN)).take(len);
+        // The window has as much room as the pool. A store that talks to others may hold on to a buffer for a moment after
+        // its request has ended.
+        self.pool.take(len).or_else(one_more).expect("longer requests were refused")
     }
 
     /// Starts a request that has entered the window. On an error it has not started.

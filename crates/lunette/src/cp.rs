@@ -1,0 +1,255 @@
+//! `lunette cp`: disks from place to place.
+
+mod endpoint;
+mod engine;
+mod flight;
+mod journal;
+mod plan;
+mod progress;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::BinaryBytes;
+use lunette_buffer::{MAX_BUFFER_LEN, PAGE_LEN};
+use rustix::io::Errno;
+
+use self::endpoint::{Disk, Place, Role};
+use self::engine::{CopyError, Engine, Options, Totals};
+use self::journal::{Entry, Journal};
+use self::plan::Plan;
+use self::progress::Progress;
+use crate::failure::Failure;
+use crate::io::PoolIo;
+use crate::size::Size;
+
+/// Data between two entries of the journal, and between two rounds of reading back.
+const WINDOW_BYTES: u64 = 64 << 20;
+
+/// The most requests in flight.
+const MAX_DEPTH: u16 = 256;
+
+const AFTER_HELP: &str = "\
+A file as DST becomes exactly as long as SRC; holes of SRC, and blocks of zeroes, become holes. A device as DST may be longer
+than SRC: what lies behind stays as it is, but for the rest of the last block, which becomes zero.
+
+--resume keeps a journal beside DST (DST.lunette-cp), or where --journal says. A copy that was killed goes on where everything
+is known to be durable when the same command is run again. Do not write to SRC or DST in between.
+
+Success means that DST was flushed. With --verify it also means that DST was read back and gave the bytes of SRC.
+
+Exit codes: 0 copied and flushed, 1 other failure, 2 bad usage, 5 a disk is missing, unreadable, too small or in use, 6 a read
+or write failed, 7 DST gave other bytes back.";
+
+/// Copy a disk: files, block devices, standard input and output.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// A file or block device, or - for standard input
+    #[arg(value_name = "SRC")]
+    source: Place,
+    /// A file or block device, or - for standard output
+    #[arg(value_name = "DST")]
+    destination: Place,
+    /// Requests in flight
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_DEPTH)))]
+    depth: u16,
+    /// Bytes of a request: a multiple of 4K, 16M at most
+    #[arg(long, value_name = "SIZE", default_value = "256K", value_parser = block)]
+    bs: u64,
+    /// Read DST back and compare it, by CRC32C, with what was read from SRC
+    #[arg(long)]
+    verify: bool,
+    /// Go on with a copy that was killed, and be ready for that
+    #[arg(long)]
+    resume: bool,
+    /// Keep the journal of --resume in FILE
+    #[arg(long, value_name = "FILE", requires = "resume")]
+    journal: Option<PathBuf>,
+    /// Print what was done as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn block(text: &str) -> Result<u64, String> {
+    let Size(bytes) = text.parse().map_err(|error: crate::size::NotASize| error.to_string())?;
+    let good = bytes > 0 && bytes.is_multiple_of(PAGE_LEN as u64) && bytes <= MAX_BUFFER_LEN as u64;
+    if good { Ok(bytes) } else { Err("write a multiple of 4K, 16M at most".into()) }
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let started = Instant::now();
+    let options = Options {
+        depth: arguments.depth.into(),
+        block: arguments.bs,
+        verify: arguments.verify,
+        window_bytes: if arguments.verify || arguments.resume { WINDOW_BYTES } else { u64::MAX },
+    };
+    let copied = match (&arguments.source, &arguments.destination) {
+        (Place::Standard, Place::Standard) => Err(Failure::Usage("one of SRC and DST must be a disk".into())),
+        (Place::Standard, _) | (_, Place::Standard) if arguments.resume => {
+            Err(Failure::Usage("a stream cannot be resumed".into()))
+        }
+        (Place::Path(_), Place::Standard) if arguments.verify || arguments.json => {
+            Err(Failure::Usage("standard output is the copy: it cannot be read back or hold JSON".into()))
+        }
+        (Place::Standard, Place::Path(to)) => from_stream(to, options),
+        (Place::Path(from), Place::Standard) => to_stream(from, options),
+        (Place::Path(from), Place::Path(to)) => between_disks(from, to, arguments, options),
+    }?;
+    copied.print(arguments, started.elapsed()).map_err(Failure::other)
+}
+
+/// What a copy has come to.
+#[derive(Debug, Default)]
+struct Copied {
+    len: u64,
+    resumed_at: u64,
+    totals: Totals,
+}
+
+fn from_stream(to: &Path, options: Options) -> Result<Copied, Failure> {
+    Journal::beside(to).remove()?;
+    let disk = endpoint::open(to, Role::Fresh(0))?;
+    let progress = Progress::new(None, 0);
+    let mut engine = Engine::new(&disk, options, PoolIo::start()?, &progress);
+    let len = streams::copy_in(&mut io::stdin().lock(), &mut engine, options.block)?;
+    engine.settle()?;
+    progress.finish();
+    Ok(Copied { len, resumed_at: 0, totals: engine.totals })
+}
+
+fn to_stream(from: &Path, options: Options) -> Result<Copied, Failure> {
+    let disk = endpoint::open(from, Role::Source)?;
+    let len = disk.len_bytes();
+    let progress = Progress::new(Some(len), 0);
+    let mut stdout = io::stdout().lock();
+    let totals = streams::copy_out(&disk, &mut stdout, options, PoolIo::start()?, &progress)?;
+    match rustix::fs::fsync(stdout.as_fd()) {
+        // Nothing to make durable in a pipe or terminal.
+        Ok(()) | Err(Errno::INVAL | Errno::ROFS | Errno::NOTSUP) => {}
+        Err(error) => {
+            return Err(
+                CopyError::Stream { action: "flush standard output at", offset: len, error: error.into() }.into()
+            );
+        }
+    }
+    progress.finish();
+    Ok(Copied { len, resumed_at: 0, totals })
+}
+
+fn between_disks(from: &Path, to: &Path, arguments: &Arguments, options: Options) -> Result<Copied, Failure> {
+    if endpoint::are_same(from, to) {
+        return Err(Failure::Usage(format!("{} and {} are the same disk", from.display(), to.display())));
+    }
+    let source = endpoint::open(from, Role::Source)?;
+    let len = source.len_bytes();
+    let journal = arguments.journal.clone().map_or_else(|| Journal::beside(to), Journal::at);
+    let old = if arguments.resume { journal.read()? } else { None };
+    let role = if old.is_some() { Role::Resumed(len) } else { Role::Fresh(len) };
+    if old.is_none() {
+        // From now on an old journal would lie.
+        journal.remove()?;
+    }
+    let destination = endpoint::open(to, role)?;
+    let entry = Entry {
+        source: source.identity.clone(),
+        destination: destination.identity.clone(),
+        verified: options.verify,
+        done: 0,
+    };
+    let start = match old {
+        Some(old) => resume_at(&old, &entry, &journal)?,
+        None => 0,
+    };
+    let journal = arguments.resume.then_some(&journal);
+    let totals = copy(&source, &destination, start, options, journal.map(|journal| (journal, entry)))?;
+    if endpoint::identity_now(from, len)? != source.identity {
+        return Err(Failure::Transfer(format!("{} was written to while it was copied; copy it again", source.name)));
+    }
+    if let Some(journal) = journal {
+        journal.remove()?;
+    }
+    Ok(Copied { len, resumed_at: start, totals })
+}
+
+/// Where to go on, when the journal is one of this copy.
+fn resume_at(old: &Entry, new: &Entry, journal: &Journal) -> Result<u64, Failure> {
+    let end = match () {
+        () if old.source != new.source => "SRC is another one, or was written to",
+        () if old.destination != new.destination => "DST is another one",
+        () if new.verified && !old.verified => "the first part was copied without --verify",
+        () => return Ok(old.done),
+    };
+    let path = journal.path().display();
+    Err(Failure::Usage(format!("{path}: cannot go on: {end}; remove this file to begin anew")))
+}
+
+/// Copies from `start` on, and keeps the journal when there is one.
+fn copy(
+    source: &Disk,
+    destination: &Disk,
+    start: u64,
+    options: Options,
+    mut journal: Option<(&Journal, Entry)>,
+) -> Result<Totals, Failure> {
+    let len = source.len_bytes();
+    let align = source.granularity().max(destination.granularity());
+    let options = Options { block: options.block.next_multiple_of(align), ..options };
+    let start = start.min(len) / align * align;
+    let progress = Progress::new(Some(len), start);
+    let mut plan = Plan::new(start, len, align, options.block);
+    let mut engine = Engine::new(destination, options, PoolIo::start()?, &progress);
+    loop {
+        engine.copy(source, &mut plan)?;
+        engine.settle()?;
+        if let Some((journal, entry)) = &mut journal {
+            entry.done = plan.position();
+            journal.write(entry)?;
+        }
+        if plan.position() == len {
+            progress.finish();
+            return Ok(engine.totals);
+        }
+    }
+}
+
+impl Copied {
+    fn print(&self, arguments: &Arguments, time: Duration) -> io::Result<()> {
+        let Self { len, resumed_at, totals: Totals { data_bytes, zero_bytes } } = *self;
+        let seconds = time.as_secs_f64();
+        if arguments.json {
+            let verified = arguments.verify;
+            return writeln!(
+                io::stdout(),
+                "{{\"bytes\":{len},\"data_bytes\":{data_bytes},\"zero_bytes\":{zero_bytes},\"resumed_at\":{resumed_at},\
+                 \"verified\":{verified},\"flushed\":true,\"seconds\":{seconds:.3}}}"
+            );
+        }
+        let verified = if arguments.verify { ", verified" } else { "" };
+        writeln!(
+            io::stderr(),
+            "{}: {} of data and {} of zeroes in {seconds:.1} s{verified}, flushed",
+            BinaryBytes(len),
+            BinaryBytes(data_bytes),
+            BinaryBytes(zero_bytes),
+        )
+    }
+}
+
+impl From<CopyError> for Failure {
+    fn from(error: CopyError) -> Self {
+        match error {
+            CopyError::Differs { .. } => Self::Mismatch(error.to_string()),
+            CopyError::Disk { .. } | CopyError::Flush { .. } | CopyError::Stream { .. } => {
+                Self::Transfer(error.to_string())
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! The two ends of a copy.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use lunette_store::{FileStore, OpenOptions, Store};
+
+use crate::failure::Failure;
+
+/// What a person writes for one end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// `-`: standard input, standard output.
+    Standard,
+    /// A file or block device.
+    Path(PathBuf),
+}
+
+impl FromStr for Place {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(if text == "-" { Self::Standard } else { Self::Path(text.into()) })
+    }
+}
+
+/// A disk at one end.
+pub(crate) struct Disk {
+    /// As errors call it.
+    pub(crate) name: String,
+    pub(crate) store: Arc<dyn Store>,
+    /// The store, when it is a regular file, whose length can change.
+    pub(crate) file: Option<Arc<FileStore>>,
+    /// All of it reads as zero.
+    pub(crate) blank: bool,
+    /// What tells it from other disks, and from itself after a change, in a journal.
+    pub(crate) identity: String,
+}
+
+impl Disk {
+    pub(crate) fn len_bytes(&self) -> u64 {
+        self.store.geometry().len_bytes
+    }
+
+    pub(crate) fn granularity(&self) -> u64 {
+        self.store.geometry().granularity_bytes.max(1).into()
+    }
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a copy does with an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Read from it.
+    Source,
+    /// Make it a copy. A file is emptied first, then has this many bytes.
+    Fresh(u64),
+    /// Go on with a copy of this many bytes.
+    Resumed(u64),
+}
+
+/// Opens one end. The only place that knows what kinds there are.
+pub(crate) fn open(path: &Path, role: Role) -> Result<Disk, Failure> {
+    let create = match role {
+        Role::Fresh(len) => Some(len),
+        Role::Source | Role::Resumed(_) => None,
+    };
+    let options = OpenOptions { create, read_only: role == Role::Source, any_length: true, ..OpenOptions::default() };
+    let store = Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?);
+    let metadata = metadata(path)?;
+    let name = path.display().to_string();
+    let is_file = metadata.is_file();
+    if let (Role::Fresh(len), true) = (role, is_file) {
+        // Emptied, so that all of it is a hole.
+        let emptied = store.set_len(0).and_then(|()| store.set_len(len));
+        emptied.map_err(|error| Failure::disk(format!("{name}: cannot give the file its length: {error}")))?;
+    }
+    let len = store.geometry().len_bytes;
+    match role {
+        Role::Fresh(wanted) | Role::Resumed(wanted) if len < wanted => {
+            let what = format!("{name}: its {len} bytes are too few for the {wanted} of the source");
+            return Err(Failure::disk(what));
+        }
+        Role::Source | Role::Fresh(_) | Role::Resumed(_) => {}
+    }
+    Ok(Disk {
+        name,
+        identity: identity(&metadata, len, role == Role::Source),
+        blank: is_file && matches!(role, Role::Fresh(_)),
+        file: is_file.then(|| Arc::clone(&store)),
+        store,
+    })
+}
+
+/// Whether two paths lead to the same bytes.
+pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (fs::metadata(one), fs::metadata(other)) else { return false };
+    let device = |metadata: &Metadata| metadata.file_type().is_block_device().then(|| metadata.rdev());
+    match (device(&one), device(&other)) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}
+
+/// The identity of a source as it is now: another one says that it was written to meanwhile.
+pub(crate) fn identity_now(path: &Path, len: u64) -> Result<String, Failure> {
+    Ok(identity(&metadata(path)?, len, true))
+}
+
+fn metadata(path: &Path) -> Result<Metadata, Failure> {
+    fs::metadata(path).map_err(|error| Failure::disk(format!("{}: cannot look it up: {error}", path.display())))
+}
+
+/// A source must be unchanged, a destination changes as it is written to. The time of birth tells a file from a later one
+/// under the same number.
+fn identity(metadata: &Metadata, len: u64, unchanged: bool) -> String {
+    if metadata.file_type().is_block_device() {
+        return format!("device {} {len}", metadata.rdev());
+    }
+    let born = metadata.created().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    let file = format!("file {} {} {} {len}", metadata.dev(), metadata.ino(), born.as_nanos());
+    if unchanged { format!("{file} {}.{:09}", metadata.mtime(), metadata.mtime_nsec()) } else { file }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_file_is_blank_and_a_resumed_one_keeps_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        fs::write(&path, [7; 1000]).unwrap();
+        let resumed = open(&path, Role::Resumed(1000)).unwrap();
+        assert!(!resumed.blank);
+        drop(resumed);
+        assert_eq!(fs::read(&path).unwrap(), [7; 1000]);
+        assert!(matches!(open(&path, Role::Resumed(1001)), Err(Failure::Disk(_))));
+        assert!(open(&path, Role::Fresh(10)).unwrap().blank);
+        assert_eq!(fs::read(&path).unwrap(), [0; 10]);
+    }
+
+    #[test]
+    fn identities_tell_files_apart_and_sources_from_their_later_selves() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (folder.path().join("one"), folder.path().join("other"));
+        fs::write(&one, [7; 1000]).unwrap();
+        fs::write(&other, [7; 1000]).unwrap();
+        let source = |path: &Path| open(path, Role::Source).unwrap().identity;
+        let destination = |path: &Path| open(path, Role::Resumed(1000)).unwrap().identity;
+        assert_eq!(source(&one), source(&one));
+        assert_ne!(source(&one), source(&other));
+        let (source_before, destination_before) = (source(&one), destination(&one));
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+        fs::File::options().write(true).open(&one).unwrap().set_modified(later).unwrap();
+        assert_ne!(source(&one), source_before);
+        assert_eq!(destination(&one), destination_before);
+    }
+
+    #[test]
+    fn one_file_under_two_names_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let (one, link) = (folder.path().join("one"), folder.path().join("link"));
+        fs::write(&one, [7; 10]).unwrap();
+        fs::hard_link(&one, &link).unwrap();
+        assert!(are_same(&one, &link));
+        assert!(!are_same(&one, folder.path()));
+        assert!(!are_same(&one, Path::new("/nonexistent")));
+    }
+}

@@ -1,0 +1,128 @@
+//! Standard input and output as an end of a copy.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::sync::Arc;
+
+use lunette_buffer::{Buffer, Pool};
+use lunette_store::{AllocationMap, Op, execute};
+
+use super::endpoint::Disk;
+use super::engine::{self, CopyError, Engine, Options, Totals};
+use super::flight::Flight;
+use super::plan::{Piece, Plan};
+use super::progress::Progress;
+use crate::io::PoolIo;
+
+/// Copies `input` to its end. Gives its length. A file grows with it; a device must have room.
+pub(crate) fn copy_in(input: &mut impl Read, engine: &mut Engine<'_>, block: u64) -> Result<u64, CopyError> {
+    let disk = engine.destination;
+    let mut offset = 0;
+    loop {
+        engine.make_room()?;
+        if engine.is_window_full() {
+            engine.settle()?;
+        }
+        let mut buffer = engine.buffer(block);
+        let len = fill(input, &mut buffer).map_err(|error| CopyError::Stream { action: "read", offset, error })?;
+        buffer.truncate(len);
+        if len > 0 {
+            if let Some(file) = &disk.file {
+                let grown = file.set_len(offset + len as u64);
+                grown.map_err(|error| CopyError::Stream { action: "make room in the file for", offset, error })?;
+            }
+            engine.put(Piece { offset, len: len as u64, hole: false }, buffer);
+        }
+        offset += len as u64;
+        if len < block as usize {
+            return Ok(offset);
+        }
+    }
+}
+
+/// As many bytes as there are, up to the length of `into`.
+fn fill(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < into.len() {
+        match input.read(&mut into[filled..]) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// A piece whose turn has not come yet.
+enum Ready {
+    Data(Buffer),
+    Zeroes(u64),
+}
+
+/// Writes all of `source` to `output`, in order, while later pieces are read.
+pub(crate) fn copy_out(
+    source: &Disk,
+    output: &mut impl Write,
+    options: Options,
+    io: PoolIo,
+    progress: &Progress,
+) -> Result<Totals, CopyError> {
+    let len = source.len_bytes();
+    let mut plan = Plan::new(0, len, source.granularity(), options.block);
+    let mut flight = Flight::new(options.depth, io);
+    let pool = Pool::new(options.depth * (options.block as usize).next_power_of_two());
+    let mut ready = BTreeMap::new();
+    let mut totals = Totals::default();
+    let mut written = 0;
+    while written < len {
+        // Pieces that wait for their turn hold a buffer too.
+        while flight.in_flight() + ready.len() < options.depth {
+            let Some(piece) = next_piece(&mut plan, source) else { break };
+            if piece.hole {
+                ready.insert(piece.offset, Ready::Zeroes(piece.len));
+            } else {
+                let into = engine::buffer(&pool, piece.len);
+                flight.start(&*source.store, Op::Read { offset: piece.offset, into }, piece);
+            }
+        }
+        let Some(next) = ready.remove(&written) else {
+            // The piece whose turn it is was started before all others, so it is in flight.
+            let (piece, outcome) = flight.land();
+            let buffer = engine::done(source, "read", piece, outcome)?.expect("a read gives its buffer back");
+            ready.insert(piece.offset, Ready::Data(buffer));
+            continue;
+        };
+        let failed = |error| CopyError::Stream { action: "write", offset: written, error };
+        let piece_len = match next {
+            Ready::Data(bytes) => {
+                output.write_all(&bytes).map_err(failed)?;
+                totals.data_bytes += bytes.len() as u64;
+                bytes.len() as u64
+            }
+            Ready::Zeroes(zeroes) => {
+                write_zeroes(output, zeroes).map_err(failed)?;
+                totals.zero_bytes += zeroes;
+                zeroes
+            }
+        };
+        written += piece_len;
+        progress.advance(piece_len);
+    }
+    output.flush().map_err(|error| CopyError::Stream { action: "write", offset: written, error })?;
+    Ok(totals)
+}
+
+fn next_piece(plan: &mut Plan, source: &Disk) -> Option<Piece> {
+    if let Some((offset, len)) = plan.unknown() {
+        let found = Arc::new(AllocationMap::default());
+        let outcome = execute(&*source.store, Op::Allocation { offset, len, found: Arc::clone(&found) });
+        // A source that cannot tell is read as a whole.
+        plan.learn(&outcome.result.map(|()| found.take()).unwrap_or_default());
+    }
+    plan.next()
+}
+
+fn write_zeroes(output: &mut impl Write, len: u64) -> io::Result<()> {
+    io::copy(&mut io::repeat(0).take(len), output).map(drop)
+}

@@ -1,0 +1,176 @@
+//! `lunette cp` with real files, streams and signals.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use lunette_tests::{Ran, Server, lunette, random_bytes, random_file, run, run_at_most, wait_at_most, wait_until};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+fn cp(arguments: &[&str]) -> Ran {
+    run_at_most(LIMIT, lunette().arg("cp").args(arguments))
+}
+
+/// A folder and the paths of a source and a destination in it.
+fn place() -> (TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, destination) = (folder.path().join("source"), folder.path().join("destination"));
+    (folder, source, destination)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn same(one: &Path, other: &Path) {
+    run("cmp", [one, other]).succeeded();
+}
+
+fn size_on_disk(path: &Path) -> u64 {
+    fs::metadata(path).unwrap().blocks() * 512
+}
+
+/// The number of a field of the JSON line.
+fn field(ran: &Ran, name: &str) -> u64 {
+    let line = ran.succeeded();
+    let value = line.split(&format!("\"{name}\":")).nth(1).unwrap_or_else(|| panic!("no {name} in {ran}"));
+    value.split([',', '}']).next().unwrap().parse().unwrap_or_else(|_| panic!("{name} is no number in {ran}"))
+}
+
+#[test]
+fn ten_gibibytes_of_holes_and_some_data_move_the_data_alone() {
+    let (_folder, source, destination) = place();
+    let file = File::create(&source).unwrap();
+    file.set_len(10 << 30).unwrap();
+    for part in 0..10 {
+        file.write_all_at(&random_bytes(part, 10 << 20), part << 30).unwrap();
+    }
+    let copied = cp(&["--json", "--verify", text(&source), text(&destination)]);
+    assert_eq!((field(&copied, "bytes"), field(&copied, "data_bytes")), (10 << 30, 100 << 20));
+    assert_eq!(fs::metadata(&destination).unwrap().len(), 10 << 30);
+    assert!(size_on_disk(&destination) < 101 << 20);
+    for part in 0..10 {
+        let mut bytes = vec![0; 10 << 20];
+        File::open(&destination).unwrap().read_exact_at(&mut bytes, part << 30).unwrap();
+        assert!(bytes == random_bytes(part, 10 << 20), "part {part} differs");
+    }
+}
+
+#[test]
+fn a_file_becomes_exactly_the_source_whatever_it_was() {
+    let (_folder, source, destination) = place();
+    for len in [0, 1, 511, 512, 4097, 300_001] {
+        fs::write(&source, random_bytes(len, len as usize)).unwrap();
+        random_file(&destination, 99, 1);
+        cp(&[text(&source), text(&destination)]).succeeded();
+        same(&source, &destination);
+    }
+}
+
+#[test]
+fn zeroes_become_holes() {
+    let (_folder, source, destination) = place();
+    let mut bytes = vec![0; 8 << 20];
+    bytes[4 << 20..5 << 20].copy_from_slice(&random_bytes(1, 1 << 20));
+    fs::write(&source, &bytes).unwrap();
+    cp(&[text(&source), text(&destination)]).succeeded();
+    same(&source, &destination);
+    assert!(size_on_disk(&destination) <= 1 << 20);
+}
+
+#[test]
+fn streams_carry_a_disk_in_and_out() {
+    let (_folder, source, destination) = place();
+    let bytes = random_bytes(5, 3_000_001);
+    fs::write(&source, &bytes).unwrap();
+    let out = lunette().args(["cp", text(&source), "-"]).output().unwrap();
+    assert!(out.status.success() && out.stdout == bytes, "{:?}", out.status);
+
+    let mut child = lunette()
+        .args(["cp", "--verify", "--json", "-", text(&destination)])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    assert!(wait_at_most(&mut child, LIMIT).unwrap().success());
+    same(&source, &destination);
+}
+
+#[test]
+fn a_copy_that_is_killed_goes_on_where_it_was() {
+    let (_folder, source, destination) = place();
+    random_file(&source, 7, 256);
+    let journal = PathBuf::from(format!("{}.lunette-cp", destination.display()));
+    let arguments = ["cp", "--resume", "--json", text(&source), text(&destination)];
+    // Small requests one by one take their time.
+    let mut slow =
+        lunette().args(arguments).args(["--depth", "1", "--bs", "4K"]).stdout(Stdio::null()).spawn().unwrap();
+    let moved =
+        wait_until(LIMIT, || fs::read_to_string(&journal).ok().filter(|text| !text.contains("done=0")).map(|_| ()));
+    slow.kill().unwrap();
+    slow.wait().unwrap();
+    assert!(moved.is_some(), "no journal");
+
+    let second = run_at_most(LIMIT, lunette().args(arguments));
+    let resumed_at = field(&second, "resumed_at");
+    assert!((64 << 20..256 << 20).contains(&resumed_at), "{second}");
+    assert_eq!(field(&second, "data_bytes"), (256 << 20) - resumed_at);
+    same(&source, &destination);
+    assert!(!journal.exists());
+}
+
+#[test]
+fn a_journal_is_not_believed_after_another_copy() {
+    let (_folder, source, destination) = place();
+    random_file(&source, 7, 1);
+    let journal = PathBuf::from(format!("{}.lunette-cp", destination.display()));
+    fs::write(&journal, "lunette cp journal 1\nsource=x\ndestination=y\nverified=false\ndone=4096\n").unwrap();
+    fs::write(&destination, "old").unwrap();
+    let resumed = cp(&["--resume", text(&source), text(&destination)]);
+    assert_ne!(resumed.code, Some(0), "{resumed}");
+    assert_eq!(fs::read(&destination).unwrap(), b"old", "nothing was written");
+    cp(&[text(&source), text(&destination)]).succeeded();
+    assert!(!journal.exists());
+    same(&source, &destination);
+}
+
+#[test]
+fn what_cannot_be_copied_is_told() {
+    let (folder, source, destination) = place();
+    let fails = |code: i32, words: &[&str], arguments: &[&str]| {
+        let ran = cp(arguments);
+        assert_eq!(ran.code, Some(code), "{ran}");
+        assert!(words.iter().all(|word| ran.stderr.contains(word)), "{ran}");
+    };
+    fails(5, &[text(&source), "no such file"], &[text(&source), text(&destination)]);
+    assert!(!destination.exists());
+    random_file(&source, 1, 1);
+    fails(2, &["same disk"], &[text(&source), text(&source)]);
+    fails(2, &["4K"], &["--bs", "1000", text(&source), text(&destination)]);
+    fails(2, &["disk"], &["-", "-"]);
+    fails(2, &["resumed"], &["--resume", "-", text(&destination)]);
+    fails(2, &["read back"], &["--verify", text(&source), "-"]);
+    fails(5, &["directory"], &[text(&source), text(folder.path())]);
+}
+
+#[test]
+fn nbdcopy_through_a_server_equals_a_copy() {
+    let (folder, source, destination) = place();
+    random_file(&source, 3, 16);
+    File::options().write(true).open(&source).unwrap().set_len(64 << 20).unwrap();
+    cp(&[text(&source), text(&destination)]).succeeded();
+    let socket = folder.path().join("socket");
+    let server = Server::spawn(lunette().args(["nbd", text(&source), "--read-only", "--socket", text(&socket)]), 1);
+    let other = folder.path().join("other");
+    run("nbdcopy", [server.url(0), text(&other)]).succeeded();
+    server.stop();
+    same(&destination, &other);
+}
