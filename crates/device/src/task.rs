@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{Lun, SenseFormat, Status};
+use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 use lunette_store::{Completion, Op, Outcome, Store, StoreError};
 
 use crate::background::BackgroundTask;
@@ -140,6 +140,9 @@ impl Task {
     /// Select, check, begin.
     fn start(&mut self, device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Step {
         let lun = Lun::decode(command.lun);
+        if command.attribute == TaskAttribute::Aca {
+            return Step::Done(Response::check(&NO_ACA, format_of(nexus.find(lun).as_ref())));
+        }
         let admitted = gate::admit(&nexus, lun, &command.cdb);
         let Admitted { row, link, extent, era } = match admitted {
             Ok(admitted) => admitted,
@@ -193,6 +196,9 @@ impl Task {
         Step::Done(response)
     }
 }
+
+/// An ACA task where no auto contingent allegiance is in force, which it never is (SAM-5 8.6.5; NACA is not supported).
+const NO_ACA: SenseData = SenseData::illegal_request(AdditionalSense::INVALID_MESSAGE_ERROR);
 
 /// The format of sense data where `link` leads.
 fn format_of(link: Option<&Arc<Link>>) -> SenseFormat {

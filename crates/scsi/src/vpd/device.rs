@@ -13,9 +13,8 @@ pub struct ExtendedInquiry {
 
 impl ExtendedInquiry {
     const BODY_LEN: usize = 60;
-    /// `GROUP_SUP` is not set, as grouping functions mean nothing here; SIMPSUP: simple tasks. A task set runs in any
-    /// order, so ordered and head of queue tasks are not claimed.
-    const SIMPSUP: u8 = 0x01;
+    /// HEADSUP, ORDSUP and SIMPSUP: tasks of all three kinds. `GROUP_SUP` is not set, as grouping functions mean nothing here.
+    const HEADSUP_ORDSUP_SIMPSUP: u8 = 0x07;
     const V_SUP: u8 = 0x01;
     /// LUICLR: REPORT LUNS clears the unit attention on every logical unit of its nexus.
     const LUICLR: u8 = 0x01;
@@ -23,7 +22,7 @@ impl ExtendedInquiry {
     /// The page.
     pub fn emit(&self) -> Vec<u8> {
         let mut body = [0; Self::BODY_LEN];
-        body[1] = Self::SIMPSUP;
+        body[1] = Self::HEADSUP_ORDSUP_SIMPSUP;
         body[2] = if self.volatile_cache { Self::V_SUP } else { 0 };
         body[3] = Self::LUICLR;
         body[9] = self.max_sense_len;
@@ -72,7 +71,7 @@ mod tests {
     #[test]
     fn fields_stand_where_the_standard_puts_them() {
         let data = ExtendedInquiry { volatile_cache: true, max_sense_len: 32 }.emit();
-        assert_eq!((data.len(), &data[..8], data[13]), (64, &[0, 0x86, 0, 60, 0, 1, 1, 1][..], 32));
+        assert_eq!((data.len(), &data[..8], data[13]), (64, &[0, 0x86, 0, 60, 0, 7, 1, 1][..], 32));
         assert_eq!(shared_mode_pages(), [0, 0x87, 0, 4, 0x3f, 0xff, 0, 0]);
         assert_eq!(no_referrals().len(), 16);
     }

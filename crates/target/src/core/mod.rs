@@ -12,6 +12,8 @@ mod running;
 mod stop;
 mod table;
 mod task_management;
+mod task_order;
+mod task_set;
 mod timers;
 mod updates;
 
@@ -41,6 +43,7 @@ pub(crate) use portals::Portals;
 use running::{RunningTask, TaskKey};
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
+use task_order::TaskSets;
 use timers::Timetable;
 
 pub(crate) struct CoreConfig {
@@ -65,6 +68,7 @@ pub(crate) struct Core {
     sessions: Sessions<ConnectionId>,
     tasks: Slab<RunningTask>,
     barriers: Barriers,
+    task_sets: TaskSets,
     pool: Pool,
     /// Tasks that wait for a buffer, first come, first served.
     starving: VecDeque<TaskKey>,
@@ -95,6 +99,7 @@ impl Core {
             sessions: Sessions::default(),
             tasks: Slab::default(),
             barriers: Barriers::default(),
+            task_sets: TaskSets::default(),
             pool: config.pool,
             starving: VecDeque::new(),
             touched: Vec::new(),
@@ -196,8 +201,10 @@ impl Core {
             self.take_completions();
             self.pass_barriers(cx);
             self.feed_starving();
+            self.begin_ready();
+            self.give_up_stalled();
             // A store in memory may have answered one that was fed.
-            if self.touched.is_empty() && self.completions.is_empty() {
+            if self.touched.is_empty() && self.completions.is_empty() && self.task_sets.is_settled() {
                 break;
             }
             for id in std::mem::take(&mut self.touched) {

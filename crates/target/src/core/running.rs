@@ -35,6 +35,8 @@ pub(super) enum Waiting {
     Turn,
     /// The end of the tasks that it aborted.
     Aborts,
+    /// Its place in the task set.
+    Order,
 }
 
 /// A device task and where it belongs.
@@ -46,6 +48,8 @@ pub(super) struct RunningTask {
     pub(super) nexus: NexusId,
     pub(super) lun: Lun,
     pub(super) waiting: Waiting,
+    /// The initiator may send data.
+    pub(super) takes_data: bool,
     /// Bytes of buffers it has been given.
     bytes: usize,
     /// Nobody wants the outcome any more; the store still works on it.
@@ -67,12 +71,13 @@ impl Core {
             conn.protocol.complete(command.task, response);
             return;
         };
+        let attribute = device_attribute(command.attribute);
         let task = device.start(
             nexus,
             DeviceCommand {
                 lun: command.lun.0,
                 cdb,
-                attribute: device_attribute(command.attribute),
+                attribute,
                 data_out_len: command.data_out_len,
                 data_in_len: command.data_in_len,
             },
@@ -85,6 +90,7 @@ impl Core {
             nexus: nexus.id(),
             lun: Lun::decode(command.lun.0),
             waiting: Waiting::Nothing,
+            takes_data: command.data_out_len > 0,
             bytes: 0,
             orphaned: false,
             orphaned_by: None,
@@ -92,7 +98,7 @@ impl Core {
         };
         let key = self.tasks.insert(running);
         conn.tasks.insert(command.task, key);
-        self.drive(key, Input::Start);
+        self.begin_in_order(key, attribute);
     }
 
     pub(super) fn data_arrived(&mut self, id: ConnectionId, tag: TaskTag, buffer: Buffer) {
@@ -103,7 +109,7 @@ impl Core {
     }
 
     /// Steps a task until it waits for something that is not here.
-    fn drive(&mut self, key: TaskKey, mut input: Input) {
+    pub(super) fn drive(&mut self, key: TaskKey, mut input: Input) {
         loop {
             let Some(running) = self.tasks.get_mut(key) else { return };
             running.waiting = Waiting::Nothing;
@@ -156,6 +162,7 @@ impl Core {
     }
 
     pub(super) fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
+        self.leave_task_set(key, self.place_in_order(key));
         let Some(running) = self.tasks.remove(key) else { return };
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
         conn.tasks.remove(&running.tag);
@@ -180,7 +187,7 @@ impl Core {
 
     /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
     /// before it in the stream. Waiting for their end would be waiting for ever.
-    fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
+    pub(super) fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
         let Some(id) = self.tasks.get(key).map(|running| running.connection) else { return false };
         let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.protocol.wants_input()) else { return false };
         let mut tasks = conn.tasks.values().filter_map(|other| self.tasks.get(*other));
@@ -188,7 +195,7 @@ impl Core {
     }
 
     /// Tells the initiator to come again (SAM-5 5.3.1).
-    fn give_up(&mut self, key: TaskKey) {
+    pub(super) fn give_up(&mut self, key: TaskKey) {
         let status = Status::TASK_SET_FULL;
         self.finish(key, DeviceResponse { status, sense: None, data_in: None, data_out_transfer_len: 0 });
     }
@@ -256,6 +263,7 @@ impl Core {
 
     /// Ends a task without a response. What its store is doing goes on; `barrier` learns when it is done.
     pub(super) fn abort_task(&mut self, key: TaskKey, barrier: Option<BarrierKey>) {
+        self.leave_task_set(key, self.place_in_order(key));
         let Some(running) = self.tasks.get_mut(key) else { return };
         let id = running.connection;
         if !running.orphaned

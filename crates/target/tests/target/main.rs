@@ -9,6 +9,7 @@ mod changes;
 mod common;
 mod leaks;
 mod nexuses;
+mod ordering;
 mod places;
 mod portals;
 mod reactor_thread;

@@ -40,6 +40,8 @@ pub(crate) struct Initiator {
     managed: HashMap<InitiatorTaskTag, TaskManagementResponseCode>,
     /// Whether R2Ts are answered as they come.
     pub(crate) answers_r2ts: bool,
+    /// Of the commands that follow.
+    pub(crate) attribute: TaskAttribute,
     /// Bytes per Data-Out PDU.
     pub(crate) data_out_len: usize,
     pub(crate) r2ts: Vec<R2t>,
@@ -88,6 +90,7 @@ impl Initiator {
             tasks: HashMap::new(),
             managed: HashMap::new(),
             answers_r2ts: true,
+            attribute: TaskAttribute::SIMPLE,
             data_out_len: 8192,
             r2ts: Vec::new(),
             logout_requested: false,
@@ -246,7 +249,7 @@ impl Initiator {
             final_: true,
             read: data_in_len > 0,
             write,
-            attr: TaskAttribute::SIMPLE,
+            attr: self.attribute,
             priority: 0,
             lun: LunField(Lun::new(lun).unwrap().encode()),
             itt,
