@@ -137,6 +137,7 @@ const MODE_SENSE: Row = Row {
     direction: Direction::In,
     access: Passes::Standby,
     sanitizing: Sanitizing::Passes,
+    reservation: Reservation::PassesWriteExclusive,
     handler: |cx| Box::pin(mode::mode_sense(cx)),
     ..PLAIN
 };

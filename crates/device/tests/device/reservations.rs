@@ -67,8 +67,25 @@ fn a_reservation_keeps_others_from_the_medium() {
     {
         assert_eq!(status(&rig, &other, passes), Status::GOOD, "{passes:x?}");
     }
-    for conflicts in [&[0x1b, 0, 0, 0, 0][..], &[0x35], &[0x1a, 0, 0x3f, 0, 255], &[0x16]] {
+    for conflicts in [&[0x1b, 0, 0, 0, 0][..], &[0x35], &[0x15, 0x10], &[0x16]] {
         assert_eq!(status(&rig, &other, conflicts), Status::RESERVATION_CONFLICT, "{conflicts:x?}");
+    }
+}
+
+#[test]
+fn mode_pages_are_read_beside_write_exclusive_alone() {
+    const WRITE_EXCLUSIVE: u8 = 1;
+    const EXCLUSIVE_ACCESS: u8 = 3;
+    for (kind, expected) in [(WRITE_EXCLUSIVE, Status::GOOD), (EXCLUSIVE_ACCESS, Status::RESERVATION_CONFLICT)] {
+        let rig = Rig::new(THIN);
+        let other = attach(&rig, "iqn.2026-11.host:b");
+        done(&rig, &rig.nexus, 0, 0, [0, 7]);
+        done(&rig, &rig.nexus, 1, kind, [7, 0]);
+        for sense in [&[0x1a, 0x08, 0x08, 0, 255, 0][..], &[0x5a, 0x08, 0x08, 0, 0, 0, 0, 1, 0, 0]] {
+            assert_eq!(status(&rig, &other, sense), expected);
+        }
+        let select = status(&rig, &other, &[0x15, 0x10, 0, 0, 0, 0]);
+        assert_eq!(select, Status::RESERVATION_CONFLICT);
     }
 }
 
