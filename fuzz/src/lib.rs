@@ -12,6 +12,7 @@ pub mod ahs;
 pub mod digests;
 pub mod full_feature;
 pub mod input;
+pub mod lists;
 pub mod login;
 pub mod nbd;
 pub mod pdu_headers;
@@ -21,6 +22,7 @@ pub mod text;
 mod toy;
 
 use input::Random;
+use lists::{extended_copy, mode_select, reserve_out, token_lists, unmap_list};
 
 /// A fuzz target.
 pub struct Target {
@@ -35,7 +37,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 14] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -45,6 +47,16 @@ pub const TARGETS: [Target; 9] = [
     Target { name: "digests", run: digests::run, random: digests::random, seeds: digests::seeds },
     Target { name: "scsi", run: scsi::run, random: scsi::random, seeds: scsi::seeds },
     Target { name: "nbd", run: nbd::run, random: nbd::random, seeds: nbd::seeds },
+    Target {
+        name: "extended_copy",
+        run: extended_copy::run,
+        random: extended_copy::random,
+        seeds: extended_copy::seeds,
+    },
+    Target { name: "token_lists", run: token_lists::run, random: token_lists::random, seeds: token_lists::seeds },
+    Target { name: "mode_select", run: mode_select::run, random: mode_select::random, seeds: mode_select::seeds },
+    Target { name: "unmap", run: unmap_list::run, random: unmap_list::random, seeds: unmap_list::seeds },
+    Target { name: "reserve_out", run: reserve_out::run, random: reserve_out::random, seeds: reserve_out::seeds },
 ];
 
 #[cfg(test)]

@@ -199,6 +199,9 @@ pub fn random(random: &mut Random) -> Vec<u8> {
         if opcode == 0x9e || opcode == 0xa3 {
             cdb[1] = *random.choose(&[0x10, 0x12, 0x0c, 0x0d, 0x0a]);
         }
+        if opcode == 0x83 || opcode == 0x84 {
+            cdb[1] = *random.choose(&[0x00, 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x10, 0x11, 0x1c]);
+        }
         bytes.push(if random.below(4) == 0 { random.byte() } else { 0x02 | random.byte() & 0x38 });
         bytes.extend(cdb);
         bytes.extend((random.number() as u16).to_be_bytes());

@@ -2,7 +2,9 @@
 
 pub(crate) mod capacity;
 pub(crate) mod compare_and_write;
+pub(crate) mod copy_results;
 pub(crate) mod defects;
+pub(crate) mod extended_copy;
 pub(crate) mod flush;
 pub(crate) mod identifying;
 pub(crate) mod inquiry;
@@ -19,6 +21,7 @@ pub(crate) mod pre_fetch;
 pub(crate) mod read_write;
 pub(crate) mod request_sense;
 pub(crate) mod reserve;
+pub(crate) mod rod_tokens;
 pub(crate) mod sanitize;
 pub(crate) mod start_stop;
 pub(crate) mod task_functions;

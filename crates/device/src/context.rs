@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status};
-use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
+use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
 use crate::background::BackgroundTask;
 use crate::errors;
@@ -12,7 +12,7 @@ use crate::exchange::Exchange;
 use crate::keeper::Save;
 use crate::limits::MAX_ZEROES_BYTES;
 use crate::nexus::{Link, NexusId, NexusState};
-use crate::opcodes::{Direction, Row};
+use crate::opcodes::{Direction, Range, Row};
 use crate::range_locks::{Claim, Hold};
 use crate::sanitize::Era;
 use crate::target::TargetDevice;
@@ -40,6 +40,14 @@ pub(crate) struct Cx {
     pub(crate) claim: OnceLock<Claim>,
 }
 
+/// A byte of a logical unit, for a command that was let in there in `era`.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) unit: &'a Arc<LogicalUnit>,
+    pub(crate) offset: u64,
+    pub(crate) era: Era,
+}
+
 /// A run of bytes that lies within the medium, in whole blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Extent {
@@ -54,6 +62,12 @@ impl Extent {
     pub(crate) fn overlaps(self, other: Self) -> bool {
         // Both end within a store, so neither sum overflows.
         self.offset < other.offset + other.len && other.offset < self.offset + self.len
+    }
+
+    /// From the first byte of either to the last.
+    fn hull(self, other: Self) -> Self {
+        let offset = self.offset.min(other.offset);
+        Self { offset, len: (self.offset + self.len).max(other.offset + other.len) - offset }
     }
 }
 
@@ -116,6 +130,18 @@ impl Cx {
         self.data_out(len, 1).await?.ok_or(refused)
     }
 
+    /// A parameter list of `len` bytes, as the CDB says; `None` for none.
+    ///
+    /// # Errors
+    ///
+    /// PARAMETER LIST LENGTH ERROR when it is longer than `max_len` or the initiator sends less.
+    pub(crate) async fn parameter_list(&self, len: u32, max_len: u32) -> Result<Option<Buffer>, SenseData> {
+        if len > max_len || len > self.data_out_len {
+            return Err(SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+        }
+        self.data_out(len.into(), 1).await
+    }
+
     /// Keeps all other commands away from `extent` until this one ends. At most once in a command, and when it has its
     /// buffers: see [`crate::range_locks`].
     pub(crate) async fn be_alone_on(&self, extent: Extent) -> Result<(), SenseData> {
@@ -123,9 +149,38 @@ impl Cx {
         self.claim.set(claim).map_err(|_| INTERNAL)
     }
 
+    /// Waits until all requests to the store have ended that are under way on `extent`.
+    pub(crate) async fn wait_for_others_on(&self, extent: Extent) -> Result<(), SenseData> {
+        drop(self.claim(extent, Hold::Exclusive).await?);
+        self.unit()?.sanitize().check_since(self.era)
+    }
+
     /// Claims `extent`, and waits until the claim is granted.
     async fn claim(&self, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
-        let claim = self.unit()?.range_locks().claim(extent, hold);
+        self.claim_on(self.unit()?, extent, hold).await
+    }
+
+    /// Claims both extents, shared. Nobody waits for this command while it waits for the second: on one unit they are one
+    /// claim, of all that lies between them too; those on two units are claimed in the same order by everybody.
+    async fn claim_both(
+        &self,
+        (unit, extent): (&Arc<LogicalUnit>, Extent),
+        (other, other_extent): (&Arc<LogicalUnit>, Extent),
+    ) -> Result<(Claim, Option<Claim>), SenseData> {
+        if Arc::ptr_eq(unit, other) {
+            return Ok((self.claim_on(unit, extent.hull(other_extent), Hold::Shared).await?, None));
+        }
+        let (first, second) = if Arc::as_ptr(unit) < Arc::as_ptr(other) {
+            ((unit, extent), (other, other_extent))
+        } else {
+            ((other, other_extent), (unit, extent))
+        };
+        let claim = self.claim_on(first.0, first.1, Hold::Shared).await?;
+        Ok((claim, Some(self.claim_on(second.0, second.1, Hold::Shared).await?)))
+    }
+
+    async fn claim_on(&self, unit: &LogicalUnit, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
+        let claim = unit.range_locks().claim(extent, hold);
         let Some(on) = claim.turn() else { return Ok(claim) };
         self.wait(on).await?;
         if claim.is_granted() { Ok(claim) } else { Err(INTERNAL) }
@@ -150,6 +205,39 @@ impl Cx {
     /// Fills `into` from `offset` and gives it back.
     pub(crate) async fn read(&self, offset: u64, into: Buffer) -> Result<Buffer, SenseData> {
         self.transfer(Op::Read { offset, into }).await
+    }
+
+    /// As [`Self::read`], of any logical unit.
+    pub(crate) async fn read_at(&self, place: Place<'_>, into: Buffer) -> Result<Buffer, SenseData> {
+        self.store_on(place.unit, place.era, Op::Read { offset: place.offset, into }).await?.ok_or(INTERNAL)
+    }
+
+    /// As [`Self::write`], on any logical unit.
+    pub(crate) async fn write_at(&self, place: Place<'_>, from: Buffer) -> Result<Buffer, SenseData> {
+        let fua = place.unit.write_through();
+        let op = Op::Write { offset: place.offset, from, fua };
+        self.store_on(place.unit, place.era, op).await?.ok_or(INTERNAL)
+    }
+
+    /// Lets the system copy `len` bytes ([`Op::Copy`]) from one unit, whose bytes are in `source`, to another or the same.
+    pub(crate) async fn copy(
+        &self,
+        source: CopySource,
+        from: Place<'_>,
+        to: Place<'_>,
+        len: u64,
+    ) -> Result<(), SenseData> {
+        let extent = |place: Place<'_>| Extent { offset: place.offset, len };
+        let _shared = self.claim_both((from.unit, extent(from)), (to.unit, extent(to))).await?;
+        from.unit.sanitize().check_since(from.era)?;
+        let fua = to.unit.write_through();
+        let op = Op::Copy { source, source_offset: from.offset, offset: to.offset, len, fua };
+        self.submit(to.unit, to.era, op).await.map(drop)
+    }
+
+    /// Gives the thread that drives the task to others for a moment.
+    pub(crate) async fn pause(&self) -> Result<(), SenseData> {
+        self.work(Box::new(|| Ok(()))).await.map_err(|_| INTERNAL)
     }
 
     /// Writes `from` at `offset` and gives it back. Without a write cache (WCE) every write is a FUA write.
@@ -189,19 +277,19 @@ impl Cx {
         self.store(Op::Flush).await.map(drop)
     }
 
-    /// Counts one request for the log pages. What a command with Data-Out reads, it verifies.
-    fn count(&self, kind: OpKind, len: u64, done: bool) {
-        let Some(link) = &self.link else { return };
-        let counters = link.unit.counters();
+    /// Counts one request for the log pages. What a command with blocks in its Data-Out reads, it verifies.
+    fn count(&self, unit: &LogicalUnit, kind: OpKind, len: u64, done: bool) {
+        let counters = unit.counters();
+        let verifies = self.row.direction == Direction::Out && self.row.range != Range::None;
         let access = match kind {
-            OpKind::Read if self.row.direction == Direction::Out => &counters.verify,
+            OpKind::Read if verifies => &counters.verify,
             OpKind::Read => &counters.read,
-            OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Flush => &counters.write,
+            OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => &counters.write,
             OpKind::Allocation => return,
         };
         match (done, kind) {
             (false, _) => access.errors.add(1),
-            (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes) => access.bytes.add(len),
+            (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes | OpKind::Copy) => access.bytes.add(len),
             (true, _) => {}
         }
     }
@@ -243,24 +331,36 @@ impl Cx {
         self.store(op).await?.ok_or(INTERNAL)
     }
 
-    /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
-    ///
-    /// A sanitize operation that has begun since the gate let the command in ends it here: see [`crate::sanitize`].
     async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
-        let unit = self.unit()?;
-        let (kind, (offset, len)) = (op.kind(), op.range());
+        self.store_on(self.unit()?, self.era, op).await
+    }
+
+    /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
+    async fn store_on(&self, unit: &Arc<LogicalUnit>, era: Era, op: Op) -> Result<Option<Buffer>, SenseData> {
+        let (offset, len) = op.range();
         let _shared = if len == 0 || self.claim.get().is_some() {
             None
         } else {
-            Some(self.claim(Extent { offset, len }, Hold::Shared).await?)
+            Some(self.claim_on(unit, Extent { offset, len }, Hold::Shared).await?)
         };
-        unit.sanitize().check_since(self.era)?;
+        self.submit(unit, era, op).await
+    }
+
+    /// One request to the store of `unit`, whose range is claimed.
+    ///
+    /// A sanitize operation that has begun since the gate let the command in ends it here: see [`crate::sanitize`].
+    async fn submit(&self, unit: &Arc<LogicalUnit>, era: Era, op: Op) -> Result<Option<Buffer>, SenseData> {
+        unit.sanitize().check_since(era)?;
+        let (kind, (offset, len)) = (op.kind(), op.range());
+        if !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush) {
+            unit.watches().change(Extent { offset, len });
+        }
         let Input::Store(Outcome { result, buffer }) =
             self.exchange.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
         else {
             return Err(INTERNAL);
         };
-        self.count(kind, len, result.is_ok());
+        self.count(unit, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| errors::to_sense(&error, kind, offset, unit))
     }
 }

@@ -22,7 +22,9 @@ pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &Log
 fn medium_error(kind: OpKind) -> SenseData {
     let code = match kind {
         OpKind::Read | OpKind::Allocation => AdditionalSense::UNRECOVERED_READ_ERROR,
-        OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Flush => AdditionalSense::WRITE_ERROR,
+        OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => {
+            AdditionalSense::WRITE_ERROR
+        }
     };
     SenseData::new(SenseKey::MEDIUM_ERROR, code)
 }

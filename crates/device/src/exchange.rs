@@ -5,12 +5,13 @@
 //! the answer, and at no other time, so no waker is needed.
 
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
 use lunette_scsi::Status;
 
 use crate::task::{Input, Step};
+use crate::unit::LogicalUnit;
 
 /// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
 #[derive(Default)]
@@ -21,6 +22,8 @@ struct State {
     slot: Slot,
     data_out_transfer_len: u64,
     status: Option<Status>,
+    /// Logical units that the command works on besides its own.
+    others: Vec<Arc<LogicalUnit>>,
 }
 
 #[derive(Default)]
@@ -79,6 +82,19 @@ impl Exchange {
     /// The status of a command that ends without sense data.
     pub(crate) fn status(&self) -> Status {
         self.state().status.unwrap_or(Status::GOOD)
+    }
+
+    /// Records that the command works on `unit` too.
+    pub(crate) fn use_unit(&self, unit: &Arc<LogicalUnit>) {
+        let mut state = self.state();
+        if !state.others.iter().any(|known| Arc::ptr_eq(known, unit)) {
+            state.others.push(Arc::clone(unit));
+        }
+    }
+
+    /// Whether that was recorded.
+    pub(crate) fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.state().others.iter().any(|known| Arc::ptr_eq(known, unit))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

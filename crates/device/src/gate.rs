@@ -11,7 +11,8 @@ use lunette_scsi::{
 
 use crate::context::Extent;
 use crate::nexus::{Link, NexusState};
-use crate::opcodes::{self, Absent, Attention, Medium, Range, Row};
+use crate::opcodes::{self, Absent, Attention, Medium, Range, Reservation, Row, Sanitizing};
+use crate::port_groups::access::Passes;
 use crate::reservations::Refusal;
 use crate::sanitize::Era;
 use crate::unit::LogicalUnit;
@@ -47,16 +48,32 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
     }
     check_usage(cdb, row.usage)?;
     let era = unit.sanitize().admit(row.sanitizing)?;
-    if row.medium != Medium::Untouched && !unit.medium_present() {
-        return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT).into());
-    }
-    if row.medium == Medium::Writes
-        && let Some(code) = unit.write_protection()
-    {
-        return Err(SenseData::new(SenseKey::DATA_PROTECT, code).into());
-    }
+    check_medium(row.medium, unit)?;
     let extent = check_range(row.range, cdb, unit)?;
     Ok(Admitted { row, link: Some(link), extent, era })
+}
+
+/// Whether the nexus may do this to the medium behind `link`, as READ or WRITE would: for a command to another logical unit
+/// that reads or writes there. Tells when that was.
+pub(crate) fn may_access(nexus: &NexusState, link: &Link, medium: Medium) -> Result<Era, Refusal> {
+    link.access.check(Passes::Active)?;
+    let reservation = if medium == Medium::Writes { Reservation::Conflicts } else { Reservation::PassesWriteExclusive };
+    if !link.unit.reservations().permits(&nexus.ports, reservation) {
+        return Err(Refusal::Conflict);
+    }
+    let era = link.unit.sanitize().admit(Sanitizing::Refused)?;
+    check_medium(medium, &link.unit)?;
+    Ok(era)
+}
+
+fn check_medium(medium: Medium, unit: &LogicalUnit) -> Result<(), SenseData> {
+    if medium != Medium::Untouched && !unit.medium_present() {
+        return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT));
+    }
+    match unit.write_protection().filter(|_| medium == Medium::Writes) {
+        Some(code) => Err(SenseData::new(SenseKey::DATA_PROTECT, code)),
+        None => Ok(()),
+    }
 }
 
 /// A few commands have an answer where there is no logical unit (SAM-5 5.11).

@@ -58,7 +58,10 @@ mod clock;
 mod command;
 mod commands;
 mod context;
+mod copies;
+mod copying;
 mod counters;
+mod entropy;
 mod errors;
 mod exchange;
 mod gate;
@@ -77,11 +80,14 @@ mod sanitize;
 mod space;
 mod target;
 mod task;
+mod tokens;
 mod unit;
+mod watches;
 
 pub use background::BackgroundTask;
 pub use clock::{Clock, system_clock};
 pub use command::{Command, Response};
+pub use entropy::{Entropy, system_entropy};
 pub use limits::{
     MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP, MAX_REGISTRATIONS,
     MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,

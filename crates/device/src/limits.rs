@@ -1,5 +1,9 @@
 //! What the device server accepts at most.
 
+use lunette_scsi::copy::CopyLimits;
+
+use crate::unit::LogicalUnit;
+
 /// Bytes that one command may transfer to or from the medium (MAXIMUM TRANSFER LENGTH of the Block Limits VPD page).
 /// Every such transfer fits into one buffer.
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
@@ -52,3 +56,56 @@ pub(crate) const SANITIZE_ERASE_BYTES: u64 = 64 << 20;
 
 /// How often at most a sanitize operation records where it stands. A restart begins again there.
 pub(crate) const SANITIZE_CHECKPOINT: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// Copies, by EXTENDED COPY and by token, that one logical unit does at one time.
+pub(crate) const MAX_COPIES: u8 = 64;
+
+/// Copies of one nexus on one logical unit whose outcome is remembered.
+pub(crate) const MAX_COPY_REPORTS: usize = 64;
+
+/// Copy sources and destinations, and segments, of one EXTENDED COPY.
+const MAX_COPY_TARGETS: u16 = 64;
+const MAX_COPY_SEGMENTS: u16 = 64;
+
+/// Bytes of all their descriptors: room for as many of each.
+pub(crate) const MAX_COPY_DESCRIPTORS_BYTES: u32 = 4096;
+
+/// Bytes of one segment: more than its number of blocks can say.
+const MAX_SEGMENT_BYTES: u32 = 256 << 20;
+
+/// Bytes that one token command handles. Initiators give up on a command after some seconds.
+const MAX_TOKEN_BYTES: u64 = 256 << 20;
+
+/// Block device range descriptors of one token command.
+const MAX_TOKEN_RANGES: u16 = 64;
+
+/// Bytes of the longest parameter list of a token command: header and token of WRITE USING TOKEN, and its ranges.
+pub(crate) const MAX_TOKEN_LIST_BYTES: u32 = 536 + MAX_TOKEN_RANGES as u32 * 16;
+
+/// ROD tokens of one target device.
+pub(crate) const MAX_ROD_TOKENS: usize = 1024;
+
+/// Seconds without use after which a ROD token ends: at most, and when nothing is asked for.
+const MAX_TOKEN_TIMEOUT_S: u32 = 600;
+pub(crate) const DEFAULT_TOKEN_TIMEOUT_S: u32 = 60;
+
+/// Bytes of the buffer that a copy goes through.
+pub(crate) const MAX_BUFFERED_COPY_BYTES: usize = 1 << 20;
+
+/// Bytes that the system copies, or a store zeroes, before a copy looks whether it was aborted.
+pub(crate) const MAX_SYSTEM_COPY_BYTES: u64 = 16 << 20;
+
+/// What the copy manager of `unit` takes.
+pub(crate) fn copy_limits(unit: &LogicalUnit) -> CopyLimits {
+    CopyLimits {
+        max_cscds: MAX_COPY_TARGETS,
+        max_segments: MAX_COPY_SEGMENTS,
+        max_descriptors_len: MAX_COPY_DESCRIPTORS_BYTES,
+        max_segment_len: MAX_SEGMENT_BYTES,
+        max_copies: MAX_COPIES,
+        max_ranges: MAX_TOKEN_RANGES,
+        max_token_blocks: MAX_TOKEN_BYTES / u64::from(unit.block_size()),
+        max_inactivity_timeout_s: MAX_TOKEN_TIMEOUT_S,
+        default_inactivity_timeout_s: DEFAULT_TOKEN_TIMEOUT_S,
+    }
+}

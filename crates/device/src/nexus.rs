@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::attention::Attentions;
+use crate::copies::Copies;
 use crate::port_groups::access::{Access, AccessWord};
 use crate::target::TargetDevice;
 use crate::unit::LogicalUnit;
@@ -112,6 +113,8 @@ pub(crate) struct Link {
     pub(crate) access: AccessWord,
     /// PREVENT of PREVENT ALLOW MEDIUM REMOVAL; ends with the nexus.
     pub(crate) prevents_removal: AtomicBool,
+    /// Copies that were asked for here.
+    pub(crate) copies: Copies,
 }
 
 impl NexusState {
@@ -141,7 +144,8 @@ impl NexusState {
         attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
         let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
         let (access, prevents_removal) = (AccessWord::new(access), AtomicBool::new(false));
-        let link = Arc::new(Link { nexus, ports, lun, unit, attentions, access, prevents_removal });
+        let copies = Copies::default();
+        let link = Arc::new(Link { nexus, ports, lun, unit, attentions, access, prevents_removal, copies });
         link.unit.watch(&link);
         link
     }

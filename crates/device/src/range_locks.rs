@@ -7,8 +7,9 @@
 //! Claims are granted in the order of their arrival: one waits for every earlier claim that excludes it, whether that is
 //! granted already or waits itself. So nobody starves, and a chain of reads cannot keep a COMPARE AND WRITE out.
 //!
-//! Two rules keep commands from waiting for each other in a circle. A command has one claim at a time. And it has its
-//! buffers and its Data-Out before it claims: between claim and end it waits for nothing but its store.
+//! Two rules keep commands from waiting for each other in a circle. A command has one claim at a time; where it needs two,
+//! on two logical units, all commands claim on these units in the same order. And it has its buffers and its Data-Out
+//! before it claims: between claim and end it waits for nothing but its store.
 
 #[cfg(test)]
 mod tests;

@@ -14,12 +14,14 @@ use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
 use crate::port_groups::PortGroups;
 use crate::sanitize;
 use crate::task::Task;
+use crate::tokens::Tokens;
 use crate::unit::LogicalUnit;
 
 /// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
 pub struct TargetDevice {
     name: Arc<str>,
     inventory: Mutex<Inventory>,
+    tokens: Tokens,
 }
 
 /// What is where. Touched when units come and nexuses come and go, not by commands.
@@ -70,7 +72,7 @@ impl Inventory {
 impl TargetDevice {
     /// A device without logical units. `name` is its SCSI device name: the iSCSI name of the target.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), inventory: Mutex::default() }
+        Self { name: name.into(), inventory: Mutex::default(), tokens: Tokens::default() }
     }
 
     /// The SCSI device name.
@@ -105,6 +107,11 @@ impl TargetDevice {
     /// nexus through it on.
     pub fn add_port(&self, name: &str, relative_port: u16) {
         self.inventory().ports.insert(TargetPort { relative: relative_port, name: name.into() });
+    }
+
+    /// The ROD tokens that were given out.
+    pub(crate) fn tokens(&self) -> &Tokens {
+        &self.tokens
     }
 
     pub(crate) fn ports(&self) -> Vec<TargetPort> {

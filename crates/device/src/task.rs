@@ -134,7 +134,12 @@ impl Task {
 
     /// Whether the task works on `unit`.
     pub fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
-        matches!(&self.state, State::Running { link: Some(link), .. } if Arc::ptr_eq(&link.unit, unit))
+        match &self.state {
+            State::Running { link, exchange, .. } => {
+                link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.unit, unit)) || exchange.uses(unit)
+            }
+            State::Ready { .. } | State::Ended => false,
+        }
     }
 
     /// Select, check, begin.

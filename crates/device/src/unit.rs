@@ -1,15 +1,17 @@
 //! Logical units.
 
 use std::fmt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use lunette_scsi::vpd::Designator;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_state::{StateError, StateStore};
 use lunette_store::{Capabilities, Geometry, Space, Store};
 
 use crate::clock::{Clock, DeviceClock, system_clock};
 use crate::counters::Counters;
+use crate::entropy::{Entropy, system_entropy};
 use crate::identifying::Identifying;
 use crate::medium::{EjectError, MediumState};
 use crate::mode_pages::{Basis, ModeState};
@@ -18,6 +20,7 @@ use crate::range_locks::RangeLocks;
 use crate::reservations::shared::SharedReservations;
 use crate::sanitize::Sanitize;
 use crate::space::{self, SpaceWatch};
+use crate::watches::Watches;
 
 /// VENDOR IDENTIFICATION when none is given.
 pub const DEFAULT_VENDOR: &str = "LUNETTE";
@@ -60,6 +63,8 @@ pub struct LogicalUnitConfig {
     pub revision: String,
     /// The time of day, for time stamps.
     pub clock: Clock,
+    /// Random bytes, for ROD tokens.
+    pub entropy: Entropy,
     /// Where the unit keeps what must survive a restart, under its serial number: persistent reservations (APTPL), saved mode
     /// pages, identifying information. Without it there is no such thing. A sanitize operation goes on after a restart with it,
     /// and is forgotten without.
@@ -81,6 +86,7 @@ impl LogicalUnitConfig {
             product: DEFAULT_PRODUCT.into(),
             revision: DEFAULT_REVISION.into(),
             clock: system_clock(),
+            entropy: system_entropy(),
             state: None,
         }
     }
@@ -142,6 +148,8 @@ pub struct LogicalUnit {
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
     space: SpaceWatch,
+    watches: Watches,
+    running_copies: AtomicU32,
 }
 
 impl LogicalUnit {
@@ -177,6 +185,7 @@ impl LogicalUnit {
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (links, range_locks) = (Mutex::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial)?;
+        let (watches, running_copies) = (Watches::default(), AtomicU32::new(0));
         Ok(Self {
             config,
             mode,
@@ -189,12 +198,24 @@ impl LogicalUnit {
             range_locks,
             reservations,
             space: SpaceWatch::default(),
+            watches,
+            running_copies,
         })
     }
 
     /// Which command may touch which blocks.
     pub(crate) fn range_locks(&self) -> &Arc<RangeLocks> {
         &self.range_locks
+    }
+
+    /// Blocks that somebody relies on not to change.
+    pub(crate) fn watches(&self) -> &Watches {
+        &self.watches
+    }
+
+    /// How many copies were asked of the unit and have not ended.
+    pub(crate) fn running_copies(&self) -> &AtomicU32 {
+        &self.running_copies
     }
 
     /// What the unit was made of.
@@ -272,6 +293,7 @@ impl LogicalUnit {
     /// Puts the medium back in, on behalf of the nexus `by`, which needs not be told.
     pub(crate) fn load_for(&self, by: Option<NexusId>) {
         if self.medium.set_present(true) {
+            self.watches.change_all();
             for link in self.links().iter().filter(|link| Some(link.nexus) != by) {
                 link.attentions.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
             }
@@ -383,8 +405,17 @@ impl LogicalUnit {
         blocks.checked_ilog2().unwrap_or(0).min(MAX_EXPONENT) as u8
     }
 
-    /// What the locally assigned NAA designator is made of: the serial number, hashed.
-    pub(crate) fn identity(&self) -> u64 {
+    /// The locally assigned NAA designator: the serial number, hashed.
+    pub(crate) fn naa_designator(&self) -> Designator {
+        Designator::naa_local(self.identity())
+    }
+
+    /// The names of the logical unit itself, which tell it from all others.
+    pub(crate) fn designators(&self) -> [Designator; 2] {
+        [self.naa_designator(), Designator::t10_vendor(&self.config.vendor, &self.config.serial)]
+    }
+
+    fn identity(&self) -> u64 {
         hash(self.config.serial.as_bytes())
     }
 

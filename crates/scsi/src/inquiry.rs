@@ -40,6 +40,8 @@ pub struct StandardInquiry<'a> {
     pub removable: bool,
     /// TPGS; `None` where there is no logical unit.
     pub port_groups: Option<Management>,
+    /// 3PC: there are third-party copy commands.
+    pub third_party_copy: bool,
     /// T10 VENDOR IDENTIFICATION, at most 8 bytes of ASCII.
     pub vendor: &'a str,
     /// PRODUCT IDENTIFICATION, at most 16 bytes.
@@ -57,6 +59,7 @@ impl StandardInquiry<'_> {
     /// HISUP (LUNs as REPORT LUNS lists them) and RESPONSE DATA FORMAT 2.
     const HISUP_FORMAT_2: u8 = 0x12;
     const TPGS_SHIFT: u8 = 4;
+    const THIRD_PARTY_COPY: u8 = 0x08;
     /// CMDQUE: full task management.
     const CMDQUE: u8 = 0x02;
 
@@ -68,7 +71,9 @@ impl StandardInquiry<'_> {
         data[2] = Self::VERSION;
         data[3] = Self::HISUP_FORMAT_2;
         data[4] = (STANDARD_LEN - 5) as u8;
-        data[5] = self.port_groups.map_or(0, |management| (management as u8) << Self::TPGS_SHIFT);
+        let third_party_copy = if self.third_party_copy { Self::THIRD_PARTY_COPY } else { 0 };
+        let port_groups = self.port_groups.map_or(0, |management| (management as u8) << Self::TPGS_SHIFT);
+        data[5] = port_groups | third_party_copy;
         data[7] = Self::CMDQUE;
         put_text(&mut data[8..16], self.vendor);
         put_text(&mut data[16..32], self.product);
@@ -98,13 +103,14 @@ mod tests {
             peripheral: Peripheral::DISK,
             removable: true,
             port_groups: Some(Management::Both),
+            third_party_copy: true,
             vendor: "VEND",
             product: "a product name too long for it",
             revision: "1",
             versions: &[version::SPC_4, version::SBC_3],
         };
         let data = inquiry.emit();
-        assert_eq!(&data[..8], [0, 0x80, 6, 0x12, 91, 0x30, 0, 2]);
+        assert_eq!(&data[..8], [0, 0x80, 6, 0x12, 91, 0x38, 0, 2]);
         assert_eq!(&data[8..36], b"VEND    a product name t1   ");
         assert_eq!(&data[58..64], [0x04, 0x60, 0x04, 0xc0, 0, 0]);
     }

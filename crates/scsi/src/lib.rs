@@ -25,6 +25,7 @@
 mod attribute;
 pub mod capacity;
 mod cdb;
+pub mod copy;
 pub mod defects;
 pub mod inquiry;
 pub mod lba_status;

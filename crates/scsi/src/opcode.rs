@@ -60,6 +60,8 @@ opcodes! {
     PERSISTENT_RESERVE_IN = 0x5e, "PERSISTENT RESERVE IN";
     PERSISTENT_RESERVE_OUT = 0x5f, "PERSISTENT RESERVE OUT";
     VARIABLE_LENGTH = 0x7f, "VARIABLE LENGTH CDB";
+    THIRD_PARTY_COPY_OUT = 0x83, "THIRD-PARTY COPY OUT";
+    THIRD_PARTY_COPY_IN = 0x84, "THIRD-PARTY COPY IN";
     READ_16 = 0x88, "READ(16)";
     COMPARE_AND_WRITE = 0x89, "COMPARE AND WRITE";
     WRITE_16 = 0x8a, "WRITE(16)";
@@ -104,6 +106,28 @@ impl ServiceAction {
     pub const CRYPTOGRAPHIC_ERASE: Self = Self(0x03);
     /// EXIT FAILURE MODE, of [`OpCode::SANITIZE`].
     pub const EXIT_FAILURE_MODE: Self = Self(0x1f);
+    /// EXTENDED COPY(LID1), of [`OpCode::THIRD_PARTY_COPY_OUT`].
+    pub const EXTENDED_COPY_LID1: Self = Self(0x00);
+    /// EXTENDED COPY(LID4), of [`OpCode::THIRD_PARTY_COPY_OUT`].
+    pub const EXTENDED_COPY_LID4: Self = Self(0x01);
+    /// POPULATE TOKEN, of [`OpCode::THIRD_PARTY_COPY_OUT`].
+    pub const POPULATE_TOKEN: Self = Self(0x10);
+    /// WRITE USING TOKEN, of [`OpCode::THIRD_PARTY_COPY_OUT`].
+    pub const WRITE_USING_TOKEN: Self = Self(0x11);
+    /// COPY OPERATION ABORT, of [`OpCode::THIRD_PARTY_COPY_OUT`].
+    pub const COPY_OPERATION_ABORT: Self = Self(0x1c);
+    /// RECEIVE COPY STATUS(LID1), of [`OpCode::THIRD_PARTY_COPY_IN`].
+    pub const RECEIVE_COPY_STATUS_LID1: Self = Self(0x00);
+    /// RECEIVE COPY OPERATING PARAMETERS, of [`OpCode::THIRD_PARTY_COPY_IN`].
+    pub const RECEIVE_COPY_OPERATING_PARAMETERS: Self = Self(0x03);
+    /// RECEIVE COPY FAILURE DETAILS(LID1), of [`OpCode::THIRD_PARTY_COPY_IN`].
+    pub const RECEIVE_COPY_FAILURE_DETAILS: Self = Self(0x04);
+    /// RECEIVE COPY STATUS(LID4), of [`OpCode::THIRD_PARTY_COPY_IN`].
+    pub const RECEIVE_COPY_STATUS_LID4: Self = Self(0x05);
+    /// RECEIVE ROD TOKEN INFORMATION, of [`OpCode::THIRD_PARTY_COPY_IN`].
+    pub const RECEIVE_ROD_TOKEN_INFORMATION: Self = Self(0x07);
+    /// REPORT ALL ROD TOKENS, of [`OpCode::THIRD_PARTY_COPY_IN`].
+    pub const REPORT_ALL_ROD_TOKENS: Self = Self(0x08);
     /// READ CAPACITY(16), of [`OpCode::SERVICE_ACTION_IN_16`].
     pub const READ_CAPACITY_16: Self = Self(0x10);
     /// GET LBA STATUS(16), of [`OpCode::SERVICE_ACTION_IN_16`].

@@ -1,9 +1,12 @@
 //! Vital product data pages (SPC-5 7.8, SBC-4 6.6).
 
 mod device;
+mod third_party_copy;
 
 pub use device::{ExtendedInquiry, no_management_addresses, no_referrals, scsi_ports, shared_mode_pages};
+pub use third_party_copy::third_party_copy;
 
+use crate::copy::extended::{CSCD_LEN, IDENTIFICATION, MAX_CSCD_DESIGNATOR_LEN};
 use crate::inquiry::{Peripheral, put_text};
 
 /// The code of a VPD page. Values without a name are kept.
@@ -109,6 +112,25 @@ impl Designator {
     /// The target port group of the port.
     pub fn port_group(group: u16) -> Self {
         Self::port(5, group)
+    }
+
+    /// What names a logical unit by this DESIGNATOR TYPE and CODE SET, as an initiator has it from this page. At most 252 bytes.
+    pub fn logical_unit(kind: u8, code_set: u8, bytes: &[u8]) -> Self {
+        Self::unit(kind, code_set, bytes.to_vec())
+    }
+
+    /// As an identification descriptor CSCD descriptor (E4h) of a disk with this DISK BLOCK LENGTH (SPC-5 6.5.5.5). Of a longer
+    /// designator the first 20 bytes.
+    pub(crate) fn emit_cscd(&self, block_len: u32) -> [u8; CSCD_LEN] {
+        let name = &self.bytes[..self.bytes.len().min(MAX_CSCD_DESIGNATOR_LEN)];
+        let mut cscd = [0; CSCD_LEN];
+        cscd[0] = IDENTIFICATION;
+        cscd[4] = self.code_set;
+        cscd[5] = self.kind;
+        cscd[7] = name.len() as u8;
+        cscd[8..8 + name.len()].copy_from_slice(name);
+        cscd[29..].copy_from_slice(&block_len.to_be_bytes()[1..]);
+        cscd
     }
 
     fn unit(kind: u8, code_set: u8, mut bytes: Vec<u8>) -> Self {

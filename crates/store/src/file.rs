@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::durable::Durable;
 use crate::file_open::{self, OpenError, OpenOptions, Opened};
-use crate::{Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Space, Store};
+use crate::{Capabilities, Completion, CopySource, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Space, Store};
 
 /// A store over a regular file, which may be sparse, or over a block device.
 ///
@@ -151,6 +151,14 @@ impl Store for FileStore {
         Ok(Some(Space { used_bytes: metadata.blocks() * STAT_BLOCK_BYTES, free_bytes }))
     }
 
+    fn copy_source(&self) -> Option<CopySource> {
+        Some(CopySource(Arc::clone(&self.file)))
+    }
+
+    fn can_copy_from(&self, source: &CopySource) -> bool {
+        source.is_near(&self.file)
+    }
+
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
         if let Err(error) = op.check(self.len(), self.capabilities.read_only) {
             return done.complete(Outcome::of(op, Err(error)));
@@ -174,6 +182,9 @@ impl Store for FileStore {
             Op::Unmap { .. } if !self.capabilities.unmap => return done.complete(Outcome::of(op, Ok(()))),
             Op::Unmap { offset, len } => FileOpKind::Zero { offset, len, punch: true, dsync: false },
             Op::Allocation { offset, len, found } => FileOpKind::Allocation { offset, len, found },
+            Op::Copy { source, source_offset, offset, len, fua } => {
+                FileOpKind::Copy { source: source.0, source_offset, offset, len, dsync: fua }
+            }
             Op::Flush => FileOpKind::Sync,
         };
         io.submit(FileOp { file: Arc::clone(&self.file), kind }, done);

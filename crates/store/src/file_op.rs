@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::{AllocationMap, Completion, Outcome, Run, StoreError};
@@ -68,6 +68,19 @@ pub enum FileOpKind {
         /// Where the answer goes.
         found: Arc<AllocationMap>,
     },
+    /// Copy a range of another file, or another range of this one (`copy_file_range`). Falls back to reading and writing.
+    Copy {
+        /// The other file. Bytes beyond its end are zero.
+        source: Arc<File>,
+        /// Offset there.
+        source_offset: u64,
+        /// File offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// With data synchronisation.
+        dsync: bool,
+    },
     /// `fdatasync`.
     Sync,
 }
@@ -96,6 +109,11 @@ impl FileOp {
             }
             FileOpKind::Allocation { offset, len, found } => {
                 Outcome { result: allocation(file, offset, len, &found), buffer: None }
+            }
+            FileOpKind::Copy { source, source_offset, offset, len, dsync } => {
+                let copied = copy(&source, source_offset, file, offset, len);
+                let result = if dsync { copied.and_then(|()| sync(file)) } else { copied };
+                Outcome { result, buffer: None }
             }
             FileOpKind::Sync => Outcome { result: sync(file), buffer: None },
         }
@@ -211,6 +229,38 @@ fn write_zeroes(file: &File, offset: u64, len: u64) -> Result<(), StoreError> {
         let piece = (len - done).min(ZEROES.len() as u64);
         write(file, offset + done, &ZEROES[..piece as usize])?;
         done += piece;
+    }
+    Ok(())
+}
+
+/// Copies as much as the system does by itself, and the rest by reading and writing.
+fn copy(source: &File, source_offset: u64, file: &File, offset: u64, len: u64) -> Result<(), StoreError> {
+    let mut done = 0;
+    while done < len {
+        let (mut from, mut to) = (source_offset + done, offset + done);
+        match copy_file_range(source, Some(&mut from), file, Some(&mut to), (len - done) as usize) {
+            // The source ends here.
+            Ok(0) => return zero(file, offset + done, len - done, false),
+            Ok(copied) => done += copied as u64,
+            Err(Errno::INTR) => {}
+            // Not known here, or not for these two files or ranges.
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::XDEV | Errno::PERM) => {
+                return copy_bytes(source, source_offset + done, file, offset + done, len - done);
+            }
+            Err(error) => return Err(write_error(error.into())),
+        }
+    }
+    Ok(())
+}
+
+fn copy_bytes(source: &File, source_offset: u64, file: &File, offset: u64, len: u64) -> Result<(), StoreError> {
+    let mut bytes = vec![0; len.min(ZEROES.len() as u64) as usize];
+    let mut done = 0;
+    while done < len {
+        let piece = &mut bytes[..(len - done).min(ZEROES.len() as u64) as usize];
+        read(source, source_offset + done, piece)?;
+        write(file, offset + done, piece)?;
+        done += piece.len() as u64;
     }
     Ok(())
 }

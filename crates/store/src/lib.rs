@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod allocation;
+mod copy;
 mod durable;
 mod file;
 mod file_op;
@@ -33,6 +34,7 @@ mod memory;
 mod request;
 
 pub use allocation::{AllocationMap, Run};
+pub use copy::CopySource;
 pub use file::FileStore;
 pub use file_op::{FileIo, FileOp, FileOpKind, InlineIo};
 pub use file_open::{OpenError, OpenOptions};
@@ -54,6 +56,18 @@ pub trait Store: Send + Sync {
     /// What the system says.
     fn space(&self) -> std::io::Result<Option<Space>> {
         Ok(None)
+    }
+
+    /// What another store can copy this one's bytes from by itself; `None` where it must be given them in buffers. A filter
+    /// that has to see every read has none.
+    fn copy_source(&self) -> Option<CopySource> {
+        None
+    }
+
+    /// Whether [`Op::Copy`] from `source` is worth asking for.
+    fn can_copy_from(&self, source: &CopySource) -> bool {
+        let _ = source;
+        false
     }
 
     /// Starts `op`. It ends exactly once, through `done`.

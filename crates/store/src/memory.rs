@@ -249,6 +249,7 @@ impl Store for MemoryStore {
             Op::Write { offset, from, .. } => self.write(*offset, from),
             Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => self.zero(*offset, *len),
             Op::Allocation { offset, len, found } => self.allocation(*offset, *len, found),
+            Op::Copy { .. } => Err(crate::copy::unsupported()),
             Op::Flush => Ok(()),
         };
         done.complete(Outcome::of(op, result));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lunette_buffer::Buffer;
 
-use crate::AllocationMap;
+use crate::{AllocationMap, CopySource};
 
 /// One request. Buffers travel with it and come back in the [`Outcome`].
 #[derive(Debug)]
@@ -55,6 +55,20 @@ pub enum Op {
         /// Filled on success.
         found: Arc<AllocationMap>,
     },
+    /// Copies `len` bytes without a buffer, from where [`Store::can_copy_from`](crate::Store::can_copy_from) holds; a store
+    /// for which it never does ends the request with an error. The ranges do not overlap when both lie in one store.
+    Copy {
+        /// Where the bytes are.
+        source: CopySource,
+        /// First byte there.
+        source_offset: u64,
+        /// First byte here, from the start of the store.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Acknowledge only when the bytes are on stable storage.
+        fua: bool,
+    },
     /// Puts everything acknowledged so far on stable storage.
     Flush,
 }
@@ -72,6 +86,8 @@ pub enum OpKind {
     Unmap,
     /// [`Op::Allocation`].
     Allocation,
+    /// [`Op::Copy`].
+    Copy,
     /// [`Op::Flush`].
     Flush,
 }
@@ -85,11 +101,12 @@ impl Op {
             Self::WriteZeroes { .. } => OpKind::WriteZeroes,
             Self::Unmap { .. } => OpKind::Unmap,
             Self::Allocation { .. } => OpKind::Allocation,
+            Self::Copy { .. } => OpKind::Copy,
             Self::Flush => OpKind::Flush,
         }
     }
 
-    /// Offset and length in bytes, zero both for a flush.
+    /// Offset and length in bytes, zero both for a flush. Of a copy, the bytes that change.
     pub fn range(&self) -> (u64, u64) {
         match self {
             Self::Read { offset, into: bytes } | Self::Write { offset, from: bytes, .. } => {
@@ -97,21 +114,29 @@ impl Op {
             }
             Self::WriteZeroes { offset, len, .. }
             | Self::Unmap { offset, len }
-            | Self::Allocation { offset, len, .. } => (*offset, *len),
+            | Self::Allocation { offset, len, .. }
+            | Self::Copy { offset, len, .. } => (*offset, *len),
             Self::Flush => (0, 0),
         }
     }
 
     /// It must be on stable storage before it is acknowledged.
     pub fn fua(&self) -> bool {
-        matches!(self, Self::Write { fua: true, .. } | Self::WriteZeroes { fua: true, .. })
+        matches!(
+            self,
+            Self::Write { fua: true, .. } | Self::WriteZeroes { fua: true, .. } | Self::Copy { fua: true, .. }
+        )
     }
 
     /// The buffer that goes back to the submitter.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Read { into: buffer, .. } | Self::Write { from: buffer, .. } => Some(buffer),
-            Self::WriteZeroes { .. } | Self::Unmap { .. } | Self::Allocation { .. } | Self::Flush => None,
+            Self::WriteZeroes { .. }
+            | Self::Unmap { .. }
+            | Self::Allocation { .. }
+            | Self::Copy { .. }
+            | Self::Flush => None,
         }
     }
 

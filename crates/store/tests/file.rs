@@ -248,6 +248,51 @@ fn an_error_of_the_system_comes_back_with_the_buffer() {
     }
 }
 
+fn copy(from: &FileStore, source_offset: u64, offset: u64, len: u64, fua: bool) -> Op {
+    Op::Copy { source: from.copy_source().unwrap(), source_offset, offset, len, fua }
+}
+
+#[test]
+fn the_system_copies_between_files_and_within_one() {
+    let (_folder, path) = place();
+    let from = FileStore::open(&path, &create(LEN)).unwrap();
+    let to = FileStore::open(path.with_extension("copy"), &create(2 * LEN)).unwrap();
+    assert!(to.can_copy_from(&from.copy_source().unwrap()));
+    assert!(execute(&from, write(7, 10_000, false)).result.is_ok());
+    for (store, offset, fua) in [(&to, 512, false), (&to, LEN + 1, true), (&from, LEN / 2, false)] {
+        assert!(execute(store, copy(&from, 100, offset, 10_000, fua)).result.is_ok());
+        let into = Pool::new(1 << 20).take(10_000).unwrap();
+        let bytes = execute(store, Op::Read { offset, into }).buffer.unwrap();
+        assert!(bytes[..9900].iter().all(|byte| *byte == 7) && bytes[9900..].iter().all(|byte| *byte == 0));
+    }
+    let beyond = execute(&to, copy(&from, 0, 2 * LEN - 511, 512, false)).result;
+    assert!(matches!(beyond, Err(StoreError::OutOfRange { .. })), "{beyond:?}");
+}
+
+#[test]
+fn what_the_system_does_not_copy_is_read_and_written() {
+    let (_folder, path) = place();
+    let store = FileStore::open(&path, &create(LEN)).unwrap();
+    assert!(execute(&store, write(7, 512, false)).result.is_ok());
+    // The system refuses ranges that overlap.
+    assert!(execute(&store, copy(&store, 0, 256, 8192, false)).result.is_ok());
+    let bytes = fs::read(&path).unwrap();
+    assert_eq!((&bytes[..768], &bytes[768..8192]), (&[7; 768][..], &[0; 8192 - 768][..]));
+}
+
+#[test]
+fn bytes_behind_the_end_of_a_source_are_zero() {
+    let (_folder, path) = place();
+    let from = FileStore::open(&path, &create(4096)).unwrap();
+    let to = FileStore::open(path.with_extension("copy"), &create(LEN)).unwrap();
+    assert!(execute(&from, write(1, 4096, false)).result.is_ok());
+    assert!(execute(&to, write(2, 10_000, false)).result.is_ok());
+    assert!(execute(&to, copy(&from, 0, 0, 8192, false)).result.is_ok());
+    let bytes = fs::read(path.with_extension("copy")).unwrap();
+    assert!(bytes[..4096].iter().all(|byte| *byte == 1) && bytes[4096..8192].iter().all(|byte| *byte == 0));
+    assert_eq!(bytes[8192..10_000], [2; 10_000 - 8192]);
+}
+
 /// A disk whose next synchronisation fails, and then none: as Linux reports it.
 struct FailsOnce(RefCell<bool>);
 

@@ -69,7 +69,7 @@ proptest! {
             let byte = match request.kind {
                 OpKind::Write => request.fill,
                 OpKind::WriteZeroes | OpKind::Unmap => 0,
-                OpKind::Read | OpKind::Allocation | OpKind::Flush => continue,
+                OpKind::Read | OpKind::Allocation | OpKind::Copy | OpKind::Flush => continue,
             };
             let stable = request.fua && request.kind != OpKind::Unmap;
             for possible in &mut possible[request.offset as usize..end as usize] {

@@ -6,11 +6,12 @@ use lunette_scsi::vpd::{
     self, Association, AtomicLimits, BlockDeviceCharacteristics, BlockLimits, Designator, ExtendedInquiry, PageCode,
     Provisioning,
 };
-use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, SenseData};
+use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, OpCode, SenseData};
 
 use crate::context::{Cx, Reply};
-use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS};
-use crate::nexus::TargetPort;
+use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS, copy_limits};
+use crate::nexus::{Link, TargetPort};
+use crate::opcodes;
 use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
 
 const EVPD: u8 = 0x01;
@@ -19,7 +20,7 @@ const EVPD: u8 = 0x01;
 type MakePage = fn(&LogicalUnit, &Cx) -> Vec<u8>;
 
 /// The VPD pages, in the order of their codes.
-const PAGES: [(PageCode, MakePage); 11] = [
+const PAGES: [(PageCode, MakePage); 12] = [
     (PageCode::SUPPORTED_PAGES, |_, _| supported_pages()),
     (PageCode::UNIT_SERIAL_NUMBER, |unit, _| serial_number(unit)),
     (PageCode::DEVICE_IDENTIFICATION, identification),
@@ -27,6 +28,7 @@ const PAGES: [(PageCode, MakePage); 11] = [
     (PageCode::EXTENDED_INQUIRY, |unit, _| extended_inquiry(unit)),
     (PageCode::MODE_PAGE_POLICY, |_, _| vpd::shared_mode_pages()),
     (PageCode::SCSI_PORTS, |_, cx| ports(cx)),
+    (PageCode::THIRD_PARTY_COPY, |_, cx| cx.link.as_ref().map_or_else(Vec::new, |link| third_party_copy(link))),
     (PageCode::BLOCK_LIMITS, |unit, _| block_limits(unit)),
     (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |unit, _| characteristics(unit)),
     (PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
@@ -74,6 +76,7 @@ fn standard(cx: &Cx) -> [u8; lunette_scsi::inquiry::STANDARD_LEN] {
         peripheral: peripheral(cx),
         removable: unit.is_some_and(LogicalUnit::removable),
         port_groups: unit.map(|_| cx.device.management()),
+        third_party_copy: unit.is_some(),
         vendor: config.map_or(DEFAULT_VENDOR, |config| &config.vendor),
         product: config.map_or(DEFAULT_PRODUCT, |config| &config.product),
         revision: config.map_or(DEFAULT_REVISION, |config| &config.revision),
@@ -92,13 +95,12 @@ fn serial_number(unit: &LogicalUnit) -> Vec<u8> {
 
 /// The names of the unit, of the port that it is seen through, and of the device that both belong to.
 fn identification(unit: &LogicalUnit, cx: &Cx) -> Vec<u8> {
-    let (config, nexus) = (unit.config(), &cx.nexus);
-    let mut designators = vec![
-        Designator::naa_local(unit.identity()),
-        Designator::t10_vendor(&config.vendor, &config.serial),
+    let nexus = &cx.nexus;
+    let mut designators = unit.designators().to_vec();
+    designators.extend([
         Designator::name(Association::TargetPort, &nexus.name.target_port),
         Designator::relative_port(nexus.name.relative_port),
-    ];
+    ]);
     designators.extend(cx.device.group_of(nexus.name.relative_port).map(Designator::port_group));
     designators.push(Designator::name(Association::TargetDevice, &nexus.device_name));
     vpd::device_identification(&designators)
@@ -113,6 +115,14 @@ fn ports(cx: &Cx) -> Vec<u8> {
     let ports = cx.device.ports();
     let named = |port: &TargetPort| (port.relative, vec![Designator::name(Association::TargetPort, &port.name)]);
     vpd::scsi_ports(&ports.iter().map(named).collect::<Vec<_>>())
+}
+
+fn third_party_copy(link: &Link) -> Vec<u8> {
+    let commands = [OpCode::THIRD_PARTY_COPY_OUT, OpCode::THIRD_PARTY_COPY_IN].map(|opcode| {
+        let rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(link));
+        (opcode, rows.filter_map(|row| row.action).collect())
+    });
+    vpd::third_party_copy(&copy_limits(&link.unit), &commands)
 }
 
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {

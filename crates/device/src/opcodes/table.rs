@@ -4,12 +4,14 @@ use std::future::ready;
 
 use lunette_scsi::{OpCode, ServiceAction};
 
-use super::{Absent, Attention, Direction, Medium, Needs, Range, Reservation, Row, Sanitizing};
+use super::{Absent, Attention, Direction, Handling, Medium, Needs, Range, Reservation, Row, Sanitizing};
 use crate::commands::{
-    capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
-    or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, sanitize,
-    start_stop, task_functions, test_unit_ready, timestamp, unmap, verify, write_same,
+    capacity, compare_and_write, copy_results, defects, extended_copy, flush, identifying, inquiry, lba_status, log,
+    luns, mode, opcodes_report, or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write,
+    request_sense, reserve, rod_tokens, sanitize, start_stop, task_functions, test_unit_ready, timestamp, unmap,
+    verify, write_same,
 };
+use crate::context::Cx;
 use crate::port_groups::access::Passes;
 
 /// The bits of GROUP NUMBER. It is accepted and means nothing: there are no grouping functions.
@@ -157,6 +159,9 @@ const SANITIZE: Row = Row {
 const SYNCHRONIZE: Row =
     Row { medium: Medium::Needed, range: Range::ToEnd, handler: |cx| Box::pin(flush::synchronize_cache(cx)), ..PLAIN };
 
+const EXTENDED_COPY: Row =
+    Row { direction: Direction::Out, handler: |cx| Box::pin(extended_copy::extended_copy(cx)), ..PLAIN };
+
 /// The table, in the order of operation codes and service actions.
 #[rustfmt::skip]
 pub(crate) static TABLE: &[Row] = &[
@@ -228,6 +233,24 @@ pub(crate) static TABLE: &[Row] = &[
         Row { range: Range::Atomic, handler: |cx| Box::pin(read_write::write_atomic(cx)), ..WRITE }),
     long("GET LBA STATUS(32)", &LBA_STATUS_32,
         Row { range: Range::None, handler: |cx| Box::pin(lba_status::get_lba_status(cx)), ..READ }),
+    copy_out("EXTENDED COPY(LID1)", &extended_copy_usage(0x00), EXTENDED_COPY),
+    copy_out("EXTENDED COPY(LID4)", &extended_copy_usage(0x01), EXTENDED_COPY),
+    copy_out("POPULATE TOKEN", &token_usage(0x10),
+        Row { medium: Medium::Reads, reservation: Reservation::PassesWriteExclusive,
+              handler: |cx| Box::pin(rod_tokens::populate_token(cx)), ..EXTENDED_COPY }),
+    copy_out("WRITE USING TOKEN", &token_usage(0x11),
+        Row { medium: Medium::Writes, handler: |cx| Box::pin(rod_tokens::write_using_token(cx)), ..EXTENDED_COPY }),
+    copy_out("COPY OPERATION ABORT", &[0x83, 0x1c, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        Row { direction: Direction::None, handler: |cx| Box::pin(ready(extended_copy::copy_operation_abort(&cx))), ..PLAIN }),
+    copy_in("RECEIVE COPY STATUS(LID1)", &copy_in_usage(0x00, 1), |cx| Box::pin(copy_results::status_lid1(cx))),
+    copy_in("RECEIVE COPY OPERATING PARAMETERS", &copy_in_usage(0x03, 0),
+        |cx| Box::pin(copy_results::operating_parameters(cx))),
+    copy_in("RECEIVE COPY FAILURE DETAILS(LID1)", &copy_in_usage(0x04, 1),
+        |cx| Box::pin(copy_results::failure_details(cx))),
+    copy_in("RECEIVE COPY STATUS(LID4)", &copy_in_usage(0x05, 4), |cx| Box::pin(copy_results::status_lid4(cx))),
+    copy_in("RECEIVE ROD TOKEN INFORMATION", &copy_in_usage(0x07, 4),
+        |cx| Box::pin(copy_results::rod_token_information(cx))),
+    copy_in("REPORT ALL ROD TOKENS", &copy_in_usage(0x08, 0), |cx| Box::pin(copy_results::all_rod_tokens(cx))),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
     row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
         Row { handler: |cx| Box::pin(compare_and_write::compare_and_write(cx)), ..WRITE }),
@@ -290,6 +313,36 @@ static LBA_STATUS_32: [u8; 32] = {
     (usage[6], usage[24], usage[25], usage[26], usage[27]) = (0, 0, 0, 0, 0);
     usage
 };
+
+/// EXTENDED COPY: a parameter list length.
+const fn extended_copy_usage(action: u8) -> [u8; 16] {
+    [0x83, action, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]
+}
+
+/// The token commands: list identifier and parameter list length.
+const fn token_usage(action: u8) -> [u8; 16] {
+    [0x83, action, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
+}
+
+/// What tells of copies: a list identifier of so many bytes, and an allocation length.
+const fn copy_in_usage(action: u8, list_id_len: usize) -> [u8; 16] {
+    let mut usage = [0x84, action, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
+    let mut at = 0;
+    while at < list_id_len {
+        usage[2 + at] = 0xff;
+        at += 1;
+    }
+    usage
+}
+
+/// A row of third-party copy, with the service action of its usage bitmap.
+const fn copy_out(name: &'static str, usage: &'static [u8; 16], base: Row) -> Row {
+    row(name, usage, Row { action: Some(ServiceAction(usage[1] as u16)), ..base })
+}
+
+const fn copy_in(name: &'static str, usage: &'static [u8; 16], handler: fn(Cx) -> Handling) -> Row {
+    copy_out(name, usage, Row { direction: Direction::In, handler, ..PLAIN })
+}
 
 /// The usage bitmaps of PERSISTENT RESERVE IN and OUT, by service action.
 static PERSISTENT_IN: [[u8; 10]; 4] = persistent(0x5e, 0, 0);

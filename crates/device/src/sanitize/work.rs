@@ -62,6 +62,7 @@ impl Worker {
             self.asking.wait(turn).await?;
         }
         drop(claim);
+        self.unit.watches().change_all();
         self.save(Some(Record::Running(self.job.clone()))).await
     }
 

@@ -24,9 +24,9 @@ fn standard_inquiry_data_name_the_disk() {
 fn every_page_that_is_listed_is_there() {
     let rig = Rig::new(THIN);
     let list = rig.read(&[0x12, 1, 0x00, 1, 0, 0]);
-    assert_eq!(list[4..], [0x00, 0x80, 0x83, 0x85, 0x86, 0x87, 0x88, 0xb0, 0xb1, 0xb2, 0xb3]);
+    assert_eq!(list[4..], [0x00, 0x80, 0x83, 0x85, 0x86, 0x87, 0x88, 0x8f, 0xb0, 0xb1, 0xb2, 0xb3]);
     for page in &list[4..] {
-        let data = rig.read(&[0x12, 1, *page, 1, 0, 0]);
+        let data = rig.read(&[0x12, 1, *page, 4, 0, 0]);
         assert_eq!(data[1], *page);
         assert_eq!(usize::from(u16::from_be_bytes([data[2], data[3]])), data.len() - 4);
     }

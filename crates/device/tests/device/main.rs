@@ -4,6 +4,7 @@
 
 mod alone;
 mod attentions;
+mod copy;
 mod data;
 mod decoders;
 mod describe;
@@ -20,4 +21,5 @@ mod rig;
 mod sanitize;
 mod thin;
 mod thresholds;
+mod tokens;
 mod writes;

@@ -103,6 +103,7 @@ impl TestStore {
                     found.push(Run { len: block.len() as u64, allocated: block.iter().any(|byte| *byte != 0) });
                 }
             }
+            Op::Copy { .. } => unreachable!("it has no file"),
             Op::Flush => {}
         }
         Ok(())

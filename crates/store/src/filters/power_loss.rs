@@ -171,6 +171,7 @@ impl Store for PowerLoss {
                 self.change(Change { offset: *offset, what: Bytes::Zeroes(*len), fua })
             }
             Op::Allocation { offset, len, found } => self.current.allocation(*offset, *len, found),
+            Op::Copy { .. } => Err(crate::copy::unsupported()),
             Op::Flush => self.flush(),
         };
         done.complete(Outcome::of(op, result));

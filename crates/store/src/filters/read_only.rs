@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Space, Store};
+use crate::{Capabilities, Completion, CopySource, FileIo, Geometry, Op, Outcome, Space, Store};
 
 /// Refuses everything but reads and flushes with [`StoreError::ReadOnly`](crate::StoreError::ReadOnly).
 pub struct ReadOnly {
@@ -35,6 +35,10 @@ impl Store for ReadOnly {
 
     fn space(&self) -> std::io::Result<Option<Space>> {
         self.inner.space()
+    }
+
+    fn copy_source(&self) -> Option<CopySource> {
+        self.inner.copy_source()
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

@@ -77,6 +77,7 @@ impl Oracle {
             OpKind::WriteZeroes => Op::WriteZeroes { offset, len, may_unmap, fua },
             OpKind::Unmap => Op::Unmap { offset, len },
             OpKind::Allocation => Op::Allocation { offset, len, found: Arc::default() },
+            OpKind::Copy => unreachable!("none is drawn"),
             OpKind::Flush => Op::Flush,
         };
         let (offset, len) = op.range();
@@ -95,7 +96,7 @@ impl Oracle {
             OpKind::Write => expected.fill(request.fill),
             OpKind::WriteZeroes => expected.fill(0),
             OpKind::Unmap if store.capabilities().unmap_zeroes => expected.fill(0),
-            OpKind::Unmap | OpKind::Allocation | OpKind::Flush => {}
+            OpKind::Unmap | OpKind::Allocation | OpKind::Copy | OpKind::Flush => {}
         }
     }
 
