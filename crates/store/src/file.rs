@@ -64,44 +64,49 @@ impl FileStore {
         })
     }
 
-    /// Looks up the length again, for a file or device that was resized meanwhile. Gives the new length, rounded down to
-    /// the granularity. A preallocated file gets space for what it has grown by.
+    /// Looks up the length again, for a file or device that was resized meanwhile, and serves it: [`Self::make_room`], then
+    /// [`Self::serve_len`]. Gives the new length.
     ///
     /// # Errors
     ///
     /// What the system says; the length stays as it was.
     pub fn refresh_len(&self) -> io::Result<u64> {
-        let granularity = u64::from(self.geometry.granularity_bytes);
-        let len = file_open::len(&self.file)? / granularity * granularity;
-        if self.preallocated && !self.capabilities.read_only && !self.is_block_device()? {
-            file_open::reserve(&self.file, len)?;
-        }
-        self.len_bytes.store(len, Ordering::Release);
+        let len = self.make_room(0)?;
+        self.serve_len(len);
         Ok(len)
     }
 
-    /// The length of the file or device as the system has it now, in bytes. The store serves the length that it was opened
-    /// with, or that the last [`Self::refresh_len`] found.
+    /// The length of the file or device as the system has it now, in bytes, rounded down to the granularity.
     ///
     /// # Errors
     ///
     /// What the system says.
     pub fn current_len(&self) -> io::Result<u64> {
-        file_open::len(&self.file)
+        let granularity = u64::from(self.geometry.granularity_bytes);
+        Ok(file_open::len(&self.file)? / granularity * granularity)
     }
 
-    /// Makes the file `len_bytes` long when it is shorter, sparse, and durably so. The store serves it after
-    /// [`Self::refresh_len`].
+    /// Makes a file that is shorter than `len_bytes` that long, and durably so. Gives the length that it has then, which may
+    /// be served. A preallocated file gets space for what it has grown by. Waits for the medium.
     ///
     /// # Errors
     ///
-    /// What the system says; block devices cannot be extended.
-    pub fn extend(&self, len_bytes: u64) -> io::Result<()> {
+    /// What the system says; block devices cannot be made longer.
+    pub fn make_room(&self, len_bytes: u64) -> io::Result<u64> {
         if self.current_len()? < len_bytes {
             self.file.set_len(len_bytes)?;
             self.file.sync_all()?;
         }
-        Ok(())
+        let len = self.current_len()?;
+        if self.preallocated && !self.capabilities.read_only && !self.is_block_device()? {
+            file_open::reserve(&self.file, len)?;
+        }
+        Ok(len)
+    }
+
+    /// Serves `len_bytes` from now on: what [`Self::make_room`] has found.
+    pub fn serve_len(&self, len_bytes: u64) {
+        self.len_bytes.store(len_bytes, Ordering::Release);
     }
 
     /// Whether it is a block device, whose length is not ours to change.

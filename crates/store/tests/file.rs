@@ -196,7 +196,7 @@ fn preallocated_space_is_taken_at_once_and_kept() {
     let into = Pool::new(1 << 20).take(4096).unwrap();
     let read = execute(&store, Op::Read { offset: 0, into }).buffer.unwrap();
     assert!(read.iter().all(|byte| *byte == 0));
-    store.extend(2 * LEN).unwrap();
+    store.make_room(2 * LEN).unwrap();
     store.refresh_len().unwrap();
     assert!(bytes() >= 2 * LEN, "what it grew by has space too");
 }
@@ -336,12 +336,13 @@ fn a_failed_flush_is_not_forgotten_until_the_store_is_opened_again() {
 fn a_file_is_extended_and_never_cut() {
     let (_folder, path) = place();
     let store = FileStore::open(&path, &create(LEN)).unwrap();
-    store.extend(3 * LEN).unwrap();
+    assert_eq!(store.make_room(3 * LEN).unwrap(), 3 * LEN);
     assert_eq!((store.current_len().unwrap(), store.geometry().len_bytes), (3 * LEN, LEN));
-    store.extend(2 * LEN).unwrap();
-    assert_eq!(store.refresh_len().unwrap(), 3 * LEN);
+    assert_eq!(store.make_room(2 * LEN).unwrap(), 3 * LEN);
+    store.serve_len(3 * LEN);
+    assert_eq!(store.geometry().len_bytes, 3 * LEN);
     assert!(!store.is_block_device().unwrap());
     assert_eq!(fs::metadata(&path).unwrap().blocks(), 0, "it stays sparse");
     let read_only = FileStore::open(&path, &READ_ONLY).unwrap();
-    assert!(read_only.extend(4 * LEN).is_err());
+    assert!(read_only.make_room(4 * LEN).is_err());
 }

@@ -25,8 +25,16 @@ pub struct Update {
     pub discovery: Authentication,
     /// Logical units of targets that stay. The stores of those that go are flushed when their last command has ended.
     pub units: Vec<UnitChange>,
-    /// Logical units whose stores have grown.
-    pub grown: Vec<Arc<LogicalUnit>>,
+    /// Logical units whose stores grow.
+    pub growth: Vec<Growth>,
+}
+
+/// A logical unit whose store grows.
+pub struct Growth {
+    /// Which unit.
+    pub unit: Arc<LogicalUnit>,
+    /// Lets its store serve the new length. Called on the server's thread, so it must not wait for anything.
+    pub grow: Box<dyn FnOnce() + Send>,
 }
 
 /// A logical unit that comes, goes, or takes the place of another.

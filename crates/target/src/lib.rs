@@ -23,7 +23,7 @@ mod limits;
 mod monitor;
 mod server;
 
-pub use control::{Control, UnitChange, Update, UpdateError};
+pub use control::{Control, Growth, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MIN_BUFFER_BYTES};
 pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};

@@ -12,7 +12,7 @@ use lunette_session::target::Directory;
 
 use super::Core;
 use super::connection::Conn;
-use crate::control::{UnitChange, Update, UpdateError};
+use crate::control::{Growth, UnitChange, Update, UpdateError};
 use crate::limits::LOGOUT_GRACE;
 use crate::server::{TargetConfig, declare_ports, node};
 
@@ -27,15 +27,16 @@ impl Core {
 
     /// First what can fail, then the rest.
     fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
-        let Update { portals, targets, discovery, units, grown } = update;
+        let Update { portals, targets, discovery, units, growth } = update;
         self.portals.change(cx, &portals)?;
         self.replace_targets(targets, discovery);
         self.change_units(units);
         for device in self.devices.clone() {
             self.resume_background(&device);
         }
-        for unit in &grown {
-            self.announce_growth(unit);
+        for Growth { unit, grow } in growth {
+            grow();
+            self.announce_growth(&unit);
         }
         self.revise_sessions(cx);
         Ok(self.portals.to_vec().iter().map(|portal| portal.address).collect())

@@ -9,7 +9,7 @@ use lunette_scsi::Lun;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
-use lunette_target::{PortalConfig, TargetConfig, UnitChange, Update, UpdateError};
+use lunette_target::{Growth, PortalConfig, TargetConfig, UnitChange, Update, UpdateError};
 
 use crate::common::{Initiator, Port, STORE_LEN, TARGET, Target, blocks, device, memory, unit};
 
@@ -41,7 +41,7 @@ impl Served {
             targets: self.devices.iter().cloned().map(TargetConfig::open).collect(),
             discovery: Authentication::None,
             units: Vec::new(),
-            grown: Vec::new(),
+            growth: Vec::new(),
         }
     }
 
@@ -195,8 +195,8 @@ fn growth_is_told_of_to_those_who_see_the_unit() {
     let mut there = Initiator::attach(&served.target, THERE);
     let last = (STORE_LEN / 512) as u32 - 1;
     assert_eq!(a.read(0, last, 1).sense(), (5, 0x21, 0));
-    growing.len_bytes.store(STORE_LEN, Ordering::Release);
-    served.apply(|update| update.grown = vec![grown]);
+    let grow = Box::new(move || growing.len_bytes.store(STORE_LEN, Ordering::Release));
+    served.apply(|update| update.growth = vec![Growth { unit: grown, grow }]);
     for initiator in [&mut a, &mut b] {
         assert_eq!(initiator.news(), (0, CAPACITY_CHANGED));
         assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);

@@ -25,7 +25,7 @@ impl Served {
             targets: vec![TargetConfig::open(self.device.clone())],
             discovery: Authentication::None,
             units: Vec::new(),
-            grown: Vec::new(),
+            growth: Vec::new(),
         })
     }
 }

@@ -1,0 +1,190 @@
+//! What is different between two configurations, and whether a server that runs can follow.
+
+use std::fmt;
+
+use lunette_target::PortalConfig;
+
+use super::{Config, Discovery, LunEntry, Target};
+use crate::disk::DiskName;
+use crate::size::Size;
+
+/// One difference that a server can follow while it runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    PortalRemoved(PortalConfig),
+    PortalAdded(PortalConfig),
+    TargetRemoved(String),
+    TargetAdded(String),
+    /// The text for people.
+    Alias(String),
+    /// The initiators that it admits.
+    Admission(String),
+    /// Users, secrets or their lack. Found by what the files hold, not by [`between`].
+    Secrets(String),
+    /// The users and secrets of discovery; found in the same way.
+    DiscoverySecrets,
+    Lun {
+        target: String,
+        number: u16,
+        change: LunChange,
+    },
+}
+
+/// What becomes of a logical unit of a target that stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LunChange {
+    Removed,
+    /// Another disk has the number, or the same disk is another one to initiators.
+    Replaced,
+    Added,
+    /// Its file is to be this long at least.
+    Extended(Size),
+    /// It is so many bytes long now. Found by a look at the disk, not by [`between`].
+    Grown(u64),
+}
+
+/// What makes `new` of `old`: first what goes, then what comes.
+///
+/// # Errors
+///
+/// Everything that needs a restart, one sentence each.
+pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
+    // Without "..": a key that is added has to be thought of here.
+    let Config { listen: _, portals: _, state, discovery, targets } = old;
+    let Discovery { chap: _, mutual_chap: _ } = discovery;
+    let mut found = Found::default();
+    if *state != new.state {
+        found.refused.push("state cannot change while the server runs".into());
+    }
+    let (gone, come) = (without(&old.portals(), &new.portals()), without(&new.portals(), &old.portals()));
+    found.changes.extend(gone.into_iter().map(Change::PortalRemoved));
+    found.changes.extend(come.into_iter().map(Change::PortalAdded));
+    for target in targets {
+        match new.targets.iter().find(|other| other.name == target.name) {
+            Some(other) => found.target(target, other),
+            None => found.changes.push(Change::TargetRemoved(target.name.clone())),
+        }
+    }
+    let is_new = |target: &&Target| !targets.iter().any(|other| other.name == target.name);
+    found.changes.extend(new.targets.iter().filter(is_new).map(|target| Change::TargetAdded(target.name.clone())));
+    found.changes.sort_by_key(order);
+    if found.refused.is_empty() { Ok(found.changes) } else { Err(found.refused) }
+}
+
+/// What one list has more of than the other.
+fn without(list: &[PortalConfig], other: &[PortalConfig]) -> Vec<PortalConfig> {
+    let mut other = other.to_vec();
+    let mut rest = Vec::new();
+    for portal in list {
+        match other.iter().position(|same| same == portal) {
+            Some(index) => drop(other.swap_remove(index)),
+            None => rest.push(*portal),
+        }
+    }
+    rest
+}
+
+/// What goes comes first: a disk may move from one place to another.
+fn order(change: &Change) -> u8 {
+    match change {
+        Change::PortalRemoved(_) | Change::PortalAdded(_) => 0,
+        Change::TargetRemoved(_) | Change::Lun { change: LunChange::Removed, .. } => 1,
+        _ => 2,
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    changes: Vec<Change>,
+    refused: Vec<String>,
+}
+
+impl Found {
+    fn target(&mut self, old: &Target, new: &Target) {
+        let Target { name, alias, allow, chap: _, mutual_chap: _, luns } = old;
+        if *alias != new.alias {
+            self.changes.push(Change::Alias(name.clone()));
+        }
+        if *allow != new.allow {
+            self.changes.push(Change::Admission(name.clone()));
+        }
+        let twin = |lun: &LunEntry, luns: &[LunEntry]| luns.iter().find(|other| other.number == lun.number).cloned();
+        for lun in luns {
+            match twin(lun, &new.luns) {
+                Some(other) => self.lun(name, lun, &other),
+                None => self.push(name, lun.number, LunChange::Removed),
+            }
+        }
+        for lun in new.luns.iter().filter(|lun| twin(lun, luns).is_none()) {
+            self.push(name, lun.number, LunChange::Added);
+        }
+    }
+
+    fn lun(&mut self, target: &str, old: &LunEntry, new: &LunEntry) {
+        let LunEntry { number, disk, create, block_size, provisioning, .. } = old;
+        let mut refuse = |why: &str| self.refused.push(format!("target {target}: LUN {number}: {why}"));
+        match (disk, &new.disk) {
+            (DiskName::Memory(before), DiskName::Memory(after)) if before != after => {
+                return refuse("a disk in memory cannot change its size; give the new one another number");
+            }
+            (before, after) if before != after => return self.push(target, *number, LunChange::Replaced),
+            _ => {}
+        }
+        if *block_size != new.block_size {
+            refuse("block_size cannot change while the disk is served");
+        }
+        if *provisioning != new.provisioning {
+            refuse("provisioning cannot change while the disk is served");
+        }
+        let extended = match (create, new.create) {
+            (Some(Size(before)), Some(Size(after))) if after < *before => {
+                refuse(&format!("create is less than the {before} bytes that it was; disks do not shrink"));
+                None
+            }
+            (before, after) => after.filter(|after| before.is_none_or(|before| after.0 > before.0)),
+        };
+        // Everything else makes it another disk to initiators.
+        let as_before = LunEntry { create: new.create, block_size: new.block_size, provisioning: new.provisioning, ..old.clone() };
+        if as_before != *new {
+            self.push(target, *number, LunChange::Replaced);
+        }
+        if let Some(size) = extended {
+            self.push(target, *number, LunChange::Extended(size));
+        }
+    }
+
+    fn push(&mut self, target: &str, number: u16, change: LunChange) {
+        self.changes.push(Change::Lun { target: target.into(), number, change });
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortalRemoved(portal) => write!(f, "portal {} of group {} removed", portal.address, portal.group),
+            Self::PortalAdded(portal) => write!(f, "portal {} of group {} added", portal.address, portal.group),
+            Self::TargetRemoved(name) => write!(f, "target {name} removed"),
+            Self::TargetAdded(name) => write!(f, "target {name} added"),
+            Self::Alias(name) => write!(f, "target {name}: alias changed"),
+            Self::Admission(name) => write!(f, "target {name}: allow changed"),
+            Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
+            Self::DiscoverySecrets => write!(f, "discovery: secrets changed"),
+            Self::Lun { target, number, change } => write!(f, "target {target}: LUN {number} {change}"),
+        }
+    }
+}
+
+impl fmt::Display for LunChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Removed => f.write_str("removed"),
+            Self::Replaced => f.write_str("replaced"),
+            Self::Added => f.write_str("added"),
+            Self::Extended(Size(bytes)) => write!(f, "is to have {bytes} bytes at least"),
+            Self::Grown(bytes) => write!(f, "has grown to {bytes} bytes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+use super::*;
+use crate::config::parse;
+
+const BASE: &str = r#"
+    listen = ["192.0.2.1", "192.0.2.2"]
+    state = "/state"
+    [[target]]
+    name = "iqn.a"
+    alias = "first"
+    allow = ["iqn.host"]
+    lun = [{ number = 0, disk = "/a", create = "1G" }, { number = 1, disk = "mem:64M" }]
+    [[target]]
+    name = "iqn.b"
+"#;
+
+/// What a file that differs in one place leads to: the changes as people read them, or the refusals.
+fn edit(from: &str, to: &str) -> Result<Vec<String>, Vec<String>> {
+    assert!(BASE.contains(from), "{from}");
+    let (old, new) = (parse(BASE).unwrap(), parse(&BASE.replacen(from, to, 1)).unwrap());
+    between(&old, &new).map(|changes| changes.iter().map(ToString::to_string).collect())
+}
+
+#[test]
+fn every_change_is_found_and_nothing_else() {
+    for (from, to, expected) in [
+        ("first", "first", &[][..]),
+        (r#", "192.0.2.2""#, r#", "192.0.2.3:1""#, &[
+            "portal 192.0.2.2:3260 of group 1 removed",
+            "portal 192.0.2.3:1 of group 1 added",
+        ]),
+        (r#", "192.0.2.2"]"#, "]\nportal = [{ address = \"192.0.2.2\", group = 2 }]", &[
+            "portal 192.0.2.2:3260 of group 1 removed",
+            "portal 192.0.2.2:3260 of group 2 added",
+        ]),
+        (r#""192.0.2.1", "192.0.2.2""#, r#""192.0.2.2", "192.0.2.1""#, &[]),
+        ("first", "other", &["target iqn.a: alias changed"]),
+        ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
+        ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
+        ("iqn.b", "iqn.c", &["target iqn.b removed", "target iqn.c added"]),
+        (r#", { number = 1, disk = "mem:64M" }"#, "", &["target iqn.a: LUN 1 removed"]),
+        ("number = 1", "number = 2", &["target iqn.a: LUN 1 removed", "target iqn.a: LUN 2 added"]),
+        ("/a", "/c", &["target iqn.a: LUN 0 replaced"]),
+        ("mem:64M", "/c", &["target iqn.a: LUN 1 replaced"]),
+        ("\"/a\"", "\"/a\", read_only = true", &["target iqn.a: LUN 0 replaced"]),
+        ("\"/a\"", "\"/a\", removable = true", &["target iqn.a: LUN 0 replaced"]),
+        ("\"/a\"", "\"/a\", serial = \"S\"", &["target iqn.a: LUN 0 replaced"]),
+        ("1G", "2G", &["target iqn.a: LUN 0 is to have 2147483648 bytes at least"]),
+        (", create = \"1G\"", "", &[]),
+        // A disk in place of another has a block size of its own.
+        ("\"/a\"", "\"/c\", block_size = 4096", &["target iqn.a: LUN 0 replaced"]),
+        ("\"/a\", create = \"1G\"", "\"/a\", serial = \"S\", create = \"2G\"", &[
+            "target iqn.a: LUN 0 replaced",
+            "target iqn.a: LUN 0 is to have 2147483648 bytes at least",
+        ]),
+    ] {
+        assert_eq!(edit(from, to).unwrap(), expected, "{from} to {to}");
+    }
+}
+
+#[test]
+fn what_needs_a_restart_is_named() {
+    for (from, to, expected) in [
+        ("/state", "/other", "state cannot change while the server runs"),
+        ("state = \"/state\"", "", "state cannot change while the server runs"),
+        ("\"/a\"", "\"/a\", block_size = 4096", "target iqn.a: LUN 0: block_size cannot change"),
+        ("\"/a\"", "\"/a\", provisioning = \"full\"", "target iqn.a: LUN 0: provisioning cannot change"),
+        ("1G", "1M", "target iqn.a: LUN 0: create is less than the 1073741824 bytes that it was"),
+        ("mem:64M", "mem:65M", "target iqn.a: LUN 1: a disk in memory cannot change its size"),
+    ] {
+        let refused = edit(from, to).unwrap_err();
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(refused[0].starts_with(expected), "{refused:?}");
+    }
+}
+
+#[test]
+fn all_refusals_are_told_at_once_and_no_change_beside_them() {
+    let new = BASE.replace("/state", "/other").replace("1G", "1M").replace("first", "other");
+    let refused = between(&parse(BASE).unwrap(), &parse(&new).unwrap()).unwrap_err();
+    assert_eq!(refused.len(), 2, "{refused:?}");
+}
+
+#[test]
+fn what_goes_comes_before_what_comes() {
+    let moved = BASE
+        .replacen("lun = [{ number = 0, disk = \"/a\", create = \"1G\" }, ", "lun = [", 1)
+        .replace("name = \"iqn.b\"", "name = \"iqn.c\"\nlun = [{ number = 0, disk = \"/a\" }]");
+    let changes = between(&parse(BASE).unwrap(), &parse(&moved).unwrap()).unwrap();
+    let text: Vec<String> = changes.iter().map(ToString::to_string).collect();
+    assert_eq!(text, ["target iqn.a: LUN 0 removed", "target iqn.b removed", "target iqn.c added"]);
+}
+
+#[test]
+fn a_portal_that_stands_twice_is_counted() {
+    let once = parse("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"").unwrap();
+    let twice = parse("listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"").unwrap();
+    assert!(matches!(between(&once, &twice).unwrap()[..], [Change::PortalAdded(_)]));
+    assert!(matches!(between(&twice, &once).unwrap()[..], [Change::PortalRemoved(_)]));
+    assert_eq!(between(&twice, &twice).unwrap(), []);
+}
