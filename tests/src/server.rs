@@ -6,12 +6,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::process::{memory_kib, signal, wait_at_most};
+use crate::process::{memory_kib, signal, wait_at_most, wait_until};
 
 /// The target's name when nothing else is said.
 pub const DEFAULT_TARGET: &str = "iqn.2026-11.lunette:disk";
@@ -46,7 +47,9 @@ fn binary() -> PathBuf {
 pub struct Server {
     child: Option<Child>,
     urls: Vec<String>,
-    log: Option<JoinHandle<String>>,
+    log: Arc<Mutex<String>>,
+    /// Ends with the log.
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -66,13 +69,16 @@ impl Server {
         let mut child = child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let lines = lines(child.stdout.take().expect("the pipe was asked for"));
         let mut stderr = child.stderr.take().expect("the pipe was asked for");
-        let log = thread::spawn(move || {
-            let mut log = Vec::new();
+        let log: Arc<Mutex<String>> = Arc::default();
+        let shared = Arc::clone(&log);
+        let reader = thread::spawn(move || {
+            let mut bytes = [0; 4096];
             // What was read until an error is what there is to show.
-            let _ = stderr.read_to_end(&mut log);
-            String::from_utf8_lossy(&log).into_owned()
+            while let Ok(len @ 1..) = stderr.read(&mut bytes) {
+                shared.lock().expect("nobody panics here").push_str(&String::from_utf8_lossy(&bytes[..len]));
+            }
         });
-        let mut server = Self { child: Some(child), urls: Vec::new(), log: Some(log) };
+        let mut server = Self { child: Some(child), urls: Vec::new(), log, reader: Some(reader) };
         while server.urls.len() < luns {
             match lines.recv_timeout(START_LIMIT) {
                 Ok(line) => server.urls.push(line),
@@ -121,6 +127,24 @@ impl Server {
         memory_kib(self.process())
     }
 
+    /// Sends SIGHUP and waits until it logs one of `answers`. Gives what it has logged since the signal.
+    pub fn hang_up(&self, answers: &[&str]) -> String {
+        let before = self.log().len();
+        signal(self.process(), Signal::HUP);
+        let logged = || {
+            let log = self.log().split_off(before);
+            let whole_line = log.ends_with('\n') && answers.iter().any(|answer| log.contains(answer));
+            whole_line.then_some(log)
+        };
+        let log = wait_until(START_LIMIT, logged);
+        log.unwrap_or_else(|| panic!("none of {answers:?} is logged after a SIGHUP:\n{}", self.log()))
+    }
+
+    /// What it has logged until now.
+    pub fn log(&self) -> String {
+        self.log.lock().expect("nobody panics here").clone()
+    }
+
     /// Sends SIGTERM and nothing more.
     pub fn terminate(&self) {
         signal(self.process(), Signal::TERM);
@@ -158,7 +182,10 @@ impl Server {
             let _ = child.kill();
             let _ = child.wait();
         }
-        self.log.take().and_then(|log| log.join().ok()).unwrap_or_default()
+        if let Some(reader) = self.reader.take() {
+            reader.join().expect("a reader does not panic");
+        }
+        self.log()
     }
 }
 

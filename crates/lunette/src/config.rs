@@ -1,5 +1,7 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
+pub(crate) mod diff;
+
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -82,7 +84,7 @@ pub(crate) struct Chap {
 }
 
 /// One logical unit.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LunEntry {
     pub(crate) number: u16,
@@ -184,8 +186,11 @@ fn parse(text: &str) -> Result<Config, String> {
     if config.targets.is_empty() {
         return Err("there is no [[target]]".into());
     }
-    for target in &config.targets {
+    for (index, target) in config.targets.iter().enumerate() {
         check_target(target)?;
+        if config.targets[..index].iter().any(|other| other.name == target.name) {
+            return Err(format!("target {} is there twice", target.name));
+        }
     }
     Ok(config)
 }
@@ -224,6 +229,13 @@ pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> Result<Aut
     }
     let initiators = chap.iter().map(read).collect::<Result<_, _>>()?;
     Ok(Authentication::Chap { initiators, target: mutual.map(read).transpose()? })
+}
+
+/// The disk of a table with these keys.
+#[cfg(test)]
+pub(crate) fn one_lun(keys: &str) -> DiskConfig {
+    let config = parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {keys} }}]"));
+    DiskConfig::from(&config.expect("a configuration").targets[0].luns[0])
 }
 
 #[cfg(test)]
@@ -303,6 +315,7 @@ mod tests {
             ("listen = []\n[[target]]\nname = \"iqn.a\"", "listen is empty"),
             ("portal = [{ address = \"::1\", group = 0 }]\n[[target]]\nname = \"iqn.a\"", "group 0 is reserved"),
             ("target = []", "no [[target]]"),
+            ("[[target]]\nname = \"iqn.a\"\n[[target]]\nname = \"iqn.a\"", "target iqn.a is there twice"),
             ("[[target]]\nname = \"Disk\"", "not an iSCSI name"),
             ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),

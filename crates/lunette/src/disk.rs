@@ -73,15 +73,41 @@ pub(crate) struct DiskConfig {
     pub(crate) serial: Option<String>,
 }
 
-/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart.
+/// A disk that is served.
+#[derive(Clone)]
+pub(crate) struct Disk {
+    pub(crate) config: DiskConfig,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) store: DiskStore,
+}
+
+/// What holds the blocks of a disk.
+#[derive(Clone)]
+pub(crate) enum DiskStore {
+    Memory(Arc<MemoryStore>),
+    File(Arc<FileStore>),
+}
+
+impl DiskStore {
+    pub(crate) fn to_store(&self) -> Arc<dyn Store> {
+        match self {
+            Self::Memory(store) => Arc::clone(store) as _,
+            Self::File(store) => Arc::clone(store) as _,
+        }
+    }
+}
+
+/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart. Its store may be `open` already.
 pub(crate) fn open(
-    config: &DiskConfig,
+    config: DiskConfig,
     target: &str,
     lun: u16,
     state: Option<&Arc<dyn StateStore>>,
-) -> Result<Arc<LogicalUnit>, Failure> {
+    open: Option<DiskStore>,
+) -> Result<Disk, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
-    let store = open_store(&config.name, config.create, config.read_only, config.provisioning)?;
+    let open_it = || open_store(&config.name, config.create, config.read_only, config.provisioning);
+    let store = open.map_or_else(open_it, Ok)?;
     let unit = LogicalUnitConfig {
         block_size: config.block_size,
         read_only: config.read_only,
@@ -89,7 +115,7 @@ pub(crate) fn open(
         soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),
         long_cdbs: config.long_cdbs,
         state: state.cloned(),
-        ..LogicalUnitConfig::new(store, serial)
+        ..LogicalUnitConfig::new(store.to_store(), serial)
     };
     match LogicalUnit::new(unit) {
         Ok(unit) => {
@@ -97,7 +123,7 @@ pub(crate) fn open(
             if config.thin_threshold.is_some() {
                 watch_space(&unit).map_err(Failure::other)?;
             }
-            Ok(unit)
+            Ok(Disk { config, unit, store })
         }
         Err(error) => Err(Failure::disk(format!("LUN {lun} of {target}: {error}"))),
     }
@@ -126,7 +152,7 @@ pub(crate) fn open_store(
     create: Option<Size>,
     read_only: bool,
     provisioning: Provisioning,
-) -> Result<Arc<dyn Store>, Failure> {
+) -> Result<DiskStore, Failure> {
     match name {
         DiskName::Memory(Size(bytes)) if provisioning == Provisioning::Full => {
             Err(Failure::configuration(format!("mem:{bytes}: memory is always thin; leave out provisioning")))
@@ -134,7 +160,7 @@ pub(crate) fn open_store(
         DiskName::Memory(Size(bytes)) => {
             let store = MemoryStore::new(*bytes)
                 .ok_or_else(|| Failure::disk(format!("mem:{bytes}: a disk of that size cannot be made")))?;
-            Ok(Arc::new(store))
+            Ok(DiskStore::Memory(Arc::new(store)))
         }
         DiskName::Path(path) => {
             let options = OpenOptions {
@@ -143,7 +169,7 @@ pub(crate) fn open_store(
                 preallocate: provisioning == Provisioning::Full,
                 any_length: false,
             };
-            Ok(Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?))
+            Ok(DiskStore::File(Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?)))
         }
     }
 }

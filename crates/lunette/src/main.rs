@@ -12,8 +12,10 @@ mod disk;
 mod failure;
 mod io;
 mod nbd;
+mod reload;
 mod secret;
 mod serve;
+mod served;
 mod size;
 mod system;
 

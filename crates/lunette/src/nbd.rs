@@ -63,7 +63,8 @@ fn export_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let store = disk::open_store(&arguments.source, arguments.create, arguments.read_only, Provisioning::default())?;
+    let store =
+        disk::open_store(&arguments.source, arguments.create, arguments.read_only, Provisioning::default())?.to_store();
     let io = Arc::new(PoolIo::start()?);
     let (listener, uri) = arguments.listen()?;
     let server = Server::new(Export::new(arguments.name.clone(), store, arguments.read_only), io);

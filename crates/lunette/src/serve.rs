@@ -2,19 +2,19 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use lunette_device::TargetDevice;
-use lunette_scsi::{Lun, MAX_FLAT_LUN};
-use lunette_state::{StateFile, StateStore};
-use lunette_target::{BindError, Server, ServerConfig, TargetConfig};
+use lunette_target::{BindError, Server, ServerConfig};
 
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
-use crate::disk::{self, DiskConfig, DiskName, Provisioning};
+use crate::disk::{DiskName, Provisioning};
 use crate::failure::Failure;
+use crate::reload::Reloader;
 use crate::secret::ChapArgument;
+use crate::served::Served;
 use crate::size::Size;
 use crate::system;
 
@@ -27,7 +27,8 @@ Attach from Linux (open-iscsi):
   iscsiadm -m discovery -t sendtargets -p 127.0.0.1:3260
   iscsiadm -m node -T iqn.2026-11.lunette:disk -p 127.0.0.1:3260 --login
 
-Signals: SIGTERM and Ctrl-C ask initiators to log out, end what runs, flush and exit; a second one exits at once.
+Signals: SIGTERM and Ctrl-C ask initiators to log out, end what runs, flush and exit; a second one exits at once. SIGHUP
+reads the configuration file again and applies what has changed; a file that cannot be applied changes nothing.
 RUST_LOG chooses what is logged on standard error (default: info).
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 bad configuration or secret, 4 address in use or not
@@ -86,17 +87,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => arguments.to_config()?,
     };
     system::raise_descriptor_limit();
-    let state = config.state.as_deref().map(open_state).transpose()?;
-    let targets =
-        config.targets.iter().map(|target| open_target(target, state.as_ref())).collect::<Result<Vec<_>, _>>()?;
+    let served = Served::open(&config)?;
+    let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let server = Server::bind(ServerConfig {
-        discovery: config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?,
+        discovery: served.discovery.clone(),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
     let stopper = server.stopper();
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
+    let reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
+    system::reload_on_signal(reloader).map_err(Failure::other)?;
     print_urls(server.portals(), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)
 }
@@ -137,29 +139,7 @@ impl Arguments {
     }
 }
 
-fn open_state(path: &Path) -> Result<Arc<dyn StateStore>, Failure> {
-    Ok(Arc::new(StateFile::open(path).map_err(Failure::configuration)?))
-}
-
-fn open_target(target: &Target, state: Option<&Arc<dyn StateStore>>) -> Result<TargetConfig, Failure> {
-    let device = TargetDevice::new(target.name.clone());
-    for entry in &target.luns {
-        let Some(lun) = Lun::new(entry.number) else {
-            let what = format!("target {}: LUN {} is beyond {MAX_FLAT_LUN}", target.name, entry.number);
-            return Err(Failure::Configuration(what));
-        };
-        let unit = disk::open(&DiskConfig::from(entry), &target.name, entry.number, state)?;
-        device.add(lun, unit).map_err(Failure::configuration)?;
-    }
-    Ok(TargetConfig {
-        alias: target.alias.clone(),
-        authentication: config::authentication(&target.chap, target.mutual_chap.as_ref())?,
-        initiators: target.allow.clone(),
-        ..TargetConfig::open(Arc::new(device))
-    })
-}
-
-fn bind_failure(error: BindError) -> Failure {
+pub(crate) fn bind_failure(error: BindError) -> Failure {
     match error {
         BindError::Listen { address, source } => system::listen_failure(address, &source),
         BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),

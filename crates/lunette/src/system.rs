@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
+use crate::reload::Reloader;
 
 /// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
 pub(crate) fn start_logging() {
@@ -55,4 +56,19 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
         _ => return Failure::Address(format!("cannot listen on {address}: {error}")),
     };
     Failure::Address(format!("cannot listen on {address}: {what}"))
+}
+
+/// Each SIGHUP reads the configuration again, on a thread of its own: a disk that is slow to open does not delay a stop.
+pub(crate) fn reload_on_signal(mut reloader: Option<Reloader>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP])?;
+    thread::Builder::new().name("lunette-reload".into()).spawn(move || {
+        for _ in signals.forever() {
+            if let Some(reloader) = &mut reloader {
+                reloader.reload();
+            } else {
+                tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
+            }
+        }
+    })?;
+    Ok(())
 }

@@ -144,7 +144,8 @@ impl Found {
             (before, after) => after.filter(|after| before.is_none_or(|before| after.0 > before.0)),
         };
         // Everything else makes it another disk to initiators.
-        let as_before = LunEntry { create: new.create, block_size: new.block_size, provisioning: new.provisioning, ..old.clone() };
+        let as_before =
+            LunEntry { create: new.create, block_size: new.block_size, provisioning: new.provisioning, ..old.clone() };
         if as_before != *new {
             self.push(target, *number, LunChange::Replaced);
         }

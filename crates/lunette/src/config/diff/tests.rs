@@ -24,14 +24,16 @@ fn edit(from: &str, to: &str) -> Result<Vec<String>, Vec<String>> {
 fn every_change_is_found_and_nothing_else() {
     for (from, to, expected) in [
         ("first", "first", &[][..]),
-        (r#", "192.0.2.2""#, r#", "192.0.2.3:1""#, &[
-            "portal 192.0.2.2:3260 of group 1 removed",
-            "portal 192.0.2.3:1 of group 1 added",
-        ]),
-        (r#", "192.0.2.2"]"#, "]\nportal = [{ address = \"192.0.2.2\", group = 2 }]", &[
-            "portal 192.0.2.2:3260 of group 1 removed",
-            "portal 192.0.2.2:3260 of group 2 added",
-        ]),
+        (
+            r#", "192.0.2.2""#,
+            r#", "192.0.2.3:1""#,
+            &["portal 192.0.2.2:3260 of group 1 removed", "portal 192.0.2.3:1 of group 1 added"],
+        ),
+        (
+            r#", "192.0.2.2"]"#,
+            "]\nportal = [{ address = \"192.0.2.2\", group = 2 }]",
+            &["portal 192.0.2.2:3260 of group 1 removed", "portal 192.0.2.2:3260 of group 2 added"],
+        ),
         (r#""192.0.2.1", "192.0.2.2""#, r#""192.0.2.2", "192.0.2.1""#, &[]),
         ("first", "other", &["target iqn.a: alias changed"]),
         ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
@@ -48,10 +50,11 @@ fn every_change_is_found_and_nothing_else() {
         (", create = \"1G\"", "", &[]),
         // A disk in place of another has a block size of its own.
         ("\"/a\"", "\"/c\", block_size = 4096", &["target iqn.a: LUN 0 replaced"]),
-        ("\"/a\", create = \"1G\"", "\"/a\", serial = \"S\", create = \"2G\"", &[
-            "target iqn.a: LUN 0 replaced",
-            "target iqn.a: LUN 0 is to have 2147483648 bytes at least",
-        ]),
+        (
+            "\"/a\", create = \"1G\"",
+            "\"/a\", serial = \"S\", create = \"2G\"",
+            &["target iqn.a: LUN 0 replaced", "target iqn.a: LUN 0 is to have 2147483648 bytes at least"],
+        ),
     ] {
         assert_eq!(edit(from, to).unwrap(), expected, "{from} to {to}");
     }

@@ -1,0 +1,67 @@
+//! Reading the configuration again while the server runs.
+//!
+//! A [`Plan`] opens everything that is new beside what is served; only when all of it is there, the server switches over as
+//! a whole. A disk that moves (another LUN, another target) or is opened anew under other conditions keeps its store, which
+//! no second one could be opened beside.
+
+mod plan;
+mod spares;
+
+use std::path::PathBuf;
+
+use lunette_target::{Control, UpdateError};
+
+use crate::config::diff::{self, Change};
+use crate::config::{self, Config};
+use crate::failure::Failure;
+use crate::serve::bind_failure;
+use crate::served::Served;
+use plan::Plan;
+pub(crate) use spares::Spares;
+
+/// What a running server was made of, and how to change it.
+pub(crate) struct Reloader {
+    path: PathBuf,
+    config: Config,
+    served: Served,
+    spares: Spares,
+    control: Control,
+}
+
+impl Reloader {
+    /// For a server that serves what was opened from `config`, which was read from `path`.
+    pub(crate) fn new(path: PathBuf, config: Config, served: Served, control: Control) -> Self {
+        Self { path, config, served, spares: Spares::default(), control }
+    }
+
+    /// Reads the file and follows it, or changes nothing; tells the log which.
+    pub(crate) fn reload(&mut self) {
+        let outcome = self.follow();
+        let file = self.path.display();
+        match outcome {
+            Ok(changes) if changes.is_empty() => tracing::info!(%file, "configuration read again: nothing has changed"),
+            Ok(changes) => {
+                for change in changes {
+                    tracing::info!("{change}");
+                }
+                tracing::info!(%file, "configuration read again: changes applied");
+            }
+            Err(failure) => tracing::error!(%file, "configuration refused, nothing is changed: {failure}"),
+        }
+    }
+
+    fn follow(&mut self) -> Result<Vec<Change>, Failure> {
+        let config = config::read(&self.path)?;
+        let changes = diff::between(&self.config, &config).map_err(|all| Failure::Configuration(all.join("; ")))?;
+        let mut plan = Plan::new(&self.served, &self.spares, &config, changes)?;
+        if !plan.is_empty() {
+            let update = plan.update(&config)?;
+            self.control.apply(update).map_err(|error| match error {
+                UpdateError::Refused(error) => bind_failure(error),
+                UpdateError::Stopping => Failure::other(error),
+            })?;
+        }
+        (self.served, self.spares, self.config) = (plan.served, plan.spares, config);
+        Ok(plan.changes)
+    }
+}

@@ -1,0 +1,124 @@
+//! Stores of disks that are not served any more, while they are still open.
+//!
+//! A file is locked by its store. Until the last command of a disk that goes has ended, no other store can be opened over
+//! the file; a disk that comes takes over the one that is there.
+
+use std::sync::{Arc, Weak};
+
+use lunette_store::{FileStore, MemoryStore, Store};
+
+use crate::disk::{Disk, DiskConfig, DiskStore};
+
+/// The stores, as long as the server does not let go of them.
+#[derive(Clone, Default)]
+pub(crate) struct Spares(Vec<Spare>);
+
+#[derive(Clone)]
+struct Spare {
+    config: DiskConfig,
+    target: String,
+    number: u16,
+    store: SpareStore,
+}
+
+#[derive(Clone)]
+enum SpareStore {
+    Memory(Weak<MemoryStore>),
+    File(Weak<FileStore>),
+}
+
+impl Spares {
+    /// Remembers the store of a disk that goes.
+    pub(super) fn put(&mut self, target: &str, number: u16, disk: &Disk) {
+        self.0.retain(|spare| spare.store.open().is_some());
+        let store = match &disk.store {
+            DiskStore::Memory(store) => SpareStore::Memory(Arc::downgrade(store)),
+            DiskStore::File(store) => SpareStore::File(Arc::downgrade(store)),
+        };
+        self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
+    }
+
+    /// Memory has no name by which it could be found again: it is what stays in its place.
+    pub(super) fn forget_memory(&mut self) {
+        self.0.retain(|spare| matches!(spare.store, SpareStore::File(_)));
+    }
+
+    /// The store that is open already for this disk.
+    pub(crate) fn take(&mut self, target: &str, number: u16, wanted: &DiskConfig) -> Option<DiskStore> {
+        let fits = |spare: &Spare| {
+            let here = spare.target == target && spare.number == number;
+            let same = spare.config.name == wanted.name && spare.config.provisioning == wanted.provisioning;
+            spare.store.open().filter(|store| match store {
+                DiskStore::Memory(_) => same && here,
+                DiskStore::File(store) => same && (wanted.read_only || !store.capabilities().read_only),
+            })
+        };
+        let (index, store) = self.0.iter().enumerate().find_map(|(index, spare)| Some((index, fits(spare)?)))?;
+        self.0.swap_remove(index);
+        Some(store)
+    }
+}
+
+impl SpareStore {
+    fn open(&self) -> Option<DiskStore> {
+        match self {
+            Self::Memory(store) => store.upgrade().map(DiskStore::Memory),
+            Self::File(store) => store.upgrade().map(DiskStore::File),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    /// Disks as the configuration has them.
+    fn disk(entry: &str) -> DiskConfig {
+        config::one_lun(entry)
+    }
+
+    fn open(config: DiskConfig, number: u16) -> Disk {
+        crate::disk::open(config, "iqn.a", number, None, None).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_found_wherever_it_is_wanted_again_and_only_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        let entry = |rest: &str| disk(&format!("disk = {path:?}, create = \"1M\"{rest}"));
+        let old = open(entry(""), 0);
+        let mut spares = Spares::default();
+        spares.put("iqn.a", 0, &old);
+        assert!(spares.take("iqn.b", 1, &disk("disk = \"/other\"")).is_none());
+        assert!(spares.take("iqn.b", 1, &entry(", provisioning = \"full\"")).is_none());
+        assert!(matches!(spares.take("iqn.b", 1, &entry(", read_only = true")), Some(DiskStore::File(_))));
+        assert!(spares.take("iqn.b", 1, &entry("")).is_none(), "it is taken");
+    }
+
+    #[test]
+    fn a_store_that_only_reads_serves_no_disk_that_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        std::fs::write(&path, [0; 4096]).unwrap();
+        let entry = |rest: &str| disk(&format!("disk = {path:?}{rest}"));
+        let old = open(entry(", read_only = true"), 0);
+        let mut spares = Spares::default();
+        spares.put("iqn.a", 0, &old);
+        assert!(spares.take("iqn.a", 0, &entry("")).is_none());
+        assert!(spares.take("iqn.a", 0, &entry(", read_only = true")).is_some());
+    }
+
+    #[test]
+    fn memory_is_found_in_its_place_alone_and_as_long_as_it_is_served() {
+        let old = open(disk("disk = \"mem:1M\""), 0);
+        let mut spares = Spares::default();
+        spares.put("iqn.a", 0, &old);
+        assert!(spares.clone().take("iqn.a", 1, &old.config).is_none());
+        assert!(spares.clone().take("iqn.a", 0, &disk("disk = \"mem:2M\"")).is_none());
+        assert!(matches!(spares.clone().take("iqn.a", 0, &old.config), Some(DiskStore::Memory(_))));
+        let config = old.config.clone();
+        drop(old);
+        assert!(spares.take("iqn.a", 0, &config).is_none());
+    }
+}

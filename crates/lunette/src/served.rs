@@ -1,0 +1,94 @@
+//! What is served: the targets of a configuration with their disks open and their secrets read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lunette_device::TargetDevice;
+use lunette_scsi::{Lun, MAX_FLAT_LUN};
+use lunette_session::Authentication;
+use lunette_state::{StateFile, StateStore};
+use lunette_target::TargetConfig;
+
+use crate::config::{self, Config, LunEntry, Target};
+use crate::disk::{self, Disk, DiskConfig};
+use crate::failure::Failure;
+use crate::reload::Spares;
+
+/// Everything that stands behind the portals.
+#[derive(Clone)]
+pub(crate) struct Served {
+    pub(crate) state: Option<Arc<dyn StateStore>>,
+    pub(crate) discovery: Authentication,
+    pub(crate) targets: BTreeMap<String, ServedTarget>,
+}
+
+/// One target.
+#[derive(Clone)]
+pub(crate) struct ServedTarget {
+    pub(crate) device: Arc<TargetDevice>,
+    pub(crate) authentication: Authentication,
+    pub(crate) disks: BTreeMap<u16, Disk>,
+}
+
+impl Served {
+    /// Opens everything that `config` names.
+    pub(crate) fn open(config: &Config) -> Result<Self, Failure> {
+        let state: Option<Arc<dyn StateStore>> = match &config.state {
+            Some(path) => Some(Arc::new(StateFile::open(path).map_err(Failure::configuration)?)),
+            None => None,
+        };
+        let discovery = config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?;
+        let mut served = Self { state, discovery, targets: BTreeMap::new() };
+        for target in &config.targets {
+            let open = served.open_target(target, &mut Spares::default())?;
+            served.targets.insert(target.name.clone(), open);
+        }
+        Ok(served)
+    }
+
+    /// Opens one target. Stores that are open already come out of `spares`.
+    pub(crate) fn open_target(&self, target: &Target, spares: &mut Spares) -> Result<ServedTarget, Failure> {
+        let device = TargetDevice::new(target.name.clone());
+        let mut disks = BTreeMap::new();
+        for entry in &target.luns {
+            let disk = self.open_disk(&target.name, entry, spares)?;
+            device.add(lun(&target.name, entry.number)?, Arc::clone(&disk.unit)).map_err(Failure::configuration)?;
+            disks.insert(entry.number, disk);
+        }
+        let authentication = authentication(target)?;
+        Ok(ServedTarget { device: Arc::new(device), authentication, disks })
+    }
+
+    /// Opens one disk; its store comes out of `spares` when it is there.
+    pub(crate) fn open_disk(&self, target: &str, entry: &LunEntry, spares: &mut Spares) -> Result<Disk, Failure> {
+        lun(target, entry.number)?;
+        let config = DiskConfig::from(entry);
+        let open = spares.take(target, entry.number, &config);
+        disk::open(config, target, entry.number, self.state.as_ref(), open)
+    }
+
+    /// The targets in the words of the server, in the order of `config`, which they were opened from.
+    pub(crate) fn target_configs(&self, config: &Config) -> Vec<TargetConfig> {
+        let served = |target: &Target| {
+            let open = self.targets.get(&target.name)?;
+            Some(TargetConfig {
+                alias: target.alias.clone(),
+                authentication: open.authentication.clone(),
+                initiators: target.allow.clone(),
+                ..TargetConfig::open(Arc::clone(&open.device))
+            })
+        };
+        config.targets.iter().filter_map(served).collect()
+    }
+}
+
+/// Reads the secrets of a target.
+pub(crate) fn authentication(target: &Target) -> Result<Authentication, Failure> {
+    config::authentication(&target.chap, target.mutual_chap.as_ref())
+}
+
+/// The number of a logical unit of `target`.
+pub(crate) fn lun(target: &str, number: u16) -> Result<Lun, Failure> {
+    let beyond = || Failure::Configuration(format!("target {target}: LUN {number} is beyond {MAX_FLAT_LUN}"));
+    Lun::new(number).ok_or_else(beyond)
+}

@@ -1,0 +1,298 @@
+//! SIGHUP: the configuration is read again, and sessions that are not concerned see nothing.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lunette_pdu::sense::split_sense;
+use lunette_pdu::{AsyncEvent, TargetPdu};
+use lunette_tests::{Initiator, Outcome, Server, lunette, run};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(20);
+const MIB: u64 = 1 << 20;
+
+/// Sense key and additional sense.
+type Sense = (u8, u8, u8);
+const NEW: Sense = (6, 0x29, 0);
+const LUNS_CHANGED: Sense = (6, 0x3f, 0x0e);
+const INQUIRY_CHANGED: Sense = (6, 0x3f, 0x03);
+const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
+const NOT_SUPPORTED: Sense = (5, 0x25, 0);
+
+/// A folder with a configuration, and files that it names.
+struct Place(TempDir);
+
+impl Place {
+    /// A file `name`, as the configuration has to write it.
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// `@` stands for the folder.
+    fn write(&self, text: &str) {
+        fs::write(self.file("config"), text.replace('@', self.0.path().to_str().unwrap())).unwrap();
+    }
+
+    fn serve(text: &str, luns: usize) -> (Self, Server) {
+        let place = Self(tempfile::tempdir().unwrap());
+        fs::write(place.file("secret"), "first-secret").unwrap();
+        place.write(text);
+        let server = Server::spawn(lunette().args(["serve", "--config"]).arg(place.file("config")), luns);
+        (place, server)
+    }
+
+    /// Lets the server read another text. Gives the log.
+    fn change(&self, server: &Server, text: &str) -> String {
+        self.write(text);
+        let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
+        assert!(!log.contains("configuration refused"), "{log}");
+        log
+    }
+
+    /// Lets the server read a text that it has to refuse. Gives the log.
+    fn refuse(&self, server: &Server, text: &str) -> String {
+        self.write(text);
+        let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
+        assert!(log.contains("configuration refused, nothing is changed"), "{text}\n{log}");
+        log
+    }
+}
+
+/// A configuration of one target.
+fn config(luns: &str, rest: &str) -> String {
+    format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{luns}]\n{rest}")
+}
+
+fn sense(sense: &[u8]) -> Sense {
+    (sense[2] & 0x0f, sense[12], sense[13])
+}
+
+fn refused(outcome: &Outcome) -> Sense {
+    assert_eq!(outcome.status, 2, "{outcome:02x?}");
+    sense(&outcome.sense)
+}
+
+fn test_unit_ready(initiator: &mut Initiator, lun: u16) -> Outcome {
+    initiator.command(lun, &[0; 6], Vec::new(), 0).unwrap()
+}
+
+/// Bytes of LUN 0, by READ CAPACITY(10).
+fn capacity(initiator: &mut Initiator) -> u64 {
+    let data = initiator.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 8).unwrap().good();
+    let number = |at: usize| u64::from(u32::from_be_bytes(data[at..at + 4].try_into().unwrap()));
+    (number(0) + 1) * number(4)
+}
+
+/// The next unit attention that comes without a command.
+fn news(initiator: &mut Initiator) -> Sense {
+    loop {
+        let (pdu, data) = initiator.others.pop().unwrap_or_else(|| initiator.receive().unwrap());
+        if matches!(pdu, TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::SCSI_EVENT) {
+            return sense(split_sense(&data).unwrap().0);
+        }
+    }
+}
+
+/// Works as before, and was told nothing.
+fn undisturbed(initiator: &mut Initiator) {
+    test_unit_ready(initiator, 0).good();
+    assert!(initiator.others.is_empty(), "{:?}", initiator.others);
+}
+
+#[test]
+fn a_file_that_grew_is_seen_to_have_grown() {
+    let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "");
+    let (place, server) = Place::serve(&text, 1);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    File::options().write(true).open(place.file("disk")).unwrap().set_len(16 * MIB).unwrap();
+    assert_eq!(capacity(&mut initiator), 8 * MIB, "until it is told");
+    let log = place.change(&server, &text);
+    assert!(log.contains("LUN 0 has grown to 16777216 bytes"), "{log}");
+    assert_eq!(news(&mut initiator), CAPACITY_CHANGED);
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), CAPACITY_CHANGED);
+    assert_eq!(capacity(&mut initiator), 16 * MIB);
+
+    // A larger size in the configuration makes the file longer.
+    place.change(&server, &text.replace("8M", "32M"));
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), CAPACITY_CHANGED);
+    assert_eq!(capacity(&mut initiator), 32 * MIB);
+    assert_eq!(fs::metadata(place.file("disk")).unwrap().len(), 32 * MIB);
+    initiator.write(65_000, vec![1; 4096]).unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_disk_does_not_shrink() {
+    let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "");
+    let (place, server) = Place::serve(&text, 1);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let log = place.refuse(&server, &text.replace("8M", "4M"));
+    assert!(log.contains("disks do not shrink"), "{log}");
+    File::options().write(true).open(place.file("disk")).unwrap().set_len(4 * MIB).unwrap();
+    let log = place.refuse(&server, &text);
+    assert!(log.contains("has shrunk from 8388608 to 4194304 bytes"), "{log}");
+    undisturbed(&mut initiator);
+    server.stop();
+}
+
+#[test]
+fn logical_units_come_and_go() {
+    let zero = r#"{ number = 0, disk = "mem:8M" }"#;
+    let (place, server) = Place::serve(&config(zero, ""), 1);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let both = format!("{zero}, {{ number = 5, disk = \"@/five\", create = \"8M\" }}");
+    place.change(&server, &config(&both, ""));
+    assert_eq!(news(&mut initiator), LUNS_CHANGED);
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), LUNS_CHANGED);
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 5)), NEW);
+    test_unit_ready(&mut initiator, 5).good();
+    let write = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    initiator.command(5, &write, vec![7; 512], 0).unwrap().good();
+
+    place.change(&server, &config(zero, ""));
+    assert_eq!(news(&mut initiator), LUNS_CHANGED);
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 5)), NOT_SUPPORTED);
+
+    // The same file under another number is the same disk, whether or not the server has let go of it yet.
+    place.change(&server, &config(&both.replace('5', "6"), ""));
+    let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 6)), NEW);
+    assert_eq!(initiator.command(6, &read, Vec::new(), 512).unwrap().good(), vec![7; 512]);
+    server.stop();
+}
+
+#[test]
+fn a_disk_with_other_properties_keeps_its_blocks() {
+    let luns = r#"{ number = 0, disk = "mem:8M" }, { number = 1, disk = "@/one", create = "8M" }"#;
+    let (place, server) = Place::serve(&config(luns, ""), 2);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    initiator.write(0, vec![3; 512]).unwrap();
+    let read_only = luns.replace("mem:8M\"", "mem:8M\", read_only = true");
+    place.change(&server, &config(&read_only, ""));
+    assert_eq!(news(&mut initiator), INQUIRY_CHANGED);
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), NEW);
+    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), INQUIRY_CHANGED);
+    assert_eq!(initiator.read(0, 1).unwrap(), vec![3; 512]);
+    let write = initiator.start_write(0, vec![4; 512], false).unwrap();
+    assert_eq!(refused(&initiator.finish(write).unwrap()), (7, 0x27, 0));
+    // The file, too: opened for writing once, it serves either.
+    place.change(&server, &config(&luns.replace("@/one\"", "@/one\", read_only = true"), ""));
+    place.change(&server, &config(luns, ""));
+    server.stop();
+}
+
+#[test]
+fn a_file_that_cannot_be_applied_changes_nothing_and_says_why() {
+    let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "alias = \"first\"");
+    let (place, server) = Place::serve(&text, 1);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _held = TcpListener::bind(busy).unwrap();
+    let one_more = |entry: &str| text.replace("\"8M\" }", &format!("\"8M\" }}, {entry}"));
+    for (wrong, why) in [
+        ("colour = 1".to_owned(), "unknown field `colour`"),
+        (text.replace("8M", "8Q"), "not a size"),
+        (text.replace("\"8M\"", "\"8M\", block_size = 4096"), "block_size cannot change"),
+        (format!("state = \"@/state\"\n{text}"), "state cannot change"),
+        (one_more("{ number = 1, disk = \"@/missing\" }"), "no such file or device"),
+        (one_more("{ number = 1, disk = \"@/disk\" }"), "in use by another process"),
+        (text.replace("127.0.0.1:0", &busy.to_string()), "the address is in use"),
+        (format!("{text}\nchap = [{{ user = \"u\", secret_file = \"@/none\" }}]"), "@/none"),
+        // Nothing of a change is applied when another one fails.
+        (one_more("{ number = 1, disk = \"mem:1M\" }, { number = 2, disk = \"@/missing\" }"), "no such file or device"),
+    ] {
+        let log = place.refuse(&server, &wrong);
+        let why = why.replace('@', place.0.path().to_str().unwrap());
+        assert!(log.contains(&why), "{wrong}\n{log}");
+        undisturbed(&mut initiator);
+        assert_eq!(refused(&test_unit_ready(&mut initiator, 1)), NOT_SUPPORTED);
+    }
+    let log = place.change(&server, &text);
+    assert!(log.contains("nothing has changed"), "{log}");
+    undisturbed(&mut initiator);
+    Initiator::attach(&server, &[]).unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_portal_moves_under_open_sessions() {
+    let text = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
+    let (place, server) = Place::serve(&text, 1);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let moved = SocketAddr::from(([127, 0, 0, 2], server.address().port()));
+    place.change(&server, &text.replace("127.0.0.1:0", &moved.to_string()));
+    undisturbed(&mut initiator);
+    assert!(TcpStream::connect(server.address()).is_err());
+    let list = run("iscsi-ls", [&format!("iscsi://{moved}")]);
+    assert!(list.succeeded().contains("iqn.2026-11.org.example:a"), "{list}");
+    server.stop();
+}
+
+#[test]
+fn targets_come_and_go() {
+    let a = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
+    let b = "[[target]]\nname = \"iqn.2026-11.org.example:b\"\nlun = [{ number = 0, disk = \"@/b\", create = \"8M\" }]";
+    let (place, server) = Place::serve(&a, 1);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let inquiry = || run("iscsi-inq", [format!("{}/iqn.2026-11.org.example:b/0", server.portal_url())]);
+    inquiry().failed();
+    place.change(&server, &format!("{a}\n{b}"));
+    inquiry().succeeded();
+    undisturbed(&mut initiator);
+    place.change(&server, &a.replace("org.example:a", "org.example:c"));
+    inquiry().failed();
+    let before_end = initiator.wait_for_end(LIMIT);
+    let asked =
+        |(pdu, _): &_| matches!(pdu, TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::LOGOUT_REQUEST);
+    assert!(before_end.iter().any(asked), "{before_end:?}");
+    server.stop();
+}
+
+#[test]
+fn another_secret_is_asked_for_from_now_on() {
+    let text = config(r#"{ number = 0, disk = "mem:8M" }"#, r#"chap = [{ user = "user", secret_file = "@/secret" }]"#);
+    let (place, server) = Place::serve(&text, 1);
+    let read_capacity = |secret: &str| run("iscsi-readcapacity16", [server.url_with(&format!("user%{secret}@"), "")]);
+    read_capacity("first-secret").succeeded();
+    read_capacity("second-secret").failed();
+    // The configuration stays the same: only the file with the secret is another one.
+    fs::write(place.file("secret"), "second-secret").unwrap();
+    let log = place.change(&server, &text);
+    assert!(log.contains("secrets changed"), "{log}");
+    read_capacity("first-secret").failed();
+    read_capacity("second-secret").succeeded();
+    let log = server.stop();
+    assert!(!log.contains("first-secret") && !log.contains("second-secret"), "a secret is in the log:\n{log}");
+}
+
+#[test]
+fn an_initiator_that_is_not_admitted_any_more_has_to_go() {
+    let text = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
+    let (place, server) = Place::serve(&text, 1);
+    let initiator = Initiator::attach(&server, &[]).unwrap();
+    let friend = "iqn.2026-11.org.example:friend";
+    place.change(&server, &format!("{text}\nallow = [\"{friend}\"]"));
+    let before_end = initiator.wait_for_end(LIMIT);
+    assert!(
+        matches!(before_end[..], [(TargetPdu::AsyncMessage(message), _)] if message.event == AsyncEvent::LOGOUT_REQUEST),
+        "{before_end:?}"
+    );
+    assert!(Initiator::log_in(&server, &[]).is_err());
+    run("iscsi-inq", ["-i", friend, server.url(0)]).succeeded();
+    place.change(&server, &text);
+    Initiator::attach(&server, &[]).unwrap();
+    server.stop();
+}
+
+#[test]
+fn a_server_without_a_configuration_file_goes_on() {
+    let server = Server::start(&["mem:8M"]);
+    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    server.hang_up(&["there is no configuration file to read again"]);
+    undisturbed(&mut initiator);
+    server.stop();
+}
