@@ -334,7 +334,12 @@ impl LogicalUnit {
         &self.identifying
     }
 
-    /// Whether the unit is being sanitized.
+    /// Whether the unit is being sanitized, which only it can go on with.
+    pub fn is_being_sanitized(&self) -> bool {
+        self.sanitize.runs()
+    }
+
+    /// How the unit is being sanitized.
     pub(crate) fn sanitize(&self) -> &Sanitize {
         &self.sanitize
     }

@@ -134,7 +134,9 @@ fn protected_media_are_not_sanitized() {
 fn while_it_runs_the_medium_is_not_ready_and_progress_is_told() {
     let rig = Rig::new(THIN);
     fill(&rig);
+    assert!(!rig.unit.is_being_sanitized());
     good(&rig, overwrite(IMMED, 0x03, &[9]));
+    assert!(rig.unit.is_being_sanitized());
     for refused in [&[0x00][..], &READ, &[0x25], &[0x1b, 0, 0, 0, 1], &[0x15, 0x10], &sanitize(EXIT_FAILURE_MODE)] {
         assert_eq!(code(rig.refused(refused, &[])), IN_PROGRESS, "{refused:x?}");
     }
@@ -160,7 +162,7 @@ fn while_it_runs_the_medium_is_not_ready_and_progress_is_told() {
     assert_eq!(told, [0, 0x5555, 0xaaaa, 0xffff]);
     assert_eq!(requested(&rig).key, SenseKey::NO_SENSE);
     assert_eq!(rig.run(&READ, &[]).status, Status::GOOD);
-    assert!(holds_only(&rig, 9));
+    assert!(holds_only(&rig, 9) && !rig.unit.is_being_sanitized());
 }
 
 #[test]

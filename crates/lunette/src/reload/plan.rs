@@ -65,12 +65,14 @@ impl Plan {
             Change::TargetRemoved(name) => {
                 let gone = self.served.targets.remove(name);
                 for (number, disk) in gone.iter().flat_map(|target| &target.disks) {
+                    may_go(name, *number, disk)?;
                     self.spares.put(name, *number, disk);
                 }
             }
             Change::Lun { target: name, number, change: LunChange::Removed | LunChange::Replaced } => {
                 let Some(target) = self.served.targets.get_mut(name) else { return Ok(()) };
                 if let Some(disk) = target.disks.remove(number) {
+                    may_go(name, *number, &disk)?;
                     self.spares.put(name, *number, &disk);
                 }
                 if matches!(change, Change::Lun { change: LunChange::Removed, .. }) {
@@ -181,6 +183,15 @@ impl Growing {
         let (unit, store) = (Arc::clone(&disk.unit), Arc::clone(store));
         Ok(Some(Self { target: target.into(), number, unit, store, at_least }))
     }
+}
+
+/// What is being sanitized must not be served again as another unit, which would know nothing of it.
+fn may_go(target: &str, number: u16, disk: &Disk) -> Result<(), Failure> {
+    if disk.unit.is_being_sanitized() {
+        let what = format!("target {target}: LUN {number} is being sanitized; change it when that has ended");
+        return Err(Failure::Configuration(what));
+    }
+    Ok(())
 }
 
 fn find_target<'a>(config: &'a Config, name: &str) -> Option<&'a Target> {
