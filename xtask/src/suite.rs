@@ -126,6 +126,10 @@ fn run_one(disk: &Disk) -> Result<Report> {
         report.add(&String::from_utf8_lossy(&text)).with_context(|| output.display().to_string())?;
     }
     server.stop()?;
+    // It may take gigabytes; the logs are what is of use.
+    if folder.join("disk").exists() {
+        fs::remove_file(folder.join("disk")).context("cannot remove the disk")?;
+    }
     Ok(report)
 }
 

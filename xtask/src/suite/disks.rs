@@ -19,15 +19,20 @@ pub(super) struct Disk {
 enum Medium {
     Memory,
     File,
+    /// Overwriting it takes a while.
+    LargeFile,
 }
 
-/// Everything. The tool's family `LINUX` has no test beside these; `SCSI` and `iSCSI` are parts of it.
-const EVERYTHING: &[&str] = &["ALL"];
+/// Everything but `Sanitize.Reset`. The tool's family `LINUX` has no test beside these; `SCSI` and `iSCSI` are parts of it.
+const EVERYTHING: &[&str] = &["ALL.[!S]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET];
+
+/// `Sanitize.Reset` wants an operation that takes longer than five seconds.
+const ALL_SANITIZE_BUT_RESET: &str = "ALL.Sanitize.*[!t]";
 
 /// Everything but `GetLBAStatus.UnmapSingle`, whose second half is wrong where a physical block holds several logical ones:
 /// it asks for the block after the one that begins the mapped area, and expects a descriptor that begins a physical block
 /// later. SBC-4 5.7 has the first descriptor begin with the block that was asked for.
-const LARGE_PHYSICAL_BLOCKS: &[&str] = &["ALL.[!G]*", "ALL.GetLBAStatus.[!U]*"];
+const LARGE_PHYSICAL_BLOCKS: &[&str] = &["ALL.[!GS]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET, "ALL.GetLBAStatus.[!U]*"];
 
 /// What only reads, and `ReadOnly`. The other tests write to the disk and know of no write protection.
 const READING: &[&str] = &[
@@ -47,13 +52,14 @@ const READING: &[&str] = &[
     "ALL.iSCSIResiduals.Read*",
 ];
 
-pub(super) const DISKS: [Disk; 7] = [
+pub(super) const DISKS: [Disk; 8] = [
     Disk { name: "memory 512", medium: Medium::Memory, keys: "", patterns: EVERYTHING },
     Disk { name: "memory 4096", medium: Medium::Memory, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "thin 512", medium: Medium::File, keys: "", patterns: LARGE_PHYSICAL_BLOCKS },
     Disk { name: "thin 4096", medium: Medium::File, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "full 512", medium: Medium::File, keys: "provisioning = \"full\"", patterns: EVERYTHING },
     Disk { name: "removable", medium: Medium::Memory, keys: "removable = true", patterns: EVERYTHING },
+    Disk { name: "large", medium: Medium::LargeFile, keys: "", patterns: &["ALL.Sanitize.Reset"] },
     Disk { name: "read-only", medium: Medium::Memory, keys: "read_only = true", patterns: READING },
 ];
 
@@ -64,6 +70,7 @@ impl Disk {
         let medium = match self.medium {
             Medium::Memory => "disk = \"mem:64M\"".into(),
             Medium::File => format!("disk = \"{folder}/disk\", create = \"64M\""),
+            Medium::LargeFile => format!("disk = \"{folder}/disk\", create = \"8G\""),
         };
         let keys = self.keys;
         format!(
