@@ -18,6 +18,8 @@ mod serve;
 mod served;
 mod size;
 mod system;
+#[cfg_attr(not(test), expect(dead_code, reason = "no command opens remote disks yet"))]
+mod url;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;

@@ -1,0 +1,132 @@
+//! What stands behind the question mark.
+
+use lunette_session::Secret;
+use lunette_session::keys::{self, Choices, Rule, Willing};
+
+use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
+use crate::config::check_name;
+use crate::size::Size;
+
+/// A parameter that sets what is offered for a key.
+pub(super) struct Offer {
+    pub(super) name: &'static str,
+    /// The key of RFC 7143; its row in [`keys::KEYS`] has the range.
+    pub(super) key: &'static str,
+    set: fn(&mut Willing, u32),
+}
+
+/// One parameter for each key that is negotiated.
+#[rustfmt::skip]
+pub(super) const OFFERS: [Offer; 16] = [
+    Offer { name: "header_digest", key: "HeaderDigest", set: |w, v| w.header_digest = Choices(v as u8) },
+    Offer { name: "data_digest", key: "DataDigest", set: |w, v| w.data_digest = Choices(v as u8) },
+    Offer { name: "max_connections", key: "MaxConnections", set: |w, v| w.max_connections = v },
+    Offer { name: "initial_r2t", key: "InitialR2T", set: |w, v| w.initial_r2t = v == 1 },
+    Offer { name: "immediate_data", key: "ImmediateData", set: |w, v| w.immediate_data = v == 1 },
+    Offer { name: "max_recv_data_segment_length", key: "MaxRecvDataSegmentLength", set: |w, v| w.recv_data_segment_len = v },
+    Offer { name: "max_burst_length", key: "MaxBurstLength", set: |w, v| w.max_burst_len = v },
+    Offer { name: "first_burst_length", key: "FirstBurstLength", set: |w, v| w.first_burst_len = v },
+    Offer { name: "default_time2wait", key: "DefaultTime2Wait", set: |w, v| w.time2wait_s = v },
+    Offer { name: "default_time2retain", key: "DefaultTime2Retain", set: |w, v| w.time2retain_s = v },
+    Offer { name: "max_outstanding_r2t", key: "MaxOutstandingR2T", set: |w, v| w.max_outstanding_r2t = v },
+    Offer { name: "data_pdu_in_order", key: "DataPDUInOrder", set: |w, v| w.data_pdu_in_order = v == 1 },
+    Offer { name: "data_sequence_in_order", key: "DataSequenceInOrder", set: |w, v| w.data_sequence_in_order = v == 1 },
+    Offer { name: "error_recovery_level", key: "ErrorRecoveryLevel", set: |w, v| w.error_recovery_level = v },
+    Offer { name: "task_reporting", key: "TaskReporting", set: |w, v| w.task_reporting = Choices(v as u8) },
+    Offer { name: "iscsi_protocol_level", key: "iSCSIProtocolLevel", set: |w, v| w.protocol_level = v },
+];
+
+/// A short name for `max_connections`.
+const CONNECTIONS: &str = "connections";
+
+/// The parameters that are no keys.
+const OTHERS: [&str; 7] =
+    [CONNECTIONS, "initiator", "chap_secret_file", "chap_target_secret_file", "target_user", "target_password", "iser"];
+
+/// Reads `NAME=VALUE&NAME=VALUE…` into `url`.
+pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
+    let mut seen: Vec<String> = Vec::new();
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let name = if name == CONNECTIONS { "max_connections" } else { name };
+        if seen.iter().any(|seen| seen == name) {
+            return wrong(format!("the parameter {name} stands there twice"));
+        }
+        // Unknown ones end here, so this list is no longer than that of all parameters.
+        one(url, name, value)?;
+        seen.push(name.into());
+    }
+    Ok(())
+}
+
+fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
+    if name == "iser" {
+        return wrong(NO_ISER);
+    }
+    let known = OTHERS.contains(&name) || OFFERS.iter().any(|offer| offer.name == name);
+    if !known {
+        let all: Vec<&str> =
+            OFFERS.iter().map(|offer| offer.name).chain(OTHERS.into_iter().filter(|n| *n != "iser")).collect();
+        return wrong(format!("there is no parameter {name:?}; those that there are: {}", all.join(", ")));
+    }
+    if value.is_empty() {
+        return wrong(format!("the parameter {name} has no value; write {name}=VALUE"));
+    }
+    if name == "target_password" {
+        let bytes = decode_bytes(value).ok_or_else(|| {
+            UrlError("target_password has a '%' without two hexadecimal digits; write %25 for '%'".into())
+        })?;
+        url.login.target_password = Some(Secret::new(bytes));
+        return Ok(());
+    }
+    let value = decode(value)?;
+    match name {
+        "initiator" => {
+            check_name(&value).map_err(UrlError)?;
+            url.initiator_name = Some(value);
+        }
+        "chap_secret_file" => url.login.secret_file = Some(value.into()),
+        "chap_target_secret_file" => url.login.target_secret_file = Some(value.into()),
+        "target_user" => url.login.target_user = Some(value),
+        _ => {
+            for offer in OFFERS.iter().filter(|offer| offer.name == name) {
+                (offer.set)(&mut url.offers, value_of(offer, &value)?);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value of a parameter as its key's rule has it: 0 and 1 for No and Yes, a number, or a set of choices.
+fn value_of(offer: &Offer, value: &str) -> Result<u32, UrlError> {
+    let name = offer.name;
+    let Some((_, row)) = keys::row(offer.key) else { return wrong(format!("{name} is not negotiated")) };
+    match &row.rule {
+        Rule::And | Rule::Or => match value.to_ascii_lowercase().as_str() {
+            "yes" | "true" | "on" | "1" => Ok(1),
+            "no" | "false" | "off" | "0" => Ok(0),
+            _ => wrong(format!("{name}={value}: write yes or no")),
+        },
+        Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => {
+            let number = value.parse().ok().and_then(|Size(number)| u32::try_from(number).ok());
+            number.filter(|number| range.contains(number)).ok_or_else(|| {
+                UrlError(format!("{name}={value}: write a number from {} to {}", range.start(), range.end()))
+            })
+        }
+        Rule::FirstOf(values) => choices(name, value, values),
+        Rule::Constant(_) => wrong(format!("{name} cannot be chosen")),
+    }
+}
+
+/// Bit `n` for the n-th of `values`, of which `text` names some, with commas between them.
+fn choices(name: &str, text: &str, values: &[&str]) -> Result<u32, UrlError> {
+    let mut set = 0;
+    for part in text.split(',') {
+        let Some(bit) = values.iter().position(|value| value.eq_ignore_ascii_case(part)) else {
+            let values = values.join(", ").to_ascii_lowercase();
+            return wrong(format!("{name}={text}: write one of {values}, or several with commas"));
+        };
+        set |= 1 << bit;
+    }
+    Ok(set)
+}

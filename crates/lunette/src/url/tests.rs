@@ -1,0 +1,184 @@
+use lunette_session::keys::{KEYS, Rule};
+use proptest::prelude::*;
+
+use super::parameters::OFFERS;
+use super::*;
+
+fn parse(text: &str) -> Url {
+    Url::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+fn error(text: &str) -> String {
+    match Url::parse(text) {
+        Ok(url) => panic!("{text} is read as {url:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+const NO_ENVIRONMENT: fn(&str) -> Option<String> = |_| None;
+
+#[test]
+fn places_are_read() {
+    let target = "iqn.2026-11.org.example:disk";
+    for (text, host, port, name, lun) in [
+        ("iscsi://h", "h", 3260, None, None),
+        ("iscsi://h/", "h", 3260, None, None),
+        ("ISCSI://192.0.2.1:860", "192.0.2.1", 860, None, None),
+        ("iscsi://[2001:db8::1]", "2001:db8::1", 3260, None, None),
+        ("iscsi://[::1]:1/iqn.2026-11.org.example:disk", "::1", 1, Some(target), None),
+        ("iscsi://u@h/iqn.2026-11.org.example:disk/0", "h", 3260, Some(target), Some(0)),
+        ("iscsi://h/iqn.2026-11.org.example%3Adisk/16383?header_digest=none", "h", 3260, Some(target), Some(16383)),
+    ] {
+        let url = parse(text);
+        assert_eq!((url.host.as_str(), url.port, url.target.as_deref()), (host, port, name), "{text}");
+        assert_eq!(url.lun.and_then(Lun::number), lun, "{text}");
+    }
+}
+
+#[test]
+fn urls_are_told_from_paths() {
+    assert!(is_url("iscsi://h") && is_url("ISER://h"));
+    assert!(!is_url("iscsi") && !is_url("./iscsi:/h") && !is_url("nbd://h") && !is_url("-"));
+}
+
+#[test]
+fn what_is_shown_leads_to_the_same_place() {
+    for text in ["iscsi://u%secret@[::1]/iqn.2026-11.org.example:disk/7?data_digest=crc32c", "iscsi://h:9"] {
+        let shown = parse(text).to_string();
+        assert!(!shown.contains("secret"));
+        assert_eq!(parse(&shown).to_string(), shown);
+    }
+}
+
+#[test]
+fn errors_say_what_to_write() {
+    for (text, words) in [
+        ("http://h", "iscsi://"),
+        ("iser://h/iqn.a:b/0", "iSER"),
+        ("iscsi://h?iser", "iSER"),
+        ("iscsi://", "no host"),
+        ("iscsi://h:port", "no port"),
+        ("iscsi://h:0", "no port"),
+        ("iscsi://h:+1", "no port"),
+        ("iscsi://::1", "brackets"),
+        ("iscsi://[::1", "brackets"),
+        ("iscsi://[::1]3260", "brackets"),
+        ("iscsi://[host]", "no IPv6"),
+        ("iscsi://a b", "no host"),
+        ("iscsi://h/My Disk/0", "not an iSCSI name"),
+        ("iscsi://h/iqn.a:b/x", "no LUN"),
+        ("iscsi://h/iqn.a:b/16384", "no LUN"),
+        ("iscsi://h/iqn.a:b/0/1", "no LUN"),
+        ("iscsi://h//0", "missing"),
+        ("iscsi://h/iqn.a%3", "%25"),
+        ("iscsi://@h", "no name"),
+        ("iscsi://u%@h", "empty"),
+        ("iscsi://u%pa%ss@h", "%25"),
+        ("iscsi://h?colour=red", "those that there are: header_digest"),
+        ("iscsi://h?header_digest", "no value"),
+        ("iscsi://h?header_digest=md5", "none, crc32c"),
+        ("iscsi://h?initial_r2t=maybe", "yes or no"),
+        ("iscsi://h?error_recovery_level=3", "from 0 to 2"),
+        ("iscsi://h?max_burst_length=1", "from 512"),
+        ("iscsi://h?connections=2&max_connections=2", "twice"),
+        ("iscsi://h?chap_secret_file=f", "USER@HOST"),
+        ("iscsi://h?target_user=t", "USER@HOST"),
+        ("iscsi://u%p@h?chap_secret_file=f", "leave out one"),
+        ("iscsi://u@h?target_password=x&chap_target_secret_file=f", "leave out one"),
+        ("iscsi://h?initiator=me", "not an iSCSI name"),
+    ] {
+        assert!(error(text).contains(words), "{text}: {}", error(text));
+    }
+    assert!(error(&format!("iscsi://{}", "h".repeat(9000))).contains("too long"));
+    for text in ["iscsi://u%hush%@h", "iscsi://u%hush@", "iscsi://u%hush@h?x", "iscsi://u@h?target_password=hush%"] {
+        assert!(!error(text).contains("hush"), "{}", error(text));
+    }
+}
+
+#[test]
+fn offers_are_set() {
+    let offers = parse(
+        "iscsi://h?header_digest=crc32c&data_digest=none,CRC32C&initial_r2t=yes&immediate_data=no&connections=4&\
+         max_recv_data_segment_length=64K&max_burst_length=16777215&first_burst_length=512&max_outstanding_r2t=1&\
+         error_recovery_level=2&default_time2wait=0&default_time2retain=60&data_pdu_in_order=no&\
+         data_sequence_in_order=no&task_reporting=fastabort,rfc3720&iscsi_protocol_level=2",
+    )
+    .offers;
+    let choices = (offers.header_digest.0, offers.data_digest.0, offers.task_reporting.0);
+    assert_eq!(choices, (0b10, 0b11, 0b101));
+    assert!(
+        offers.initial_r2t && !offers.immediate_data && !offers.data_pdu_in_order && !offers.data_sequence_in_order
+    );
+    let lengths = (offers.recv_data_segment_len, offers.max_burst_len, offers.first_burst_len);
+    assert_eq!(lengths, (65_536, 16_777_215, 512));
+    let counts =
+        (offers.max_connections, offers.max_outstanding_r2t, offers.error_recovery_level, offers.protocol_level);
+    assert_eq!(counts, (4, 1, 2, 2));
+    assert_eq!((offers.time2wait_s, offers.time2retain_s), (0, 60));
+    assert_eq!(parse("iscsi://h").offers, default_offers());
+}
+
+#[test]
+fn every_key_that_is_negotiated_has_a_parameter() {
+    for row in KEYS.iter().filter(|row| !matches!(row.rule, Rule::Constant(_))) {
+        assert!(OFFERS.iter().any(|offer| offer.key == row.key), "{}", row.key);
+    }
+    for offer in &OFFERS {
+        assert!(KEYS.iter().any(|row| row.key == offer.key), "{}", offer.key);
+    }
+}
+
+#[test]
+fn secrets_come_from_the_url_a_file_or_the_environment() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "in the file, long enough\n").unwrap();
+    let environment = |name: &str| Some(format!("{name}, long enough"));
+    let is = |credentials: &Credentials, user: &str, secret: &str| {
+        assert_eq!(credentials.user, user);
+        assert!(credentials.secret.same_as(&Secret::new(secret.into())), "{secret}");
+    };
+
+    assert!(parse("iscsi://h").chap(environment).unwrap().is_none());
+    let url = parse("iscsi://alice%p%40ss@h?target_user=disk&target_password=a%26b");
+    assert!(url.shows_secrets());
+    let chap = url.chap(NO_ENVIRONMENT).unwrap().unwrap();
+    is(&chap.initiator, "alice", "p@ss");
+    is(&chap.target.unwrap(), "disk", "a&b");
+
+    let url = parse(&format!("iscsi://alice@h?chap_secret_file={}", file.display()));
+    assert!(!url.shows_secrets());
+    let chap = url.chap(NO_ENVIRONMENT).unwrap().unwrap();
+    is(&chap.initiator, "alice", "in the file, long enough");
+    assert!(chap.target.is_none());
+
+    let chap = parse("iscsi://alice@h").chap(environment).unwrap().unwrap();
+    is(&chap.initiator, "alice", "LUNETTE_CHAP_PASSWORD, long enough");
+    is(&chap.target.unwrap(), "", "LUNETTE_CHAP_TARGET_PASSWORD, long enough");
+}
+
+#[test]
+fn a_secret_that_is_nowhere_is_told() {
+    let told =
+        |text: &str, environment: fn(&str) -> Option<String>| parse(text).chap(environment).unwrap_err().to_string();
+    assert!(told("iscsi://alice@h", NO_ENVIRONMENT).contains("LUNETTE_CHAP_PASSWORD"));
+    assert!(told("iscsi://alice@h", |_| Some(String::new())).contains("LUNETTE_CHAP_PASSWORD"));
+    assert!(told("iscsi://a%b@h?target_user=t", NO_ENVIRONMENT).contains("LUNETTE_CHAP_TARGET_PASSWORD"));
+    assert!(told("iscsi://a@h?chap_secret_file=/nonexistent/x", NO_ENVIRONMENT).contains("/nonexistent/x"));
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in ".{0,80}") {
+        let _ = Url::parse(&text);
+        let _ = Url::parse(&format!("iscsi://{text}"));
+    }
+
+    #[test]
+    fn no_url_makes_it_panic(text in "iscsi://[a%@:\\[\\]0-9/?&=.]{0,40}") {
+        if let Ok(url) = Url::parse(&text) {
+            let shown = url.to_string();
+            prop_assert_eq!(Url::parse(&shown).map(|url| url.to_string()), Ok(shown));
+        }
+    }
+}
