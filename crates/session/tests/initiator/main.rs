@@ -1,5 +1,14 @@
-//! The initiator's session, driven as a reactor would drive it.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! The initiator's session, driven as a reactor would drive it: against our own target, and against targets that lie.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail their test by panicking")]
 
 mod harness;
+
+mod aborts;
+mod chap;
+mod commands;
+mod control;
+mod garbage;
+mod lies;
+mod login;
 mod pair;

@@ -1,9 +1,12 @@
-//! A session of the initiator under a virtual clock, with our target at the other end.
+//! A session of the initiator under a virtual clock, with one of two targets at the other end: [`Pair`] has ours, [`Liar`] one
+//! that says whatever a test wants.
 
 mod disk;
+mod liar;
 mod pair;
 mod setup;
 
-pub(crate) use disk::{read, write};
+pub(crate) use disk::{LUN, read, write};
+pub(crate) use liar::Liar;
 pub(crate) use pair::Pair;
-pub(crate) use setup::{config, node, pattern};
+pub(crate) use setup::{INITIATOR, TARGET, config, credentials, entropy, node, pattern};

@@ -13,7 +13,7 @@ use lunette_session::target::{
 use lunette_session::{Authentication, Time};
 
 use super::disk::Disk;
-use super::setup::{entropy, timers};
+use super::setup::{config, entropy, node, timers};
 
 /// Pseudo-random numbers, the same in every run.
 pub(crate) struct Dice(u64);
@@ -50,6 +50,10 @@ pub(crate) struct Pair {
     jobs: Vec<Job>,
     /// The device leaves its jobs alone.
     pub(crate) idle: bool,
+    /// Damages one byte of what the target sends: which, and the bits that flip.
+    pub(crate) flip: Option<(usize, u8)>,
+    /// Bytes that the target has sent.
+    sent_by_target: usize,
     pub(crate) events: VecDeque<initiator::Event>,
     pub(crate) closed: Option<CloseReason>,
 }
@@ -77,9 +81,19 @@ impl Pair {
             waiting: Vec::new(),
             jobs: Vec::new(),
             idle: false,
+            flip: None,
+            sent_by_target: 0,
             events: VecDeque::new(),
             closed: None,
         }
+    }
+
+    /// In full feature phase.
+    pub(crate) fn logged_in() -> Self {
+        let mut pair = Self::new(config(), node(Authentication::None, <_>::default()), Authentication::None);
+        pair.run();
+        pair.expect_login();
+        pair
     }
 
     pub(crate) fn expect_login(&mut self) {
@@ -123,6 +137,13 @@ impl Pair {
         let before = self.to_initiator.len();
         take(self.target.slices(), most, &mut self.to_initiator);
         let len = self.to_initiator.len() - before;
+        if let Some((at, mask)) = self.flip {
+            let place = at.checked_sub(self.sent_by_target).and_then(|at| self.to_initiator.get_mut(before + at));
+            if let Some(byte) = place {
+                *byte ^= mask;
+            }
+        }
+        self.sent_by_target += len;
         self.target.sent(len);
         len > 0
     }
@@ -219,6 +240,20 @@ impl Pair {
         let response = self.disk.run(&job.command, job.data, &self.pool);
         self.target.complete(job.command.task, response);
         true
+    }
+
+    /// Lets time pass, doing what is due on either side on the way.
+    pub(crate) fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        loop {
+            self.run();
+            let due = self.session.next_timeout().into_iter().chain(self.target.next_timeout()).min();
+            let Some(at) = due.filter(|at| *at <= end) else { break };
+            self.now = self.now.max(at);
+            self.session.time_has_come(self.now);
+            self.target.time_has_come(self.now);
+        }
+        self.now = end;
     }
 }
 

@@ -6,7 +6,7 @@ use lunette_pdu::Isid;
 use lunette_session::initiator::SessionConfig;
 use lunette_session::keys::Willing;
 use lunette_session::target::{Portal, TargetNode};
-use lunette_session::{Authentication, Entropy, Timers};
+use lunette_session::{Authentication, Credentials, Entropy, Secret, Timers};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
 pub(crate) const INITIATOR: &str = "iqn.2026-11.example:host";
@@ -36,6 +36,10 @@ pub(crate) fn node(authentication: Authentication, willing: Willing) -> TargetNo
         portals: vec![Portal { address: "192.0.2.7:3260".parse().unwrap(), group: 1 }],
         willing,
     }
+}
+
+pub(crate) fn credentials(user: &str, secret: &str) -> Credentials {
+    Credentials { user: user.into(), secret: Secret::new(secret.into()) }
 }
 
 /// Random bytes that are the same in every run; the first command number is near its wrap.

@@ -1,0 +1,332 @@
+//! A target that says whatever a test wants. Left alone, it logs in and counts as it should.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lunette_buffer::Pool;
+use lunette_pdu::text::pairs;
+use lunette_pdu::{
+    BHS_LEN, Bhs, Cid, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus,
+    LunField, NopIn, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, Stage, TargetTransferTag, Tsih,
+    pad_len,
+};
+use lunette_session::Time;
+use lunette_session::initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
+
+use super::disk::{read, write};
+use super::setup::{entropy, pattern};
+
+/// A PDU of the initiator.
+pub(crate) struct Sent {
+    pub(crate) pdu: InitiatorPdu,
+    pub(crate) ahs: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl std::fmt::Debug for Sent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?} with {} bytes", self.pdu, self.data.len())
+    }
+}
+
+pub(crate) type Keys = Vec<(String, String)>;
+
+pub(crate) struct Liar {
+    pub(crate) session: Session,
+    pub(crate) cid: Cid,
+    pub(crate) now: Time,
+    pub(crate) pool: Pool,
+    /// StatSN of the next response.
+    pub(crate) stat_sn: SerialNumber,
+    pub(crate) exp_cmd_sn: SerialNumber,
+    stream: Vec<u8>,
+    pub(crate) sent: VecDeque<Sent>,
+    pub(crate) events: VecDeque<Event>,
+    users: u64,
+}
+
+impl Liar {
+    /// The first login request is out.
+    pub(crate) fn new(config: SessionConfig) -> Self {
+        let now = Time::new(Duration::from_secs(1000));
+        let mut session = Session::new(config);
+        let cid = session.connect(entropy(0x40), now);
+        let mut liar = Self {
+            session,
+            cid,
+            now,
+            pool: Pool::new(64 << 20),
+            stat_sn: SerialNumber(u32::MAX - 1),
+            exp_cmd_sn: SerialNumber(0xffff_fffe),
+            stream: Vec::new(),
+            sent: VecDeque::new(),
+            events: VecDeque::new(),
+            users: 0,
+        };
+        liar.raw(&[]);
+        liar
+    }
+
+    /// In full feature phase; these keys are answered so, the others as they were offered.
+    pub(crate) fn logged_in(config: SessionConfig, answers: &[(&str, &str)]) -> Self {
+        let mut liar = Self::new(config);
+        liar.pass_security();
+        let (request, keys) = liar.login_request();
+        let answer = |key: &str, offer: &str| {
+            let given = answers.iter().find(|(k, _)| *k == key).map(|(_, value)| (*value).to_owned());
+            let usual = if offer.ends_with(",None") { "None" } else { offer };
+            given.unwrap_or_else(|| usual.into())
+        };
+        let keys: Vec<_> = keys.iter().map(|(key, offer)| (key.clone(), answer(key, offer))).collect();
+        let keys: Vec<_> = keys.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+        liar.answer_login(LoginResponse { tsih: Tsih(7), ..liar.login_response(&request, true) }, &keys);
+        let event = liar.events.pop_front();
+        assert!(matches!(event, Some(Event::LoggedIn(_))), "{event:?}");
+        liar
+    }
+
+    /// Usual parameters, but no data goes unasked.
+    pub(crate) fn asked_only() -> Self {
+        let answers =
+            [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "8192"), ("MaxOutstandingR2T", "2")];
+        Self::logged_in(super::config(), &answers)
+    }
+
+    pub(crate) fn pass_security(&mut self) {
+        let (request, _) = self.login_request();
+        self.answer_login(self.login_response(&request, true), &[("AuthMethod", "None")]);
+    }
+
+    // What the initiator says.
+
+    pub(crate) fn next(&mut self) -> Sent {
+        self.sent.pop_front().unwrap_or_else(|| panic!("nothing was sent; events: {:?}", self.events))
+    }
+
+    pub(crate) fn login_request(&mut self) -> (LoginRequest, Keys) {
+        let Sent { pdu: InitiatorPdu::LoginRequest(pdu), data, .. } = self.next() else { panic!("no login request") };
+        let keys = pairs(&data).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned())).unwrap());
+        (pdu, keys.collect())
+    }
+
+    /// A read is submitted; its header has been looked at.
+    pub(crate) fn read(&mut self, len: u32) -> (TaskTag, InitiatorTaskTag) {
+        self.users += 1;
+        let command = read(&self.pool, self.users, 0, len);
+        self.submitted(command)
+    }
+
+    pub(crate) fn write(&mut self, len: u32) -> (TaskTag, InitiatorTaskTag) {
+        self.users += 1;
+        let command = write(&self.pool, self.users, 0, &pattern(len as usize));
+        self.submitted(command)
+    }
+
+    fn submitted(&mut self, command: lunette_session::initiator::Command) -> (TaskTag, InitiatorTaskTag) {
+        let tag = self.session.submit(command, self.now).expect("there is room");
+        self.raw(&[]);
+        let sent = self.next();
+        let InitiatorPdu::ScsiCommand(pdu) = sent.pdu else { panic!("{sent:?}") };
+        (tag, pdu.itt)
+    }
+
+    // What the target says.
+
+    /// Any bytes; then whatever the initiator has to say is read.
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
+        let mut input = bytes;
+        while let Some(event) = self.session.next_event(self.cid, &mut input, self.now) {
+            self.events.push_back(event);
+        }
+        assert!(input.is_empty(), "everything is consumed");
+        self.listen();
+    }
+
+    pub(crate) fn listen(&mut self) {
+        while self.session.has_output(self.cid) {
+            let before = self.stream.len();
+            for slice in self.session.slices(self.cid) {
+                self.stream.extend_from_slice(slice);
+            }
+            self.session.sent(self.cid, self.stream.len() - before);
+        }
+        while let Some(sent) = self.cut() {
+            if let InitiatorPdu::ScsiCommand(pdu) = &sent.pdu {
+                assert_eq!(pdu.cmd_sn, self.exp_cmd_sn);
+                self.exp_cmd_sn = pdu.cmd_sn.next();
+            }
+            self.sent.push_back(sent);
+        }
+        assert!(self.stream.is_empty(), "half a PDU");
+    }
+
+    /// Without digests.
+    fn cut(&mut self) -> Option<Sent> {
+        let bhs = Bhs::from(*self.stream.first_chunk::<BHS_LEN>()?);
+        let data = BHS_LEN + bhs.ahs_len();
+        let end = data + bhs.data_segment_len();
+        let sent = Sent {
+            pdu: InitiatorPdu::parse(&bhs).unwrap(),
+            ahs: self.stream[BHS_LEN..data].to_vec(),
+            data: self.stream[data..end].to_vec(),
+        };
+        self.stream.drain(..end + pad_len(end - data));
+        Some(sent)
+    }
+
+    pub(crate) fn send(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {
+        let mut bytes = [&bhs[..], data].concat();
+        bytes.resize(bytes.len() + pad_len(data.len()), 0);
+        self.raw(&bytes);
+    }
+
+    pub(crate) fn max_cmd_sn(&self) -> SerialNumber {
+        self.exp_cmd_sn.add(31)
+    }
+
+    pub(crate) fn login_response(&self, request: &LoginRequest, transit: bool) -> LoginResponse {
+        LoginResponse {
+            transit,
+            continue_: false,
+            csg: request.csg,
+            nsg: if transit { request.nsg } else { Stage::SecurityNegotiation },
+            version_max: 0,
+            version_active: 0,
+            isid: request.isid,
+            tsih: request.tsih,
+            itt: request.itt,
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: request.cmd_sn,
+            max_cmd_sn: request.cmd_sn.add(31),
+            status: LoginStatus::SUCCESS,
+            data_segment_len: 0,
+        }
+    }
+
+    /// Sends a login response; StatSN counts on.
+    pub(crate) fn answer_login(&mut self, response: LoginResponse, keys: &[(&str, &str)]) {
+        let text: Vec<u8> = keys.iter().flat_map(|(key, value)| format!("{key}={value}\0").into_bytes()).collect();
+        self.answer_login_text(response, &text);
+    }
+
+    pub(crate) fn answer_login_text(&mut self, response: LoginResponse, text: &[u8]) {
+        self.stat_sn = response.stat_sn.next();
+        self.send(LoginResponse { data_segment_len: text.len(), ..response }.emit(), text);
+    }
+
+    /// A Data-In that ends its sequence.
+    pub(crate) fn data_in(&self, itt: InitiatorTaskTag, data_sn: u32, offset: u32, len: usize) -> DataIn {
+        DataIn {
+            final_: true,
+            acknowledge: false,
+            status: None,
+            lun: LunField::default(),
+            itt,
+            ttt: TargetTransferTag::RESERVED,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            data_sn,
+            buffer_offset: offset,
+            data_segment_len: len,
+        }
+    }
+
+    /// GOOD, with the next StatSN.
+    pub(crate) fn status(&mut self, residual: Residual) -> DataInStatus {
+        let stat_sn = self.next_stat_sn();
+        DataInStatus { status: 0, residual, stat_sn }
+    }
+
+    pub(crate) fn next_stat_sn(&mut self) -> SerialNumber {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
+    pub(crate) fn send_data(&mut self, pdu: DataIn) {
+        let from = pdu.buffer_offset as usize;
+        let data = pattern(from.saturating_add(pdu.data_segment_len).min(1 << 24));
+        let data = data.get(from..).map_or_else(|| vec![0; pdu.data_segment_len], <[u8]>::to_vec);
+        self.send(pdu.emit(), &data);
+    }
+
+    pub(crate) fn response(&mut self, itt: InitiatorTaskTag) -> ScsiResponse {
+        ScsiResponse {
+            response: ScsiResponseCode::COMMAND_COMPLETED,
+            status: 0,
+            status_qualifier: 0,
+            itt,
+            snack_tag: 0,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            exp_data_sn: 0,
+            residual: Residual::None,
+            bidi_read_residual: Residual::None,
+            data_segment_len: 0,
+        }
+    }
+
+    pub(crate) fn r2t(&self, itt: InitiatorTaskTag, r2t_sn: u32, offset: u32, len: u32) -> R2t {
+        R2t {
+            lun: super::disk::LUN,
+            itt,
+            ttt: TargetTransferTag(0x100 + r2t_sn),
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            r2t_sn,
+            buffer_offset: offset,
+            desired_data_transfer_length: len,
+        }
+    }
+
+    /// The target's own ping.
+    pub(crate) fn nop_in(&self) -> NopIn {
+        NopIn {
+            lun: LunField::default(),
+            itt: InitiatorTaskTag::RESERVED,
+            ttt: TargetTransferTag(9),
+            stat_sn: self.stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            data_segment_len: 0,
+        }
+    }
+
+    // What comes of it.
+
+    pub(crate) fn event(&mut self) -> Event {
+        self.events.pop_front().unwrap_or_else(|| panic!("no event; sent: {:?}", self.sent))
+    }
+
+    /// The connection has ended.
+    pub(crate) fn closed(&mut self) -> SessionError {
+        match self.event() {
+            Event::Closed { why, .. } => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The connection has ended over a rule of that section. Gives what the error says.
+    pub(crate) fn broken(&mut self, section: &str) -> String {
+        match self.closed() {
+            SessionError::Protocol { section: found, what } => {
+                assert_eq!(found, section, "{what}");
+                what
+            }
+            other => panic!("{other:?} instead of a broken rule of {section}"),
+        }
+    }
+
+    /// Lets time pass, doing what is due on the way.
+    pub(crate) fn pass(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(at) = self.session.next_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.session.time_has_come(self.now);
+            self.raw(&[]);
+        }
+        self.now = end;
+    }
+}
