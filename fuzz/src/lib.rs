@@ -11,6 +11,9 @@
 pub mod ahs;
 pub mod digests;
 pub mod full_feature;
+mod initiator;
+pub mod initiator_full_feature;
+pub mod initiator_login;
 pub mod input;
 pub mod lists;
 pub mod login;
@@ -37,7 +40,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 14] = [
+pub const TARGETS: [Target; 16] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -57,6 +60,18 @@ pub const TARGETS: [Target; 14] = [
     Target { name: "mode_select", run: mode_select::run, random: mode_select::random, seeds: mode_select::seeds },
     Target { name: "unmap", run: unmap_list::run, random: unmap_list::random, seeds: unmap_list::seeds },
     Target { name: "reserve_out", run: reserve_out::run, random: reserve_out::random, seeds: reserve_out::seeds },
+    Target {
+        name: "initiator_login",
+        run: initiator_login::run,
+        random: initiator_login::random,
+        seeds: initiator_login::seeds,
+    },
+    Target {
+        name: "initiator_full_feature",
+        run: initiator_full_feature::run,
+        random: initiator_full_feature::random,
+        seeds: initiator_full_feature::seeds,
+    },
 ];
 
 #[cfg(test)]

@@ -43,11 +43,11 @@ fn main() -> Result<ExitCode> {
         };
         match outcome {
             Ok(inputs) => {
-                println!("{:12} {inputs} inputs", target.name);
+                println!("{:22} {inputs} inputs", target.name);
                 passed += 1;
             }
             Err(input) => {
-                println!("{:12} FAILED; the input is in {}", target.name, input.display());
+                println!("{:22} FAILED; the input is in {}", target.name, input.display());
                 failed += 1;
             }
         }

@@ -1,0 +1,171 @@
+//! The initiator's session with somebody at the other end, for the fuzz targets of its login and of its full feature phase.
+
+use std::time::Duration;
+
+use lunette_pdu::text::pairs;
+use lunette_pdu::{
+    BHS_LEN, Bhs, Cid, InitiatorPdu, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih, pad_len,
+};
+use lunette_session::initiator::{ChapIdentity, Event, Session, SessionConfig};
+use lunette_session::keys::{Choices, Willing};
+use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
+
+use crate::toy::ENTROPY;
+
+/// How the session may prove itself.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chap {
+    None,
+    OneWay,
+    Mutual,
+}
+
+/// A session and what has been seen of it.
+pub(crate) struct Host {
+    pub(crate) session: Session,
+    pub(crate) cid: Cid,
+    pub(crate) now: Time,
+    /// Bytes at a time.
+    pub(crate) chunk_len: usize,
+    /// Whether what the session sends is read.
+    pub(crate) reading: bool,
+    pub(crate) events: Vec<Event>,
+    pub(crate) sent: Vec<(InitiatorPdu, Vec<u8>)>,
+    stream: Vec<u8>,
+    pub(crate) logged_in: bool,
+    pub(crate) closed: bool,
+}
+
+impl Host {
+    pub(crate) fn new(chap: Chap, discovery: bool) -> Self {
+        let credentials = |user: &str| Credentials { user: user.into(), secret: Secret::new(b"a secret".to_vec()) };
+        let identity = ChapIdentity {
+            initiator: credentials("user"),
+            target: (chap == Chap::Mutual).then(|| credentials("target")),
+        };
+        let config = SessionConfig {
+            initiator_name: "iqn.2026-11.example:i".into(),
+            initiator_alias: None,
+            target_name: (!discovery).then(|| "iqn.2026-11.lunette:disk".into()),
+            isid: Isid([0x80, 0, 1, 2, 0, 3]),
+            chap: (chap != Chap::None).then_some(identity),
+            // No digests: a fuzzer without coverage does not guess them either.
+            offers: Willing { header_digest: Choices(1), data_digest: Choices(1), ..Willing::default() },
+            timers: Timers::default(),
+        };
+        let now = Time::new(Duration::from_secs(1));
+        let mut session = Session::new(config);
+        let cid = session.connect(Entropy(ENTROPY), now);
+        let mut host = Self {
+            session,
+            cid,
+            now,
+            chunk_len: usize::MAX,
+            reading: true,
+            events: Vec::new(),
+            sent: Vec::new(),
+            stream: Vec::new(),
+            logged_in: false,
+            closed: false,
+        };
+        host.feed(&[]);
+        host
+    }
+
+    /// Bytes from the target, in chunks.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.drain(&[]);
+        for chunk in bytes.chunks(self.chunk_len) {
+            match self.session.direct(self.cid) {
+                Some(place) => {
+                    let len = chunk.len().min(place.len());
+                    place[..len].copy_from_slice(&chunk[..len]);
+                    self.session.direct_received(self.cid, len, self.now);
+                    self.drain(&chunk[len..]);
+                }
+                None => self.drain(chunk),
+            }
+        }
+        self.listen();
+    }
+
+    fn drain(&mut self, mut input: &[u8]) {
+        while let Some(event) = self.session.next_event(self.cid, &mut input, self.now) {
+            assert!(!self.closed, "{event:?} after the end");
+            match event {
+                Event::LoggedIn(_) => self.logged_in = true,
+                Event::Closed { .. } | Event::Redirected { .. } => self.closed = true,
+                _ => {}
+            }
+            self.events.push(event);
+        }
+        assert!(input.is_empty(), "everything is consumed");
+    }
+
+    /// Reads what the session has to say.
+    fn listen(&mut self) {
+        while self.reading && self.session.has_output(self.cid) {
+            let before = self.stream.len();
+            for slice in self.session.slices(self.cid) {
+                self.stream.extend_from_slice(slice);
+            }
+            self.session.sent(self.cid, self.stream.len() - before);
+        }
+        while let Some(bhs) = self.stream.first_chunk::<BHS_LEN>().map(|bytes| Bhs::from(*bytes)) {
+            let data = BHS_LEN + bhs.ahs_len();
+            let end = data + bhs.data_segment_len();
+            let pdu = InitiatorPdu::parse(&bhs).expect("the session sends PDUs of an initiator");
+            self.sent.push((pdu, self.stream[data..end].to_vec()));
+            self.stream.drain(..end + pad_len(end - data));
+        }
+        assert!(!self.reading || self.stream.is_empty(), "half a PDU");
+    }
+
+    /// Lets time pass, doing what is due on the way.
+    pub(crate) fn wait(&mut self, span: Duration) {
+        let end = self.now + span;
+        while let Some(at) = self.session.next_timeout().filter(|at| *at <= end) {
+            self.now = self.now.max(at);
+            self.session.time_has_come(self.now);
+            self.feed(&[]);
+        }
+        self.now = end;
+    }
+
+    /// The last login request, with its keys.
+    pub(crate) fn login_request(&mut self) -> Option<(LoginRequest, Vec<(String, String)>)> {
+        let (pdu, data) = self.sent.pop()?;
+        let InitiatorPdu::LoginRequest(request) = pdu else { return None };
+        let keys = pairs(&data).flatten().map(|(key, value)| (key.to_owned(), value.to_owned()));
+        Some((request, keys.collect()))
+    }
+}
+
+/// A response that follows the request.
+pub(crate) fn login_response(request: &LoginRequest, stat_sn: u32) -> LoginResponse {
+    LoginResponse {
+        transit: request.transit,
+        continue_: false,
+        csg: request.csg,
+        nsg: request.nsg,
+        version_max: 0,
+        version_active: 0,
+        isid: request.isid,
+        tsih: Tsih(1),
+        itt: request.itt,
+        stat_sn: SerialNumber(stat_sn),
+        exp_cmd_sn: request.cmd_sn,
+        max_cmd_sn: request.cmd_sn.add(31),
+        status: LoginStatus::SUCCESS,
+        data_segment_len: 0,
+    }
+}
+
+/// A PDU on the wire, without digests.
+pub(crate) fn wire(mut header: [u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
+    let [_, high, middle, low] = (data.len() as u32).to_be_bytes();
+    header[5..8].copy_from_slice(&[high, middle, low]);
+    let mut bytes = [&header[..], data].concat();
+    bytes.resize(bytes.len() + pad_len(data.len()), 0);
+    bytes
+}
