@@ -101,7 +101,7 @@ impl Sender {
             sequence.next += len;
             sequence.data_sn += 1;
             if pdu.final_ {
-                task.sequence_ended();
+                task.sequence_ended(sequence.ttt);
                 self.sequences.pop_front();
             }
             self.outbox.push(pdu.emit(), data.map_or(Segment::Empty, Segment::Shared));

@@ -2,7 +2,7 @@
 //!
 //! DataPDUInOrder and DataSequenceInOrder are Yes: what is right is always the next byte.
 
-use lunette_pdu::{DataIn, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber};
+use lunette_pdu::{DataIn, LunField, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, TargetTransferTag};
 
 use super::error::{SessionError, broken};
 use super::event::Command;
@@ -22,8 +22,10 @@ pub(crate) struct Task {
     next_sn: u32,
     /// Data-Out up to here was sent with the command, may be sent unasked, or was asked for.
     granted: u32,
-    /// Sequences of Data-Out that are not at their end.
-    open_sequences: u32,
+    /// Unsolicited Data-Out is not at its end. It counts as no R2T (RFC 7143 section 13.17).
+    unsolicited: bool,
+    /// R2Ts whose Data-Out is not at its end.
+    open_r2ts: u32,
     /// Data-In up to here has come.
     received: u32,
     /// Of this, since the last F bit.
@@ -33,7 +35,7 @@ pub(crate) struct Task {
 impl Task {
     /// `granted` bytes of Data-Out go without an R2T.
     pub(crate) fn new(command: Command, cmd_sn: SerialNumber, order: u64, granted: u32) -> Self {
-        Self { command, cmd_sn, order, next_sn: 0, granted, open_sequences: 0, received: 0, burst: 0 }
+        Self { command, cmd_sn, order, next_sn: 0, granted, unsolicited: false, open_r2ts: 0, received: 0, burst: 0 }
     }
 
     fn data_in_len(&self) -> u32 {
@@ -113,30 +115,30 @@ impl Task {
         if end > u64::from(total) {
             return Err(broken("11.8.4", format!("R2T up to byte {end} of {total}")));
         }
-        if self.open_sequences >= parameters.max_outstanding_r2t {
+        if self.open_r2ts >= parameters.max_outstanding_r2t {
             let most = parameters.max_outstanding_r2t;
             return Err(broken("13.17", format!("one more R2T than MaxOutstandingR2T={most} allows")));
         }
         self.next_sn = self.next_sn.wrapping_add(1);
         self.granted = end as u32;
-        Ok(self.sequence(tag, pdu.ttt, pdu.lun, pdu.buffer_offset))
+        self.open_r2ts += 1;
+        Ok(Sequence { task: tag, ttt: pdu.ttt, lun: pdu.lun, next: pdu.buffer_offset, end: self.granted, data_sn: 0 })
     }
 
-    /// The sequence of Data-Out from `offset` up to what is granted.
-    pub(crate) fn sequence(
-        &mut self,
-        task: TaskTag,
-        ttt: lunette_pdu::TargetTransferTag,
-        lun: lunette_pdu::LunField,
-        offset: u32,
-    ) -> Sequence {
-        self.open_sequences += 1;
-        Sequence { task, ttt, lun, next: offset, end: self.granted, data_sn: 0 }
+    /// The unsolicited Data-Out after `immediate` bytes in the command.
+    pub(crate) fn unsolicited(&mut self, tag: TaskTag, immediate: u32) -> Sequence {
+        self.unsolicited = true;
+        let (ttt, lun) = (TargetTransferTag::RESERVED, LunField::default());
+        Sequence { task: tag, ttt, lun, next: immediate, end: self.granted, data_sn: 0 }
     }
 
     /// The last PDU of one of its sequences is in the outbox.
-    pub(crate) fn sequence_ended(&mut self) {
-        self.open_sequences = self.open_sequences.saturating_sub(1);
+    pub(crate) fn sequence_ended(&mut self, ttt: TargetTransferTag) {
+        if ttt.is_reserved() {
+            self.unsolicited = false;
+        } else {
+            self.open_r2ts = self.open_r2ts.saturating_sub(1);
+        }
     }
 
     /// The end of the command by a status in its last Data-In.
@@ -169,7 +171,7 @@ impl Task {
 
     /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send.
     fn check_silent(&self) -> Result<(), SessionError> {
-        if self.open_sequences > 0 {
+        if self.unsolicited || self.open_r2ts > 0 {
             return Err(broken("11.4.2", "a status for a task whose data is still being sent"));
         }
         Ok(())

@@ -1,10 +1,11 @@
 //! Commands and their data, as they stand on the wire and as they end.
 
 use lunette_pdu::{
-    Ahs, DataIn, DataOut, InitiatorPdu, InitiatorTaskTag, Residual, ScsiCommand, ScsiResponse, ScsiResponseCode,
+    Ahs, DataIn, DataOut, InitiatorPdu, InitiatorTaskTag, R2t, Residual, ScsiCommand, ScsiResponse, ScsiResponseCode,
     SerialNumber, TargetTransferTag,
 };
-use lunette_session::initiator::{Command, Event, Response};
+use lunette_session::initiator::{Command, Event, Response, SessionConfig};
+use lunette_session::keys::Willing;
 
 use crate::harness::{Liar, config, pattern, read, write};
 
@@ -155,6 +156,28 @@ fn the_outbox_takes_a_bounded_share_of_a_long_write() {
     assert!(ready < (1 << 20) + 100_000, "{ready} bytes");
     liar.listen();
     assert_eq!(liar.sent.iter().map(|sent| sent.data.len()).sum::<usize>(), 4 << 20);
+}
+
+#[test]
+fn unsolicited_data_on_its_way_is_no_outstanding_r2t() {
+    let offers = Willing { first_burst_len: 1 << 20, ..Willing::default() };
+    let answers = [("ImmediateData", "No"), ("MaxOutstandingR2T", "1"), ("MaxRecvDataSegmentLength", "65536")];
+    let mut liar = Liar::logged_in(SessionConfig { offers, ..config() }, &answers);
+    let data = pattern(1_500_000);
+    for user in 0..3 {
+        let write = write(&liar.pool, user, 0, &data);
+        liar.session.submit(write, liar.now).unwrap();
+    }
+    // Nothing has been read, so the last task's unsolicited data waits behind the others.
+    let r2t = liar.r2t(InitiatorTaskTag(2 << 16), 0, 1 << 20, 1_500_000 - (1 << 20));
+    let r2t = R2t { exp_cmd_sn: liar.exp_cmd_sn.add(3), max_cmd_sn: liar.exp_cmd_sn.add(9), ..r2t }.emit();
+    liar.raw(&r2t);
+    assert!(liar.events.is_empty(), "{:?}", liar.events);
+    let last = liar.sent.iter().filter(|sent| match sent.pdu {
+        InitiatorPdu::DataOut(pdu) => pdu.itt == InitiatorTaskTag(2 << 16),
+        _ => false,
+    });
+    assert_eq!(last.flat_map(|sent| sent.data.clone()).collect::<Vec<_>>(), data);
 }
 
 #[test]

@@ -1,9 +1,6 @@
 //! SCSI commands, from their submission to their end.
 
-use lunette_pdu::{
-    Ahs, DataIn, DataInStatus, LunField, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode,
-    TargetTransferTag, sense,
-};
+use lunette_pdu::{Ahs, DataIn, DataInStatus, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode, sense};
 
 use super::{Context, FullFeature};
 use crate::initiator::connection::Expect;
@@ -73,7 +70,7 @@ impl FullFeature {
         }
         if unasked_end > immediate {
             let task = context.shared.tasks.get_mut(tag).expect("it has just been inserted");
-            let sequence = task.sequence(tag, TargetTransferTag::RESERVED, LunField::default(), immediate);
+            let sequence = task.unsolicited(tag, immediate);
             context.sender.send_data(sequence);
         }
         Ok(tag)
