@@ -12,6 +12,7 @@ mod nexuses;
 mod ordering;
 mod places;
 mod portals;
+mod preempt;
 mod reactor_thread;
 mod relogin;
 mod resets;

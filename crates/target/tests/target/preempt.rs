@@ -1,0 +1,114 @@
+//! PREEMPT AND ABORT while tasks of the preempted nexus are under way.
+
+use std::sync::Arc;
+
+use lunette_store::filters::Delay;
+
+use crate::common::{Initiator, Outcome, Port, Target, blocks, memory};
+
+const REGISTER: u8 = 0;
+const RESERVE: u8 = 1;
+const PREEMPT_AND_ABORT: u8 = 5;
+const WRITE_EXCLUSIVE: u8 = 1;
+
+const KEY_A: u64 = 0xaaaa;
+const KEY_B: u64 = 0xbbbb;
+
+const RESERVATION_CONFLICT: u8 = 0x18;
+
+/// PERSISTENT RESERVE OUT (SPC-5 6.17): CDB and parameter list.
+fn reserve_out(action: u8, key: u64, action_key: u64) -> ([u8; 9], Vec<u8>) {
+    let list = [key.to_be_bytes(), action_key.to_be_bytes(), [0; 8]].concat();
+    ([0x5f, action, WRITE_EXCLUSIVE, 0, 0, 0, 0, 0, list.len() as u8], list)
+}
+
+fn reserve(initiator: &mut Initiator, action: u8, key: u64, action_key: u64) -> Outcome {
+    let (cdb, list) = reserve_out(action, key, action_key);
+    initiator.command(0, &cdb, list, 0)
+}
+
+/// A holds nothing, B the reservation; both are registered.
+fn registered(target: &Target) -> (Initiator, Initiator) {
+    let mut a = Initiator::attach(target, Port::A);
+    let mut b = Initiator::attach(target, Port::B);
+    reserve(&mut a, REGISTER, 0, KEY_A).good();
+    reserve(&mut b, REGISTER, 0, KEY_B).good();
+    reserve(&mut b, RESERVE, KEY_B, 0).good();
+    (a, b)
+}
+
+#[test]
+fn it_ends_when_the_store_is_done_with_what_it_aborted() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let (mut a, mut b) = registered(&target);
+    delay.hold();
+    let writes = [0, 8, 16].map(|lba| b.start_write(0, lba, blocks(8, 1), 4096));
+    delay.wait_until_held(writes.len());
+    let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
+    let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
+    a.round_trip();
+    a.round_trip();
+    assert!(!a.has_answer(preempt), "the store still works on the writes");
+    delay.release();
+    a.finish(preempt).good();
+    a.write(0, 0, blocks(8, 9)).good();
+    assert_eq!(a.read(0, 0, 8).good(), blocks(8, 9), "no old write comes after a new one");
+    b.round_trip();
+    assert!(writes.iter().all(|write| !b.has_answer(*write)), "an aborted task has no response");
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 && now.tasks == 0);
+}
+
+#[test]
+fn the_preempted_nexus_learns_of_it_and_may_not_write() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let (mut a, mut b) = registered(&target);
+    delay.hold();
+    b.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
+    let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
+    a.round_trip();
+    delay.release();
+    a.finish(preempt).good();
+    let mut attentions = [b.test_unit_ready(0).sense(), b.test_unit_ready(0).sense()];
+    attentions.sort_unstable();
+    assert_eq!(attentions, [(6, 0x2a, 5), (6, 0x2f, 0)], "registrations preempted, commands cleared");
+    assert_eq!(b.write(0, 0, blocks(8, 2)).status, RESERVATION_CONFLICT);
+}
+
+#[test]
+fn tasks_that_still_wait_for_data_are_aborted_too() {
+    let target = Target::over(vec![memory()]);
+    let (mut a, mut b) = registered(&target);
+    b.answers_r2ts = false;
+    let write = b.start_write(0, 0, blocks(8, 1), 0);
+    b.round_trip();
+    reserve(&mut a, PREEMPT_AND_ABORT, KEY_A, KEY_B).good();
+    // The data that comes too late is for no task.
+    for r2t in std::mem::take(&mut b.r2ts) {
+        b.answer_r2t(&r2t);
+    }
+    b.round_trip();
+    assert!(!b.has_answer(write));
+    assert_eq!(a.read(0, 0, 8).good(), vec![0; 4096]);
+}
+
+#[test]
+fn others_keep_their_tasks() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let (mut a, mut b) = registered(&target);
+    let mut bystander = Initiator::attach(&target, Port { initiator: b'c', ..Port::A });
+    delay.hold();
+    let read = bystander.start_read(0, 0, 8);
+    let own = a.start_read(0, 0, 8);
+    delay.wait_until_held(2);
+    reserve(&mut a, PREEMPT_AND_ABORT, KEY_A, KEY_B).good();
+    delay.release();
+    bystander.finish(read).good();
+    a.finish(own).good();
+    assert_eq!(b.test_unit_ready(0).sense(), (6, 0x2a, 5), "it had no tasks to lose");
+    assert_eq!(b.test_unit_ready(0).good(), []);
+}
