@@ -1,21 +1,25 @@
 //! What the device tells, decoded by the tools of the trade: sg3-utils know every field.
 //!
-//! Where the tools are not installed, there is nothing to compare with, and the tests pass.
+//! Where the tools are not installed, there is nothing to compare with, and the tests pass. sg_opcodes decodes bytes since
+//! version 1.48; sg_persist and sg_rtpg decode only what a device answers them.
 
 use std::process::Command;
 
-use crate::rig::{Rig, THIN};
+use crate::rig::{Medium, Rig, THIN};
 
-/// The output of `tool` for `bytes`; `None` when the tool is not installed.
-fn decode(tool: &str, input: &str, argument: &str, bytes: &[u8]) -> Option<String> {
-    let file = std::env::temp_dir().join(format!("lunette-{}-{tool}-{:02x?}", std::process::id(), &bytes[..4]));
-    let hex = format!("{bytes:02x?}").replace(['[', ']', ','], " ");
-    std::fs::write(&file, hex).unwrap();
-    let output = Command::new(tool).arg(format!("{input}={}", file.display())).arg(argument).output();
-    std::fs::remove_file(&file).unwrap();
-    let output = output.ok()?;
+/// The output of `tool` for `bytes`, which it reads with the option `input`; `None` when the tool is not installed, or is of a
+/// version without that option.
+fn decode(tool: &str, input: &str, arguments: &[&str], bytes: &[u8]) -> Option<String> {
+    let help = Command::new(tool).arg("--help").output().ok()?;
+    let help = String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).into_owned();
+    if !help.contains(input) {
+        return None;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, format!("{bytes:02x?}").replace(['[', ']', ','], " ")).unwrap();
+    let output = Command::new(tool).arg(format!("{input}={}", file.path().display())).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).to_lowercase()).concat();
-    assert!(output.status.success(), "{tool} {argument}: {text}");
+    assert!(output.status.success(), "{tool} {arguments:?}: {text}");
     Some(text)
 }
 
@@ -30,7 +34,7 @@ fn vpd_pages_are_decoded_without_a_rest() {
     let rig = Rig::new(THIN);
     for page in &rig.read(&[0x12, 1, 0, 1, 0])[4..] {
         let data = rig.read(&[0x12, 1, *page, 4, 0]);
-        let Some(text) = decode("sg_vpd", "--inhex", &format!("--page=0x{page:02x}"), &data) else { return };
+        let Some(text) = decode("sg_vpd", "--inhex", &[&format!("--page=0x{page:02x}")], &data) else { return };
         assert_clean(&format!("VPD page {page:#x}"), &text);
     }
 }
@@ -38,7 +42,7 @@ fn vpd_pages_are_decoded_without_a_rest() {
 #[test]
 fn standard_inquiry_data_are_decoded() {
     let rig = Rig::new(THIN);
-    let Some(text) = decode("sg_inq", "--inhex", "--descriptors", &rig.read(&[0x12, 0, 0, 0, 96])) else { return };
+    let Some(text) = decode("sg_inq", "--inhex", &["--descriptors"], &rig.read(&[0x12, 0, 0, 0, 96])) else { return };
     assert_clean("standard INQUIRY data", &text);
     for field in ["pqual=0", "tpgs=1", "cmdque=1", "version descriptors"] {
         assert!(text.contains(field), "no {field} in\n{text}");
@@ -50,8 +54,31 @@ fn log_pages_are_decoded_without_a_rest() {
     let rig = Rig::new(THIN);
     for page in &rig.read(&[0x4d, 0, 0x40, 0, 0, 0, 0, 0x10, 0])[4..] {
         let data = rig.read(&[0x4d, 0, 0x40 | page, 0, 0, 0, 0, 0x10, 0]);
-        let Some(text) = decode("sg_logs", "--in", "--pdt=0", &data) else { return };
+        let Some(text) = decode("sg_logs", "--in", &["--pdt=0"], &data) else { return };
         assert_clean(&format!("log page {page:#x}"), &text);
         assert!(text.lines().count() > 1, "only a title:\n{text}");
     }
+}
+
+#[test]
+fn supported_commands_are_decoded_by_name() {
+    let rig = Rig::new(Medium { long_cdbs: true, removable: true, ..THIN });
+    let commands = rig.read(&[0xa3, 0x0c, 0x80, 0, 0, 0, 0, 0, 0x40, 0]);
+    let Some(text) = decode("sg_opcodes", "--inhex", &["--pdt=0"], &commands) else { return };
+    assert_clean("all commands", &text);
+    assert!(text.lines().filter(|line| line.contains("read")).count() > 10, "{text}");
+    let functions = rig.read(&[0xa3, 0x0d, 0x80, 0, 0, 0, 0, 0, 0x40, 0]);
+    let text = decode("sg_opcodes", "--inhex", &["--pdt=0", "--tmf"], &functions).unwrap();
+    assert_clean("task management functions", &text);
+    assert!(text.contains("logical unit reset"), "{text}");
+}
+
+#[test]
+fn lba_status_is_decoded() {
+    let rig = Rig::new(THIN);
+    rig.store.bytes.lock().unwrap()[8 * 512..10 * 512].fill(1);
+    let data = rig.read(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let Some(text) = decode("sg_get_lba_status", "--inhex", &["--maxlen=256"], &data) else { return };
+    assert_clean("LBA status", &text.replace("mapped (or unknown)", "mapped"));
+    assert!(text.contains(" mapped") && text.contains("deallocated"), "{text}");
 }
