@@ -22,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod answers;
 mod attribute;
 pub mod capacity;
 mod cdb;
@@ -36,6 +37,7 @@ mod opcode;
 pub mod persistent;
 pub mod port_groups;
 pub mod report;
+pub mod requests;
 pub mod sanitize;
 mod sense;
 mod status;

@@ -1,0 +1,404 @@
+//! What a disk answers, as an initiator reads it.
+//!
+//! Disks of other makers are asked too, so nothing is taken for granted: what is too short to be read is `None`, fields
+//! that an answer ends before are zero, and what is there beyond the known fields is ignored.
+
+use crate::{Lun, OpCode, ServiceAction};
+
+/// The first `N` bytes from `at`, zero where the answer has ended.
+fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    std::array::from_fn(|index| bytes.get(at + index).copied().unwrap_or(0))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(array(bytes, at))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(array(bytes, at))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_be_bytes(array(bytes, at))
+}
+
+/// A text field: ASCII, without the blanks and zeroes around it; anything else shows as a replacement character.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_matches([' ', '\0']).to_owned()
+}
+
+/// Standard INQUIRY data (SPC-5 6.6.2).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inquiry {
+    /// PERIPHERAL QUALIFIER: 0 when there is a logical unit.
+    pub qualifier: u8,
+    /// PERIPHERAL DEVICE TYPE: 0 for a disk.
+    pub device_type: u8,
+    /// RMB.
+    pub removable: bool,
+    /// T10 VENDOR IDENTIFICATION.
+    pub vendor: String,
+    /// PRODUCT IDENTIFICATION.
+    pub product: String,
+    /// PRODUCT REVISION LEVEL.
+    pub revision: String,
+}
+
+impl Inquiry {
+    /// Bytes that the fields take.
+    pub const LEN: u16 = 36;
+
+    /// Reads the data.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let (first, _) = data.split_first()?;
+        data.get(..usize::from(Self::LEN))?;
+        Some(Self {
+            qualifier: first >> 5,
+            device_type: first & 0x1f,
+            removable: data[1] & 0x80 != 0,
+            vendor: text(&data[8..16]),
+            product: text(&data[16..32]),
+            revision: text(&data[32..36]),
+        })
+    }
+}
+
+/// READ CAPACITY data, of either form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capacity {
+    /// How many blocks.
+    pub blocks: u64,
+    /// Bytes of a block.
+    pub block_len: u32,
+    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT.
+    pub physical_exponent: u8,
+    /// LBPME.
+    pub provisioned: bool,
+    /// LBPRZ.
+    pub unmapped_zero: bool,
+}
+
+impl Capacity {
+    /// Reads READ CAPACITY(16) data. `None` also for a block length of zero, and for more blocks than can be counted.
+    pub fn parse_16(data: &[u8]) -> Option<Self> {
+        data.get(..12)?;
+        let flags = array::<2>(data, 13);
+        Self {
+            blocks: u64_at(data, 0).checked_add(1)?,
+            block_len: u32_at(data, 8),
+            physical_exponent: flags[0] & 0x0f,
+            provisioned: flags[1] & 0x80 != 0,
+            unmapped_zero: flags[1] & 0x40 != 0,
+        }
+        .checked()
+    }
+
+    /// Reads READ CAPACITY(10) data. `None` also when the capacity does not fit into it.
+    pub fn parse_10(data: &[u8]) -> Option<Self> {
+        data.get(..8)?;
+        let last = Some(u32_at(data, 0)).filter(|last| *last != u32::MAX)?;
+        Self {
+            blocks: u64::from(last) + 1,
+            block_len: u32_at(data, 4),
+            physical_exponent: 0,
+            provisioned: false,
+            unmapped_zero: false,
+        }
+        .checked()
+    }
+
+    fn checked(self) -> Option<Self> {
+        self.blocks.checked_mul(u64::from(self.block_len)).filter(|len| *len > 0).map(|_| self)
+    }
+
+    /// Length of the medium in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.blocks * u64::from(self.block_len)
+    }
+}
+
+/// The body of a vital product data page, when `data` is that page.
+pub fn vpd_body(data: &[u8], code: crate::vpd::PageCode) -> Option<&[u8]> {
+    let (header, body) = data.split_first_chunk::<4>()?;
+    let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    (header[1] == code.0).then(|| &body[..body.len().min(len)])
+}
+
+/// The page codes of Supported VPD Pages.
+pub fn supported_pages(data: &[u8]) -> Option<&[u8]> {
+    vpd_body(data, crate::vpd::PageCode(0))
+}
+
+/// The text of Unit Serial Number.
+pub fn serial_number(data: &[u8]) -> Option<String> {
+    vpd_body(data, crate::vpd::PageCode(0x80)).map(text)
+}
+
+/// The name of the logical unit, out of Device Identification: its NAA, EUI-64 or T10 designator, the first in this order.
+pub fn unit_name(data: &[u8]) -> Option<String> {
+    const NAA: u8 = 3;
+    const EUI_64: u8 = 2;
+    const T10: u8 = 1;
+    let mut rest = vpd_body(data, crate::vpd::PageCode(0x83))?;
+    let mut found: [Option<String>; 3] = [None, None, None];
+    while let [code_set, kind, _, len, tail @ ..] = rest {
+        let Some((bytes, next)) = tail.split_at_checked(usize::from(*len)) else { break };
+        rest = next;
+        // ASSOCIATION: the logical unit.
+        if kind & 0x30 != 0 {
+            continue;
+        }
+        let (place, name) = match kind & 0x0f {
+            NAA => (0, format!("naa.{}", hex(bytes))),
+            EUI_64 => (1, format!("eui.{}", hex(bytes))),
+            T10 if code_set & 0x0f >= 2 => (2, format!("t10.{}", text(bytes))),
+            _ => continue,
+        };
+        found[place].get_or_insert(name);
+    }
+    found.into_iter().flatten().next()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Block Limits (SBC-4 6.6.4), in blocks. Zero means that nothing is said.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BlockLimits {
+    /// MAXIMUM COMPARE AND WRITE LENGTH; 0: not supported.
+    pub max_compare_and_write: u8,
+    /// MAXIMUM TRANSFER LENGTH; 0: no limit is told.
+    pub max_transfer: u32,
+    /// OPTIMAL TRANSFER LENGTH.
+    pub optimal_transfer: u32,
+    /// MAXIMUM UNMAP LBA COUNT; 0: UNMAP is not supported.
+    pub max_unmap_blocks: u32,
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
+    pub max_unmap_descriptors: u32,
+    /// OPTIMAL UNMAP GRANULARITY.
+    pub unmap_granularity: u32,
+    /// MAXIMUM WRITE SAME LENGTH; 0: no limit is told.
+    pub max_write_same: u64,
+}
+
+impl BlockLimits {
+    /// Reads the page.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let body = vpd_body(data, crate::vpd::PageCode::BLOCK_LIMITS)?;
+        Some(Self {
+            max_compare_and_write: array::<1>(body, 1)[0],
+            max_transfer: u32_at(body, 4),
+            optimal_transfer: u32_at(body, 8),
+            max_unmap_blocks: u32_at(body, 16),
+            max_unmap_descriptors: u32_at(body, 20),
+            unmap_granularity: u32_at(body, 24),
+            max_write_same: u64_at(body, 32),
+        })
+    }
+}
+
+/// Logical Block Provisioning (SBC-4 6.6.7).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Provisioning {
+    /// LBPU: UNMAP frees space.
+    pub unmap: bool,
+    /// LBPWS: WRITE SAME(16) with the UNMAP bit does.
+    pub write_same_16: bool,
+    /// LBPWS10: WRITE SAME(10) does.
+    pub write_same_10: bool,
+    /// LBPRZ: unmapped blocks read as zero.
+    pub unmapped_zero: bool,
+    /// PROVISIONING TYPE: 0 full or not told, 1 resource, 2 thin.
+    pub kind: u8,
+}
+
+impl Provisioning {
+    /// Reads the page.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let body = vpd_body(data, crate::vpd::PageCode::LOGICAL_BLOCK_PROVISIONING)?;
+        let [_, flags, kind] = array(body, 0);
+        Some(Self {
+            unmap: flags & 0x80 != 0,
+            write_same_16: flags & 0x40 != 0,
+            write_same_10: flags & 0x20 != 0,
+            // Three bits in SBC-4; 1 and xx1b mean zeroes.
+            unmapped_zero: flags & 0x04 != 0,
+            kind: kind & 0x07,
+        })
+    }
+}
+
+/// MODE SENSE(6) data: the header, and the page behind the block descriptors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModePage<'a> {
+    /// WP of the device-specific parameter: writes are refused.
+    pub write_protected: bool,
+    /// The parameters of the page, behind its code and length; empty when there is no page.
+    pub parameters: &'a [u8],
+}
+
+/// Reads MODE SENSE(6) data that was asked for one page.
+pub fn mode_page_6(data: &[u8], code: crate::mode::PageCode) -> Option<ModePage<'_>> {
+    const WP: u8 = 0x80;
+    let (header, rest) = data.split_first_chunk::<4>()?;
+    let parameters = match rest.get(usize::from(header[3])..) {
+        Some([first, len, parameters @ ..]) if first & 0x3f == code.0 => {
+            &parameters[..parameters.len().min(usize::from(*len))]
+        }
+        _ => &[],
+    };
+    Some(ModePage { write_protected: header[2] & WP != 0, parameters })
+}
+
+/// WCE, out of the parameters of the Caching page.
+pub fn write_cache_enabled(parameters: &[u8]) -> bool {
+    parameters.first().is_some_and(|flags| flags & 0x04 != 0)
+}
+
+/// REPORT LUNS data: the bytes that the whole list needs, and the LUNs that are here.
+pub fn luns(data: &[u8]) -> Option<(u32, Vec<Lun>)> {
+    let (header, list) = data.split_first_chunk::<8>()?;
+    let len = u32_at(header, 0);
+    let list = &list[..list.len().min(len as usize)];
+    Some((len.saturating_add(8), list.as_chunks::<8>().0.iter().map(|lun| Lun::decode(*lun)).collect()))
+}
+
+/// GET LBA STATUS data: the blocks that follow each other from the first descriptor's LBA on, with whether they are mapped.
+/// Descriptors that do not follow the one before end the list.
+pub fn lba_status(data: &[u8]) -> Option<(u64, Vec<(u64, bool)>)> {
+    const MAPPED: u8 = 0;
+    let (header, list) = data.split_first_chunk::<8>()?;
+    let len = (u32_at(header, 0) as usize).saturating_sub(4);
+    let descriptors = list[..list.len().min(len)].as_chunks::<16>().0;
+    let first = u64_at(descriptors.first()?, 0);
+    let mut next = first;
+    let mut runs = Vec::new();
+    for descriptor in descriptors {
+        let (lba, blocks) = (u64_at(descriptor, 0), u64::from(u32_at(descriptor, 8)));
+        let Some(end) = lba.checked_add(blocks).filter(|_| lba == next && blocks > 0) else { break };
+        runs.push((blocks, descriptor[12] & 0x0f == MAPPED));
+        next = end;
+    }
+    Some((first, runs))
+}
+
+/// REPORT SUPPORTED OPERATION CODES data, all commands: operation codes, with service actions where they have them.
+pub fn supported_opcodes(data: &[u8]) -> Option<Vec<(OpCode, Option<ServiceAction>)>> {
+    const SERVACTV: u8 = 0x01;
+    const CTDP: u8 = 0x02;
+    const DESCRIPTOR_LEN: usize = 8;
+    const TIMEOUTS_LEN: usize = 12;
+    let (header, list) = data.split_first_chunk::<4>()?;
+    let mut rest = &list[..list.len().min(u32_at(header, 0) as usize)];
+    let mut commands = Vec::new();
+    while rest.len() >= DESCRIPTOR_LEN {
+        let action = (rest[5] & SERVACTV != 0).then(|| ServiceAction(u16_at(rest, 2)));
+        commands.push((OpCode(rest[0]), action));
+        let len = DESCRIPTOR_LEN + if rest[5] & CTDP != 0 { TIMEOUTS_LEN } else { 0 };
+        rest = rest.get(len..).unwrap_or_default();
+    }
+    Some(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vpd::{Association, Designator, PageCode};
+    use crate::{capacity, inquiry, lba_status as status, report, vpd};
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_our_disk_says_is_read_back() {
+        let inquiry = inquiry::StandardInquiry {
+            peripheral: inquiry::Peripheral::DISK,
+            removable: true,
+            port_groups: None,
+            vendor: "VEND",
+            product: "PRODUCT",
+            revision: "1.0",
+            versions: &[],
+        };
+        let read = Inquiry::parse(&inquiry.emit()).unwrap();
+        assert_eq!((read.vendor.as_str(), read.product.as_str(), read.revision.as_str()), ("VEND", "PRODUCT", "1.0"));
+        assert!(read.removable && read.qualifier == 0 && read.device_type == 0);
+
+        let told = capacity::ReadCapacity16 {
+            last_lba: 9,
+            block_len: 4096,
+            physical_exponent: 1,
+            provisioned: true,
+            unmapped_zero: true,
+        };
+        let read = Capacity::parse_16(&told.emit()).unwrap();
+        assert_eq!((read.blocks, read.len_bytes(), read.physical_exponent), (10, 40_960, 1));
+        assert!(read.provisioned && read.unmapped_zero);
+        assert_eq!(Capacity::parse_10(&capacity::read_capacity_10(9, 512)).unwrap().blocks, 10);
+        assert_eq!(Capacity::parse_10(&capacity::read_capacity_10(1 << 32, 512)), None);
+
+        let limits = vpd::BlockLimits { max_transfer: 7, max_write_same: 1 << 40, ..vpd::BlockLimits::default() };
+        let read = BlockLimits::parse(&limits.emit()).unwrap();
+        assert_eq!((read.max_transfer, read.max_write_same, read.max_unmap_blocks), (7, 1 << 40, 0));
+
+        let list = [
+            status::LbaStatus { lba: 3, blocks: 2, mapped: true },
+            status::LbaStatus { lba: 5, blocks: 4, mapped: false },
+        ];
+        assert_eq!(lba_status(&status::emit(&list)), Some((3, vec![(2, true), (4, false)])));
+
+        let luns_there = [Lun::ZERO, Lun::new(300).unwrap()];
+        assert_eq!(luns(&report::luns(&luns_there)), Some((24, luns_there.to_vec())));
+    }
+
+    #[test]
+    fn the_best_name_of_a_unit_is_chosen() {
+        let page = vpd::device_identification(&[
+            Designator::name(Association::TargetPort, "iqn.x,t,1"),
+            Designator::t10_vendor("VEND", "abc"),
+            Designator::naa_local(0x123),
+        ]);
+        assert_eq!(unit_name(&page).unwrap(), "naa.3000000000000123");
+        let page = vpd::device_identification(&[Designator::t10_vendor("VEND", "abc")]);
+        assert_eq!(unit_name(&page).unwrap(), "t10.VEND    abc");
+    }
+
+    #[test]
+    fn capacities_that_cannot_be_are_refused() {
+        let mut data = [0xff; 32];
+        assert_eq!(Capacity::parse_16(&data), None, "2^64 blocks");
+        data[7] = 0xfe;
+        assert_eq!(Capacity::parse_16(&data), None, "more bytes than can be counted");
+        assert_eq!(Capacity::parse_16(&[0; 32]), None, "blocks of zero bytes");
+    }
+
+    #[test]
+    fn a_caching_page_is_found_behind_block_descriptors() {
+        let data = [0x17, 0, 0x80, 8, 0, 0, 0, 0, 0, 0, 2, 0, 0x88, 0x12, 0x04, 0];
+        let page = mode_page_6(&data, crate::mode::PageCode::CACHING).unwrap();
+        assert!(page.write_protected && write_cache_enabled(page.parameters));
+        assert!(mode_page_6(&data, crate::mode::PageCode::CONTROL).unwrap().parameters.is_empty());
+    }
+
+    #[test]
+    fn a_map_with_a_gap_ends_before_it() {
+        let list = [
+            status::LbaStatus { lba: 3, blocks: 2, mapped: true },
+            status::LbaStatus { lba: 9, blocks: 4, mapped: false },
+        ];
+        assert_eq!(lba_status(&status::emit(&list)), Some((3, vec![(2, true)])));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_disk_answers_panics(data in proptest::collection::vec(any::<u8>(), 0..128), code: u8) {
+            let _ = (Inquiry::parse(&data), Capacity::parse_16(&data), Capacity::parse_10(&data));
+            let _ = (vpd_body(&data, PageCode(code)), supported_pages(&data), serial_number(&data), unit_name(&data));
+            let _ = (BlockLimits::parse(&data), Provisioning::parse(&data), luns(&data), lba_status(&data));
+            let _ = (mode_page_6(&data, crate::mode::PageCode(code & 0x3f)), supported_opcodes(&data));
+        }
+    }
+}
