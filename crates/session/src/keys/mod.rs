@@ -181,5 +181,12 @@ impl Default for Willing {
     }
 }
 
+impl Willing {
+    /// What a Lunette initiator offers when its caller says nothing else: everything that saves round trips, no digests.
+    pub fn initiator() -> Self {
+        Self { header_digest: Choices(0b01), data_digest: Choices(0b01), max_outstanding_r2t: 16, ..Self::default() }
+    }
+}
+
 /// The range of every data length key (RFC 7143 sections 13.12 to 13.14).
 pub const DATA_LENGTH: RangeInclusive<u32> = 512..=0x00ff_ffff;

@@ -1,0 +1,58 @@
+//! SendTargets (RFC 7143 appendix C).
+
+use crate::{Error, Initiator, Options, Portal, Session};
+
+/// A target, as a discovery session tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetRecord {
+    /// TargetName.
+    pub name: String,
+    /// TargetAddress values, as they are: `host[:port],portal-group-tag`. None: the portal that was asked.
+    pub addresses: Vec<String>,
+}
+
+/// Asks `portal` for all targets that this initiator may see.
+///
+/// # Errors
+///
+/// Those of [`Session::connect`].
+pub async fn discover(initiator: &Initiator, portal: &Portal, options: Options) -> Result<Vec<TargetRecord>, Error> {
+    let session = Session::open(initiator, portal, None, options).await?;
+    let pairs = session.text(vec![("SendTargets".into(), "All".into())]).await?;
+    session.close().await?;
+    Ok(records(pairs))
+}
+
+/// Each TargetName begins a record; the addresses behind it are its.
+fn records(pairs: Vec<(String, String)>) -> Vec<TargetRecord> {
+    let mut records: Vec<TargetRecord> = Vec::new();
+    for (key, value) in pairs {
+        match (key.as_str(), records.last_mut()) {
+            ("TargetName", _) => records.push(TargetRecord { name: value, addresses: Vec::new() }),
+            ("TargetAddress", Some(record)) => record.addresses.push(value),
+            _ => {}
+        }
+    }
+    records
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_belong_to_the_name_before_them() {
+        let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+        let found = records(vec![
+            pair("TargetAddress", "nobody's:3260,1"),
+            pair("TargetName", "iqn.a"),
+            pair("TargetAddress", "192.0.2.1:3260,1"),
+            pair("TargetAddress", "[2001:db8::1]:3260,1"),
+            pair("X-com.example.colour", "blue"),
+            pair("TargetName", "iqn.b"),
+        ]);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0].addresses, ["192.0.2.1:3260,1", "[2001:db8::1]:3260,1"]);
+        assert_eq!(found[1], TargetRecord { name: "iqn.b".into(), addresses: Vec::new() });
+    }
+}

@@ -1,0 +1,124 @@
+//! What a disk says of itself.
+
+use lunette_scsi::answers::{self, BlockLimits, Capacity, Inquiry, Provisioning};
+use lunette_scsi::mode::PageCode as ModePageCode;
+use lunette_scsi::vpd::PageCode;
+use lunette_scsi::{Lun, requests};
+
+use super::ask;
+use crate::{Error, Session};
+
+/// Identity, capacity and abilities of a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// Standard INQUIRY data.
+    pub inquiry: Inquiry,
+    /// Unit serial number, when it has one.
+    pub serial_number: Option<String>,
+    /// The world wide name of the unit: `naa.…`, `eui.…` or `t10.…`.
+    pub name: Option<String>,
+    /// How many blocks of how many bytes.
+    pub capacity: Capacity,
+    /// Writes are refused (WP).
+    pub read_only: bool,
+    /// Acknowledged writes may be lost by a power cut until they are flushed (WCE); assumed when the disk does not say.
+    pub volatile_cache: bool,
+    /// Limits per command.
+    pub limits: BlockLimits,
+    /// How space is provisioned.
+    pub provisioning: Provisioning,
+}
+
+/// The longest VPD page that is asked for.
+const PAGE_LEN: u16 = 1024;
+
+impl Facts {
+    /// Bytes of a logical block.
+    pub fn block_len(&self) -> u32 {
+        self.capacity.block_len
+    }
+
+    /// Length of the disk in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.capacity.len_bytes()
+    }
+
+    /// UNMAP is there and frees space.
+    pub fn can_unmap(&self) -> bool {
+        self.capacity.provisioned && self.provisioning.unmap && self.limits.max_unmap_blocks > 0
+    }
+
+    pub(super) async fn ask(session: &Session, lun: Lun) -> Result<Self, Error> {
+        let inquiry = standard_inquiry(session, lun).await?;
+        ask(session, lun, requests::test_unit_ready(), 0).await?;
+        let capacity = capacity(session, lun).await?;
+        let supported = page(session, lun, PageCode(0)).await;
+        let has = |code: PageCode| {
+            supported.as_deref().and_then(answers::supported_pages).is_some_and(|codes| codes.contains(&code.0))
+        };
+        let mut pages = [None, None, None, None];
+        let wanted = [PageCode(0x80), PageCode(0x83), PageCode::BLOCK_LIMITS, PageCode::LOGICAL_BLOCK_PROVISIONING];
+        for (place, code) in pages.iter_mut().zip(wanted) {
+            if has(code) {
+                *place = page(session, lun, code).await;
+            }
+        }
+        let [serial, identification, limits, provisioning] = pages;
+        let (read_only, volatile_cache) = caching(session, lun).await;
+        Ok(Self {
+            inquiry,
+            serial_number: serial.as_deref().and_then(answers::serial_number),
+            name: identification.as_deref().and_then(answers::unit_name),
+            capacity,
+            read_only,
+            volatile_cache,
+            limits: limits.as_deref().and_then(BlockLimits::parse).unwrap_or_default(),
+            provisioning: provisioning.as_deref().and_then(Provisioning::parse).unwrap_or_default(),
+        })
+    }
+}
+
+async fn standard_inquiry(session: &Session, lun: Lun) -> Result<Inquiry, Error> {
+    const DISK: u8 = 0;
+    let data = ask(session, lun, requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into()).await?;
+    let inquiry =
+        Inquiry::parse(&data).ok_or(Error::BadAnswer { command: "INQUIRY", what: "shorter than 36 bytes" })?;
+    let what = match (inquiry.qualifier, inquiry.device_type) {
+        (0, DISK) => return Ok(inquiry),
+        (0, kind) => format!("is of device type {kind:#04x}, not a disk"),
+        _ => "there is no logical unit of this number".into(),
+    };
+    Err(Error::NotADisk { lun: lun.to_string(), what })
+}
+
+async fn capacity(session: &Session, lun: Lun) -> Result<Capacity, Error> {
+    const LEN: u32 = 32;
+    let long = ask(session, lun, requests::read_capacity_16(LEN), LEN as usize).await;
+    let found = match &long {
+        Ok(data) => Capacity::parse_16(data),
+        // Old disks do not know it.
+        Err(Error::Sense { .. }) => {
+            let data = ask(session, lun, requests::read_capacity_10(), 8).await?;
+            Capacity::parse_10(&data)
+        }
+        Err(error) => return Err(error.clone()),
+    };
+    found.ok_or(Error::BadAnswer { command: "READ CAPACITY", what: "no capacity that can be" })
+}
+
+/// A VPD page, or nothing where the disk has none. A session that is lost shows in the next command.
+async fn page(session: &Session, lun: Lun, code: PageCode) -> Option<Vec<u8>> {
+    ask(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into()).await.ok()
+}
+
+/// Write protection and the volatile cache.
+async fn caching(session: &Session, lun: Lun) -> (bool, bool) {
+    const LEN: u8 = 255;
+    let cdb = requests::mode_sense_6(ModePageCode::CACHING, LEN);
+    let Ok(data) = ask(session, lun, cdb, LEN.into()).await else { return (false, true) };
+    match answers::mode_page_6(&data, ModePageCode::CACHING) {
+        Some(page) if page.parameters.is_empty() => (page.write_protected, true),
+        Some(page) => (page.write_protected, answers::write_cache_enabled(page.parameters)),
+        None => (false, true),
+    }
+}

@@ -1,0 +1,100 @@
+//! What becomes of a request whose command has ended: a pure decision.
+
+use std::time::Duration;
+
+use lunette_scsi::{AdditionalSense, SenseData, SenseKey, Status};
+
+use crate::limits::{FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, MAX_REPEATS};
+use crate::request::Repeat;
+
+/// See [`judge`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// The caller is told.
+    Tell,
+    /// The command is sent again after a pause.
+    Again { after: Duration },
+}
+
+/// Decides on a command that ended with this status after it has been sent `repeats` times in vain.
+pub(super) fn judge(repeat: Repeat, repeats: u32, status: Status, sense: Option<&SenseData>) -> Verdict {
+    if repeat == Repeat::Never || repeats >= MAX_REPEATS {
+        return Verdict::Tell;
+    }
+    match (status, sense) {
+        // SAM-5 5.14: the unit attention was reported in place of running the command.
+        (Status::CHECK_CONDITION, Some(sense)) if sense.key == SenseKey::UNIT_ATTENTION => {
+            Verdict::Again { after: Duration::ZERO }
+        }
+        (Status::CHECK_CONDITION, Some(sense)) if becomes_ready(sense) => pause(repeats),
+        // Data was damaged on its way to the device: it said so and did not use it.
+        (Status::CHECK_CONDITION, Some(sense))
+            if sense.key == SenseKey::ABORTED_COMMAND && repeat == Repeat::Always =>
+        {
+            pause(repeats)
+        }
+        (Status::BUSY | Status::TASK_SET_FULL, _) => pause(repeats),
+        _ => Verdict::Tell,
+    }
+}
+
+/// NOT READY, and on the way to ready by itself: becoming ready, or in transition between ALUA states.
+fn becomes_ready(sense: &SenseData) -> bool {
+    const NOT_READY: u8 = 0x04;
+    const BECOMING_READY: u8 = 0x01;
+    const ASYMMETRIC_ACCESS_TRANSITION: u8 = 0x0a;
+    let AdditionalSense { asc, ascq } = sense.code;
+    sense.key == SenseKey::NOT_READY
+        && asc == NOT_READY
+        && matches!(ascq, BECOMING_READY | ASYMMETRIC_ACCESS_TRANSITION)
+}
+
+fn pause(repeats: u32) -> Verdict {
+    Verdict::Again { after: backoff(FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, repeats) }
+}
+
+/// A pause that doubles with every attempt up to `most`.
+pub(super) fn backoff(first: Duration, most: Duration, attempts: u32) -> Duration {
+    first.saturating_mul(1 << attempts.min(16)).min(most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGAIN: Verdict = Verdict::Again { after: Duration::ZERO };
+
+    fn check(repeat: Repeat, key: SenseKey, asc: u8, ascq: u8) -> Verdict {
+        let sense = SenseData::new(key, AdditionalSense { asc, ascq });
+        judge(repeat, 0, Status::CHECK_CONDITION, Some(&sense))
+    }
+
+    #[test]
+    fn a_unit_attention_is_read_and_the_command_sent_again() {
+        assert_eq!(check(Repeat::IfNotRun, SenseKey::UNIT_ATTENTION, 0x29, 0), AGAIN);
+        assert_eq!(check(Repeat::Never, SenseKey::UNIT_ATTENTION, 0x29, 0), Verdict::Tell);
+    }
+
+    #[test]
+    fn a_full_target_is_given_time() {
+        let of = |repeats| judge(Repeat::IfNotRun, repeats, Status::TASK_SET_FULL, None);
+        assert_eq!(of(0), Verdict::Again { after: FIRST_BUSY_PAUSE });
+        assert_eq!(of(1), Verdict::Again { after: FIRST_BUSY_PAUSE * 2 });
+        assert_eq!(of(MAX_REPEATS - 1), Verdict::Again { after: MAX_BUSY_PAUSE });
+        assert_eq!(of(MAX_REPEATS), Verdict::Tell, "a target that is always full ends in an error");
+    }
+
+    #[test]
+    fn a_unit_that_becomes_ready_is_waited_for_and_one_that_does_not_is_not() {
+        assert_ne!(check(Repeat::IfNotRun, SenseKey::NOT_READY, 0x04, 0x01), Verdict::Tell);
+        assert_ne!(check(Repeat::IfNotRun, SenseKey::NOT_READY, 0x04, 0x0a), Verdict::Tell);
+        assert_eq!(check(Repeat::Always, SenseKey::NOT_READY, 0x3a, 0), Verdict::Tell);
+        assert_eq!(check(Repeat::Always, SenseKey::MEDIUM_ERROR, 0x11, 0), Verdict::Tell);
+    }
+
+    #[test]
+    fn what_was_aborted_may_have_run() {
+        assert_ne!(check(Repeat::Always, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
+        assert_eq!(check(Repeat::IfNotRun, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
+    }
+}

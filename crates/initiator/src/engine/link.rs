@@ -1,0 +1,507 @@
+//! One session: its connection, its requests, and what it does when it is lost.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_pdu::{AsyncEvent, Cid, Isid, LoginStatus, LunField, TaskManagementFunction};
+use lunette_reactor::{Closed, ConnectionId, Gather};
+use lunette_session::Entropy;
+use lunette_session::Time;
+use lunette_session::initiator::{Event, LoginError, Session, SessionConfig, SessionError};
+
+use super::dial::dial;
+use super::judge::backoff;
+use super::requests::{Requests, Step};
+use super::{Done, Env, Question, SessionKey, Ticket, refuse};
+use crate::limits::{FIRST_RECONNECT_PAUSE, LOGOUT_TIMEOUT, MAX_RECONNECT_PAUSE, MAX_REDIRECTS};
+use crate::options::{Options, Portal};
+use crate::request::{Completion, Request};
+use crate::{Error, Opened, SessionEvent};
+
+/// The name of our own task management requests; those of callers count from zero.
+const OWN: u64 = u64::MAX;
+
+/// A connection that is open, and the protocol that runs over it.
+struct Live {
+    session: Session,
+    cid: Cid,
+    id: ConnectionId,
+    logged_in: bool,
+}
+
+enum Phase {
+    /// A TCP connection is being made.
+    Dialing,
+    Live(Box<Live>),
+    /// Until the next attempt.
+    Pausing {
+        until: Time,
+    },
+    /// For good.
+    Over(Error),
+}
+
+pub(super) struct Link {
+    key: SessionKey,
+    /// Where the target is by what the caller said, or by a permanent redirection since.
+    home: Portal,
+    /// Where it is this time.
+    portal: Portal,
+    target: Option<String>,
+    options: Arc<Options>,
+    isid: Option<Isid>,
+    phase: Phase,
+    /// Tells the answers of old dialing attempts from those of the last one.
+    attempt: u64,
+    redirects: u32,
+    opening: Option<Done<Opened>>,
+    requests: Requests,
+    questions: HashMap<u64, Question>,
+    last_question: u64,
+    /// Since when there has been no connection that did any work.
+    lost_since: Option<Time>,
+    failures: u32,
+    time2wait: Duration,
+    /// When the requests want to be looked at.
+    check_at: Option<Time>,
+    closing: Option<Closing>,
+    gone: bool,
+    pub(super) watched_for: Option<Time>,
+}
+
+struct Closing {
+    done: Option<Done<()>>,
+    until: Time,
+}
+
+impl Link {
+    pub(super) fn new(
+        key: SessionKey,
+        portal: Portal,
+        target: Option<String>,
+        options: Arc<Options>,
+        done: Done<Opened>,
+    ) -> Self {
+        Self {
+            key,
+            home: portal.clone(),
+            portal,
+            target,
+            isid: options.isid,
+            options,
+            phase: Phase::Dialing,
+            attempt: 0,
+            redirects: 0,
+            opening: Some(done),
+            requests: Requests::default(),
+            questions: HashMap::new(),
+            last_question: 0,
+            lost_since: None,
+            failures: 0,
+            time2wait: Duration::ZERO,
+            check_at: None,
+            closing: None,
+            gone: false,
+            watched_for: None,
+        }
+    }
+
+    /// Nobody can ask anything of it any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
+    }
+
+    fn live(&mut self, id: ConnectionId) -> Option<&mut Live> {
+        match &mut self.phase {
+            Phase::Live(live) if live.id == id => Some(live),
+            _ => None,
+        }
+    }
+
+    // The connection.
+
+    pub(super) fn dial(&mut self, env: &mut Env<'_, '_>) {
+        self.phase = Phase::Dialing;
+        self.attempt += 1;
+        dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+    }
+
+    pub(super) fn dialed(&mut self, attempt: u64, result: Result<TcpStream, Error>, env: &mut Env<'_, '_>) {
+        if attempt != self.attempt || !matches!(self.phase, Phase::Dialing) {
+            return;
+        }
+        match result.and_then(|stream| self.log_in(stream, env).map_err(|source| self.no_connection(source))) {
+            Ok(live) => self.phase = Phase::Live(Box::new(live)),
+            Err(error) => self.failed(error, env),
+        }
+    }
+
+    fn no_connection(&self, source: io::Error) -> Error {
+        Error::Connect { portal: self.portal.to_string(), source: Arc::new(source) }
+    }
+
+    fn log_in(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<Live> {
+        let mut entropy = [0; Entropy::BYTES];
+        getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+        let isid = match self.isid {
+            Some(isid) => isid,
+            None => *self.isid.insert(random_isid()?),
+        };
+        let id = env.cx.adopt(stream)?;
+        env.adopted.push(id);
+        let mut session = Session::new(SessionConfig {
+            initiator_name: self.options.initiator_name.clone(),
+            initiator_alias: self.options.initiator_alias.clone(),
+            target_name: self.target.clone(),
+            isid,
+            chap: self.options.chap.clone(),
+            offers: self.options.offers.clone(),
+            timers: self.options.timers,
+        });
+        let cid = session.connect(Entropy(entropy), env.now);
+        Ok(Live { session, cid, id, logged_in: false })
+    }
+
+    pub(super) fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        let live = self.live(id)?;
+        live.session.direct(live.cid)
+    }
+
+    pub(super) fn direct_received(&mut self, id: ConnectionId, len: usize, env: &mut Env<'_, '_>) {
+        let Some(live) = self.live(id) else { return };
+        live.session.direct_received(live.cid, len, env.now);
+        self.drain(id, &[], env);
+    }
+
+    pub(super) fn received(&mut self, id: ConnectionId, bytes: &[u8], env: &mut Env<'_, '_>) {
+        self.drain(id, bytes, env);
+    }
+
+    fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
+        while let Some(live) = self.live(id) {
+            let Some(event) = live.session.next_event(live.cid, &mut bytes, env.now) else { return };
+            self.handle(event, env);
+        }
+    }
+
+    pub(super) fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+        let Phase::Live(live) = &self.phase else { return };
+        if live.id == id {
+            for slice in live.session.slices(live.cid) {
+                if !list.push(slice) {
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(super) fn sent(&mut self, id: ConnectionId, len: usize) {
+        if let Some(live) = self.live(id) {
+            live.session.sent(live.cid, len);
+        }
+    }
+
+    pub(super) fn connection_closed(&mut self, id: ConnectionId, why: &Closed, env: &mut Env<'_, '_>) {
+        if self.live(id).is_some() {
+            tracing::debug!(portal = %self.portal, ?why, "connection lost");
+            self.lost(SessionError::Disconnected, env);
+        }
+    }
+
+    // Events.
+
+    fn handle(&mut self, event: Event, env: &mut Env<'_, '_>) {
+        match event {
+            Event::LoggedIn(_) => self.logged_in(),
+            Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
+            Event::Completed { command, response } => {
+                (self.lost_since, self.failures) = (None, 0);
+                let lun = command.lun;
+                if let Some(sense) = self.requests.completed(command, response, env.now) {
+                    self.tell(&SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
+                }
+            }
+            Event::Aborted(command) => self.requests.replay(vec![command]),
+            Event::TaskManagementDone { user, response } => {
+                if let Some(Question::TaskManagement { done, .. }) = self.questions.remove(&user) {
+                    done(Ok(response));
+                }
+            }
+            Event::Pong { user, intact } => {
+                if let Some(Question::Ping { done, .. }) = self.questions.remove(&user) {
+                    done(Ok(intact));
+                }
+            }
+            Event::Text { user, pairs } => {
+                if let Some(Question::Text { done, .. }) = self.questions.remove(&user) {
+                    done(Ok(pairs));
+                }
+            }
+            Event::Async { message, data } => {
+                // RFC 7143 section 11.9.1: the target wants us to log out; a new connection follows.
+                if message.event == AsyncEvent::LOGOUT_REQUEST
+                    && let Phase::Live(live) = &mut self.phase
+                {
+                    live.session.logout();
+                }
+                self.tell(&SessionEvent::Async { message, data });
+            }
+            Event::Closed { why, .. } => self.lost(why, env),
+        }
+    }
+
+    fn logged_in(&mut self) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        live.logged_in = true;
+        self.redirects = 0;
+        let Some(parameters) = live.session.parameters(live.cid).cloned() else { return };
+        self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
+        let target_alias = live.session.target_alias().map(Into::into);
+        if let Some(done) = self.opening.take() {
+            let parameters = parameters.clone();
+            done(Ok(Opened { key: self.key, parameters, target_alias }));
+        }
+        self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
+    }
+
+    fn redirected(&mut self, addresses: &[String], permanent: bool, env: &mut Env<'_, '_>) {
+        self.hang_up(env);
+        self.redirects += 1;
+        let next = addresses.iter().find_map(|address| Portal::parse(address));
+        match next {
+            Some(portal) if self.redirects <= MAX_REDIRECTS => {
+                tracing::info!(from = %self.portal, to = %portal, permanent, "redirected");
+                if permanent {
+                    self.home = portal.clone();
+                }
+                self.portal = portal;
+                self.dial(env);
+            }
+            _ => self.over(Error::TooManyRedirects { portal: self.home.to_string(), limit: MAX_REDIRECTS }, Vec::new()),
+        }
+    }
+
+    fn tell(&self, event: &SessionEvent) {
+        if let Some(listener) = &self.options.listener {
+            listener(event);
+        }
+    }
+
+    // The end of a connection, and of the session.
+
+    /// Closes the connection; gives the protocol that ran over it.
+    fn hang_up(&mut self, env: &mut Env<'_, '_>) -> Option<Session> {
+        match std::mem::replace(&mut self.phase, Phase::Dialing) {
+            Phase::Live(live) => {
+                env.cx.close(live.id);
+                Some(live.session)
+            }
+            _ => None,
+        }
+    }
+
+    fn lost(&mut self, why: SessionError, env: &mut Env<'_, '_>) {
+        let was_logged_in = matches!(&self.phase, Phase::Live(live) if live.logged_in);
+        let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
+        let error = Error::Session { portal: self.portal.to_string(), why: why.clone() };
+        for question in std::mem::take(&mut self.questions).into_values() {
+            question.refuse(error.clone());
+        }
+        if self.closing.is_some() {
+            return self.over(Error::Closed, unfinished);
+        }
+        if self.opening.is_some() || is_final(&why) {
+            return self.over(error, unfinished);
+        }
+        if was_logged_in {
+            tracing::warn!(portal = %self.portal, %why, commands = unfinished.len(), "session lost");
+            self.tell(&SessionEvent::Lost { why });
+        }
+        self.requests.replay(unfinished);
+        self.portal = self.home.clone();
+        self.failed(error, env);
+    }
+
+    /// An attempt to connect has failed, or a connection was lost: the next attempt, or the end.
+    fn failed(&mut self, error: Error, env: &mut Env<'_, '_>) {
+        let since = *self.lost_since.get_or_insert(env.now);
+        if self.opening.is_some() || self.closing.is_some() {
+            return self.over(error, Vec::new());
+        }
+        let limit = self.options.reconnect_for;
+        if env.now - since >= limit {
+            let (portal, last) = (self.home.to_string(), Box::new(error));
+            return self.over(Error::Lost { portal, given_up_after: limit, last }, Vec::new());
+        }
+        let pause = backoff(FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, self.failures).max(self.time2wait);
+        self.failures += 1;
+        self.phase = Phase::Pausing { until: env.now + pause };
+    }
+
+    fn over(&mut self, error: Error, unfinished: Vec<lunette_session::initiator::Command>) {
+        self.requests.fail(unfinished, &error);
+        self.phase = Phase::Over(error.clone());
+        if let Some(done) = self.opening.take() {
+            self.gone = true;
+            done(Err(error));
+        } else if let Some(closing) = self.closing.take() {
+            self.gone = true;
+            if let Some(done) = closing.done {
+                done(Ok(()));
+            }
+        } else {
+            self.tell(&SessionEvent::Over(error));
+        }
+    }
+
+    // What callers ask.
+
+    pub(super) fn accept(&mut self, ticket: Ticket, request: Request, completion: Completion, env: &mut Env<'_, '_>) {
+        if let Phase::Over(error) = &self.phase {
+            return refuse(request, completion, error.clone());
+        }
+        if self.closing.is_some() {
+            return refuse(request, completion, Error::Closed);
+        }
+        self.requests.accept(ticket, request, completion, self.options.request_timeout, env.now);
+    }
+
+    pub(super) fn cancel(&mut self, ticket: Ticket, env: &mut Env<'_, '_>) {
+        if let Some(abort) = self.requests.cancel(ticket, env.now) {
+            self.abort(&abort, env);
+        }
+    }
+
+    pub(super) fn ask(&mut self, question: Question, _: &mut Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else {
+            let error = if let Phase::Over(error) = &self.phase { error.clone() } else { self.disconnected() };
+            return question.refuse(error);
+        };
+        self.last_question += 1;
+        let user = self.last_question;
+        let sent = match &question {
+            Question::TaskManagement { function, lun, .. } => {
+                live.session.manage_tasks(user, *function, LunField(lun.encode()), None)
+            }
+            Question::Ping { data, .. } => live.session.ping(user, live.cid, data.clone()),
+            Question::Text { pairs, .. } => {
+                let pairs: Vec<(&str, &str)> =
+                    pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                live.session.text(user, &pairs)
+            }
+        };
+        if sent {
+            self.questions.insert(user, question);
+        } else {
+            question.refuse(Error::TooMuch { what: "the number of requests of this kind in flight", limit: 1 });
+        }
+    }
+
+    fn disconnected(&self) -> Error {
+        Error::Session { portal: self.portal.to_string(), why: SessionError::Disconnected }
+    }
+
+    pub(super) fn close(&mut self, done: Option<Done<()>>, env: &mut Env<'_, '_>) {
+        self.closing = Some(Closing { done, until: env.now + LOGOUT_TIMEOUT });
+        let asked = match &mut self.phase {
+            Phase::Live(live) => live.logged_in && live.session.logout(),
+            _ => false,
+        };
+        if !asked {
+            let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
+            self.over(Error::Closed, unfinished);
+        }
+    }
+
+    // Time.
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let of_phase = match &self.phase {
+            Phase::Live(live) => live.session.next_timeout(),
+            Phase::Pausing { until } => Some(*until),
+            Phase::Dialing | Phase::Over(_) => None,
+        };
+        let closing = self.closing.as_ref().map(|closing| closing.until);
+        of_phase.into_iter().chain(self.check_at).chain(closing).min()
+    }
+
+    pub(super) fn time_has_come(&mut self, env: &mut Env<'_, '_>) {
+        if self.closing.as_ref().is_some_and(|closing| closing.until <= env.now) {
+            let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
+            return self.over(Error::Closed, unfinished);
+        }
+        if self.check_at.take_if(|at| *at <= env.now).is_some() {
+            for abort in self.requests.time_has_come(self.options.abort_timeout, env.now) {
+                self.abort(&abort, env);
+            }
+        }
+        match &mut self.phase {
+            Phase::Live(live) => {
+                let id = live.id;
+                live.session.time_has_come(env.now);
+                self.drain(id, &[], env);
+            }
+            Phase::Pausing { until } if *until <= env.now => self.dial(env),
+            Phase::Pausing { .. } | Phase::Dialing | Phase::Over(_) => {}
+        }
+    }
+
+    fn abort(&mut self, abort: &super::requests::Abort, env: &mut Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        let asked = match abort.step {
+            Step::AbortTask => {
+                live.session.manage_tasks(OWN, TaskManagementFunction::ABORT_TASK, abort.lun, Some(abort.tag))
+            }
+            Step::LogicalUnitReset => {
+                tracing::warn!(portal = %self.portal, "a task was not aborted in time; resetting its logical unit");
+                live.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, abort.lun, None)
+            }
+            Step::Reconnect => false,
+        };
+        if !asked && abort.step == Step::Reconnect {
+            tracing::warn!(portal = %self.portal, "a task does not end; making a new connection");
+            self.lost(SessionError::Disconnected, env);
+        }
+    }
+
+    /// Lets go what can go: requests to the target, bytes to the socket, and the next look at the requests.
+    pub(super) fn settle(&mut self, env: &mut Env<'_, '_>) {
+        if let Phase::Live(live) = &mut self.phase {
+            if live.logged_in && self.closing.is_none() {
+                self.requests.send(&mut live.session, env.now);
+            }
+            if live.session.has_output(live.cid) {
+                env.cx.send(live.id);
+            }
+        }
+        if self.requests.is_empty() {
+            self.check_at = None;
+        } else if self.check_at.is_none() {
+            self.check_at = self.requests.next_check(env.now);
+        }
+    }
+}
+
+/// Whether another attempt would end in the same way, or the target cannot be trusted with one.
+fn is_final(why: &SessionError) -> bool {
+    match why {
+        SessionError::Login(LoginError::Refused(status)) => {
+            matches!(*status, LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::AUTHORIZATION_FAILURE)
+        }
+        SessionError::Protocol { .. }
+        | SessionError::Login(LoginError::TargetAuthentication | LoginError::Incompatible(_)) => true,
+        _ => false,
+    }
+}
+
+/// RFC 7143 section 11.12.5: type 10b, a random number.
+fn random_isid() -> io::Result<Isid> {
+    const RANDOM: u8 = 0x80;
+    let mut bytes = [0; 6];
+    getrandom::fill(&mut bytes[1..]).map_err(io::Error::other)?;
+    bytes[0] = RANDOM;
+    Ok(Isid(bytes))
+}

@@ -1,0 +1,259 @@
+//! The event loop of the initiator: all sessions of one reactor thread.
+
+mod dial;
+mod judge;
+mod link;
+mod requests;
+mod timetable;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
+use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
+use lunette_scsi::Lun;
+use lunette_session::Time;
+use slotmap::{DenseSlotMap, new_key_type};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::options::{Options, Portal};
+use crate::request::{Completion, Outcome, Request};
+use crate::{Error, Opened};
+use link::Link;
+use timetable::Timetable;
+
+new_key_type! {
+    /// A session of this event loop.
+    pub(crate) struct SessionKey;
+}
+
+/// Names a request for its cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(crate) u64);
+
+/// Told of the end of something that is not a request.
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
+
+/// What other threads ask of the event loop.
+pub(crate) enum Message {
+    Open { portal: Portal, target: Option<String>, options: Arc<Options>, done: Done<Opened> },
+    Submit { session: SessionKey, ticket: Ticket, request: Request, completion: Completion },
+    Cancel { session: SessionKey, ticket: Ticket },
+    Ask { session: SessionKey, question: Question },
+    Close { session: SessionKey, done: Option<Done<()>> },
+    Dialed { session: SessionKey, attempt: u64, result: Result<TcpStream, Error> },
+    Stop,
+}
+
+/// Requests that are no SCSI commands.
+pub(crate) enum Question {
+    TaskManagement { function: TaskManagementFunction, lun: Lun, done: Done<TaskManagementResponseCode> },
+    Ping { data: Vec<u8>, done: Done<bool> },
+    Text { pairs: Vec<(String, String)>, done: Done<Vec<(String, String)>> },
+}
+
+impl Question {
+    fn refuse(self, error: Error) {
+        match self {
+            Self::TaskManagement { done, .. } => done(Err(error)),
+            Self::Ping { done, .. } => done(Err(error)),
+            Self::Text { done, .. } => done(Err(error)),
+        }
+    }
+}
+
+/// The way to an event loop.
+pub(crate) struct Queue {
+    messages: Mutex<Vec<Message>>,
+    waker: Waker,
+}
+
+impl Queue {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { messages: Mutex::default(), waker })
+    }
+
+    pub(crate) fn push(&self, message: Message) {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        self.waker.wake();
+    }
+
+    /// Gives all messages for an empty list.
+    fn swap(&self, list: &mut Vec<Message>) {
+        std::mem::swap(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner), list);
+    }
+}
+
+/// What a session needs of its event loop.
+pub(super) struct Env<'a, 'b> {
+    pub(super) cx: &'a mut Context<'b>,
+    pub(super) now: Time,
+    pub(super) queue: &'a Arc<Queue>,
+    /// Connections that were adopted since the table was brought up to date.
+    pub(super) adopted: &'a mut Vec<ConnectionId>,
+}
+
+pub(crate) struct Engine {
+    queue: Arc<Queue>,
+    links: DenseSlotMap<SessionKey, Link>,
+    /// By the index of the connection.
+    by_connection: Vec<Option<(ConnectionId, SessionKey)>>,
+    timetable: Timetable,
+    messages: Vec<Message>,
+    adopted: Vec<ConnectionId>,
+    epoch: Instant,
+}
+
+impl Engine {
+    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+        Self {
+            queue,
+            links: DenseSlotMap::with_key(),
+            by_connection: Vec::new(),
+            timetable: Timetable::default(),
+            messages: Vec::new(),
+            adopted: Vec::new(),
+            epoch: Instant::now(),
+        }
+    }
+
+    /// Lets a session do something, then sees to what came of it.
+    fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut Link, &mut Env<'_, '_>)) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let now = Time::new(cx.now().saturating_duration_since(self.epoch));
+        let mut env = Env { cx, now, queue: &self.queue, adopted: &mut self.adopted };
+        act(link, &mut env);
+        link.settle(&mut env);
+        if link.is_gone() {
+            self.links.remove(key);
+        } else if let Some(at) = link.next_timeout() {
+            self.timetable.watch(key, at, &mut link.watched_for);
+        }
+        for id in self.adopted.drain(..) {
+            let index = id.index();
+            if self.by_connection.len() <= index {
+                self.by_connection.resize(index + 1, None);
+            }
+            self.by_connection[index] = Some((id, key));
+        }
+    }
+
+    fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
+        let (owner, key) = (*self.by_connection.get(id.index())?)?;
+        (owner == id).then_some(key)
+    }
+
+    fn link_of(&mut self, id: ConnectionId) -> Option<&mut Link> {
+        let key = self.session_of(id)?;
+        self.links.get_mut(key)
+    }
+
+    fn take_messages(&mut self, cx: &mut Context<'_>) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.queue.swap(&mut messages);
+        for message in messages.drain(..) {
+            self.take_message(cx, message);
+        }
+        self.messages = messages;
+    }
+
+    fn take_message(&mut self, cx: &mut Context<'_>, message: Message) {
+        match message {
+            Message::Open { portal, target, options, done } => {
+                let key = self.links.insert_with_key(|key| Link::new(key, portal, target, options, done));
+                self.with(cx, key, Link::dial);
+            }
+            Message::Submit { session, ticket, request, completion } => {
+                if self.links.contains_key(session) {
+                    self.with(cx, session, |link, env| link.accept(ticket, request, completion, env));
+                } else {
+                    refuse(request, completion, Error::Closed);
+                }
+            }
+            Message::Cancel { session, ticket } => self.with(cx, session, |link, env| link.cancel(ticket, env)),
+            Message::Ask { session, question } => {
+                if self.links.contains_key(session) {
+                    self.with(cx, session, |link, env| link.ask(question, env));
+                } else {
+                    question.refuse(Error::Closed);
+                }
+            }
+            Message::Close { session, done } => {
+                if self.links.contains_key(session) {
+                    self.with(cx, session, |link, env| link.close(done, env));
+                } else if let Some(done) = done {
+                    done(Ok(()));
+                }
+            }
+            Message::Dialed { session, attempt, result } => {
+                self.with(cx, session, |link, env| link.dialed(attempt, result, env));
+            }
+            Message::Stop => cx.stop(),
+        }
+    }
+}
+
+/// Ends a request that the target never saw.
+pub(super) fn refuse(request: Request, completion: Completion, error: Error) {
+    let Request { data_in, data_out, .. } = request;
+    completion.complete(Outcome { result: Err(error), data_in, data_out });
+}
+
+impl Handler for Engine {
+    fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, _: SocketAddr, _: SocketAddr) {
+        // Nothing listens here.
+        cx.close(id);
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        self.link_of(id)?.direct(id)
+    }
+
+    fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        let Some(key) = self.session_of(id) else { return };
+        self.with(cx, key, |link, env| link.direct_received(id, len, env));
+    }
+
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+        let Some(key) = self.session_of(id) else { return };
+        self.with(cx, key, |link, env| link.received(id, bytes, env));
+    }
+
+    fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+        if let Some(link) = self.link_of(id) {
+            link.gather(id, list);
+        }
+    }
+
+    fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
+        if let Some(link) = self.link_of(id) {
+            link.sent(id, len);
+        }
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
+        let Some(key) = self.session_of(id) else { return };
+        self.by_connection[id.index()] = None;
+        self.with(cx, key, |link, env| link.connection_closed(id, &why, env));
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        self.take_messages(cx);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        self.timetable.next().map(|at| self.epoch + at.since_epoch())
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        let now = Time::new(cx.now().saturating_duration_since(self.epoch));
+        while let Some((at, key)) = self.timetable.pop_due(now) {
+            if let Some(link) = self.links.get_mut(key)
+                && link.watched_for == Some(at)
+            {
+                link.watched_for = None;
+                self.with(cx, key, Link::time_has_come);
+            }
+        }
+    }
+}

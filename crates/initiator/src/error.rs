@@ -1,0 +1,152 @@
+//! What can go wrong, in the caller's words.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_scsi::{SenseData, Status};
+use lunette_session::initiator::SessionError;
+
+/// Why something was not done.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Error {
+    /// No TCP connection.
+    #[error("cannot connect to {portal}: {source}")]
+    Connect {
+        /// `host:port`.
+        portal: String,
+        /// What the system said.
+        source: Arc<io::Error>,
+    },
+    /// No session, or no longer: the login failed, the target broke a rule, or it dropped us.
+    #[error("{portal}: {why}")]
+    Session {
+        /// `host:port`.
+        portal: String,
+        /// Why.
+        why: SessionError,
+    },
+    /// The connection was lost, and no new one could be made in time.
+    #[error("{portal}: connection lost, and no new one within {given_up_after:?}: {last}")]
+    Lost {
+        /// `host:port`.
+        portal: String,
+        /// How long it was tried.
+        given_up_after: Duration,
+        /// What the last attempt ended with.
+        last: Box<Error>,
+    },
+    /// The target sends us in circles.
+    #[error("{portal}: redirected more than {limit} times")]
+    TooManyRedirects {
+        /// `host:port`, the first one.
+        portal: String,
+        /// How many are followed.
+        limit: u32,
+    },
+    /// The connection was lost while the command ran, and running it twice could do harm.
+    #[error("the connection was lost; it is not known whether {command} was carried out")]
+    InDoubt {
+        /// Its name.
+        command: &'static str,
+    },
+    /// The target did not answer in time, and the task was aborted.
+    #[error("{command}: no answer within {timeout:?}")]
+    TimedOut {
+        /// Its name.
+        command: &'static str,
+        /// How long it was waited.
+        timeout: Duration,
+    },
+    /// The command ended with sense data.
+    #[error("{command}: {} ({})", sense_key(.sense), additional(.sense))]
+    Sense {
+        /// Its name.
+        command: &'static str,
+        /// What the logical unit says.
+        sense: SenseData,
+    },
+    /// The command ended with a status that is not GOOD, without sense data.
+    #[error("{command}: {status:?}")]
+    Status {
+        /// Its name.
+        command: &'static str,
+        /// The status.
+        status: Status,
+    },
+    /// The target could not carry the command to the logical unit (RFC 7143 section 11.4.3).
+    #[error("{command}: target failure, iSCSI response {response:#04x}")]
+    TargetFailure {
+        /// Its name.
+        command: &'static str,
+        /// The response code.
+        response: u8,
+    },
+    /// The answer cannot be what the command asked for.
+    #[error("{command}: the target's answer makes no sense: {what}")]
+    BadAnswer {
+        /// Its name.
+        command: &'static str,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// COMPARE AND WRITE or VERIFY found other bytes.
+    #[error("the blocks differ from what they were compared with, first at byte {offset}")]
+    Miscompare {
+        /// From the start of the comparison.
+        offset: u64,
+    },
+    /// The caller asked for blocks that the disk does not have, or for a length that is no whole number of blocks.
+    #[error("{blocks} blocks at block {lba} are not on the disk of {disk_blocks} blocks, or not whole blocks")]
+    OutOfRange {
+        /// First block.
+        lba: u64,
+        /// How many.
+        blocks: u64,
+        /// How many the disk has.
+        disk_blocks: u64,
+    },
+    /// The logical unit is no disk that is ready.
+    #[error("LUN {lun}: {what}")]
+    NotADisk {
+        /// Its number.
+        lun: String,
+        /// What it is instead.
+        what: String,
+    },
+    /// What was asked for exceeds a limit.
+    #[error("{what} exceeds the limit of {limit}")]
+    TooMuch {
+        /// What.
+        what: &'static str,
+        /// How much there may be.
+        limit: usize,
+    },
+    /// All buffers are in use.
+    #[error("no buffer of {len} bytes is free; keep fewer requests in flight, or allow more buffers")]
+    NoBuffer {
+        /// Bytes.
+        len: usize,
+    },
+    /// The session was closed by us.
+    #[error("the session is closed")]
+    Closed,
+    /// The client's own machinery failed.
+    #[error("cannot start the event loop: {0}")]
+    Reactor(#[source] Arc<io::Error>),
+}
+
+impl Error {
+    /// What the logical unit said, when it is about sense data.
+    pub fn sense(&self) -> Option<&SenseData> {
+        if let Self::Sense { sense, .. } = self { Some(sense) } else { None }
+    }
+}
+
+fn sense_key(sense: &SenseData) -> String {
+    format!("{:?}", sense.key)
+}
+
+fn additional(sense: &SenseData) -> String {
+    sense.code.name().map_or_else(|| format!("{:?}", sense.code), Into::into)
+}

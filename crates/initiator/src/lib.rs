@@ -1,0 +1,65 @@
+//! An iSCSI client: sessions, disks, raw SCSI commands.
+//!
+//! Floor 4 of the house: it puts the protocol of `session` on the event loop of `reactor`, and keeps a session alive where
+//! SCSI allows it. No kernel driver, no particular executor, no thread per connection.
+//!
+//! # The pieces
+//!
+//! - [`Initiator`] is a thread with an event loop and a pool of buffers. It serves any number of sessions.
+//! - [`Session`] is a session with one target: raw commands ([`Session::execute`], [`Session::submit`]), task management,
+//!   pings, text.
+//! - [`Disk`] is a logical unit that is a disk: reads and writes in blocks, flush, unmap, zeroes, compare and write.
+//! - [`RemoteStore`] is such a disk behind the trait [`lunette_store::Store`].
+//! - [`discover`] lists targets.
+//!
+//! Every operation is an `async fn` that any executor can run; [`wait`] runs one on the calling thread.
+//!
+//! ```no_run
+//! use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, wait};
+//!
+//! fn first_block() -> Result<Vec<u8>, Error> {
+//!     let initiator = Initiator::start()?;
+//!     let portal = Portal { host: "192.0.2.1".into(), port: 3260 };
+//!     let options = Options::new("iqn.2026-11.org.example:host");
+//!     let session = wait(Session::connect(&initiator, &portal, "iqn.2026-11.org.example:disk", options))?;
+//!     let disk = wait(Disk::open(session, lunette_scsi::Lun::ZERO))?;
+//!     let block = wait(disk.read(0, 1))?;
+//!     Ok(block.to_vec())
+//! }
+//! ```
+//!
+//! # When things go wrong
+//!
+//! - **Memory** given to a request belongs to the session until the request ends. Dropping a future aborts the task; the
+//!   network never writes into memory that its owner has taken back.
+//! - **Time:** a request that takes longer than [`Options::request_timeout`] is aborted (ABORT TASK, then LOGICAL UNIT RESET,
+//!   then a new connection) and ends with [`Error::TimedOut`].
+//! - **Loss:** a lost connection is replaced for as long as [`Options::reconnect_for`]; requests that may run twice
+//!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may have
+//!   lost writes that were acknowledged and not flushed: write with FUA, or [`Disk::flush`], what must be there.
+//! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent to it
+//!   again.
+
+#![forbid(unsafe_code)]
+
+mod discovery;
+mod disk;
+mod engine;
+mod error;
+pub mod limits;
+mod options;
+mod pending;
+mod request;
+mod session;
+mod store;
+
+pub use discovery::{TargetRecord, discover};
+pub use disk::{Disk, Facts};
+pub use error::Error;
+pub use lunette_session::initiator::{ChapIdentity, SessionError};
+pub use options::{DEFAULT_PORT, Listener, Options, Portal};
+pub use pending::wait;
+pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
+pub(crate) use session::Opened;
+pub use session::{Initiator, Pending, Session, SessionEvent};
+pub use store::RemoteStore;

@@ -1,0 +1,40 @@
+//! Every bound on what callers and targets can make us keep or do.
+
+use std::time::Duration;
+
+/// Bytes of one request, in either direction.
+pub const MAX_REQUEST_BYTES: usize = 16 << 20;
+
+/// Requests of one session that wait to be sent. The target's command window lets the others pass.
+pub const MAX_WAITING_REQUESTS: usize = 16_384;
+
+/// Redirections that are followed until a login succeeds.
+pub(crate) const MAX_REDIRECTS: u32 = 8;
+
+/// How often one request is sent again, for all reasons together.
+pub(crate) const MAX_REPEATS: u32 = 16;
+
+/// The first pause before a request that the target had no room for is sent again; it doubles up to
+/// [`MAX_BUSY_PAUSE`].
+pub(crate) const FIRST_BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// See [`FIRST_BUSY_PAUSE`].
+pub(crate) const MAX_BUSY_PAUSE: Duration = Duration::from_secs(2);
+
+/// The first pause before a new connection is tried; it doubles up to [`MAX_RECONNECT_PAUSE`].
+pub(crate) const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(50);
+
+/// See [`FIRST_RECONNECT_PAUSE`].
+pub(crate) const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a target may take for an orderly logout before its connection is closed.
+pub(crate) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How exactly the timeouts of requests are kept: looking at all of them more often would cost more than it is worth.
+pub(crate) const TIMEOUT_TICK: Duration = Duration::from_millis(100);
+
+/// LUNs that one REPORT LUNS answer may list.
+pub(crate) const MAX_LUNS: usize = 16_384;
+
+/// Bytes of buffers for data in flight, unless the caller says otherwise.
+pub const DEFAULT_BUFFER_BYTES: usize = 256 << 20;

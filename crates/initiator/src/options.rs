@@ -1,0 +1,136 @@
+//! Where a session goes, and how it behaves.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_pdu::Isid;
+use lunette_session::Timers;
+use lunette_session::initiator::ChapIdentity;
+use lunette_session::keys::Willing;
+
+use crate::SessionEvent;
+
+/// The TCP port of iSCSI (RFC 7143 section 15).
+pub const DEFAULT_PORT: u16 = 3260;
+
+/// A network portal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Portal {
+    /// A name, or an address; IPv6 without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+impl Portal {
+    /// A portal at the default port, or at that behind the last colon: `host`, `host:port`, `[v6]`, `[v6]:port`. A portal
+    /// group tag behind a comma, as in TargetAddress (RFC 7143 section 13.8), is left out.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.split(',').next()?;
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (host, rest) = rest.split_once(']')?;
+                (host, rest.strip_prefix(':').or(rest.is_empty().then_some(""))?)
+            }
+            None => text.rsplit_once(':').unwrap_or((text, "")),
+        };
+        let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().ok()? };
+        (!host.is_empty()).then(|| Self { host: host.into(), port })
+    }
+}
+
+impl fmt::Display for Portal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Called on the event loop's thread for what happens to a session; must not block.
+pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
+
+/// How a session logs in and what it does when things go wrong.
+#[derive(Clone)]
+pub struct Options {
+    /// Who we are: an iSCSI name.
+    pub initiator_name: String,
+    /// InitiatorAlias.
+    pub initiator_alias: Option<String>,
+    /// CHAP, one-way or mutual.
+    pub chap: Option<ChapIdentity>,
+    /// What is offered for each key.
+    pub offers: Willing,
+    /// For the login and for pings.
+    pub timers: Timers,
+    /// For the TCP connection, per address.
+    pub connect_timeout: Duration,
+    /// For one request, from its submission on. Then its task is aborted.
+    pub request_timeout: Duration,
+    /// For the answer to ABORT TASK; then the logical unit is reset; and as long again for that, then the connection is
+    /// closed.
+    pub abort_timeout: Duration,
+    /// How long a lost connection is tried to be replaced. Zero: not at all.
+    pub reconnect_for: Duration,
+    /// The initiator part of the session identifier; without one, a random one. A session that takes another's place needs
+    /// the same (RFC 7143 section 6.3.5).
+    pub isid: Option<Isid>,
+    /// Told of connections, losses, async messages and unit attentions.
+    pub listener: Option<Listener>,
+}
+
+impl Options {
+    /// Defaults for an initiator of this name: no authentication, no digests, everything that makes transfers fast.
+    pub fn new(initiator_name: impl Into<String>) -> Self {
+        Self {
+            initiator_name: initiator_name.into(),
+            initiator_alias: None,
+            chap: None,
+            offers: Willing::initiator(),
+            timers: Timers::default(),
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            abort_timeout: Duration::from_secs(5),
+            reconnect_for: Duration::from_mins(1),
+            isid: None,
+            listener: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("initiator_name", &self.initiator_name)
+            .field("offers", &self.offers)
+            .field("request_timeout", &self.request_timeout)
+            .field("reconnect_for", &self.reconnect_for)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portals_are_read_as_people_and_targets_write_them() {
+        for (text, host, port) in [
+            ("disks.example", "disks.example", 3260),
+            ("192.0.2.1:860", "192.0.2.1", 860),
+            ("[2001:db8::1]", "2001:db8::1", 3260),
+            ("[2001:db8::1]:3261,7", "2001:db8::1", 3261),
+            ("192.0.2.1:860,1", "192.0.2.1", 860),
+        ] {
+            let portal = Portal::parse(text).unwrap();
+            assert_eq!((portal.host.as_str(), portal.port), (host, port), "{text}");
+            assert_eq!(Portal::parse(&portal.to_string()), Some(portal));
+        }
+        for text in ["", ":3260", "host:port", "[::1", "[::1]x", "host:65536"] {
+            assert_eq!(Portal::parse(text), None, "{text}");
+        }
+    }
+}

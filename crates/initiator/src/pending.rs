@@ -1,0 +1,144 @@
+//! Waiting for the end of a request: as a future, or on a thread.
+
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use crate::request::{Outcome, Sink};
+
+/// What will be there later: an answer and who waits for it.
+pub(crate) struct Slot<T>(Mutex<State<T>>);
+
+enum State<T> {
+    Empty(Option<Waker>),
+    Full(T),
+    Taken,
+}
+
+impl<T> Slot<T> {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(State::Empty(None))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn fill(&self, value: T) {
+        let before = std::mem::replace(&mut *self.lock(), State::Full(value));
+        if let State::Empty(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+
+    pub(crate) fn poll(&self, cx: &Context<'_>) -> Poll<T> {
+        let mut state = self.lock();
+        match std::mem::replace(&mut *state, State::Taken) {
+            State::Full(value) => Poll::Ready(value),
+            State::Empty(_) | State::Taken => {
+                *state = State::Empty(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(*self.lock(), State::Empty(_))
+    }
+}
+
+impl Sink for Slot<Outcome> {
+    fn complete(self: Arc<Self>, _: u64, outcome: Outcome) {
+        self.fill(outcome);
+    }
+}
+
+/// An answer that will come.
+pub(crate) struct Answer<T>(pub(crate) Arc<Slot<T>>);
+
+impl<T> Future for Answer<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.0.poll(cx)
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs a future on this thread until it is done: the blocking face of every `async fn` in this crate.
+///
+/// Not to be called on the event loop's thread, which is the one that would have to bring the end about.
+///
+/// ```
+/// assert_eq!(lunette_initiator::wait(async { 1 + 1 }), 2);
+/// ```
+pub fn wait<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cx = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+        thread::park();
+    }
+}
+
+/// A future that runs wherever it is woken: on the thread that completes what it waits for.
+struct Detached(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+/// Starts `future` here and lets it go on by itself, on the threads that complete what it waits for.
+pub(crate) fn detach(future: impl Future<Output = ()> + Send + 'static) {
+    Arc::new(Detached(Mutex::new(Some(Box::pin(future))))).wake();
+}
+
+impl Wake for Detached {
+    fn wake(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        // A wake-up from within the poll, on the same thread, would find the lock taken: a future that is completed while it
+        // is being polled is completed by its slot before it asks, so there is none.
+        let mut future = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = future.as_mut()
+            && running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        {
+            *future = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_from_another_thread_wakes_the_one_that_waits() {
+        let slot = Slot::new();
+        let filler = Arc::clone(&slot);
+        let thread = thread::spawn(move || filler.fill(7));
+        assert_eq!(wait(Answer(slot)), 7);
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_detached_future_goes_on_where_its_answer_comes_from() {
+        let (first, last) = (Slot::new(), Slot::new());
+        let (from, to) = (Arc::clone(&first), Arc::clone(&last));
+        detach(async move {
+            let value: i32 = Answer(from).await;
+            to.fill((value, thread::current().id()));
+        });
+        let thread = thread::spawn(move || {
+            first.fill(3);
+            thread::current().id()
+        });
+        assert_eq!(wait(Answer(last)), (3, thread.join().unwrap()));
+    }
+}

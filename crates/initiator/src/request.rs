@@ -1,0 +1,176 @@
+//! One command, and how it ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_pdu::{Residual, TaskAttribute};
+use lunette_scsi::{Lun, OpCode, SenseData, SenseKey, Status};
+
+use crate::Error;
+
+/// When a request may be sent to the target again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Repeat {
+    /// Never: the caller sees whatever happens.
+    #[default]
+    Never,
+    /// When the target says that it did not run: a unit attention in its place, BUSY, TASK SET FULL.
+    IfNotRun,
+    /// Then, and when nobody knows whether it ran: after a lost connection or a reset. For commands that may run twice.
+    Always,
+}
+
+/// A SCSI command with the memory it works on.
+#[derive(Debug)]
+pub struct Request {
+    /// The logical unit.
+    pub lun: Lun,
+    /// The first 16 bytes of the CDB.
+    pub cdb: [u8; 16],
+    /// What an extended CDB has beyond; mostly empty.
+    pub cdb_rest: Box<[u8]>,
+    /// How the task stands to others of its set.
+    pub attribute: TaskAttribute,
+    /// What is sent to the logical unit.
+    pub data_out: Option<SharedBuffer>,
+    /// What it may fill.
+    pub data_in: Option<Buffer>,
+    /// When it may be sent again.
+    pub repeat: Repeat,
+    /// How long it may take; without, what the session's options say.
+    pub timeout: Option<Duration>,
+}
+
+impl Request {
+    /// A command without data that is never repeated.
+    pub fn new(lun: Lun, cdb: [u8; 16]) -> Self {
+        Self {
+            lun,
+            cdb,
+            cdb_rest: Box::default(),
+            attribute: TaskAttribute::SIMPLE,
+            data_out: None,
+            data_in: None,
+            repeat: Repeat::Never,
+            timeout: None,
+        }
+    }
+
+    /// The command's name.
+    pub fn name(&self) -> &'static str {
+        name(&self.cdb)
+    }
+}
+
+pub(crate) fn name(cdb: &[u8; 16]) -> &'static str {
+    OpCode(cdb[0]).name().unwrap_or("a command")
+}
+
+/// How a command ended at the logical unit, well or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The command's name.
+    pub command: &'static str,
+    /// SAM-5 status.
+    pub status: Status,
+    /// Sense data as it came; empty when there is none.
+    pub sense: Vec<u8>,
+    /// Bytes of the data-in buffer that were filled, from its start.
+    pub data_in_len: usize,
+    /// Bytes that moved more or fewer than announced; for a bidirectional command, of Data-Out.
+    pub residual: Option<Residual>,
+}
+
+impl Reply {
+    /// The sense data, when there is any that can be read.
+    pub fn sense_data(&self) -> Option<SenseData> {
+        SenseData::decode(&self.sense).ok()
+    }
+
+    /// The bytes that came, when the command ended well.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Miscompare`], [`Error::Sense`] or [`Error::Status`].
+    pub fn ok(&self) -> Result<usize, Error> {
+        let command = self.command;
+        match (self.status, self.sense_data()) {
+            (Status::GOOD | Status::CONDITION_MET, _) => Ok(self.data_in_len),
+            (Status::CHECK_CONDITION, Some(sense)) if sense.key == SenseKey::MISCOMPARE => {
+                Err(Error::Miscompare { offset: sense.information.unwrap_or(0) })
+            }
+            (Status::CHECK_CONDITION, Some(sense)) => Err(Error::Sense { command, sense }),
+            (status, _) => Err(Error::Status { command, status }),
+        }
+    }
+}
+
+/// The end of a request. Its memory comes back, whatever happened.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What the logical unit said, or why it was not asked or did not answer.
+    pub result: Result<Reply, Error>,
+    /// As it came with the request; [`Reply::data_in_len`] bytes are filled.
+    pub data_in: Option<Buffer>,
+    /// As it came with the request.
+    pub data_out: Option<SharedBuffer>,
+}
+
+impl Outcome {
+    /// The data-in buffer, cut to what was filled, when the command ended well.
+    ///
+    /// # Errors
+    ///
+    /// Those of the request and of [`Reply::ok`].
+    pub fn into_data(self) -> Result<Option<Buffer>, Error> {
+        let len = self.result?.ok()?;
+        Ok(self.data_in.map(|mut buffer| {
+            buffer.truncate(len);
+            buffer
+        }))
+    }
+}
+
+/// Receives the ends of requests. One sink serves many requests, each known by a tag of the caller's choice.
+pub trait Sink: Send + Sync {
+    /// Called exactly once per request, on the event loop's thread or before `submit` returns. Must not block.
+    fn complete(self: Arc<Self>, tag: u64, outcome: Outcome);
+}
+
+/// Who is told of the end of a request.
+pub struct Completion(Inner);
+
+enum Inner {
+    Sink { sink: Arc<dyn Sink>, tag: u64 },
+    Call(Box<dyn FnOnce(Outcome) + Send>),
+}
+
+impl Completion {
+    /// Reports to `sink` under `tag`. Does not allocate.
+    pub fn new(sink: Arc<dyn Sink>, tag: u64) -> Self {
+        Self(Inner::Sink { sink, tag })
+    }
+
+    /// Calls `f`.
+    pub fn call(f: impl FnOnce(Outcome) + Send + 'static) -> Self {
+        Self(Inner::Call(Box::new(f)))
+    }
+
+    pub(crate) fn complete(self, outcome: Outcome) {
+        match self.0 {
+            Inner::Sink { sink, tag } => sink.complete(tag, outcome),
+            Inner::Call(f) => f(outcome),
+        }
+    }
+}
+
+impl fmt::Debug for Completion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Inner::Sink { tag, .. } => write!(f, "Completion(tag {tag})"),
+            Inner::Call(_) => f.write_str("Completion(call)"),
+        }
+    }
+}

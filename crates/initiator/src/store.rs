@@ -1,0 +1,185 @@
+//! A remote disk as a [`Store`].
+
+use std::io;
+use std::sync::{Arc, OnceLock};
+
+use lunette_scsi::{AdditionalSense, requests};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome as StoreOutcome, Run, Store, StoreError};
+
+use crate::disk::whole;
+use crate::pending::detach;
+use crate::request::{self, Outcome};
+use crate::{Disk, Error, Repeat, Request};
+
+/// A [`Disk`] behind the trait of all stores, so that whatever works on files and memory works on it.
+///
+/// Offsets and lengths are multiples of the disk's block length.
+#[derive(Clone)]
+pub struct RemoteStore {
+    disk: Disk,
+    /// The first flush that failed. What the disk lost then stays lost, so no later flush succeeds.
+    failed_flush: Arc<OnceLock<Arc<io::Error>>>,
+}
+
+impl RemoteStore {
+    /// The disk as a store.
+    pub fn new(disk: Disk) -> Self {
+        Self { disk, failed_flush: Arc::default() }
+    }
+
+    /// The disk.
+    pub fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    fn check(&self, op: &Op) -> Result<(), StoreError> {
+        op.check(self.disk.facts().len_bytes(), self.disk.facts().read_only)?;
+        let ((offset, len), block_len) = (op.range(), u64::from(self.disk.facts().block_len()));
+        if offset.is_multiple_of(block_len) && len.is_multiple_of(block_len) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not whole blocks of the remote disk").into())
+    }
+
+    /// Blocks of a byte range.
+    fn blocks(&self, (offset, len): (u64, u64)) -> (u64, u64) {
+        let block_len = u64::from(self.disk.facts().block_len());
+        (offset / block_len, len / block_len)
+    }
+
+    /// The request of a read or write that one command can do.
+    fn request(&self, op: &Op) -> Option<Request> {
+        let (lba, blocks) = self.blocks(op.range());
+        let blocks =
+            u32::try_from(blocks).ok().filter(|blocks| (1..=self.disk.max_transfer_blocks()).contains(blocks))?;
+        let cdb = match op {
+            Op::Read { .. } => requests::read(lba, blocks, false),
+            Op::Write { fua, .. } => requests::write(lba, blocks, *fua),
+            _ => return None,
+        };
+        Some(Request { repeat: Repeat::Always, ..Request::new(self.disk.lun(), cdb) })
+    }
+
+    /// Everything that takes more than one command, or may.
+    async fn run(self, op: Op) -> StoreOutcome {
+        let range = self.blocks(op.range());
+        match op {
+            Op::Read { offset, mut into } => {
+                let result = self.disk.read_into(range.0, &mut into).await;
+                StoreOutcome::of(Op::Read { offset, into }, result.map_err(store_error))
+            }
+            Op::Write { offset, from, fua } => {
+                let result = self.disk.write(range.0, &from, fua).await;
+                StoreOutcome::of(Op::Write { offset, from, fua }, result.map_err(store_error))
+            }
+            Op::WriteZeroes { may_unmap, fua, .. } => {
+                let mut result = self.disk.write_zeroes(range.0, range.1, may_unmap).await.map_err(store_error);
+                if fua && result.is_ok() {
+                    result = self.flush().await;
+                }
+                StoreOutcome { result, buffer: None }
+            }
+            Op::Unmap { .. } if !self.disk.facts().can_unmap() => StoreOutcome { result: Ok(()), buffer: None },
+            Op::Unmap { .. } => {
+                let result = self.disk.unmap(range.0, range.1).await.map_err(store_error);
+                StoreOutcome { result, buffer: None }
+            }
+            Op::Allocation { found, .. } => {
+                let result = self.disk.allocation(range.0, range.1).await.map_err(store_error);
+                let result = result.map(|runs| {
+                    let block_len = u64::from(self.disk.facts().block_len());
+                    for (blocks, allocated) in runs {
+                        if !found.push(Run { len: blocks * block_len, allocated }) {
+                            break;
+                        }
+                    }
+                });
+                StoreOutcome { result, buffer: None }
+            }
+            Op::Flush => StoreOutcome { result: self.flush().await, buffer: None },
+        }
+    }
+
+    async fn flush(&self) -> Result<(), StoreError> {
+        if let Some(earlier) = self.failed_flush.get() {
+            return Err(StoreError::FlushFailed(Arc::clone(earlier)));
+        }
+        self.disk.flush().await.map_err(|error| {
+            let error = self.failed_flush.get_or_init(|| Arc::new(io::Error::other(error)));
+            StoreError::FlushFailed(Arc::clone(error))
+        })
+    }
+}
+
+impl Store for RemoteStore {
+    fn geometry(&self) -> Geometry {
+        let facts = self.disk.facts();
+        let (len_bytes, block_len) = (facts.len_bytes(), facts.block_len());
+        let physical_bytes = block_len.checked_shl(facts.capacity.physical_exponent.into()).unwrap_or(block_len);
+        let unmap_bytes = block_len.saturating_mul(facts.limits.unmap_granularity.max(1));
+        Geometry { len_bytes, granularity_bytes: block_len, physical_bytes: physical_bytes.max(block_len), unmap_bytes }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let facts = self.disk.facts();
+        let unmap = facts.can_unmap();
+        Capabilities {
+            read_only: facts.read_only,
+            volatile_cache: facts.volatile_cache,
+            unmap,
+            unmap_zeroes: unmap && facts.provisioning.unmapped_zero,
+            write_zeroes: true,
+            anchors: false,
+            memory: false,
+        }
+    }
+
+    fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
+        if let Err(error) = self.check(&op) {
+            return done.complete(StoreOutcome::of(op, Err(error)));
+        }
+        let Some(mut request) = self.request(&op) else {
+            let store = self.clone();
+            return detach(async move { done.complete(store.run(op).await) });
+        };
+        let session = self.disk.session();
+        match op {
+            Op::Read { into, .. } => {
+                let len = into.len();
+                request.data_in = Some(into);
+                session
+                    .submit(request, request::Completion::call(move |outcome| done.complete(read_done(outcome, len))));
+            }
+            Op::Write { from, .. } => {
+                request.data_out = Some(from.share());
+                session.submit(request, request::Completion::call(move |outcome| done.complete(write_done(outcome))));
+            }
+            // `request` gives none for the others.
+            other => done.complete(StoreOutcome::of(other, Err(io::Error::from(io::ErrorKind::Unsupported).into()))),
+        }
+    }
+}
+
+fn read_done(mut outcome: Outcome, len: usize) -> StoreOutcome {
+    let filled = outcome.result.as_ref().is_ok_and(|reply| reply.ok().is_ok_and(|filled| filled == len));
+    if filled {
+        return StoreOutcome { result: Ok(()), buffer: outcome.data_in };
+    }
+    let buffer = outcome.data_in.take();
+    let error = whole(outcome, len).err().map_or_else(|| io::Error::other("short read").into(), store_error);
+    StoreOutcome { result: Err(error), buffer }
+}
+
+fn write_done(outcome: Outcome) -> StoreOutcome {
+    let result = outcome.result.and_then(|reply| reply.ok().map(drop)).map_err(store_error);
+    let buffer = outcome.data_out.and_then(|shared| shared.try_into_buffer().ok());
+    StoreOutcome { result, buffer }
+}
+
+fn store_error(error: Error) -> StoreError {
+    match error.sense().map(|sense| sense.code) {
+        Some(AdditionalSense::SPACE_ALLOCATION_FAILED) => StoreError::NoSpace,
+        Some(AdditionalSense::WRITE_PROTECTED) => StoreError::ReadOnly,
+        _ => StoreError::Io(io::Error::other(error)),
+    }
+}

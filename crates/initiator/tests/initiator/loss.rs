@@ -1,0 +1,119 @@
+//! What happens when connections are lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lunette_initiator::{Error, Request, SessionEvent, wait};
+use lunette_scsi::{Lun, requests};
+use lunette_store::filters::Delay;
+
+use crate::rig::{BLOCK_LEN, Target, Wire, blocks, disk, memory, options, until};
+
+#[test]
+fn a_load_goes_on_over_lost_connections() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, options());
+    let (done, cuts) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (counted, cut) = (Arc::clone(&done), Arc::clone(&cuts));
+    let worker = std::thread::spawn(move || {
+        for round in 0..400_u64 {
+            // A cut for every 60 rounds, somewhere in the last of them.
+            until("the cut", || cut.load(Ordering::SeqCst) + 1 >= round / 60);
+            let data = blocks(8, round as u8);
+            wait(disk.write(round % 16 * 8, &data, false)).unwrap();
+            assert!(wait(disk.read(round % 16 * 8, 8)).unwrap()[..] == data, "round {round}");
+            counted.store(round + 1, Ordering::SeqCst);
+        }
+    });
+    for cut in 1..=5 {
+        until("the load goes on", || done.load(Ordering::SeqCst) >= cut * 60);
+        wire.cut();
+        cuts.store(cut, Ordering::SeqCst);
+    }
+    worker.join().unwrap();
+    assert_eq!(wire.accepted(), 6);
+}
+
+#[test]
+fn commands_that_may_not_run_twice_end_in_doubt() {
+    let store = Arc::new(Delay::new(memory()));
+    let target = Target::over(Arc::clone(&store) as _);
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, options());
+    store.hold();
+    let twice = disk.clone();
+    let compare = std::thread::spawn(move || wait(twice.compare_and_write(0, &[0; BLOCK_LEN], &[1; BLOCK_LEN])));
+    let reader = disk.clone();
+    let read = std::thread::spawn(move || wait(reader.read(100, 1)).map(drop));
+    store.wait_until_held(2);
+    wire.cut();
+    let end = compare.join().unwrap();
+    assert!(matches!(end, Err(Error::InDoubt { command: "COMPARE AND WRITE" })), "{end:?}");
+    store.release();
+    read.join().unwrap().expect("a read is sent again");
+}
+
+#[test]
+fn a_target_that_stays_away_ends_in_an_error() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&events);
+    let mut options = options();
+    options.reconnect_for = Duration::from_millis(400);
+    options.listener = Some(Arc::new(move |event: &SessionEvent| {
+        let name = match event {
+            SessionEvent::Connected { .. } => "connected",
+            SessionEvent::Lost { .. } => "lost",
+            SessionEvent::UnitAttention { .. } => return,
+            SessionEvent::Async { .. } => "async",
+            SessionEvent::Over(_) => "over",
+        };
+        heard.lock().unwrap().push(name);
+    }));
+    let disk = disk(wire.address, options);
+    wire.lead(None);
+    wire.cut();
+    let error = wait(disk.read(0, 1)).err().unwrap();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(matches!(wait(disk.read(0, 1)), Err(Error::Lost { .. })), "and stays an error");
+    assert_eq!(*events.lock().unwrap(), ["connected", "lost", "over"]);
+}
+
+#[test]
+fn without_reconnection_the_first_loss_is_the_last() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let mut options = options();
+    options.reconnect_for = Duration::ZERO;
+    let disk = disk(wire.address, options);
+    wire.cut();
+    assert!(matches!(wait(disk.read(0, 1)), Err(Error::Lost { .. })));
+    assert_eq!(wire.accepted(), 1);
+}
+
+#[test]
+fn a_session_follows_its_target_to_a_new_process() {
+    let first = Target::new();
+    let wire = Wire::to(first.address);
+    let disk = disk(wire.address, options());
+    wait(disk.write(0, &blocks(1, 1), true)).unwrap();
+    let second = Target::new();
+    wire.lead(Some(second.address));
+    wire.cut();
+    // Another store: what a new process without the old one's medium would show.
+    assert!(wait(disk.read(0, 1)).unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn a_raw_command_sees_the_unit_attention_of_the_new_nexus() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, options());
+    wire.cut();
+    until("a new connection", || wire.accepted() == 2);
+    let reply = wait(disk.session().execute(Request::new(Lun::ZERO, requests::test_unit_ready()))).result.unwrap();
+    assert!(reply.ok().unwrap_err().to_string().contains("POWER ON"), "{reply:?}");
+}

@@ -1,0 +1,10 @@
+//! The client against a target in the same process, with a wire between them that can be cut.
+
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod disks;
+mod loss;
+mod peers;
+mod rig;
+mod sessions;
+mod stores;

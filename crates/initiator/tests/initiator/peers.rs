@@ -1,0 +1,116 @@
+//! Targets that lie or do nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use lunette_initiator::{Error, Initiator, Session, SessionError, wait};
+use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
+use lunette_session::initiator::LoginError;
+
+use crate::rig::{TARGET, Target, options, portal};
+
+/// A listener that deals with each connection as `act` says.
+fn peer(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().flatten().for_each(act));
+    address
+}
+
+fn connect_error(address: SocketAddr, change: impl FnOnce(&mut lunette_initiator::Options)) -> Error {
+    let mut options = options();
+    change(&mut options);
+    let initiator = Initiator::start().unwrap();
+    wait(Session::connect(&initiator, &portal(address), TARGET, options)).err().expect("no session")
+}
+
+/// Reads the first login request, without its data segment.
+fn login_request(stream: &mut TcpStream) -> LoginRequest {
+    let mut header = [0; BHS_LEN];
+    stream.read_exact(&mut header).unwrap();
+    LoginRequest::parse(&Bhs::from(header)).unwrap()
+}
+
+/// An answer that ends the login with `status` and `text`.
+fn answer(request: &LoginRequest, status: LoginStatus, text: &str) -> Vec<u8> {
+    let response = LoginResponse {
+        transit: false,
+        continue_: false,
+        csg: request.csg,
+        nsg: request.nsg,
+        version_max: 0,
+        version_active: 0,
+        isid: request.isid,
+        tsih: Tsih(0),
+        itt: request.itt,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: request.cmd_sn,
+        max_cmd_sn: request.cmd_sn,
+        status,
+        data_segment_len: text.len(),
+    };
+    let mut bytes = response.emit().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+#[test]
+fn garbage_ends_the_login_with_the_rule_that_was_broken() {
+    let address = peer(|mut stream| {
+        let _ = stream.write_all(&[0xff; 4096]);
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let error = connect_error(address, |_| {});
+    assert!(matches!(error, Error::Session { why: SessionError::Protocol { .. }, .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_says_nothing_is_not_waited_for_for_ever() {
+    let address = peer(|stream| {
+        thread::spawn(move || {
+            let mut stream = stream;
+            while stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
+        });
+    });
+    let error = connect_error(address, |options| options.timers.login = Duration::from_millis(200));
+    assert!(matches!(error, Error::Session { why: SessionError::Login(LoginError::Timeout), .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_hangs_up_is_told_from_one_that_refuses() {
+    let error = connect_error(peer(drop), |_| {});
+    assert!(matches!(error, Error::Session { why: SessionError::Disconnected, .. }), "{error}");
+}
+
+#[test]
+fn a_redirection_is_followed() {
+    let target = Target::new();
+    let there = target.address;
+    let address = peer(move |mut stream| {
+        let request = login_request(&mut stream);
+        let text = format!("TargetAddress={there},1\0");
+        let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_TEMPORARILY, &text));
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let initiator = Initiator::start().unwrap();
+    let session = wait(Session::connect(&initiator, &portal(address), TARGET, options())).unwrap();
+    assert!(wait(session.ping(vec![1])).unwrap());
+}
+
+#[test]
+fn a_circle_of_redirections_ends() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let request = login_request(&mut stream);
+            let text = format!("TargetAddress={address},1\0");
+            let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_PERMANENTLY, &text));
+        }
+    });
+    let error = connect_error(address, |_| {});
+    assert!(matches!(error, Error::TooManyRedirects { .. }), "{error}");
+}

@@ -1,0 +1,176 @@
+//! A target, a wire to it, and a client.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_initiator::{Disk, Initiator, Options, Portal, Session, wait};
+use lunette_scsi::Lun;
+use lunette_store::{MemoryStore, Store};
+use lunette_target::{PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
+
+pub(crate) const TARGET: &str = "iqn.2026-11.org.example:disk";
+pub(crate) const HOST: &str = "iqn.2026-11.org.example:host";
+pub(crate) const BLOCK_LEN: usize = 512;
+pub(crate) const STORE_LEN: u64 = 64 << 20;
+
+/// When a test gives up. Nothing passes because of it.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A server on a thread of its own, which stops when it is dropped.
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    stopper: Stopper,
+}
+
+impl Target {
+    pub(crate) fn new() -> Self {
+        Self::over(memory())
+    }
+
+    pub(crate) fn over(store: Arc<dyn Store>) -> Self {
+        Self::with(store, |_| {})
+    }
+
+    /// One disk on one target, after `change`.
+    pub(crate) fn with(store: Arc<dyn Store>, change: impl FnOnce(&mut ServerConfig) + Send + 'static) -> Self {
+        let device = TargetDevice::new(TARGET);
+        let unit = LogicalUnit::new(LogicalUnitConfig::new(store, "serial-1")).unwrap();
+        device.add(Lun::ZERO, Arc::new(unit)).unwrap();
+        let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
+        let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]);
+        change(&mut config);
+        let (bound, ready) = channel();
+        thread::spawn(move || {
+            let server = Server::bind(config).unwrap();
+            bound.send((server.portals()[0], server.stopper())).unwrap();
+            server.run()
+        });
+        let (address, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
+        Self { address, stopper }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.stopper.stop();
+    }
+}
+
+pub(crate) fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new(STORE_LEN).unwrap())
+}
+
+pub(crate) fn portal(address: SocketAddr) -> Portal {
+    Portal { host: address.ip().to_string(), port: address.port() }
+}
+
+pub(crate) fn options() -> Options {
+    Options::new(HOST)
+}
+
+pub(crate) fn connect(address: SocketAddr, options: Options) -> Session {
+    let initiator = Initiator::start().unwrap();
+    wait(Session::connect(&initiator, &portal(address), TARGET, options)).unwrap()
+}
+
+pub(crate) fn disk(address: SocketAddr, options: Options) -> Disk {
+    wait(Disk::open(connect(address, options), Lun::ZERO)).unwrap()
+}
+
+/// Blocks that differ from those of another seed and of other places.
+pub(crate) fn blocks(count: usize, seed: u8) -> Vec<u8> {
+    (0..count * BLOCK_LEN).map(|at| (at / BLOCK_LEN) as u8 ^ (at as u8).wrapping_mul(7) ^ seed).collect()
+}
+
+/// Looks again and again until it is so.
+pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
+    let give_up = Instant::now() + LIMIT;
+    while !so() {
+        assert!(Instant::now() < give_up, "{what} did not come about");
+        thread::yield_now();
+    }
+}
+
+/// A listener that passes bytes on to a target. It can cut its connections, and let none through.
+pub(crate) struct Wire {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Where to; nowhere: connections are accepted and closed.
+    target: Mutex<Option<SocketAddr>>,
+    open: Mutex<HashMap<u64, [TcpStream; 2]>>,
+    accepted: AtomicU64,
+}
+
+impl Wire {
+    pub(crate) fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared::default());
+        *shared.target.lock().unwrap() = Some(target);
+        let behind = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let number = behind.accepted.fetch_add(1, Ordering::SeqCst);
+                let target = *behind.target.lock().unwrap();
+                if let Some(server) = target.and_then(|target| TcpStream::connect(target).ok()) {
+                    let _ = behind.join(number, client, server);
+                }
+            }
+        });
+        Self { address, shared }
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// Cuts all connections.
+    pub(crate) fn cut(&self) {
+        for (_, ends) in self.shared.open.lock().unwrap().drain() {
+            for end in ends {
+                let _ = end.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    /// Where later connections lead.
+    pub(crate) fn lead(&self, target: Option<SocketAddr>) {
+        *self.shared.target.lock().unwrap() = target;
+    }
+}
+
+impl Shared {
+    fn join(&self, number: u64, client: TcpStream, server: TcpStream) -> io::Result<()> {
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
+        pass(client.try_clone()?, server.try_clone()?);
+        pass(server.try_clone()?, client.try_clone()?);
+        self.open.lock().unwrap().insert(number, [client, server]);
+        Ok(())
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream) {
+    thread::spawn(move || {
+        let mut bytes = vec![0; 64 * 1024];
+        while let Ok(len @ 1..) = from.read(&mut bytes) {
+            if to.write_all(&bytes[..len]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+    });
+}
