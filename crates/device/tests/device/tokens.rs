@@ -238,3 +238,12 @@ fn reservations_of_others_keep_a_token_from_being_read() {
     assert_eq!(rig.run_on(&other, [0; 8], reserve, &[]).status, Status::GOOD);
     assert_eq!(write_on(&rig, [0; 8], &token, 0, &[(500, 1)]).status, Status::RESERVATION_CONFLICT);
 }
+
+#[test]
+fn sanitizing_ends_all_tokens() {
+    let rig = filled();
+    let token = populate(&rig, &[(10, 3)]);
+    assert_eq!(rig.run(&[0x48, 0x02, 0, 0, 0, 0, 0, 0, 0, 0], &[]).status, Status::GOOD, "BLOCK ERASE");
+    assert_eq!(write(&rig, &token, 0, &[(500, 3)]).unwrap_err().code, AdditionalSense::TOKEN_REVOKED);
+    assert_eq!(blocks(&rig, 500, 1), [0]);
+}
