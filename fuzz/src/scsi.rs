@@ -52,6 +52,7 @@ impl Disk {
         let config = LogicalUnitConfig {
             block_size: if choice & 1 == 0 { 512 } else { 4096 },
             read_only: choice & 6 == 6,
+            long_cdbs: true,
             ..LogicalUnitConfig::new(Arc::clone(&store), "fuzz")
         };
         let port_groups = PortGroupsConfig { management: Management::Both, ..PortGroupsConfig::default() };
