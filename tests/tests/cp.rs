@@ -161,6 +161,50 @@ fn what_cannot_be_copied_is_told() {
     fails(5, &["directory"], &[text(&source), text(folder.path())]);
 }
 
+/// A loop device, which goes when this is dropped.
+struct Loop(String);
+
+impl Loop {
+    fn over(file: &Path) -> Option<Self> {
+        let ran = run("losetup", ["--show", "-f", text(file)]);
+        (ran.code == Some(0)).then(|| Self(ran.stdout.trim().to_owned()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        run("losetup", ["-d", &self.0]);
+    }
+}
+
+#[test]
+fn a_device_keeps_what_lies_behind_the_copy() {
+    let (folder, source, back) = place();
+    let image = folder.path().join("image");
+    random_file(&image, 1, 8);
+    let before = fs::read(&image).unwrap();
+    let Some(device) = Loop::over(&image) else {
+        eprintln!("skipped: no loop device can be set up here");
+        return;
+    };
+    // Data, zeroes, and an end within a block.
+    let mut bytes = random_bytes(2, 5_000_001);
+    bytes[1 << 20..3 << 20].fill(0);
+    fs::write(&source, &bytes).unwrap();
+    cp(&["--verify", text(&source), &device.0]).succeeded();
+    cp(&[&device.0, text(&back)]).succeeded();
+    let copied = fs::read(&back).unwrap();
+    let end = bytes.len().next_multiple_of(512);
+    assert!(copied[..bytes.len()] == bytes && copied[bytes.len()..end].iter().all(|byte| *byte == 0));
+    assert!(copied[end..] == before[end..]);
+
+    random_file(&source, 3, 9);
+    let small = cp(&[text(&source), &device.0]);
+    assert!(small.code == Some(5) && small.stderr.contains("too few"), "{small}");
+    let unsaid = cp(&["--resume", text(&back), &device.0]);
+    assert!(unsaid.code == Some(2) && unsaid.stderr.contains("--journal"), "{unsaid}");
+}
+
 #[test]
 fn nbdcopy_through_a_server_equals_a_copy() {
     let (folder, source, destination) = place();

@@ -39,8 +39,9 @@ const AFTER_HELP: &str = "\
 A file as DST becomes exactly as long as SRC; holes of SRC, and blocks of zeroes, become holes. A device as DST may be longer
 than SRC: what lies behind stays as it is, but for the rest of the last block, which becomes zero.
 
---resume keeps a journal beside DST (DST.lunette-cp), or where --journal says. A copy that was killed goes on where everything
-is known to be durable when the same command is run again. Do not write to SRC or DST in between.
+--resume keeps a journal beside DST (DST.lunette-cp), or where --journal says, which a device as DST needs. A copy that was
+killed goes on where everything is known to be durable when the same command is run again. Do not write to SRC or DST in
+between.
 
 Success means that DST was flushed. With --verify it also means that DST was read back and gave the bytes of SRC.
 
@@ -150,6 +151,10 @@ fn between_disks(from: &Path, to: &Path, arguments: &Arguments, options: Options
     }
     let source = endpoint::open(from, Role::Source)?;
     let len = source.len_bytes();
+    if arguments.resume && arguments.journal.is_none() && endpoint::is_device(to) {
+        // The folder of devices does not outlive a restart.
+        return Err(Failure::Usage(format!("{}: for a device, say with --journal where to keep it", to.display())));
+    }
     let journal = arguments.journal.clone().map_or_else(|| Journal::beside(to), Journal::at);
     let old = if arguments.resume { journal.read()? } else { None };
     let role = if old.is_some() { Role::Resumed(len) } else { Role::Fresh(len) };

@@ -114,6 +114,11 @@ pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
     }
 }
 
+/// Whether it is a block device, whose folder is no place for files.
+pub(crate) fn is_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+}
+
 /// The identity of a source as it is now: another one says that it was written to meanwhile.
 pub(crate) fn identity_now(path: &Path, len: u64) -> Result<String, Failure> {
     Ok(identity(&metadata(path)?, len, true))
