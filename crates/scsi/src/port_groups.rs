@@ -179,6 +179,7 @@ pub fn parse_set(list: &[u8]) -> Result<Vec<SetDescriptor>, FieldPointer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn groups() -> [GroupDescriptor; 2] {
         let first = GroupDescriptor {
@@ -240,6 +241,16 @@ mod tests {
         assert_eq!(codes, [0, 1, 2, 3, 0xe, 0xf]);
         for code in 0..=255 {
             assert_eq!(AccessState::decode(code).map(AccessState::code), codes.contains(&code).then_some(code));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_is_read_or_its_bad_byte_named(list in proptest::collection::vec(0u8..4, 0..64)) {
+            match parse_set(&list) {
+                Ok(set) => prop_assert_eq!(set.len(), list.len().saturating_sub(SET_HEADER_LEN) / SET_DESCRIPTOR_LEN),
+                Err(field) => prop_assert!(usize::from(field.byte) < list.len()),
+            }
         }
     }
 }
