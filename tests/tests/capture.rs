@@ -122,6 +122,8 @@ fn sessions_with_digests_are_well_formed() {
     }
     let inquiry = initiator.command(0, &[0x12, 0, 0, 0, 37, 0], Vec::new(), 37).unwrap().good();
     assert_eq!(inquiry.len(), 37);
+    let groups = initiator.command(0, &[0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], Vec::new(), 256).unwrap().good();
+    assert_eq!(groups.len(), 20, "one target port group with one port, behind an extended header");
     let outcome = initiator.command(0, &[0xff; 6], Vec::new(), 0).unwrap();
     assert!(outcome.status == 2 && !outcome.sense.is_empty(), "{outcome:?}");
     drop(initiator);

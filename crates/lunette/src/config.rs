@@ -1,6 +1,7 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
 pub(crate) mod diff;
+pub(crate) mod port_groups;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -14,6 +15,7 @@ use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
+use port_groups::{Access, PortGroupEntry};
 
 /// The port of iSCSI (RFC 7143 section 15).
 const DEFAULT_PORT: u16 = 3260;
@@ -73,6 +75,10 @@ pub(crate) struct Target {
     pub(crate) mutual_chap: Option<Chap>,
     #[serde(rename = "lun", default)]
     pub(crate) luns: Vec<LunEntry>,
+    #[serde(default)]
+    pub(crate) access: Access,
+    #[serde(rename = "port_group", default)]
+    pub(crate) port_groups: Vec<PortGroupEntry>,
 }
 
 /// A user and the file with its secret.
@@ -191,6 +197,7 @@ fn parse(text: &str) -> Result<Config, String> {
         if config.targets[..index].iter().any(|other| other.name == target.name) {
             return Err(format!("target {} is there twice", target.name));
         }
+        port_groups::check(target, &config)?;
     }
     Ok(config)
 }

@@ -60,6 +60,7 @@ impl Reloader {
                 UpdateError::Refused(error) => bind_failure(error),
                 UpdateError::Stopping => Failure::other(error),
             })?;
+            plan.configure_port_groups(&config);
         }
         (self.served, self.spares, self.config) = (plan.served, plan.spares, config);
         Ok(plan.changes)

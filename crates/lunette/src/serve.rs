@@ -9,6 +9,7 @@ use clap::Args;
 use lunette_device::TargetDevice;
 use lunette_target::{BindError, Server, ServerConfig};
 
+use crate::config::port_groups::Access;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
 use crate::disk::{DiskName, Provisioning};
 use crate::failure::Failure;
@@ -128,6 +129,8 @@ impl Arguments {
             chap: self.chap.iter().map(chap).collect(),
             mutual_chap: self.mutual_chap.as_ref().map(chap),
             luns: self.disks.iter().enumerate().map(lun).collect(),
+            access: Access::default(),
+            port_groups: Vec::new(),
         };
         Ok(Config {
             listen: (!self.listen.is_empty()).then(|| self.listen.clone()),

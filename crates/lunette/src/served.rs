@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lunette_device::TargetDevice;
+use lunette_device::{PortGroupsConfig, TargetDevice};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::Authentication;
 use lunette_state::{StateFile, StateStore};
 use lunette_target::TargetConfig;
 
+use crate::config::port_groups;
 use crate::config::{self, Config, LunEntry, Target};
 use crate::disk::{self, Disk, DiskConfig};
 use crate::failure::Failure;
@@ -48,7 +49,8 @@ impl Served {
 
     /// Opens one target. Stores that are open already come out of `spares`.
     pub(crate) fn open_target(&self, target: &Target, spares: &mut Spares) -> Result<ServedTarget, Failure> {
-        let device = TargetDevice::new(target.name.clone());
+        let device = TargetDevice::with_port_groups(target.name.clone(), self.port_groups(target))
+            .map_err(Failure::configuration)?;
         let mut disks = BTreeMap::new();
         for entry in &target.luns {
             let disk = self.open_disk(&target.name, entry, spares)?;
@@ -57,6 +59,11 @@ impl Served {
         }
         let authentication = authentication(target)?;
         Ok(ServedTarget { device: Arc::new(device), authentication, disks })
+    }
+
+    /// How a target is reached.
+    pub(crate) fn port_groups(&self, target: &Target) -> PortGroupsConfig {
+        PortGroupsConfig { state: self.state.clone(), ..port_groups::of(target) }
     }
 
     /// Opens one disk; its store comes out of `spares` when it is there.

@@ -113,7 +113,12 @@ impl PortGroupsConfig {
         !self.management.is_implicit()
     }
 
-    pub(crate) fn check(&self) -> Result<(), PortGroupsError> {
+    /// Whether the groups can be as they are.
+    ///
+    /// # Errors
+    ///
+    /// The first contradiction.
+    pub fn check(&self) -> Result<(), PortGroupsError> {
         if self.groups.is_empty() || self.groups.len() > MAX_PORT_GROUPS {
             return Err(PortGroupsError::Count(self.groups.len()));
         }

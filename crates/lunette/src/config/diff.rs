@@ -19,6 +19,8 @@ pub(crate) enum Change {
     Alias(String),
     /// The initiators that it admits.
     Admission(String),
+    /// The target port groups, or who manages them.
+    PortGroups(String),
     /// Users, secrets or their lack. Found by what the files hold, not by [`between`].
     Secrets(String),
     /// The users and secrets of discovery; found in the same way.
@@ -101,12 +103,15 @@ struct Found {
 
 impl Found {
     fn target(&mut self, old: &Target, new: &Target) {
-        let Target { name, alias, allow, chap: _, mutual_chap: _, luns } = old;
+        let Target { name, alias, allow, chap: _, mutual_chap: _, luns, access, port_groups } = old;
         if *alias != new.alias {
             self.changes.push(Change::Alias(name.clone()));
         }
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
+        }
+        if *access != new.access || *port_groups != new.port_groups {
+            self.changes.push(Change::PortGroups(name.clone()));
         }
         let twin = |lun: &LunEntry, luns: &[LunEntry]| luns.iter().find(|other| other.number == lun.number).cloned();
         for lun in luns {
@@ -168,6 +173,7 @@ impl fmt::Display for Change {
             Self::TargetAdded(name) => write!(f, "target {name} added"),
             Self::Alias(name) => write!(f, "target {name}: alias changed"),
             Self::Admission(name) => write!(f, "target {name}: allow changed"),
+            Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
             Self::DiscoverySecrets => write!(f, "discovery: secrets changed"),
             Self::Lun { target, number, change } => write!(f, "target {target}: LUN {number} {change}"),

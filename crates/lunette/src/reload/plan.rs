@@ -162,6 +162,20 @@ impl Plan {
             growth,
         })
     }
+
+    /// Puts other target port groups in force, once the server has switched over. They were checked with the configuration;
+    /// what is left to fail is the place where states are kept.
+    pub(super) fn configure_port_groups(&self, config: &Config) {
+        for change in &self.changes {
+            let Change::PortGroups(name) = change else { continue };
+            let (Some(target), Some(open)) = (find_target(config, name), self.served.targets.get(name)) else {
+                continue;
+            };
+            if let Err(error) = open.device.configure_port_groups(self.served.port_groups(target)) {
+                tracing::error!(target = name, %error, "the target port groups stay as they were");
+            }
+        }
+    }
 }
 
 impl Growing {

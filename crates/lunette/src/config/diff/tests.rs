@@ -38,6 +38,16 @@ fn every_change_is_found_and_nothing_else() {
         ("first", "other", &["target iqn.a: alias changed"]),
         ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
         ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
+        (
+            "alias = \"first\"",
+            "alias = \"first\"\naccess = { management = \"both\" }",
+            &["target iqn.a: target port groups changed"],
+        ),
+        (
+            "alias = \"first\"",
+            "alias = \"first\"\nport_group = [{ id = 1 }]",
+            &["target iqn.a: target port groups changed"],
+        ),
         ("iqn.b", "iqn.c", &["target iqn.b removed", "target iqn.c added"]),
         (r#", { number = 1, disk = "mem:64M" }"#, "", &["target iqn.a: LUN 1 removed"]),
         ("number = 1", "number = 2", &["target iqn.a: LUN 1 removed", "target iqn.a: LUN 2 added"]),
