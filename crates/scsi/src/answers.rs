@@ -317,6 +317,7 @@ mod tests {
         let inquiry = inquiry::StandardInquiry {
             peripheral: inquiry::Peripheral::DISK,
             removable: true,
+            third_party_copy: false,
             port_groups: None,
             vendor: "VEND",
             product: "PRODUCT",
