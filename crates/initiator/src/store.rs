@@ -97,6 +97,8 @@ impl RemoteStore {
                 StoreOutcome { result, buffer: None }
             }
             Op::Flush => StoreOutcome { result: self.flush().await, buffer: None },
+            // It is asked of stores that say they can.
+            Op::Copy { .. } => StoreOutcome::of(op, Err(io::Error::from(io::ErrorKind::Unsupported).into())),
         }
     }
 
