@@ -206,6 +206,34 @@ fn a_device_keeps_what_lies_behind_the_copy() {
 }
 
 #[test]
+fn a_remote_disk_is_copied_to_and_from() {
+    let (folder, source, back) = place();
+    random_file(&source, 3, 16);
+    File::options().write(true).open(&source).unwrap().set_len(100 << 20).unwrap();
+    let disk = folder.path().join("disk");
+    let server = Server::start(&[text(&disk), "--create", "100M"]);
+    let url = format!("{}?header_digest=crc32c&data_digest=crc32c", server.url(0));
+    let there = cp(&["--json", "--verify", text(&source), &url]);
+    assert_eq!(field(&there, "data_bytes"), 16 << 20);
+    assert!(size_on_disk(&disk) < 18 << 20);
+    cp(&["--verify", &url, text(&back)]).succeeded();
+    same(&source, &back);
+    let unnamed = cp(&[&server.portal_url(), text(&back)]);
+    assert!(unnamed.code == Some(2) && unnamed.stderr.contains("names no disk"), "{unnamed}");
+
+    let socket = folder.path().join("socket");
+    let gateway = Server::spawn(lunette().args(["nbd", &url, "--socket", text(&socket)]), 1);
+    let other = folder.path().join("other");
+    run("nbdcopy", [gateway.url(0), text(&other)]).succeeded();
+    same(&source, &other);
+    random_file(&source, 9, 100);
+    run("nbdcopy", [text(&source), gateway.url(0)]).succeeded();
+    gateway.stop();
+    server.stop();
+    same(&source, &disk);
+}
+
+#[test]
 fn nbdcopy_through_a_server_equals_a_copy() {
     let (folder, source, destination) = place();
     random_file(&source, 3, 16);

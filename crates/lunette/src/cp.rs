@@ -12,7 +12,7 @@ mod tests;
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -20,7 +20,7 @@ use indicatif::BinaryBytes;
 use lunette_buffer::{MAX_BUFFER_LEN, PAGE_LEN};
 use rustix::io::Errno;
 
-use self::endpoint::{Disk, Place, Role};
+use self::endpoint::{Disk, Location, Place, Role};
 use self::engine::{CopyError, Engine, Options, Totals};
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
@@ -39,23 +39,26 @@ const AFTER_HELP: &str = "\
 A file as DST becomes exactly as long as SRC; holes of SRC, and blocks of zeroes, become holes. A device as DST may be longer
 than SRC: what lies behind stays as it is, but for the rest of the last block, which becomes zero.
 
---resume keeps a journal beside DST (DST.lunette-cp), or where --journal says, which a device as DST needs. A copy that was
+--resume keeps a journal beside DST (DST.lunette-cp), or where --journal says, which other kinds of DST need. A copy that was
 killed goes on where everything is known to be durable when the same command is run again. Do not write to SRC or DST in
 between.
+
+URLs: iscsi://[USER@]HOST[:PORT]/TARGET/LUN[?header_digest=crc32c&data_digest=crc32c&...], with the secret of USER in
+LUNETTE_CHAP_PASSWORD or behind chap_secret_file=FILE.
 
 Success means that DST was flushed. With --verify it also means that DST was read back and gave the bytes of SRC.
 
 Exit codes: 0 copied and flushed, 1 other failure, 2 bad usage, 5 a disk is missing, unreadable, too small or in use, 6 a read
 or write failed, 7 DST gave other bytes back.";
 
-/// Copy a disk: files, block devices, standard input and output.
+/// Copy a disk: files, block devices, iSCSI URLs, standard input and output.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// A file or block device, or - for standard input
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard input
     #[arg(value_name = "SRC")]
     source: Place,
-    /// A file or block device, or - for standard output
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output
     #[arg(value_name = "DST")]
     destination: Place,
     /// Requests in flight
@@ -97,12 +100,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (Place::Standard, _) | (_, Place::Standard) if arguments.resume => {
             Err(Failure::Usage("a stream cannot be resumed".into()))
         }
-        (Place::Path(_), Place::Standard) if arguments.verify || arguments.json => {
+        (Place::Disk(_), Place::Standard) if arguments.verify || arguments.json => {
             Err(Failure::Usage("standard output is the copy: it cannot be read back or hold JSON".into()))
         }
-        (Place::Standard, Place::Path(to)) => from_stream(to, options),
-        (Place::Path(from), Place::Standard) => to_stream(from, options),
-        (Place::Path(from), Place::Path(to)) => between_disks(from, to, arguments, options),
+        (Place::Standard, Place::Disk(to)) => from_stream(to, options),
+        (Place::Disk(from), Place::Standard) => to_stream(from, options),
+        (Place::Disk(from), Place::Disk(to)) => between_disks(from, to, arguments, options),
     }?;
     copied.print(arguments, started.elapsed()).map_err(Failure::other)
 }
@@ -115,8 +118,10 @@ struct Copied {
     totals: Totals,
 }
 
-fn from_stream(to: &Path, options: Options) -> Result<Copied, Failure> {
-    Journal::beside(to).remove()?;
+fn from_stream(to: &Location, options: Options) -> Result<Copied, Failure> {
+    if let Some(path) = endpoint::file_path(to) {
+        Journal::beside(path).remove()?;
+    }
     let disk = endpoint::open(to, Role::Fresh(0))?;
     let progress = Progress::new(None, 0);
     let mut engine = Engine::new(&disk, options, PoolIo::start()?, &progress);
@@ -126,7 +131,7 @@ fn from_stream(to: &Path, options: Options) -> Result<Copied, Failure> {
     Ok(Copied { len, resumed_at: 0, totals: engine.totals })
 }
 
-fn to_stream(from: &Path, options: Options) -> Result<Copied, Failure> {
+fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
     let disk = endpoint::open(from, Role::Source)?;
     let len = disk.len_bytes();
     let progress = Progress::new(Some(len), 0);
@@ -145,21 +150,24 @@ fn to_stream(from: &Path, options: Options) -> Result<Copied, Failure> {
     Ok(Copied { len, resumed_at: 0, totals })
 }
 
-fn between_disks(from: &Path, to: &Path, arguments: &Arguments, options: Options) -> Result<Copied, Failure> {
+fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options: Options) -> Result<Copied, Failure> {
     if endpoint::are_same(from, to) {
-        return Err(Failure::Usage(format!("{} and {} are the same disk", from.display(), to.display())));
+        return Err(Failure::Usage(format!("{from} and {to} are the same disk")));
     }
     let source = endpoint::open(from, Role::Source)?;
     let len = source.len_bytes();
-    if arguments.resume && arguments.journal.is_none() && endpoint::is_device(to) {
-        // The folder of devices does not outlive a restart.
-        return Err(Failure::Usage(format!("{}: for a device, say with --journal where to keep it", to.display())));
-    }
-    let journal = arguments.journal.clone().map_or_else(|| Journal::beside(to), Journal::at);
-    let old = if arguments.resume { journal.read()? } else { None };
+    let journal = arguments.journal.clone().map(Journal::at).or_else(|| endpoint::file_path(to).map(Journal::beside));
+    let old = match &journal {
+        Some(journal) if arguments.resume => journal.read()?,
+        // The folder of devices is no place for files, and does not outlive a restart.
+        None if arguments.resume => {
+            return Err(Failure::Usage(format!("{to} is no file: say with --journal where to keep the journal")));
+        }
+        _ => None,
+    };
     let role = if old.is_some() { Role::Resumed(len) } else { Role::Fresh(len) };
-    if old.is_none() {
-        // From now on an old journal would lie.
+    if let (Some(journal), None) = (&journal, &old) {
+        // From now on an old one would lie.
         journal.remove()?;
     }
     let destination = endpoint::open(to, role)?;
@@ -169,13 +177,13 @@ fn between_disks(from: &Path, to: &Path, arguments: &Arguments, options: Options
         verified: options.verify,
         done: 0,
     };
-    let start = match old {
-        Some(old) => resume_at(&old, &entry, &journal)?,
-        None => 0,
+    let journal = journal.filter(|_| arguments.resume);
+    let start = match (&old, &journal) {
+        (Some(old), Some(journal)) => resume_at(old, &entry, journal)?,
+        _ => 0,
     };
-    let journal = arguments.resume.then_some(&journal);
-    let totals = copy(&source, &destination, start, options, journal.map(|journal| (journal, entry)))?;
-    if endpoint::identity_now(from, len)? != source.identity {
+    let totals = copy(&source, &destination, start, options, journal.as_ref().map(|journal| (journal, entry)))?;
+    if endpoint::has_changed(from, &source)? {
         return Err(Failure::Transfer(format!("{} was written to while it was copied; copy it again", source.name)));
     }
     if let Some(journal) = journal {

@@ -13,12 +13,12 @@ mod failure;
 mod io;
 mod nbd;
 mod reload;
+mod remote_disk;
 mod secret;
 mod serve;
 mod served;
 mod size;
 mod system;
-#[cfg_attr(not(test), expect(dead_code, reason = "no command opens remote disks yet"))]
 mod url;
 
 use clap::{Parser, Subcommand};

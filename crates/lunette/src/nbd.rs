@@ -3,16 +3,20 @@
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
 use lunette_nbd::{Export, Listener, Server};
+use lunette_store::Store;
 
 use crate::disk::{self, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::io::PoolIo;
+use crate::remote_disk;
 use crate::size::Size;
 use crate::system;
+use crate::url::{self, Url};
 
 const AFTER_HELP: &str = "\
 Use it:
@@ -33,9 +37,9 @@ unreadable or in use.";
 #[derive(Args)]
 #[command(after_help = AFTER_HELP, group = ArgGroup::new("place").required(true))]
 pub(crate) struct Arguments {
-    /// A file, a block device, or mem:SIZE (64M, 10G, ...)
+    /// A file, a block device, iscsi://HOST/TARGET/LUN, or mem:SIZE (64M, 10G, ...)
     #[arg(value_name = "SOURCE")]
-    source: DiskName,
+    source: Source,
     /// Listen on a Unix socket at PATH
     #[arg(long, value_name = "PATH", group = "place")]
     socket: Option<PathBuf>,
@@ -53,6 +57,24 @@ pub(crate) struct Arguments {
     read_only: bool,
 }
 
+/// What is served.
+#[derive(Debug, Clone)]
+enum Source {
+    Local(DiskName),
+    Remote(Box<Url>),
+}
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if url::is_url(text) {
+            return Url::parse(text).map(|url| Self::Remote(Box::new(url))).map_err(|error| error.to_string());
+        }
+        text.parse().map(Self::Local).map_err(|error: crate::size::NotASize| error.to_string())
+    }
+}
+
 fn export_name(text: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
     match text {
@@ -63,8 +85,7 @@ fn export_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let store =
-        disk::open_store(&arguments.source, arguments.create, arguments.read_only, Provisioning::default())?.to_store();
+    let store = arguments.open()?;
     let io = Arc::new(PoolIo::start()?);
     let (listener, uri) = arguments.listen()?;
     let server = Server::new(Export::new(arguments.name.clone(), store, arguments.read_only), io);
@@ -82,6 +103,18 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 impl Arguments {
+    fn open(&self) -> Result<Arc<dyn Store>, Failure> {
+        match &self.source {
+            Source::Local(name) => {
+                Ok(disk::open_store(name, self.create, self.read_only, Provisioning::default())?.to_store())
+            }
+            Source::Remote(url) if self.create.is_some() => {
+                Err(Failure::Usage(format!("{url} cannot be created; leave out --create")))
+            }
+            Source::Remote(url) => Ok(remote_disk::open(url)?.store),
+        }
+    }
+
     fn listen(&self) -> Result<(Listener, String), Failure> {
         let name = &self.name;
         match (&self.socket, self.listen) {

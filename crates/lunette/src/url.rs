@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::initiator::ChapIdentity;
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::Willing;
 use lunette_session::{Credentials, Secret};
 
 use crate::config::check_name;
@@ -107,7 +107,7 @@ impl Url {
             port,
             target,
             lun,
-            offers: default_offers(),
+            offers: Willing::initiator(),
             initiator_name: None,
             login: user.map(user_of).transpose()?.unwrap_or_default(),
         };
@@ -197,11 +197,6 @@ impl fmt::Display for Url {
             None => Ok(()),
         }
     }
-}
-
-/// What is offered when the parameters say nothing else: no digests.
-fn default_offers() -> Willing {
-    Willing { header_digest: Choices(0b01), data_digest: Choices(0b01), ..Willing::default() }
 }
 
 const NO_ISER: &str = "iSER (RDMA) is not supported; leave it out to use TCP";

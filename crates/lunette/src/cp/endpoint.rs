@@ -1,6 +1,5 @@
 //! The two ends of a copy.
 
-use std::convert::Infallible;
 use std::fmt;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,21 +11,45 @@ use std::time::UNIX_EPOCH;
 use lunette_store::{FileStore, OpenOptions, Store};
 
 use crate::failure::Failure;
+use crate::remote_disk;
+use crate::url::{self, Url, UrlError};
 
 /// What a person writes for one end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Place {
     /// `-`: standard input, standard output.
     Standard,
+    /// A disk.
+    Disk(Location),
+}
+
+/// Where a disk is.
+#[derive(Debug, Clone)]
+pub(crate) enum Location {
     /// A file or block device.
     Path(PathBuf),
+    /// A logical unit of an iSCSI target.
+    Url(Box<Url>),
 }
 
 impl FromStr for Place {
-    type Err = Infallible;
+    type Err = UrlError;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(if text == "-" { Self::Standard } else { Self::Path(text.into()) })
+    fn from_str(text: &str) -> Result<Self, UrlError> {
+        Ok(match text {
+            "-" => Self::Standard,
+            text if url::is_url(text) => Self::Disk(Location::Url(Box::new(Url::parse(text)?))),
+            path => Self::Disk(Location::Path(path.into())),
+        })
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => path.display().fmt(f),
+            Self::Url(url) => url.fmt(f),
+        }
     }
 }
 
@@ -71,7 +94,27 @@ pub(crate) enum Role {
 }
 
 /// Opens one end. The only place that knows what kinds there are.
-pub(crate) fn open(path: &Path, role: Role) -> Result<Disk, Failure> {
+pub(crate) fn open(location: &Location, role: Role) -> Result<Disk, Failure> {
+    let disk = match location {
+        Location::Path(path) => open_path(path, role),
+        Location::Url(url) => open_url(url),
+    }?;
+    let len = disk.len_bytes();
+    match role {
+        Role::Fresh(wanted) | Role::Resumed(wanted) if len < wanted => {
+            let what = format!("{}: its {len} bytes are too few for the {wanted} of the source", disk.name);
+            Err(Failure::disk(what))
+        }
+        Role::Source | Role::Fresh(_) | Role::Resumed(_) => Ok(disk),
+    }
+}
+
+fn open_url(url: &Url) -> Result<Disk, Failure> {
+    let remote_disk::RemoteDisk { store, identity } = remote_disk::open(url)?;
+    Ok(Disk { name: url.to_string(), store, file: None, blank: false, identity })
+}
+
+fn open_path(path: &Path, role: Role) -> Result<Disk, Failure> {
     let create = match role {
         Role::Fresh(len) => Some(len),
         Role::Source | Role::Resumed(_) => None,
@@ -87,13 +130,6 @@ pub(crate) fn open(path: &Path, role: Role) -> Result<Disk, Failure> {
         emptied.map_err(|error| Failure::disk(format!("{name}: cannot give the file its length: {error}")))?;
     }
     let len = store.geometry().len_bytes;
-    match role {
-        Role::Fresh(wanted) | Role::Resumed(wanted) if len < wanted => {
-            let what = format!("{name}: its {len} bytes are too few for the {wanted} of the source");
-            return Err(Failure::disk(what));
-        }
-        Role::Source | Role::Fresh(_) | Role::Resumed(_) => {}
-    }
     Ok(Disk {
         name,
         identity: identity(&metadata, len, role == Role::Source),
@@ -103,8 +139,16 @@ pub(crate) fn open(path: &Path, role: Role) -> Result<Disk, Failure> {
     })
 }
 
-/// Whether two paths lead to the same bytes.
-pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
+/// Whether two places are known to be the same disk.
+pub(crate) fn are_same(one: &Location, other: &Location) -> bool {
+    match (one, other) {
+        (Location::Path(one), Location::Path(other)) => are_same_paths(one, other),
+        (Location::Url(one), Location::Url(other)) => one.to_string() == other.to_string(),
+        _ => false,
+    }
+}
+
+fn are_same_paths(one: &Path, other: &Path) -> bool {
     let (Ok(one), Ok(other)) = (fs::metadata(one), fs::metadata(other)) else { return false };
     let device = |metadata: &Metadata| metadata.file_type().is_block_device().then(|| metadata.rdev());
     match (device(&one), device(&other)) {
@@ -114,14 +158,23 @@ pub(crate) fn are_same(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// Whether it is a block device, whose folder is no place for files.
-pub(crate) fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
+/// The path of a regular file, existing or not: a journal can stand beside it.
+pub(crate) fn file_path(location: &Location) -> Option<&Path> {
+    match location {
+        Location::Path(path) => {
+            let is_device = fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+            (!is_device).then_some(path)
+        }
+        Location::Url(_) => None,
+    }
 }
 
-/// The identity of a source as it is now: another one says that it was written to meanwhile.
-pub(crate) fn identity_now(path: &Path, len: u64) -> Result<String, Failure> {
-    Ok(identity(&metadata(path)?, len, true))
+/// Whether a source was written to since it was opened, as far as that shows: files tell.
+pub(crate) fn has_changed(location: &Location, source: &Disk) -> Result<bool, Failure> {
+    match location {
+        Location::Path(path) => Ok(identity(&metadata(path)?, source.len_bytes(), true) != source.identity),
+        Location::Url(_) => Ok(false),
+    }
 }
 
 fn metadata(path: &Path) -> Result<Metadata, Failure> {
@@ -148,12 +201,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, [7; 1000]).unwrap();
-        let resumed = open(&path, Role::Resumed(1000)).unwrap();
+        let resumed = open_path(&path, Role::Resumed(1000)).unwrap();
         assert!(!resumed.blank);
         drop(resumed);
         assert_eq!(fs::read(&path).unwrap(), [7; 1000]);
-        assert!(matches!(open(&path, Role::Resumed(1001)), Err(Failure::Disk(_))));
-        assert!(open(&path, Role::Fresh(10)).unwrap().blank);
+        let location = Location::Path(path.clone());
+        assert!(matches!(open(&location, Role::Resumed(1001)), Err(Failure::Disk(_))));
+        assert!(open_path(&path, Role::Fresh(10)).unwrap().blank);
         assert_eq!(fs::read(&path).unwrap(), [0; 10]);
     }
 
@@ -163,8 +217,8 @@ mod tests {
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         fs::write(&one, [7; 1000]).unwrap();
         fs::write(&other, [7; 1000]).unwrap();
-        let source = |path: &Path| open(path, Role::Source).unwrap().identity;
-        let destination = |path: &Path| open(path, Role::Resumed(1000)).unwrap().identity;
+        let source = |path: &Path| open_path(path, Role::Source).unwrap().identity;
+        let destination = |path: &Path| open_path(path, Role::Resumed(1000)).unwrap().identity;
         assert_eq!(source(&one), source(&one));
         assert_ne!(source(&one), source(&other));
         let (source_before, destination_before) = (source(&one), destination(&one));
@@ -180,8 +234,8 @@ mod tests {
         let (one, link) = (folder.path().join("one"), folder.path().join("link"));
         fs::write(&one, [7; 10]).unwrap();
         fs::hard_link(&one, &link).unwrap();
-        assert!(are_same(&one, &link));
-        assert!(!are_same(&one, folder.path()));
-        assert!(!are_same(&one, Path::new("/nonexistent")));
+        assert!(are_same_paths(&one, &link));
+        assert!(!are_same_paths(&one, folder.path()));
+        assert!(!are_same_paths(&one, Path::new("/nonexistent")));
     }
 }

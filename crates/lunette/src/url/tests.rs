@@ -115,7 +115,7 @@ fn offers_are_set() {
         (offers.max_connections, offers.max_outstanding_r2t, offers.error_recovery_level, offers.protocol_level);
     assert_eq!(counts, (4, 1, 2, 2));
     assert_eq!((offers.time2wait_s, offers.time2retain_s), (0, 60));
-    assert_eq!(parse("iscsi://h").offers, default_offers());
+    assert_eq!(parse("iscsi://h").offers, Willing::initiator());
 }
 
 #[test]
