@@ -234,6 +234,36 @@ fn a_remote_disk_is_copied_to_and_from() {
 }
 
 #[test]
+fn both_sides_prove_who_they_are() {
+    let (folder, source, back) = place();
+    random_file(&source, 3, 1);
+    let file = |name: &str, secret: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, secret).unwrap();
+        text(&path).to_owned()
+    };
+    let (alice, disk) = (file("alice", "the secret of alice"), file("disk", "the secret of the disk"));
+    let chap = [format!("alice:{alice}"), format!("disk:{disk}")];
+    let server = Server::start(&["mem:1M", "--chap", &chap[0], "--mutual-chap", &chap[1]]);
+
+    let url = server.url_with("alice@", &format!("?chap_secret_file={alice}&chap_target_secret_file={disk}"));
+    cp(&["--verify", text(&source), &url]).succeeded();
+    let mut from_environment = lunette();
+    from_environment.env("LUNETTE_CHAP_PASSWORD", "the secret of alice");
+    run_at_most(LIMIT, from_environment.args(["cp", &server.url_with("alice@", ""), text(&back)])).succeeded();
+    same(&source, &back);
+
+    let in_url = cp(&[&server.url_with("alice%the%20secret%20of%20alice@", ""), text(&back)]);
+    assert!(in_url.code == Some(0) && in_url.stderr.contains("warning"), "{in_url}");
+    let impostor = server.url_with("alice@", &format!("?chap_secret_file={alice}&chap_target_secret_file={alice}"));
+    for url in [server.url(0), &server.url_with("alice%wrong-wrong-wrong@", ""), &impostor] {
+        let refused = cp(&[url, text(&back)]);
+        assert!(refused.code == Some(5) && !refused.stderr.contains("wrong-wrong"), "{refused}");
+    }
+    server.stop();
+}
+
+#[test]
 fn nbdcopy_through_a_server_equals_a_copy() {
     let (folder, source, destination) = place();
     random_file(&source, 3, 16);
