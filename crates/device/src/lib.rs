@@ -97,4 +97,7 @@ pub use nexus::{Nexus, NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 pub use target::{LunInUse, ResetOutcome, TargetDevice};
 pub use task::{Input, Step, Task, Waitable, Work};
-pub use unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError};
+pub use unit::{
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError,
+    MIN_SANITIZE_RATE,
+};

@@ -13,6 +13,7 @@ use crate::clock::{Clock, DeviceClock, system_clock};
 use crate::counters::Counters;
 use crate::entropy::{Entropy, system_entropy};
 use crate::identifying::Identifying;
+use crate::limits::SANITIZE_WRITE_BYTES;
 use crate::medium::{EjectError, MediumState};
 use crate::mode_pages::{Basis, ModeState};
 use crate::nexus::{ItNexus, Link, NexusId};
@@ -36,6 +37,9 @@ const REVISION_LEN: usize = 4;
 /// Bytes of a serial number: what fits into the T10 vendor ID designator beside vendor and product, with room to spare.
 const MAX_SERIAL_LEN: usize = 200;
 
+/// The slowest pace of a sanitize operation, in bytes per second: a chunk per second.
+pub const MIN_SANITIZE_RATE: u64 = SANITIZE_WRITE_BYTES as u64;
+
 /// What a logical unit is made of.
 #[derive(Clone)]
 pub struct LogicalUnitConfig {
@@ -49,6 +53,9 @@ pub struct LogicalUnitConfig {
     pub removable: bool,
     /// Initiators are told when the store has not more than so many bytes left: a soft threshold, in MiB rounded down.
     pub soft_threshold_bytes: Option<u64>,
+    /// How many bytes per second a sanitize operation overwrites at most, so that it leaves some of the medium's speed to
+    /// others; at least [`MIN_SANITIZE_RATE`].
+    pub sanitize_rate: Option<u64>,
     /// Take 32-byte CDBs too. SBC-4 wants most of them on media with type 2 protection information only, and what asks a
     /// disk for its commands may not expect any this long.
     pub long_cdbs: bool,
@@ -80,6 +87,7 @@ impl LogicalUnitConfig {
             read_only: false,
             removable: false,
             soft_threshold_bytes: None,
+            sanitize_rate: None,
             long_cdbs: false,
             serial: serial.into(),
             vendor: DEFAULT_VENDOR.into(),
@@ -98,6 +106,9 @@ pub enum LogicalUnitError {
     /// Neither 512 nor 4096.
     #[error("block size {0} is not supported; use 512 or 4096")]
     BlockSize(u32),
+    /// A sanitize operation would hardly go on.
+    #[error("a sanitize rate of {0} bytes per second is too slow; use {MIN_SANITIZE_RATE} or more")]
+    SanitizeRate(u64),
     /// The store cannot address single blocks.
     #[error(
         "the store works in units of {granularity_bytes} bytes, blocks of {block_size} bytes are smaller; use 4096"
@@ -169,6 +180,9 @@ impl LogicalUnit {
         }
         if len_bytes < u64::from(block_size) {
             return Err(LogicalUnitError::Empty { len_bytes, block_size });
+        }
+        if let Some(rate) = config.sanitize_rate.filter(|rate| *rate < MIN_SANITIZE_RATE) {
+            return Err(LogicalUnitError::SanitizeRate(rate));
         }
         if config.soft_threshold_bytes.is_some() && !config.store.capabilities().unmap {
             return Err(LogicalUnitError::Threshold);

@@ -103,6 +103,7 @@ pub(crate) struct LunEntry {
     #[serde(default)]
     pub(crate) removable: bool,
     pub(crate) thin_threshold: Option<Size>,
+    pub(crate) sanitize_rate: Option<Size>,
     #[serde(default)]
     pub(crate) long_cdbs: bool,
     #[serde(default)]
@@ -162,6 +163,7 @@ impl From<&LunEntry> for DiskConfig {
             read_only: entry.read_only,
             removable: entry.removable,
             thin_threshold: entry.thin_threshold,
+            sanitize_rate: entry.sanitize_rate,
             long_cdbs: entry.long_cdbs,
             provisioning: entry.provisioning,
             serial: entry.serial.clone(),

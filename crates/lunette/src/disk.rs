@@ -66,6 +66,8 @@ pub(crate) struct DiskConfig {
     pub(crate) removable: bool,
     /// Initiators are told when so little space is left.
     pub(crate) thin_threshold: Option<Size>,
+    /// Bytes per second that a sanitize operation overwrites at most.
+    pub(crate) sanitize_rate: Option<Size>,
     /// It takes 32-byte CDBs too.
     pub(crate) long_cdbs: bool,
     pub(crate) provisioning: Provisioning,
@@ -113,6 +115,7 @@ pub(crate) fn open(
         read_only: config.read_only,
         removable: config.removable,
         soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),
+        sanitize_rate: config.sanitize_rate.map(|Size(bytes)| bytes),
         long_cdbs: config.long_cdbs,
         state: state.cloned(),
         ..LogicalUnitConfig::new(store.to_store(), serial)

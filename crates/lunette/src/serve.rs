@@ -118,6 +118,7 @@ impl Arguments {
             read_only: self.read_only,
             removable: false,
             thin_threshold: None,
+            sanitize_rate: None,
             long_cdbs: false,
             provisioning: Provisioning::Thin,
             serial: None,

@@ -1,6 +1,7 @@
 //! The work of a sanitize operation, request by request.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use lunette_buffer::Buffer;
@@ -118,7 +119,19 @@ impl Worker {
         from.truncate(from.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
         let op = Op::Write { offset: self.job.offset, from, fua: false };
         let from = self.asking.store(self.unit.store(), op).await?.ok_or_else(misused)?;
+        self.keep_pace(from.len() as u64).await?;
         Ok((from.len() as u64, from))
+    }
+
+    /// Lets as much time pass as `written` bytes may take.
+    async fn keep_pace(&self, written: u64) -> Result<(), StoreError> {
+        let Some(rate) = self.unit.config().sanitize_rate else { return Ok(()) };
+        let pause = Duration::from_millis(written * 1000 / rate);
+        let work = move || {
+            thread::sleep(pause);
+            Ok(())
+        };
+        self.asking.work(Box::new(work)).await
     }
 
     async fn erase(&self, left: u64) -> Result<u64, StoreError> {

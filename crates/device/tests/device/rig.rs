@@ -28,6 +28,7 @@ pub(crate) struct Medium {
     pub(crate) read_only: bool,
     pub(crate) removable: bool,
     pub(crate) soft_threshold_bytes: Option<u64>,
+    pub(crate) sanitize_rate: Option<u64>,
     pub(crate) long_cdbs: bool,
     pub(crate) capabilities: Capabilities,
 }
@@ -39,6 +40,7 @@ pub(crate) const THIN: Medium = Medium {
     read_only: false,
     removable: false,
     soft_threshold_bytes: None,
+    sanitize_rate: None,
     long_cdbs: false,
     capabilities: Capabilities {
         read_only: false,
@@ -235,6 +237,7 @@ impl Rig {
             read_only: medium.read_only,
             removable: medium.removable,
             soft_threshold_bytes: medium.soft_threshold_bytes,
+            sanitize_rate: medium.sanitize_rate,
             long_cdbs: medium.long_cdbs,
             clock: Arc::new(move || Duration::from_millis(clock.load(Ordering::Relaxed))),
             state,
