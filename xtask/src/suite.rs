@@ -65,6 +65,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The whole suite, as a step of `cargo xtask test`.
+pub(crate) fn step() -> Result<()> {
+    if run(&Arguments { only: None })? != ExitCode::SUCCESS {
+        bail!("libiscsi's suite finds faults");
+    }
+    Ok(())
+}
+
 fn chosen(only: Option<&str>) -> Result<Vec<&'static Disk>> {
     let Some(only) = only else { return Ok(DISKS.iter().collect()) };
     match DISKS.iter().find(|disk| disk.name == only) {

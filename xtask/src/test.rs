@@ -9,6 +9,7 @@ use crate::count;
 use crate::fuzz;
 use crate::packages;
 use crate::process::{self, cargo, file_stems, root};
+use crate::suite;
 
 /// Everything that has to pass.
 #[derive(clap::Args)]
@@ -28,13 +29,18 @@ struct Step {
 }
 
 /// Quick steps first: a mistake is told soon.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings", run: docs },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
     Step { name: "count", what: "the digest kernels take no more instructions than before", run: count },
+    Step {
+        name: "suite",
+        what: "libiscsi's test suite over all kinds of disks: nothing fails, all runs",
+        run: suite::step,
+    },
     Step { name: "interop", what: "lunette serve with clients that people use", run: interop },
 ];
 
@@ -94,6 +100,8 @@ fn docs() -> Result<()> {
 }
 
 fn unit() -> Result<()> {
+    // Some tests let other programs read what is made.
+    packages::provide()?;
     process::run(&mut cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]))
 }
 

@@ -19,14 +19,12 @@ pub(super) struct Disk {
 enum Medium {
     Memory,
     File,
-    /// Overwriting it takes a while.
-    LargeFile,
 }
 
 /// Everything but `Sanitize.Reset`. The tool's family `LINUX` has no test beside these; `SCSI` and `iSCSI` are parts of it.
 const EVERYTHING: &[&str] = &["ALL.[!S]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET];
 
-/// `Sanitize.Reset` wants an operation that takes longer than five seconds.
+/// `Sanitize.Reset` wants an operation that is still at work after five seconds.
 const ALL_SANITIZE_BUT_RESET: &str = "ALL.Sanitize.*[!t]";
 
 /// Everything but `GetLBAStatus.UnmapSingle`, whose second half is wrong where a physical block holds several logical ones:
@@ -52,14 +50,15 @@ const READING: &[&str] = &[
     "ALL.iSCSIResiduals.Read*",
 ];
 
+/// The one that takes longest is the first.
 pub(super) const DISKS: [Disk; 8] = [
+    Disk { name: "slow", medium: Medium::Memory, keys: "sanitize_rate = \"8M\"", patterns: &["ALL.Sanitize.Reset"] },
     Disk { name: "memory 512", medium: Medium::Memory, keys: "", patterns: EVERYTHING },
     Disk { name: "memory 4096", medium: Medium::Memory, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "thin 512", medium: Medium::File, keys: "", patterns: LARGE_PHYSICAL_BLOCKS },
     Disk { name: "thin 4096", medium: Medium::File, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "full 512", medium: Medium::File, keys: "provisioning = \"full\"", patterns: EVERYTHING },
     Disk { name: "removable", medium: Medium::Memory, keys: "removable = true", patterns: EVERYTHING },
-    Disk { name: "large", medium: Medium::LargeFile, keys: "", patterns: &["ALL.Sanitize.Reset"] },
     Disk { name: "read-only", medium: Medium::Memory, keys: "read_only = true", patterns: READING },
 ];
 
@@ -70,7 +69,6 @@ impl Disk {
         let medium = match self.medium {
             Medium::Memory => "disk = \"mem:64M\"".into(),
             Medium::File => format!("disk = \"{folder}/disk\", create = \"64M\""),
-            Medium::LargeFile => format!("disk = \"{folder}/disk\", create = \"8G\""),
         };
         let keys = self.keys;
         format!(

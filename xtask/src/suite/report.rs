@@ -93,6 +93,8 @@ struct Test {
 /// `    1. file.c:62  - CU_ASSERT_EQUAL(ret,0)` without its number.
 fn numbered(line: &str) -> Option<&str> {
     let (number, what) = line.trim_start().split_once(". ")?;
+    // What the tool does next may follow on the same line.
+    let what = what.split("    ").next()?;
     (line.starts_with("    ") && number.parse::<u32>().is_ok()).then_some(what)
 }
 
@@ -120,6 +122,7 @@ FAILED
     2. bad.c:63  - CU_FAIL(\"no\")
   Test: Worse ...FAILED
     1. worse.c:1  - CU_FAIL(\"no\")    Send PRIN/READ_KEYS
+    Send PRIN/READ_KEYS
     1. this belongs to nothing
 
 Run Summary:    Type  Total    Ran Passed Failed Inactive
@@ -135,12 +138,12 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
             ("Inquiry.Quick", Outcome::Passed),
             ("Inquiry.Standard", Outcome::Passed),
             ("Unmap.Bad", failed(&["bad.c:62  - CU_ASSERT_EQUAL(ret,0)", "bad.c:63  - CU_FAIL(\"no\")"])),
+            ("Unmap.Worse", failed(&["worse.c:1  - CU_FAIL(\"no\")"])),
             ("Unmap.Simple", Outcome::Skipped(vec!["No.".into(), "Not at all.".into()])),
         ];
         for (name, outcome) in expected {
             assert_eq!(report.outcomes[name], outcome, "{name}");
         }
-        assert!(matches!(&report.outcomes["Unmap.Worse"], Outcome::Failed(_)));
         assert_eq!(report.outcomes.len(), 5);
     }
 
