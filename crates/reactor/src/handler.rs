@@ -30,7 +30,8 @@ pub trait Handler {
         None
     }
 
-    /// The first `len` bytes (at least one) of the slice that [`direct`](Self::direct) gave were received.
+    /// The first `len` bytes (at least one) of the slice that [`direct`](Self::direct) gave were received. What the same
+    /// receive has brought beyond the slice comes next, in [`received`](Self::received).
     fn direct_received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize) {
         let _ = (cx, connection, len);
     }

@@ -18,6 +18,10 @@ use crate::{Context, Gather, Waker};
 /// Length of the one buffer that all connections of a reactor receive into.
 pub const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 
+/// As much of it is used behind a large data segment, on the chance that another follows: enough for headers and digests,
+/// little to copy when it is data.
+const BULK_BUFFER_BYTES: usize = 4096;
+
 /// Events taken from the system at once.
 const MAX_EVENTS: usize = 256;
 /// Connections accepted per listener and batch.
@@ -188,21 +192,27 @@ impl Reactor {
             let direct = handler.direct(id).filter(|into| !into.is_empty());
             let is_direct = direct.is_some();
             if !is_direct && round > 0 {
+                connection.bulk = false;
                 return;
             }
-            let into = direct.unwrap_or(&mut self.receive_buffer);
-            let asked = into.len();
-            let len = match sys::receive(&connection.stream, into) {
+            connection.bulk |= is_direct;
+            // What follows a large data segment is looked at before much of it is taken: it may be the next one.
+            let buffer_len = if connection.bulk { BULK_BUFFER_BYTES } else { RECEIVE_BUFFER_BYTES };
+            let buffer = &mut self.receive_buffer[..buffer_len];
+            let direct = direct.unwrap_or_default();
+            let (direct_len, asked) = (direct.len(), direct.len() + buffer_len);
+            let len = match sys::receive(&connection.stream, direct, buffer) {
                 Moved::Bytes(0) => return self.end(key, Closed::PeerClosed, handler),
                 Moved::Bytes(len) => len,
                 Moved::WouldBlock => return,
                 Moved::Failed(error) => return self.end(key, Closed::Error(error), handler),
             };
-            let mut cx = Context::new(&mut self.sockets);
             if is_direct {
-                handler.direct_received(&mut cx, id, len);
-            } else {
-                handler.received(&mut cx, id, &self.receive_buffer[..len]);
+                handler.direct_received(&mut Context::new(&mut self.sockets), id, len.min(direct_len));
+            }
+            let behind = len.saturating_sub(direct_len);
+            if behind > 0 && self.sockets.is_handled(id) {
+                handler.received(&mut Context::new(&mut self.sockets), id, &self.receive_buffer[..behind]);
             }
             if len < asked {
                 return;
@@ -214,7 +224,7 @@ impl Reactor {
     /// Drops what a peer sends on a connection that we are closing.
     fn discard(&mut self, key: Key, handler: &mut impl Handler) {
         let Some(connection) = self.sockets.connection(key) else { return };
-        match sys::receive(&connection.stream, &mut self.receive_buffer) {
+        match sys::receive(&connection.stream, &mut [], &mut self.receive_buffer) {
             Moved::Bytes(0) if connection.phase == Phase::Draining => {
                 connection.peer_closed = true;
                 self.sockets.touch(key);

@@ -82,6 +82,8 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
+    /// Large data segments come in, one after the other.
+    pub(crate) bulk: bool,
     /// The handler may have something to send.
     pub(crate) wants_send: bool,
     /// The socket was full at the last send.
@@ -220,6 +222,7 @@ impl Sockets {
             stream,
             phase: Phase::Open,
             paused: false,
+            bulk: false,
             wants_send: false,
             blocked: false,
             peer_closed: false,

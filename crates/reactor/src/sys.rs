@@ -1,6 +1,6 @@
 //! The system calls on sockets.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 
@@ -83,10 +83,14 @@ pub(crate) enum Moved {
     Failed(io::Error),
 }
 
-/// Receives once. Zero bytes mean that the peer closed, for `into` is never empty.
-pub(crate) fn receive(stream: &TcpStream, into: &mut [u8]) -> Moved {
-    debug_assert!(!into.is_empty());
-    retry(|| rustix::io::read(stream, &mut *into))
+/// Receives once, into `first` (it may be empty) and then into `second`. Zero bytes mean that the peer closed, for `second`
+/// is never empty.
+pub(crate) fn receive(stream: &TcpStream, first: &mut [u8], second: &mut [u8]) -> Moved {
+    debug_assert!(!second.is_empty());
+    if first.is_empty() {
+        return retry(|| rustix::io::read(stream, &mut *second));
+    }
+    retry(|| rustix::io::readv(stream, &mut [IoSliceMut::new(first), IoSliceMut::new(second)]))
 }
 
 /// Sends once, without a signal for a broken pipe.
