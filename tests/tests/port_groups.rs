@@ -43,8 +43,8 @@ fn serve(folder: &Path, management: &str) -> Server {
 fn portal(server: &Server, group: u16) -> SocketAddr {
     let list = run("iscsi-ls", [server.portal_url()]);
     let (end, start) = (format!(",{group}"), format!("Target:{TARGET} Portal:"));
-    let lines = list.succeeded().lines().filter_map(|line| line.trim().strip_prefix(&start)?.strip_suffix(&end));
-    lines.last().unwrap_or_else(|| panic!("no portal of group {group} in {list}")).parse().unwrap()
+    let mut lines = list.succeeded().lines().filter_map(|line| line.trim().strip_prefix(&start)?.strip_suffix(&end));
+    lines.next_back().unwrap_or_else(|| panic!("no portal of group {group} in {list}")).parse().unwrap()
 }
 
 /// A session through the portal group, which has seen its first unit attention.
