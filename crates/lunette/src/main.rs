@@ -5,14 +5,20 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod config;
 mod cp;
 mod crc;
 mod disk;
 mod failure;
+mod info;
 mod io;
+mod ls;
 mod nbd;
+mod output;
+mod ping;
 mod reload;
+mod remote;
 mod remote_disk;
 mod secret;
 mod serve;
@@ -37,6 +43,10 @@ enum Command {
     Serve(Box<serve::Arguments>),
     Cp(cp::Arguments),
     Nbd(nbd::Arguments),
+    Ls(ls::Arguments),
+    Info(info::Arguments),
+    Ping(ping::Arguments),
+    Bench(bench::Arguments),
     Crc(crc::Arguments),
 }
 
@@ -47,6 +57,10 @@ fn main() -> std::process::ExitCode {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Nbd(arguments) => nbd::run(&arguments),
+        Command::Ls(arguments) => ls::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+        Command::Ping(arguments) => ping::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
     };
     outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)

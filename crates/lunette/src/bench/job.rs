@@ -1,0 +1,262 @@
+//! One session under load. Everything happens in the completions, on the event loop's thread.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_initiator::{Completion, Disk, Error, Outcome, Repeat, Request, Sink};
+use lunette_scsi::requests;
+
+use super::Mode;
+use super::pattern::{Order, Random, Stamp};
+
+/// What a job does.
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    pub(super) mode: Mode,
+    /// Bytes of a request.
+    pub(super) chunk_len: usize,
+    pub(super) depth: usize,
+    pub(super) time: Duration,
+    /// Percent of requests that read, where the mode mixes.
+    pub(super) read_percent: u8,
+    /// The chunks that belong to this job.
+    pub(super) first_chunk: u64,
+    pub(super) chunks: u64,
+    pub(super) seed: u64,
+}
+
+/// What came of it.
+pub(super) struct Tally {
+    pub(super) reads: u64,
+    pub(super) writes: u64,
+    /// Chunks whose bytes were compared.
+    pub(super) verified: u64,
+    /// Nanoseconds.
+    pub(super) latency: Histogram<u64>,
+    pub(super) elapsed: Duration,
+}
+
+/// Why a job ended early.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(super) enum JobError {
+    #[error(transparent)]
+    Request(#[from] Error),
+    #[error("wrong data at byte {offset} of the disk: not what was written there last (version {version})")]
+    WrongData { offset: u64, version: u32 },
+}
+
+pub(super) struct Job {
+    disk: Disk,
+    plan: Plan,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+struct State {
+    random: Random,
+    order: Order,
+    slots: Vec<Slot>,
+    /// How often each chunk was written, for modes that verify. Zero: not by us.
+    versions: Vec<u32>,
+    /// Chunks with a request in flight: two at once would have no order.
+    busy: Vec<bool>,
+    tally: Tally,
+    started: Instant,
+    running: usize,
+    error: Option<JobError>,
+}
+
+/// One of the requests in flight.
+#[derive(Clone)]
+struct Slot {
+    since: Instant,
+    chunk: u64,
+    writes: bool,
+    /// What a write sends, kept where it need not change.
+    data: Option<SharedBuffer>,
+}
+
+impl Job {
+    pub(super) fn new(disk: Disk, plan: Plan) -> Arc<Self> {
+        let now = Instant::now();
+        let verifies = plan.mode == Mode::Verify;
+        let chunks = if verifies { plan.chunks as usize } else { 0 };
+        let order = if plan.mode.is_random() { Order::Random } else { Order::Sequential { next: 0 } };
+        let state = State {
+            random: Random::new(plan.seed),
+            order,
+            slots: vec![Slot { since: now, chunk: 0, writes: false, data: None }; plan.depth],
+            versions: vec![0; chunks],
+            busy: vec![false; chunks],
+            tally: Tally::empty(),
+            started: now,
+            running: 0,
+            error: None,
+        };
+        Arc::new(Self { disk, plan, state: Mutex::new(state), ended: Condvar::new() })
+    }
+
+    /// Runs for its time and waits for the last request.
+    pub(super) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
+        {
+            let mut state = self.lock();
+            state.started = Instant::now();
+            state.running = self.plan.depth;
+        }
+        for slot in 0..self.plan.depth {
+            self.go_on(self.lock(), slot, None, Instant::now());
+        }
+        let mut state = self.lock();
+        while state.running > 0 {
+            state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.tally.elapsed = state.started.elapsed();
+        match state.error.take() {
+            Some(error) => Err(error),
+            None => Ok(std::mem::replace(&mut state.tally, Tally::empty())),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends the next request of a slot, or lets the slot rest when the time is over. `memory` is that of its last read.
+    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, memory: Option<Buffer>, now: Instant) {
+        let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
+        let request = if over { None } else { Some(self.prepare(&mut state, slot, memory, now)) };
+        match request {
+            Some(Ok(request)) => {
+                drop(state);
+                let sink: Arc<dyn Sink> = Arc::clone(self) as _;
+                return self.disk.session().submit(request, Completion::new(sink, slot as u64));
+            }
+            Some(Err(error)) => {
+                state.error.get_or_insert(error.into());
+            }
+            None => {}
+        }
+        state.running -= 1;
+        if state.running == 0 {
+            self.ended.notify_all();
+        }
+    }
+
+    fn prepare(&self, state: &mut State, slot: usize, memory: Option<Buffer>, now: Instant) -> Result<Request, Error> {
+        let plan = &self.plan;
+        let chunk = self.pick(state);
+        let writes = match plan.mode {
+            Mode::Read | Mode::RandRead => false,
+            Mode::Write | Mode::RandWrite => true,
+            // A chunk that was never written here has nothing to be compared with.
+            Mode::Verify if state.versions[chunk as usize] == 0 => true,
+            Mode::RandRw | Mode::Verify => state.random.below(100) >= u64::from(plan.read_percent),
+        };
+        let blocks = plan.chunk_len as u32 / self.disk.facts().block_len();
+        let lba = (plan.first_chunk + chunk) * u64::from(blocks);
+        let place = &mut state.slots[slot];
+        (place.since, place.chunk, place.writes) = (now, chunk, writes);
+        let repeat = Repeat::Always;
+        if !writes {
+            let buffer = match memory.filter(|memory| memory.len() == plan.chunk_len) {
+                Some(memory) => memory,
+                None => self.disk.session().buffer(plan.chunk_len)?,
+            };
+            let cdb = requests::read(lba, blocks, false);
+            return Ok(Request { data_in: Some(buffer), repeat, ..Request::new(self.disk.lun(), cdb) });
+        }
+        let data = match place.data.take() {
+            Some(data) if plan.mode != Mode::Verify => data,
+            _ => {
+                let mut buffer = self.disk.session().buffer(plan.chunk_len)?;
+                let version = if plan.mode == Mode::Verify { state.versions[chunk as usize] + 1 } else { 0 };
+                Stamp { seed: plan.seed, chunk, version }.fill(&mut buffer);
+                buffer.share()
+            }
+        };
+        let cdb = requests::write(lba, blocks, false);
+        Ok(Request { data_out: Some(data), repeat, ..Request::new(self.disk.lun(), cdb) })
+    }
+
+    fn pick(&self, state: &mut State) -> u64 {
+        let mut chunk = state.order.next(&mut state.random, self.plan.chunks);
+        if self.plan.mode == Mode::Verify {
+            // There are more chunks than requests in flight.
+            while state.busy[chunk as usize] {
+                chunk = (chunk + 1) % self.plan.chunks;
+            }
+            state.busy[chunk as usize] = true;
+        }
+        chunk
+    }
+
+    /// Counts a request that has ended, and looks at what it read.
+    fn account(&self, state: &mut State, slot: usize, outcome: &Outcome, now: Instant) -> Result<(), JobError> {
+        let Slot { since, chunk, writes, .. } = state.slots[slot];
+        let len = outcome.result.as_ref().map_err(|error| JobError::Request(error.clone()))?.ok()?;
+        state.tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
+        if writes {
+            state.tally.writes += 1;
+        } else {
+            state.tally.reads += 1;
+        }
+        if self.plan.mode != Mode::Verify {
+            return Ok(());
+        }
+        state.busy[chunk as usize] = false;
+        if writes {
+            state.versions[chunk as usize] += 1;
+            return Ok(());
+        }
+        let version = state.versions[chunk as usize];
+        let data = outcome.data_in.as_ref().map_or(&[][..], |data| &data[..len.min(data.len())]);
+        let wrong = Stamp { seed: self.plan.seed, chunk, version }
+            .first_difference(data)
+            .or((data.len() < self.plan.chunk_len).then_some(data.len()));
+        if let Some(at) = wrong {
+            let offset = (self.plan.first_chunk + chunk) * self.plan.chunk_len as u64 + at as u64;
+            return Err(JobError::WrongData { offset, version });
+        }
+        state.tally.verified += 1;
+        Ok(())
+    }
+}
+
+/// What a latency is recorded as at most.
+const MAX_LATENCY_NS: u64 = 600_000_000_000;
+
+impl Tally {
+    pub(super) fn empty() -> Self {
+        Self {
+            reads: 0,
+            writes: 0,
+            verified: 0,
+            latency: Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("bounds of a histogram"),
+            elapsed: Duration::ZERO,
+        }
+    }
+
+    /// Puts the tally of another job, which ran at the same time, to this one.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.reads += other.reads;
+        self.writes += other.writes;
+        self.verified += other.verified;
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.latency.add(&other.latency).expect("histograms of one range");
+    }
+}
+
+/// The tags are the slots.
+impl Sink for Job {
+    fn complete(self: Arc<Self>, tag: u64, mut outcome: Outcome) {
+        let (now, slot) = (Instant::now(), tag as usize);
+        let mut state = self.lock();
+        if let Err(error) = self.account(&mut state, slot, &outcome, now) {
+            state.error.get_or_insert(error);
+        }
+        state.slots[slot].data = outcome.data_out.take();
+        self.go_on(state, slot, outcome.data_in.take(), now);
+    }
+}

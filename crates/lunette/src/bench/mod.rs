@@ -1,0 +1,244 @@
+//! `lunette bench`: load on a remote disk, measured and, if asked for, verified.
+
+mod job;
+mod pattern;
+
+use std::thread;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lunette_initiator::{Disk, Initiator};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::remote::{Remote, remote_failure};
+use crate::size::Size;
+use job::{Job, JobError, Plan, Tally};
+
+/// Chunks that a verifying job keeps account of; five bytes of memory each.
+const MAX_VERIFIED_CHUNKS: u64 = 16 << 20;
+
+/// The most requests of one job in flight.
+const MAX_DEPTH: usize = 4096;
+
+const AFTER_HELP: &str = "\
+Everything but read and randread WRITES TO THE DISK and destroys what is there.
+
+verify writes stamped blocks in random order, reads them back while others are written, and compares every byte with what
+was written last. It fails at the first wrong one.
+
+With --connections or --jobs above one, each has a session, an event loop and a part of the disk of its own.
+CPU time is that of this process, user and system.
+
+Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or the disk
+is not ready, 6 a request failed, 7 wrong data.";
+
+/// What requests are made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Sequential reads
+    Read,
+    /// Sequential writes
+    Write,
+    /// Random reads
+    #[value(name = "randread")]
+    RandRead,
+    /// Random writes
+    #[value(name = "randwrite")]
+    RandWrite,
+    /// Random reads and writes
+    #[value(name = "randrw")]
+    RandRw,
+    /// Random writes, and reads that compare
+    Verify,
+}
+
+impl Mode {
+    fn is_random(self) -> bool {
+        !matches!(self, Self::Read | Self::Write)
+    }
+
+    fn writes(self) -> bool {
+        !matches!(self, Self::Read | Self::RandRead)
+    }
+}
+
+/// Put load on a remote disk and measure it.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    remote: Remote,
+    /// What to do
+    #[arg(long, value_enum, default_value_t = Mode::RandRead)]
+    rw: Mode,
+    /// Bytes of a request
+    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    bs: Size,
+    /// Requests in flight, per job
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=MAX_DEPTH as i64))]
+    depth: u16,
+    /// Sessions side by side, each with an event loop of its own
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+    /// Seconds to run
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    time: u32,
+    /// Percent of requests that read, for randrw and verify
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
+    rwmix: u8,
+    /// Work on the first SIZE bytes only
+    #[arg(long, value_name = "SIZE")]
+    size: Option<Size>,
+    /// The same seed gives the same offsets and data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let disks = (0..arguments.jobs).map(|_| connect(&arguments.remote)).collect::<Result<Vec<_>, _>>()?;
+    let jobs: Vec<_> =
+        plans(arguments, &disks)?.into_iter().zip(&disks).map(|(plan, disk)| Job::new(disk.clone(), plan)).collect();
+    let cpu_before = cpu_time();
+    let ends: Vec<Result<Tally, JobError>> = thread::scope(|scope| {
+        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| job.run())).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
+    });
+    let cpu = cpu_time().saturating_sub(cpu_before);
+    let mut total = Tally::empty();
+    for end in ends {
+        total.add(&end.map_err(job_failure)?);
+    }
+    print(&Report::new(arguments, &total, cpu), arguments.json)
+}
+
+fn job_failure(error: JobError) -> Failure {
+    match error {
+        JobError::Request(error) => remote_failure(error),
+        JobError::WrongData { .. } => Failure::Mismatch(error.to_string()),
+    }
+}
+
+/// A disk with an event loop of its own.
+fn connect(remote: &Remote) -> Result<Disk, Failure> {
+    remote.open(&Initiator::start().map_err(remote_failure)?)
+}
+
+/// Gives each job an equal part of the disk.
+fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
+    let usage = |what: String| Err(Failure::Usage(what));
+    let Some(facts) = disks.first().map(Disk::facts) else { return Ok(Vec::new()) };
+    let (bs, block_len) = (arguments.bs.0, u64::from(facts.block_len()));
+    let max = u64::from(disks[0].max_transfer_blocks()) * block_len;
+    if bs == 0 || !bs.is_multiple_of(block_len) || bs > max {
+        return usage(format!("--bs {bs}: the disk takes multiples of {block_len} up to {max} bytes"));
+    }
+    if arguments.rw.writes() && facts.read_only {
+        return usage("the disk is read only".into());
+    }
+    let len_bytes = arguments.size.map_or(facts.len_bytes(), |size| size.0.min(facts.len_bytes()));
+    let mut chunks = len_bytes / bs / u64::from(arguments.jobs);
+    if arguments.rw == Mode::Verify {
+        chunks = chunks.min(MAX_VERIFIED_CHUNKS);
+    }
+    if chunks <= u64::from(arguments.depth) {
+        return usage(format!("{len_bytes} bytes are too few for {} jobs of this depth and --bs", arguments.jobs));
+    }
+    let plan = |job: u16| Plan {
+        mode: arguments.rw,
+        chunk_len: bs as usize,
+        depth: arguments.depth.into(),
+        time: Duration::from_secs(arguments.time.into()),
+        read_percent: arguments.rwmix,
+        first_chunk: chunks * u64::from(job),
+        chunks,
+        seed: arguments.seed.wrapping_add(u64::from(job)),
+    };
+    Ok((0..arguments.jobs).map(plan).collect())
+}
+
+/// What this process has used up so far.
+fn cpu_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
+}
+
+/// The figures. Latencies in microseconds.
+#[derive(Serialize)]
+struct Report {
+    rw: Mode,
+    bs: u64,
+    depth: u16,
+    jobs: u16,
+    seconds: f64,
+    reads: u64,
+    writes: u64,
+    verified: u64,
+    iops: f64,
+    gb_per_s: f64,
+    latency_us: Latencies,
+    cpu_us_per_io: f64,
+}
+
+#[derive(Serialize)]
+struct Latencies {
+    mean: f64,
+    p50: f64,
+    p90: f64,
+    p99: f64,
+    p999: f64,
+    max: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+impl Report {
+    fn new(arguments: &Arguments, total: &Tally, cpu: Duration) -> Self {
+        let requests = total.reads + total.writes;
+        let seconds = total.elapsed.as_secs_f64();
+        let iops = requests as f64 / seconds;
+        let at = |quantile| total.latency.value_at_quantile(quantile) as f64 / 1e3;
+        Self {
+            rw: arguments.rw,
+            bs: arguments.bs.0,
+            depth: arguments.depth,
+            jobs: arguments.jobs,
+            seconds,
+            reads: total.reads,
+            writes: total.writes,
+            verified: total.verified,
+            iops,
+            gb_per_s: iops * arguments.bs.0 as f64 / 1e9,
+            latency_us: Latencies {
+                mean: total.latency.mean() / 1e3,
+                p50: at(0.5),
+                p90: at(0.9),
+                p99: at(0.99),
+                p999: at(0.999),
+                max: total.latency.max() as f64 / 1e3,
+            },
+            cpu_us_per_io: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
+        }
+    }
+}
+
+fn print(report: &Report, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::json(report);
+    }
+    let Report { reads, writes, bs, seconds, verified, iops, gb_per_s, cpu_us_per_io, .. } = report;
+    let Latencies { mean, p50, p90, p99, p999, max } = &report.latency_us;
+    output::line(format_args!("{reads} reads and {writes} writes of {bs} bytes in {seconds:.2} s"))?;
+    if report.rw == Mode::Verify {
+        output::line(format_args!("{verified} reads compared, all right"))?;
+    }
+    output::line(format_args!("{iops:.0} IOPS, {gb_per_s:.3} GB/s"))?;
+    output::line(format_args!(
+        "latency in us: mean {mean:.1}, p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}"
+    ))?;
+    output::line(format_args!("CPU time: {cpu_us_per_io:.2} us per request"))
+}

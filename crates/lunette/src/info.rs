@@ -1,0 +1,197 @@
+//! `lunette info`: everything about one remote disk.
+
+use clap::Args;
+use lunette_initiator::{Disk, Error, Initiator, Session, wait};
+use lunette_scsi::{OpCode, ServiceAction, requests};
+use lunette_session::keys::{Digest, Parameters};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::remote::{Remote, remote_failure};
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or it is no
+disk that is ready, 6 a request failed.";
+
+/// Show identity, capacity, limits and session of a remote disk.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    remote: Remote,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let initiator = Initiator::start().map_err(remote_failure)?;
+    let disk = arguments.remote.open(&initiator)?;
+    let commands = wait(commands(disk.session(), disk.lun())).ok();
+    let info = Info::new(&disk, commands.unwrap_or_default());
+    if arguments.json { output::json(&info) } else { info.lines().into_iter().try_for_each(output::line) }
+}
+
+/// The supported commands by name; a disk may not tell.
+async fn commands(session: &Session, lun: lunette_scsi::Lun) -> Result<Vec<String>, Error> {
+    const LEN: u32 = 64 * 1024;
+    let mut request = lunette_initiator::Request::new(lun, requests::report_supported_opcodes(LEN));
+    request.data_in = Some(session.buffer(LEN as usize)?);
+    let data = session.execute(request).await.into_data()?;
+    let list = data.and_then(|data| lunette_scsi::answers::supported_opcodes(&data)).unwrap_or_default();
+    Ok(list.into_iter().map(command_name).collect())
+}
+
+fn command_name((opcode, action): (OpCode, Option<ServiceAction>)) -> String {
+    let name = opcode.name().map_or_else(|| format!("{:#04x}", opcode.0), Into::into);
+    match action {
+        Some(action) => format!("{name}/{:#04x}", action.0),
+        None => name,
+    }
+}
+
+#[derive(Serialize)]
+struct Info {
+    vendor: String,
+    product: String,
+    revision: String,
+    serial_number: Option<String>,
+    name: Option<String>,
+    target_alias: Option<String>,
+    bytes: u64,
+    block_bytes: u32,
+    physical_block_bytes: u64,
+    read_only: bool,
+    removable: bool,
+    volatile_cache: bool,
+    thin: bool,
+    unmap: bool,
+    unmapped_reads_zero: bool,
+    max_transfer_blocks: u32,
+    max_unmap_blocks: u32,
+    max_write_same_blocks: u64,
+    max_compare_and_write_blocks: u8,
+    session: Negotiated,
+    commands: Vec<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Negotiated {
+    header_digest: &'static str,
+    data_digest: &'static str,
+    max_recv_data_segment_length: u32,
+    target_max_recv_data_segment_length: u32,
+    max_burst_length: u32,
+    first_burst_length: u32,
+    initial_r2t: bool,
+    immediate_data: bool,
+    max_outstanding_r2t: u32,
+    max_connections: u32,
+    error_recovery_level: u32,
+    default_time2wait: u32,
+    default_time2retain: u32,
+}
+
+impl Info {
+    fn new(disk: &Disk, commands: Vec<String>) -> Self {
+        let facts = disk.facts();
+        let physical_block_bytes = u64::from(facts.block_len()) << facts.capacity.physical_exponent;
+        Self {
+            vendor: facts.inquiry.vendor.clone(),
+            product: facts.inquiry.product.clone(),
+            revision: facts.inquiry.revision.clone(),
+            serial_number: facts.serial_number.clone(),
+            name: facts.name.clone(),
+            target_alias: disk.session().target_alias().map(Into::into),
+            bytes: facts.len_bytes(),
+            block_bytes: facts.block_len(),
+            physical_block_bytes,
+            read_only: facts.read_only,
+            removable: facts.inquiry.removable,
+            volatile_cache: facts.volatile_cache,
+            thin: facts.capacity.provisioned,
+            unmap: facts.can_unmap(),
+            unmapped_reads_zero: facts.provisioning.unmapped_zero,
+            max_transfer_blocks: facts.limits.max_transfer,
+            max_unmap_blocks: facts.limits.max_unmap_blocks,
+            max_write_same_blocks: facts.limits.max_write_same,
+            max_compare_and_write_blocks: facts.limits.max_compare_and_write,
+            session: Negotiated::new(disk.session().parameters()),
+            commands,
+        }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
+        let session = &self.session;
+        let to_us = session.max_recv_data_segment_length;
+        let to_target = session.target_max_recv_data_segment_length;
+        let (r2t, immediate) = (yes(session.initial_r2t), yes(session.immediate_data));
+        let mut rows = vec![
+            ("vendor, product", format!("{} {} {}", self.vendor, self.product, self.revision)),
+            ("serial number", text(&self.serial_number)),
+            ("name", text(&self.name)),
+            ("target alias", text(&self.target_alias)),
+            ("size", format!("{} bytes, blocks of {}", self.bytes, self.block_bytes)),
+            ("physical block", format!("{} bytes", self.physical_block_bytes)),
+            ("read only", yes(self.read_only).into()),
+            ("removable", yes(self.removable).into()),
+            ("volatile cache", yes(self.volatile_cache).into()),
+            ("thin", yes(self.thin).into()),
+            ("unmap", yes(self.unmap).into()),
+            ("unmapped reads zero", yes(self.unmapped_reads_zero).into()),
+            ("max transfer", blocks(self.max_transfer_blocks.into())),
+            ("max unmap", blocks(self.max_unmap_blocks.into())),
+            ("max write same", blocks(self.max_write_same_blocks)),
+            ("max compare and write", blocks(self.max_compare_and_write_blocks.into())),
+            ("digests", format!("header {}, data {}", session.header_digest, session.data_digest)),
+            ("data segments", format!("{to_us} bytes to us, {to_target} to the target")),
+            ("bursts", format!("first {} bytes, then {}", session.first_burst_length, session.max_burst_length)),
+            ("unsolicited data", format!("InitialR2T {r2t}, ImmediateData {immediate}")),
+            ("outstanding R2Ts", session.max_outstanding_r2t.to_string()),
+            ("connections", session.max_connections.to_string()),
+            ("error recovery level", session.error_recovery_level.to_string()),
+        ];
+        if !self.commands.is_empty() {
+            rows.push(("commands", self.commands.join(", ")));
+        }
+        rows.into_iter().map(|(name, value)| format!("{name:<24}{value}")).collect()
+    }
+}
+
+impl Negotiated {
+    fn new(parameters: &Parameters) -> Self {
+        Self {
+            header_digest: digest(parameters.header_digest),
+            data_digest: digest(parameters.data_digest),
+            max_recv_data_segment_length: parameters.recv_data_segment_len,
+            target_max_recv_data_segment_length: parameters.send_data_segment_len,
+            max_burst_length: parameters.max_burst_len,
+            first_burst_length: parameters.first_burst_len,
+            initial_r2t: parameters.initial_r2t,
+            immediate_data: parameters.immediate_data,
+            max_outstanding_r2t: parameters.max_outstanding_r2t,
+            max_connections: parameters.max_connections,
+            error_recovery_level: parameters.error_recovery_level,
+            default_time2wait: parameters.time2wait_s,
+            default_time2retain: parameters.time2retain_s,
+        }
+    }
+}
+
+fn digest(digest: Digest) -> &'static str {
+    match digest {
+        Digest::None => "None",
+        Digest::Crc32c => "CRC32C",
+    }
+}
+
+fn yes(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
+}
+
+fn blocks(count: u64) -> String {
+    if count == 0 { "not told".into() } else { format!("{count} blocks") }
+}

@@ -1,0 +1,139 @@
+//! `lunette ls`: targets, portals and logical units.
+
+use clap::Args;
+use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, TargetRecord, discover, wait};
+use lunette_scsi::Lun;
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
+use crate::remote::{Remote, remote_failure};
+
+const AFTER_HELP: &str = "\
+With iscsi://HOST[:PORT] it lists all targets that the portal shows to this initiator; with a target in the URL, only that.
+
+Exit codes: 0 all was listed, 1 some targets could not be asked, 2 bad usage, 3 bad secret, 5 the portal cannot be reached
+or refuses, 6 a request failed.";
+
+/// List targets, their portals and their disks.
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    remote: Remote,
+    /// Targets and portals only: log in to none
+    #[arg(long)]
+    no_luns: bool,
+    /// Print one JSON array
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Target {
+    name: String,
+    portals: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    luns: Option<Vec<Unit>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Unit {
+    lun: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    block_bytes: Option<u32>,
+    kind: String,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let initiator = Initiator::start().map_err(remote_failure)?;
+    let (portal, options) = (arguments.remote.portal(), arguments.remote.options()?);
+    let records = match arguments.remote.target() {
+        Some(name) => vec![TargetRecord { name: name.into(), addresses: Vec::new() }],
+        None => wait(discover(&initiator, &portal, options.clone())).map_err(remote_failure)?,
+    };
+    let lister = Lister { initiator, portal, options, log_in: !arguments.no_luns };
+    let targets: Vec<Target> = records.into_iter().map(|record| lister.target(record)).collect();
+    print(&targets, arguments.json)?;
+    let failed = targets.iter().filter(|target| target.error.is_some()).count();
+    if failed > 0 {
+        return Err(Failure::other(format_args!("{failed} of {} targets could not be asked", targets.len())));
+    }
+    Ok(())
+}
+
+struct Lister {
+    initiator: Initiator,
+    /// The portal that was asked: the one to log in at, for it is known to be reachable.
+    portal: Portal,
+    options: Options,
+    log_in: bool,
+}
+
+impl Lister {
+    fn target(&self, record: TargetRecord) -> Target {
+        let TargetRecord { name, addresses } = record;
+        let portals = if addresses.is_empty() { vec![self.portal.to_string()] } else { addresses };
+        let (luns, error) = match self.log_in.then(|| wait(self.units(&name))) {
+            None => (None, None),
+            Some(Ok(units)) => (Some(units), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+        };
+        Target { name, portals, luns, error }
+    }
+
+    async fn units(&self, name: &str) -> Result<Vec<Unit>, Error> {
+        let session = Session::connect(&self.initiator, &self.portal, name, self.options.clone()).await?;
+        let mut units = Vec::new();
+        for lun in session.luns().await? {
+            units.push(unit(&session, lun).await);
+        }
+        session.close().await?;
+        Ok(units)
+    }
+}
+
+/// A disk with its size, or what else there is.
+async fn unit(session: &Session, lun: Lun) -> Unit {
+    match Disk::open(session.clone(), lun).await {
+        Ok(disk) => {
+            let facts = disk.facts();
+            let kind = match (facts.read_only, facts.inquiry.removable) {
+                (true, _) => "disk, read only",
+                (false, true) => "disk, removable",
+                (false, false) => "disk",
+            };
+            let (bytes, block_bytes) = (Some(facts.len_bytes()), Some(facts.block_len()));
+            Unit { lun: lun.to_string(), bytes, block_bytes, kind: kind.into() }
+        }
+        Err(error) => Unit { lun: lun.to_string(), bytes: None, block_bytes: None, kind: error.to_string() },
+    }
+}
+
+fn print(targets: &[Target], json: bool) -> Result<(), Failure> {
+    if json {
+        return output::json(&targets);
+    }
+    for target in targets {
+        output::line(format_args!("{}  {}", target.name, target.portals.join(" ")))?;
+        for unit in target.luns.iter().flatten() {
+            match (unit.bytes, unit.block_bytes) {
+                (Some(bytes), Some(block)) => {
+                    output::line(format_args!(
+                        "  LUN {}: {}, {bytes} bytes in blocks of {block}",
+                        unit.lun, unit.kind
+                    ))?;
+                }
+                _ => output::line(format_args!("  LUN {}: {}", unit.lun, unit.kind))?,
+            }
+        }
+        if let Some(error) = &target.error {
+            output::line(format_args!("  {error}"))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! Disks behind a URL: the arguments that all commands on them share, and the way there.
+
+use std::env;
+
+use clap::Args;
+use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, wait};
+use lunette_scsi::Lun;
+use lunette_session::keys::Choices;
+
+use crate::failure::Failure;
+use crate::url::Url;
+
+/// Who we are when nothing else is said.
+const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
+
+const URL_HELP: &str = "iscsi://[USER@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&...]";
+
+/// CRC32C and nothing else.
+const CRC32C: Choices = Choices(0b10);
+
+/// A remote disk, target or portal.
+#[derive(Args)]
+pub(crate) struct Remote {
+    #[arg(value_name = "URL", value_parser = Url::parse, help = URL_HELP)]
+    url: Url,
+    /// Insist on CRC32C over headers
+    #[arg(long)]
+    header_digest: bool,
+    /// Insist on CRC32C over data
+    #[arg(long)]
+    data_digest: bool,
+}
+
+impl Remote {
+    pub(crate) fn portal(&self) -> Portal {
+        portal(&self.url)
+    }
+
+    /// The target of the URL, when it names one.
+    pub(crate) fn target(&self) -> Option<&str> {
+        self.url.target.as_deref()
+    }
+
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        let mut options = options(&self.url)?;
+        if self.header_digest {
+            options.offers.header_digest = CRC32C;
+        }
+        if self.data_digest {
+            options.offers.data_digest = CRC32C;
+        }
+        Ok(options)
+    }
+
+    /// Logs in to the target.
+    pub(crate) fn connect(&self, initiator: &Initiator) -> Result<Session, Failure> {
+        connect(&self.url, self.options()?, initiator)
+    }
+
+    /// Opens the disk.
+    pub(crate) fn open(&self, initiator: &Initiator) -> Result<Disk, Failure> {
+        open(&self.url, self.options()?, initiator)
+    }
+}
+
+/// Opens the disk that a URL names; LUN 0 when it names none.
+pub(crate) fn open(url: &Url, options: Options, initiator: &Initiator) -> Result<Disk, Failure> {
+    let session = connect(url, options, initiator)?;
+    wait(Disk::open(session, url.lun.unwrap_or(Lun::ZERO))).map_err(remote_failure)
+}
+
+fn connect(url: &Url, options: Options, initiator: &Initiator) -> Result<Session, Failure> {
+    let Some(target) = &url.target else {
+        let what = format!("{url} names no target; write {url}/TARGET/LUN (lunette ls {url} lists targets)");
+        return Err(Failure::Usage(what));
+    };
+    wait(Session::connect(initiator, &portal(url), target, options)).map_err(remote_failure)
+}
+
+fn portal(url: &Url) -> Portal {
+    Portal { host: url.host.clone(), port: url.port }
+}
+
+/// What the URL says on the session.
+pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
+    if url.shows_secrets() {
+        eprintln!(
+            "lunette: warning: other users of this machine can read the password in the URL; put it into \
+             LUNETTE_CHAP_PASSWORD, or into a file and write chap_secret_file=FILE"
+        );
+    }
+    let name = url.initiator_name.as_deref().unwrap_or(INITIATOR_NAME);
+    Ok(Options {
+        chap: url.chap(|variable| env::var(variable).ok())?,
+        offers: url.offers.clone(),
+        ..Options::new(name)
+    })
+}
+
+/// What a failed request means to the person who asked.
+pub(crate) fn remote_failure(error: Error) -> Failure {
+    match error {
+        Error::Connect { .. } | Error::Session { .. } | Error::TooManyRedirects { .. } | Error::NotADisk { .. } => {
+            Failure::disk(error)
+        }
+        _ => Failure::Transfer(error.to_string()),
+    }
+}
