@@ -196,10 +196,23 @@ impl Session {
     ///
     /// [`Error::NoBuffer`], and [`Error::TooMuch`] above [`MAX_REQUEST_BYTES`].
     pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
+        self.get(len, Pool::take)
+    }
+
+    /// A buffer for a read, which gets its memory when the data comes ([`Pool::reserve`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`buffer`](Self::buffer).
+    pub fn reserve(&self, len: usize) -> Result<Buffer, Error> {
+        self.get(len, Pool::reserve)
+    }
+
+    fn get(&self, len: usize, from: impl FnOnce(&Pool, usize) -> Option<Buffer>) -> Result<Buffer, Error> {
         if len > MAX_REQUEST_BYTES {
             return Err(Error::TooMuch { what: "the length of a request", limit: MAX_REQUEST_BYTES });
         }
-        self.0.initiator.pool().take(len).ok_or(Error::NoBuffer { len })
+        from(self.0.initiator.pool(), len).ok_or(Error::NoBuffer { len })
     }
 
     /// Sends a command, and says who is told of its end. The fastest way in: it neither allocates nor waits.

@@ -27,7 +27,7 @@ impl Disk {
     /// [`Error::OutOfRange`], [`Error::TooMuch`], [`Error::NoBuffer`], and what the disk answers.
     pub async fn read(&self, lba: u64, blocks: u32) -> Result<Buffer, Error> {
         let len = self.check_request(lba, blocks)?;
-        let outcome = self.start_read(lba, blocks, self.session().buffer(len)?).await;
+        let outcome = self.start_read(lba, blocks, self.session().reserve(len)?).await;
         whole(outcome, len)
     }
 
@@ -52,7 +52,7 @@ impl Disk {
             while running.len() < PIECES_IN_FLIGHT
                 && let Some((lba, blocks, len)) = pieces.next()
             {
-                running.push_back((self.start_read(lba, blocks, self.session().buffer(len)?), len));
+                running.push_back((self.start_read(lba, blocks, self.session().reserve(len)?), len));
             }
             let Some((pending, len)) = running.pop_front() else { return Ok(()) };
             into = scatter(&whole(pending.await, len)?, into);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_buffer::SharedBuffer;
 use lunette_initiator::{Completion, Disk, Error, Outcome, Repeat, Request, Sink};
 use lunette_scsi::requests;
 
@@ -106,7 +106,7 @@ impl Job {
             state.running = self.plan.depth;
         }
         for slot in 0..self.plan.depth {
-            self.go_on(self.lock(), slot, None, Instant::now());
+            self.go_on(self.lock(), slot, Instant::now());
         }
         let mut state = self.lock();
         while state.running > 0 {
@@ -123,10 +123,10 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the next request of a slot, or lets the slot rest when the time is over. `memory` is that of its last read.
-    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, memory: Option<Buffer>, now: Instant) {
+    /// Sends the next request of a slot, or lets the slot rest when the time is over.
+    fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
         let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
-        let request = if over { None } else { Some(self.prepare(&mut state, slot, memory, now)) };
+        let request = if over { None } else { Some(self.prepare(&mut state, slot, now)) };
         match request {
             Some(Ok(request)) => {
                 drop(state);
@@ -144,7 +144,7 @@ impl Job {
         }
     }
 
-    fn prepare(&self, state: &mut State, slot: usize, memory: Option<Buffer>, now: Instant) -> Result<Request, Error> {
+    fn prepare(&self, state: &mut State, slot: usize, now: Instant) -> Result<Request, Error> {
         let plan = &self.plan;
         let chunk = self.pick(state);
         let writes = match plan.mode {
@@ -160,10 +160,8 @@ impl Job {
         (place.since, place.chunk, place.writes) = (now, chunk, writes);
         let repeat = Repeat::Always;
         if !writes {
-            let buffer = match memory.filter(|memory| memory.len() == plan.chunk_len) {
-                Some(memory) => memory,
-                None => self.disk.session().buffer(plan.chunk_len)?,
-            };
+            // Its memory is that of the read that ends before it begins to fill: warm.
+            let buffer = self.disk.session().reserve(plan.chunk_len)?;
             let cdb = requests::read(lba, blocks, false);
             return Ok(Request { data_in: Some(buffer), repeat, ..Request::new(self.disk.lun(), cdb) });
         }
@@ -257,6 +255,7 @@ impl Sink for Job {
             state.error.get_or_insert(error);
         }
         state.slots[slot].data = outcome.data_out.take();
-        self.go_on(state, slot, outcome.data_in.take(), now);
+        drop(outcome);
+        self.go_on(state, slot, now);
     }
 }
