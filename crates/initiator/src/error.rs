@@ -7,6 +7,8 @@ use std::time::Duration;
 use lunette_scsi::{SenseData, Status};
 use lunette_session::initiator::SessionError;
 
+use crate::UrlError;
+
 /// Why something was not done.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
@@ -131,6 +133,9 @@ pub enum Error {
     /// The session was closed by us.
     #[error("the session is closed")]
     Closed,
+    /// The URL cannot be used.
+    #[error(transparent)]
+    Url(#[from] UrlError),
     /// The client's own machinery failed.
     #[error("cannot start the event loop: {0}")]
     Reactor(#[source] Arc<io::Error>),

@@ -11,18 +11,15 @@
 //! - [`Disk`] is a logical unit that is a disk: reads and writes in blocks, flush, unmap, zeroes, compare and write.
 //! - [`RemoteStore`] is such a disk behind the trait [`lunette_store::Store`].
 //! - [`discover`] lists targets.
+//! - [`Url`] says all of this in one line, as `iscsi://host/target/lun?header_digest=crc32c`.
 //!
 //! Every operation is an `async fn` that any executor can run; [`wait`] runs one on the calling thread.
 //!
 //! ```no_run
-//! use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, wait};
+//! use lunette_initiator::{Disk, Error, wait};
 //!
 //! fn first_block() -> Result<Vec<u8>, Error> {
-//!     let initiator = Initiator::start()?;
-//!     let portal = Portal { host: "192.0.2.1".into(), port: 3260 };
-//!     let options = Options::new("iqn.2026-11.org.example:host");
-//!     let session = wait(Session::connect(&initiator, &portal, "iqn.2026-11.org.example:disk", options))?;
-//!     let disk = wait(Disk::open(session, lunette_scsi::Lun::ZERO))?;
+//!     let disk = wait(Disk::connect("iscsi://192.0.2.1/iqn.2026-11.org.example:disk/0"))?;
 //!     let block = wait(disk.read(0, 1))?;
 //!     Ok(block.to_vec())
 //! }
@@ -50,8 +47,10 @@ pub mod limits;
 mod options;
 mod pending;
 mod request;
+mod secret;
 mod session;
 mod store;
+mod url;
 
 pub use discovery::{TargetRecord, discover};
 pub use disk::{Disk, Facts};
@@ -60,6 +59,8 @@ pub use lunette_session::initiator::{ChapIdentity, SessionError};
 pub use options::{DEFAULT_PORT, Listener, Options, Portal};
 pub use pending::wait;
 pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
+pub use secret::{SecretError, read_secret};
 pub(crate) use session::Opened;
 pub use session::{Initiator, Pending, Session, SessionEvent};
 pub use store::RemoteStore;
+pub use url::{Url, UrlError, is_url};

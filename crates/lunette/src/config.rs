@@ -220,14 +220,9 @@ fn check_target(target: &Target) -> Result<(), String> {
     Ok(())
 }
 
-/// RFC 7143 section 4.2.7: a type and a unique part, of lower-case letters, digits, dash, dot and colon.
+/// As [`lunette_session::check_name`], with what to say.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    let typed = ["iqn.", "eui.", "naa."].iter().any(|kind| name.len() > kind.len() && name.starts_with(kind));
-    let legal = name.chars().all(|c| c.is_alphanumeric() && !c.is_ascii_uppercase() || matches!(c, '-' | '.' | ':'));
-    if !typed || !legal || name.len() > lunette_session::limits::MAX_NAME_BYTES {
-        return Err(format!("{name:?} is not an iSCSI name; write one such as iqn.2026-11.org.example:disk1"));
-    }
-    Ok(())
+    lunette_session::check_name(name).map_err(|error| error.to_string())
 }
 
 /// Reads the secrets of a policy.

@@ -25,7 +25,6 @@ mod serve;
 mod served;
 mod size;
 mod system;
-mod url;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::{ArgGroup, Args};
+use lunette_initiator::{Url, is_url};
 use lunette_nbd::{Export, Listener, Server};
 use lunette_store::Store;
 
@@ -16,7 +17,6 @@ use crate::io::PoolIo;
 use crate::remote_disk;
 use crate::size::Size;
 use crate::system;
-use crate::url::{self, Url};
 
 const AFTER_HELP: &str = "\
 Use it:
@@ -68,7 +68,7 @@ impl FromStr for Source {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if url::is_url(text) {
+        if is_url(text) {
             return Url::parse(text).map(|url| Self::Remote(Box::new(url))).map_err(|error| error.to_string());
         }
         text.parse().map(Self::Local).map_err(|error: crate::size::NotASize| error.to_string())

@@ -1,17 +1,11 @@
 //! Disks behind a URL: the arguments that all commands on them share, and the way there.
 
-use std::env;
-
 use clap::Args;
-use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, wait};
+use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, Url, wait};
 use lunette_scsi::Lun;
 use lunette_session::keys::Choices;
 
 use crate::failure::Failure;
-use crate::url::Url;
-
-/// Who we are when nothing else is said.
-const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
 
 const URL_HELP: &str = "iscsi://[USER@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&...]";
 
@@ -33,7 +27,7 @@ pub(crate) struct Remote {
 
 impl Remote {
     pub(crate) fn portal(&self) -> Portal {
-        portal(&self.url)
+        self.url.portal()
     }
 
     /// The target of the URL, when it names one.
@@ -54,7 +48,7 @@ impl Remote {
 
     /// Logs in to the target.
     pub(crate) fn connect(&self, initiator: &Initiator) -> Result<Session, Failure> {
-        connect(&self.url, self.options()?, initiator)
+        wait(self.url.connect(initiator, self.options()?)).map_err(remote_failure)
     }
 
     /// Opens the disk.
@@ -65,20 +59,8 @@ impl Remote {
 
 /// Opens the disk that a URL names; LUN 0 when it names none.
 pub(crate) fn open(url: &Url, options: Options, initiator: &Initiator) -> Result<Disk, Failure> {
-    let session = connect(url, options, initiator)?;
+    let session = wait(url.connect(initiator, options)).map_err(remote_failure)?;
     wait(Disk::open(session, url.lun.unwrap_or(Lun::ZERO))).map_err(remote_failure)
-}
-
-fn connect(url: &Url, options: Options, initiator: &Initiator) -> Result<Session, Failure> {
-    let Some(target) = &url.target else {
-        let what = format!("{url} names no target; write {url}/TARGET/LUN (lunette ls {url} lists targets)");
-        return Err(Failure::Usage(what));
-    };
-    wait(Session::connect(initiator, &portal(url), target, options)).map_err(remote_failure)
-}
-
-fn portal(url: &Url) -> Portal {
-    Portal { host: url.host.clone(), port: url.port }
 }
 
 /// What the URL says on the session.
@@ -89,17 +71,13 @@ pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
              LUNETTE_CHAP_PASSWORD, or into a file and write chap_secret_file=FILE"
         );
     }
-    let name = url.initiator_name.as_deref().unwrap_or(INITIATOR_NAME);
-    Ok(Options {
-        chap: url.chap(|variable| env::var(variable).ok())?,
-        offers: url.offers.clone(),
-        ..Options::new(name)
-    })
+    url.options().map_err(Failure::configuration)
 }
 
 /// What a failed request means to the person who asked.
 pub(crate) fn remote_failure(error: Error) -> Failure {
     match error {
+        Error::Url(_) => Failure::Usage(error.to_string()),
         Error::Connect { .. } | Error::Session { .. } | Error::TooManyRedirects { .. } | Error::NotADisk { .. } => {
             Failure::disk(error)
         }

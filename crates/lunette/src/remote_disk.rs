@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use lunette_initiator::{Initiator, RemoteStore};
+use lunette_initiator::{Initiator, RemoteStore, Url};
 use lunette_store::Store;
 
 use crate::failure::Failure;
 use crate::remote::{self, remote_failure};
-use crate::url::Url;
 
 /// A remote disk, and what tells it from others.
 pub(crate) struct RemoteDisk {

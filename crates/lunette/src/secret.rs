@@ -1,16 +1,12 @@
 //! CHAP credentials: a user name, and a file that holds the secret. Secrets never stand in arguments or in the
 //! configuration, where other users of the machine could read them.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use lunette_session::{Credentials, Secret};
 
 use crate::failure::Failure;
-
-/// The longest secret file that is read.
-const MAX_SECRET_BYTES: u64 = 1024;
 
 /// `USER:FILE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,19 +30,7 @@ impl FromStr for ChapArgument {
 
 /// Reads the secret of `user`: the content of the file without the line end after it.
 pub(crate) fn credentials(user: &str, file: &Path) -> Result<Credentials, Failure> {
-    let failed = |what: &dyn std::fmt::Display| Failure::configuration(format!("{}: {what}", file.display()));
-    let length = fs::metadata(file).map_err(|error| failed(&error))?.len();
-    if length > MAX_SECRET_BYTES {
-        return Err(failed(&format_args!("{length} bytes are too long for a secret (at most {MAX_SECRET_BYTES})")));
-    }
-    let mut bytes = fs::read(file).map_err(|error| failed(&error))?;
-    while bytes.last().is_some_and(|byte| matches!(byte, b'\n' | b'\r')) {
-        bytes.pop();
-    }
-    if bytes.is_empty() {
-        return Err(failed(&"the file is empty; put the secret into it"));
-    }
-    let secret = Secret::new(bytes);
+    let secret = lunette_initiator::read_secret(file).map_err(Failure::configuration)?;
     if secret.is_short() {
         tracing::warn!(user, "the secret is shorter than {} bytes", Secret::RECOMMENDED_BYTES);
     }
@@ -55,6 +39,8 @@ pub(crate) fn credentials(user: &str, file: &Path) -> Result<Credentials, Failur
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn read(content: &[u8]) -> Result<Credentials, Failure> {

@@ -35,6 +35,7 @@ mod held;
 pub mod initiator;
 pub mod keys;
 pub mod limits;
+mod name;
 mod outbox;
 mod receiver;
 pub mod target;
@@ -43,5 +44,6 @@ mod timers;
 
 pub use chap::{Authentication, Credentials, Secret};
 pub use entropy::Entropy;
+pub use name::{NameError, check_name};
 pub use time::Time;
 pub use timers::Timers;

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicU8;
 use lunette_scsi::Lun;
 
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
-use crate::{Error, Outcome, Repeat, Request, Session};
+use crate::{Error, Initiator, Outcome, Repeat, Request, Session, Url};
 pub(crate) use blocks::whole;
 pub use facts::Facts;
 
@@ -37,6 +37,17 @@ impl Disk {
     pub async fn open(session: Session, lun: Lun) -> Result<Self, Error> {
         let facts = Facts::ask(&session, lun).await?;
         Ok(Self(Arc::new(Inner { session, lun, facts, zeroes: AtomicU8::new(0) })))
+    }
+
+    /// Opens the disk that a URL names, on an event loop of its own; LUN 0 when it names none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`], and those of [`Session::connect`] and [`open`](Self::open).
+    pub async fn connect(url: &str) -> Result<Self, Error> {
+        let url = Url::parse(url)?;
+        let session = url.connect(&Initiator::start()?, url.options()?).await?;
+        Self::open(session, url.lun.unwrap_or(Lun::ZERO)).await
     }
 
     /// What the disk said of itself when it was opened.

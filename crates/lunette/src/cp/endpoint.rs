@@ -8,11 +8,11 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use lunette_initiator::{Url, UrlError, is_url};
 use lunette_store::{FileStore, OpenOptions, Store};
 
 use crate::failure::Failure;
 use crate::remote_disk;
-use crate::url::{self, Url, UrlError};
 
 /// What a person writes for one end.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ impl FromStr for Place {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         Ok(match text {
             "-" => Self::Standard,
-            text if url::is_url(text) => Self::Disk(Location::Url(Box::new(Url::parse(text)?))),
+            text if is_url(text) => Self::Disk(Location::Url(Box::new(Url::parse(text)?))),
             path => Self::Disk(Location::Path(path.into())),
         })
     }

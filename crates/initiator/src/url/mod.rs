@@ -10,19 +10,16 @@ mod parameters;
 mod tests;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::initiator::ChapIdentity;
 use lunette_session::keys::Willing;
-use lunette_session::{Credentials, Secret};
+use lunette_session::{Credentials, Secret, check_name};
 
-use crate::config::check_name;
-use crate::failure::Failure;
-use crate::secret;
-
-/// The TCP port of iSCSI (RFC 7143 section 15).
-const DEFAULT_PORT: u16 = 3260;
+use crate::options::{DEFAULT_PORT, Options, Portal};
+use crate::secret::read_secret;
+use crate::{Error, Initiator, Session};
 
 /// A URL longer than this is none.
 const MAX_LEN: usize = 8192;
@@ -35,18 +32,19 @@ const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
 
 /// What a URL says.
 #[derive(Debug, Clone)]
-pub(crate) struct Url {
+pub struct Url {
     /// A name or an address; IPv6 without its brackets.
-    pub(crate) host: String,
-    pub(crate) port: u16,
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
     /// The iSCSI name of the target; without it, the URL means the portal.
-    pub(crate) target: Option<String>,
+    pub target: Option<String>,
     /// Without it, the URL means the target.
-    pub(crate) lun: Option<Lun>,
+    pub lun: Option<Lun>,
     /// What to offer in the login.
-    pub(crate) offers: Willing,
+    pub offers: Willing,
     /// The iSCSI name to log in with.
-    pub(crate) initiator_name: Option<String>,
+    pub initiator_name: Option<String>,
     login: Login,
 }
 
@@ -61,9 +59,12 @@ struct Login {
     target_secret_file: Option<PathBuf>,
 }
 
+/// Who logs in, when neither URL nor caller says.
+const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
+
 /// What is wrong with a URL, and how to write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UrlError(String);
+pub struct UrlError(String);
 
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -73,12 +74,16 @@ impl fmt::Display for UrlError {
 
 impl std::error::Error for UrlError {}
 
+fn from_file(file: &Path) -> Result<Secret, UrlError> {
+    read_secret(file).map_err(|error| UrlError(error.to_string()))
+}
+
 fn wrong<T>(what: impl Into<String>) -> Result<T, UrlError> {
     Err(UrlError(what.into()))
 }
 
 /// Whether `text` is meant to be an iSCSI URL, and no path.
-pub(crate) fn is_url(text: &str) -> bool {
+pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| ["iscsi", "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
 }
 
@@ -88,7 +93,7 @@ impl Url {
     /// # Errors
     ///
     /// [`UrlError`]. It never repeats a password.
-    pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
         if text.len() > MAX_LEN {
             return wrong(format!("a URL of {} bytes is too long (at most {MAX_LEN})", text.len()));
         }
@@ -136,8 +141,37 @@ impl Url {
         }
     }
 
+    /// Where to connect to.
+    pub fn portal(&self) -> Portal {
+        Portal { host: self.host.clone(), port: self.port }
+    }
+
+    /// What it says on the session, with secrets from where it says or from the environment.
+    ///
+    /// # Errors
+    ///
+    /// As for [`chap`](Self::chap).
+    pub fn options(&self) -> Result<Options, UrlError> {
+        Ok(Options {
+            chap: self.chap(|variable| std::env::var(variable).ok())?,
+            offers: self.offers.clone(),
+            ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
+        })
+    }
+
+    /// Logs in to its target.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`] when it names none, and those of [`Session::connect`].
+    pub async fn connect(&self, initiator: &Initiator, options: Options) -> Result<Session, Error> {
+        let no_target = || UrlError(format!("{self} names no target; write {self}/TARGET/LUN"));
+        let target = self.target.as_deref().ok_or_else(no_target)?;
+        Session::connect(initiator, &self.portal(), target, options).await
+    }
+
     /// Secrets stand in the URL, where other users of the machine can read them.
-    pub(crate) fn shows_secrets(&self) -> bool {
+    pub fn shows_secrets(&self) -> bool {
         self.login.password.is_some() || self.login.target_password.is_some()
     }
 
@@ -146,7 +180,7 @@ impl Url {
     /// # Errors
     ///
     /// A secret is nowhere, or its file cannot be used.
-    pub(crate) fn chap(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Option<ChapIdentity>, Failure> {
+    pub fn chap(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Option<ChapIdentity>, UrlError> {
         let Some(user) = &self.login.user else { return Ok(None) };
         let secret = |variable: &str| {
             let value = environment(variable).filter(|value| !value.is_empty());
@@ -154,11 +188,11 @@ impl Url {
         };
         let initiator = match (&self.login.password, &self.login.secret_file) {
             (Some(password), _) => Credentials { user: user.clone(), secret: password.clone() },
-            (None, Some(file)) => secret::credentials(user, file)?,
+            (None, Some(file)) => Credentials { user: user.clone(), secret: from_file(file)? },
             (None, None) => match secret(PASSWORD_VARIABLE) {
                 Some(secret) => Credentials { user: user.clone(), secret },
                 None => {
-                    return Err(Failure::Configuration(format!(
+                    return Err(UrlError(format!(
                         "no secret for {user:?}; put it into {PASSWORD_VARIABLE}, or into a file and write \
                          chap_secret_file=FILE"
                     )));
@@ -168,11 +202,11 @@ impl Url {
         let target_user = self.login.target_user.clone().unwrap_or_default();
         let target = match (&self.login.target_password, &self.login.target_secret_file) {
             (Some(password), _) => Some(Credentials { user: target_user, secret: password.clone() }),
-            (None, Some(file)) => Some(secret::credentials(&target_user, file)?),
+            (None, Some(file)) => Some(Credentials { user: target_user, secret: from_file(file)? }),
             (None, None) => secret(TARGET_PASSWORD_VARIABLE).map(|secret| Credentials { user: target_user, secret }),
         };
         if target.is_none() && self.login.target_user.is_some() {
-            return Err(Failure::Configuration(format!(
+            return Err(UrlError(format!(
                 "no secret for target_user; put it into {TARGET_PASSWORD_VARIABLE}, or into a file and write \
                  chap_target_secret_file=FILE"
             )));
@@ -256,7 +290,7 @@ fn path_of(text: &str) -> Result<(Option<String>, Option<Lun>), UrlError> {
         return if lun.is_empty() { Ok((None, None)) } else { wrong("the target's name is missing before the LUN") };
     }
     let target = decode(target)?;
-    check_name(&target).map_err(UrlError)?;
+    check_name(&target).map_err(|error| UrlError(error.to_string()))?;
     if lun.is_empty() {
         return Ok((Some(target), None));
     }

@@ -1,11 +1,9 @@
 //! What stands behind the question mark.
 
-use lunette_session::Secret;
 use lunette_session::keys::{self, Choices, Rule, Willing};
+use lunette_session::{Secret, check_name};
 
 use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
-use crate::config::check_name;
-use crate::size::Size;
 
 /// A parameter that sets what is offered for a key.
 pub(super) struct Offer {
@@ -82,7 +80,7 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     let value = decode(value)?;
     match name {
         "initiator" => {
-            check_name(&value).map_err(UrlError)?;
+            check_name(&value).map_err(|error| UrlError(error.to_string()))?;
             url.initiator_name = Some(value);
         }
         "chap_secret_file" => url.login.secret_file = Some(value.into()),
@@ -108,14 +106,25 @@ fn value_of(offer: &Offer, value: &str) -> Result<u32, UrlError> {
             _ => wrong(format!("{name}={value}: write yes or no")),
         },
         Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => {
-            let number = value.parse().ok().and_then(|Size(number)| u32::try_from(number).ok());
-            number.filter(|number| range.contains(number)).ok_or_else(|| {
+            number(value).filter(|number| range.contains(number)).ok_or_else(|| {
                 UrlError(format!("{name}={value}: write a number from {} to {}", range.start(), range.end()))
             })
         }
         Rule::FirstOf(values) => choices(name, value, values),
         Rule::Constant(_) => wrong(format!("{name} cannot be chosen")),
     }
+}
+
+/// Digits, and K or M for powers of 1024.
+fn number(text: &str) -> Option<u32> {
+    let digits = text.trim_end_matches(['k', 'K', 'm', 'M']);
+    let factor = match &text[digits.len()..] {
+        "" => 1,
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        _ => return None,
+    };
+    digits.parse::<u32>().ok()?.checked_mul(factor)
 }
 
 /// Bit `n` for the n-th of `values`, of which `text` names some, with commas between them.
