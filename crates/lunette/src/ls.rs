@@ -110,7 +110,11 @@ async fn unit(session: &Session, lun: Lun) -> Unit {
             let (bytes, block_bytes) = (Some(facts.len_bytes()), Some(facts.block_len()));
             Unit { lun: lun.to_string(), bytes, block_bytes, kind: kind.into() }
         }
-        Err(error) => Unit { lun: lun.to_string(), bytes: None, block_bytes: None, kind: error.to_string() },
+        Err(error) => {
+            // The number stands beside it.
+            let kind = if let Error::NotADisk { what, .. } = error { what } else { error.to_string() };
+            Unit { lun: lun.to_string(), bytes: None, block_bytes: None, kind }
+        }
     }
 }
 

@@ -10,7 +10,6 @@ pub type CdbBytes = [u8; 16];
 
 const FUA: u8 = 0x08;
 const UNMAP: u8 = 0x08;
-const NDOB: u8 = 0x01;
 const EVPD: u8 = 0x01;
 /// DBD: no block descriptors.
 const DBD: u8 = 0x08;
@@ -63,20 +62,10 @@ pub fn synchronize_cache() -> CdbBytes {
     padded(&[OpCode::SYNCHRONIZE_CACHE_10.0])
 }
 
-/// WRITE SAME(16) without a Data-Out buffer: blocks of zeroes. `unmap` allows the device to free them instead.
-pub fn write_zeroes(lba: u64, blocks: u32, unmap: bool) -> CdbBytes {
-    let flags = NDOB | if unmap { UNMAP } else { 0 };
-    write_same_16(lba, blocks, flags)
-}
-
 /// WRITE SAME(16): the one block of Data-Out, over and over. `unmap` allows the device to free the blocks instead, when the
 /// block is zeroes.
 pub fn write_same(lba: u64, blocks: u32, unmap: bool) -> CdbBytes {
-    write_same_16(lba, blocks, if unmap { UNMAP } else { 0 })
-}
-
-fn write_same_16(lba: u64, blocks: u32, flags: u8) -> CdbBytes {
-    let mut cdb = padded(&[OpCode::WRITE_SAME_16.0, flags]);
+    let mut cdb = padded(&[OpCode::WRITE_SAME_16.0, if unmap { UNMAP } else { 0 }]);
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
     cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
     cdb
@@ -173,7 +162,7 @@ mod tests {
     fn fields_are_where_the_device_server_reads_them() {
         let fields = |cdb| BlockCdb::parse(&Cdb::from(cdb)).map(|fields| (fields.lba, fields.blocks)).unwrap();
         assert_eq!(fields(compare_and_write(9, 2, true)), (9, 2));
-        assert_eq!(fields(write_zeroes(7, 70_000, true)), (7, 70_000));
+        assert_eq!(fields(write_same(7, 70_000, true)), (7, 70_000));
         assert_eq!(fields(get_lba_status(5, 24)), (5, 24));
         assert_eq!(unmap(24)[..10], [0x42, 0, 0, 0, 0, 0, 0, 0, 24, 0]);
         assert_eq!(inquiry(Some(crate::vpd::PageCode::BLOCK_LIMITS), 255)[..6], [0x12, 1, 0xb0, 0, 255, 0]);

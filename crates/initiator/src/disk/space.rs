@@ -10,12 +10,13 @@ use super::{Disk, ask};
 use crate::{Error, Repeat, Request};
 
 /// The ways to write zeroes, the best first. A disk that does not know one is asked by the next from then on.
-const ZEROES: [Zeroes; 3] = [Zeroes::WithoutData, Zeroes::OneBlock, Zeroes::Plain];
+///
+/// WRITE SAME without data (NDOB) is none of them: it would save one block, and disks older than the bit ignore it. istgt
+/// then waits for the block for ever, tgt answers with MEDIUM ERROR.
+const ZEROES: [Zeroes; 2] = [Zeroes::OneBlock, Zeroes::Plain];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Zeroes {
-    /// WRITE SAME(16) with NDOB.
-    WithoutData,
     /// WRITE SAME(16) of a block of zeroes.
     OneBlock,
     /// WRITE.
@@ -93,19 +94,12 @@ impl Disk {
     async fn zeroes_by(&self, how: Zeroes, lba: u64, blocks: u32, unmap: bool) -> Result<(), Error> {
         let block_len = self.facts().block_len() as usize;
         let (cdb, len) = match how {
-            Zeroes::WithoutData => (requests::write_zeroes(lba, blocks, unmap), 0),
             Zeroes::OneBlock => (requests::write_same(lba, blocks, unmap), block_len),
             Zeroes::Plain => (requests::write(lba, blocks, false), blocks as usize * block_len),
         };
-        let data_out = match len {
-            0 => None,
-            len => {
-                let mut buffer = self.session().buffer(len)?;
-                buffer.fill(0);
-                Some(buffer.share())
-            }
-        };
-        self.done(Request { data_out, ..self.request(cdb) }).await
+        let mut zeroes = self.session().buffer(len)?;
+        zeroes.fill(0);
+        self.done(Request { data_out: Some(zeroes.share()), ..self.request(cdb) }).await
     }
 
     /// Compares blocks with `expected` and, when they are the same, writes `new` in their place: as one step, in the sight of

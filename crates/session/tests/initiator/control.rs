@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutResponse, LogoutResponseCode, NopIn,
-    NopOut, Reject, RejectReason, TargetTransferTag, TextRequest, TextResponse,
+    NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse,
 };
 use lunette_session::Authentication;
 use lunette_session::initiator::{Event, SessionConfig, SessionError};
@@ -161,6 +161,31 @@ fn text_goes_and_comes_in_parts() {
     let Event::Text { user: 8, pairs } = liar.event() else { panic!() };
     assert_eq!(pairs, [("X-a".to_owned(), "ok".to_owned()), ("Y".to_owned(), "1".to_owned())]);
     assert!(liar.session.text(9, &[("X-a", "1")]), "the next one may follow");
+}
+
+#[test]
+fn text_is_immediate_only_when_the_window_is_closed() {
+    let mut liar = Liar::logged_in(config(), &[]);
+    assert!(liar.session.text(8, &[("SendTargets", "All")]));
+    liar.raw(&[]);
+    let first = text_request(&mut liar);
+    assert!(!first.immediate);
+    let closed = TextResponse {
+        max_cmd_sn: SerialNumber(liar.exp_cmd_sn.0.wrapping_sub(1)),
+        ..text_response(&mut liar, first.itt, true, 0)
+    };
+    liar.send(closed.emit(), &[]);
+    while liar.session.room() > 0 {
+        let command = read(&liar.pool, 1, 0, 512);
+        liar.session.submit(command, liar.now).unwrap();
+    }
+    assert!(liar.session.text(9, &[("SendTargets", "All")]));
+    liar.raw(&[]);
+    let second = std::iter::repeat_with(|| liar.next()).find_map(|sent| match sent.pdu {
+        InitiatorPdu::TextRequest(pdu) => Some(pdu),
+        _ => None,
+    });
+    assert_eq!(second.map(|pdu| (pdu.immediate, pdu.cmd_sn)), Some((true, liar.exp_cmd_sn)));
 }
 
 #[test]

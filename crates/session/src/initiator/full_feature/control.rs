@@ -215,18 +215,21 @@ pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -
     })
 }
 
-/// Sends the next part of a text request.
+/// Sends the next part of a text request: in its turn with the commands when the target has room for one more, for istgt
+/// counts it as such in any case; else as an immediate request.
 fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut Context<'_>) {
     let Some(Request::Text(exchange)) = context.shared.requests.get_mut(tag) else { return };
     let (part, last) = exchange.next_part();
+    let window = &mut context.shared.window;
+    let immediate = window.room() == 0;
     let pdu = TextRequest {
-        immediate: true,
+        immediate,
         final_: last,
         continue_: !last,
         lun,
         itt: tag.itt(),
         ttt,
-        cmd_sn: context.shared.window.cmd_sn(),
+        cmd_sn: if immediate { window.cmd_sn() } else { window.take() },
         exp_stat_sn: context.sender.exp_stat_sn(),
         data_segment_len: part.len(),
     };

@@ -151,9 +151,14 @@ impl Liar {
             self.session.sent(self.cid, self.stream.len() - before);
         }
         while let Some(sent) = self.cut() {
-            if let InitiatorPdu::ScsiCommand(pdu) = &sent.pdu {
-                assert_eq!(pdu.cmd_sn, self.exp_cmd_sn);
-                self.exp_cmd_sn = pdu.cmd_sn.next();
+            let numbered = match &sent.pdu {
+                InitiatorPdu::ScsiCommand(pdu) => Some(pdu.cmd_sn),
+                InitiatorPdu::TextRequest(pdu) if !pdu.immediate => Some(pdu.cmd_sn),
+                _ => None,
+            };
+            if let Some(cmd_sn) = numbered {
+                assert_eq!(cmd_sn, self.exp_cmd_sn);
+                self.exp_cmd_sn = cmd_sn.next();
             }
             self.sent.push_back(sent);
         }
