@@ -178,6 +178,16 @@ impl Connection {
         !matches!(self.phase, Phase::Closed) && !self.waits_for_driver() && !self.outbox_is_full()
     }
 
+    /// The task whose data is next in the stream, while nobody has said where it goes: until then nothing is read.
+    pub fn stopped_by(&self) -> Option<TaskTag> {
+        match (&self.phase, &self.expect) {
+            (Phase::FullFeature(full), Expect::Data { task, .. }) if self.receiver.stage() == Stage::Data => {
+                Some(*task).filter(|task| full.is_undecided(*task))
+            }
+            _ => None,
+        }
+    }
+
     /// Where the next bytes should be received into, when they belong to a large data segment.
     pub fn direct(&mut self) -> Option<&mut [u8]> {
         if !self.held.is_empty() {
@@ -360,7 +370,7 @@ impl Connection {
     fn waits_for_driver(&self) -> bool {
         match &self.phase {
             Phase::Login(login) => login.waiting().is_some(),
-            Phase::FullFeature(full) => self.receiver.stage() == Stage::Data && full.waits_for_place(&self.expect),
+            Phase::FullFeature(_) => self.stopped_by().is_some(),
             Phase::Closed => false,
         }
     }

@@ -11,6 +11,7 @@ use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
 use super::barrier::{BarrierKey, Behind};
+use super::connection::Conn;
 use super::leaving::LEAVE_TAG;
 use super::stop::FLUSH_TAG;
 use super::table::Key;
@@ -48,8 +49,6 @@ pub(super) struct RunningTask {
     pub(super) nexus: NexusId,
     pub(super) lun: Lun,
     pub(super) waiting: Waiting,
-    /// The initiator may send data.
-    pub(super) takes_data: bool,
     /// Bytes of buffers it has been given.
     bytes: usize,
     /// Nobody wants the outcome any more; the store still works on it.
@@ -90,7 +89,6 @@ impl Core {
             nexus: nexus.id(),
             lun: Lun::decode(command.lun.0),
             waiting: Waiting::Nothing,
-            takes_data: command.data_out_len > 0,
             bytes: 0,
             orphaned: false,
             orphaned_by: None,
@@ -188,8 +186,9 @@ impl Core {
     /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
     /// before it in the stream. Waiting for their end would be waiting for ever.
     pub(super) fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
-        let Some(id) = self.tasks.get(key).map(|running| running.connection) else { return false };
-        let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.protocol.wants_input()) else { return false };
+        let Some((id, tag)) = self.tasks.get(key).map(|running| (running.connection, running.tag)) else { return false };
+        let stopped = |conn: &&mut Conn| conn.protocol.stopped_by() == Some(tag);
+        let Some(conn) = self.connections.get_mut(id).filter(stopped) else { return false };
         let mut tasks = conn.tasks.values().filter_map(|other| self.tasks.get(*other));
         tasks.any(|other| other.waiting == Waiting::Data)
     }

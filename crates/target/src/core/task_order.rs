@@ -88,14 +88,13 @@ impl Core {
     }
 
     /// A task that is held does not take its data, which may stand in the stream before the data of a task that it waits for.
-    /// That would be waiting for ever: the youngest is told to come again.
+    /// That would be waiting for ever: it is told to come again.
     pub(super) fn give_up_stalled(&mut self) {
-        let held: Vec<TaskKey> = self.task_sets.sets.values().flat_map(|set| set.held().rev()).collect();
-        let stalled = held
-            .into_iter()
-            .find(|key| self.tasks.get(*key).is_some_and(|task| task.takes_data) && self.holds_up_its_data(*key));
-        if let Some(key) = stalled {
-            self.give_up(key);
+        let held: Vec<TaskKey> = self.task_sets.sets.values().flat_map(|set| set.held()).collect();
+        for key in held {
+            if self.holds_up_its_data(key) {
+                self.give_up(key);
+            }
         }
     }
 }

@@ -61,7 +61,7 @@ impl<K: Copy + PartialEq> TaskSet<K> {
     }
 
     /// The tasks that have not begun, oldest first.
-    pub(super) fn held(&self) -> impl DoubleEndedIterator<Item = K> {
+    pub(super) fn held(&self) -> impl Iterator<Item = K> {
         self.tasks.iter().filter(|task| !task.begun).map(|task| task.key)
     }
 

@@ -104,6 +104,31 @@ fn data_of_a_held_task_does_not_stand_in_the_way_of_what_it_waits_for() {
 }
 
 #[test]
+fn a_held_task_whose_data_is_in_nobodys_way_stays() {
+    let target = Target::over(vec![memory()]);
+    let mut a = Initiator::log_in(&target, Port::A, &[("InitialR2T", "No")]);
+    a.test_unit_ready(0).sense();
+    a.answers_r2ts = false;
+    let older = a.start_write(0, 0, blocks(8, 1), 0);
+    while a.r2ts.is_empty() {
+        a.take_one();
+    }
+    a.attribute = TaskAttribute::ORDERED;
+    a.announces_data = true;
+    let in_the_way = a.start_write(0, 0, blocks(8, 2), 0);
+    a.announces_data = false;
+    let held = a.start_write(0, 0, blocks(8, 3), 0);
+    a.send_unsolicited(0, in_the_way);
+    assert_eq!(a.finish(in_the_way).status, TASK_SET_FULL);
+    a.answers_r2ts = true;
+    let r2t = a.r2ts.remove(0);
+    a.answer_r2t(&r2t);
+    assert_eq!(a.finish(older).status, 0);
+    assert_eq!(a.finish(held).status, 0);
+    assert_eq!(a.read(0, 0, 8).good(), blocks(8, 3));
+}
+
+#[test]
 fn an_aca_task_is_refused() {
     let target = Target::over(vec![memory()]);
     let mut a = Initiator::attach(&target, Port::A);

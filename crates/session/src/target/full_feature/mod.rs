@@ -13,7 +13,7 @@ use lunette_pdu::{Bhs, Cid, InitiatorPdu, InitiatorTaskTag, PduError, RejectReas
 
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
-use super::event::Event;
+use super::event::{Event, TaskTag};
 use super::login::Login;
 use super::session::Session;
 use super::task::{Task, TaskTable};
@@ -87,9 +87,9 @@ impl FullFeature {
         }
     }
 
-    /// Whether the driver has yet to say where that is.
-    pub(crate) fn waits_for_place(&self, expect: &Expect) -> bool {
-        matches!(*expect, Expect::Data { task, .. } if self.tasks.get(task).is_some_and(Task::is_undecided))
+    /// Whether the driver has yet to say where the data of a task goes.
+    pub(crate) fn is_undecided(&self, task: TaskTag) -> bool {
+        self.tasks.get(task).is_some_and(Task::is_undecided)
     }
 
     /// Deals with a header and says what its data segment is for.

@@ -42,6 +42,8 @@ pub(crate) struct Initiator {
     pub(crate) answers_r2ts: bool,
     /// Of the commands that follow.
     pub(crate) attribute: TaskAttribute,
+    /// The commands that follow announce Data-Out PDUs that nobody has asked for.
+    pub(crate) announces_data: bool,
     /// Bytes per Data-Out PDU.
     pub(crate) data_out_len: usize,
     pub(crate) r2ts: Vec<R2t>,
@@ -91,6 +93,7 @@ impl Initiator {
             managed: HashMap::new(),
             answers_r2ts: true,
             attribute: TaskAttribute::SIMPLE,
+            announces_data: false,
             data_out_len: 8192,
             r2ts: Vec::new(),
             logout_requested: false,
@@ -246,7 +249,7 @@ impl Initiator {
         let write = !data_out.is_empty();
         let command = ScsiCommand {
             immediate: false,
-            final_: true,
+            final_: !self.announces_data,
             read: data_in_len > 0,
             write,
             attr: self.attribute,
@@ -375,6 +378,22 @@ impl Initiator {
     /// Whether the answer to `itt` has come.
     pub(crate) fn has_answer(&self, itt: InitiatorTaskTag) -> bool {
         self.managed.contains_key(&itt) || self.tasks.get(&itt).is_some_and(|task| task.outcome.is_some())
+    }
+
+    /// Sends all data of a command that has announced it.
+    pub(crate) fn send_unsolicited(&mut self, lun: u16, itt: InitiatorTaskTag) {
+        let zero = SerialNumber(0);
+        self.answer_r2t(&R2t {
+            lun: LunField(Lun::new(lun).unwrap().encode()),
+            itt,
+            ttt: TargetTransferTag::RESERVED,
+            stat_sn: zero,
+            exp_cmd_sn: zero,
+            max_cmd_sn: zero,
+            r2t_sn: 0,
+            buffer_offset: 0,
+            desired_data_transfer_length: self.tasks[&itt].data_out.len() as u32,
+        });
     }
 
     pub(crate) fn answer_r2t(&mut self, r2t: &R2t) {
