@@ -14,7 +14,7 @@ mod server;
 mod tool;
 
 pub use initiator::{Initiator, LoginKeys, Outcome, Pdu};
-pub use process::{memory_kib, stop, wait_at_most, wait_until};
+pub use process::{memory_kib, signal, stop, wait_at_most, wait_until};
 pub use random::{random_bytes, random_file};
 pub use server::{DEFAULT_TARGET, Server, lunette};
 pub use tool::{Ran, run, run_at_most};

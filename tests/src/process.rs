@@ -30,7 +30,7 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
 }
 
 /// Sends a signal.
-pub(crate) fn signal(child: &Child, signal: Signal) {
+pub fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a child has a process number");
     kill_process(pid, signal).expect("a child that was not waited for can be signalled");
 }

@@ -3,13 +3,16 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::Duration;
 
 use lunette_pdu::sense::split_sense;
 use lunette_pdu::{AsyncEvent, TargetPdu};
-use lunette_tests::{Initiator, Outcome, Server, lunette, run};
+use lunette_tests::{Initiator, Outcome, Server, lunette, run, signal, stop};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -286,6 +289,24 @@ fn an_initiator_that_is_not_admitted_any_more_has_to_go() {
     place.change(&server, &text);
     Initiator::attach(&server, &[]).unwrap();
     server.stop();
+}
+
+#[test]
+fn a_hangup_during_the_start_does_not_end_the_server() {
+    let place = Place(tempfile::tempdir().unwrap());
+    let path = place.file("config");
+    run("mkfifo", [&path]).succeeded();
+    let mut command = lunette();
+    let mut server = command.args(["serve", "--config"]).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
+    // Opened when the server reads it, too.
+    let mut config_text = File::options().write(true).open(&path).unwrap();
+    signal(&server, Signal::HUP);
+    config_text.write_all(config(r#"{ number = 0, disk = "mem:8M" }"#, "").as_bytes()).unwrap();
+    drop(config_text);
+    let mut line = String::new();
+    BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("iscsi://"), "{line:?}");
+    stop(&mut server);
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn block_size(text: &str) -> Result<u32, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let hangups = system::hold_hangups().map_err(Failure::other)?;
     let config = match &arguments.config {
         Some(path) => config::read(path)?,
         None => arguments.to_config()?,
@@ -99,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let stopper = server.stopper();
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
     let reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
-    system::reload_on_signal(reloader).map_err(Failure::other)?;
+    system::reload_on_signal(hangups, reloader).map_err(Failure::other)?;
     print_urls(server.portals(), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)
 }

@@ -58,9 +58,18 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
     Failure::Address(format!("cannot listen on {address}: {what}"))
 }
 
+/// Holds SIGHUP back until there is something to reload. From here on it does not end the process, however long the start
+/// takes.
+pub(crate) fn hold_hangups() -> io::Result<Hangups> {
+    Signals::new([SIGHUP]).map(Hangups)
+}
+
+/// SIGHUPs that have come, and will.
+pub(crate) struct Hangups(Signals);
+
 /// Each SIGHUP reads the configuration again, on a thread of its own: a disk that is slow to open does not delay a stop.
-pub(crate) fn reload_on_signal(mut reloader: Option<Reloader>) -> io::Result<()> {
-    let mut signals = Signals::new([SIGHUP])?;
+pub(crate) fn reload_on_signal(hangups: Hangups, mut reloader: Option<Reloader>) -> io::Result<()> {
+    let Hangups(mut signals) = hangups;
     thread::Builder::new().name("lunette-reload".into()).spawn(move || {
         for _ in signals.forever() {
             if let Some(reloader) = &mut reloader {
