@@ -29,7 +29,7 @@ pub struct TargetDevice {
 struct Inventory {
     units: BTreeMap<Lun, Arc<LogicalUnit>>,
     nexuses: BTreeMap<NexusId, Arc<NexusState>>,
-    /// All target ports, whether or not a nexus uses them now.
+    /// The target ports that are there, whether or not a nexus uses them now.
     ports: BTreeSet<TargetPort>,
     port_groups: PortGroups,
 }
@@ -49,6 +49,11 @@ pub enum ResetOutcome {
 pub struct LunInUse(pub Lun);
 
 impl Inventory {
+    fn known_ports(&self) -> BTreeSet<&TargetPort> {
+        let of_nexuses = self.nexuses.values().map(|nexus| &nexus.ports.port);
+        self.ports.iter().chain(of_nexuses).collect()
+    }
+
     fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
         for nexus in self.nexuses.values() {
@@ -103,10 +108,12 @@ impl TargetDevice {
         self.inventory().assign(lun, unit)
     }
 
-    /// Declares a target port, so that registrations for all target ports include it. A port is also known from the first
-    /// nexus through it on.
-    pub fn add_port(&self, name: &str, relative_port: u16) {
-        self.inventory().ports.insert(TargetPort { relative: relative_port, name: name.into() });
+    /// Declares the target ports that there are from now on, by name and RELATIVE TARGET PORT IDENTIFIER: REPORT TARGET PORT
+    /// GROUPS tells of them, and registrations for all target ports include them. A port that is not among them is known as
+    /// long as a nexus goes through it.
+    pub fn set_ports<'a>(&self, ports: impl IntoIterator<Item = (&'a str, u16)>) {
+        let port = |(name, relative): (&str, u16)| TargetPort { relative, name: name.into() };
+        self.inventory().ports = ports.into_iter().map(port).collect();
     }
 
     /// The ROD tokens that were given out.
@@ -115,7 +122,7 @@ impl TargetDevice {
     }
 
     pub(crate) fn ports(&self) -> Vec<TargetPort> {
-        self.inventory().ports.iter().cloned().collect()
+        self.inventory().known_ports().into_iter().cloned().collect()
     }
 
     /// The logical units, in the order of their numbers.
@@ -131,7 +138,6 @@ impl TargetDevice {
             let access = inventory.port_groups.access(*lun, state.name.relative_port);
             state.assign(*lun, Some((unit, access)));
         }
-        inventory.ports.insert(state.ports.port.clone());
         inventory.nexuses.insert(state.id, Arc::clone(&state));
         Nexus { state, device: Arc::clone(self) }
     }

@@ -197,9 +197,9 @@ impl Server {
 /// Lets each device know its target ports: one per portal group.
 pub(crate) fn declare_ports(devices: &[Arc<TargetDevice>], portals: &[Portal]) {
     for device in devices {
-        for portal in portals {
-            device.add_port(&port_name(&device.name().to_ascii_lowercase(), portal.group), portal.group);
-        }
+        let target = device.name().to_ascii_lowercase();
+        let ports: Vec<_> = portals.iter().map(|portal| (port_name(&target, portal.group), portal.group)).collect();
+        device.set_ports(ports.iter().map(|(name, group)| (name.as_str(), *group)));
     }
 }
 

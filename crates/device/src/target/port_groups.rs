@@ -101,7 +101,7 @@ impl TargetDevice {
 
 impl Inventory {
     fn report(&self, lun: Lun) -> Vec<GroupDescriptor> {
-        let ports: BTreeSet<u16> = self.ports.iter().map(|port| port.relative).collect();
+        let ports: BTreeSet<u16> = self.known_ports().into_iter().map(|port| port.relative).collect();
         self.port_groups.report(lun, &ports)
     }
 

@@ -88,13 +88,26 @@ impl Paths {
 #[test]
 fn without_configuration_one_active_group_is_reported() {
     let rig = Rig::new(THIN);
-    rig.device.add_port("iqn.2026-11.lunette:disk,t,0x0007", 7);
+    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7)]);
     let group = [0, 0xcf, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 7];
     assert_eq!(rig.read(REPORT), [&[0, 0, 0, 16][..], &group].concat());
     let extended = [0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 4, 0];
     assert_eq!(rig.read(&extended), [&[0, 0, 0, 20, 0x10, 0, 0, 0][..], &group].concat());
     assert_eq!(rig.refused(&[0xa3, 0x4a, 0, 0, 0, 0, 0, 0, 4, 0], &[]), FieldPointer::cdb(1).bit(7).into());
     assert_eq!(rig.read(&[0x12, 0, 0, 0, 96])[5] >> 4 & 3, 1, "TPGS: implicit");
+}
+
+#[test]
+fn a_port_that_goes_is_reported_as_long_as_it_is_used() {
+    let rig = Rig::new(THIN);
+    let here = rig.nexus.name().relative_port;
+    let ports = |rig: &Rig| rig.read(REPORT)[12..].chunks(4).map(|port| u16::from(port[3])).collect::<Vec<_>>();
+    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7), ("iqn.2026-11.lunette:disk,t,0x0008", 8)]);
+    let there = through(&rig.device, "a", 8);
+    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7)]);
+    assert_eq!(ports(&rig), [here, 7, 8]);
+    drop(there);
+    assert_eq!(ports(&rig), [here, 7]);
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn preempt_and_abort_ends_the_tasks_of_the_preempted() {
 #[test]
 fn ports_are_registered_for_others() {
     let rig = Rig::new(THIN);
-    rig.device.add_port("iqn.2026-11.lunette:disk,t,0x0002", 2);
+    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0002", 2)]);
     let ids = emit_transport_id("iqn.2026-11.host:B,i,0x400001370000");
     let mut list = vec![0; 24];
     list[15] = 9;
