@@ -16,6 +16,7 @@ use crate::sanitize;
 use crate::task::Task;
 use crate::tokens::Tokens;
 use crate::unit::LogicalUnit;
+pub use port_groups::PortGroupsChange;
 
 /// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
 pub struct TargetDevice {

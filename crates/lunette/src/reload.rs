@@ -58,9 +58,9 @@ impl Reloader {
             let update = plan.update(&config)?;
             self.control.apply(update).map_err(|error| match error {
                 UpdateError::Refused(error) => bind_failure(error),
+                UpdateError::Sanitizing { .. } => Failure::configuration(error),
                 UpdateError::Stopping => Failure::other(error),
             })?;
-            plan.configure_port_groups(&config);
         }
         (self.served, self.spares, self.config) = (plan.served, plan.spares, config);
         Ok(plan.changes)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lunette_device::{LogicalUnit, TargetDevice};
+use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
 use lunette_reactor::Waker;
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
@@ -23,6 +23,8 @@ pub struct Update {
     pub targets: Vec<TargetConfig>,
     /// Who may open a discovery session.
     pub discovery: Authentication,
+    /// Other target port groups of targets that stay.
+    pub port_groups: Vec<PortGroupsChange>,
     /// Logical units of targets that stay. The stores of those that go are flushed when their last command has ended.
     pub units: Vec<UnitChange>,
     /// Logical units whose stores grow.
@@ -53,6 +55,14 @@ pub enum UpdateError {
     /// A portal cannot be opened, or the targets contradict each other.
     #[error(transparent)]
     Refused(#[from] BindError),
+    /// A logical unit that goes is being sanitized, which another unit over its store would know nothing of.
+    #[error("target {target}: LUN {lun} is being sanitized; change it when that has ended")]
+    Sanitizing {
+        /// The target.
+        target: String,
+        /// The number of the unit.
+        lun: Lun,
+    },
     /// The server has ended, or is about to.
     #[error("the server is stopping")]
     Stopping,

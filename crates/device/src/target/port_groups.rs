@@ -7,9 +7,33 @@ use lunette_scsi::port_groups::{AccessState, GroupDescriptor, Management, SetDes
 use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
 use super::{Inventory, TargetDevice};
-use crate::keeper::Save;
+use crate::keeper::{Keeper, Save};
 use crate::nexus::ItNexus;
 use crate::port_groups::{Kept, PortGroups, PortGroupsConfig, PortGroupsError};
+
+/// Another configuration of the target port groups of a device, ready to be put in force.
+pub struct PortGroupsChange {
+    device: Arc<TargetDevice>,
+    config: PortGroupsConfig,
+    keeper: Option<Arc<Keeper>>,
+}
+
+impl PortGroupsChange {
+    /// Whose groups they are.
+    pub fn device(&self) -> &Arc<TargetDevice> {
+        &self.device
+    }
+
+    /// Puts it in force: an implicit change, of which nexuses learn by unit attention (ASYMMETRIC ACCESS STATE CHANGED) on the
+    /// logical units that are given. States that initiators have set stay where the configuration says the same as before,
+    /// and everywhere when only initiators manage them.
+    pub fn apply(self) -> Vec<Lun> {
+        let Self { device, config, keeper } = self;
+        let mut inventory = device.inventory();
+        let luns: Vec<Lun> = inventory.units.keys().copied().collect();
+        inventory.change_access(None, |groups| groups.configure(config, keeper, &luns)).1
+    }
+}
 
 impl TargetDevice {
     /// A device without logical units that is reached as `config` says. Where only initiators manage access states, those
@@ -26,20 +50,19 @@ impl TargetDevice {
         Ok(device)
     }
 
-    /// Puts another configuration of the target port groups in force: an implicit change, of which nexuses learn by unit
-    /// attention (ASYMMETRIC ACCESS STATE CHANGED). States that initiators have set stay where the configuration says the same
-    /// as before, and everywhere when only initiators manage them.
+    /// Prepares another configuration of the target port groups, without putting it in force. It may wait for the place where
+    /// states are kept.
     ///
     /// # Errors
     ///
-    /// When the groups contradict each other, or the place to keep states in cannot be read. Then nothing is changed.
-    pub fn configure_port_groups(&self, config: PortGroupsConfig) -> Result<(), PortGroupsError> {
+    /// When the groups contradict each other, or the place to keep states in cannot be read.
+    pub fn prepare_port_groups(
+        self: &Arc<Self>,
+        config: PortGroupsConfig,
+    ) -> Result<PortGroupsChange, PortGroupsError> {
         config.check()?;
         let Kept { keeper, .. } = Kept::open(&config, &self.name)?;
-        let mut inventory = self.inventory();
-        let luns: Vec<Lun> = inventory.units.keys().copied().collect();
-        inventory.change_access(None, |groups| groups.configure(config, keeper, &luns));
-        Ok(())
+        Ok(PortGroupsChange { device: Arc::clone(self), config, keeper })
     }
 
     /// Changes the state of a group implicitly, for one logical unit or for all (`None`). Nexuses learn of it by unit
@@ -54,14 +77,14 @@ impl TargetDevice {
         let mut inventory = self.inventory();
         let luns: Vec<Lun> =
             inventory.units.keys().copied().filter(|known| lun.is_none_or(|lun| lun == *known)).collect();
-        inventory.change_access(None, |groups| groups.set(&luns, group, state))
+        inventory.change_access(None, |groups| groups.set(&luns, group, state)).0
     }
 
     /// Ends the transitions of a group that cannot come to their end: it becomes unavailable. Nexuses find the unit
     /// attention IMPLICIT ASYMMETRIC ACCESS STATE TRANSITION FAILED.
     pub fn fail_access_transition(&self, group: u16) {
         let mut inventory = self.inventory();
-        let luns = inventory.change_access(None, |groups| groups.fail_transition(group));
+        let (luns, _) = inventory.change_access(None, |groups| groups.fail_transition(group));
         for link in inventory.nexuses.values().flat_map(|nexus| nexus.links()) {
             if luns.contains(&link.lun) {
                 link.attentions.raise(AdditionalSense::IMPLICIT_ACCESS_STATE_TRANSITION_FAILED);
@@ -79,7 +102,7 @@ impl TargetDevice {
     ) -> Result<Option<Save>, SenseData> {
         let mut inventory = self.inventory();
         let changes = inventory.port_groups.select(lun, set)?;
-        Ok(inventory.change_access(Some(by), |groups| groups.apply(lun, &changes)))
+        Ok(inventory.change_access(Some(by), |groups| groups.apply(lun, &changes)).0)
     }
 
     /// The groups as `lun` has them, and IMPLICIT TRANSITION TIME in seconds.
@@ -105,20 +128,21 @@ impl Inventory {
         self.port_groups.report(lun, &ports)
     }
 
-    /// Changes access states. All nexuses but those of `by` are told where it makes a difference (SPC-4 5.16.2.5).
-    fn change_access<T>(&mut self, by: Option<&ItNexus>, change: impl FnOnce(&mut PortGroups) -> T) -> T {
+    /// Changes access states. All nexuses but those of `by` are told on the logical units where it makes a difference (SPC-4
+    /// 5.16.2.5), which are given too.
+    fn change_access<T>(&mut self, by: Option<&ItNexus>, change: impl FnOnce(&mut PortGroups) -> T) -> (T, Vec<Lun>) {
         let before: Vec<_> = self.units.keys().map(|lun| (*lun, self.report(*lun))).collect();
         let result = change(&mut self.port_groups);
-        let unchanged: BTreeSet<Lun> =
-            before.into_iter().filter(|(lun, report)| self.report(*lun) == *report).map(|(lun, _)| lun).collect();
+        let differs = |(lun, report): (Lun, Vec<GroupDescriptor>)| (self.report(lun) != report).then_some(lun);
+        let changed: Vec<Lun> = before.into_iter().filter_map(differs).collect();
         for nexus in self.nexuses.values() {
             for link in nexus.links() {
                 link.access.set(self.port_groups.access(link.lun, nexus.name.relative_port));
-                if !unchanged.contains(&link.lun) && by != Some(&*link.ports) {
+                if changed.contains(&link.lun) && by != Some(&*link.ports) {
                     link.attentions.raise(AdditionalSense::ACCESS_STATE_CHANGED);
                 }
             }
         }
-        result
+        (result, changed)
     }
 }

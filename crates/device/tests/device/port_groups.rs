@@ -308,11 +308,14 @@ fn a_transition_that_fails_is_told_and_leaves_the_group_unavailable() {
 fn another_configuration_is_an_implicit_change() {
     let paths = Paths::new(config(Management::Implicit, AccessState::Standby));
     let mut next = config(Management::Both, AccessState::Standby);
-    paths.device.configure_port_groups(next.clone()).unwrap();
+    let changed = paths.device.prepare_port_groups(next.clone()).unwrap().apply();
+    assert_eq!(changed, []);
     assert_eq!(paths.attentions(&paths.first), [], "no state has changed");
     assert_eq!(paths.set(&paths.first, &[]).status, Status::GOOD, "now it is supported");
     next.groups[1].offline = true;
-    paths.device.configure_port_groups(next.clone()).unwrap();
+    let change = paths.device.prepare_port_groups(next.clone()).unwrap();
+    assert_eq!(paths.attentions(&paths.first), [], "nothing is in force yet");
+    assert_eq!(change.apply(), [Lun::ZERO]);
     assert_eq!(paths.attentions(&paths.first), [AdditionalSense::ACCESS_STATE_CHANGED]);
     assert_eq!(paths.report(&paths.first), [(1, 0, 0), (2, 2, 0), (0xff, 0xe, 2)]);
     paths.attentions(&paths.second);
@@ -321,7 +324,7 @@ fn another_configuration_is_an_implicit_change() {
         assert_eq!(code(refused), (SenseKey::NOT_READY, AdditionalSense::OFFLINE), "{command:x?}");
     }
     next.groups[1].ports.push(1);
-    assert_eq!(paths.device.configure_port_groups(next), Err(PortGroupsError::PortTwice(1)));
+    assert_eq!(paths.device.prepare_port_groups(next).err(), Some(PortGroupsError::PortTwice(1)));
     assert_eq!(paths.attentions(&paths.first), []);
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use lunette_device::LogicalUnit;
+use lunette_device::{LogicalUnit, PortGroupsChange, PortGroupsError};
 use lunette_store::{FileStore, Store};
 use lunette_target::{Growth, UnitChange, Update};
 
@@ -12,7 +12,7 @@ use crate::config::diff::{Change, LunChange};
 use crate::config::{self, Config, LunEntry, Target};
 use crate::disk::{Disk, DiskStore};
 use crate::failure::Failure;
-use crate::served::{self, Served, lun};
+use crate::served::{self, Served, ServedTarget, lun};
 use crate::size::Size;
 
 /// Everything that is needed to switch over. Dropped, it leaves all as it was.
@@ -146,6 +146,7 @@ impl Plan {
     /// The plan in the words of the server. Files are made longer now: the last that can fail here. None is served so before
     /// the update is applied.
     pub(super) fn update(&mut self, config: &Config) -> Result<Update, Failure> {
+        let port_groups = self.port_groups(config)?;
         let mut growth = Vec::new();
         for Growing { target, number, unit, store, at_least } in self.growing.drain(..) {
             let len = store.make_room(at_least).map_err(|error| {
@@ -158,23 +159,23 @@ impl Plan {
             portals: config.portals(),
             targets: self.served.target_configs(config),
             discovery: self.served.discovery.clone(),
+            port_groups,
             units: std::mem::take(&mut self.units),
             growth,
         })
     }
 
-    /// Puts other target port groups in force, once the server has switched over. They were checked with the configuration;
-    /// what is left to fail is the place where states are kept.
-    pub(super) fn configure_port_groups(&self, config: &Config) {
-        for change in &self.changes {
-            let Change::PortGroups(name) = change else { continue };
-            let (Some(target), Some(open)) = (find_target(config, name), self.served.targets.get(name)) else {
-                continue;
-            };
-            if let Err(error) = open.device.configure_port_groups(self.served.port_groups(target)) {
-                tracing::error!(target = name, %error, "the target port groups stay as they were");
-            }
-        }
+    /// Prepares other target port groups.
+    fn port_groups(&self, config: &Config) -> Result<Vec<PortGroupsChange>, Failure> {
+        let changed = self.changes.iter().filter_map(|change| match change {
+            Change::PortGroups(name) => Some((find_target(config, name)?, self.served.targets.get(name)?)),
+            _ => None,
+        });
+        let prepare = |(target, open): (&Target, &ServedTarget)| {
+            let failed = |error: PortGroupsError| Failure::Configuration(format!("target {}: {error}", target.name));
+            open.device.prepare_port_groups(self.served.port_groups(target)).map_err(failed)
+        };
+        changed.map(prepare).collect()
     }
 }
 

@@ -186,7 +186,9 @@ impl Core {
     /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
     /// before it in the stream. Waiting for their end would be waiting for ever.
     pub(super) fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
-        let Some((id, tag)) = self.tasks.get(key).map(|running| (running.connection, running.tag)) else { return false };
+        let Some((id, tag)) = self.tasks.get(key).map(|running| (running.connection, running.tag)) else {
+            return false;
+        };
         let stopped = |conn: &&mut Conn| conn.protocol.stopped_by() == Some(tag);
         let Some(conn) = self.connections.get_mut(id).filter(stopped) else { return false };
         let mut tasks = conn.tasks.values().filter_map(|other| self.tasks.get(*other));

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_device::{LogicalUnit, TargetDevice};
+use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
 use lunette_pdu::LunField;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat};
@@ -27,9 +27,13 @@ impl Core {
 
     /// First what can fail, then the rest.
     fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
-        let Update { portals, targets, discovery, units, growth } = update;
+        let Update { portals, targets, discovery, port_groups, units, growth } = update;
+        self.check_sanitizing(&targets, &units)?;
         self.portals.change(cx, &portals)?;
         self.replace_targets(targets, discovery);
+        for change in port_groups {
+            self.change_port_groups(change);
+        }
         self.change_units(units);
         for device in self.devices.clone() {
             self.resume_background(&device);
@@ -40,6 +44,26 @@ impl Core {
         }
         self.revise_sessions(cx);
         Ok(self.portals.to_vec().iter().map(|portal| portal.address).collect())
+    }
+
+    /// A sanitize operation may have begun since the update was made.
+    fn check_sanitizing(&self, targets: &[TargetConfig], units: &[UnitChange]) -> Result<(), UpdateError> {
+        for device in &self.devices {
+            let stays = targets.iter().any(|target| Arc::ptr_eq(&target.device, device));
+            let goes = |lun: Lun| units.iter().any(|change| Arc::ptr_eq(&change.device, device) && change.lun == lun);
+            let mut gone = device.units().into_iter().filter(|(lun, _)| !stays || goes(*lun));
+            if let Some((lun, _)) = gone.find(|(_, unit)| unit.is_being_sanitized()) {
+                return Err(UpdateError::Sanitizing { target: device.name().into(), lun });
+            }
+        }
+        Ok(())
+    }
+
+    fn change_port_groups(&mut self, change: PortGroupsChange) {
+        let device = Arc::clone(change.device());
+        for lun in change.apply() {
+            self.tell(&device, lun, AdditionalSense::ACCESS_STATE_CHANGED);
+        }
     }
 
     /// A directory in place of the other one. Connections have it by reference: each knows the old one or the new one.

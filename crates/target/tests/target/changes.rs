@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use lunette_device::{LogicalUnit, TargetDevice};
+use lunette_device::{GroupAccess, LogicalUnit, PortGroup, PortGroupsConfig, TargetDevice};
 use lunette_pdu::{LoginStatus, Stage};
 use lunette_scsi::Lun;
+use lunette_scsi::port_groups::AccessState;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
@@ -21,6 +22,8 @@ const LUNS_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x0e);
 const INQUIRY_CHANGED: (u8, u8, u8) = (6, 0x3f, 0x03);
 const CAPACITY_CHANGED: (u8, u8, u8) = (6, 0x2a, 0x09);
 const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
+const ACCESS_CHANGED: (u8, u8, u8) = (6, 0x2a, 0x06);
+const STANDBY: (u8, u8, u8) = (2, 0x04, 0x0b);
 
 /// Two targets, each with one logical unit over memory unless said otherwise.
 struct Served {
@@ -40,6 +43,7 @@ impl Served {
             portals: vec![PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 }],
             targets: self.devices.iter().cloned().map(TargetConfig::open).collect(),
             discovery: Authentication::None,
+            port_groups: Vec::new(),
             units: Vec::new(),
             growth: Vec::new(),
         }
@@ -328,6 +332,52 @@ fn a_login_that_waits_for_a_store_ends_with_its_target() {
     delay.release();
     drop(delay);
     served.wait_until_dropped(&store);
+}
+
+#[test]
+fn other_port_groups_are_told_of_with_all_that_changes() {
+    let served = Served::new(memory());
+    let mut here = Initiator::attach(&served.target, Port::A);
+    let mut there = Initiator::attach(&served.target, THERE);
+    let standby = GroupAccess { state: AccessState::Standby, preferred: false };
+    let groups = vec![PortGroup { access: standby, ..PortGroup::default() }];
+    let config = PortGroupsConfig { groups, ..PortGroupsConfig::default() };
+    let change = || served.devices[0].prepare_port_groups(config.clone()).unwrap();
+    let mut refused = served.same();
+    refused.targets.push(TargetConfig::open(device(TARGET, vec![memory()])));
+    refused.port_groups = vec![change()];
+    served.target.control.apply(refused).unwrap_err();
+    here.is_undisturbed();
+    assert_eq!(here.test_unit_ready(0).good(), []);
+    served.apply(|update| update.port_groups = vec![change()]);
+    assert_eq!(here.news(), (0, ACCESS_CHANGED));
+    assert_eq!(here.test_unit_ready(0).sense(), ACCESS_CHANGED);
+    assert_eq!(here.test_unit_ready(0).sense(), STANDBY);
+    there.is_undisturbed();
+}
+
+#[test]
+fn a_unit_that_is_being_sanitized_stays() {
+    let delay = Arc::new(Delay::new(memory()));
+    let mut served = Served::new(delay.clone());
+    let mut here = Initiator::attach(&served.target, Port::A);
+    delay.hold();
+    here.command(0, &[0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 0).good();
+    delay.wait_until_held(1);
+    let mut without_unit = served.same();
+    without_unit.units = vec![UnitChange { device: Arc::clone(&served.devices[0]), lun: Lun::ZERO, unit: None }];
+    let mut without_target = served.same();
+    without_target.targets.remove(0);
+    for update in [without_unit, without_target] {
+        let error = served.target.control.apply(update).unwrap_err();
+        assert!(matches!(error, UpdateError::Sanitizing { lun: Lun::ZERO, .. }), "{error}");
+    }
+    here.is_undisturbed();
+    delay.release();
+    while here.test_unit_ready(0).status != 0 {}
+    served.devices.remove(0);
+    served.apply(|_| {});
+    here.wait_for_logout_request();
 }
 
 #[test]

@@ -24,6 +24,7 @@ impl Served {
             portals: portals.to_vec(),
             targets: vec![TargetConfig::open(self.device.clone())],
             discovery: Authentication::None,
+            port_groups: Vec::new(),
             units: Vec::new(),
             growth: Vec::new(),
         })
