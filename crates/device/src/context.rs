@@ -43,9 +43,15 @@ pub(crate) struct Cx {
 /// A byte of a logical unit, for a command that was let in there in `era`.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
-    pub(crate) unit: &'a Arc<LogicalUnit>,
+    pub(crate) link: &'a Arc<Link>,
     pub(crate) offset: u64,
     pub(crate) era: Era,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn unit(self) -> &'a Arc<LogicalUnit> {
+        &self.link.unit
+    }
 }
 
 /// A run of bytes that lies within the medium, in whole blocks.
@@ -209,14 +215,14 @@ impl Cx {
 
     /// As [`Self::read`], of any logical unit.
     pub(crate) async fn read_at(&self, place: Place<'_>, into: Buffer) -> Result<Buffer, SenseData> {
-        self.store_on(place.unit, place.era, Op::Read { offset: place.offset, into }).await?.ok_or(INTERNAL)
+        self.store_on(place.unit(), place.era, Op::Read { offset: place.offset, into }).await?.ok_or(INTERNAL)
     }
 
     /// As [`Self::write`], on any logical unit.
     pub(crate) async fn write_at(&self, place: Place<'_>, from: Buffer) -> Result<Buffer, SenseData> {
-        let fua = place.unit.write_through();
+        let fua = place.unit().write_through();
         let op = Op::Write { offset: place.offset, from, fua };
-        self.store_on(place.unit, place.era, op).await?.ok_or(INTERNAL)
+        self.store_on(place.unit(), place.era, op).await?.ok_or(INTERNAL)
     }
 
     /// Lets the system copy `len` bytes ([`Op::Copy`]) from one unit, whose bytes are in `source`, to another or the same.
@@ -228,11 +234,11 @@ impl Cx {
         len: u64,
     ) -> Result<(), SenseData> {
         let extent = |place: Place<'_>| Extent { offset: place.offset, len };
-        let _shared = self.claim_both((from.unit, extent(from)), (to.unit, extent(to))).await?;
-        from.unit.sanitize().check_since(from.era)?;
-        let fua = to.unit.write_through();
+        let _shared = self.claim_both((from.unit(), extent(from)), (to.unit(), extent(to))).await?;
+        from.unit().sanitize().check_since(from.era)?;
+        let fua = to.unit().write_through();
         let op = Op::Copy { source, source_offset: from.offset, offset: to.offset, len, fua };
-        self.submit(to.unit, to.era, op).await.map(drop)
+        self.submit(to.unit(), to.era, op).await.map(drop)
     }
 
     /// Gives the thread that drives the task to others for a moment.
@@ -319,9 +325,10 @@ impl Cx {
         })
     }
 
-    /// Ends all other tasks of these nexuses, and tells which nexuses lost some.
+    /// Ends all other tasks of these nexuses on the logical unit, and tells which nexuses lost some.
     pub(crate) async fn abort(&self, tasks: Vec<(NexusId, Lun)>) -> Result<Vec<NexusId>, SenseData> {
-        match self.exchange.ask(Step::Abort { tasks }).await {
+        let unit = Arc::clone(self.unit()?);
+        match self.exchange.ask(Step::Abort { tasks, unit }).await {
             Input::Aborted { lost } => Ok(lost),
             _ => Err(INTERNAL),
         }

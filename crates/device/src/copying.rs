@@ -1,17 +1,22 @@
 //! Moves bytes from one place to another: on one logical unit or between two that the initiator sees.
 //!
 //! The bytes go in pieces, by the system from file to file where it can, else through one buffer. Between two pieces a copy
-//! can be aborted. A command never holds one range while it waits for another, but for pieces that the system copies; their
-//! order is [`Cx::claim_both`]'s business.
+//! can be aborted, and each begins with the question whether the initiator may still read here and write there: to a logical
+//! unit, a copy is a row of READ and WRITE commands, and who was preempted is to write no more. A command never holds one range
+//! while it waits for another, but for pieces that the system copies; their order is [`Cx::claim_both`]'s business.
 
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{AdditionalSense, SenseData};
+use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
 
 use crate::context::{Cx, Extent, Place};
 use crate::copies::RunningCopy;
+use crate::gate;
 use crate::limits::{MAX_BUFFERED_COPY_BYTES, MAX_SYSTEM_COPY_BYTES};
+use crate::nexus::Link;
+use crate::opcodes::Medium;
+use crate::sanitize::Era;
 use crate::unit::LogicalUnit;
 use crate::watches::Watch;
 
@@ -47,19 +52,22 @@ impl<'a> Copier<'a> {
         len: u64,
         watch: Option<&Watch>,
     ) -> Result<(), SenseData> {
-        for unit in [from.unit, to.unit] {
-            self.cx.exchange.use_unit(unit);
+        let (source_unit, unit) = (from.unit(), to.unit());
+        for used in [source_unit, unit] {
+            self.cx.exchange.use_unit(used);
         }
-        let overlapping = Arc::ptr_eq(from.unit, to.unit) && from.extent(0, len).overlaps(to.extent(0, len));
+        let overlapping = Arc::ptr_eq(source_unit, unit) && from.extent(0, len).overlaps(to.extent(0, len));
         // From the end, so that no byte is overwritten before it is read.
         let backwards = overlapping && to.offset > from.offset;
-        let source = from.unit.store().copy_source();
-        let by_system = !overlapping && source.as_ref().is_some_and(|source| to.unit.store().can_copy_from(source));
+        let source = source_unit.store().copy_source();
+        let by_system = !overlapping && source.as_ref().is_some_and(|source| unit.store().can_copy_from(source));
         let max_piece = if by_system { MAX_SYSTEM_COPY_BYTES } else { MAX_BUFFERED_COPY_BYTES as u64 };
         let mut done = 0;
         while done < len {
             let piece = (len - done).min(max_piece);
             let at = if backwards { len - done - piece } else { done };
+            may_access(self.cx, from.link, Medium::Reads)?;
+            may_access(self.cx, to.link, Medium::Writes)?;
             match source.clone().filter(|_| by_system) {
                 Some(source) => {
                     self.cx.copy(source, from.after(at), to.after(at), piece).await?;
@@ -69,7 +77,7 @@ impl<'a> Copier<'a> {
             }
             done += piece;
             self.running.count_bytes(piece)?;
-            self.make_way(from.unit, to.unit).await?;
+            self.make_way(source_unit, unit).await?;
         }
         Ok(())
     }
@@ -116,6 +124,14 @@ impl<'a> Copier<'a> {
         }
         Ok(())
     }
+}
+
+/// Whether the initiator might READ or WRITE there itself, and when that was.
+pub(crate) fn may_access(cx: &Cx, link: &Link, medium: Medium) -> Result<Era, SenseData> {
+    gate::may_access(&cx.nexus, link, medium).map_err(|refusal| {
+        tracing::debug!(lun = %link.lun, ?refusal, "a copy may not go there");
+        SenseData::new(SenseKey::COPY_ABORTED, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
+    })
 }
 
 /// TOKEN REVOKED once a byte that is watched may have changed.

@@ -80,11 +80,13 @@ pub enum Step {
     Work(Work),
     /// That work begins which outlives the task.
     Background(BackgroundTask),
-    /// The end of other tasks: all of these nexuses on these logical units but this one. The answer comes when no store works
-    /// for them any more.
+    /// The end of other tasks: all of these nexuses on these logical units but this one, and all of theirs that work on `unit`
+    /// from another one, as copies do. The answer comes when no store works for them any more.
     Abort {
-        /// Whose tasks, and where.
+        /// Whose tasks, and by which number these nexuses know the unit.
         tasks: Vec<(NexusId, Lun)>,
+        /// The logical unit.
+        unit: Arc<LogicalUnit>,
     },
     /// Nothing more: the command has ended.
     Done(Response),
@@ -232,7 +234,7 @@ impl fmt::Debug for Step {
             Self::Wait { .. } => f.write_str("Wait"),
             Self::Work(_) => f.write_str("Work"),
             Self::Background(_) => f.write_str("Background"),
-            Self::Abort { tasks } => write!(f, "Abort({tasks:?})"),
+            Self::Abort { tasks, .. } => write!(f, "Abort({tasks:?})"),
             Self::Done(response) => write!(f, "Done({response:?})"),
         }
     }

@@ -7,12 +7,10 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, ServiceAc
 
 use crate::context::{Cx, Extent, INTERNAL, Place, Reply};
 use crate::copies::RunningCopy;
-use crate::copying::Copier;
-use crate::gate;
+use crate::copying::{Copier, may_access};
 use crate::limits::{MAX_COPY_DESCRIPTORS_BYTES, copy_limits};
 use crate::nexus::Link;
 use crate::opcodes::Medium;
-use crate::sanitize::Era;
 use crate::unit::LogicalUnit;
 
 /// PERIPHERAL DEVICE TYPE.
@@ -93,8 +91,8 @@ async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'
     let to_era = may_access(cx, &to, Medium::Writes)?;
     let from_extent = extent(&from.unit, source_lba, len, segment.source_lba_field())?;
     let to_extent = extent(&to.unit, destination_lba, len, segment.destination_lba_field())?;
-    let from = Place { unit: &from.unit, offset: from_extent.offset, era: from_era };
-    let to = Place { unit: &to.unit, offset: to_extent.offset, era: to_era };
+    let from = Place { link: &from, offset: from_extent.offset, era: from_era };
+    let to = Place { link: &to, offset: to_extent.offset, era: to_era };
     copier.copy(from, to, len, None).await.map_err(forwarded)
 }
 
@@ -125,14 +123,6 @@ fn reach(cx: &Cx, list: &CopyList, id: u16, id_field: FieldPointer) -> Result<Ar
         return Err(cscd.block_len_field().into());
     }
     Ok(link)
-}
-
-/// Whether the initiator might READ or WRITE there itself, and when that was.
-pub(super) fn may_access(cx: &Cx, link: &Link, medium: Medium) -> Result<Era, SenseData> {
-    gate::may_access(&cx.nexus, link, medium).map_err(|refusal| {
-        tracing::debug!(lun = %link.lun, ?refusal, "a copy may not go there");
-        aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
-    })
 }
 
 /// The bytes of the blocks from `lba` on, if they lie within the unit.

@@ -6,17 +6,26 @@ use std::time::Duration;
 use lunette_scsi::copy::tokens::{self, BlockRanges, PopulateList, RodType, SECRET_LEN, TOKEN_LEN, WriteList};
 use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
 
-use super::extended_copy::{may_access, too_many};
+use super::extended_copy::too_many;
 use crate::context::{Cx, Extent, INTERNAL, Place, Reply};
 use crate::copies::RunningCopy;
-use crate::copying::Copier;
+use crate::copying::{Copier, may_access};
 use crate::limits::{DEFAULT_TOKEN_TIMEOUT_S, MAX_TOKEN_LIST_BYTES, copy_limits};
+use crate::nexus::Link;
 use crate::opcodes::Medium;
 use crate::sanitize::Era;
 use crate::tokens::Source;
 use crate::unit::LogicalUnit;
 
 type Token = Box<[u8; TOKEN_LEN]>;
+
+/// A token that the initiator may use.
+struct Opened {
+    source: Source,
+    /// The way to the unit that it was made of.
+    link: Arc<Link>,
+    era: Era,
+}
 
 /// POPULATE TOKEN. With IMMED too, the token is made when the command ends.
 pub(crate) async fn populate_token(cx: Cx) -> Reply {
@@ -52,8 +61,8 @@ pub(crate) async fn write_using_token(cx: Cx) -> Reply {
         _ => return Err(SenseData::illegal_request(AdditionalSense::UNSUPPORTED_TOKEN_TYPE)),
     };
     let Some(running) = begin(&cx)? else { return too_many(&cx) };
-    let result = write(&cx, &unit, source.as_ref(), list.offset, &extents, &running).await.map(|()| None);
-    if let Some((source, _)) = source.filter(|_| list.delete_token) {
+    let result = write(&cx, source.as_ref(), list.offset, &extents, &running).await.map(|()| None);
+    if let Some(Opened { source, .. }) = source.filter(|_| list.delete_token) {
         cx.device.tokens().delete(source.id);
     }
     running.end(&result);
@@ -100,13 +109,12 @@ async fn make_token(
 }
 
 /// What the token of `list` stands for, if the initiator may read that and it is enough.
-fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Result<(Source, Era), SenseData> {
+fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Result<Opened, SenseData> {
     let source = cx.device.tokens().find(&list.token)?;
-    let links = cx.nexus.links();
-    let link = links.iter().find(|link| Arc::ptr_eq(&link.unit, &source.unit));
+    let link = cx.nexus.links().into_iter().find(|link| Arc::ptr_eq(&link.unit, &source.unit));
     // Who does not see the unit does not learn that the token exists.
     let link = link.ok_or(SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN))?;
-    let era = may_access(cx, link, Medium::Reads)?;
+    let era = may_access(cx, &link, Medium::Reads)?;
     if source.watch.has_changed() {
         return Err(SenseData::illegal_request(AdditionalSense::TOKEN_REVOKED));
     }
@@ -124,32 +132,32 @@ fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Re
     let overlaps = |extent: &Extent| own.iter().any(|source| source.overlaps(*extent));
     match to.iter().position(overlaps) {
         Some(index) => Err(list.ranges.lba_field(index).into()),
-        None => Ok((source, era)),
+        None => Ok(Opened { source, link, era }),
     }
 }
 
 async fn write(
     cx: &Cx,
-    unit: &Arc<LogicalUnit>,
-    source: Option<&(Source, Era)>,
+    source: Option<&Opened>,
     offset_blocks: u64,
     to: &[Extent],
     running: &RunningCopy,
 ) -> Result<(), SenseData> {
     let mut copier = Copier::new(cx, running);
-    let Some((source, era)) = source else {
+    let Some(Opened { source, link: from, era }) = source else {
         for extent in to {
             copier.zero(*extent).await?;
             running.count_segment();
         }
         return Ok(());
     };
+    let own = cx.link()?;
     // It was checked against the bytes that the token represents.
-    let mut at = offset_blocks * u64::from(unit.block_size());
+    let mut at = offset_blocks * u64::from(own.unit.block_size());
     for extent in to {
-        for (from, to, len) in pairs(source.watch.extents(), at, *extent) {
-            let from = Place { unit: &source.unit, offset: from, era: *era };
-            copier.copy(from, Place { unit, offset: to, era: cx.era }, len, Some(&source.watch)).await?;
+        for (source_offset, offset, len) in pairs(source.watch.extents(), at, *extent) {
+            let from = Place { link: from, offset: source_offset, era: *era };
+            copier.copy(from, Place { link: own, offset, era: cx.era }, len, Some(&source.watch)).await?;
         }
         at += extent.len;
         running.count_segment();

@@ -17,7 +17,14 @@ const SECOND: [u8; 8] = [0, 1, 0, 0, 0, 0, 0, 0];
 
 /// Adds a second logical unit over `store`.
 fn add(rig: &Rig, store: Arc<dyn Store>, block_size: u32) -> Arc<LogicalUnit> {
-    let config = LogicalUnitConfig { block_size, ..LogicalUnitConfig::new(store, "serial-2") };
+    add_unit(rig, LogicalUnitConfig { block_size, ..LogicalUnitConfig::new(store, "serial-2") })
+}
+
+fn add_removable(rig: &Rig, store: Arc<dyn Store>) -> Arc<LogicalUnit> {
+    add_unit(rig, LogicalUnitConfig { removable: true, ..LogicalUnitConfig::new(store, "serial-2") })
+}
+
+fn add_unit(rig: &Rig, config: LogicalUnitConfig) -> Arc<LogicalUnit> {
     let unit = Arc::new(LogicalUnit::new(config).unwrap());
     rig.device.add(Lun::new(1).unwrap(), Arc::clone(&unit)).unwrap();
     // The unit attentions of both.
@@ -351,7 +358,11 @@ fn files_are_copied_by_the_system_and_filters_see_every_byte() {
 
 /// Drives a copy of blocks onto themselves until it has asked its store for `requests`.
 fn begun(rig: &Rig, requests: usize) -> (Task, Input) {
-    let list = list(1, &[target(rig, [0; 8])], &[segment(0, 0, 0xffff, 0, 0)]);
+    begun_with(rig, &list(1, &[target(rig, [0; 8])], &[segment(0, 0, 0xffff, 0, 0)]), requests)
+}
+
+/// Drives the copy of `list` until its stores were asked for `requests`.
+fn begun_with(rig: &Rig, list: &[u8], requests: usize) -> (Task, Input) {
     let command = Command {
         lun: [0; 8],
         cdb: copy_cdb(0, list.len()).into(),
@@ -420,6 +431,59 @@ fn a_copy_ends_before_its_next_piece_when_it_is_told_to() {
     };
     assert_eq!((asked, code(sense(&response))), (1, aborted(AdditionalSense::NONE)), "the write of its piece, no more");
     assert_eq!(rig.read(&[0x84, 5, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0])[5], 0x60);
+}
+
+/// Drives a copy to its end: how often its stores were asked, and how it ended.
+fn ended(rig: &Rig, (mut task, mut input): (Task, Input)) -> (usize, lunette_device::Response) {
+    let mut asked = 0;
+    loop {
+        input = match task.step(input) {
+            Step::Buffer { len } => Input::Buffer(rig.buffer(len)),
+            Step::Store { store, op } => {
+                asked += 1;
+                Input::Store(execute(&*store, op))
+            }
+            Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+            Step::Done(response) => return (asked, response),
+            other => panic!("{other:?}"),
+        };
+    }
+}
+
+#[test]
+fn a_copy_ends_when_it_may_not_go_on() {
+    let ends: [fn(&Rig, &LogicalUnit); 3] = [
+        |rig, _| {
+            let other = rig.device.attach(name("iqn.2026-11.host:b"));
+            rig.run_on(&other, SECOND, [0; 16], &[]);
+            let mut reserve = [0; 16];
+            reserve[0] = 0x16;
+            assert_eq!(rig.run_on(&other, SECOND, reserve, &[]).status, Status::GOOD);
+            // Its loss would release the unit.
+            std::mem::forget(other);
+        },
+        |_, unit| unit.eject().unwrap(),
+        |rig, _| {
+            let control = [0x1a, 0x08, 0x0a, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            let mut protect = rig.run_on(&rig.nexus, SECOND, control, &[]).data_in.unwrap().to_vec();
+            // Its length and DPOFUA are reserved in MODE SELECT.
+            protect[..4].fill(0);
+            protect[4 + 4] |= 0x08;
+            let cdb = [0x15, 0x10, 0, 0, protect.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            assert_eq!(rig.run_on(&rig.nexus, SECOND, cdb, &protect).status, Status::GOOD, "SWP");
+        },
+    ];
+    for end in ends {
+        let rig = Rig::new(LARGE);
+        let memory = Arc::new(MemoryStore::new(40 << 20).unwrap());
+        let unit = add_removable(&rig, memory);
+        let list = list(1, &[target(&rig, [0; 8]), target(&rig, SECOND)], &[segment(0, 1, 0xffff, 0, 0)]);
+        let copy = begun_with(&rig, &list, 2);
+        end(&rig, &unit);
+        let (asked, response) = ended(&rig, copy);
+        assert_eq!(code(sense(&response)), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+        assert_eq!(asked, 0, "its first piece was the last");
+    }
 }
 
 #[test]

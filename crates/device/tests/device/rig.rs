@@ -314,7 +314,7 @@ impl Rig {
                 }
                 Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
                 // Commands run one after the other here: there is no task to abort.
-                Step::Abort { tasks } => {
+                Step::Abort { tasks, .. } => {
                     self.aborted.lock().unwrap().extend(tasks.iter().map(|(nexus, _)| *nexus));
                     Input::Aborted { lost: tasks.into_iter().map(|(nexus, _)| nexus).collect() }
                 }
@@ -371,6 +371,11 @@ impl Rig {
 
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> Vec<u8> {
         self.store.bytes.lock().unwrap()[offset..offset + len].to_vec()
+    }
+
+    /// Bytes of buffers that somebody holds.
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.pool.used_bytes()
     }
 
     pub(crate) fn buffer(&self, len: usize) -> Buffer {

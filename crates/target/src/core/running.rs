@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use lunette_buffer::{Buffer, PAGE_LEN, Pool};
-use lunette_device::{Command as DeviceCommand, Input, NexusId, Response as DeviceResponse, Step, TargetDevice, Task};
+use lunette_device::{
+    Command as DeviceCommand, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step, TargetDevice, Task,
+};
 use lunette_reactor::ConnectionId;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 use lunette_session::target::{Command, Response, TaskTag};
@@ -143,7 +145,7 @@ impl Core {
                     self.begin_background(task);
                     input = Input::Begun;
                 }
-                Step::Abort { tasks } => return self.abort_for(key, &tasks),
+                Step::Abort { tasks, unit } => return self.abort_for(key, &tasks, &unit),
                 Step::Done(response) => return self.finish(key, response),
             }
         }
@@ -298,12 +300,12 @@ impl Core {
     }
 
     /// Ends the tasks that `by` wants to end (PREEMPT AND ABORT). It goes on when no store works for them any more.
-    fn abort_for(&mut self, by: TaskKey, doomed: &[(NexusId, Lun)]) {
-        let keys: Vec<TaskKey> = self
-            .tasks_where(|task| doomed.contains(&(task.nexus, task.lun)))
-            .into_iter()
-            .filter(|key| *key != by)
-            .collect();
+    fn abort_for(&mut self, by: TaskKey, doomed: &[(NexusId, Lun)], unit: &Arc<LogicalUnit>) {
+        let is_doomed = |task: &RunningTask| {
+            let works_there = task.task.uses(unit);
+            doomed.iter().any(|(nexus, lun)| task.nexus == *nexus && (task.lun == *lun || works_there))
+        };
+        let keys: Vec<TaskKey> = self.tasks_where(is_doomed).into_iter().filter(|key| *key != by).collect();
         let mut lost: Vec<NexusId> = keys
             .iter()
             .filter_map(|key| self.tasks.get_mut(*key).filter(|task| !task.orphaned).map(|task| task.nexus))

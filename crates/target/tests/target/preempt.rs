@@ -112,3 +112,34 @@ fn others_keep_their_tasks() {
     assert_eq!(b.test_unit_ready(0).sense(), (6, 0x2a, 5), "it had no tasks to lose");
     assert_eq!(b.test_unit_ready(0).good(), []);
 }
+
+/// A copy is a task of the unit that it was sent to, but the write is not the less one of the preempted nexus.
+#[test]
+fn copies_that_write_from_another_unit_are_aborted_too() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone(), memory()]);
+    let (mut a, mut b) = registered(&target);
+    assert_eq!(b.test_unit_ready(1).sense(), (6, 0x29, 0));
+    let name = b.command(0, &[0x12, 1, 0x83, 1, 0, 0], Vec::new(), 256).good()[4..16].to_vec();
+    let mut list = vec![0; 16];
+    (list[3], list[11]) = (32, 28);
+    list.extend([&[0xe4, 0, 0, 0][..], &name, &[0; 16]].concat());
+    // Eight blocks of the unit that gets the command go to the one of the descriptor.
+    list.extend([&[0x02, 0, 0, 24, 0xff, 0xff, 0, 0, 0, 0, 0, 8][..], &[0; 16]].concat());
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    delay.hold();
+    let len = list.len();
+    let copy = b.start(1, &cdb, list, 0, len);
+    delay.wait_until_held(1);
+    let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
+    let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
+    a.round_trip();
+    a.round_trip();
+    assert!(!a.has_answer(preempt), "the store still works on the copy");
+    delay.release();
+    a.finish(preempt).good();
+    b.round_trip();
+    assert!(!b.has_answer(copy), "an aborted task has no response");
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 && now.tasks == 0);
+}
