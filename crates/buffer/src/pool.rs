@@ -195,6 +195,16 @@ impl Buffer {
         self.len = self.len.min(len);
     }
 
+    /// Changes the length to `len` bytes, if the buffer's size class has room for as many: after [`Self::truncate`] it has. The
+    /// bytes that come anew may be those of an earlier user. False, and no change, when there is no room.
+    pub fn resize(&mut self, len: usize) -> bool {
+        let fits = len <= class_len(self.handle().memory().class);
+        if fits {
+            self.len = len;
+        }
+        fits
+    }
+
     /// Gives up writing, so that many readers can hold the bytes.
     pub fn share(mut self) -> SharedBuffer {
         self.handle();
@@ -313,6 +323,17 @@ mod tests {
         assert_eq!(pool.used_bytes(), 0);
         drop(pool.reserve(1).unwrap().share());
         assert_eq!(pool.used_bytes(), 0);
+    }
+
+    #[test]
+    fn a_buffer_gets_back_what_was_cut_off_and_no_more() {
+        let pool = Pool::new(1 << 20);
+        let mut buffer = pool.take(2 * PAGE_LEN).unwrap();
+        buffer.truncate(1);
+        assert!(!buffer.resize(2 * PAGE_LEN + 1));
+        assert_eq!(buffer.len(), 1);
+        assert!(buffer.resize(2 * PAGE_LEN));
+        assert_eq!(buffer.len(), 2 * PAGE_LEN);
     }
 
     #[test]

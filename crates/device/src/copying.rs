@@ -104,12 +104,12 @@ impl<'a> Copier<'a> {
         watch: Option<&Watch>,
     ) -> Result<(), SenseData> {
         let len = len as usize;
-        let mut buffer = match self.buffer.take() {
-            // A buffer only becomes shorter.
-            Some(buffer) if buffer.len() >= len => buffer,
-            _ => self.cx.buffer(len).await?,
+        // One that is too small goes back first: copies that hold one and wait for another could wait for each other.
+        let kept = self.buffer.take().and_then(|mut buffer| buffer.resize(len).then_some(buffer));
+        let buffer = match kept {
+            Some(buffer) => buffer,
+            None => self.cx.buffer(len).await?,
         };
-        buffer.truncate(len);
         let buffer = self.cx.read_at(from, buffer).await?;
         check(watch)?;
         self.buffer = Some(self.cx.write_at(to, buffer).await?);

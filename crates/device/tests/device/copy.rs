@@ -451,6 +451,34 @@ fn ended(rig: &Rig, (mut task, mut input): (Task, Input)) -> (usize, lunette_dev
 }
 
 #[test]
+fn a_copy_holds_no_buffer_while_it_waits_for_one() {
+    let rig = Rig::new(LARGE);
+    // A small piece; a large one and a rest; a large one again.
+    let segments = [1, 0x801, 0x800].map(|blocks| segment(0, 0, blocks, 0, 10_000));
+    let (mut task, mut input) = begun_with(&rig, &list(1, &[target(&rig, [0; 8])], &segments), 0);
+    let mut asked = Vec::new();
+    let response = loop {
+        input = match task.step(input) {
+            Step::Buffer { len } => {
+                asked.push((len, rig.buffer_bytes()));
+                Input::Buffer(rig.buffer(len))
+            }
+            Step::DataOut { len } => {
+                let mut buffer = rig.buffer(len);
+                buffer.copy_from_slice(&list(1, &[target(&rig, [0; 8])], &segments)[..len]);
+                Input::DataOut(buffer)
+            }
+            Step::Store { store, op } => Input::Store(execute(&*store, op)),
+            Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+            Step::Done(response) => break response,
+            other => panic!("{other:?}"),
+        };
+    };
+    assert_eq!(response.status, Status::GOOD);
+    assert_eq!(asked, [(BLOCK, 0), (1 << 20, 0)]);
+}
+
+#[test]
 fn a_copy_ends_when_it_may_not_go_on() {
     let ends: [fn(&Rig, &LogicalUnit); 3] = [
         |rig, _| {
