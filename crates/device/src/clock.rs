@@ -52,8 +52,12 @@ impl DeviceClock {
     }
 
     fn now_ms(&self) -> u64 {
-        u64::try_from((self.clock)().as_millis()).unwrap_or(u64::MAX)
+        millis((self.clock)())
     }
+}
+
+pub(crate) fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A timestamp has six bytes.

@@ -33,8 +33,6 @@ struct Token {
     bytes: Box<[u8; TOKEN_LEN]>,
     source: Weak<LogicalUnit>,
     watch: Arc<Watch>,
-    timeout: Duration,
-    last_used: Duration,
 }
 
 /// What a token stands for.
@@ -48,7 +46,7 @@ pub(crate) struct Source {
 impl Token {
     /// The time is that of the unit that it was made of.
     fn is_expired(&self) -> bool {
-        self.source.upgrade().is_none_or(|unit| now(&unit).saturating_sub(self.last_used) > self.timeout)
+        self.source.upgrade().is_none_or(|unit| self.watch.is_expired(now(&unit)))
     }
 }
 
@@ -57,7 +55,7 @@ fn now(unit: &LogicalUnit) -> Duration {
 }
 
 impl Tokens {
-    /// Makes a token for what `watch` watches of `unit`.
+    /// Makes a token for what `watch` watches of `unit`. When there are too many, those go first that are revoked.
     ///
     /// # Errors
     ///
@@ -66,11 +64,13 @@ impl Tokens {
         &self,
         unit: &Arc<LogicalUnit>,
         watch: Arc<Watch>,
-        timeout: Duration,
         secret: [u8; SECRET_LEN],
     ) -> Result<Box<[u8; TOKEN_LEN]>, SenseData> {
         let mut state = self.lock();
         state.tokens.retain(|_, token| !token.is_expired());
+        if state.tokens.len() >= MAX_ROD_TOKENS {
+            state.tokens.retain(|_, token| !token.watch.has_changed());
+        }
         if state.tokens.len() >= MAX_ROD_TOKENS {
             let code = AdditionalSense::INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN;
             return Err(SenseData::illegal_request(code));
@@ -87,8 +87,8 @@ impl Tokens {
             secret,
         };
         let bytes = Box::new(token.emit());
-        let last_used = now(unit);
-        let token = Token { bytes: bytes.clone(), source: Arc::downgrade(unit), watch, timeout, last_used };
+        watch.use_at(now(unit));
+        let token = Token { bytes: bytes.clone(), source: Arc::downgrade(unit), watch };
         state.tokens.insert(id, token);
         Ok(bytes)
     }
@@ -99,14 +99,14 @@ impl Tokens {
     ///
     /// TOKEN UNKNOWN or TOKEN EXPIRED.
     pub(crate) fn find(&self, bytes: &[u8; TOKEN_LEN]) -> Result<Source, SenseData> {
-        let mut state = self.lock();
+        let state = self.lock();
         let unknown = SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN);
-        let (id, token) = state.tokens.iter_mut().find(|(_, token)| same(&token.bytes, bytes)).ok_or(unknown)?;
+        let (id, token) = state.tokens.iter().find(|(_, token)| same(&token.bytes, bytes)).ok_or(unknown)?;
         let unit = token.source.upgrade().ok_or(unknown)?;
         if token.is_expired() {
             return Err(SenseData::illegal_request(AdditionalSense::TOKEN_EXPIRED));
         }
-        token.last_used = now(&unit);
+        token.watch.use_at(now(&unit));
         Ok(Source { id: *id, unit, watch: Arc::clone(&token.watch) })
     }
 

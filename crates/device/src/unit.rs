@@ -199,7 +199,7 @@ impl LogicalUnit {
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (links, range_locks) = (Mutex::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial)?;
-        let (watches, running_copies) = (Watches::default(), AtomicU32::new(0));
+        let (watches, running_copies) = (Watches::new(Arc::clone(&config.clock)), AtomicU32::new(0));
         Ok(Self {
             config,
             mode,

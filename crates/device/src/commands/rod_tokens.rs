@@ -93,7 +93,8 @@ async fn make_token(
     timeout_s: Option<u32>,
     running: &RunningCopy,
 ) -> Result<Token, SenseData> {
-    let watch = unit.watches().begin(extents);
+    let timeout = Duration::from_secs(timeout_s.unwrap_or(DEFAULT_TOKEN_TIMEOUT_S).into());
+    let watch = unit.watches().begin(extents, timeout);
     for extent in watch.extents().iter().filter(|extent| extent.len > 0) {
         cx.wait_for_others_on(*extent).await?;
         running.count_bytes(extent.len)?;
@@ -104,8 +105,7 @@ async fn make_token(
         tracing::error!(%error, "no random bytes for a ROD token");
         SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE)
     })?;
-    let timeout = Duration::from_secs(timeout_s.unwrap_or(DEFAULT_TOKEN_TIMEOUT_S).into());
-    cx.device.tokens().create(unit, watch, timeout, secret)
+    cx.device.tokens().create(unit, watch, secret)
 }
 
 /// What the token of `list` stands for, if the initiator may read that and it is enough.

@@ -227,6 +227,22 @@ fn tokens_expire_are_deleted_and_are_listed() {
     assert_eq!(write(&rig, &token, 0, &[(500, 1)]).unwrap_err().code, AdditionalSense::TOKEN_UNKNOWN);
 }
 
+/// As many as there may be, and all of them of no use: they give way.
+#[test]
+fn revoked_tokens_keep_nobody_from_a_new_one() {
+    const MOST: usize = 1024;
+    let rig = filled();
+    for _ in 0..MOST {
+        populate(&rig, &[(10, 3)]);
+    }
+    let list = ranges(vec![0; 16], &[(10, 3)]);
+    let full = rig.refused(&token_cdb(0x10, 5, list.len()), &list);
+    assert_eq!(full.code, AdditionalSense::INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN);
+    assert_eq!(rig.run(&[0x2a, 0, 0, 0, 0, 12, 0, 0, 1, 0], &[9; BLOCK]).status, Status::GOOD);
+    let token = populate(&rig, &[(10, 3)]);
+    assert_eq!(write(&rig, &token, 0, &[(500, 3)]), Ok(()));
+}
+
 #[test]
 fn reservations_of_others_keep_a_token_from_being_read() {
     let rig = filled();
