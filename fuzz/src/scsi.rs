@@ -99,6 +99,7 @@ impl Disk {
                     DeviceInput::Begun
                 }
                 Step::Wait { on } => wait(&*on),
+                Step::Pause { .. } => panic!("{opcode:?} lets time pass"),
                 Step::Done(response) => return check(&response),
             };
         }
@@ -122,6 +123,7 @@ impl Disk {
                 Step::Store { store, op } => self.submit(&store, op),
                 Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
                 Step::Wait { on } => wait(&*on),
+                Step::Pause { .. } => DeviceInput::Waited,
                 other => panic!("background work asks for {other:?}"),
             });
         }

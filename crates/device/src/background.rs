@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_store::{Op, Outcome, Store, StoreError};
@@ -12,8 +13,8 @@ use crate::exchange::Exchange;
 use crate::task::{Input, Step, Waitable, Work};
 
 /// Work that goes on after the command that began it, or after the process that did. It is driven as a
-/// [`Task`](crate::Task) is, and asks for buffers, requests to a store, work that waits for a medium, and what other tasks
-/// bring about.
+/// [`Task`](crate::Task) is, and asks for buffers, requests to a store, work that waits for a medium, the passing of time,
+/// and what other tasks bring about.
 ///
 /// One that is dropped before its end goes on after the next start of the process, where there is a state store.
 pub struct BackgroundTask {
@@ -82,6 +83,14 @@ impl Asking {
     pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
         match self.0.ask(Step::Work(work)).await {
             Input::Store(Outcome { result, .. }) => result,
+            _ => Err(misused()),
+        }
+    }
+
+    /// Lets `time` pass. No thread waits meanwhile.
+    pub(crate) async fn pause(&self, time: Duration) -> Result<(), StoreError> {
+        match self.0.ask(Step::Pause { time }).await {
+            Input::Waited => Ok(()),
             _ => Err(misused()),
         }
     }

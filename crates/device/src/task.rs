@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status, TaskAttribute};
@@ -30,7 +31,7 @@ pub enum Input {
     DataOut(Buffer),
     /// The answer to [`Step::Store`] and [`Step::Work`]; the latter has no buffer.
     Store(Outcome),
-    /// The answer to [`Step::Wait`].
+    /// The answer to [`Step::Wait`] and [`Step::Pause`].
     Waited,
     /// The answer to [`Step::Background`].
     Begun,
@@ -75,6 +76,11 @@ pub enum Step {
     Wait {
         /// What to wait for.
         on: Arc<dyn Waitable>,
+    },
+    /// That so much time passes. Only background work asks for it.
+    Pause {
+        /// How much.
+        time: Duration,
     },
     /// Work that waits for a medium, to be done away from the threads that must not wait.
     Work(Work),
@@ -232,6 +238,7 @@ impl fmt::Debug for Step {
             Self::DataOut { len } => write!(f, "DataOut({len})"),
             Self::Store { op, .. } => write!(f, "Store({op:?})"),
             Self::Wait { .. } => f.write_str("Wait"),
+            Self::Pause { time } => write!(f, "Pause({time:?})"),
             Self::Work(_) => f.write_str("Work"),
             Self::Background(_) => f.write_str("Background"),
             Self::Abort { tasks, .. } => write!(f, "Abort({tasks:?})"),

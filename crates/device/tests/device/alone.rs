@@ -114,6 +114,7 @@ impl Slow {
                 rig.begin_background(task);
                 Input::Begun
             }
+            Next::Step(Step::Pause { .. }) => panic!("a command lets time pass"),
             Next::Step(Step::Abort { .. }) => Input::Aborted { lost: Vec::new() },
             Next::Step(Step::Wait { on }) => {
                 let told = Arc::new(AtomicBool::new(false));

@@ -173,6 +173,8 @@ pub(crate) struct Rig {
     /// Whose tasks were to end.
     pub(crate) aborted: Mutex<Vec<NexusId>>,
     background: Mutex<VecDeque<(BackgroundTask, Asked)>>,
+    /// How much time background work has let pass.
+    pub(crate) paused: Mutex<Duration>,
     /// What the clock shows.
     pub(crate) now_ms: Arc<AtomicU64>,
 }
@@ -255,6 +257,7 @@ impl Rig {
             pool: Pool::new(64 << 20),
             aborted: Mutex::default(),
             background: Mutex::default(),
+            paused: Mutex::default(),
             now_ms,
         };
         assert_eq!(rig.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
@@ -313,6 +316,7 @@ impl Rig {
                     Input::Begun
                 }
                 Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+                Step::Pause { .. } => panic!("a command lets time pass"),
                 // Commands run one after the other here: there is no task to abort.
                 Step::Abort { tasks, .. } => {
                     self.aborted.lock().unwrap().extend(tasks.iter().map(|(nexus, _)| *nexus));
@@ -341,6 +345,10 @@ impl Rig {
             Asked::For(Step::Buffer { len }) => Input::Buffer(self.buffer(len)),
             Asked::For(Step::Store { store, op }) => Input::Store(execute(&*store, op)),
             Asked::For(Step::Work(work)) => Input::Store(Outcome { result: work(), buffer: None }),
+            Asked::For(Step::Pause { time }) => {
+                *self.paused.lock().unwrap() += time;
+                Input::Waited
+            }
             Asked::For(Step::Wait { on }) => {
                 self.background.lock().unwrap().push_front((task, Asked::ToWait(wait(&*on))));
                 return true;

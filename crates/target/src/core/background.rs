@@ -1,6 +1,7 @@
 //! Background work of logical units: it belongs to no connection, and nothing but the end of the process ends it early.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lunette_device::{BackgroundTask, Input, Step, TargetDevice};
 use lunette_reactor::Waker;
@@ -18,6 +19,8 @@ pub(super) struct Background {
     completions: Arc<CompletionQueue>,
     /// Tasks that wait for a buffer.
     starving: Vec<(Key, usize)>,
+    /// Tasks that let time pass, and when they go on. There is one for each unit at most.
+    pausing: Vec<(Instant, Key)>,
 }
 
 struct Working {
@@ -28,11 +31,17 @@ struct Working {
 
 impl Background {
     pub(super) fn new(waker: Waker) -> Self {
-        Self { tasks: Slab::default(), completions: Arc::new(CompletionQueue::new(waker)), starving: Vec::new() }
+        let completions = Arc::new(CompletionQueue::new(waker));
+        Self { tasks: Slab::default(), completions, starving: Vec::new(), pausing: Vec::new() }
     }
 
     pub(super) fn is_idle(&self) -> bool {
         self.tasks.len() == 0
+    }
+
+    /// When the next task goes on that lets time pass.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.pausing.iter().map(|(at, _)| *at).min()
     }
 
     /// Whether a task can go on at once.
@@ -73,6 +82,15 @@ impl Core {
                 self.background.tasks.remove(key);
             }
         }
+        let now = Instant::now();
+        let stops = !self.stopping.is_no();
+        for (_, key) in self.background.pausing.extract_if(.., |(at, _)| stops || *at <= now).collect::<Vec<_>>() {
+            if stops {
+                self.background.tasks.remove(key);
+            } else {
+                self.drive_background(key, Input::Waited);
+            }
+        }
         for (key, len) in std::mem::take(&mut self.background.starving) {
             if self.stopping.is_no() {
                 self.feed_background(key, len);
@@ -104,6 +122,7 @@ impl Core {
             Step::Buffer { len } => self.feed_background(key, len),
             Step::Store { store, op } => store.submit(op, &self.io, done),
             Step::Wait { on } => on.wait(done),
+            Step::Pause { time } => self.background.pausing.push((Instant::now() + time, key)),
             Step::Work(work) => {
                 self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
             }

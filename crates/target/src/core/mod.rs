@@ -314,7 +314,7 @@ impl Handler for Core {
             return Some(self.epoch);
         }
         let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
-        connections.into_iter().chain(self.stopping.deadline()).min()
+        connections.into_iter().chain(self.stopping.deadline()).chain(self.background.next_timeout()).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {

@@ -134,6 +134,8 @@ impl Core {
                     on.wait(Completion::new(sink, key.to_u64()));
                     return;
                 }
+                // Commands do not ask for it.
+                Step::Pause { .. } => input = Input::Waited,
                 Step::Work(work) => {
                     running.waiting = Waiting::Store;
                     let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;

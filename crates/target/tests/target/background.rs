@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_scsi::Lun;
 use lunette_store::filters::Delay;
 
-use crate::common::{BLOCK_LEN, Initiator, Port, Target, blocks, memory};
+use crate::common::{BLOCK_LEN, Initiator, Port, TARGET, Target, blocks, memory};
 
 const IMMED: u8 = 0x80;
 const BLOCK_ERASE: u8 = 0x02;
@@ -80,4 +82,17 @@ fn a_stop_waits_for_the_store_and_for_no_more() {
     delay.release();
     target.end().unwrap();
     assert_eq!(target.monitor.read().buffer_bytes, 0);
+}
+
+/// No thread and no connection comes to its help.
+#[test]
+fn a_pause_comes_to_its_end() {
+    let config = LogicalUnitConfig { sanitize_rate: Some(64 << 20), ..LogicalUnitConfig::new(memory(), "slow") };
+    let device = TargetDevice::new(TARGET);
+    device.add(Lun::ZERO, Arc::new(LogicalUnit::new(config).unwrap())).unwrap();
+    let target = Target::of(vec![Arc::new(device)], |_| {});
+    let mut initiator = Initiator::attach(&target, Port::A);
+    let cdb = [0x48, 1, 0, 0, 0, 0, 0, 0, 5, 0];
+    assert_eq!(initiator.command(0, &cdb, vec![0x01, 0, 0, 1, 7], 0).status, GOOD);
+    assert_eq!(initiator.read(0, 0, 8).good(), vec![7; 8 * BLOCK_LEN]);
 }
