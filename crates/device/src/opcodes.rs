@@ -184,8 +184,8 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
 }
 
-/// What a CDB ends with whose row the unit at the end of `link` does not have: its operation code is invalid when there is none with it, else its
-/// service action.
+/// What a CDB ends with whose row the unit at the end of `link` does not have: its operation code is invalid when there is
+/// none with it, else its service action.
 pub(crate) fn unsupported(cdb: &Cdb, link: &Link) -> SenseData {
     if with_opcode(cdb.opcode()).any(|row| row.supported_by(link)) {
         return cdb.service_action_field().into();
