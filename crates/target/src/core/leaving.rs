@@ -67,8 +67,13 @@ impl Core {
         let units: Vec<_> = self.leaving.units.extract_if(.., unused).chain(of_targets).collect();
         for unit in units.iter().filter(|unit| needs_flush(unit)) {
             self.leaving.flushes += 1;
-            let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
-            unit.store().submit(Op::Flush, &self.io, Completion::new(sink, LEAVE_TAG));
+            let (sink, store) = (Arc::clone(&self.completions), Arc::clone(unit.store()));
+            let done = move |outcome| {
+                sink.complete(LEAVE_TAG, outcome);
+                // Its file is open until now. Who wants it again takes over the store, for no second one can be opened.
+                drop(store);
+            };
+            unit.store().submit(Op::Flush, &self.io, Completion::call(done));
         }
         self.take_completions();
     }

@@ -334,6 +334,39 @@ fn a_login_that_waits_for_a_store_ends_with_its_target() {
     served.wait_until_dropped(&store);
 }
 
+/// A store of which nobody but its unit and its requests knows.
+struct Own(Arc<Delay>);
+
+impl Store for Own {
+    fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        self.0.submit(op, io, done);
+    }
+}
+
+#[test]
+fn a_store_that_leaves_can_be_found_until_it_is_flushed() {
+    let delay = Arc::new(Delay::new(memory()));
+    let own = Arc::new(Own(delay.clone()));
+    let store = Arc::downgrade(&own);
+    let served = Served::new(own);
+    let mut there = Initiator::attach(&served.target, THERE);
+    delay.hold();
+    served.assign(0, None);
+    delay.wait_until_held(1);
+    there.round_trip();
+    assert!(store.upgrade().is_some(), "while it is flushed");
+    delay.release();
+    served.wait_until_dropped(&store);
+}
+
 #[test]
 fn other_port_groups_are_told_of_with_all_that_changes() {
     let served = Served::new(memory());
