@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{AsyncMessage, TaskManagementFunction, TaskManagementResponseCode};
-use lunette_reactor::Reactor;
+use lunette_reactor::{IoBackend, Reactor};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::initiator::SessionError;
 use lunette_session::keys::Parameters;
@@ -87,10 +87,19 @@ impl Initiator {
     ///
     /// [`Error::Reactor`].
     pub fn with_buffers(buffer_bytes: usize) -> Result<Self, Error> {
+        Self::with(buffer_bytes, IoBackend::default())
+    }
+
+    /// The same with an event loop that runs on `io`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reactor`], also when the system does not have or allow `io`.
+    pub fn with(buffer_bytes: usize, io: IoBackend) -> Result<Self, Error> {
         let failed = |error| Error::Reactor(Arc::new(error));
         let (started, start) = mpsc::channel();
         let thread =
-            thread::Builder::new().name("lunette-client".into()).spawn(move || run(&started)).map_err(failed)?;
+            thread::Builder::new().name("lunette-client".into()).spawn(move || run(io, &started)).map_err(failed)?;
         let queue = start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
         let pool = Pool::new(buffer_bytes);
         Ok(Self(Arc::new(Running { queue, pool, thread: Mutex::new(Some(thread)) })))
@@ -103,8 +112,8 @@ impl Initiator {
 }
 
 /// The event loop's thread. The reactor is made where it runs; who started it learns the way to it.
-fn run(started: &mpsc::Sender<io::Result<Arc<Queue>>>) -> io::Result<()> {
-    let mut reactor = match Reactor::new() {
+fn run(io: IoBackend, started: &mpsc::Sender<io::Result<Arc<Queue>>>) -> io::Result<()> {
+    let mut reactor = match Reactor::with(io) {
         Ok(reactor) => reactor,
         Err(error) => {
             let _ = started.send(Err(error));

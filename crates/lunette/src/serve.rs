@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use lunette_device::TargetDevice;
-use lunette_target::{BindError, Server, ServerConfig};
+use lunette_target::{BindError, IoBackend, Server, ServerConfig};
 
 use crate::config::port_groups::Access;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
@@ -71,11 +71,31 @@ pub(crate) struct Arguments {
     /// Let in this initiator and no other (repeatable)
     #[arg(long, value_name = "INITIATOR_IQN")]
     allow: Vec<String>,
+    /// What the event loop runs on; auto takes io_uring where the system allows it
+    #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Io::Epoll)]
+    io: Io,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "target", "create", "block_size", "read_only", "state", "chap", "mutual_chap", "allow",
     ])]
     config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Io {
+    Auto,
+    Epoll,
+    Uring,
+}
+
+impl From<Io> for IoBackend {
+    fn from(io: Io) -> Self {
+        match io {
+            Io::Auto => Self::Auto,
+            Io::Epoll => Self::Epoll,
+            Io::Uring => Self::Uring,
+        }
+    }
 }
 
 fn block_size(text: &str) -> Result<u32, String> {
@@ -94,6 +114,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let server = Server::bind(ServerConfig {
         discovery: served.discovery.clone(),
+        io: arguments.io.into(),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;

@@ -48,7 +48,8 @@ impl<'a> Context<'a> {
 
     /// Gives up a connection without closing it, so that another reactor can adopt it. The socket does not block.
     ///
-    /// Meant for the moment of [`accepted`](crate::Handler::accepted): the handler keeps what was received or half sent.
+    /// Possible in the batch in which the connection was accepted or adopted; later bytes of it may be under way to the
+    /// handler, and the answer is `None`.
     pub fn release(&mut self, connection: ConnectionId) -> Option<TcpStream> {
         self.sockets.release(connection)
     }

@@ -23,8 +23,9 @@ pub trait Handler {
     /// Where the next bytes should be put without a detour: the rest of a large data segment. `None` or an empty slice:
     /// into the reactor's buffer, to be seen by [`received`](Self::received).
     ///
-    /// Asked before each receive. What is received ends in [`direct_received`](Self::direct_received), or the connection
-    /// ends; in both cases nothing of the slice is held any longer.
+    /// What is received there ends in [`direct_received`](Self::direct_received) or the connection ends, before anything
+    /// else is called. It is a wish: bytes that the system received before it could be asked come through
+    /// [`received`](Self::received).
     fn direct(&mut self, connection: ConnectionId) -> Option<&mut [u8]> {
         let _ = connection;
         None
@@ -42,8 +43,10 @@ pub trait Handler {
     /// Appends what is ready to leave on `connection`, in order, from the first byte that was not yet reported by
     /// [`sent`](Self::sent). Bytes offered once must be offered again, unchanged, until they are sent.
     ///
+    /// It borrows the handler shared, for the lists of several connections leave by one call.
+    ///
     /// An empty list means that nothing is left. It may be asked at any time after [`Context::send`].
-    fn gather<'a>(&'a mut self, connection: ConnectionId, list: &mut Gather<'a>);
+    fn gather<'a>(&'a self, connection: ConnectionId, list: &mut Gather<'a>);
 
     /// The first `len` bytes (at least one) of what was gathered left.
     fn sent(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize);

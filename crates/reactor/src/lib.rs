@@ -6,7 +6,7 @@
 //! # The contract
 //!
 //! The seam is written in completions, not in readiness: the handler says where bytes should go and which bytes may leave,
-//! and is told how many did. Behind it runs epoll; a ring of submissions fits behind the same seam.
+//! and is told how many did. Behind it runs epoll or io_uring ([`IoBackend`]); a handler cannot tell which.
 //!
 //! A [`Reactor`] turns in *batches*. One batch is:
 //!
@@ -18,7 +18,7 @@
 //!    nothing is left or the socket is full. A full socket is tried again by itself once it has room.
 //!
 //! What one connection may receive or send per batch is bounded, so no connection starves another. An idle connection
-//! holds no memory: bytes are received into one buffer per reactor, or where [`Handler::direct`] says.
+//! holds no memory: bytes are received into buffers of the reactor, or where [`Handler::direct`] says.
 //!
 //! A [`ConnectionId`] is never given out twice. Calls with the id of a connection that is gone do nothing.
 //!
@@ -41,7 +41,7 @@
 //!         self.0.entry(id).or_default().extend_from_slice(bytes);
 //!         cx.send(id);
 //!     }
-//!     fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+//!     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
 //!         list.push(&self.0[&id]);
 //!     }
 //!     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
@@ -60,18 +60,22 @@
 //! # }
 //! ```
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod backend;
 mod context;
 mod gather;
 mod handler;
 mod pool;
 mod reactor;
+mod receive;
+mod send;
 mod slab;
 mod sockets;
 mod sys;
 mod waker;
 
+pub use backend::IoBackend;
 pub use context::Context;
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
 pub use handler::{Closed, Handler};

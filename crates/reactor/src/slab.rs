@@ -45,6 +45,11 @@ impl<T> Slab<T> {
         key
     }
 
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let place = self.places.get(key.index as usize)?;
+        if place.generation == key.generation { place.value.as_ref() } else { None }
+    }
+
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation == key.generation { place.value.as_mut() } else { None }
@@ -66,6 +71,13 @@ impl<T> Slab<T> {
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0..).zip(&self.places).filter_map(|(index, place)| {
             let value = place.value.as_ref()?;
+            Some((Key { index, generation: place.generation }, value))
+        })
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        (0..).zip(&mut self.places).filter_map(|(index, place)| {
+            let value = place.value.as_mut()?;
             Some((Key { index, generation: place.generation }, value))
         })
     }

@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::epoll::EventFlags;
 
+use crate::backend::{Armed, Backend, Event, Receiving};
 use crate::slab::{Key, Slab};
 use crate::sys;
 
@@ -17,6 +17,9 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a reactor that ran out of descriptors waits before it accepts again, if no connection closes earlier.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Receives without a place named by the handler, after which a ring receives by itself again.
+const DIRECT_PATIENCE: u8 = 8;
 
 /// Names one connection of one reactor, for ever: it is not given out again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,37 +36,6 @@ impl ConnectionId {
 /// Names one listener of one reactor, for ever: it is not given out again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId(pub(crate) Key);
-
-/// What an event belongs to, as it is packed into the 64 bits that epoll keeps.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Token {
-    Waker,
-    Listener(Key),
-    Connection(Key),
-}
-
-impl Token {
-    const LISTENER: u64 = 1 << 31;
-
-    fn pack(self) -> EventData {
-        let pack = |key: Key| u64::from(key.generation) << 32 | u64::from(key.index);
-        EventData::new_u64(match self {
-            Self::Waker => u64::MAX,
-            Self::Listener(key) => pack(key) | Self::LISTENER,
-            Self::Connection(key) => pack(key),
-        })
-    }
-
-    pub(crate) fn unpack(data: EventData) -> Self {
-        let bits = data.u64();
-        let key = Key { index: (bits & (Self::LISTENER - 1)) as u32, generation: (bits >> 32) as u32 };
-        match bits {
-            u64::MAX => Self::Waker,
-            _ if bits & Self::LISTENER != 0 => Self::Listener(key),
-            _ => Self::Connection(key),
-        }
-    }
-}
 
 /// How far the end of a connection has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,7 +64,17 @@ pub(crate) struct Connection {
     pub(crate) peer_closed: bool,
     /// Has its place in the list of connections to look at after the batch.
     touched: bool,
-    interest: EventFlags,
+    /// Number of the batch that it came in.
+    batch: u64,
+    /// What epoll was told to watch for.
+    pub(crate) interest: EventFlags,
+    /// What a ring has of it.
+    pub(crate) armed: Armed,
+    /// Receives to go until a ring may receive by itself again; see [`is_direct`](Self::is_direct).
+    direct_left: u8,
+    /// What a ring received after the handler had paused the connection. A ring is asked to stop at the end of a batch, so
+    /// this is at most what one batch brought.
+    pub(crate) stash: Vec<u8>,
 }
 
 impl Connection {
@@ -104,55 +86,99 @@ impl Connection {
         }
     }
 
-    fn wanted_interest(&self) -> EventFlags {
-        let mut interest = EventFlags::empty();
-        interest.set(EventFlags::IN, self.receives());
-        interest.set(EventFlags::OUT, self.blocked);
-        interest
+    /// No bytes are under way to us, so a call may receive without changing their order.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.armed.receiving == Receiving::No
+    }
+
+    /// Ends what a ring still has of the socket; else it would stay open beyond our descriptor.
+    fn let_go(&self) {
+        if self.armed.any() {
+            // It fails for a connection that the peer reset, and ends the requests all the same.
+            let _ = self.stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// The handler lately named places for its bytes, so they are not received before it was asked.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct_left > 0
+    }
+
+    /// The handler was asked for a place, and had one or not.
+    pub(crate) fn was_asked(&mut self, direct: bool) {
+        self.direct_left = if direct { DIRECT_PATIENCE } else { self.direct_left.saturating_sub(1) };
+    }
+}
+
+struct Listener {
+    socket: TcpListener,
+    /// A ring accepts on it.
+    armed: bool,
+}
+
+impl Listener {
+    /// Refuses connections from now on, though a ring may hold the socket open.
+    fn close(&self) {
+        if self.armed {
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        }
     }
 }
 
 /// The listeners and connections of a reactor.
 pub(crate) struct Sockets {
-    epoll: OwnedFd,
-    listeners: Slab<TcpListener>,
+    backend: Backend,
+    listeners: Slab<Listener>,
+    /// Listeners of a ring may have to be armed.
+    listeners_changed: bool,
     connections: Slab<Connection>,
     touched: Vec<Key>,
+    /// Connections with a stash that were resumed.
+    resumed: Vec<Key>,
     /// When draining and lingering connections must be gone: in order, for all get the same time.
     deadlines: VecDeque<(Instant, Key)>,
     accept_again: Option<Instant>,
     exhaustion_logged: bool,
     now: Instant,
+    batch: u64,
     stopped: bool,
 }
 
 impl Sockets {
-    pub(crate) fn new(waker: impl AsFd) -> io::Result<Self> {
-        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, waker, Token::Waker.pack(), EventFlags::IN)?;
-        Ok(Self {
-            epoll,
+    pub(crate) fn new(backend: Backend) -> Self {
+        Self {
+            backend,
             listeners: Slab::new(),
+            listeners_changed: false,
             connections: Slab::new(),
             touched: Vec::new(),
+            resumed: Vec::new(),
             deadlines: VecDeque::new(),
             accept_again: None,
             exhaustion_logged: false,
             now: Instant::now(),
+            batch: 0,
             stopped: false,
-        })
+        }
     }
 
-    pub(crate) fn epoll(&self) -> &OwnedFd {
-        &self.epoll
+    pub(crate) fn backend(&mut self) -> &mut Backend {
+        &mut self.backend
+    }
+
+    /// Waits for events; without end if `timeout` is `None`.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        self.backend.wait(timeout, events)
     }
 
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
 
+    /// The next batch begins.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
+        self.batch += 1;
     }
 
     pub(crate) fn stop(&mut self) {
@@ -166,20 +192,30 @@ impl Sockets {
     // Listeners.
 
     pub(crate) fn listen(&mut self, address: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
-        let (listener, actual) = sys::open_listener(address)?;
+        let (socket, actual) = sys::open_listener(address)?;
         let key = self.listeners.next_key();
-        let interest = if self.accept_again.is_none() { EventFlags::IN } else { EventFlags::empty() };
-        epoll::add(&self.epoll, &listener, Token::Listener(key).pack(), interest)?;
-        self.listeners.insert(listener);
+        self.backend.add_listener(key, &socket, self.accept_again.is_none())?;
+        self.listeners.insert(Listener { socket, armed: false });
+        self.listeners_changed = true;
         Ok((ListenerId(key), actual))
     }
 
     pub(crate) fn listener(&mut self, key: Key) -> Option<&TcpListener> {
-        self.listeners.get_mut(key).map(|listener| &*listener)
+        self.listeners.get_mut(key).map(|listener| &listener.socket)
     }
 
     pub(crate) fn close_listener(&mut self, listener: ListenerId) {
-        self.listeners.remove(listener.0);
+        if let Some(listener) = self.listeners.remove(listener.0) {
+            listener.close();
+        }
+    }
+
+    /// A ring accepts no longer on this listener.
+    pub(crate) fn listener_ended(&mut self, key: Key) {
+        if let Some(listener) = self.listeners.get_mut(key) {
+            listener.armed = false;
+            self.listeners_changed = true;
+        }
     }
 
     /// Leaves new connections in the backlog until one closes or [`ACCEPT_PAUSE`] is over.
@@ -188,12 +224,12 @@ impl Sockets {
             tracing::warn!(error = %why, "cannot accept connections; raise the limit of open files (ulimit -n)");
         }
         self.accept_again = Some(self.now + ACCEPT_PAUSE);
-        self.watch_listeners(EventFlags::empty());
+        self.watch_listeners(false);
     }
 
     fn resume_accepting(&mut self) {
         if self.accept_again.take().is_some() {
-            self.watch_listeners(EventFlags::IN);
+            self.watch_listeners(true);
         }
     }
 
@@ -202,23 +238,42 @@ impl Sockets {
         self.exhaustion_logged = false;
     }
 
-    fn watch_listeners(&self, interest: EventFlags) {
+    fn watch_listeners(&mut self, accepts: bool) {
+        self.listeners_changed = true;
+        let Backend::Epoll(epoll) = &self.backend else { return };
         for (key, listener) in self.listeners.iter() {
-            if let Err(error) = epoll::modify(&self.epoll, listener, Token::Listener(key).pack(), interest) {
+            if let Err(error) = epoll.update_listener(key, &listener.socket, accepts) {
                 tracing::error!(%error, "cannot watch a listener");
             }
         }
     }
 
+    /// Has a ring accept on its listeners. Called right before the wait.
+    pub(crate) fn arm_listeners(&mut self) -> io::Result<()> {
+        if !self.must_arm_listeners() {
+            return Ok(());
+        }
+        self.listeners_changed = false;
+        let Backend::Ring(ring) = &mut self.backend else { return Ok(()) };
+        for (key, listener) in self.listeners.iter_mut().filter(|(_, listener)| !listener.armed) {
+            ring.arm_listener(key, &listener.socket)?;
+            listener.armed = true;
+        }
+        Ok(())
+    }
+
+    fn must_arm_listeners(&self) -> bool {
+        self.listeners_changed && self.accept_again.is_none() && matches!(self.backend, Backend::Ring(_))
+    }
+
     // Connections.
 
     pub(crate) fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
-        stream.set_nonblocking(true)?;
+        // Each call says itself that it does not wait; a ring would take this for a wish to be told so, too.
+        stream.set_nonblocking(matches!(self.backend, Backend::Epoll(_)))?;
         stream.set_nodelay(true)?;
         let key = self.connections.next_key();
-        let interest = EventFlags::IN;
-        epoll::add(&self.epoll, &stream, Token::Connection(key).pack(), interest)?;
-        self.connections.insert(Connection {
+        let mut connection = Connection {
             stream,
             phase: Phase::Open,
             paused: false,
@@ -227,9 +282,23 @@ impl Sockets {
             blocked: false,
             peer_closed: false,
             touched: false,
-            interest,
-        });
+            batch: self.batch,
+            interest: EventFlags::empty(),
+            armed: Armed::default(),
+            direct_left: 0,
+            stash: Vec::new(),
+        };
+        self.backend.add_connection(key, &mut connection)?;
+        self.connections.insert(connection);
+        if matches!(self.backend, Backend::Ring(_)) {
+            self.touch(key);
+        }
         Ok(ConnectionId(key))
+    }
+
+    /// The backend, to send by it on connections.
+    pub(crate) fn split(&mut self) -> (&mut Backend, &Slab<Connection>) {
+        (&mut self.backend, &self.connections)
     }
 
     pub(crate) fn connection(&mut self, key: Key) -> Option<&mut Connection> {
@@ -246,11 +315,14 @@ impl Sockets {
     }
 
     pub(crate) fn release(&mut self, id: ConnectionId) -> Option<TcpStream> {
-        self.handled(id)?;
-        let stream = self.remove(id.0)?.stream;
-        // It was added and is still open, so it is there to be deleted.
-        let _ = epoll::delete(&self.epoll, &stream);
-        Some(stream)
+        let batch = self.batch;
+        self.handled(id).filter(|connection| connection.batch == batch)?;
+        let connection = self.remove(id.0)?;
+        if let Backend::Epoll(epoll) = &self.backend {
+            epoll.remove_connection(&connection);
+        }
+        connection.stream.set_nonblocking(true).ok()?;
+        Some(connection.stream)
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId) {
@@ -264,6 +336,9 @@ impl Sockets {
     pub(crate) fn set_paused(&mut self, id: ConnectionId, paused: bool) {
         let Some(connection) = self.handled(id) else { return };
         connection.paused = paused;
+        if !paused && !connection.stash.is_empty() {
+            self.resumed.push(id.0);
+        }
         self.touch(id.0);
     }
 
@@ -297,6 +372,7 @@ impl Sockets {
     /// Forgets the connection; the socket closes when the answer is dropped.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Connection> {
         let connection = self.connections.remove(key)?;
+        connection.let_go();
         self.resume_accepting();
         Some(connection)
     }
@@ -314,28 +390,30 @@ impl Sockets {
     }
 
     pub(crate) fn has_touched(&self) -> bool {
-        !self.touched.is_empty()
+        !self.touched.is_empty() || self.must_arm_listeners()
     }
 
-    /// Moves the list of touched connections to `into`, which is empty.
+    /// A connection whose stash may be handed on.
+    pub(crate) fn pop_resumed(&mut self) -> Option<Key> {
+        self.resumed.pop()
+    }
+
+    /// Moves the list of touched connections to the end of `into`.
     pub(crate) fn take_touched(&mut self, into: &mut Vec<Key>) {
-        std::mem::swap(&mut self.touched, into);
-        for key in into {
+        for key in &self.touched {
             if let Some(connection) = self.connections.get_mut(*key) {
                 connection.touched = false;
             }
         }
+        into.append(&mut self.touched);
     }
 
-    /// Tells epoll what the connection waits for, if that has changed.
+    /// Tells the system what the connection waits for, if that has changed.
     pub(crate) fn update_interest(&mut self, key: Key) -> io::Result<()> {
-        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
-        let wanted = connection.wanted_interest();
-        if wanted != connection.interest {
-            epoll::modify(&self.epoll, &connection.stream, Token::Connection(key).pack(), wanted)?;
-            connection.interest = wanted;
+        match self.connections.get_mut(key) {
+            Some(connection) => self.backend.update_connection(key, connection),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     // Time.
@@ -367,15 +445,13 @@ impl Sockets {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tokens_survive_packing() {
-        let key = Key { index: Token::LISTENER as u32 - 2, generation: u32::MAX };
-        for token in [Token::Waker, Token::Listener(key), Token::Connection(key)] {
-            assert_eq!(Token::unpack(token.pack()), token);
+impl Drop for Sockets {
+    fn drop(&mut self) {
+        for (_, connection) in self.connections.iter() {
+            connection.let_go();
+        }
+        for (_, listener) in self.listeners.iter() {
+            listener.close();
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, acceptfrom_with, bind, listen, sendmsg,
-    socket_with, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
+    acceptfrom_with, bind, listen, recv, recvmsg, sendmsg, socket_with, sockopt,
 };
 
 use crate::gather::Gather;
@@ -56,26 +56,45 @@ pub(crate) fn accept(listener: &TcpListener) -> Accepted {
                 _ => Accepted::Lost,
             }
         }
-        Err(Errno::AGAIN) => Accepted::None,
+        Err(error) => refused(error),
+    }
+}
+
+/// The same of a connection that a ring accepted.
+pub(crate) fn accepted(result: io::Result<OwnedFd>) -> Accepted {
+    match result {
+        Ok(socket) => {
+            let stream = TcpStream::from(socket);
+            match (stream.peer_addr(), stream.local_addr()) {
+                (Ok(peer), Ok(local)) => Accepted::Connection { stream, peer, local },
+                _ => Accepted::Lost,
+            }
+        }
+        Err(error) => refused(Errno::from_io_error(&error).unwrap_or(Errno::INVAL)),
+    }
+}
+
+fn refused(error: Errno) -> Accepted {
+    match error {
+        Errno::AGAIN => Accepted::None,
         // accept(2): errors of the network that were pending on the new socket come out of accept.
-        Err(
-            Errno::INTR
-            | Errno::CONNABORTED
-            | Errno::PERM
-            | Errno::NETDOWN
-            | Errno::PROTO
-            | Errno::NOPROTOOPT
-            | Errno::HOSTDOWN
-            | Errno::NONET
-            | Errno::HOSTUNREACH
-            | Errno::OPNOTSUPP
-            | Errno::NETUNREACH,
-        ) => Accepted::Lost,
-        Err(error) => Accepted::Exhausted(error.into()),
+        Errno::INTR
+        | Errno::CONNABORTED
+        | Errno::PERM
+        | Errno::NETDOWN
+        | Errno::PROTO
+        | Errno::NOPROTOOPT
+        | Errno::HOSTDOWN
+        | Errno::NONET
+        | Errno::HOSTUNREACH
+        | Errno::OPNOTSUPP
+        | Errno::NETUNREACH => Accepted::Lost,
+        error => Accepted::Exhausted(error.into()),
     }
 }
 
 /// What came of one attempt to send or receive.
+#[derive(Debug)]
 pub(crate) enum Moved {
     Bytes(usize),
     /// The socket has nothing to read or no room to write.
@@ -88,14 +107,19 @@ pub(crate) enum Moved {
 pub(crate) fn receive(stream: &TcpStream, first: &mut [u8], second: &mut [u8]) -> Moved {
     debug_assert!(!second.is_empty());
     if first.is_empty() {
-        return retry(|| rustix::io::read(stream, &mut *second));
+        return retry(|| recv(stream, &mut *second, RecvFlags::DONTWAIT).map(|(len, _)| len));
     }
-    retry(|| rustix::io::readv(stream, &mut [IoSliceMut::new(first), IoSliceMut::new(second)]))
+    let slices = &mut [IoSliceMut::new(first), IoSliceMut::new(second)];
+    retry(|| {
+        let control = &mut RecvAncillaryBuffer::default();
+        recvmsg(stream, slices, control, RecvFlags::DONTWAIT).map(|received| received.bytes)
+    })
 }
 
 /// Sends once, without a signal for a broken pipe.
-pub(crate) fn send(stream: &TcpStream, list: &Gather<'_>) -> Moved {
-    retry(|| sendmsg(stream.as_fd(), list.slices(), &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL))
+pub(crate) fn send(socket: BorrowedFd<'_>, list: &Gather<'_>) -> Moved {
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    retry(|| sendmsg(socket, list.slices(), &mut SendAncillaryBuffer::default(), flags))
 }
 
 /// The error that waits on the socket, or that the connection is gone without one.

@@ -1,13 +1,15 @@
 //! A reactor that runs out of descriptors. The limit holds for a whole process, so the reactor has one of its own: this
 //! program again, started with a low limit.
 
+#![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
+
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Reactor};
+use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, IoBackend, ListenerId, Reactor};
 
 const DESCRIPTORS: usize = 24;
 const CONNECTIONS: usize = 60;
@@ -27,7 +29,7 @@ impl Handler for Greeter {
 
     fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, _: &[u8]) {}
 
-    fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+    fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         if self.fresh.contains(&id) {
             list.push(b"!");
         }
@@ -46,9 +48,20 @@ impl Handler for Greeter {
 }
 
 #[test]
-#[ignore = "the other half of the test below, which starts it"]
-fn serve_with_few_descriptors() {
-    let mut reactor = Reactor::new().unwrap();
+#[ignore = "the other half of a test below, which starts it"]
+fn serve_by_epoll() {
+    serve(IoBackend::Epoll);
+}
+
+#[test]
+#[ignore = "the other half of a test below, which starts it"]
+fn serve_by_uring() {
+    serve(IoBackend::Uring);
+}
+
+fn serve(io: IoBackend) {
+    // Where the system forbids it the test runs on the other.
+    let mut reactor = Reactor::with(io).or_else(|_| Reactor::with(IoBackend::Epoll)).unwrap();
     let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     println!("\naddress={address}");
     reactor.run(&mut Greeter::default()).unwrap();
@@ -56,8 +69,16 @@ fn serve_with_few_descriptors() {
 
 #[test]
 fn peers_beyond_the_limit_wait_for_those_before_them() {
-    let script =
-        format!("ulimit -n {DESCRIPTORS}; exec \"$0\" --ignored --nocapture --exact serve_with_few_descriptors");
+    peers_beyond_the_limit("serve_by_epoll");
+}
+
+#[test]
+fn peers_beyond_the_limit_wait_for_those_before_them_with_a_ring() {
+    peers_beyond_the_limit("serve_by_uring");
+}
+
+fn peers_beyond_the_limit(serve: &str) {
+    let script = format!("ulimit -n {DESCRIPTORS}; exec \"$0\" --ignored --nocapture --exact {serve}");
     let mut server = Command::new("sh")
         .args(["-c", &script])
         .arg(std::env::current_exe().unwrap())

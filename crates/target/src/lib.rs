@@ -25,5 +25,6 @@ mod server;
 
 pub use control::{Control, Growth, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MIN_BUFFER_BYTES};
+pub use lunette_reactor::IoBackend;
 pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};

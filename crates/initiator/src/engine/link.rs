@@ -187,7 +187,7 @@ impl Link {
         }
     }
 
-    pub(super) fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
+    pub(super) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         let Phase::Live(live) = &self.phase else { return };
         if live.id == id {
             for slice in live.session.slices(live.cid) {

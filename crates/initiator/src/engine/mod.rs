@@ -219,8 +219,8 @@ impl Handler for Engine {
         self.with(cx, key, |link, env| link.received(id, bytes, env));
     }
 
-    fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
-        if let Some(link) = self.link_of(id) {
+    fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
+        if let Some(link) = self.session_of(id).and_then(|key| self.links.get(key)) {
             link.gather(id, list);
         }
     }

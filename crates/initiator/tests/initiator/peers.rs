@@ -5,11 +5,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use lunette_initiator::{Error, Initiator, Session, SessionError, wait};
+use lunette_initiator::{Error, Session, SessionError, wait};
 use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
 use lunette_session::initiator::LoginError;
 
-use crate::rig::{TARGET, Target, options, portal};
+use crate::rig::{TARGET, Target, event_loop, options, portal};
 
 /// A listener that deals with each connection as `act` says.
 fn peer(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
@@ -22,7 +22,7 @@ fn peer(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
 fn connect_error(address: SocketAddr, change: impl FnOnce(&mut lunette_initiator::Options)) -> Error {
     let mut options = options();
     change(&mut options);
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     wait(Session::connect(&initiator, &portal(address), TARGET, options)).err().expect("no session")
 }
 
@@ -95,7 +95,7 @@ fn a_redirection_is_followed() {
         let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_TEMPORARILY, &text));
         let _ = stream.read(&mut [0; 4096]);
     });
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     let session = wait(Session::connect(&initiator, &portal(address), TARGET, options())).unwrap();
     assert!(wait(session.ping(vec![1])).unwrap());
 }

@@ -10,7 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
-use lunette_initiator::{Disk, Initiator, Options, Portal, Session, wait};
+use lunette_initiator::limits::DEFAULT_BUFFER_BYTES;
+use lunette_initiator::{Disk, Initiator, IoBackend, Options, Portal, Session, wait};
 use lunette_scsi::Lun;
 use lunette_store::{MemoryStore, Store};
 use lunette_target::{PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
@@ -45,6 +46,7 @@ impl Target {
         device.add(Lun::ZERO, Arc::new(unit)).unwrap();
         let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
         let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]);
+        config.io = io();
         change(&mut config);
         let (bound, ready) = channel();
         thread::spawn(move || {
@@ -71,12 +73,24 @@ pub(crate) fn portal(address: SocketAddr) -> Portal {
     Portal { host: address.ip().to_string(), port: address.port() }
 }
 
+/// The backend for both sides: `LUNETTE_TEST_IO=uring cargo test` runs all tests on io_uring.
+fn io() -> IoBackend {
+    match std::env::var("LUNETTE_TEST_IO").as_deref() {
+        Ok("uring") => IoBackend::Uring,
+        _ => IoBackend::default(),
+    }
+}
+
+pub(crate) fn event_loop() -> Initiator {
+    Initiator::with(DEFAULT_BUFFER_BYTES, io()).unwrap()
+}
+
 pub(crate) fn options() -> Options {
     Options::new(HOST)
 }
 
 pub(crate) fn connect(address: SocketAddr, options: Options) -> Session {
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     wait(Session::connect(&initiator, &portal(address), TARGET, options)).unwrap()
 }
 

@@ -4,21 +4,19 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use lunette_initiator::{
-    ChapIdentity, Completion, Disk, Error, Initiator, Request, Session, SessionError, discover, wait,
-};
+use lunette_initiator::{ChapIdentity, Completion, Disk, Error, Request, Session, SessionError, discover, wait};
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{Lun, requests};
 use lunette_session::initiator::LoginError;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::Delay;
 
-use crate::rig::{BLOCK_LEN, LIMIT, TARGET, Target, connect, disk, memory, options, portal, until};
+use crate::rig::{BLOCK_LEN, LIMIT, TARGET, Target, connect, disk, event_loop, memory, options, portal, until};
 
 #[test]
 fn targets_are_found() {
     let target = Target::new();
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     let found = wait(discover(&initiator, &portal(target.address), options())).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].name, TARGET);
@@ -35,7 +33,7 @@ fn a_ping_comes_back() {
 #[test]
 fn a_target_of_another_name_is_refused() {
     let target = Target::new();
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     let refused = wait(Session::connect(&initiator, &portal(target.address), "iqn.2026-11.org.example:no", options()));
     let error = refused.err().unwrap();
     assert!(matches!(&error, Error::Session { why: SessionError::Login(LoginError::Refused(_)), .. }), "{error}");
@@ -44,7 +42,7 @@ fn a_target_of_another_name_is_refused() {
 #[test]
 fn a_port_where_nobody_listens_is_told_by_name() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     let error = wait(Session::connect(&initiator, &portal(free), TARGET, options())).err().unwrap();
     assert!(matches!(error, Error::Connect { .. }), "{error}");
     assert!(error.to_string().contains(&free.to_string()), "{error}");
@@ -78,7 +76,7 @@ fn both_sides_prove_who_they_are() {
             initiator: credentials("alice", secret),
             target: of_target.map(|secret| credentials("disk", secret)),
         });
-        let initiator = Initiator::start().unwrap();
+        let initiator = event_loop();
         let end = match wait(Session::connect(&initiator, &portal(target.address), TARGET, options)) {
             Ok(_) => "in",
             Err(Error::Session { why: SessionError::Login(LoginError::Refused(_)), .. }) => "refused",
@@ -182,7 +180,7 @@ fn a_closed_session_ends_what_runs_and_takes_nothing_more() {
 #[test]
 fn the_last_handle_logs_out() {
     let target = Target::new();
-    let initiator = Initiator::start().unwrap();
+    let initiator = event_loop();
     let session = wait(Session::connect(&initiator, &portal(target.address), TARGET, options())).unwrap();
     let disk = wait(Disk::open(session.clone(), Lun::ZERO)).unwrap();
     drop(session);

@@ -273,8 +273,8 @@ impl Handler for Core {
         self.pump(cx, id, bytes);
     }
 
-    fn gather<'a>(&'a mut self, id: ConnectionId, list: &mut Gather<'a>) {
-        if let Some(conn) = self.connections.get_mut(id) {
+    fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
+        if let Some(conn) = self.connections.get(id) {
             for slice in conn.protocol.slices() {
                 if !list.push(slice) {
                     break;

@@ -24,6 +24,11 @@ impl<T> ConnectionTable<T> {
         self.entries[index] = Some((id, value));
     }
 
+    pub(super) fn get(&self, id: ConnectionId) -> Option<&T> {
+        let (owner, value) = self.entries.get(id.index())?.as_ref()?;
+        (*owner == id).then_some(value)
+    }
+
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
         let (owner, value) = self.entries.get_mut(id.index())?.as_mut()?;
         (*owner == id).then_some(value)

@@ -13,7 +13,9 @@ use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
 use lunette_session::target::Timers;
 use lunette_store::{MemoryStore, Store};
-use lunette_target::{Control, Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig};
+use lunette_target::{
+    Control, IoBackend, Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig,
+};
 
 pub(crate) use initiator::{Initiator, Outcome, Port, cdb_10};
 
@@ -33,6 +35,14 @@ pub(crate) struct Target {
     ended: Receiver<io::Result<()>>,
 }
 
+/// `LUNETTE_TEST_IO=uring cargo test` runs all tests on io_uring.
+fn io() -> IoBackend {
+    match std::env::var("LUNETTE_TEST_IO").as_deref() {
+        Ok("uring") => IoBackend::Uring,
+        _ => IoBackend::default(),
+    }
+}
+
 impl Target {
     /// One target with these stores as its logical units, from 0.
     pub(crate) fn over(stores: Vec<Arc<dyn Store>>) -> Self {
@@ -45,6 +55,7 @@ impl Target {
         // No timer comes to the help of a lost wake-up.
         let never = 20 * LIMIT;
         config.timers = Timers { login: never, ping_after: never, ping_answer: never };
+        config.io = io();
         change(&mut config);
         let (bound, ready) = channel();
         let (tx, ended) = channel();

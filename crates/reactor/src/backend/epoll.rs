@@ -1,0 +1,154 @@
+//! Readiness by epoll.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::Event;
+use crate::slab::Key;
+use crate::sockets::Connection;
+use crate::waker::Waker;
+
+/// Events taken from the system at once.
+const MAX_EVENTS: usize = 256;
+
+/// What an event belongs to, as it is packed into the 64 bits that epoll keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Waker,
+    Listener(Key),
+    Connection(Key),
+}
+
+impl Token {
+    const LISTENER: u64 = 1 << 31;
+
+    fn pack(self) -> EventData {
+        let pack = |key: Key| u64::from(key.generation) << 32 | u64::from(key.index);
+        EventData::new_u64(match self {
+            Self::Waker => u64::MAX,
+            Self::Listener(key) => pack(key) | Self::LISTENER,
+            Self::Connection(key) => pack(key),
+        })
+    }
+
+    fn unpack(data: EventData) -> Self {
+        let bits = data.u64();
+        let key = Key { index: (bits & (Self::LISTENER - 1)) as u32, generation: (bits >> 32) as u32 };
+        match bits {
+            u64::MAX => Self::Waker,
+            _ if bits & Self::LISTENER != 0 => Self::Listener(key),
+            _ => Self::Connection(key),
+        }
+    }
+}
+
+pub(crate) struct Epoll {
+    descriptor: OwnedFd,
+    waker: Waker,
+    events: Vec<epoll::Event>,
+}
+
+impl Epoll {
+    pub(super) fn new(waker: &Waker) -> io::Result<Self> {
+        let descriptor = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&descriptor, waker, Token::Waker.pack(), EventFlags::IN)?;
+        Ok(Self { descriptor, waker: waker.clone(), events: Vec::with_capacity(MAX_EVENTS) })
+    }
+
+    pub(super) fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        let timeout = timeout.map(round_up);
+        match epoll::wait(&self.descriptor, spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        for event in self.events.drain(..) {
+            // Copied, for the struct is packed.
+            let flags = event.flags;
+            match Token::unpack(event.data) {
+                Token::Waker => self.waker.clear_event(),
+                Token::Listener(key) => events.push(Event::Acceptable(key)),
+                Token::Connection(connection) => events.push(Event::Ready {
+                    connection,
+                    readable: flags.contains(EventFlags::IN),
+                    writable: flags.contains(EventFlags::OUT),
+                    failed: flags.intersects(EventFlags::ERR | EventFlags::HUP),
+                    ended: None,
+                }),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn add_listener(&self, key: Key, listener: &TcpListener, accepts: bool) -> io::Result<()> {
+        Ok(epoll::add(&self.descriptor, listener, Token::Listener(key).pack(), listener_interest(accepts))?)
+    }
+
+    pub(crate) fn update_listener(&self, key: Key, listener: &TcpListener, accepts: bool) -> io::Result<()> {
+        Ok(epoll::modify(&self.descriptor, listener, Token::Listener(key).pack(), listener_interest(accepts))?)
+    }
+
+    pub(super) fn add_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
+        connection.interest = wanted_interest(connection);
+        Ok(epoll::add(&self.descriptor, &connection.stream, Token::Connection(key).pack(), connection.interest)?)
+    }
+
+    pub(super) fn update_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
+        let wanted = wanted_interest(connection);
+        if wanted != connection.interest {
+            epoll::modify(&self.descriptor, &connection.stream, Token::Connection(key).pack(), wanted)?;
+            connection.interest = wanted;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn remove_connection(&self, connection: &Connection) {
+        // It was added and is still open, so it is there to be deleted.
+        let _ = epoll::delete(&self.descriptor, &connection.stream);
+    }
+}
+
+fn listener_interest(accepts: bool) -> EventFlags {
+    if accepts { EventFlags::IN } else { EventFlags::empty() }
+}
+
+fn wanted_interest(connection: &Connection) -> EventFlags {
+    let mut interest = EventFlags::empty();
+    interest.set(EventFlags::IN, connection.receives());
+    interest.set(EventFlags::OUT, connection.blocked);
+    interest
+}
+
+/// Rounded up to what epoll counts in.
+fn round_up(timeout: Duration) -> Timespec {
+    let ms = timeout.as_nanos().div_ceil(1_000_000);
+    let ms = i64::try_from(ms).unwrap_or(i64::MAX).min(i64::from(i32::MAX));
+    Timespec { tv_sec: ms / 1000, tv_nsec: ms % 1000 * 1_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_survive_packing() {
+        let key = Key { index: Token::LISTENER as u32 - 2, generation: u32::MAX };
+        for token in [Token::Waker, Token::Listener(key), Token::Connection(key)] {
+            assert_eq!(Token::unpack(token.pack()), token);
+        }
+    }
+
+    #[test]
+    fn waits_are_rounded_up() {
+        let wait = round_up(Duration::from_micros(10));
+        assert_eq!((wait.tv_sec, wait.tv_nsec), (0, 1_000_000));
+        let past = round_up(Duration::ZERO);
+        assert_eq!((past.tv_sec, past.tv_nsec), (0, 0));
+    }
+}

@@ -1,0 +1,173 @@
+//! The two ways to learn from the system what happened on the sockets.
+
+mod buffers;
+mod epoll;
+mod ring;
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+pub(crate) use buffers::{Buffers, Chunk};
+pub(crate) use epoll::Epoll;
+pub(crate) use ring::{Armed, Receiving, Ring};
+
+use crate::Gather;
+use crate::slab::Key;
+use crate::sockets::Connection;
+use crate::sys::{self, Moved};
+use crate::waker::Waker;
+
+/// Connections that are sent on together: by one call, if the backend can.
+pub(crate) const MAX_SENDS: usize = 8;
+
+/// How a [`Reactor`](crate::Reactor) talks to the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IoBackend {
+    /// io_uring if the system has and allows it, else epoll.
+    Auto,
+    /// Readiness by epoll, and one call for each receive and send. Needs a little less CPU time than io_uring where it was
+    /// measured.
+    #[default]
+    Epoll,
+    /// Completions by io_uring: one call for the wait and all receives of a batch, and one for its sends. Needs Linux 6.1,
+    /// and a system that does not forbid it (containers often do, and `kernel.io_uring_disabled`).
+    Uring,
+}
+
+impl fmt::Display for IoBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Auto => "auto",
+            Self::Epoll => "epoll",
+            Self::Uring => "io_uring",
+        })
+    }
+}
+
+/// What a wait brought.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Connections wait at a listener.
+    Acceptable(Key),
+    /// The system accepted a connection, or stopped accepting.
+    Accepted { listener: Key, result: io::Result<OwnedFd>, ends: bool, backlog_empty: bool },
+    /// A connection can be read from, written to, or has failed; and which poll of a ring ended with that.
+    Ready { connection: Key, readable: bool, writable: bool, failed: bool, ended: Option<Poll> },
+    /// The system received bytes of a connection, none for its end, or stopped receiving.
+    Received { connection: Key, result: io::Result<Option<Chunk>>, ends: bool },
+}
+
+/// What the ring waits for on a socket beside bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Poll {
+    /// Bytes, which are then received by a call.
+    In,
+    /// Room for bytes.
+    Out,
+    /// Failure alone.
+    Failure,
+}
+
+/// What leaves on one connection.
+pub(crate) struct Outgoing<'a> {
+    pub(crate) socket: BorrowedFd<'a>,
+    pub(crate) list: Gather<'a>,
+}
+
+/// What came of each of the sends, in their places.
+pub(crate) type SendResults = [Option<Moved>; MAX_SENDS];
+
+/// Nothing was sent.
+pub(crate) const NO_RESULTS: SendResults = [const { None }; MAX_SENDS];
+
+pub(crate) enum Backend {
+    Epoll(Epoll),
+    Ring(Box<Ring>),
+}
+
+impl Backend {
+    /// Opens what was asked for; the buffers are those of a ring.
+    pub(crate) fn open(io: IoBackend, waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
+        match io {
+            IoBackend::Epoll => Self::open_epoll(waker),
+            IoBackend::Uring => Self::open_ring(waker),
+            IoBackend::Auto => Self::open_ring(waker).or_else(|error| {
+                tracing::debug!(%error, "no io_uring here");
+                Self::open_epoll(waker)
+            }),
+        }
+    }
+
+    fn open_epoll(waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
+        Ok((Self::Epoll(Epoll::new(waker)?), None))
+    }
+
+    fn open_ring(waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
+        let buffers = Buffers::new();
+        let ring = Ring::new(waker.clone(), &buffers)?;
+        Ok((Self::Ring(Box::new(ring)), Some(buffers)))
+    }
+
+    pub(crate) fn kind(&self) -> IoBackend {
+        match self {
+            Self::Epoll(_) => IoBackend::Epoll,
+            Self::Ring(_) => IoBackend::Uring,
+        }
+    }
+
+    /// Events of an earlier call lie ready, or something must be handed in.
+    pub(crate) fn is_busy(&mut self) -> bool {
+        match self {
+            Self::Epoll(_) => false,
+            Self::Ring(ring) => ring.has_completions(),
+        }
+    }
+
+    /// Waits for events, `None` without end, and appends them to `events`.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+        match self {
+            Self::Epoll(epoll) => epoll.wait(timeout, events),
+            Self::Ring(ring) => ring.wait(timeout, events),
+        }
+    }
+
+    /// Takes on a listener.
+    pub(crate) fn add_listener(&self, key: Key, listener: &TcpListener, accepts: bool) -> io::Result<()> {
+        match self {
+            Self::Epoll(epoll) => epoll.add_listener(key, listener, accepts),
+            // It is armed at the end of the batch.
+            Self::Ring(_) => Ok(()),
+        }
+    }
+
+    /// Takes on a connection, which wants to be read from.
+    pub(crate) fn add_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
+        match self {
+            Self::Epoll(epoll) => epoll.add_connection(key, connection),
+            // It is armed at the end of the batch.
+            Self::Ring(_) => Ok(()),
+        }
+    }
+
+    /// Tells the system what the connection waits for, if that has changed.
+    pub(crate) fn update_connection(&mut self, key: Key, connection: &mut Connection) -> io::Result<()> {
+        match self {
+            Self::Epoll(epoll) => epoll.update_connection(key, connection),
+            Self::Ring(ring) => ring.update_connection(key, connection),
+        }
+    }
+
+    /// Sends each of `lists` once.
+    pub(crate) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
+        match self {
+            Self::Epoll(_) => Ok(lists.each_ref().map(|outgoing| {
+                let outgoing = outgoing.as_ref()?;
+                Some(sys::send(outgoing.socket, &outgoing.list))
+            })),
+            Self::Ring(ring) => ring.send(lists),
+        }
+    }
+}

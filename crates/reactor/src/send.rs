@@ -1,0 +1,109 @@
+//! Bytes out: what a batch left to send, in as few calls as the backend can do.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults};
+use crate::handler::{Closed, Handler};
+use crate::slab::Key;
+use crate::sockets::{Connection, ConnectionId, Phase};
+use crate::sys::Moved;
+use crate::{Gather, Reactor};
+
+/// Bytes sent per connection and batch, after which the others have their turn.
+const MAX_SENT_BYTES: usize = 4 << 20;
+
+impl Reactor {
+    /// Sends on all connections that were marked.
+    pub(crate) fn flush(&mut self, handler: &mut impl Handler) -> io::Result<()> {
+        let mut touched = std::mem::take(&mut self.flushed);
+        let told = touched.len();
+        self.sockets.take_touched(&mut touched);
+        for keys in touched[told..].chunks(MAX_SENDS) {
+            self.send(keys, handler)?;
+        }
+        self.flushed = touched;
+        Ok(())
+    }
+
+    /// Sends on `keys`, at most [`MAX_SENDS`], until each has nothing left, is full or had its turn.
+    fn send(&mut self, keys: &[Key], handler: &mut impl Handler) -> io::Result<()> {
+        let mut sent_bytes = [0; MAX_SENDS];
+        loop {
+            let (asked, results) = self.send_once(keys, &sent_bytes, handler)?;
+            if asked == [0; MAX_SENDS] {
+                return Ok(());
+            }
+            for (index, (&key, result)) in keys.iter().zip(results).enumerate() {
+                let Some(moved) = result else { continue };
+                sent_bytes[index] += self.moved(key, asked[index], moved, handler);
+                if sent_bytes[index] >= MAX_SENT_BYTES {
+                    self.sockets.touch(key);
+                }
+            }
+        }
+    }
+
+    /// Gathers and sends once on each of `keys` that is not full and had not its turn. For each: how many bytes there were,
+    /// and what came of them.
+    #[expect(clippy::large_stack_arrays, reason = "the lists borrow from the handler, so they cannot be kept")]
+    fn send_once(
+        &mut self,
+        keys: &[Key],
+        sent_bytes: &[usize; MAX_SENDS],
+        handler: &mut impl Handler,
+    ) -> io::Result<([usize; MAX_SENDS], SendResults)> {
+        let mut lists: [Option<Outgoing<'_>>; MAX_SENDS] = [const { None }; MAX_SENDS];
+        let mut asked = [0; MAX_SENDS];
+        let mut done = [false; MAX_SENDS];
+        let (backend, connections) = self.sockets.split();
+        for (index, key) in keys.iter().enumerate() {
+            let Some(connection) = connections.get(*key).filter(|connection| sends(connection)) else { continue };
+            if sent_bytes[index] >= MAX_SENT_BYTES {
+                continue;
+            }
+            let socket = connection.stream.as_fd();
+            let outgoing = lists[index].insert(Outgoing { socket, list: Gather::new() });
+            handler.gather(ConnectionId(*key), &mut outgoing.list);
+            asked[index] = outgoing.list.len_bytes();
+            if outgoing.list.is_empty() {
+                lists[index] = None;
+                done[index] = true;
+            }
+        }
+        let results = if asked == [0; MAX_SENDS] { NO_RESULTS } else { backend.send(&lists)? };
+        for (key, _) in keys.iter().zip(done).filter(|(_, done)| *done) {
+            self.nothing_left(*key, handler);
+        }
+        Ok((asked, results))
+    }
+
+    /// Accounts for what came of one send of `asked` bytes; gives the bytes that left.
+    fn moved(&mut self, key: Key, asked: usize, moved: Moved, handler: &mut impl Handler) -> usize {
+        let Some(connection) = self.sockets.connection(key) else { return 0 };
+        match moved {
+            Moved::Bytes(len) => {
+                connection.blocked = len < asked;
+                handler.sent(&mut self.context(), ConnectionId(key), len);
+                return len;
+            }
+            Moved::WouldBlock => connection.blocked = true,
+            Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
+        }
+        0
+    }
+
+    fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {
+        let Some(connection) = self.sockets.connection(key) else { return };
+        connection.wants_send = false;
+        if connection.phase == Phase::Draining {
+            self.sockets.linger(key);
+            handler.closed(&mut self.context(), ConnectionId(key), Closed::AllSent);
+        }
+    }
+}
+
+/// The connection may have something to send, and its socket room for it.
+fn sends(connection: &Connection) -> bool {
+    connection.wants_send && !connection.blocked && connection.phase != Phase::Lingering
+}
