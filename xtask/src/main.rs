@@ -1,7 +1,9 @@
-//! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`.
+//! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
+//! `cargo xtask compare`.
 
 #![forbid(unsafe_code)]
 
+mod compare;
 mod count;
 mod fuzz;
 mod packages;
@@ -31,6 +33,11 @@ enum Chore {
     Fuzz(fuzz::Arguments),
     /// Instruction counts of the digest kernels, against their baseline.
     Count(count::Arguments),
+    /// Lunette beside tgt, libiscsi and plain TCP, as ratios of one run.
+    Compare(compare::Arguments),
+    /// One end of the plain TCP connection that `compare` measures.
+    #[command(hide = true)]
+    Ceiling(compare::ceiling::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +46,8 @@ fn main() -> ExitCode {
         Chore::Suite(arguments) => suite::run(&arguments),
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Count(arguments) => count::run(&arguments),
+        Chore::Compare(arguments) => compare::run(&arguments),
+        Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {
         Ok(code) => code,

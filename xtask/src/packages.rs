@@ -20,16 +20,44 @@ const NEEDED: [(&str, Option<&str>); 8] = [
     ("valgrind", Some("valgrind")),
 ];
 
-/// Installs what is missing when this process may, else names it and fails.
+/// The same for `cargo xtask compare`.
+const COMPARED: [(&str, Option<&str>); 3] =
+    [("libiscsi-bin", Some("iscsi-perf")), ("tgt", Some("tgtd")), ("util-linux", Some("taskset"))];
+
+/// Installs what the tests need and do not have when this process may, else names it and fails.
 pub(crate) fn provide() -> Result<()> {
-    let missing: Vec<&str> =
-        NEEDED.iter().filter(|(package, program)| !is_there(package, *program)).map(|(package, _)| *package).collect();
+    provide_all("the tests need", &NEEDED)
+}
+
+/// The same for those that Lunette is compared with. tgt wants to be root, and so does who sets the congestion control.
+pub(crate) fn provide_for_comparison() -> Result<()> {
+    if !is_root() {
+        bail!("only root can run tgt and set the congestion control");
+    }
+    provide_all("a comparison needs", &COMPARED)
+}
+
+/// Names and versions of installed packages.
+pub(crate) fn versions(packages: &[&str]) -> String {
+    let query =
+        Command::new("dpkg-query").args(["--show", "--showformat=${Package} ${Version}, "]).args(packages).output();
+    let shown = query.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let shown = shown.trim_end_matches(", ");
+    if shown.is_empty() { "of unknown versions".into() } else { shown.into() }
+}
+
+fn provide_all(who: &str, packages: &[(&str, Option<&str>)]) -> Result<()> {
+    let missing: Vec<&str> = packages
+        .iter()
+        .filter(|(package, program)| !is_there(package, *program))
+        .map(|(package, _)| *package)
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     if !is_root() || !in_path("apt-get") {
         bail!(
-            "the tests need these Debian packages: {}\n       install them: sudo apt-get install {}",
+            "{who} these Debian packages: {}\n       install them: sudo apt-get install {}",
             missing.join(", "),
             missing.join(" ")
         );

@@ -1,0 +1,128 @@
+//! Runs cells in interleaved rounds and keeps what each process has used.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::cells::{Cell, Initiator, Pair, Target};
+use super::child::Child;
+use super::contestant::{self, Load, Lunette, Stage, TcpServer, Tgt};
+
+/// From the end of a run's time to the end of its processes.
+const END_LIMIT: Duration = Duration::from_secs(20);
+
+/// The disk of each target.
+pub(super) const DISK_LEN: u64 = 256 << 20;
+
+/// One run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sample {
+    pub(super) iops: f64,
+    pub(super) latency_us: Option<f64>,
+    /// User and system microseconds of the process that answers, for each request.
+    pub(super) target_cpu_us: f64,
+    /// The same of the process that asks, with its start and login.
+    pub(super) initiator_cpu_us: f64,
+}
+
+impl Sample {
+    fn new(load: &Load, target_cpu: Duration, initiator_cpu: Duration) -> Self {
+        let per_io = |cpu: Duration| cpu.as_secs_f64() * 1e6 / load.ios;
+        Self {
+            iops: load.iops,
+            latency_us: load.latency_us,
+            target_cpu_us: per_io(target_cpu),
+            initiator_cpu_us: per_io(initiator_cpu),
+        }
+    }
+}
+
+/// All runs of one cell, one for each round.
+pub(super) struct Measured {
+    pub(super) cell: Cell,
+    pub(super) samples: Vec<Sample>,
+}
+
+impl Measured {
+    /// A figure of each round; none when a run does not have it.
+    pub(super) fn figures(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+        self.samples.iter().map(figure).collect::<Option<_>>().unwrap_or_default()
+    }
+}
+
+/// The targets, which serve from the first round to the last.
+pub(super) struct Targets {
+    tgt: Tgt,
+    lunette: Lunette,
+}
+
+impl Targets {
+    /// Both serve the bytes of `disk`.
+    pub(super) fn start(stage: &Stage, disk: &Path) -> Result<Self> {
+        let lunette = Lunette::start(stage, "serve", DISK_LEN)?;
+        lunette.fill(stage, disk)?;
+        Ok(Self { tgt: Tgt::start(stage, disk)?, lunette })
+    }
+
+    /// The process and the logical unit's URL.
+    fn find(&self, target: Target) -> (&Child, &str) {
+        match target {
+            Target::Tgt => (&self.tgt.child, &self.tgt.url),
+            Target::TunedTgt => (&self.tgt.child, &self.tgt.tuned_url),
+            Target::Lunette => (&self.lunette.child, &self.lunette.url),
+        }
+    }
+}
+
+/// Runs every cell once in each round, so that what disturbs the machine meets all alike.
+pub(super) fn rounds(
+    stage: &Stage,
+    targets: &Targets,
+    cells: &[Cell],
+    rounds: u32,
+    seconds: u32,
+) -> Result<Vec<Measured>> {
+    let mut all: Vec<_> = cells.iter().map(|cell| Measured { cell: *cell, samples: Vec::new() }).collect();
+    for round in 1..=rounds {
+        eprintln!("round {round} of {rounds}");
+        for measured in &mut all {
+            let sample = run(stage, targets, &measured.cell, seconds).with_context(|| measured.cell.to_string())?;
+            measured.samples.push(sample);
+        }
+    }
+    Ok(all)
+}
+
+fn run(stage: &Stage, targets: &Targets, cell: &Cell, seconds: u32) -> Result<Sample> {
+    match cell.pair {
+        Pair::Tcp => run_tcp(stage, cell, seconds),
+        Pair::Iscsi(initiator, target) => run_iscsi(stage, targets.find(target), initiator, cell, seconds),
+    }
+}
+
+fn run_iscsi(
+    stage: &Stage,
+    (target, url): (&Child, &str),
+    initiator: Initiator,
+    cell: &Cell,
+    seconds: u32,
+) -> Result<Sample> {
+    let before = target.cpu()?;
+    let ended = contestant::start_initiator(stage, initiator, cell, seconds, url)?.finish(limit(seconds))?;
+    let target_cpu = target.cpu()?.saturating_sub(before);
+    let load = contestant::initiator_load(initiator, &ended.stdout, seconds)?;
+    Ok(Sample::new(&load, target_cpu, ended.cpu))
+}
+
+fn run_tcp(stage: &Stage, cell: &Cell, seconds: u32) -> Result<Sample> {
+    let server = TcpServer::start(stage, cell)?;
+    let client = contestant::start_tcp(stage, cell, seconds, &server)?.finish(limit(seconds))?;
+    let load = contestant::tcp_load(&client.stdout)?;
+    let server = server.child.finish(END_LIMIT)?;
+    Ok(Sample::new(&load, server.cpu, client.cpu))
+}
+
+fn limit(seconds: u32) -> Duration {
+    Duration::from_secs(seconds.into()) + END_LIMIT
+}

@@ -1,0 +1,153 @@
+//! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, in one run.
+//!
+//! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with the same
+//! congestion control and the same bytes in memory behind them, and what is told are ratios of medians.
+
+pub(crate) mod ceiling;
+mod cells;
+mod child;
+mod contestant;
+mod measure;
+mod memory;
+mod output;
+mod statistics;
+mod system;
+mod table;
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+use crate::packages;
+use crate::process::{self, cargo, target_dir};
+use cells::{CELLS, Cell, MORE_CELLS};
+use contestant::{Stage, TGT_SETTINGS};
+use measure::{DISK_LEN, Targets};
+use memory::Memory;
+use output::Conditions;
+use system::{CONGESTION_CONTROL, CongestionControl, Cpus, Interrupt};
+
+const ROUNDS: u32 = 10;
+const SECONDS: u32 = 2;
+const QUICK_ROUNDS: u32 = 3;
+const QUICK_SECONDS: u32 = 1;
+
+/// A machine that does more than this beside the comparison disturbs it.
+const QUIET_LOAD: f64 = 0.5;
+
+/// Lunette beside tgt, libiscsi and plain TCP.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// How often each pair takes its turn [default: 10, with --quick 3].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Seconds of one turn [default: 2, with --quick 1].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    seconds: Option<u32>,
+    /// Less than two minutes: short turns, and only what the ratios need.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { QUICK_ROUNDS } else { ROUNDS })
+    }
+
+    fn seconds(&self) -> u32 {
+        self.seconds.unwrap_or(if self.quick { QUICK_SECONDS } else { SECONDS })
+    }
+
+    fn cells(&self) -> Vec<Cell> {
+        let more: &[Cell] = if self.quick { &[] } else { &MORE_CELLS };
+        [&CELLS, more].concat()
+    }
+}
+
+/// Compares and prints. Whatever a ratio is, the comparison succeeds: speed is judged by who reads it.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    packages::provide_for_comparison()?;
+    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette", "--package", "xtask"]))?;
+    // From here on a signal ends in an error, so everything below is undone in order.
+    let interrupt = Interrupt::on_signals()?;
+    let stage = Stage { folder: folder()?, cpus: Cpus::choose()?, interrupt };
+    let _congestion_control = CongestionControl::pin()?;
+    let disk = DiskFile::create()?;
+    let mut conditions = conditions(arguments, &stage);
+    let memory = Memory::measure(&stage)?;
+    let targets = Targets::start(&stage, disk.path())?;
+    // tgt has it open. So nothing is left of it, whatever happens from here on.
+    drop(disk);
+    let measured = measure::rounds(&stage, &targets, &arguments.cells(), arguments.rounds(), arguments.seconds())?;
+    conditions.push(("load average after", load()));
+    let rows = table::rows(&measured, &memory);
+    if arguments.json {
+        output::json_lines(&conditions, &measured, &rows);
+    } else {
+        output::tables(&conditions, &measured, &rows);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Where the processes' output goes.
+fn folder() -> Result<PathBuf> {
+    let folder = target_dir().join("compare");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
+    let tuned: Vec<_> = TGT_SETTINGS.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let (cpus, rounds, seconds) = (stage.cpus, arguments.rounds(), arguments.seconds());
+    if system::load_average().is_some_and(|load| load > QUIET_LOAD) {
+        eprintln!("warning: this machine is busy; trust no figure of this comparison");
+    }
+    vec![
+        ("kernel", system::kernel()),
+        ("CPUs", format!("targets on {}, initiators on {}", cpus.target, cpus.initiator)),
+        ("congestion control", CONGESTION_CONTROL.into()),
+        ("disks", format!("{} MiB of the same bytes; tgt: a file on tmpfs, lunette: memory", DISK_LEN >> 20)),
+        ("packages", packages::versions(&["tgt", "libiscsi-bin"])),
+        ("tgt, tuned", tuned.join(" ")),
+        ("rounds", format!("{rounds} of {seconds} s for each pair, interleaved")),
+        ("load average before", load()),
+    ]
+}
+
+fn load() -> String {
+    system::load_average().map_or_else(|| "unknown".into(), |load| format!("{load:.2}"))
+}
+
+/// tgt's disk, in memory like Lunette's, and full of bytes that are not zero. Removed when dropped.
+struct DiskFile(PathBuf);
+
+/// Where tmpfs is on every Linux.
+const TMPFS: &str = "/dev/shm";
+
+impl DiskFile {
+    fn create() -> Result<Self> {
+        let disk = Self(Path::new(TMPFS).join(format!("lunette-compare-{}", std::process::id())));
+        let mut file = fs::File::create_new(&disk.0).with_context(|| format!("cannot create {}", disk.0.display()))?;
+        let piece = vec![0x5a; 1 << 20];
+        for _ in 0..DISK_LEN >> 20 {
+            file.write_all(&piece).with_context(|| format!("cannot write {}", disk.0.display()))?;
+        }
+        Ok(disk)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}

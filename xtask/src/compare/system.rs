@@ -1,0 +1,118 @@
+//! What a comparison asks of the system: two CPUs, one congestion control, and an end in good order.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+
+/// What all parties send with. Of the other common choices, BBR paces, which makes loopback three times slower.
+pub(super) const CONGESTION_CONTROL: &str = "cubic";
+
+const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Where each side runs.
+#[derive(Clone, Copy)]
+pub(super) struct Cpus {
+    pub(super) target: usize,
+    pub(super) initiator: usize,
+}
+
+impl Cpus {
+    /// The first two that this process may use.
+    pub(super) fn choose() -> Result<Self> {
+        let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
+        match cpu_list(list)[..] {
+            [target, initiator, ..] => Ok(Self { target, initiator }),
+            _ => bail!("a comparison needs two CPUs, one for each side; this process may use {}", list.trim()),
+        }
+    }
+}
+
+/// The CPUs of a list such as `0-3,8`.
+fn cpu_list(text: &str) -> Vec<usize> {
+    let range = |part: &str| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        Some(first.parse::<usize>().ok()?..=last.parse().ok()?)
+    };
+    text.trim().split(',').filter_map(range).flatten().collect()
+}
+
+/// The system's congestion control is [`CONGESTION_CONTROL`] while this lives, and what it was before afterwards.
+pub(super) struct CongestionControl {
+    before: Option<String>,
+}
+
+impl CongestionControl {
+    pub(super) fn pin() -> Result<Self> {
+        let before = fs::read_to_string(SETTING).with_context(|| format!("cannot read {SETTING}"))?.trim().to_owned();
+        if before == CONGESTION_CONTROL {
+            return Ok(Self { before: None });
+        }
+        fs::write(SETTING, CONGESTION_CONTROL)
+            .with_context(|| format!("cannot set {SETTING} from {before} to {CONGESTION_CONTROL}"))?;
+        Ok(Self { before: Some(before) })
+    }
+}
+
+impl Drop for CongestionControl {
+    fn drop(&mut self) {
+        let Some(before) = &self.before else { return };
+        if let Err(error) = fs::write(SETTING, before) {
+            eprintln!("error: cannot put {SETTING} back to {before}: {error}");
+        }
+    }
+}
+
+/// Whether someone wants an end. Everything that waits looks at it, so that what was started and set is undone.
+#[derive(Clone)]
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// Set by the signals that ask for an end, which no longer end this process by themselves.
+    pub(super) fn on_signals() -> Result<Self> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot handle signals")?;
+        }
+        Ok(Self(flag))
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::Relaxed) {
+            bail!("interrupted");
+        }
+        Ok(())
+    }
+}
+
+/// What else keeps the machine busy: the load average of the last minute.
+pub(super) fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
+}
+
+/// The version of the running kernel.
+pub(super) fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".into(), |text| text.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_have_ranges_and_single_ones() {
+        assert_eq!(cpu_list("\t0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
+        assert_eq!(cpu_list("3"), [3]);
+        assert_eq!(cpu_list(""), [0_usize; 0]);
+    }
+
+    #[test]
+    fn nothing_goes_on_after_a_signal() {
+        let interrupt = Interrupt(Arc::default());
+        assert!(interrupt.check().is_ok());
+        interrupt.0.store(true, Ordering::Relaxed);
+        assert!(interrupt.check().is_err());
+    }
+}
