@@ -66,6 +66,14 @@ pub(crate) fn may_access(nexus: &NexusState, link: &Link, medium: Medium) -> Res
     Ok(era)
 }
 
+/// Whether the unit behind `link` is ready, as TEST UNIT READY would tell: for a command to another logical unit. Reservations
+/// let that pass.
+pub(crate) fn is_ready(link: &Link) -> Result<(), SenseData> {
+    link.access.check(Passes::Active)?;
+    link.unit.sanitize().check()?;
+    check_medium(Medium::Needed, &link.unit)
+}
+
 fn check_medium(medium: Medium, unit: &LogicalUnit) -> Result<(), SenseData> {
     if medium != Medium::Untouched && !unit.medium_present() {
         return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT));

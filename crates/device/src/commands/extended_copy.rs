@@ -8,6 +8,7 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, ServiceAc
 use crate::context::{Cx, Extent, INTERNAL, Place, Reply};
 use crate::copies::RunningCopy;
 use crate::copying::{Copier, may_access};
+use crate::gate;
 use crate::limits::{MAX_COPY_DESCRIPTORS_BYTES, copy_limits};
 use crate::nexus::Link;
 use crate::opcodes::Medium;
@@ -67,10 +68,7 @@ fn aborted(code: AdditionalSense) -> SenseData {
 
 fn verify(cx: &Cx, list: &CopyList, segment: &Segment, cscd: u16, ready: bool) -> Result<(), SenseData> {
     let link = reach(cx, list, cscd, segment.source_field())?;
-    if ready && !link.unit.medium_present() {
-        return Err(aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
-    }
-    Ok(())
+    if ready { gate::is_ready(&link).map_err(forwarded) } else { Ok(()) }
 }
 
 async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'_>) -> Result<(), SenseData> {

@@ -321,6 +321,22 @@ fn a_target_is_verified_without_touching_it() {
     assert_eq!(code(unreachable), aborted(AdditionalSense::UNREACHABLE_COPY_TARGET));
 }
 
+#[test]
+fn a_target_that_is_sanitized_is_not_ready() {
+    let rig = Rig::new(THIN);
+    add(&rig, Arc::new(MemoryStore::new(1 << 20).unwrap()), 512);
+    let verify = |ready: u8| vec![0x07, 0, 0, 8, 0, 0, 0, 0, ready, 0, 0, 0];
+    let targets = [target(&rig, SECOND)];
+    let mut erase = [0; 16];
+    (erase[0], erase[1]) = (0x48, 0x82);
+    assert_eq!(rig.run_on(&rig.nexus, SECOND, erase, &[]).status, Status::GOOD, "BLOCK ERASE with IMMED");
+    assert_eq!(run(&rig, &list(1, &targets, &[verify(0)])), Ok(()));
+    let failed = run(&rig, &list(1, &targets, &[verify(1)])).unwrap_err();
+    assert_eq!(code(failed), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+    rig.finish_background();
+    assert_eq!(run(&rig, &list(1, &targets, &[verify(1)])), Ok(()));
+}
+
 /// A file with a first MiB of `fill`.
 fn file(folder: &tempfile::TempDir, name: &str, fill: u8) -> Arc<FileStore> {
     let options = OpenOptions { create: Some(40 << 20), ..OpenOptions::default() };
