@@ -1,5 +1,5 @@
-//! What the tests in `tests/` share: a `lunette serve` that listens, external tools with a time limit, and a small
-//! initiator that can also do what a good one does not.
+//! What the tests in `tests/` share: a `lunette serve` that listens, targets of other projects, external tools with a time
+//! limit, and a small initiator that can also do what a good one does not.
 //!
 //! The tests run the release build of the command, which `cargo xtask test` makes; the variable `LUNETTE_BIN` names
 //! another one. Everything happens on the loopback interface.
@@ -7,14 +7,18 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
+mod foreign;
 mod initiator;
 mod process;
 mod random;
+mod relay;
 mod server;
 mod tool;
 
+pub use foreign::{Foreign, TARGET_USER, USER};
 pub use initiator::{Initiator, LoginKeys, Outcome, Pdu};
 pub use process::{memory_kib, signal, stop, wait_at_most, wait_until};
 pub use random::{random_bytes, random_file};
+pub use relay::Relay;
 pub use server::{DEFAULT_TARGET, Server, lunette};
 pub use tool::{Ran, run, run_at_most};

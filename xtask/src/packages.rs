@@ -8,14 +8,16 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// Package, and a file that tells on other systems whether its content is there: a program in `PATH`.
-const NEEDED: [(&str, Option<&str>); 8] = [
+const NEEDED: [(&str, Option<&str>); 10] = [
     ("fio", Some("fio")),
+    ("istgt", Some("istgt")),
     ("libiscsi-bin", Some("iscsi-ls")),
     ("libnbd-bin", Some("nbdcopy")),
     ("qemu-utils", Some("qemu-img")),
     // A plug-in of qemu-img. Without it, `qemu-img` says so.
     ("qemu-block-extra", None),
     ("sg3-utils", Some("sg_vpd")),
+    ("tgt", Some("tgtd")),
     ("tshark", Some("tshark")),
     ("valgrind", Some("valgrind")),
 ];

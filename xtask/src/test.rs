@@ -41,7 +41,7 @@ const STEPS: [Step; 8] = [
         what: "libiscsi's test suite over all kinds of disks: nothing fails, all runs",
         run: suite::step,
     },
-    Step { name: "interop", what: "lunette serve with clients that people use", run: interop },
+    Step { name: "interop", what: "lunette with the clients and targets that people use", run: interop },
 ];
 
 /// Runs the steps until one fails. The last line counts them.

@@ -65,3 +65,8 @@ pub(crate) use session::Opened;
 pub use session::{Initiator, Pending, Session, SessionEvent};
 pub use store::RemoteStore;
 pub use url::{Url, UrlError, is_url};
+
+/// Its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

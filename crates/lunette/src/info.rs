@@ -85,12 +85,16 @@ struct Negotiated {
     target_max_recv_data_segment_length: u32,
     max_burst_length: u32,
     first_burst_length: u32,
+    #[serde(rename = "InitialR2T")]
     initial_r2t: bool,
     immediate_data: bool,
+    #[serde(rename = "MaxOutstandingR2T")]
     max_outstanding_r2t: u32,
     max_connections: u32,
     error_recovery_level: u32,
+    #[serde(rename = "DefaultTime2Wait")]
     default_time2wait: u32,
+    #[serde(rename = "DefaultTime2Retain")]
     default_time2retain: u32,
 }
 

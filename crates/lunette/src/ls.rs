@@ -57,7 +57,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         None => wait(discover(&initiator, &portal, options.clone())).map_err(remote_failure)?,
     };
     let lister = Lister { initiator, portal, options, log_in: !arguments.no_luns };
-    let targets: Vec<Target> = records.into_iter().map(|record| lister.target(record)).collect();
+    let mut targets = Vec::new();
+    for record in records {
+        targets.push(match lister.units_of(&record) {
+            // Nothing else was asked for.
+            Err(error) if arguments.remote.target().is_some() => return Err(remote_failure(error)),
+            Err(error) => Target { error: Some(error.to_string()), ..lister.without_units(record) },
+            Ok(luns) => Target { luns, ..lister.without_units(record) },
+        });
+    }
     print(&targets, arguments.json)?;
     let failed = targets.iter().filter(|target| target.error.is_some()).count();
     if failed > 0 {
@@ -75,15 +83,14 @@ struct Lister {
 }
 
 impl Lister {
-    fn target(&self, record: TargetRecord) -> Target {
-        let TargetRecord { name, addresses } = record;
+    fn without_units(&self, TargetRecord { name, addresses }: TargetRecord) -> Target {
         let portals = if addresses.is_empty() { vec![self.portal.to_string()] } else { addresses };
-        let (luns, error) = match self.log_in.then(|| wait(self.units(&name))) {
-            None => (None, None),
-            Some(Ok(units)) => (Some(units), None),
-            Some(Err(error)) => (None, Some(error.to_string())),
-        };
-        Target { name, portals, luns, error }
+        Target { name, portals, luns: None, error: None }
+    }
+
+    /// The logical units, when they are wanted.
+    fn units_of(&self, record: &TargetRecord) -> Result<Option<Vec<Unit>>, Error> {
+        self.log_in.then(|| wait(self.units(&record.name))).transpose()
     }
 
     async fn units(&self, name: &str) -> Result<Vec<Unit>, Error> {

@@ -2,7 +2,9 @@
 
 use clap::Args;
 use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, Url, wait};
+use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
+use lunette_session::initiator::{LoginError, SessionError};
 use lunette_session::keys::Choices;
 
 use crate::failure::Failure;
@@ -75,12 +77,37 @@ pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
 }
 
 /// What a failed request means to the person who asked.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn remote_failure(error: Error) -> Failure {
+    let text = format!("{error}{}", advice(&error));
     match error {
-        Error::Url(_) => Failure::Usage(error.to_string()),
+        Error::Url(_) => Failure::Usage(text),
         Error::Connect { .. } | Error::Session { .. } | Error::TooManyRedirects { .. } | Error::NotADisk { .. } => {
-            Failure::disk(error)
+            Failure::Disk(text)
         }
-        _ => Failure::Transfer(error.to_string()),
+        _ => Failure::Transfer(text),
+    }
+}
+
+/// What to do about it, where that can be said.
+fn advice(error: &Error) -> &'static str {
+    match error {
+        Error::Connect { .. } => "; does the target listen there, and does no firewall stand between?",
+        Error::NotADisk { .. } => "; lunette ls lists the disks of a target",
+        Error::Session { why: SessionError::Login(login), .. } => match login {
+            LoginError::Refused(LoginStatus::AUTHENTICATION_FAILURE) => {
+                "; check the USER@ in the URL, and the secret in LUNETTE_CHAP_PASSWORD or chap_secret_file"
+            }
+            LoginError::Refused(LoginStatus::AUTHORIZATION_FAILURE) => {
+                "; the target admits other initiators: write initiator=NAME in the URL"
+            }
+            LoginError::Refused(LoginStatus::NOT_FOUND) => "; lunette ls iscsi://HOST lists the targets",
+            LoginError::TargetAuthentication => {
+                "; check target_user, and the secret in LUNETTE_CHAP_TARGET_PASSWORD or chap_target_secret_file"
+            }
+            LoginError::Incompatible(key) if key == "AuthMethod" => "; write USER@ in the URL, or leave it out",
+            _ => "",
+        },
+        _ => "",
     }
 }

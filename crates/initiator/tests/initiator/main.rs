@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod disks;
+mod examples;
 mod loss;
 mod peers;
 mod rig;
