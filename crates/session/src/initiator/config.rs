@@ -10,8 +10,16 @@ use crate::{Credentials, Timers};
 pub struct ChapIdentity {
     /// CHAP_N and the secret of the initiator.
     pub initiator: Credentials,
-    /// The secret that the target has to prove to know (mutual CHAP), and the name it must give when that is not empty.
+    /// The secret that the target has to prove to know (mutual CHAP), and the name it must give when that is not empty. It is
+    /// not the initiator's, or no login begins.
     pub target: Option<Credentials>,
+}
+
+impl ChapIdentity {
+    /// Whether both sides prove that they know the same.
+    pub(crate) fn has_one_secret(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| target.secret.same_as(&self.initiator.secret))
+    }
 }
 
 /// Names, identity and offers of a session.

@@ -30,6 +30,9 @@ pub enum SessionError {
         /// Why.
         reason: RejectReason,
     },
+    /// A digest is wrong: bytes were damaged on their way (RFC 7143 section 7.8). Another connection may fare better.
+    #[error("bytes were damaged on their way: {0}")]
+    Damaged(&'static str),
     /// The target broke a rule: which, and how.
     #[error("the target broke a rule of RFC 7143 section {section}: {what}")]
     Protocol {
@@ -49,6 +52,10 @@ pub enum LoginError {
     /// The target did not prove to know its secret.
     #[error("the target failed to authenticate itself")]
     TargetAuthentication,
+    /// Both directions of CHAP are configured with one secret, so whoever can make us answer a challenge can pass for the
+    /// target (RFC 7143 section 9.2.1).
+    #[error("the CHAP secrets of initiator and target are the same")]
+    SameSecret,
     /// The target and we have no method, algorithm or value in common.
     #[error("nothing in common for {0}")]
     Incompatible(String),
@@ -65,10 +72,10 @@ pub(crate) fn broken(section: &'static str, what: impl Into<String>) -> SessionE
 
 impl From<FrameError> for SessionError {
     fn from(error: FrameError) -> Self {
-        let section = match error {
-            FrameError::HeaderDigest | FrameError::DataDigest => "7.8",
-            FrameError::TooLong(_) => "13.12",
-        };
-        broken(section, error.to_string())
+        match error {
+            FrameError::HeaderDigest => Self::Damaged("header digest"),
+            FrameError::DataDigest => Self::Damaged("data digest"),
+            FrameError::TooLong(_) => broken("13.12", error.to_string()),
+        }
     }
 }

@@ -68,6 +68,13 @@ fn a_target_without_the_right_secret_or_name_is_not_trusted() {
 }
 
 #[test]
+fn one_secret_for_both_directions_begins_no_login() {
+    let chap = ChapIdentity { target: Some(credentials("target", "a secret of the user")), ..identity(false) };
+    let same = policy("a secret of the user", "a secret of the user");
+    assert_eq!(why(outcome(Some(chap), same)), LoginError::SameSecret.into());
+}
+
+#[test]
 fn a_discovery_session_proves_itself_too() {
     let config = SessionConfig { target_name: None, chap: Some(identity(true)), ..config() };
     let mut pair = Pair::new(config, node(Authentication::None, <_>::default()), right());

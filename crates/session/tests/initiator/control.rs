@@ -39,6 +39,25 @@ fn async_message(liar: &mut Liar, event: AsyncEvent) -> AsyncMessage {
 }
 
 #[test]
+fn news_that_want_an_answer_are_not_answered_for_ever_unread() {
+    let mut liar = Liar::logged_in(config(), &[]);
+    for _ in 0..100_000 {
+        let news = async_message(&mut liar, AsyncEvent::TASK_TERMINATION).emit();
+        // Nothing of what the initiator has to say is read.
+        let mut input = &news[..];
+        while let Some(event) = liar.session.next_event(liar.cid, &mut input, liar.now) {
+            if !matches!(event, Event::Async { .. }) {
+                liar.events.push_back(event);
+            }
+        }
+        if !liar.events.is_empty() {
+            break;
+        }
+    }
+    liar.broken("11.19");
+}
+
+#[test]
 fn a_ping_is_echoed_by_our_target() {
     let mut pair = Pair::logged_in();
     assert!(pair.session.ping(5, pair.cid, pattern(1000)));

@@ -66,9 +66,7 @@ impl FullFeature {
         if pdu.ttt.is_reserved() || self.logging_out {
             return Ok(());
         }
-        if context.sender.outbox.pdus() > MAX_UNREAD_PDUS {
-            return Err(broken("11.19", "the target sends pings and reads no answers"));
-        }
+        answers_are_read(context)?;
         nop_out(InitiatorTaskTag::RESERVED, pdu.ttt, pdu.lun, Vec::new(), context);
         Ok(())
     }
@@ -140,6 +138,7 @@ impl FullFeature {
             AsyncEvent::SESSION_DROP => self.dropping = true,
             AsyncEvent::TASK_TERMINATION => {
                 context.give_back_unit(pdu.lun, u64::MAX);
+                answers_are_read(context)?;
                 // RFC 7143 section 4.2.3.4: the target waits for the acknowledgement.
                 nop_out(
                     InitiatorTaskTag::RESERVED,
@@ -202,6 +201,14 @@ impl FullFeature {
         context.sender.outbox.push(pdu.emit(), Segment::Empty);
         true
     }
+}
+
+/// What the target makes us answer must not pile up.
+fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError> {
+    if context.sender.outbox.pdus() > MAX_UNREAD_PDUS {
+        return Err(broken("11.19", "the target asks for answers and reads none"));
+    }
+    Ok(())
 }
 
 /// Always an end of the connection.

@@ -11,7 +11,7 @@ use lunette_pdu::text::{self, TextAssembler, TextWriter};
 use lunette_pdu::{Cid, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Stage, Tsih};
 
 use self::security::{Keys, Security, Trusted};
-use super::config::SessionConfig;
+use super::config::{ChapIdentity, SessionConfig};
 use super::error::{LoginError, SessionError, broken};
 use crate::Entropy;
 use crate::keys::{OfferError, Offers, Parameters, row};
@@ -72,6 +72,9 @@ impl Login {
         cmd_sn: SerialNumber,
         entropy: Entropy,
     ) -> Result<(Self, Step), SessionError> {
+        if config.chap.as_ref().is_some_and(ChapIdentity::has_one_secret) {
+            return Err(LoginError::SameSecret.into());
+        }
         let security = Security::new(config.chap.clone(), entropy);
         let mut list = TextWriter::new();
         put(&mut list, "InitiatorName", &config.initiator_name)?;
