@@ -130,6 +130,9 @@ pub enum Error {
         /// Bytes.
         len: usize,
     },
+    /// The disk was powered on again after it had acknowledged writes and before it was told to flush them (SBC-5 4.16).
+    #[error("the disk was reset with writes in its volatile cache; they may be lost")]
+    CacheLost,
     /// The session was closed by us.
     #[error("the session is closed")]
     Closed,

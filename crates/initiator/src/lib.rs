@@ -29,11 +29,16 @@
 //!
 //! - **Memory** given to a request belongs to the session until the request ends. Dropping a future aborts the task; the
 //!   network never writes into memory that its owner has taken back.
+//! - **Futures** that are dropped: a request is aborted, a session that was being opened is closed again, a transfer of several
+//!   requests ([`Disk::write`]) may be done in part. A closing session closes all the same.
+//! - **The event loop** ends with its last handle, or when a completion or a listener panics. Whatever waits for it then ends with
+//!   [`Error::Closed`].
 //! - **Time:** a request that takes longer than [`Options::request_timeout`] is aborted (ABORT TASK, then LOGICAL UNIT RESET,
 //!   then a new connection) and ends with [`Error::TimedOut`].
 //! - **Loss:** a lost connection is replaced for as long as [`Options::reconnect_for`]; requests that may run twice
 //!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may have
-//!   lost writes that were acknowledged and not flushed: write with FUA, or [`Disk::flush`], what must be there.
+//!   lost writes that were acknowledged and not flushed: write with FUA, or [`Disk::flush`], what must be there, and compare
+//!   [`Disk::power_ons`]. [`RemoteStore`] does: its flush fails with [`Error::CacheLost`] when such writes are in doubt.
 //! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent to it
 //!   again.
 

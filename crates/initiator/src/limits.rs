@@ -5,8 +5,11 @@ use std::time::Duration;
 /// Bytes of one request, in either direction.
 pub const MAX_REQUEST_BYTES: usize = 16 << 20;
 
-/// Requests of one session that wait to be sent. The target's command window lets the others pass.
-pub const MAX_WAITING_REQUESTS: usize = 16_384;
+/// Requests of one session that have not ended: under way, or waiting for the target's command window.
+pub const MAX_UNFINISHED_REQUESTS: usize = 16_384;
+
+/// Bytes of a CDB (SPC-6 4.2.3).
+pub const MAX_CDB_BYTES: usize = 260;
 
 /// Redirections that are followed until a login succeeds.
 pub(crate) const MAX_REDIRECTS: u32 = 8;
@@ -26,6 +29,10 @@ pub(crate) const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// See [`FIRST_RECONNECT_PAUSE`].
 pub(crate) const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(5);
+
+/// A connection that was logged in for so long has shown that it can live, though it may have had nothing to do. Shorter lives
+/// count as failures, so that a target that drops every session at once is given up.
+pub(crate) const PROVEN_AFTER: Duration = MAX_RECONNECT_PAUSE;
 
 /// How long a target may take for an orderly logout before its connection is closed.
 pub(crate) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);

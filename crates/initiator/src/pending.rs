@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
+use crate::Error;
 use crate::request::{Outcome, Sink};
 
 /// What will be there later: an answer and who waits for it.
@@ -45,6 +46,23 @@ impl<T> Slot<T> {
 
     pub(crate) fn is_empty(&self) -> bool {
         matches!(*self.lock(), State::Empty(_))
+    }
+}
+
+/// Who fills the slot of a question. An event loop that ends without an answer answers by dropping it.
+pub(crate) struct Filler<T>(pub(crate) Arc<Slot<Result<T, Error>>>);
+
+impl<T> Filler<T> {
+    pub(crate) fn fill(&self, result: Result<T, Error>) {
+        self.0.fill(result);
+    }
+}
+
+impl<T> Drop for Filler<T> {
+    fn drop(&mut self) {
+        if self.0.is_empty() {
+            self.0.fill(Err(Error::Closed));
+        }
     }
 }
 

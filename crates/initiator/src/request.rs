@@ -107,7 +107,7 @@ impl Reply {
     }
 }
 
-/// The end of a request. Its memory comes back, whatever happened.
+/// The end of a request. Its memory comes back, unless the event loop itself has failed.
 #[derive(Debug)]
 pub struct Outcome {
     /// What the logical unit said, or why it was not asked or did not answer.
@@ -140,7 +140,7 @@ pub trait Sink: Send + Sync {
 }
 
 /// Who is told of the end of a request.
-pub struct Completion(Inner);
+pub struct Completion(Option<Inner>);
 
 enum Inner {
     Sink { sink: Arc<dyn Sink>, tag: u64 },
@@ -150,27 +150,40 @@ enum Inner {
 impl Completion {
     /// Reports to `sink` under `tag`. Does not allocate.
     pub fn new(sink: Arc<dyn Sink>, tag: u64) -> Self {
-        Self(Inner::Sink { sink, tag })
+        Self(Some(Inner::Sink { sink, tag }))
     }
 
     /// Calls `f`.
     pub fn call(f: impl FnOnce(Outcome) + Send + 'static) -> Self {
-        Self(Inner::Call(Box::new(f)))
+        Self(Some(Inner::Call(Box::new(f))))
     }
 
-    pub(crate) fn complete(self, outcome: Outcome) {
-        match self.0 {
-            Inner::Sink { sink, tag } => sink.complete(tag, outcome),
-            Inner::Call(f) => f(outcome),
+    pub(crate) fn complete(mut self, outcome: Outcome) {
+        self.tell(outcome);
+    }
+
+    fn tell(&mut self, outcome: Outcome) {
+        match self.0.take() {
+            Some(Inner::Sink { sink, tag }) => sink.complete(tag, outcome),
+            Some(Inner::Call(f)) => f(outcome),
+            None => {}
         }
+    }
+}
+
+/// The event loop has ended, and has not come to the request. Its memory went with it.
+impl Drop for Completion {
+    fn drop(&mut self) {
+        self.tell(Outcome { result: Err(Error::Closed), data_in: None, data_out: None });
     }
 }
 
 impl fmt::Debug for Completion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Inner::Sink { tag, .. } => write!(f, "Completion(tag {tag})"),
-            Inner::Call(_) => f.write_str("Completion(call)"),
+            Some(Inner::Sink { tag, .. }) => write!(f, "Completion(tag {tag})"),
+            Some(Inner::Call(_)) => f.write_str("Completion(call)"),
+            None => f.write_str("Completion(told)"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The caller's handles: the event loop and its sessions.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -8,17 +9,17 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_pdu::{AsyncMessage, TaskManagementFunction, TaskManagementResponseCode};
+use lunette_pdu::{AsyncMessage, LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{IoBackend, Reactor};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::initiator::SessionError;
 use lunette_session::keys::Parameters;
 
 use crate::Error;
-use crate::engine::{Done, Engine, Message, Question, Queue, SessionKey, Ticket};
+use crate::engine::{Done, Engine, Message, Owner, Question, Queue, Ticket};
 use crate::limits::{DEFAULT_BUFFER_BYTES, MAX_REQUEST_BYTES};
 use crate::options::{Options, Portal};
-use crate::pending::{Answer, Slot};
+use crate::pending::{Answer, Filler, Slot};
 use crate::request::{Completion, Outcome, Request, Sink};
 
 /// What happens to a session without being asked for.
@@ -56,7 +57,8 @@ pub enum SessionEvent {
 
 /// A session that has just been opened.
 pub(crate) struct Opened {
-    pub(crate) key: SessionKey,
+    /// When nobody takes it, the session ends.
+    pub(crate) owner: Owner,
     pub(crate) parameters: Parameters,
     pub(crate) target_alias: Option<String>,
 }
@@ -123,7 +125,10 @@ fn run(io: IoBackend, started: &mpsc::Sender<io::Result<Arc<Queue>>>) -> io::Res
     let queue = Queue::new(reactor.waker());
     let mut engine = Engine::new(Arc::clone(&queue));
     let _ = started.send(Ok(queue));
-    reactor.run(&mut engine)
+    let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
+    // Also when a caller's completion or listener has panicked: nobody waits for ever.
+    engine.end();
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 impl Drop for Running {
@@ -145,8 +150,9 @@ impl Drop for Running {
 pub struct Session(Arc<Handle>);
 
 struct Handle {
+    /// Goes before the event loop.
+    owner: Owner,
     initiator: Initiator,
-    key: SessionKey,
     next_ticket: AtomicU64,
     parameters: Parameters,
     target_alias: Option<String>,
@@ -179,9 +185,9 @@ impl Session {
             options: Arc::new(options),
             done,
         });
-        let Opened { key, parameters, target_alias } = opened.await?;
+        let Opened { owner, parameters, target_alias } = opened.await?;
         let (initiator, next_ticket) = (initiator.clone(), AtomicU64::new(0));
-        Ok(Self(Arc::new(Handle { initiator, key, next_ticket, parameters, target_alias })))
+        Ok(Self(Arc::new(Handle { owner, initiator, next_ticket, parameters, target_alias })))
     }
 
     /// What was negotiated at the first login.
@@ -231,7 +237,7 @@ impl Session {
 
     fn submit_ticket(&self, request: Request, completion: Completion) -> Ticket {
         let ticket = Ticket(self.0.next_ticket.fetch_add(1, Ordering::Relaxed));
-        self.push(Message::Submit { session: self.0.key, ticket, request, completion });
+        self.push(Message::Submit { session: self.0.owner.key, ticket, request, completion });
         ticket
     }
 
@@ -275,29 +281,29 @@ impl Session {
         self.question(|done| Question::Text { pairs, done }).await
     }
 
+    /// Counts up `power_ons` whenever the logical unit reports that it was powered on.
+    pub(crate) fn watch(&self, lun: Lun, power_ons: &Arc<AtomicU64>) {
+        let (lun, power_ons) = (LunField(lun.encode()), Arc::downgrade(power_ons));
+        self.push(Message::Watch { session: self.0.owner.key, lun, power_ons });
+    }
+
     /// Logs out and closes the session. What runs ends with [`Error::Closed`].
     ///
     /// # Errors
     ///
     /// None that matter to a caller: the session is over in any case.
     pub async fn close(self) -> Result<(), Error> {
-        let key = self.0.key;
+        let key = self.0.owner.key;
         ask(&self.0.initiator.0.queue, |done| Message::Close { session: key, done: Some(done) }).await
     }
 
     async fn question<T: Send + 'static>(&self, question: impl FnOnce(Done<T>) -> Question) -> Result<T, Error> {
-        let session = self.0.key;
+        let session = self.0.owner.key;
         ask(&self.0.initiator.0.queue, |done| Message::Ask { session, question: question(done) }).await
     }
 
     fn push(&self, message: Message) {
         self.0.initiator.0.queue.push(message);
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.initiator.0.queue.push(Message::Close { session: self.key, done: None });
     }
 }
 
@@ -307,7 +313,7 @@ fn ask<T: Send + 'static>(
     message: impl FnOnce(Done<T>) -> Message,
 ) -> impl Future<Output = Result<T, Error>> {
     let slot = Slot::new();
-    let filler = Arc::clone(&slot);
+    let filler = Filler(Arc::clone(&slot));
     queue.push(message(Box::new(move |result| filler.fill(result))));
     Answer(slot)
 }
@@ -334,7 +340,7 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.done && self.slot.is_empty() {
-            self.session.push(Message::Cancel { session: self.session.0.key, ticket: self.ticket });
+            self.session.push(Message::Cancel { session: self.session.0.owner.key, ticket: self.ticket });
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A remote disk as a [`Store`].
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lunette_scsi::{AdditionalSense, requests};
@@ -19,12 +20,33 @@ pub struct RemoteStore {
     disk: Disk,
     /// The first flush that failed. What the disk lost then stays lost, so no later flush succeeds.
     failed_flush: Arc<OnceLock<Arc<io::Error>>>,
+    unflushed: Arc<Unflushed>,
+}
+
+/// Whether there are writes that the disk may lose: the number of its power-ons ([`Disk::power_ons`]) when the first of them was
+/// acknowledged.
+struct Unflushed(AtomicU64);
+
+impl Unflushed {
+    const NONE: u64 = u64::MAX;
+
+    /// A write was acknowledged; before it, the disk had been powered on that often.
+    fn add(&self, power_ons: u64) {
+        if self.0.load(Ordering::Acquire) > power_ons {
+            self.0.fetch_min(power_ons, Ordering::AcqRel);
+        }
+    }
+
+    /// A flush begins: it is answerable for what was added before.
+    fn take(&self) -> Option<u64> {
+        Some(self.0.swap(Self::NONE, Ordering::AcqRel)).filter(|power_ons| *power_ons != Self::NONE)
+    }
 }
 
 impl RemoteStore {
     /// The disk as a store.
     pub fn new(disk: Disk) -> Self {
-        Self { disk, failed_flush: Arc::default() }
+        Self { disk, failed_flush: Arc::default(), unflushed: Arc::new(Unflushed(AtomicU64::new(Unflushed::NONE))) }
     }
 
     /// The disk.
@@ -63,6 +85,8 @@ impl RemoteStore {
     /// Everything that takes more than one command, or may.
     async fn run(self, op: Op) -> StoreOutcome {
         let range = self.blocks(op.range());
+        // Its first command is acknowledged no earlier.
+        let power_ons = self.disk.power_ons();
         match op {
             Op::Read { offset, mut into } => {
                 let result = self.disk.read_into(range.0, &mut into).await;
@@ -70,10 +94,12 @@ impl RemoteStore {
             }
             Op::Write { offset, from, fua } => {
                 let result = self.disk.write(range.0, &from, fua).await;
+                self.wrote(fua, power_ons);
                 StoreOutcome::of(Op::Write { offset, from, fua }, result.map_err(store_error))
             }
             Op::WriteZeroes { may_unmap, fua, .. } => {
                 let mut result = self.disk.write_zeroes(range.0, range.1, may_unmap).await.map_err(store_error);
+                self.wrote(false, power_ons);
                 if fua && result.is_ok() {
                     result = self.flush().await;
                 }
@@ -82,6 +108,7 @@ impl RemoteStore {
             Op::Unmap { .. } if !self.disk.facts().can_unmap() => StoreOutcome { result: Ok(()), buffer: None },
             Op::Unmap { .. } => {
                 let result = self.disk.unmap(range.0, range.1).await.map_err(store_error);
+                self.wrote(false, power_ons);
                 StoreOutcome { result, buffer: None }
             }
             Op::Allocation { found, .. } => {
@@ -106,10 +133,23 @@ impl RemoteStore {
         if let Some(earlier) = self.failed_flush.get() {
             return Err(StoreError::FlushFailed(Arc::clone(earlier)));
         }
-        self.disk.flush().await.map_err(|error| {
+        let written = self.unflushed.take();
+        let mut result = self.disk.flush().await;
+        // What a power-on took from the cache before was not there to be flushed.
+        if result.is_ok() && written.is_some_and(|power_ons| power_ons != self.disk.power_ons()) {
+            result = Err(Error::CacheLost);
+        }
+        result.map_err(|error| {
             let error = self.failed_flush.get_or_init(|| Arc::new(io::Error::other(error)));
             StoreError::FlushFailed(Arc::clone(error))
         })
+    }
+
+    /// A write has ended that began after so many power-ons.
+    fn wrote(&self, fua: bool, power_ons: u64) {
+        if !fua && self.disk.facts().volatile_cache {
+            self.unflushed.add(power_ons);
+        }
     }
 }
 
@@ -152,9 +192,14 @@ impl Store for RemoteStore {
                 session
                     .submit(request, request::Completion::call(move |outcome| done.complete(read_done(outcome, len))));
             }
-            Op::Write { from, .. } => {
+            Op::Write { from, fua, .. } => {
                 request.data_out = Some(from.share());
-                session.submit(request, request::Completion::call(move |outcome| done.complete(write_done(outcome))));
+                let store = self.clone();
+                let ended = move |outcome| {
+                    store.wrote(fua, store.disk.power_ons());
+                    done.complete(write_done(outcome));
+                };
+                session.submit(request, request::Completion::call(ended));
             }
             // `request` gives none for the others.
             other => done.complete(StoreOutcome::of(other, Err(io::Error::from(io::ErrorKind::Unsupported).into()))),

@@ -5,7 +5,7 @@ mod facts;
 mod space;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use lunette_scsi::Lun;
 
@@ -26,6 +26,7 @@ struct Inner {
     facts: Facts,
     /// How this disk writes zeroes: what [`space`] has found out.
     zeroes: AtomicU8,
+    power_ons: Arc<AtomicU64>,
 }
 
 impl Disk {
@@ -35,8 +36,10 @@ impl Disk {
     ///
     /// [`Error::NotADisk`], and whatever keeps the unit from answering. One that is becoming ready is waited for.
     pub async fn open(session: Session, lun: Lun) -> Result<Self, Error> {
+        let power_ons = Arc::new(AtomicU64::new(0));
+        session.watch(lun, &power_ons);
         let facts = Facts::ask(&session, lun).await?;
-        Ok(Self(Arc::new(Inner { session, lun, facts, zeroes: AtomicU8::new(0) })))
+        Ok(Self(Arc::new(Inner { session, lun, facts, zeroes: AtomicU8::new(0), power_ons })))
     }
 
     /// Opens the disk that a URL names, on an event loop of its own; LUN 0 when it names none.
@@ -53,6 +56,13 @@ impl Disk {
     /// What the disk said of itself when it was opened.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
+    }
+
+    /// How often the disk has said that it was powered on or reset, since it was opened. When [`Facts::volatile_cache`] is set,
+    /// what it had acknowledged before and not flushed may be gone: no later [`flush`](Self::flush) brings it back. Many
+    /// targets say it to every new session, for they do not remember the old one.
+    pub fn power_ons(&self) -> u64 {
+        self.0.power_ons.load(Ordering::Acquire)
     }
 
     /// The session.

@@ -30,7 +30,8 @@ const PLAIN_BYTES: u32 = 1 << 20;
 const WRITE_SAME_BLOCKS: u64 = 65_535;
 
 impl Disk {
-    /// Puts everything that was written on the medium.
+    /// Puts everything that was written on the medium. When [`power_ons`](Self::power_ons) is another number than at the time of
+    /// a write, that write may be lost all the same.
     ///
     /// # Errors
     ///

@@ -33,6 +33,8 @@ pub(super) fn judge(repeat: Repeat, repeats: u32, status: Status, sense: Option<
         {
             pause(repeats)
         }
+        // Another initiator's doing; it may have run.
+        (Status::TASK_ABORTED, _) if repeat == Repeat::Always => pause(repeats),
         (Status::BUSY | Status::TASK_SET_FULL, _) => pause(repeats),
         _ => Verdict::Tell,
     }
@@ -47,6 +49,12 @@ fn becomes_ready(sense: &SenseData) -> bool {
     sense.key == SenseKey::NOT_READY
         && asc == NOT_READY
         && matches!(ascq, BECOMING_READY | ASYMMETRIC_ACCESS_TRANSITION)
+}
+
+/// After this unit attention, what was acknowledged before and not flushed may be gone: POWER ON, RESET, OR BUS DEVICE RESET
+/// OCCURRED, POWER ON OCCURRED, DEVICE INTERNAL RESET (SPC-6 annex F). Resets by command and the loss of a nexus keep it.
+pub(super) fn may_lose_cache(sense: &SenseData) -> bool {
+    matches!(sense.code, AdditionalSense { asc: 0x29, ascq: 0x00 | 0x01 | 0x04 })
 }
 
 fn pause(repeats: u32) -> Verdict {
@@ -96,5 +104,7 @@ mod tests {
     fn what_was_aborted_may_have_run() {
         assert_ne!(check(Repeat::Always, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
         assert_eq!(check(Repeat::IfNotRun, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
+        assert_ne!(judge(Repeat::Always, 0, Status::TASK_ABORTED, None), Verdict::Tell);
+        assert_eq!(judge(Repeat::IfNotRun, 0, Status::TASK_ABORTED, None), Verdict::Tell);
     }
 }

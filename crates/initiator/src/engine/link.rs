@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::TcpStream;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lunette_pdu::{AsyncEvent, Cid, Isid, LoginStatus, LunField, TaskManagementFunction};
@@ -13,16 +14,14 @@ use lunette_session::Time;
 use lunette_session::initiator::{Event, LoginError, Session, SessionConfig, SessionError};
 
 use super::dial::dial;
-use super::judge::backoff;
-use super::requests::{Requests, Step};
-use super::{Done, Env, Question, SessionKey, Ticket, refuse};
-use crate::limits::{FIRST_RECONNECT_PAUSE, LOGOUT_TIMEOUT, MAX_RECONNECT_PAUSE, MAX_REDIRECTS};
+use super::judge::may_lose_cache;
+use super::patience::Patience;
+use super::requests::{Escalation, OWN, Requests};
+use super::{Done, Env, Owner, Question, SessionKey, Ticket, refuse};
+use crate::limits::{LOGOUT_TIMEOUT, MAX_REDIRECTS, TIMEOUT_TICK};
 use crate::options::{Options, Portal};
 use crate::request::{Completion, Request};
 use crate::{Error, Opened, SessionEvent};
-
-/// The name of our own task management requests; those of callers count from zero.
-const OWN: u64 = u64::MAX;
 
 /// A connection that is open, and the protocol that runs over it.
 struct Live {
@@ -59,13 +58,14 @@ pub(super) struct Link {
     redirects: u32,
     opening: Option<Done<Opened>>,
     requests: Requests,
-    questions: HashMap<u64, Question>,
+    /// With the time until which they may be answered.
+    questions: HashMap<u64, (Time, Question)>,
     last_question: u64,
-    /// Since when there has been no connection that did any work.
-    lost_since: Option<Time>,
-    failures: u32,
+    /// Who wants to know how often a logical unit was powered on.
+    power_ons: Vec<(LunField, Weak<AtomicU64>)>,
+    patience: Patience,
     time2wait: Duration,
-    /// When the requests want to be looked at.
+    /// When requests and questions want to be looked at.
     check_at: Option<Time>,
     closing: Option<Closing>,
     gone: bool,
@@ -73,7 +73,7 @@ pub(super) struct Link {
 }
 
 struct Closing {
-    done: Option<Done<()>>,
+    done: Vec<Done<()>>,
     until: Time,
 }
 
@@ -99,8 +99,8 @@ impl Link {
             requests: Requests::default(),
             questions: HashMap::new(),
             last_question: 0,
-            lost_since: None,
-            failures: 0,
+            power_ons: Vec::new(),
+            patience: Patience::default(),
             time2wait: Duration::ZERO,
             check_at: None,
             closing: None,
@@ -134,7 +134,12 @@ impl Link {
             return;
         }
         match result.and_then(|stream| self.log_in(stream, env).map_err(|source| self.no_connection(source))) {
-            Ok(live) => self.phase = Phase::Live(Box::new(live)),
+            Ok(live) => {
+                let id = live.id;
+                self.phase = Phase::Live(Box::new(live));
+                // A login that cannot begin has ended already.
+                self.drain(id, &[], env);
+            }
             Err(error) => self.failed(error, env),
         }
     }
@@ -215,28 +220,31 @@ impl Link {
 
     fn handle(&mut self, event: Event, env: &mut Env<'_, '_>) {
         match event {
-            Event::LoggedIn(_) => self.logged_in(),
+            Event::LoggedIn(_) => self.logged_in(env),
             Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
             Event::Completed { command, response } => {
-                (self.lost_since, self.failures) = (None, 0);
+                self.patience.worked();
                 let lun = command.lun;
                 if let Some(sense) = self.requests.completed(command, response, env.now) {
+                    if may_lose_cache(&sense) {
+                        self.count_power_on(lun);
+                    }
                     self.tell(&SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
                 }
             }
-            Event::Aborted(command) => self.requests.replay(vec![command]),
+            Event::Aborted(command) => self.requests.lost(command),
             Event::TaskManagementDone { user, response } => {
-                if let Some(Question::TaskManagement { done, .. }) = self.questions.remove(&user) {
+                if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
                     done(Ok(response));
                 }
             }
             Event::Pong { user, intact } => {
-                if let Some(Question::Ping { done, .. }) = self.questions.remove(&user) {
+                if let Some((_, Question::Ping { done, .. })) = self.questions.remove(&user) {
                     done(Ok(intact));
                 }
             }
             Event::Text { user, pairs } => {
-                if let Some(Question::Text { done, .. }) = self.questions.remove(&user) {
+                if let Some((_, Question::Text { done, .. })) = self.questions.remove(&user) {
                     done(Ok(pairs));
                 }
             }
@@ -253,16 +261,25 @@ impl Link {
         }
     }
 
-    fn logged_in(&mut self) {
+    fn count_power_on(&mut self, lun: LunField) {
+        for (_, count) in self.power_ons.iter().filter(|(of, _)| *of == lun) {
+            if let Some(count) = count.upgrade() {
+                count.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    fn logged_in(&mut self, env: &Env<'_, '_>) {
         let Phase::Live(live) = &mut self.phase else { return };
         live.logged_in = true;
         self.redirects = 0;
+        self.patience.logged_in(env.now);
         let Some(parameters) = live.session.parameters(live.cid).cloned() else { return };
         self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
         let target_alias = live.session.target_alias().map(Into::into);
         if let Some(done) = self.opening.take() {
             let parameters = parameters.clone();
-            done(Ok(Opened { key: self.key, parameters, target_alias }));
+            done(Ok(Opened { owner: Owner::new(env.queue, self.key), parameters, target_alias }));
         }
         self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
     }
@@ -307,7 +324,7 @@ impl Link {
         let was_logged_in = matches!(&self.phase, Phase::Live(live) if live.logged_in);
         let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
         let error = Error::Session { portal: self.portal.to_string(), why: why.clone() };
-        for question in std::mem::take(&mut self.questions).into_values() {
+        for (_, question) in std::mem::take(&mut self.questions).into_values() {
             question.refuse(error.clone());
         }
         if self.closing.is_some() {
@@ -320,24 +337,24 @@ impl Link {
             tracing::warn!(portal = %self.portal, %why, commands = unfinished.len(), "session lost");
             self.tell(&SessionEvent::Lost { why });
         }
-        self.requests.replay(unfinished);
-        self.portal = self.home.clone();
+        for command in unfinished {
+            self.requests.lost(command);
+        }
         self.failed(error, env);
     }
 
     /// An attempt to connect has failed, or a connection was lost: the next attempt, or the end.
     fn failed(&mut self, error: Error, env: &mut Env<'_, '_>) {
-        let since = *self.lost_since.get_or_insert(env.now);
         if self.opening.is_some() || self.closing.is_some() {
             return self.over(error, Vec::new());
         }
+        // Where a redirection led to is not where the target must be next time.
+        (self.portal, self.redirects) = (self.home.clone(), 0);
         let limit = self.options.reconnect_for;
-        if env.now - since >= limit {
+        let Some(pause) = self.patience.failed(limit, self.time2wait, env.now) else {
             let (portal, last) = (self.home.to_string(), Box::new(error));
             return self.over(Error::Lost { portal, given_up_after: limit, last }, Vec::new());
-        }
-        let pause = backoff(FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, self.failures).max(self.time2wait);
-        self.failures += 1;
+        };
         self.phase = Phase::Pausing { until: env.now + pause };
     }
 
@@ -349,7 +366,7 @@ impl Link {
             done(Err(error));
         } else if let Some(closing) = self.closing.take() {
             self.gone = true;
-            if let Some(done) = closing.done {
+            for done in closing.done {
                 done(Ok(()));
             }
         } else {
@@ -370,15 +387,19 @@ impl Link {
     }
 
     pub(super) fn cancel(&mut self, ticket: Ticket, env: &mut Env<'_, '_>) {
-        if let Some(abort) = self.requests.cancel(ticket, env.now) {
-            self.abort(&abort, env);
-        }
+        self.requests.cancel(ticket, env.now);
     }
 
-    pub(super) fn ask(&mut self, question: Question, _: &mut Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else {
-            let error = if let Phase::Over(error) = &self.phase { error.clone() } else { self.disconnected() };
-            return question.refuse(error);
+    pub(super) fn watch(&mut self, lun: LunField, power_ons: Weak<AtomicU64>) {
+        self.power_ons.retain(|(_, count)| count.strong_count() > 0);
+        self.power_ons.push((lun, power_ons));
+    }
+
+    pub(super) fn ask(&mut self, question: Question, env: &mut Env<'_, '_>) {
+        let live = match &mut self.phase {
+            Phase::Live(live) if live.logged_in => live,
+            Phase::Over(error) => return question.refuse(error.clone()),
+            _ => return question.refuse(self.disconnected()),
         };
         self.last_question += 1;
         let user = self.last_question;
@@ -394,7 +415,7 @@ impl Link {
             }
         };
         if sent {
-            self.questions.insert(user, question);
+            self.questions.insert(user, (env.now + self.options.request_timeout, question));
         } else {
             question.refuse(Error::TooMuch { what: "the number of requests of this kind in flight", limit: 1 });
         }
@@ -405,7 +426,10 @@ impl Link {
     }
 
     pub(super) fn close(&mut self, done: Option<Done<()>>, env: &mut Env<'_, '_>) {
-        self.closing = Some(Closing { done, until: env.now + LOGOUT_TIMEOUT });
+        if let Some(closing) = &mut self.closing {
+            return closing.done.extend(done);
+        }
+        self.closing = Some(Closing { done: done.into_iter().collect(), until: env.now + LOGOUT_TIMEOUT });
         let asked = match &mut self.phase {
             Phase::Live(live) => live.logged_in && live.session.logout(),
             _ => false,
@@ -434,8 +458,9 @@ impl Link {
             return self.over(Error::Closed, unfinished);
         }
         if self.check_at.take_if(|at| *at <= env.now).is_some() {
-            for abort in self.requests.time_has_come(self.options.abort_timeout, env.now) {
-                self.abort(&abort, env);
+            self.end_questions(env.now);
+            for escalation in self.requests.time_has_come(self.options.abort_timeout, env.now) {
+                self.escalate(escalation, env);
             }
         }
         match &mut self.phase {
@@ -449,22 +474,36 @@ impl Link {
         }
     }
 
-    fn abort(&mut self, abort: &super::requests::Abort, env: &mut Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
-        let asked = match abort.step {
-            Step::AbortTask => {
-                live.session.manage_tasks(OWN, TaskManagementFunction::ABORT_TASK, abort.lun, Some(abort.tag))
-            }
-            Step::LogicalUnitReset => {
-                tracing::warn!(portal = %self.portal, "a task was not aborted in time; resetting its logical unit");
-                live.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, abort.lun, None)
-            }
-            Step::Reconnect => false,
-        };
-        if !asked && abort.step == Step::Reconnect {
-            tracing::warn!(portal = %self.portal, "a task does not end; making a new connection");
-            self.lost(SessionError::Disconnected, env);
+    fn end_questions(&mut self, now: Time) {
+        let timeout = self.options.request_timeout;
+        for (_, (_, question)) in self.questions.extract_if(|_, (until, _)| *until <= now) {
+            let command = question.name();
+            question.refuse(Error::TimedOut { command, timeout });
         }
+    }
+
+    fn escalate(&mut self, escalation: Escalation, env: &mut Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        match escalation {
+            Escalation::LogicalUnitReset(lun) => {
+                tracing::warn!(portal = %self.portal, "a task was not aborted in time; resetting its logical unit");
+                // One that cannot be sent is followed by a new connection, as one that is not answered.
+                live.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, lun, None);
+            }
+            Escalation::Reconnect => {
+                tracing::warn!(portal = %self.portal, "a task does not end; making a new connection");
+                self.lost(SessionError::Disconnected, env);
+            }
+        }
+    }
+
+    /// Ends everything without another word to the target: the event loop is over.
+    pub(super) fn end(mut self) {
+        let unfinished = match std::mem::replace(&mut self.phase, Phase::Dialing) {
+            Phase::Live(live) => live.session.into_unfinished(),
+            _ => Vec::new(),
+        };
+        self.requests.fail(unfinished, &Error::Closed);
     }
 
     /// Lets go what can go: requests to the target, bytes to the socket, and the next look at the requests.
@@ -477,10 +516,11 @@ impl Link {
                 env.cx.send(live.id);
             }
         }
-        if self.requests.is_empty() {
+        if self.requests.is_empty() && self.questions.is_empty() {
             self.check_at = None;
-        } else if self.check_at.is_none() {
-            self.check_at = self.requests.next_check(env.now);
+        } else {
+            let tick = self.check_at.unwrap_or(env.now + TIMEOUT_TICK);
+            self.check_at = self.requests.next_rested().into_iter().chain([tick]).min();
         }
     }
 }
@@ -492,7 +532,9 @@ fn is_final(why: &SessionError) -> bool {
             matches!(*status, LoginStatus::AUTHENTICATION_FAILURE | LoginStatus::AUTHORIZATION_FAILURE)
         }
         SessionError::Protocol { .. }
-        | SessionError::Login(LoginError::TargetAuthentication | LoginError::Incompatible(_)) => true,
+        | SessionError::Login(
+            LoginError::TargetAuthentication | LoginError::SameSecret | LoginError::Incompatible(_),
+        ) => true,
         _ => false,
     }
 }

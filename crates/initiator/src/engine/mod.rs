@@ -3,13 +3,15 @@
 mod dial;
 mod judge;
 mod link;
+mod patience;
 mod requests;
 mod timetable;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
-use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
+use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
 use lunette_scsi::Lun;
 use lunette_session::Time;
@@ -36,12 +38,41 @@ pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
 
 /// What other threads ask of the event loop.
 pub(crate) enum Message {
-    Open { portal: Portal, target: Option<String>, options: Arc<Options>, done: Done<Opened> },
-    Submit { session: SessionKey, ticket: Ticket, request: Request, completion: Completion },
-    Cancel { session: SessionKey, ticket: Ticket },
-    Ask { session: SessionKey, question: Question },
-    Close { session: SessionKey, done: Option<Done<()>> },
-    Dialed { session: SessionKey, attempt: u64, result: Result<TcpStream, Error> },
+    Open {
+        portal: Portal,
+        target: Option<String>,
+        options: Arc<Options>,
+        done: Done<Opened>,
+    },
+    Submit {
+        session: SessionKey,
+        ticket: Ticket,
+        request: Request,
+        completion: Completion,
+    },
+    Cancel {
+        session: SessionKey,
+        ticket: Ticket,
+    },
+    Ask {
+        session: SessionKey,
+        question: Question,
+    },
+    /// The count goes up with every POWER ON that the logical unit reports.
+    Watch {
+        session: SessionKey,
+        lun: LunField,
+        power_ons: Weak<AtomicU64>,
+    },
+    Close {
+        session: SessionKey,
+        done: Option<Done<()>>,
+    },
+    Dialed {
+        session: SessionKey,
+        attempt: u64,
+        result: Result<TcpStream, Error>,
+    },
     Stop,
 }
 
@@ -53,6 +84,14 @@ pub(crate) enum Question {
 }
 
 impl Question {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::TaskManagement { .. } => "a task management function",
+            Self::Ping { .. } => "a ping",
+            Self::Text { .. } => "a text request",
+        }
+    }
+
     fn refuse(self, error: Error) {
         match self {
             Self::TaskManagement { done, .. } => done(Err(error)),
@@ -64,23 +103,61 @@ impl Question {
 
 /// The way to an event loop.
 pub(crate) struct Queue {
-    messages: Mutex<Vec<Message>>,
+    inbox: Mutex<Inbox>,
     waker: Waker,
+}
+
+#[derive(Default)]
+struct Inbox {
+    messages: Vec<Message>,
+    /// The event loop has ended. Messages are dropped: what waits for their answer is told so by their drop.
+    closed: bool,
 }
 
 impl Queue {
     pub(crate) fn new(waker: Waker) -> Arc<Self> {
-        Arc::new(Self { messages: Mutex::default(), waker })
+        Arc::new(Self { inbox: Mutex::default(), waker })
     }
 
     pub(crate) fn push(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if inbox.closed {
+            // Who is told may push again.
+            drop(inbox);
+            return drop(message);
+        }
+        inbox.messages.push(message);
+        drop(inbox);
         self.waker.wake();
     }
 
     /// Gives all messages for an empty list.
     fn swap(&self, list: &mut Vec<Message>) {
-        std::mem::swap(&mut *self.messages.lock().unwrap_or_else(PoisonError::into_inner), list);
+        std::mem::swap(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner).messages, list);
+    }
+
+    fn close(&self) -> Vec<Message> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.closed = true;
+        std::mem::take(&mut inbox.messages)
+    }
+}
+
+/// Closes its session when it is dropped.
+pub(crate) struct Owner {
+    queue: Arc<Queue>,
+    pub(crate) key: SessionKey,
+}
+
+impl Owner {
+    fn new(queue: &Arc<Queue>, key: SessionKey) -> Self {
+        Self { queue: Arc::clone(queue), key }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.queue.push(Message::Close { session: self.key, done: None });
     }
 }
 
@@ -115,6 +192,14 @@ impl Engine {
             adopted: Vec::new(),
             epoch: Instant::now(),
         }
+    }
+
+    /// The event loop has ended, in whatever way: nobody is left waiting.
+    pub(crate) fn end(&mut self) {
+        for (_, link) in self.links.drain() {
+            link.end();
+        }
+        drop(self.queue.close());
     }
 
     /// Lets a session do something, then sees to what came of it.
@@ -178,6 +263,7 @@ impl Engine {
                     question.refuse(Error::Closed);
                 }
             }
+            Message::Watch { session, lun, power_ons } => self.with(cx, session, |link, _| link.watch(lun, power_ons)),
             Message::Close { session, done } => {
                 if self.links.contains_key(session) {
                     self.with(cx, session, |link, env| link.close(done, env));

@@ -4,11 +4,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lunette_initiator::{Error, Request, SessionEvent, wait};
+use lunette_initiator::{Error, RemoteStore, Request, SessionEvent, wait};
 use lunette_scsi::{Lun, requests};
-use lunette_store::filters::Delay;
+use lunette_session::keys::Choices;
+use lunette_store::filters::{Delay, PowerLoss};
+use lunette_store::{Op, StoreError, execute};
 
-use crate::rig::{BLOCK_LEN, Target, Wire, blocks, disk, memory, options, until};
+use crate::rig::{BLOCK_LEN, STORE_LEN, Target, Wire, blocks, disk, memory, options, until};
 
 #[test]
 fn a_load_goes_on_over_lost_connections() {
@@ -116,4 +118,70 @@ fn a_raw_command_sees_the_unit_attention_of_the_new_nexus() {
     until("a new connection", || wire.accepted() == 2);
     let reply = wait(disk.session().execute(Request::new(Lun::ZERO, requests::test_unit_ready()))).result.unwrap();
     assert!(reply.ok().unwrap_err().to_string().contains("POWER ON"), "{reply:?}");
+}
+
+#[test]
+fn damaged_bytes_cost_the_connection_and_nothing_else() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let mut options = options();
+    (options.offers.header_digest, options.offers.data_digest) = (Choices(0b10), Choices(0b10));
+    let disk = disk(wire.address, options);
+    let data = blocks(64, 3);
+    wait(disk.write(0, &data, false)).unwrap();
+    wire.damage();
+    assert!(wait(disk.read(0, 64)).unwrap()[..] == data);
+    assert!(wire.has_damaged());
+    assert_eq!(wire.accepted(), 2);
+}
+
+#[test]
+fn a_target_that_moved_and_went_is_looked_for_where_it_was_first() {
+    let (first, second) = (Target::new(), Target::new());
+    let (elsewhere, back) = (Wire::to(first.address), Wire::to(second.address));
+    let (there, moved) = (elsewhere.address, Arc::new(AtomicU64::new(0)));
+    let (lead, count) = (back.address, Arc::clone(&moved));
+    // Sends the first one elsewhere, and serves the others.
+    let home = crate::peers::redirect(move || {
+        let to = if count.fetch_add(1, Ordering::SeqCst) == 0 { there } else { lead };
+        to.to_string()
+    });
+    let disk = disk(home, options());
+    elsewhere.lead(None);
+    elsewhere.cut();
+    wait(disk.read(0, 1)).unwrap();
+    assert_eq!(back.accepted(), 1);
+}
+
+#[test]
+fn a_flush_does_not_answer_for_what_a_power_cut_may_have_taken() {
+    let target = Target::over(Arc::new(PowerLoss::new(STORE_LEN).unwrap()));
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, options());
+    assert!(disk.facts().volatile_cache);
+    let pool = disk.session().initiator().pool().clone();
+    let write = |store: &RemoteStore, fua| {
+        let from = pool.take(BLOCK_LEN).unwrap();
+        execute(store, Op::Write { offset: 0, from, fua }).result.unwrap();
+    };
+    let flush = |store: &RemoteStore| execute(store, Op::Flush).result;
+    // What is on the medium may go through any number of power-ons.
+    let safe = RemoteStore::new(disk.clone());
+    write(&safe, false);
+    flush(&safe).unwrap();
+    write(&safe, true);
+    let unsafe_ = RemoteStore::new(disk.clone());
+    write(&unsafe_, false);
+    wire.cut();
+    flush(&safe).unwrap();
+    for _ in 0..2 {
+        let error = flush(&unsafe_).unwrap_err();
+        assert!(
+            matches!(&error, StoreError::FlushFailed(why) if why.to_string().contains("volatile cache")),
+            "{error}"
+        );
+    }
+    // Written after the power-on: nothing has happened to it.
+    write(&safe, false);
+    flush(&safe).unwrap();
 }

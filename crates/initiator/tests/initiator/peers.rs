@@ -5,9 +5,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use lunette_initiator::{Error, Session, SessionError, wait};
+use lunette_initiator::{ChapIdentity, Error, Session, SessionError, wait};
 use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
 use lunette_session::initiator::LoginError;
+use lunette_session::{Credentials, Secret};
 
 use crate::rig::{TARGET, Target, event_loop, options, portal};
 
@@ -85,16 +86,31 @@ fn a_target_that_hangs_up_is_told_from_one_that_refuses() {
     assert!(matches!(error, Error::Session { why: SessionError::Disconnected, .. }), "{error}");
 }
 
+/// A portal that sends everyone to where `to` says.
+pub(crate) fn redirect(to: impl Fn() -> String + Send + 'static) -> SocketAddr {
+    peer(move |mut stream| {
+        let request = login_request(&mut stream);
+        let text = format!("TargetAddress={},1\0", to());
+        let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_TEMPORARILY, &text));
+        let _ = stream.read(&mut [0; 4096]);
+    })
+}
+
+#[test]
+fn a_login_that_cannot_begin_ends() {
+    // It never hangs up.
+    let address = peer(std::mem::forget);
+    let same = |user: &str| Credentials { user: user.into(), secret: Secret::new(b"one for both of us".to_vec()) };
+    let chap = ChapIdentity { initiator: same("us"), target: Some(same("them")) };
+    let error = connect_error(address, |options| options.chap = Some(chap));
+    assert!(matches!(error, Error::Session { why: SessionError::Login(LoginError::SameSecret), .. }), "{error}");
+}
+
 #[test]
 fn a_redirection_is_followed() {
     let target = Target::new();
     let there = target.address;
-    let address = peer(move |mut stream| {
-        let request = login_request(&mut stream);
-        let text = format!("TargetAddress={there},1\0");
-        let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_TEMPORARILY, &text));
-        let _ = stream.read(&mut [0; 4096]);
-    });
+    let address = redirect(move || there.to_string());
     let initiator = event_loop();
     let session = wait(Session::connect(&initiator, &portal(address), TARGET, options())).unwrap();
     assert!(wait(session.ping(vec![1])).unwrap());

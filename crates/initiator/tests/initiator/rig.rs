@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -124,6 +124,8 @@ struct Shared {
     target: Mutex<Option<SocketAddr>>,
     open: Mutex<HashMap<u64, [TcpStream; 2]>>,
     accepted: AtomicU64,
+    /// The next bytes from the target are damaged, when there are so many of them.
+    damage_above: AtomicUsize,
 }
 
 impl Wire {
@@ -159,6 +161,16 @@ impl Wire {
         }
     }
 
+    /// Damages one byte of the next long piece that the target sends.
+    pub(crate) fn damage(&self) {
+        self.shared.damage_above.store(1000, Ordering::SeqCst);
+    }
+
+    /// Whether that has happened.
+    pub(crate) fn has_damaged(&self) -> bool {
+        self.shared.damage_above.load(Ordering::SeqCst) == 0
+    }
+
     /// Where later connections lead.
     pub(crate) fn lead(&self, target: Option<SocketAddr>) {
         *self.shared.target.lock().unwrap() = target;
@@ -166,20 +178,32 @@ impl Wire {
 }
 
 impl Shared {
-    fn join(&self, number: u64, client: TcpStream, server: TcpStream) -> io::Result<()> {
+    fn join(self: &Arc<Self>, number: u64, client: TcpStream, server: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        pass(client.try_clone()?, server.try_clone()?);
-        pass(server.try_clone()?, client.try_clone()?);
+        pass(client.try_clone()?, server.try_clone()?, |_| {});
+        let shared = Arc::clone(self);
+        pass(server.try_clone()?, client.try_clone()?, move |bytes| shared.maybe_damage(bytes));
         self.open.lock().unwrap().insert(number, [client, server]);
         Ok(())
     }
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream) {
+impl Shared {
+    fn maybe_damage(&self, bytes: &mut [u8]) {
+        let above = self.damage_above.load(Ordering::SeqCst);
+        if above > 0 && bytes.len() > above {
+            bytes[above / 2] ^= 1;
+            self.damage_above.store(0, Ordering::SeqCst);
+        }
+    }
+}
+
+fn pass(mut from: TcpStream, mut to: TcpStream, look: impl Fn(&mut [u8]) + Send + 'static) {
     thread::spawn(move || {
         let mut bytes = vec![0; 64 * 1024];
         while let Ok(len @ 1..) = from.read(&mut bytes) {
+            look(&mut bytes[..len]);
             if to.write_all(&bytes[..len]).is_err() {
                 break;
             }

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
-use lunette_initiator::{ChapIdentity, Completion, Disk, Error, Request, Session, SessionError, discover, wait};
+use lunette_initiator::{
+    ChapIdentity, Completion, Disk, Error, Initiator, Request, Session, SessionError, SessionEvent, discover, wait,
+};
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{Lun, requests};
 use lunette_session::initiator::LoginError;
@@ -188,4 +191,112 @@ fn the_last_handle_logs_out() {
     drop(disk);
     // The same port again, by another session: the event loop is alive.
     wait(Session::connect(&initiator, &portal(target.address), TARGET, options())).unwrap();
+}
+
+#[test]
+fn a_session_that_nobody_waits_for_ends() {
+    let (logged_in, login) = channel();
+    let (closed, close) = channel();
+    let mut options = options();
+    // The event loop drops the listener with the session.
+    let end = OnDrop(closed);
+    options.listener = Some(Arc::new(move |event: &SessionEvent| {
+        let _ = &end;
+        if matches!(event, SessionEvent::Connected { .. }) {
+            let _ = logged_in.send(());
+        }
+    }));
+    let target = Target::new();
+    let initiator = event_loop();
+    let portal = portal(target.address);
+    let mut connecting = Box::pin(Session::connect(&initiator, &portal, TARGET, options));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(connecting.as_mut().poll(&mut cx).is_pending());
+    drop(connecting);
+    login.recv_timeout(LIMIT).unwrap();
+    close.recv_timeout(LIMIT).expect("the session is closed");
+}
+
+struct OnDrop(std::sync::mpsc::Sender<()>);
+
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+    }
+}
+
+#[test]
+fn closing_twice_ends_twice() {
+    let target = Target::new();
+    let session = connect(target.address, options());
+    let mut cx = Context::from_waker(Waker::noop());
+    let (mut first, second) = (Box::pin(session.clone().close()), session.close());
+    assert!(first.as_mut().poll(&mut cx).is_pending());
+    wait(second).unwrap();
+    wait(first).unwrap();
+}
+
+#[test]
+fn requests_end_with_the_event_loop() {
+    let (target, store) = held();
+    let disk = disk(target.address, options());
+    let pool = disk.session().initiator().pool().clone();
+    store.hold();
+    let (tx, rx) = channel();
+    let data_in = Some(disk.session().buffer(BLOCK_LEN).unwrap());
+    let request = Request { data_in, ..Request::new(Lun::ZERO, requests::read(0, 1, false)) };
+    disk.session().submit(request, Completion::call(move |outcome| drop(tx.send(outcome))));
+    store.wait_until_held(1);
+    drop(disk);
+    let outcome = rx.recv_timeout(LIMIT).expect("it ends");
+    assert!(matches!(outcome.result, Err(Error::Closed)) && outcome.data_in.is_some(), "{outcome:?}");
+    drop(outcome);
+    assert_eq!(pool.used_bytes(), 0);
+}
+
+#[test]
+fn a_panic_of_a_completion_leaves_nobody_waiting() {
+    let (target, store) = held();
+    let disk = disk(target.address, options());
+    store.hold();
+    let pending = disk.session().execute(Request::new(Lun::ZERO, requests::synchronize_cache()));
+    store.wait_until_held(1);
+    let panics = Completion::call(|_| panic!("a bug of the caller"));
+    disk.session().submit(Request { cdb_rest: vec![0; 4096].into(), ..Request::new(Lun::ZERO, [0; 16]) }, panics);
+    assert!(matches!(wait(pending).result, Err(Error::Closed)));
+    assert!(matches!(wait(disk.read(0, 1)), Err(Error::Closed)), "and what comes later neither");
+    assert!(matches!(wait(disk.session().ping(Vec::new())), Err(Error::Closed)));
+}
+
+#[test]
+fn a_question_without_an_answer_ends() {
+    let (target, store) = held();
+    let mut options = options();
+    options.request_timeout = Duration::from_millis(200);
+    let disk = disk(target.address, options);
+    store.hold();
+    let pending = disk
+        .session()
+        .execute(Request { timeout: Some(LIMIT), ..Request::new(Lun::ZERO, requests::synchronize_cache()) });
+    store.wait_until_held(1);
+    // A target ends a reset when its store has let go.
+    let reset = wait(disk.session().manage_tasks(TaskManagementFunction::LOGICAL_UNIT_RESET, Lun::ZERO));
+    assert!(matches!(reset, Err(Error::TimedOut { .. })), "{reset:?}");
+    drop(pending);
+    store.release();
+}
+
+#[test]
+fn handles_and_futures_go_to_other_threads() {
+    fn send<T: Send>(_: &T) {}
+    fn shared<T: Send + Sync>() {}
+    shared::<Initiator>();
+    shared::<Session>();
+    shared::<Disk>();
+    shared::<lunette_initiator::RemoteStore>();
+    let target = Target::new();
+    let disk = disk(target.address, options());
+    send(&disk.read(0, 1));
+    send(&disk.flush());
+    send(&disk.session().clone().close());
 }

@@ -1,0 +1,81 @@
+//! For how long, and how often, a lost connection is tried to be replaced.
+
+use std::time::Duration;
+
+use lunette_session::Time;
+
+use super::judge::backoff;
+use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
+
+#[derive(Default)]
+pub(super) struct Patience {
+    /// Since when there has been no connection that was of use.
+    lost_since: Option<Time>,
+    failures: u32,
+    /// Of the connection that is there now.
+    logged_in_at: Option<Time>,
+}
+
+impl Patience {
+    pub(super) fn logged_in(&mut self, now: Time) {
+        self.logged_in_at = Some(now);
+    }
+
+    /// The connection did something for us.
+    pub(super) fn worked(&mut self) {
+        (self.lost_since, self.failures) = (None, 0);
+    }
+
+    /// The connection was lost, or could not be made. Gives the pause before the next attempt, unless `limit` is over.
+    pub(super) fn failed(&mut self, limit: Duration, time2wait: Duration, now: Time) -> Option<Duration> {
+        if self.logged_in_at.take().is_some_and(|at| now - at >= PROVEN_AFTER) {
+            self.worked();
+        }
+        let elapsed = now - *self.lost_since.get_or_insert(now);
+        let left = limit.checked_sub(elapsed).filter(|left| !left.is_zero())?;
+        let pause = backoff(FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, self.failures).max(time2wait).min(left);
+        self.failures += 1;
+        Some(pause)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_mins(1);
+
+    fn at(seconds: u64) -> Time {
+        Time::new(Duration::from_secs(seconds))
+    }
+
+    #[test]
+    fn an_idle_session_has_all_its_time_again_at_the_next_loss() {
+        let mut patience = Patience::default();
+        assert!(patience.failed(LIMIT, Duration::ZERO, at(10)).is_some());
+        patience.logged_in(at(11));
+        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(4000)), Some(FIRST_RECONNECT_PAUSE));
+        assert!(patience.failed(LIMIT, Duration::ZERO, at(4059)).is_some());
+        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(4060)), None);
+    }
+
+    #[test]
+    fn logins_that_are_dropped_at_once_come_to_an_end() {
+        let mut patience = Patience::default();
+        let given_up = (0..1000).find(|second| {
+            patience.logged_in(at(*second));
+            patience.failed(LIMIT, Duration::ZERO, at(*second)).is_none()
+        });
+        assert_eq!(given_up, Some(60));
+    }
+
+    #[test]
+    fn pauses_grow_respect_time2wait_and_end_with_the_limit() {
+        let mut patience = Patience::default();
+        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(0)), Some(FIRST_RECONNECT_PAUSE));
+        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(0)), Some(FIRST_RECONNECT_PAUSE * 2));
+        assert_eq!(patience.failed(LIMIT, Duration::from_secs(7), at(0)), Some(Duration::from_secs(7)));
+        assert_eq!(patience.failed(LIMIT, Duration::from_hours(1), at(50)), Some(Duration::from_secs(10)));
+        assert_eq!(patience.failed(Duration::ZERO, Duration::ZERO, at(51)), None);
+    }
+}
