@@ -402,6 +402,18 @@ impl Ring {
     }
 }
 
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.collect();
+        for entry in self.completed.drain(..) {
+            if let (Token::Accept(_), fd @ 0..) = (Token::unpack(entry.user_data()), entry.result()) {
+                // SAFETY: the system made this descriptor for us, and nobody was told of it.
+                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+            }
+        }
+    }
+}
+
 const EMPTY_HEADER: libc::msghdr = libc::msghdr {
     msg_name: std::ptr::null_mut(),
     msg_namelen: 0,
@@ -428,6 +440,9 @@ fn moved(result: i32) -> Moved {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
     use super::*;
 
     #[test]
@@ -438,5 +453,21 @@ mod tests {
         for token in polls.into_iter().chain(others) {
             assert_eq!(Token::unpack(token.pack()), token);
         }
+    }
+
+    #[test]
+    fn a_connection_that_nobody_was_told_of_is_closed() {
+        let buffers = Buffers::new();
+        // The system may forbid rings.
+        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers) else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        ring.arm_listener(Key { index: 0, generation: 0 }, &listener).unwrap();
+        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        peer.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+        while !ring.has_completions() {
+            ring.enter(1, None).unwrap();
+        }
+        drop(ring);
+        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
     }
 }
