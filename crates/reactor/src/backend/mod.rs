@@ -95,7 +95,7 @@ impl Backend {
             IoBackend::Epoll => Self::open_epoll(waker),
             IoBackend::Uring => Self::open_ring(waker),
             IoBackend::Auto => Self::open_ring(waker).or_else(|error| {
-                tracing::debug!(%error, "no io_uring here");
+                tracing::debug!("{error}");
                 Self::open_epoll(waker)
             }),
         }
@@ -107,7 +107,11 @@ impl Backend {
 
     fn open_ring(waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
         let buffers = Buffers::new();
-        let ring = Ring::new(waker.clone(), &buffers)?;
+        let ring = Ring::new(waker.clone(), &buffers).map_err(|error| {
+            let advice =
+                "it needs Linux 6.1 and a system that allows it (kernel.io_uring_disabled, seccomp); or choose epoll";
+            io::Error::new(error.kind(), format!("no io_uring: {error}; {advice}"))
+        })?;
         Ok((Self::Ring(Box::new(ring)), Some(buffers)))
     }
 
