@@ -8,7 +8,7 @@ use std::time::Duration;
 use lunette_buffer::{Buffer, Pool};
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
-    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, MAX_DATA_SEGMENT_LEN, Opcode, R2t,
+    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode, MAX_DATA_SEGMENT_LEN, Opcode, R2t,
     SerialNumber, Stage, TargetPdu, TaskManagementResponseCode, pad_len,
 };
 use lunette_session::keys::{Digest, Parameters, Willing};
@@ -292,6 +292,8 @@ impl Toy {
             Event::Aborted(task) => {
                 assert!(self.tasks.remove(&task).is_some(), "a task that ended by itself and is not alive");
             }
+            Event::Resume(_) => {}
+            Event::Logout(_) => self.conn.logout_done(LogoutResponseCode::CLOSED),
             Event::Close(_) => self.closed = true,
         }
     }

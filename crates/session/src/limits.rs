@@ -45,6 +45,13 @@ pub const MAX_OUTBOX_OWNED_BYTES: usize = 1 << 20;
 /// holds many PDUs is cheaper.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
 
+/// Connections of one session.
+pub const MAX_SESSION_CONNECTIONS: u32 = 64;
+
+/// How long a command may wait for those before it, which other connections of the session bring (RFC 7143 section 7.14: a
+/// gap that is not filled for a long time tells of a failed connection).
+pub const COMMAND_GAP_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Sessions of one target process.
 pub const MAX_SESSIONS: usize = 8192;
 
@@ -57,10 +64,10 @@ pub const MAX_LOGIN_RESPONSES: u32 = 64;
 pub const MAX_COMMANDS: usize = 2048;
 
 /// Requests other than commands (task management, pings, text, logout) that wait for their answer.
-pub const MAX_REQUESTS: usize = 64;
+pub const MAX_REQUESTS: usize = MAX_DRIVER_REQUESTS + 2 * MAX_SESSION_CONNECTIONS as usize;
 
-/// Of these, what the driver may ask for. The rest is for our own pings and the logout.
-pub const MAX_DRIVER_REQUESTS: usize = MAX_REQUESTS - 2;
+/// Of these, what the driver may ask for. The rest is for our own pings and the logouts: one of each on every connection.
+pub const MAX_DRIVER_REQUESTS: usize = 62;
 
 /// Bytes of Data-Out in the outbox from which on no more is cut to PDUs.
 pub const MAX_QUEUED_DATA_OUT_BYTES: usize = 1 << 20;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use lunette_pdu::{Cid, DataInStatus, LoginResponse, TargetPdu};
+use lunette_pdu::{Cid, DataInStatus, LoginResponse, TargetPdu, Tsih};
 
 use super::error::{LoginError, SessionError, broken};
 use super::event::{Event, TaskTag};
@@ -45,12 +45,15 @@ pub(super) struct Connection {
     timers: Timers,
     deadline: Option<(Time, SessionError)>,
     last_received: Time,
+    /// Its end is one of the session: it leads, or has carried commands.
+    carries_session: bool,
 }
 
 impl Connection {
     /// Begins a login.
     pub(super) fn new(cid: Cid, shared: &mut Shared, entropy: Entropy, now: Time) -> Self {
         let timers = shared.config.timers;
+        let leads = shared.tsih == Tsih::NEW;
         let mut connection = Self {
             cid,
             receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
@@ -62,10 +65,13 @@ impl Connection {
             timers,
             deadline: Some((now + timers.login, LoginError::Timeout.into())),
             last_received: now,
+            carries_session: leads,
         };
-        let cmd_sn = entropy.first_serial_number();
-        shared.window = Window::new(cmd_sn);
-        match Login::start(&shared.config, cid, cmd_sn, entropy) {
+        shared.add_connection(cid);
+        if leads {
+            shared.window = Window::new(entropy.first_serial_number());
+        }
+        match Login::start(&shared.config, cid, shared.tsih, shared.window.cmd_sn(), entropy) {
             Ok((login, first)) => {
                 connection.phase = Phase::Login(Box::new(login));
                 connection.login_step(first, shared, now);
@@ -89,11 +95,17 @@ impl Connection {
             timers,
             deadline: None,
             last_received: now,
+            carries_session: false,
         }
     }
 
     pub(super) fn cid(&self) -> Cid {
         self.cid
+    }
+
+    /// Whether it is closed, and its driver knows.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_closed() && self.events.is_empty()
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -103,12 +115,38 @@ impl Connection {
     /// The full feature phase with what it works on, while requests may be sent.
     pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
+        let takes = full.takes_requests() && !shared.logging_out;
         let context = Context { shared, sender: &mut self.sender, events: &mut self.events };
-        full.takes_requests().then_some((full, context))
+        takes.then_some((full, context))
     }
 
     pub(super) fn takes_requests(&self) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) if full.takes_requests())
+    }
+
+    pub(super) fn carries_session(&self) -> bool {
+        self.carries_session
+    }
+
+    /// No more commands go over the connection; when those under way have ended, it logs out.
+    pub(super) fn leave(&mut self, shared: &mut Shared) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.leave();
+            self.log_out_if_idle(shared);
+        }
+    }
+
+    fn log_out_if_idle(&mut self, shared: &mut Shared) {
+        let Phase::FullFeature(full) = &mut self.phase else { return };
+        let mut context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+        if full.log_out_if_idle(&mut context) {
+            self.expect_logout();
+        }
+    }
+
+    /// The end of the session was asked for: no more data follows.
+    pub(super) fn stop_data(&mut self) {
+        self.sender.stop_data();
     }
 
     pub(super) fn full_feature(&self) -> Option<&FullFeature> {
@@ -134,6 +172,7 @@ impl Connection {
             };
             if !moved {
                 self.fill(shared);
+                self.log_out_if_idle(shared);
                 return None;
             }
         }
@@ -216,12 +255,12 @@ impl Connection {
     /// Whatever comes is a sign of life.
     fn heard(&mut self, now: Time) {
         self.last_received = now;
-        if self.takes_requests() {
+        if matches!(&self.phase, Phase::FullFeature(full) if !full.is_logging_out()) {
             self.deadline = None;
         }
     }
 
-    fn close(&mut self, why: SessionError) {
+    pub(super) fn close(&mut self, why: SessionError) {
         if !self.is_closed() {
             self.end(why);
         }
@@ -327,13 +366,26 @@ impl Connection {
                 self.over();
                 self.events.push_back(Event::Redirected { cid: self.cid, addresses, permanent });
             }
-            Step::Done(outcome) => self.logged_in(*outcome, shared, now),
+            Step::Done(outcome) => {
+                if let Err(error) = self.logged_in(*outcome, shared, now) {
+                    self.close(error);
+                }
+            }
         }
     }
 
-    fn logged_in(&mut self, outcome: Outcome, shared: &mut Shared, now: Time) {
-        let Outcome { tsih, parameters, alias, portal_group } = outcome;
-        (shared.tsih, shared.alias, shared.portal_group) = (tsih, alias, portal_group);
+    fn logged_in(&mut self, outcome: Outcome, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
+        let Outcome { tsih, mut parameters, alias, portal_group } = outcome;
+        if shared.tsih == Tsih::NEW {
+            (shared.tsih, shared.alias, shared.portal_group) = (tsih, alias, portal_group);
+            shared.parameters = parameters.clone();
+        } else {
+            if portal_group.is_some() && portal_group != shared.portal_group {
+                return Err(broken("13.9", "a connection of the session leads to another portal group"));
+            }
+            parameters = parameters.within(&shared.parameters);
+        }
+        self.carries_session = true;
         let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
         self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);
         self.sender.outbox.configure(digests.0, digests.1);
@@ -341,5 +393,6 @@ impl Connection {
         self.deadline = None;
         self.last_received = now;
         self.events.push_back(Event::LoggedIn(self.cid));
+        Ok(())
     }
 }

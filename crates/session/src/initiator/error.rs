@@ -10,6 +10,9 @@ pub enum SessionError {
     /// We logged out.
     #[error("logged out")]
     LoggedOut,
+    /// The connection was taken out of its session, which goes on.
+    #[error("the connection was removed from its session")]
+    ConnectionRemoved,
     /// The driver said so.
     #[error("the connection was lost")]
     Disconnected,

@@ -26,7 +26,10 @@ pub(crate) enum Request {
     /// Our own ping.
     Keepalive,
     Text(TextExchange),
-    Logout,
+    Logout {
+        /// Of all connections.
+        session: bool,
+    },
 }
 
 /// A text request, with what has come of its answer.

@@ -4,6 +4,7 @@ use lunette_pdu::{Cid, LunField, TaskManagementFunction, Tsih};
 
 use super::config::SessionConfig;
 use super::connection::Connection;
+use super::error::SessionError;
 use super::event::{Command, Event, TaskTag};
 use super::full_feature::{FullFeature, manage_tasks};
 use super::shared::Shared;
@@ -14,28 +15,54 @@ use crate::{Entropy, Time};
 pub struct Session {
     shared: Shared,
     connections: Vec<Connection>,
-    last_cid: Option<Cid>,
+    /// Where the last command went.
+    last_used: usize,
 }
 
 impl Session {
     /// A session without connections.
     pub fn new(config: SessionConfig) -> Self {
-        Self { shared: Shared::new(config), connections: Vec::new(), last_cid: None }
+        Self { shared: Shared::new(config), connections: Vec::new(), last_used: 0 }
     }
 
-    /// Begins the login of a connection over a stream that has just been opened; the first one leads.
-    ///
-    /// `MaxConnections=1` is negotiated, and a session ends with its last connection: a second connection is closed at once.
+    /// Begins the login of a connection over a stream that has just been opened. The first one leads; when it is logged in,
+    /// others may join it, as many as `MaxConnections` allows. One that may not is closed at once.
     pub fn connect(&mut self, entropy: Entropy, now: Time) -> Cid {
-        let cid = Cid(self.last_cid.map_or(0, |last| last.0.wrapping_add(1)));
-        self.last_cid = Some(cid);
-        let connection = if self.connections.is_empty() {
+        let free = self.connections.iter().position(Connection::is_done);
+        let cid = Cid(free.unwrap_or(self.connections.len()) as u16);
+        let open = self.connections.iter().filter(|connection| !connection.is_closed()).count();
+        let may_lead = self.shared.tsih == Tsih::NEW && self.connections.is_empty();
+        let may_join = self.shared.tsih != Tsih::NEW && open < self.shared.parameters.max_connections as usize;
+        let connection = if may_lead || (may_join && !self.shared.over && !self.shared.logging_out) {
             Connection::new(cid, &mut self.shared, entropy, now)
         } else {
             Connection::refused(cid, self.shared.config.timers, now)
         };
-        self.connections.push(connection);
+        match free {
+            Some(index) => self.connections[index] = connection,
+            None => self.connections.push(connection),
+        }
         cid
+    }
+
+    /// Whether the session has ended: by a logout, or because a connection was lost, which recovery level 0 does not survive
+    /// (RFC 7143 sections 7.14 and 7.1.4.4). A connection that could not join changes nothing.
+    pub fn is_over(&self) -> bool {
+        self.shared.over
+    }
+
+    /// Takes a connection out of the session: no more commands go over it, and when those under way have ended it is logged
+    /// out. [`Event::Closed`] with [`SessionError::ConnectionRemoved`](super::SessionError::ConnectionRemoved) follows. False
+    /// when there is no other connection.
+    pub fn remove_connection(&mut self, cid: Cid) -> bool {
+        let others = self.connections.iter().filter(|other| other.cid() != cid && other.takes_requests()).count();
+        let Some((connection, shared)) = self.connection_mut(cid).filter(|(known, _)| known.takes_requests()) else {
+            return false;
+        };
+        if others > 0 {
+            connection.leave(shared);
+        }
+        others > 0
     }
 
     /// The stream of a connection is gone. [`Event::Closed`] follows, unless it came before.
@@ -70,7 +97,30 @@ impl Session {
     /// Consumes bytes from the front of `input` up to the next event of any kind.
     pub fn next_event(&mut self, cid: Cid, input: &mut &[u8], now: Time) -> Option<Event> {
         let (connection, shared) = self.connection_mut(cid)?;
-        connection.next_event(shared, input, now)
+        let event = connection.next_event(shared, input, now);
+        if let Some(Event::Closed { why, .. }) = &event {
+            self.closed(cid, why);
+        }
+        event
+    }
+
+    /// A connection is over: is the session?
+    fn closed(&mut self, cid: Cid, why: &SessionError) {
+        let carried = self.connection(cid).is_some_and(Connection::carries_session);
+        let others = self.connections.iter().any(|other| !other.is_closed() && other.carries_session());
+        let expected = match why {
+            SessionError::ConnectionRemoved => true,
+            // The target closes all connections; the answer to the logout may come last.
+            SessionError::Disconnected | SessionError::Dropped => self.shared.logging_out,
+            _ => false,
+        };
+        if !carried || (expected && others) {
+            return;
+        }
+        self.shared.over = true;
+        for other in &mut self.connections {
+            other.close(why.clone());
+        }
     }
 
     /// Where the next bytes of the connection should be received into, when they belong to a large data segment.
@@ -119,7 +169,8 @@ impl Session {
 
     /// How many commands [`submit`](Self::submit) takes now: the target's window, and our own bound.
     pub fn room(&self) -> usize {
-        if self.shared.is_discovery() || !self.connections.iter().any(Connection::takes_requests) {
+        let shared = &self.shared;
+        if shared.is_discovery() || shared.logging_out || !self.connections.iter().any(Connection::takes_requests) {
             return 0;
         }
         self.shared.window.room().min(self.shared.tasks.room())
@@ -136,13 +187,25 @@ impl Session {
         if self.room() == 0 {
             return Err(command);
         }
-        let Some(connection) = self.connections.iter_mut().find(|connection| connection.takes_requests()) else {
+        let Some(connection) = self.least_loaded().and_then(|index| self.connections.get_mut(index)) else {
             return Err(command);
         };
         let Some((full, mut context)) = connection.for_requests(&mut self.shared) else { return Err(command) };
         let submitted = full.submit(command, &mut context);
         connection.fill(&mut self.shared);
         submitted
+    }
+
+    /// The connection with the fewest commands under way; of several, the one whose turn it is.
+    fn least_loaded(&mut self) -> Option<usize> {
+        let len = self.connections.len();
+        let first = self.last_used + 1;
+        let candidates = (first..first + len).map(|index| index % len);
+        let chosen = candidates
+            .filter(|index| self.connections[*index].takes_requests())
+            .min_by_key(|index| self.shared.load(self.connections[*index].cid()))?;
+        self.last_used = chosen;
+        Some(chosen)
     }
 
     /// Asks for a task management function, as an immediate request. `referenced` is the task of ABORT TASK.
@@ -158,7 +221,10 @@ impl Session {
             return false;
         }
         let shared = &mut self.shared;
-        let Some(connection) = self.connections.iter_mut().find(|c| c.takes_requests()) else { return false };
+        // RFC 7143 section 11.5.1: ABORT TASK goes where its task is.
+        let home = referenced.and_then(|tag| shared.tasks.get(tag)).map(|task| task.cid);
+        let takes = |c: &&mut Connection| c.takes_requests() && home.is_none_or(|home| home == c.cid());
+        let Some(connection) = self.connections.iter_mut().find(takes) else { return false };
         let Some((_, mut context)) = connection.for_requests(shared) else { return false };
         manage_tasks(user, function, lun, referenced, &mut context)
     }
@@ -189,6 +255,9 @@ impl Session {
         let asked = full.logout(&mut context);
         if asked {
             connection.expect_logout();
+            for connection in &mut self.connections {
+                connection.stop_data();
+            }
         }
         asked
     }
@@ -201,12 +270,12 @@ impl Session {
         tasks.into_iter().map(|task| task.command).collect()
     }
 
+    /// A connection's number is its place.
     fn connection(&self, cid: Cid) -> Option<&Connection> {
-        self.connections.iter().find(|connection| connection.cid() == cid)
+        self.connections.get(usize::from(cid.0))
     }
 
     fn connection_mut(&mut self, cid: Cid) -> Option<(&mut Connection, &mut Shared)> {
-        let connection = self.connections.iter_mut().find(|connection| connection.cid() == cid)?;
-        Some((connection, &mut self.shared))
+        Some((self.connections.get_mut(usize::from(cid.0))?, &mut self.shared))
     }
 }

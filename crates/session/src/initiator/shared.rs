@@ -1,13 +1,14 @@
 //! What the connections of a session share.
 
-use lunette_pdu::{SerialNumber, Tsih};
+use lunette_pdu::{Cid, SerialNumber, Tsih};
 
 use super::config::SessionConfig;
-use super::event::TaskTag;
+use super::event::{Command, TaskTag};
 use super::request::Request;
 use super::table::Table;
 use super::task::Task;
 use super::window::Window;
+use crate::keys::Parameters;
 use crate::limits::{MAX_COMMANDS, MAX_DRIVER_REQUESTS, MAX_REQUESTS};
 
 /// Tags of requests lie above those of commands.
@@ -24,6 +25,13 @@ pub(crate) struct Shared {
     pub(crate) alias: Option<String>,
     pub(crate) portal_group: Option<u16>,
     last_order: u64,
+    /// What the leading connection negotiated.
+    pub(crate) parameters: Parameters,
+    /// Commands under way on each connection, by CID.
+    loads: Vec<u32>,
+    /// The end of the session was asked for: no request follows, on any connection (RFC 7143 section 11.14).
+    pub(crate) logging_out: bool,
+    pub(crate) over: bool,
 }
 
 impl Shared {
@@ -37,7 +45,42 @@ impl Shared {
             alias: None,
             portal_group: None,
             last_order: 0,
+            parameters: Parameters::default(),
+            loads: Vec::new(),
+            logging_out: false,
+            over: false,
         }
+    }
+
+    /// A connection begins.
+    pub(crate) fn add_connection(&mut self, cid: Cid) {
+        let len = self.loads.len().max(usize::from(cid.0) + 1);
+        self.loads.resize(len, 0);
+    }
+
+    /// Commands under way on a connection.
+    pub(crate) fn load(&self, cid: Cid) -> u32 {
+        self.loads.get(usize::from(cid.0)).copied().unwrap_or_default()
+    }
+
+    /// Adds a command that will go over the connection that it names. Gives it back when the table is full.
+    #[expect(clippy::result_large_err, reason = "the command comes back whole: its memory is the caller's")]
+    pub(crate) fn add_task(&mut self, task: Task) -> Result<TaskTag, Command> {
+        let cid = task.cid;
+        let tag = self.tasks.insert(task).map_err(|task| task.command)?;
+        if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {
+            *load += 1;
+        }
+        Ok(tag)
+    }
+
+    /// A command has ended.
+    pub(crate) fn remove_task(&mut self, tag: TaskTag) -> Option<Task> {
+        let task = self.tasks.remove(tag)?;
+        if let Some(load) = self.loads.get_mut(usize::from(task.cid.0)) {
+            *load -= 1;
+        }
+        Some(task)
     }
 
     /// In a discovery session there is nothing that could take a command.

@@ -2,7 +2,9 @@
 //!
 //! DataPDUInOrder and DataSequenceInOrder are Yes: what is right is always the next byte.
 
-use lunette_pdu::{DataIn, LunField, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, TargetTransferTag};
+use lunette_pdu::{
+    Cid, DataIn, LunField, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, TargetTransferTag,
+};
 
 use super::error::{SessionError, broken};
 use super::event::Command;
@@ -15,6 +17,8 @@ const STATUS_GOOD: u8 = 0x00;
 /// A command with its progress.
 pub(crate) struct Task {
     pub(crate) command: Command,
+    /// The connection that it is allegiant to: all its PDUs go there (RFC 7143 section 4.2.2).
+    pub(crate) cid: Cid,
     pub(crate) cmd_sn: SerialNumber,
     /// Its place among all requests of the session.
     pub(crate) order: u64,
@@ -34,8 +38,19 @@ pub(crate) struct Task {
 
 impl Task {
     /// `granted` bytes of Data-Out go without an R2T.
-    pub(crate) fn new(command: Command, cmd_sn: SerialNumber, order: u64, granted: u32) -> Self {
-        Self { command, cmd_sn, order, next_sn: 0, granted, unsolicited: false, open_r2ts: 0, received: 0, burst: 0 }
+    pub(crate) fn new(command: Command, cid: Cid, cmd_sn: SerialNumber, order: u64, granted: u32) -> Self {
+        Self {
+            command,
+            cid,
+            cmd_sn,
+            order,
+            next_sn: 0,
+            granted,
+            unsolicited: false,
+            open_r2ts: 0,
+            received: 0,
+            burst: 0,
+        }
     }
 
     fn data_in_len(&self) -> u32 {

@@ -164,7 +164,7 @@ impl Default for Willing {
             header_digest: Choices(0b11),
             data_digest: Choices(0b11),
             recv_data_segment_len: 262_144,
-            max_connections: 1,
+            max_connections: 8,
             initial_r2t: false,
             immediate_data: true,
             max_burst_len: 1 << 20,
@@ -184,7 +184,13 @@ impl Default for Willing {
 impl Willing {
     /// What a Lunette initiator offers when its caller says nothing else: everything that saves round trips, no digests.
     pub fn initiator() -> Self {
-        Self { header_digest: Choices(0b01), data_digest: Choices(0b01), max_outstanding_r2t: 16, ..Self::default() }
+        Self {
+            header_digest: Choices(0b01),
+            data_digest: Choices(0b01),
+            max_connections: 1,
+            max_outstanding_r2t: 16,
+            ..Self::default()
+        }
     }
 }
 

@@ -146,7 +146,7 @@ mod tests {
             ("MaxBurstLength", "512", "512"),
             ("FirstBurstLength", "0x10000", "65536"),
             ("MaxOutstandingR2T", "65535", "8"),
-            ("MaxConnections", "8", "1"),
+            ("MaxConnections", "64", "8"),
             ("ErrorRecoveryLevel", "2", "0"),
             ("DefaultTime2Wait", "7", "7"),
             ("DefaultTime2Retain", "20", "0"),

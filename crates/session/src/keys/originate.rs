@@ -5,7 +5,7 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
 use super::{Choices, Parameters, Willing};
-use crate::limits::MAX_OUTSTANDING_R2T;
+use crate::limits::{MAX_OUTSTANDING_R2T, MAX_SESSION_CONNECTIONS};
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
 /// than their default.
@@ -46,10 +46,10 @@ pub struct Offers {
     answered: u32,
 }
 
-/// What this version can do, whatever its user would agree to: one connection, recovery level 0, data in order.
+/// What this version can do, whatever its user would agree to: recovery level 0, data in order.
 fn within_reach(willing: &Willing) -> Willing {
     Willing {
-        max_connections: 1,
+        max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
         max_outstanding_r2t: willing.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
         data_pdu_in_order: true,
         data_sequence_in_order: true,
@@ -61,14 +61,23 @@ fn within_reach(willing: &Willing) -> Willing {
 }
 
 impl Offers {
-    /// The offers of a normal session's leading connection; of a discovery session, whose session-wide keys are irrelevant,
+    /// The offers of a normal session's leading connection.
+    pub fn leading(willing: &Willing) -> Self {
+        Self::new(willing, true)
+    }
+
+    /// The offers of a connection that joins a session, or of a discovery session, whose session-wide keys are irrelevant:
     /// only what holds for the connection.
-    pub fn new(willing: &Willing, discovery: bool) -> Self {
+    pub fn joining(willing: &Willing) -> Self {
+        Self::new(willing, false)
+    }
+
+    fn new(willing: &Willing, leading: bool) -> Self {
         let negotiation = Negotiation::new(within_reach(willing), true);
         let defaults = Parameters::default();
         let offered = |row: &Row| match row.rule {
             Rule::Constant(_) => false,
-            _ if discovery && row.scope == Scope::Session => false,
+            _ if !leading && row.scope == Scope::Session => false,
             Rule::FirstOf(_) if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != 0b001,
             _ if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != defaults.protocol_level,
             _ => true,
@@ -193,21 +202,21 @@ mod tests {
     use crate::keys::Digest;
 
     fn offers() -> Offers {
-        Offers::new(&Willing::default(), false)
+        Offers::leading(&Willing::default())
     }
 
     #[test]
     fn everything_is_offered_once_and_what_is_out_of_reach_is_not() {
-        let willing = Willing { max_connections: 8, error_recovery_level: 2, ..Willing::default() };
+        let willing = Willing { error_recovery_level: 2, ..Willing::default() };
         let mut list = TextWriter::new();
-        Offers::new(&willing, false).write(&mut list).unwrap();
+        Offers::leading(&willing).write(&mut list).unwrap();
         let pairs: Vec<_> = text::pairs(list.as_bytes()).map(Result::unwrap).collect();
         assert_eq!(
             pairs,
             [
                 ("HeaderDigest", "CRC32C,None"),
                 ("DataDigest", "CRC32C,None"),
-                ("MaxConnections", "1"),
+                ("MaxConnections", "8"),
                 ("InitialR2T", "No"),
                 ("ImmediateData", "Yes"),
                 ("MaxRecvDataSegmentLength", "262144"),
@@ -226,7 +235,7 @@ mod tests {
     #[test]
     fn a_discovery_session_offers_what_holds_for_the_connection() {
         let mut list = TextWriter::new();
-        Offers::new(&Willing::default(), true).write(&mut list).unwrap();
+        Offers::joining(&Willing::default()).write(&mut list).unwrap();
         let keys: Vec<_> = text::pairs(list.as_bytes()).map(|pair| pair.unwrap().0).collect();
         assert_eq!(keys, ["HeaderDigest", "DataDigest", "MaxRecvDataSegmentLength"]);
     }
@@ -272,7 +281,7 @@ mod tests {
             ("MaxBurstLength", "511"),
             ("MaxOutstandingR2T", "9"),
             ("MaxOutstandingR2T", "0"),
-            ("MaxConnections", "2"),
+            ("MaxConnections", "9"),
             ("ErrorRecoveryLevel", "1"),
             ("MaxRecvDataSegmentLength", "16777216"),
             ("DefaultTime2Wait", "3601"),
@@ -282,7 +291,7 @@ mod tests {
         }
         let no_immediate = Willing { immediate_data: false, initial_r2t: true, time2wait_s: 3, ..Willing::default() };
         for (key, value) in [("ImmediateData", "Yes"), ("InitialR2T", "No"), ("DefaultTime2Wait", "2")] {
-            assert!(Offers::new(&no_immediate, false).take(key, value).is_err(), "{key}={value}");
+            assert!(Offers::leading(&no_immediate).take(key, value).is_err(), "{key}={value}");
         }
     }
 
@@ -290,10 +299,10 @@ mod tests {
     fn a_list_without_common_value_is_incompatible() {
         let willing = Willing { data_digest: Choices(0b10), ..Willing::default() };
         for value in ["Reject", "NotUnderstood"] {
-            let refused = Offers::new(&willing, false).take("DataDigest", value);
+            let refused = Offers::leading(&willing).take("DataDigest", value);
             assert_eq!(refused, Err(OfferError::Incompatible("DataDigest")));
         }
-        assert_eq!(Offers::new(&willing, false).finish(), Err(OfferError::Incompatible("DataDigest")));
+        assert_eq!(Offers::leading(&willing).finish(), Err(OfferError::Incompatible("DataDigest")));
         assert_eq!(offers().finish().unwrap().data_digest, Digest::None);
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{
-    BHS_LEN, InitiatorTaskTag, LoginRequest, LoginStatus, LunField, NopOut, Opcode, Reject, RejectReason, SerialNumber,
-    TaskManagementResponseCode, TextRequest,
+    BHS_LEN, InitiatorTaskTag, LoginRequest, LoginStatus, LogoutResponseCode, LunField, NopOut, Opcode, Reject,
+    RejectReason, SerialNumber, TaskManagementResponseCode, TextRequest,
 };
 
 use super::directory::Directory;
@@ -18,7 +18,7 @@ use super::login::{Login, Refusal, Step, refused};
 use super::session::Session;
 use crate::held::Held;
 use crate::keys::Digest;
-use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::limits::{COMMAND_GAP_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
 use crate::outbox::{Outbox, Segment};
 use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers};
@@ -42,9 +42,15 @@ pub struct ConnectionConfig {
 pub(crate) struct Sender {
     pub(crate) outbox: Outbox,
     stat_sn: SerialNumber,
+    /// ExpStatSN, as the initiator reported it last.
+    acknowledged: SerialNumber,
 }
 
 impl Sender {
+    fn new(first: SerialNumber) -> Self {
+        Self { outbox: Outbox::default(), stat_sn: first, acknowledged: first }
+    }
+
     /// The StatSN of a PDU that carries a new one.
     pub(crate) fn next_stat_sn(&mut self) -> SerialNumber {
         let stat_sn = self.stat_sn;
@@ -55,6 +61,13 @@ impl Sender {
     /// The StatSN that the next such PDU will carry.
     pub(crate) fn stat_sn(&self) -> SerialNumber {
         self.stat_sn
+    }
+
+    /// The initiator has received all statuses before `exp_stat_sn`. What was not sent cannot be acknowledged.
+    pub(crate) fn acknowledge(&mut self, exp_stat_sn: SerialNumber) {
+        if exp_stat_sn.is_after(self.acknowledged) && !exp_stat_sn.is_after(self.stat_sn) {
+            self.acknowledged = exp_stat_sn;
+        }
     }
 }
 
@@ -125,16 +138,17 @@ pub struct Connection {
     timers: Timers,
     deadline: Option<(Time, CloseReason)>,
     last_received: Time,
+    /// When commands that wait for others have waited too long.
+    gap_ends: Option<Time>,
 }
 
 impl Connection {
     /// A connection that has just been accepted.
     pub fn new(config: ConnectionConfig, now: Time) -> Self {
         let ConnectionConfig { directory, local, portal_group, timers, entropy } = config;
-        let sender = Sender { outbox: Outbox::default(), stat_sn: entropy.first_serial_number() };
         Self {
             receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
-            sender,
+            sender: Sender::new(entropy.first_serial_number()),
             phase: Phase::Login(Box::new(Login::new(directory, local, portal_group, entropy))),
             expect: Expect::Nothing,
             segment: Vec::new(),
@@ -143,6 +157,7 @@ impl Connection {
             timers,
             deadline: Some((now + timers.login, CloseReason::LoginTimeout)),
             last_received: now,
+            gap_ends: None,
         }
     }
 
@@ -154,6 +169,9 @@ impl Connection {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
+            }
+            if self.deliver_early(now) {
+                continue;
             }
             if !self.wants_input() {
                 if matches!(self.phase, Phase::Closed) {
@@ -236,11 +254,14 @@ impl Connection {
             _ => None,
         };
         let deadline = self.deadline.as_ref().map(|(at, _)| *at);
-        ping.into_iter().chain(deadline).min()
+        ping.into_iter().chain(deadline).chain(self.gap_ends).min()
     }
 
     /// Does what is due at `now`.
     pub fn time_has_come(&mut self, now: Time) {
+        if self.gap_ends.is_some_and(|at| at <= now) {
+            return self.close(CloseReason::Gap);
+        }
         if let Some((_, reason)) = self.deadline.take_if(|(at, _)| *at <= now) {
             if reason == CloseReason::PingTimeout && self.waits_for_driver() {
                 // The answer may lie behind bytes that we do not take. That is our silence, not the initiator's.
@@ -313,6 +334,48 @@ impl Connection {
         }
     }
 
+    /// Answers a logout: the connection that it names has ended, or there is none.
+    pub fn logout_done(&mut self, response: LogoutResponseCode) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.logout_done(response, &mut self.sender);
+            self.close_if_logged_out();
+        }
+    }
+
+    /// Ends the connection because another one of its session was lost (RFC 7143 section 7.1.4.4); tells the initiator so.
+    pub fn drop_session(&mut self) {
+        if let Phase::FullFeature(full) = &self.phase {
+            full.drop_session(&mut self.sender);
+        }
+        self.close(CloseReason::SessionLost);
+    }
+
+    /// A task management function on another connection of the session concerns these tasks too: for the driver they have
+    /// ended, but their responses still wait for data. None may follow its answer. `lun`: of that logical unit, or of all.
+    pub fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.silence_covered(lun, before);
+        }
+    }
+
+    /// The status number that the initiator has to acknowledge before it has received everything that is sent by now; `None`
+    /// when it has. It is asked to answer at once.
+    pub fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {
+        let Phase::FullFeature(full) = &mut self.phase else { return None };
+        let due = self.sender.stat_sn;
+        if self.sender.acknowledged == due {
+            return None;
+        }
+        full.ping(&mut self.sender);
+        Some(due)
+    }
+
+    /// Whether the initiator has received everything before that status number. A connection that is over will hear of
+    /// nothing more.
+    pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
+        !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged)
+    }
+
     /// Asks the initiator to log out within `grace`; ends the connection when it does not. A login in progress ends at once.
     /// To ask again changes nothing.
     pub fn request_logout(&mut self, grace: Duration, now: Time) {
@@ -370,8 +433,36 @@ impl Connection {
     fn waits_for_driver(&self) -> bool {
         match &self.phase {
             Phase::Login(login) => login.waiting().is_some(),
-            Phase::FullFeature(_) => self.stopped_by().is_some(),
+            Phase::FullFeature(full) => {
+                full.is_logging_out()
+                    || (self.receiver.stage() == Stage::Data && full.waits_for_turn(&self.expect))
+                    || self.stopped_by().is_some()
+            }
             Phase::Closed => false,
+        }
+    }
+
+    /// Deals with what waited for its turn, and sees to it that nothing waits for ever.
+    fn deliver_early(&mut self, now: Time) -> bool {
+        let Phase::FullFeature(full) = &mut self.phase else { return false };
+        if !full.has_early() && self.gap_ends.is_none() {
+            return false;
+        }
+        let delivered = full.deliver(&mut self.sender, &mut self.events);
+        self.gap_ends = match self.gap_ends {
+            _ if !full.has_early() => None,
+            Some(at) if !delivered => Some(at),
+            _ => Some(now + COMMAND_GAP_TIMEOUT),
+        };
+        self.close_if_logged_out();
+        delivered
+    }
+
+    fn close_if_logged_out(&mut self) {
+        if let Phase::FullFeature(full) = &self.phase
+            && let Some(reason) = full.logged_out().cloned()
+        {
+            self.close(reason);
         }
     }
 
@@ -429,9 +520,7 @@ impl Connection {
         if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_)) {
             self.segment.resize(bhs.data_segment_len(), 0);
         }
-        if matches!(self.phase, Phase::FullFeature(ref full) if full.logged_out()) {
-            self.close(CloseReason::Logout);
-        }
+        self.close_if_logged_out();
         Ok(true)
     }
 
@@ -506,6 +595,7 @@ impl Connection {
         if !matches!(self.phase, Phase::Closed) {
             self.phase = Phase::Closed;
             self.deadline = None;
+            self.gap_ends = None;
             self.held = Held::default();
             self.events.push_back(Event::Close(reason));
         }

@@ -1,7 +1,7 @@
 //! What a connection tells its driver, and what the driver answers with.
 
 use lunette_buffer::{Buffer, SharedBuffer};
-use lunette_pdu::{InitiatorTaskTag, LunField, TaskAttribute, TaskManagementFunction};
+use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction};
 
 use super::session::AdmitRequest;
 
@@ -30,8 +30,29 @@ pub enum Event {
     Aborted(TaskTag),
     /// Abort what it says, then answer with `task_management_done`.
     TaskManagement(TaskManagement),
+    /// Commands of this connection have made way for others of its session: ask that connection for its next event, or all
+    /// others when none is named.
+    Resume(Option<Cid>),
+    /// End the connection of that number of the session, with its tasks, then answer with `logout_done`. It may be this one.
+    Logout(Cid),
     /// The connection is over. Send what is ready, end its tasks, and close it.
     Close(CloseReason),
+}
+
+/// Where a command stands in the order of its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandOrder {
+    /// Its number; of an immediate command, that of the next one.
+    pub cmd_sn: SerialNumber,
+    /// It uses up no number.
+    pub immediate: bool,
+}
+
+impl CommandOrder {
+    /// Whether a task management request with that CmdSN concerns the command: it was sent before.
+    pub fn is_covered_by(self, request: SerialNumber) -> bool {
+        if self.immediate { !self.cmd_sn.is_after(request) } else { self.cmd_sn.is_before(request) }
+    }
 }
 
 /// A SCSI command, as the device server wants it.
@@ -39,6 +60,8 @@ pub enum Event {
 pub struct Command {
     /// Names the task from now on.
     pub task: TaskTag,
+    /// Its place among the commands of the session.
+    pub order: CommandOrder,
     /// The LUN as it stands in the header.
     pub lun: LunField,
     /// The first 16 bytes of the CDB; `cdb_rest` has the others.
@@ -77,6 +100,9 @@ pub struct TaskManagement {
     pub lun: LunField,
     /// The task to abort, for ABORT TASK. It exists.
     pub referenced: Option<TaskTag>,
+    /// Of the tasks of this session, only those that this covers ([`CommandOrder::is_covered_by`]) are concerned; `None`: all
+    /// of them.
+    pub before: Option<SerialNumber>,
 }
 
 /// Why a connection ends.
@@ -85,6 +111,15 @@ pub enum CloseReason {
     /// The initiator logged out.
     #[error("the initiator logged out")]
     Logout,
+    /// The initiator logged out of this connection; the session goes on with others.
+    #[error("the initiator logged out of the connection")]
+    ConnectionLogout,
+    /// Another connection of the session was lost, which at recovery level 0 ends the session.
+    #[error("the session was lost with another of its connections")]
+    SessionLost,
+    /// Commands that came before their turn have waited too long for those before them.
+    #[error("commands are missing that other connections should have brought")]
+    Gap,
     /// The login was refused; the answer is in the outbox.
     #[error("login refused: {0}")]
     LoginRefused(String),

@@ -15,7 +15,10 @@ use super::session::{AdmitRequest, Session};
 use crate::Entropy;
 use crate::chap::{Authenticated, Authentication, Challenge, Counter, MAX_BINARY_BYTES};
 use crate::keys::{Answer, Negotiation, Parameters, row};
-use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_NAME_BYTES, MAX_TEXT_BYTES};
+use crate::limits::{
+    COMMAND_WINDOW, LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS,
+    MAX_TEXT_BYTES,
+};
 
 /// A refusal: the status for the peer, the reason for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -224,7 +227,10 @@ impl Login {
             answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
         }
         let leading = self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW);
-        let willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
+        let mut willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
+        // A discovery session has one connection (RFC 7143 section 13.2).
+        let most = if target.is_some() { MAX_SESSION_CONNECTIONS } else { 1 };
+        willing.max_connections = willing.max_connections.min(most);
         self.negotiation = Some(Negotiation::new(willing, leading));
         self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
         Ok(())
@@ -454,6 +460,14 @@ pub(crate) fn refused(request: &LoginRequest, status: LoginStatus) -> LoginRespo
 
 /// StatSN is the connection's to fill in.
 fn response(request: &LoginRequest, transit: bool) -> LoginResponse {
+    // A connection that asks to join a session hears its numbers when it has joined. Until then it hears old ones, which
+    // change nothing.
+    let (exp_cmd_sn, max_cmd_sn) = match request.tsih {
+        Tsih::NEW => (request.cmd_sn, request.cmd_sn),
+        _ => {
+            (request.cmd_sn.add(COMMAND_WINDOW.wrapping_neg()), request.cmd_sn.add((COMMAND_WINDOW + 1).wrapping_neg()))
+        }
+    };
     LoginResponse {
         transit,
         continue_: false,
@@ -465,8 +479,8 @@ fn response(request: &LoginRequest, transit: bool) -> LoginResponse {
         tsih: request.tsih,
         itt: request.itt,
         stat_sn: SerialNumber(0),
-        exp_cmd_sn: request.cmd_sn,
-        max_cmd_sn: request.cmd_sn,
+        exp_cmd_sn,
+        max_cmd_sn,
         status: LoginStatus::SUCCESS,
         data_segment_len: 0,
     }

@@ -31,6 +31,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether other connections may bring commands.
+    pub(crate) fn may_have_siblings(&self) -> bool {
+        self.parameters.max_connections > 1
+    }
+
     pub(crate) fn window(&self) -> MutexGuard<'_, CommandWindow> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,6 +150,17 @@ impl<H: Copy + PartialEq> Sessions<H> {
             self.by_tsih.remove(&tsih);
         }
         ended
+    }
+
+    /// The session has ended: gives the connections that it still had.
+    pub fn end(&mut self, tsih: Tsih) -> Vec<H> {
+        let ended = self.by_tsih.remove(&tsih);
+        ended.into_iter().flat_map(|entry| entry.connections).map(|(_, handle)| handle).collect()
+    }
+
+    /// The connections of a session, with their numbers.
+    pub fn connections(&self, tsih: Tsih) -> &[(Cid, H)] {
+        self.by_tsih.get(&tsih).map(|entry| entry.connections.as_slice()).unwrap_or_default()
     }
 
     /// How many sessions there are.

@@ -6,7 +6,7 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 
 use super::data_out::Collector;
-use super::event::{Response, TaskTag};
+use super::event::{CommandOrder, Response, TaskTag};
 use crate::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
 
 /// What a task waits for.
@@ -28,7 +28,7 @@ pub(crate) enum Phase {
 pub(crate) struct Task {
     pub(crate) itt: InitiatorTaskTag,
     pub(crate) lun: LunField,
-    pub(crate) immediate: bool,
+    pub(crate) order: CommandOrder,
     pub(crate) data_out_len: u32,
     pub(crate) data_in_len: u32,
     pub(crate) bidirectional: bool,
@@ -129,7 +129,7 @@ impl TaskTable {
         let silenced: Vec<bool> = waiting
             .map(|task| {
                 task.phase = Phase::Draining(None);
-                task.immediate
+                task.order.immediate
             })
             .collect();
         for _ in &silenced {

@@ -320,7 +320,8 @@ fn names_that_cannot_stand_on_the_wire_end_the_login_before_it_begins() {
 
 #[test]
 fn a_second_connection_is_closed_at_once() {
-    let mut liar = Liar::logged_in(config(), &[]);
+    let offers = Willing { max_connections: 1, ..config().offers };
+    let mut liar = Liar::logged_in(SessionConfig { offers, ..config() }, &[]);
     let second = liar.session.connect(entropy(1), liar.now);
     let event = liar.session.next_event(second, &mut &[][..], liar.now);
     assert!(matches!(event, Some(Event::Closed { cid, .. }) if cid == second), "{event:?}");

@@ -12,3 +12,4 @@ mod garbage;
 mod lies;
 mod login;
 mod pair;
+mod several;

@@ -22,6 +22,7 @@ impl Core {
                 return;
             }
         };
+        let nexus = self.joined_nexus(request.tsih, &admitted.displaced);
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
             self.cut(cx, displaced);
@@ -30,6 +31,7 @@ impl Core {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.session = Some(admitted.session);
             conn.device.clone_from(&device);
+            conn.nexus = nexus;
         }
         let barrier = self.barriers.open(Behind::Login { connection: id });
         if let Some(device) = device {
@@ -58,7 +60,9 @@ impl Core {
         let now = self.time(cx);
         let Some(conn) = self.connections.get_mut(id) else { return };
         let Some(session) = conn.session.clone() else { return };
-        conn.nexus = conn.device.as_ref().map(|device| device.attach(nexus_name(&session)));
+        if conn.nexus.is_none() {
+            conn.nexus = conn.device.as_ref().map(|device| Arc::new(device.attach(nexus_name(&session))));
+        }
         tracing::info!(
             peer = %conn.peer,
             initiator = session.initiator_name,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use lunette_device::{NexusId, TargetDevice};
-use lunette_pdu::{InitiatorTaskTag, TaskManagementResponseCode};
+use lunette_pdu::{InitiatorTaskTag, LogoutResponseCode, TaskManagementResponseCode};
 use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
@@ -24,6 +24,8 @@ pub(super) enum Behind {
     ColdReset { connection: ConnectionId, itt: InitiatorTaskTag, device: Arc<TargetDevice> },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
     Task { key: TaskKey, lost: Vec<NexusId> },
+    /// A logout is answered: the connection that it names is closed.
+    Logout { connection: ConnectionId },
     /// A login is answered.
     Login { connection: ConnectionId },
 }
@@ -71,8 +73,9 @@ impl Core {
         for behind in std::mem::take(&mut self.barriers.passed) {
             match behind {
                 Behind::TaskManagement { connection, itt, response } => {
-                    self.answer_task_management(connection, itt, response);
+                    self.answer_behind_fence(connection, itt, response);
                 }
+                Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
                 Behind::ColdReset { connection, itt, device } => self.finish_cold_reset(cx, connection, itt, &device),
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection } => self.finish_login(cx, connection),

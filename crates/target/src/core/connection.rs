@@ -19,7 +19,8 @@ pub(super) struct Conn {
     pub(super) peer: SocketAddr,
     pub(super) session: Option<Arc<Session>>,
     pub(super) device: Option<Arc<TargetDevice>>,
-    pub(super) nexus: Option<Nexus>,
+    /// That of the session, which all its connections share.
+    pub(super) nexus: Option<Arc<Nexus>>,
     pub(super) tasks: HashMap<TaskTag, TaskKey>,
     /// Bytes of buffers that its tasks hold.
     pub(super) task_bytes: usize,
@@ -55,7 +56,7 @@ impl Conn {
     pub(super) fn log_close(&self, reason: &CloseReason) {
         let (peer, initiator) = (self.peer, self.initiator());
         match reason {
-            CloseReason::Logout => tracing::info!(%peer, initiator, "logged out"),
+            CloseReason::Logout | CloseReason::ConnectionLogout => tracing::info!(%peer, initiator, "logged out"),
             reason => tracing::warn!(%peer, initiator, %reason, "connection ended"),
         }
     }

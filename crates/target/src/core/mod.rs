@@ -9,6 +9,7 @@ mod connection;
 mod leaving;
 mod portals;
 mod running;
+mod siblings;
 mod stop;
 mod table;
 mod task_management;
@@ -41,6 +42,7 @@ use connection::Conn;
 use leaving::Leaving;
 pub(crate) use portals::Portals;
 use running::{RunningTask, TaskKey};
+use siblings::Fence;
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
 use task_order::TaskSets;
@@ -68,6 +70,7 @@ pub(crate) struct Core {
     sessions: Sessions<ConnectionId>,
     tasks: Slab<RunningTask>,
     barriers: Barriers,
+    fences: Vec<Fence>,
     task_sets: TaskSets,
     pool: Pool,
     /// Tasks that wait for a buffer, first come, first served.
@@ -99,6 +102,7 @@ impl Core {
             sessions: Sessions::default(),
             tasks: Slab::default(),
             barriers: Barriers::default(),
+            fences: Vec::new(),
             task_sets: TaskSets::default(),
             pool: config.pool,
             starving: VecDeque::new(),
@@ -155,6 +159,8 @@ impl Core {
             Event::Aborted(task) => self.forget_task(id, task),
             Event::TaskManagement(request) => self.manage_tasks(id, &request),
             Event::Admit(request) => self.admit(cx, id, *request),
+            Event::Resume(cid) => self.resume_siblings(id, cid),
+            Event::Logout(cid) => self.log_out(cx, id, cid),
             Event::Close(reason) => self.close(cx, id, &reason),
         }
     }
@@ -163,13 +169,16 @@ impl Core {
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.log_close(reason);
+        if !matches!(reason, CloseReason::ConnectionLogout) {
+            self.end_siblings(cx, id, reason);
+        }
         self.end_session_part(id);
         cx.close_after_send(id);
     }
 
     /// Ends what a connection has in this process beside its socket.
     fn end_session_part(&mut self, id: ConnectionId) {
-        self.abandon_tasks(id);
+        self.abandon_tasks(id, None);
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.nexus = None;
         if let Some(session) = conn.session.take() {
@@ -200,6 +209,7 @@ impl Core {
         loop {
             self.take_completions();
             self.pass_barriers(cx);
+            self.pass_fences();
             self.feed_starving();
             self.begin_ready();
             self.give_up_stalled();
@@ -293,9 +303,10 @@ impl Handler for Core {
         }
     }
 
-    fn closed(&mut self, _: &mut Context<'_>, id: ConnectionId, why: Closed) {
+    fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.log_closed(&why);
+            self.end_siblings(cx, id, &CloseReason::SessionLost);
             self.end_session_part(id);
             self.connections.remove(id);
             // It may have ended in the sends, which come after the batch's end.

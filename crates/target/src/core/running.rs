@@ -8,7 +8,7 @@ use lunette_device::{
 };
 use lunette_reactor::ConnectionId;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
-use lunette_session::target::{Command, Response, TaskTag};
+use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
@@ -47,6 +47,7 @@ pub(super) struct RunningTask {
     pub(super) task: Task,
     pub(super) connection: ConnectionId,
     pub(super) tag: TaskTag,
+    pub(super) order: CommandOrder,
     pub(super) device: Arc<TargetDevice>,
     pub(super) nexus: NexusId,
     pub(super) lun: Lun,
@@ -87,6 +88,7 @@ impl Core {
             task,
             connection: id,
             tag: command.task,
+            order: command.order,
             device: Arc::clone(device),
             nexus: nexus.id(),
             lun: Lun::decode(command.lun.0),
@@ -193,8 +195,14 @@ impl Core {
         let Some((id, tag)) = self.tasks.get(key).map(|running| (running.connection, running.tag)) else {
             return false;
         };
-        let stopped = |conn: &&mut Conn| conn.protocol.stopped_by() == Some(tag);
-        let Some(conn) = self.connections.get_mut(id).filter(stopped) else { return false };
+        let stopped = |conn: &mut Conn| conn.protocol.stopped_by() == Some(tag);
+        self.connections.get_mut(id).is_some_and(stopped)
+            && (self.keeps_data_waiting(id) || self.keeps_siblings_waiting(id))
+    }
+
+    /// Whether a connection is not read from while tasks of it wait for data.
+    pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
+        let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.protocol.wants_input()) else { return false };
         let mut tasks = conn.tasks.values().filter_map(|other| self.tasks.get(*other));
         tasks.any(|other| other.waiting == Waiting::Data)
     }
@@ -330,12 +338,12 @@ impl Core {
         self.drive(key, Input::Aborted { lost });
     }
 
-    /// The connection is gone: so are its tasks.
-    pub(super) fn abandon_tasks(&mut self, id: ConnectionId) {
+    /// The connection is gone: so are its tasks. `barrier` learns when no store works for them any more.
+    pub(super) fn abandon_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         let keys: Vec<TaskKey> = conn.tasks.values().copied().collect();
         for key in keys {
-            self.abort_task(key, None);
+            self.abort_task(key, barrier);
         }
     }
 

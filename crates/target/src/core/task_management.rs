@@ -14,21 +14,26 @@ use super::barrier::Behind;
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
         let Some(conn) = self.connections.get_mut(id) else { return };
-        let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(lunette_device::Nexus::id))
-        else {
+        let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(|nexus| nexus.id())) else {
             return;
         };
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");
         let referenced = request.referenced.and_then(|tag| conn.tasks.get(&tag).copied());
         let lun = Lun::decode(request.lun.0);
         let ours = |task: &super::RunningTask| Arc::ptr_eq(&task.device, &device);
-        let doomed = match request.function {
+        // What the initiator sent after the request may have come before it, on another connection.
+        let covered = |task: &super::RunningTask| {
+            task.nexus != nexus || request.before.is_none_or(|before| task.order.is_covered_by(before))
+        };
+        let doomed: Vec<_> = match request.function {
             Function::ABORT_TASK => referenced.into_iter().collect(),
-            Function::ABORT_TASK_SET => self.tasks_where(|task| ours(task) && task.lun == lun && task.nexus == nexus),
-            Function::CLEAR_TASK_SET | Function::LOGICAL_UNIT_RESET => {
-                self.tasks_where(|task| ours(task) && task.lun == lun)
+            Function::ABORT_TASK_SET => {
+                self.tasks_where(|task| ours(task) && task.lun == lun && task.nexus == nexus && covered(task))
             }
-            _ => self.tasks_where(ours),
+            Function::CLEAR_TASK_SET | Function::LOGICAL_UNIT_RESET => {
+                self.tasks_where(|task| ours(task) && task.lun == lun && covered(task))
+            }
+            _ => self.tasks_where(|task| ours(task) && covered(task)),
         };
         let others: Vec<NexusId> = doomed
             .iter()
@@ -39,6 +44,7 @@ impl Core {
         if !self.notify_device(id, request, &device, &others) {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
+        self.silence_siblings(id, request);
         let itt = request.itt;
         let barrier = self.barriers.open(match request.function {
             Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
@@ -59,11 +65,11 @@ impl Core {
         device: &TargetDevice,
         others: &[NexusId],
     ) -> bool {
-        let Some(nexus) = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref()) else { return false };
+        let Some(nexus) = self.connections.get_mut(id).and_then(|conn| conn.nexus.clone()) else { return false };
         let outcome = match request.function {
-            Function::CLEAR_TASK_SET => device.clear_task_set(request.lun.0, nexus, others),
-            Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, nexus, &[]),
-            Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus),
+            Function::CLEAR_TASK_SET => device.clear_task_set(request.lun.0, &nexus, others),
+            Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, &nexus, &[]),
+            Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, &nexus),
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
                 device.reset_target();
                 return true;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
+use lunette_device::{LogicalUnit, NexusId, PortGroupsChange, TargetDevice};
 use lunette_pdu::LunField;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat};
@@ -112,13 +112,17 @@ impl Core {
     /// Tells the initiators of a target at once of a unit attention that their next command would find.
     fn tell(&mut self, device: &Arc<TargetDevice>, lun: Lun, code: AdditionalSense) {
         let sense = SenseData::unit_attention(code).encode(SenseFormat::Fixed).to_vec();
-        let of_target = self.connections.iter_mut().filter(|(_, conn)| conn.nexus.is_some() && conn.is_of(device));
-        let told: Vec<ConnectionId> = of_target
-            .map(|(id, conn)| {
+        // One connection of each session.
+        let mut nexuses: Vec<NexusId> = Vec::new();
+        let mut told: Vec<ConnectionId> = Vec::new();
+        for (id, conn) in self.connections.iter_mut().filter(|(_, conn)| conn.is_of(device)) {
+            let Some(nexus) = conn.nexus.as_ref().map(|nexus| nexus.id()) else { continue };
+            if conn.protocol.session().is_some() && !nexuses.contains(&nexus) {
                 conn.protocol.scsi_event(LunField(lun.encode()), &sense);
-                id
-            })
-            .collect();
+                nexuses.push(nexus);
+                told.push(id);
+            }
+        }
         for id in told {
             self.touch(id);
         }

@@ -16,6 +16,7 @@ mod preempt;
 mod reactor_thread;
 mod relogin;
 mod resets;
+mod several;
 mod slow_peers;
 mod stop;
 mod stores;

@@ -1,6 +1,8 @@
 //! SCSI commands, from their submission to their end.
 
-use lunette_pdu::{Ahs, DataIn, DataInStatus, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode, sense};
+use lunette_pdu::{
+    Ahs, Cid, DataIn, DataInStatus, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode, sense,
+};
 
 use super::{Context, FullFeature};
 use crate::initiator::connection::Expect;
@@ -60,8 +62,8 @@ impl FullFeature {
             data_segment_len: immediate as usize,
         };
         let order = context.shared.next_order();
-        let task = Task::new(command, header.cmd_sn, order, unasked_end);
-        let tag = context.shared.tasks.insert(task).map_err(|task| task.command)?;
+        let task = Task::new(command, self.cid, header.cmd_sn, order, unasked_end);
+        let tag = context.shared.add_task(task)?;
         context.shared.window.take();
         header.itt = tag.itt();
         if ahs.is_empty() {
@@ -79,8 +81,8 @@ impl FullFeature {
 
     pub(super) fn data_in(&mut self, pdu: &DataIn, context: &mut Context<'_>) -> Result<Expect, SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
-        let Some(task) = context.shared.tasks.get_mut(tag) else {
-            return Err(broken("11.2.1.8", format!("Data-In for tag {}, which names no command", pdu.itt)));
+        let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {
+            return Err(broken("11.2.1.8", format!("Data-In for tag {}, which names no command here", pdu.itt)));
         };
         task.data_in(pdu, &self.parameters)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
@@ -95,8 +97,8 @@ impl FullFeature {
         context.sender.status_reported(pdu.stat_sn)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
-        let Some(task) = context.shared.tasks.get_mut(tag) else {
-            return Err(broken("11.2.1.8", format!("R2T for tag {}, which names no command", pdu.itt)));
+        let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {
+            return Err(broken("11.2.1.8", format!("R2T for tag {}, which names no command here", pdu.itt)));
         };
         let sequence = task.r2t(tag, pdu, &self.parameters)?;
         if !self.logging_out {
@@ -118,11 +120,16 @@ pub(in crate::initiator) fn data_in_ended(
     Ok(())
 }
 
-pub(super) fn scsi_response(pdu: &ScsiResponse, segment: &[u8], context: &mut Context<'_>) -> Result<(), SessionError> {
+pub(super) fn scsi_response(
+    cid: Cid,
+    pdu: &ScsiResponse,
+    segment: &[u8],
+    context: &mut Context<'_>,
+) -> Result<(), SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
-    let Some(task) = context.shared.tasks.get(tag) else {
-        return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command", pdu.itt)));
+    let Some(task) = context.shared.tasks.get(tag).filter(|task| task.cid == cid) else {
+        return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command here", pdu.itt)));
     };
     let sense = if pdu.response == ScsiResponseCode::COMMAND_COMPLETED {
         sense::split_sense(segment).map_err(|error| broken("11.4.7.1", error.to_string()))?.0
@@ -135,7 +142,7 @@ pub(super) fn scsi_response(pdu: &ScsiResponse, segment: &[u8], context: &mut Co
 }
 
 fn complete(tag: TaskTag, response: Response, context: &mut Context<'_>) {
-    if let Some(task) = context.shared.tasks.remove(tag) {
+    if let Some(task) = context.shared.remove_task(tag) {
         context.events.push_back(Event::Completed { command: task.command, response });
     }
 }

@@ -29,7 +29,7 @@ impl FullFeature {
 
     /// Asks whether the target is there. A ping that is under way will do.
     pub(in crate::initiator) fn keep_alive(&mut self, context: &mut Context<'_>) {
-        if self.keepalive.is_some() || self.logging_out {
+        if self.keepalive.is_some() || self.logging_out || context.shared.logging_out {
             return;
         }
         let Ok(tag) = context.shared.requests.insert(Request::Keepalive) else { return };
@@ -63,7 +63,7 @@ impl FullFeature {
         if pdu.data_segment_len > 0 {
             return Err(broken("11.19.1", "a ping of the target that carries data"));
         }
-        if pdu.ttt.is_reserved() || self.logging_out {
+        if pdu.ttt.is_reserved() || self.logging_out || context.shared.logging_out {
             return Ok(());
         }
         answers_are_read(context)?;
@@ -184,18 +184,36 @@ impl FullFeature {
 
     /// Asks for the end of the session. False when it was asked for already.
     pub(in crate::initiator) fn logout(&mut self, context: &mut Context<'_>) -> bool {
-        if self.logging_out {
+        if self.logging_out || context.shared.logging_out {
             return false;
         }
-        let Ok(tag) = context.shared.requests.insert(Request::Logout) else { return false };
+        context.shared.logging_out = self.send_logout(LogoutReason::CLOSE_SESSION, context);
+        context.shared.logging_out
+    }
+
+    /// Logs out of the connection when it is to leave and nothing is under way on it. True when the request is out.
+    pub(in crate::initiator) fn log_out_if_idle(&mut self, context: &mut Context<'_>) -> bool {
+        let shared = &context.shared;
+        if !self.leaving || self.logging_out || shared.logging_out {
+            return false;
+        }
+        let idle = shared.load(self.cid) == 0 && shared.requests.len() == 0 && shared.window.room() > 0;
+        idle && self.send_logout(LogoutReason::CLOSE_CONNECTION, context)
+    }
+
+    /// The logout of a connection takes its turn among the commands: nothing that was sent over it is discarded as early.
+    fn send_logout(&mut self, reason: LogoutReason, context: &mut Context<'_>) -> bool {
+        let immediate = reason == LogoutReason::CLOSE_SESSION;
+        let Ok(tag) = context.shared.requests.insert(Request::Logout { session: immediate }) else { return false };
         self.logging_out = true;
         context.sender.stop_data();
+        let window = &mut context.shared.window;
         let pdu = LogoutRequest {
-            immediate: true,
-            reason: LogoutReason::CLOSE_SESSION,
+            immediate,
+            reason,
             itt: tag.itt(),
             cid: self.cid,
-            cmd_sn: context.shared.window.cmd_sn(),
+            cmd_sn: if immediate { window.cmd_sn() } else { window.take() },
             exp_stat_sn: context.sender.exp_stat_sn(),
         };
         context.sender.outbox.push(pdu.emit(), Segment::Empty);
@@ -214,11 +232,12 @@ fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError> {
 /// Always an end of the connection.
 pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -> Result<(), SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
-    let is_kind = |request: &Request| matches!(request, Request::Logout);
-    context.take_request(TaskTag::from_itt(pdu.itt), "Logout Response", is_kind)?;
-    Err(match pdu.response {
-        LogoutResponseCode::CLOSED => SessionError::LoggedOut,
-        other => broken("11.15.1", format!("the logout of a session ends with: {other}")),
+    let is_kind = |request: &Request| matches!(request, Request::Logout { .. });
+    let request = context.take_request(TaskTag::from_itt(pdu.itt), "Logout Response", is_kind)?;
+    Err(match (pdu.response, request) {
+        (LogoutResponseCode::CLOSED, Request::Logout { session: false }) => SessionError::ConnectionRemoved,
+        (LogoutResponseCode::CLOSED, _) => SessionError::LoggedOut,
+        (other, _) => broken("11.15.1", format!("a logout ends with: {other}")),
     })
 }
 

@@ -37,13 +37,15 @@ pub(super) struct FullFeature {
     /// A connection has one text exchange at a time (RFC 7143 section 11.10).
     text: Option<TaskTag>,
     logging_out: bool,
+    /// The connection takes no more requests, and logs out when none is under way.
+    leaving: bool,
     /// The target has said that it will drop the connection or the session.
     dropping: bool,
 }
 
 impl FullFeature {
     pub(super) fn new(cid: Cid, parameters: Parameters) -> Self {
-        Self { cid, parameters, keepalive: None, text: None, logging_out: false, dropping: false }
+        Self { cid, parameters, keepalive: None, text: None, logging_out: false, leaving: false, dropping: false }
     }
 
     pub(super) fn parameters(&self) -> &Parameters {
@@ -52,7 +54,15 @@ impl FullFeature {
 
     /// Whether new requests may be sent. None follows a logout (RFC 7143 section 11.14).
     pub(super) fn takes_requests(&self) -> bool {
-        !self.logging_out
+        !self.logging_out && !self.leaving
+    }
+
+    pub(super) fn is_logging_out(&self) -> bool {
+        self.logging_out
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.leaving = true;
     }
 
     /// What the end of the stream means.
@@ -77,7 +87,7 @@ impl FullFeature {
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
         match pdu {
-            TargetPdu::ScsiResponse(pdu) => scsi_response(pdu, segment, context),
+            TargetPdu::ScsiResponse(pdu) => scsi_response(self.cid, pdu, segment, context),
             TargetPdu::R2t(pdu) => self.r2t(pdu, context),
             TargetPdu::NopIn(pdu) => self.nop_in(pdu, segment, context),
             TargetPdu::TextResponse(pdu) => self.text_response(pdu, segment, context),
@@ -107,7 +117,7 @@ impl Context<'_> {
     fn give_back(&mut self, tasks: &[TaskTag]) {
         for tag in tasks {
             self.sender.forget(*tag);
-            if let Some(task) = self.shared.tasks.remove(*tag) {
+            if let Some(task) = self.shared.remove_task(*tag) {
                 self.events.push_back(Event::Aborted(task.command));
             }
         }

@@ -65,10 +65,11 @@ pub(crate) struct Login {
 }
 
 impl Login {
-    /// The login, and its first request.
+    /// The login, and its first request. `tsih` names the session that the connection joins.
     pub(crate) fn start(
         config: &SessionConfig,
         cid: Cid,
+        tsih: Tsih,
         cmd_sn: SerialNumber,
         entropy: Entropy,
     ) -> Result<(Self, Step), SessionError> {
@@ -98,7 +99,7 @@ impl Login {
                 version_max: 0,
                 version_min: 0,
                 isid: config.isid,
-                tsih: Tsih::NEW,
+                tsih,
                 itt: LOGIN_TAG,
                 cid,
                 cmd_sn,
@@ -249,7 +250,8 @@ impl Login {
     }
 
     fn begin_operational(&mut self, trusted: Trusted) -> Result<Step, SessionError> {
-        let offers = Offers::new(&self.config.offers, self.config.target_name.is_none());
+        let leads = self.request.tsih == Tsih::NEW && self.config.target_name.is_some();
+        let offers = if leads { Offers::leading(&self.config.offers) } else { Offers::joining(&self.config.offers) };
         let mut list = TextWriter::new();
         offers.write(&mut list).map_err(|error| broken("6.1", error.to_string()))?;
         self.phase = Phase::Operational { trusted, offers: Box::new(offers) };
@@ -259,6 +261,10 @@ impl Login {
     fn finish(&mut self, tsih: Tsih, offers: &Offers) -> Result<Step, SessionError> {
         if tsih == Tsih::NEW {
             return Err(broken("11.13.3", "the login ends with TSIH 0"));
+        }
+        let asked = self.request.tsih;
+        if asked != Tsih::NEW && tsih != asked {
+            return Err(broken("11.13.3", format!("TSIH {tsih} in answer to a login to session {asked}")));
         }
         let parameters = offers.finish()?;
         let (alias, portal_group) = (self.alias.take(), self.portal_group);

@@ -6,10 +6,11 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransferTag};
 
 use super::FullFeature;
+use super::early::{Turn, Waiting};
 use crate::limits::MAX_IMMEDIATE_TASKS;
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::data_out::Collector;
-use crate::target::event::{Command, Event, Response, TaskTag};
+use crate::target::event::{Command, CommandOrder, Event, Response, TaskTag};
 use crate::target::respond::{Answered, respond};
 use crate::target::task::{Phase, Task};
 
@@ -20,9 +21,46 @@ impl FullFeature {
         ahs: &[u8],
         events: &mut VecDeque<Event>,
     ) -> Result<Expect, Violation> {
-        if !self.arrive(pdu.immediate, pdu.cmd_sn)? {
+        let turn = self.arrive(pdu.immediate, pdu.cmd_sn)?;
+        if turn == Turn::Never {
             return Ok(Expect::Nothing);
         }
+        let command = match self.command(pdu, ahs) {
+            Ok(command) => command,
+            Err(violation) => {
+                if turn == Turn::Later {
+                    self.pass_over(pdu.cmd_sn, pdu.cmd_sn.next(), events);
+                }
+                return Err(violation);
+            }
+        };
+        // Without immediate data nothing has to wait for the driver: other PDUs pass while the task runs.
+        let expect = match pdu.data_segment_len as u32 {
+            0 => Expect::Nothing,
+            len => Expect::Data { task: command.task, offset: 0, len },
+        };
+        match turn {
+            Turn::Later => self.hold(pdu.cmd_sn, Waiting::Command(command)),
+            _ if pdu.immediate => {
+                self.immediate_tasks += 1;
+                events.push_back(Event::Command(command));
+            }
+            _ => {
+                self.count_numbered();
+                events.push_back(Event::Command(command));
+            }
+        }
+        Ok(expect)
+    }
+
+    /// A numbered command has become a task.
+    pub(super) fn count_numbered(&mut self) {
+        self.numbered_tasks += 1;
+        self.session.window().task_started();
+    }
+
+    /// Checks a command and makes its task.
+    fn command(&mut self, pdu: &ScsiCommand, ahs: &[u8]) -> Result<Command, Violation> {
         let extension = Extension::parse(ahs)?;
         let unsolicited_end = self.check_unsolicited(pdu)?;
         self.check_tags(pdu)?;
@@ -33,10 +71,11 @@ impl FullFeature {
             (true, false) => length,
             (false, _) => 0,
         };
+        let order = CommandOrder { cmd_sn: pdu.cmd_sn, immediate: pdu.immediate };
         let task = Task {
             itt: pdu.itt,
             lun: pdu.lun,
-            immediate: pdu.immediate,
+            order,
             data_out_len,
             data_in_len,
             bidirectional: pdu.read && pdu.write,
@@ -46,25 +85,15 @@ impl FullFeature {
         let Some(tag) = self.tasks.insert(task) else {
             return Err(Violation::fatal(RejectReason::OUT_OF_RESOURCES, "more tasks than the window allows"));
         };
-        if pdu.immediate {
-            self.immediate_tasks += 1;
-        } else {
-            self.numbered_tasks += 1;
-            self.session.window().task_started();
-        }
-        events.push_back(Event::Command(Command {
+        Ok(Command {
             task: tag,
+            order,
             lun: pdu.lun,
             cdb: pdu.cdb,
             cdb_rest: extension.cdb_rest,
             attribute: pdu.attr,
             data_out_len,
             data_in_len,
-        }));
-        // Without immediate data nothing has to wait for the driver: other PDUs pass while the task runs.
-        Ok(match pdu.data_segment_len as u32 {
-            0 => Expect::Nothing,
-            len => Expect::Data { task: tag, offset: 0, len },
         })
     }
 
@@ -130,12 +159,12 @@ impl FullFeature {
     }
 
     pub(super) fn answer(&mut self, task: &Task, response: Response, sender: &mut Sender) {
-        self.release(task.immediate);
+        self.release(task.order.immediate);
         respond(&Answered::from(task), response, &self.parameters, &self.session, sender);
     }
 
     pub(crate) fn abort(&mut self, tag: TaskTag, sender: &mut Sender) {
-        let Some(immediate) = self.tasks.get(tag).map(|task| task.immediate) else { return };
+        let Some(immediate) = self.tasks.get(tag).map(|task| task.order.immediate) else { return };
         if !self.tasks.end(tag, None) {
             return;
         }

@@ -1,5 +1,6 @@
 //! Pings, text, and the end of a connection.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_pdu::{
@@ -8,18 +9,20 @@ use lunette_pdu::{
 };
 
 use super::FullFeature;
+use super::early::{Turn, Waiting};
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
+use crate::target::event::{CloseReason, Event};
 use crate::target::text::{Asker, Part};
 
 /// The transfer tag of text exchanges. A connection has one exchange at a time, so one tag is enough.
 const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 
 impl FullFeature {
-    pub(super) fn nop_out(&self, nop: NopOut) -> Result<Expect, Violation> {
+    pub(super) fn nop_out(&mut self, nop: NopOut, events: &mut VecDeque<Event>) -> Result<Expect, Violation> {
         // Without a task tag it answers our ping, or only carries numbers; nothing goes back (RFC 7143 section 11.18).
         let expect = if nop.itt.is_reserved() { Expect::Nothing } else { Expect::Ping(nop) };
-        self.numbered(nop.immediate, nop.cmd_sn, expect)
+        self.numbered(nop.immediate, nop.cmd_sn, expect, events)
     }
 
     pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, sender: &mut Sender) {
@@ -77,21 +80,54 @@ impl FullFeature {
         Ok(())
     }
 
-    pub(super) fn logout(&mut self, request: &LogoutRequest, sender: &mut Sender) -> Result<Expect, Violation> {
-        if !self.arrive(request.immediate, request.cmd_sn)? {
-            return Ok(Expect::Nothing);
+    pub(super) fn logout(
+        &mut self,
+        request: &LogoutRequest,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) -> Result<Expect, Violation> {
+        match self.arrive(request.immediate, request.cmd_sn)? {
+            Turn::Now if is_known(request.reason) => self.log_out(request, sender, events),
+            Turn::Later if is_known(request.reason) => self.hold(request.cmd_sn, Waiting::Logout(*request)),
+            Turn::Never => {}
+            _ => return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "unknown logout reason")),
         }
+        Ok(Expect::Nothing)
+    }
+
+    /// Closing a connection of several ends its tasks, which takes the driver; everything else is answered at once.
+    pub(super) fn log_out(&mut self, request: &LogoutRequest, sender: &mut Sender, events: &mut VecDeque<Event>) {
         let response = match request.reason {
             LogoutReason::CLOSE_SESSION => LogoutResponseCode::CLOSED,
+            LogoutReason::CLOSE_CONNECTION if self.session.may_have_siblings() => {
+                self.logout = Some((request.itt, request.cid));
+                events.push_back(Event::Logout(request.cid));
+                return;
+            }
             LogoutReason::CLOSE_CONNECTION if request.cid == self.cid => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION => LogoutResponseCode::CID_NOT_FOUND,
-            LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY => LogoutResponseCode::RECOVERY_NOT_SUPPORTED,
-            _ => return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "unknown logout reason")),
+            _ => LogoutResponseCode::RECOVERY_NOT_SUPPORTED,
         };
+        self.answer_logout(request.itt, response, sender);
+        if response == LogoutResponseCode::CLOSED {
+            self.logged_out = Some(CloseReason::Logout);
+        }
+    }
+
+    /// The driver has ended the connection that a logout names, or knows of none.
+    pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, sender: &mut Sender) {
+        let Some((itt, cid)) = self.logout.take() else { return };
+        self.answer_logout(itt, response, sender);
+        if response == LogoutResponseCode::CLOSED && cid == self.cid {
+            self.logged_out = Some(CloseReason::ConnectionLogout);
+        }
+    }
+
+    fn answer_logout(&self, itt: InitiatorTaskTag, response: LogoutResponseCode, sender: &mut Sender) {
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
         let pdu = LogoutResponse {
             response,
-            itt: request.itt,
+            itt,
             stat_sn: sender.next_stat_sn(),
             exp_cmd_sn,
             max_cmd_sn,
@@ -99,8 +135,17 @@ impl FullFeature {
             time2retain: self.parameters.time2retain_s as u16,
         };
         sender.outbox.push(pdu.emit(), Segment::Empty);
-        self.logged_out = response == LogoutResponseCode::CLOSED;
-        Ok(Expect::Nothing)
+    }
+
+    /// RFC 7143 section 11.9.1, event 3: the session ends; Parameter2 and Parameter3 say when it may come again.
+    pub(crate) fn drop_session(&self, sender: &mut Sender) {
+        let message = AsyncMessage {
+            event: AsyncEvent::SESSION_DROP,
+            parameter2: self.parameters.time2wait_s as u16,
+            parameter3: self.parameters.time2retain_s as u16,
+            ..self.news(sender)
+        };
+        sender.outbox.push(message.emit(), Segment::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in seconds.
@@ -138,4 +183,11 @@ impl FullFeature {
             data_segment_len: 0,
         }
     }
+}
+
+fn is_known(reason: LogoutReason) -> bool {
+    matches!(
+        reason,
+        LogoutReason::CLOSE_SESSION | LogoutReason::CLOSE_CONNECTION | LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY
+    )
 }

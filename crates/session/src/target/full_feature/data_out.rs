@@ -47,13 +47,17 @@ impl FullFeature {
     fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, sender: &mut Sender, events: &mut VecDeque<Event>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
         tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
-        let (answered, itt, immediate) = (Answered::from(task), task.itt, task.immediate);
-        if self.tasks.end(tag, None) {
-            events.push_back(Event::Aborted(tag));
+        let (answered, itt, immediate) = (Answered::from(task), task.itt, task.order.immediate);
+        if self.withdraw(tag, events) {
+            self.tasks.end(tag, None);
         } else {
-            self.tasks.silence(|task| task.itt == itt);
+            if self.tasks.end(tag, None) {
+                events.push_back(Event::Aborted(tag));
+            } else {
+                self.tasks.silence(|task| task.itt == itt);
+            }
+            self.release(immediate);
         }
-        self.release(immediate);
         let response = Response { status: STATUS_CHECK_CONDITION, sense: error.sense(), ..Response::default() };
         respond(&answered, response, &self.parameters, &self.session, sender);
     }

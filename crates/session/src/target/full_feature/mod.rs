@@ -3,6 +3,7 @@
 mod commands;
 mod control;
 mod data_out;
+mod early;
 mod task_management;
 
 use std::collections::VecDeque;
@@ -11,14 +12,15 @@ use std::sync::Arc;
 
 use lunette_pdu::{Bhs, Cid, InitiatorPdu, InitiatorTaskTag, PduError, RejectReason, SerialNumber};
 
+use self::early::{Early, Turn, Waiting};
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
-use super::event::{Event, TaskTag};
+use super::event::{CloseReason, Event, TaskTag};
 use super::login::Login;
 use super::session::Session;
 use super::task::{Task, TaskTable};
 use super::text::TextExchange;
-use super::window::Arrival;
+use super::window::Waiters;
 use crate::keys::Parameters;
 
 pub(crate) struct FullFeature {
@@ -34,7 +36,14 @@ pub(crate) struct FullFeature {
     pending_task_management: Vec<InitiatorTaskTag>,
     text: TextExchange,
     last_ping: u32,
-    logged_out: bool,
+    /// What came before its turn.
+    early: Vec<Early>,
+    /// Who waited for the request that is being dealt with.
+    waiters: Waiters,
+    /// A logout that the driver has to answer, and the connection that it names.
+    logout: Option<(InitiatorTaskTag, Cid)>,
+    /// It has been answered, and this connection ends with it.
+    logged_out: Option<CloseReason>,
 }
 
 impl FullFeature {
@@ -53,7 +62,10 @@ impl FullFeature {
             pending_task_management: Vec::new(),
             text: TextExchange::new(),
             last_ping: 0,
-            logged_out: false,
+            early: Vec::new(),
+            waiters: Waiters::None,
+            logout: None,
+            logged_out: None,
         })
     }
 
@@ -73,8 +85,14 @@ impl FullFeature {
         &self.parameters
     }
 
-    pub(crate) fn logged_out(&self) -> bool {
-        self.logged_out
+    /// How the connection ends, when the initiator has logged out of it.
+    pub(crate) fn logged_out(&self) -> Option<&CloseReason> {
+        self.logged_out.as_ref()
+    }
+
+    /// Whether a logout waits for the driver. Nothing may follow it.
+    pub(crate) fn is_logging_out(&self) -> bool {
+        self.logout.is_some()
     }
 
     /// Where the data segment that is being received goes; empty when it is dropped.
@@ -90,6 +108,11 @@ impl FullFeature {
     /// Whether the driver has yet to say where the data of a task goes.
     pub(crate) fn is_undecided(&self, task: TaskTag) -> bool {
         self.tasks.get(task).is_some_and(Task::is_undecided)
+    }
+
+    /// Whether what is at the front of the stream came before its turn.
+    pub(crate) fn waits_for_turn(&self, expect: &Expect) -> bool {
+        matches!(expect, Expect::Ping(_) | Expect::Text(_)) && self.stream_is_early()
     }
 
     /// Deals with a header and says what its data segment is for.
@@ -115,13 +138,14 @@ impl FullFeature {
             let why = format!("{} in a discovery session", bhs.opcode());
             return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, why));
         }
-        match pdu {
+        sender.acknowledge(exp_stat_sn(bhs));
+        let expect = match pdu {
             InitiatorPdu::ScsiCommand(command) => self.scsi_command(&command, ahs, events),
             InitiatorPdu::DataOut(data) => self.data_out(&data, sender, events),
-            InitiatorPdu::NopOut(nop) => self.nop_out(nop),
-            InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text)),
+            InitiatorPdu::NopOut(nop) => self.nop_out(nop, events),
+            InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text), events),
             InitiatorPdu::TaskManagementRequest(request) => self.task_management(&request, sender, events),
-            InitiatorPdu::LogoutRequest(logout) => self.logout(&logout, sender),
+            InitiatorPdu::LogoutRequest(logout) => self.logout(&logout, sender, events),
             // Recovery within a connection needs ErrorRecoveryLevel 1.
             InitiatorPdu::SnackRequest(_) => {
                 Err(Violation::harmless(RejectReason::SNACK_REJECT, "SNACK at recovery level 0"))
@@ -129,7 +153,9 @@ impl FullFeature {
             InitiatorPdu::LoginRequest(_) => {
                 Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, "a login request after the login"))
             }
-        }
+        };
+        self.resume_waiters(events);
+        expect
     }
 
     /// Deals with a data segment that has arrived and been verified.
@@ -149,26 +175,27 @@ impl FullFeature {
         Ok(())
     }
 
-    // Order.
-
-    /// Counts the number of a PDU that carries CmdSN. A PDU outside the window is ignored.
-    fn numbered(&self, immediate: bool, cmd_sn: SerialNumber, expect: Expect) -> Result<Expect, Violation> {
-        Ok(if self.arrive(immediate, cmd_sn)? { expect } else { Expect::Nothing })
-    }
-
-    fn arrive(&self, immediate: bool, cmd_sn: SerialNumber) -> Result<bool, Violation> {
-        if immediate {
-            return Ok(true);
-        }
-        match self.session.window().arrive(cmd_sn) {
-            Arrival::Next => Ok(true),
-            Arrival::Ignored => Ok(false),
-            // Only another connection could bring what is missing, and there is none.
-            Arrival::Early => Err(Violation::fatal(
-                RejectReason::PROTOCOL_ERROR,
-                format!("CmdSN {} leaves a gap on the only connection of the session", cmd_sn.0),
-            )),
-        }
+    /// Counts the number of a PDU that acts when its data segment is here.
+    fn numbered(
+        &mut self,
+        immediate: bool,
+        cmd_sn: SerialNumber,
+        expect: Expect,
+        events: &mut VecDeque<Event>,
+    ) -> Result<Expect, Violation> {
+        Ok(match self.arrive(immediate, cmd_sn)? {
+            Turn::Now => expect,
+            Turn::Later if matches!(expect, Expect::Nothing) => {
+                // A NOP-Out that only brings numbers.
+                self.pass_over(cmd_sn, cmd_sn.next(), events);
+                expect
+            }
+            Turn::Later => {
+                self.hold(cmd_sn, Waiting::Stream);
+                expect
+            }
+            Turn::Never => Expect::Nothing,
+        })
     }
 }
 
@@ -176,9 +203,16 @@ impl FullFeature {
 /// this one leave the command window.
 impl Drop for FullFeature {
     fn drop(&mut self) {
+        self.discard_early();
         let mut window = self.session.window();
         for _ in 0..self.numbered_tasks {
             window.task_ended();
         }
     }
+}
+
+/// ExpStatSN stands at the same place in every PDU of an initiator.
+fn exp_stat_sn(bhs: &Bhs) -> SerialNumber {
+    let [.., a, b, c, d] = *bhs.as_array().first_chunk::<32>().expect("a header has 48 bytes");
+    SerialNumber(u32::from_be_bytes([a, b, c, d]))
 }

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use lunette_pdu::{
-    InitiatorTaskTag, RejectReason, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
-    TaskManagementResponseCode,
+    InitiatorTaskTag, LunField, RejectReason, SerialNumber, TaskManagementFunction, TaskManagementRequest,
+    TaskManagementResponse, TaskManagementResponseCode,
 };
 
 use super::FullFeature;
+use super::early::{Turn, Waiting};
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
@@ -21,24 +22,46 @@ impl FullFeature {
         sender: &mut Sender,
         events: &mut VecDeque<Event>,
     ) -> Result<Expect, Violation> {
-        if !self.arrive(request.immediate, request.cmd_sn)? {
+        let turn = self.arrive(request.immediate, request.cmd_sn)?;
+        if turn == Turn::Never {
             return Ok(Expect::Nothing);
         }
         if self.pending_task_management.len() >= MAX_PENDING_TASK_MANAGEMENT {
+            if turn == Turn::Later {
+                self.pass_over(request.cmd_sn, request.cmd_sn.next(), events);
+            }
             let why = "too many task management requests at a time";
             return Err(Violation::harmless(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, why));
         }
         self.pending_task_management.push(request.itt);
+        let concerns_one = request.function == TaskManagementFunction::ABORT_TASK;
+        if turn == Turn::Later {
+            self.hold(request.cmd_sn, Waiting::TaskManagement(*request));
+        } else if concerns_one || !request.immediate || !self.hold_until_complete(request) {
+            self.manage_tasks(request, sender, events);
+        }
+        Ok(Expect::Nothing)
+    }
+
+    /// Does what is asked for, or lets the driver do it.
+    pub(super) fn manage_tasks(
+        &mut self,
+        request: &TaskManagementRequest,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) {
+        let before = self.session.may_have_siblings().then_some(request.cmd_sn);
+        let covered = |task: &Task| before.is_none_or(|before| task.order.is_covered_by(before));
         let (at_once, referenced) = match request.function {
-            TaskManagementFunction::ABORT_TASK => self.referenced_task(request),
+            TaskManagementFunction::ABORT_TASK => self.referenced_task(request, events),
             TaskManagementFunction::ABORT_TASK_SET
             | TaskManagementFunction::CLEAR_TASK_SET
             | TaskManagementFunction::LOGICAL_UNIT_RESET => {
-                self.silence(|task| task.lun == request.lun);
+                self.silence(|task| task.lun == request.lun && covered(task));
                 (None, None)
             }
             TaskManagementFunction::TARGET_WARM_RESET | TaskManagementFunction::TARGET_COLD_RESET => {
-                self.silence(|_| true);
+                self.silence(covered);
                 (None, None)
             }
             TaskManagementFunction::TASK_REASSIGN => {
@@ -53,9 +76,9 @@ impl FullFeature {
                 function: request.function,
                 lun: request.lun,
                 referenced,
+                before,
             })),
         }
-        Ok(Expect::Nothing)
     }
 
     /// RFC 7143 section 11.6.1: a task that is gone but could still arrive counts as aborted; one that never was or has
@@ -63,12 +86,20 @@ impl FullFeature {
     pub(super) fn referenced_task(
         &mut self,
         request: &TaskManagementRequest,
+        events: &mut VecDeque<Event>,
     ) -> (Option<TaskManagementResponseCode>, Option<TaskTag>) {
         let alive = |tag: &TaskTag| self.tasks.get(*tag).is_some_and(|t| !matches!(t.phase, Phase::Draining(_)));
         if let Some(tag) = self.tasks.find(request.referenced_task_tag).filter(alive) {
-            return (None, Some(tag));
+            if !self.withdraw(tag, events) {
+                return (None, Some(tag));
+            }
+            self.tasks.end(tag, None);
+            return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
-        let response = if self.silence(|task| task.itt == request.referenced_task_tag) {
+        let elsewhere = self.session.window().holds(request.ref_cmd_sn);
+        let response = if self.silence(|task| task.itt == request.referenced_task_tag)
+            || (!elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, events))
+        {
             TaskManagementResponseCode::FUNCTION_COMPLETE
         } else {
             TaskManagementResponseCode::TASK_DOES_NOT_EXIST
@@ -84,6 +115,11 @@ impl FullFeature {
             self.release(*immediate);
         }
         !silenced.is_empty()
+    }
+
+    /// The same for tasks that a request on another connection covers.
+    pub(crate) fn silence_covered(&mut self, lun: Option<LunField>, before: SerialNumber) {
+        self.silence(|task| lun.is_none_or(|lun| lun == task.lun) && task.order.is_covered_by(before));
     }
 
     pub(crate) fn task_management_done(

@@ -18,6 +18,12 @@ fn cdb(opcode: u8, offset: u32, len: u32) -> [u8; 16] {
     cdb
 }
 
+/// The driver's name for a command travels in its CDB.
+fn named(user: u64, mut cdb: [u8; 16]) -> [u8; 16] {
+    cdb[12..].copy_from_slice(&(user as u32).to_be_bytes());
+    cdb
+}
+
 fn fields(cdb: &[u8; 16]) -> (u8, usize, usize) {
     let number = |at: usize| u32::from_be_bytes(cdb[at..at + 4].try_into().unwrap()) as usize;
     (cdb[0], number(2), number(6))
@@ -27,7 +33,7 @@ fn command(user: u64, cdb: [u8; 16]) -> Command {
     Command {
         user,
         lun: LUN,
-        cdb,
+        cdb: named(user, cdb),
         cdb_rest: Box::default(),
         attribute: TaskAttribute::SIMPLE,
         data_out: None,
@@ -59,6 +65,11 @@ impl Disk {
     pub(crate) fn wants(command: &target::Command) -> Option<usize> {
         let (opcode, _, len) = fields(&command.cdb);
         (opcode == WRITE && len > 0).then_some(len)
+    }
+
+    /// The name that the initiator's driver gave to a command.
+    pub(crate) fn name(command: &target::Command) -> u64 {
+        u32::from_be_bytes(*command.cdb.last_chunk().unwrap()).into()
     }
 
     pub(crate) fn run(&mut self, command: &target::Command, data: Option<Buffer>, pool: &Pool) -> Response {

@@ -2,11 +2,13 @@
 //! that says whatever a test wants.
 
 mod disk;
+mod lanes;
 mod liar;
 mod pair;
 mod setup;
 
 pub(crate) use disk::{LUN, read, write};
+pub(crate) use lanes::Bundle;
 pub(crate) use liar::Liar;
 pub(crate) use pair::Pair;
 pub(crate) use setup::{INITIATOR, TARGET, config, credentials, entropy, node, pattern};

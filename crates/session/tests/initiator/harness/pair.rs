@@ -19,6 +19,11 @@ use super::setup::{config, entropy, node, timers};
 pub(crate) struct Dice(u64);
 
 impl Dice {
+    /// `seed` is not zero.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
     pub(crate) fn below(&mut self, n: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -228,6 +233,7 @@ impl Pair {
                 self.waiting.retain(|(tag, _)| !hit(*tag));
                 self.target.task_management_done(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
             }
+            target::Event::Resume(_) | target::Event::Logout(_) => {}
             target::Event::Close(reason) => self.closed = Some(reason),
         }
     }
@@ -258,7 +264,7 @@ impl Pair {
 }
 
 /// Appends up to `most` bytes of what is ready.
-fn take<'a>(slices: impl Iterator<Item = &'a [u8]>, most: usize, wire: &mut VecDeque<u8>) {
+pub(crate) fn take<'a>(slices: impl Iterator<Item = &'a [u8]>, most: usize, wire: &mut VecDeque<u8>) {
     let mut left = most;
     for slice in slices {
         let len = left.min(slice.len());

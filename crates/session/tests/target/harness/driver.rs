@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_buffer::Pool;
-use lunette_pdu::{LoginStatus, TaskManagementResponseCode};
+use lunette_pdu::{LoginStatus, LogoutResponseCode, TaskManagementResponseCode};
 use lunette_session::Time;
 use lunette_session::target::{CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag};
 
@@ -145,6 +145,13 @@ impl Driver {
                     self.connection.task_management_done(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
                 }
             }
+            Event::Logout(cid) if self.automatic => {
+                let known = self.sessions.connections(self.connection.session().unwrap().tsih);
+                let is_known = known.iter().any(|(other, _)| *other == cid);
+                let answer = if is_known { LogoutResponseCode::CLOSED } else { LogoutResponseCode::CID_NOT_FOUND };
+                self.connection.logout_done(answer);
+            }
+            Event::Logout(_) | Event::Resume(_) => {}
             Event::Close(reason) => self.closed = Some(reason),
         }
     }

@@ -7,8 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use lunette_pdu::sense::split_sense;
 use lunette_pdu::{
     Ahs, AsyncEvent, BHS_LEN, Bhs, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LoginStatus, LogoutReason,
-    LogoutRequest, LunField, MAX_AHS_LEN, NopOut, R2t, ScsiCommand, SerialNumber, Stage, TargetPdu, TargetTransferTag,
-    TaskAttribute, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, Tsih, pad_len,
+    LogoutRequest, LogoutResponseCode, LunField, MAX_AHS_LEN, NopOut, R2t, ScsiCommand, SerialNumber, Stage, TargetPdu,
+    TargetTransferTag, TaskAttribute, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, Tsih,
+    pad_len,
 };
 use lunette_scsi::Lun;
 
@@ -33,7 +34,11 @@ fn initiator_name(initiator: u8) -> String {
 
 pub(crate) struct Initiator {
     stream: TcpStream,
-    cmd_sn: SerialNumber,
+    /// The number of the next command. Connections of one session share it: a test deals them out.
+    pub(crate) cmd_sn: SerialNumber,
+    exp_stat_sn: SerialNumber,
+    tsih: Tsih,
+    cid: Cid,
     next_itt: u32,
     tasks: HashMap<InitiatorTaskTag, Task>,
     /// Answers to task management requests.
@@ -88,6 +93,9 @@ impl Initiator {
         Self {
             stream,
             cmd_sn: SerialNumber(1),
+            exp_stat_sn: SerialNumber(0),
+            tsih: Tsih::NEW,
+            cid: Cid(0),
             next_itt: 1,
             tasks: HashMap::new(),
             managed: HashMap::new(),
@@ -107,6 +115,22 @@ impl Initiator {
         initiator.send_login(port, keys);
         initiator.finish_login();
         initiator
+    }
+
+    /// Begins the login of one more connection of the session.
+    pub(crate) fn send_join(&self, target: &Target, port: Port, cid: u16, keys: &[(&str, &str)]) -> Self {
+        let mut joining = Self::connect(target.address);
+        (joining.tsih, joining.cid, joining.cmd_sn) = (self.tsih, Cid(cid), self.cmd_sn);
+        joining.next_itt = u32::from(cid) << 16;
+        joining.send_login(port, keys);
+        joining
+    }
+
+    /// One more connection of the session.
+    pub(crate) fn join(&self, target: &Target, port: Port, cid: u16) -> Self {
+        let mut joining = self.send_join(target, port, cid, &[]);
+        joining.finish_login();
+        joining
     }
 
     /// Logs in, and takes the unit attention of a new nexus on LUN 0.
@@ -133,9 +157,9 @@ impl Initiator {
             version_max: 0,
             version_min: 0,
             isid: Isid::random(1, port.isid),
-            tsih: Tsih::NEW,
+            tsih: self.tsih,
             itt: InitiatorTaskTag(0),
-            cid: Cid(0),
+            cid: self.cid,
             cmd_sn: self.cmd_sn,
             exp_stat_sn: SerialNumber(0),
             data_segment_len: text.len(),
@@ -151,6 +175,9 @@ impl Initiator {
     pub(crate) fn login_status(&mut self) -> LoginStatus {
         let (pdu, _) = self.receive().unwrap();
         let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
+        if response.tsih != Tsih::NEW {
+            self.tsih = response.tsih;
+        }
         response.status
     }
 
@@ -202,7 +229,21 @@ impl Initiator {
         let mut data = vec![0; len + pad_len(len)];
         self.stream.read_exact(&mut data)?;
         data.truncate(len);
-        Ok((TargetPdu::parse(&bhs).unwrap(), data))
+        let pdu = TargetPdu::parse(&bhs).unwrap();
+        let stat_sn = match &pdu {
+            TargetPdu::LoginResponse(pdu) => Some(pdu.stat_sn),
+            TargetPdu::ScsiResponse(pdu) => Some(pdu.stat_sn),
+            TargetPdu::DataIn(pdu) => pdu.status.map(|status| status.stat_sn),
+            TargetPdu::NopIn(pdu) => (!pdu.itt.is_reserved()).then_some(pdu.stat_sn),
+            TargetPdu::TaskManagementResponse(pdu) => Some(pdu.stat_sn),
+            TargetPdu::AsyncMessage(pdu) => Some(pdu.stat_sn),
+            TargetPdu::LogoutResponse(pdu) => Some(pdu.stat_sn),
+            _ => None,
+        };
+        if let Some(stat_sn) = stat_sn {
+            self.exp_stat_sn = stat_sn.next();
+        }
+        Ok((pdu, data))
     }
 
     /// Reads until the target ends the connection.
@@ -348,7 +389,7 @@ impl Initiator {
     }
 
     fn nop_out(&mut self, itt: InitiatorTaskTag, ttt: TargetTransferTag) {
-        let (cmd_sn, exp_stat_sn) = (self.cmd_sn, SerialNumber(0));
+        let (cmd_sn, exp_stat_sn) = (self.cmd_sn, self.exp_stat_sn);
         let lun = LunField([0; 8]);
         self.send(NopOut { immediate: true, lun, itt, ttt, cmd_sn, exp_stat_sn, data_segment_len: 0 }.emit(), &[]);
     }
@@ -481,15 +522,26 @@ impl Initiator {
     }
 
     pub(crate) fn send_logout(&mut self) {
+        self.send_logout_of(LogoutReason::CLOSE_SESSION, 0);
+    }
+
+    /// Asks for the end of a connection of the session, or of all.
+    pub(crate) fn send_logout_of(&mut self, reason: LogoutReason, cid: u16) {
         let request = LogoutRequest {
             immediate: true,
-            reason: LogoutReason::CLOSE_SESSION,
+            reason,
             itt: self.next_itt(),
-            cid: Cid(0),
+            cid: Cid(cid),
             cmd_sn: self.cmd_sn,
             exp_stat_sn: SerialNumber(0),
         };
         self.send(request.emit(), &[]);
+    }
+
+    pub(crate) fn logout_response(&mut self) -> LogoutResponseCode {
+        let (pdu, _) = self.receive().unwrap();
+        let TargetPdu::LogoutResponse(response) = pdu else { panic!("{pdu:?} answers a logout") };
+        response.response
     }
 
     /// Waits until the target asks for a logout.

@@ -1,0 +1,164 @@
+//! What the connections of one session have to do with each other.
+
+use std::sync::Arc;
+
+use lunette_device::Nexus;
+use lunette_pdu::{
+    Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementFunction as Function,
+    TaskManagementResponseCode, Tsih,
+};
+use lunette_reactor::{ConnectionId, Context};
+use lunette_session::target::{CloseReason, TaskManagement};
+
+use super::Core;
+use super::barrier::Behind;
+
+/// The answer to a task management request that waits until the initiator has received what other connections of its session
+/// sent before: the response fence of RFC 7143 section 4.2.2.3.
+pub(super) struct Fence {
+    connection: ConnectionId,
+    itt: InitiatorTaskTag,
+    response: TaskManagementResponseCode,
+    behind: Vec<(ConnectionId, SerialNumber)>,
+}
+
+impl Core {
+    /// The other connections of the session.
+    fn siblings(&mut self, id: ConnectionId) -> Vec<ConnectionId> {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else {
+            return Vec::new();
+        };
+        let all = self.sessions.connections(session.tsih).iter();
+        all.map(|(_, other)| *other).filter(|other| *other != id).collect()
+    }
+
+    /// Commands of connection `id` have made way for those that another one holds.
+    pub(super) fn resume_siblings(&mut self, id: ConnectionId, cid: Option<Cid>) {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
+        let all = self.sessions.connections(session.tsih).iter();
+        let waiting: Vec<_> =
+            all.filter(|(known, _)| cid.is_none_or(|cid| *known == cid)).map(|(_, other)| *other).collect();
+        for other in waiting {
+            self.touch(other);
+        }
+    }
+
+    /// The nexus that a login joins: it outlives the connection that this one replaces. A new session has a new one.
+    pub(super) fn joined_nexus(&mut self, tsih: Tsih, displaced: &[ConnectionId]) -> Option<Arc<Nexus>> {
+        if tsih == Tsih::NEW {
+            return None;
+        }
+        let others = self.sessions.connections(tsih).iter().map(|(_, id)| id);
+        others.chain(displaced).find_map(|id| self.connections.get_mut(*id)?.nexus.clone())
+    }
+
+    /// At recovery level 0 a session does not survive the loss of a connection (RFC 7143 sections 7.14 and 7.1.4.4). After a
+    /// logout there is nothing to tell.
+    pub(super) fn end_siblings(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
+        let siblings = self.siblings(id);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        if let Some(session) = &conn.session {
+            self.sessions.end(session.tsih);
+        }
+        for other in siblings {
+            if *reason == CloseReason::Logout {
+                self.cut(cx, other);
+            } else if let Some(conn) = self.connections.get_mut(other) {
+                conn.protocol.drop_session();
+                self.touch(other);
+            }
+        }
+    }
+
+    /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works for the
+    /// connection's tasks any more: it may send them again on another one.
+    pub(super) fn log_out(&mut self, cx: &mut Context<'_>, id: ConnectionId, cid: Cid) {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
+        let named = self.sessions.connections(session.tsih).iter().find(|(known, _)| *known == cid);
+        let Some(leaving) = named.map(|(_, connection)| *connection) else {
+            return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
+        };
+        let barrier = self.barriers.open(Behind::Logout { connection: id });
+        self.abandon_tasks(leaving, Some(barrier));
+        if leaving != id {
+            self.cut(cx, leaving);
+        }
+        self.barriers.close(barrier);
+        self.touch(id);
+    }
+
+    pub(super) fn answer_logout(&mut self, id: ConnectionId, response: LogoutResponseCode) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.logout_done(response);
+            self.touch(id);
+        }
+    }
+
+    // Task management.
+
+    /// Tasks of other connections that wait for data only to be answered are not answered after a request that covers them.
+    pub(super) fn silence_siblings(&mut self, id: ConnectionId, request: &TaskManagement) {
+        let Some(before) = request.before else { return };
+        let lun = match request.function {
+            Function::ABORT_TASK => return,
+            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => None,
+            _ => Some(request.lun),
+        };
+        for other in self.siblings(id) {
+            if let Some(conn) = self.connections.get_mut(other) {
+                conn.protocol.silence(lun, before);
+            }
+        }
+    }
+
+    /// Answers once the initiator has acknowledged what was sent on other connections before: an answer that it has not
+    /// received yet would be one to a task that is gone.
+    pub(super) fn answer_behind_fence(
+        &mut self,
+        connection: ConnectionId,
+        itt: InitiatorTaskTag,
+        response: TaskManagementResponseCode,
+    ) {
+        let mut behind = Vec::new();
+        for other in self.siblings(connection) {
+            if let Some(stat_sn) = self.connections.get_mut(other).and_then(|conn| conn.protocol.ask_acknowledgement())
+            {
+                behind.push((other, stat_sn));
+                self.touch(other);
+            }
+        }
+        if behind.is_empty() {
+            self.answer_task_management(connection, itt, response);
+        } else {
+            self.fences.push(Fence { connection, itt, response, behind });
+        }
+    }
+
+    /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
+    pub(super) fn pass_fences(&mut self) {
+        if self.fences.is_empty() {
+            return;
+        }
+        let connections = &mut self.connections;
+        let passed: Vec<Fence> = self
+            .fences
+            .extract_if(.., |fence| {
+                fence.behind.retain(|(id, stat_sn)| {
+                    connections.get_mut(*id).is_some_and(|conn| !conn.protocol.has_acknowledged(*stat_sn))
+                });
+                fence.behind.is_empty()
+            })
+            .collect();
+        for fence in passed {
+            self.answer_task_management(fence.connection, fence.itt, fence.response);
+        }
+    }
+
+    // Buffers.
+
+    /// Whether commands of other connections may wait for those of this one, which is not read from, and keep the data of
+    /// tasks from being read.
+    pub(super) fn keeps_siblings_waiting(&mut self, id: ConnectionId) -> bool {
+        self.siblings(id).into_iter().any(|other| self.keeps_data_waiting(other))
+    }
+}
