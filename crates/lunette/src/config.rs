@@ -7,6 +7,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use lunette_session::keys::Willing;
+use lunette_session::limits::MAX_SESSION_CONNECTIONS;
 use lunette_session::{Authentication, Credentials};
 use lunette_target::PortalConfig;
 use serde::Deserialize;
@@ -73,6 +75,8 @@ pub(crate) struct Target {
     #[serde(default)]
     pub(crate) chap: Vec<Chap>,
     pub(crate) mutual_chap: Option<Chap>,
+    #[serde(default = "default_max_connections")]
+    pub(crate) max_connections: u32,
     #[serde(rename = "lun", default)]
     pub(crate) luns: Vec<LunEntry>,
     #[serde(default)]
@@ -113,6 +117,19 @@ pub(crate) struct LunEntry {
 
 fn default_portal_group() -> u16 {
     DEFAULT_PORTAL_GROUP
+}
+
+/// Connections that a session may have, when nothing else is said.
+pub(crate) fn default_max_connections() -> u32 {
+    Willing::default().max_connections
+}
+
+/// A number of connections that a session can have.
+pub(crate) fn check_max_connections(connections: u32) -> Result<(), String> {
+    if (1..=MAX_SESSION_CONNECTIONS).contains(&connections) {
+        return Ok(());
+    }
+    Err(format!("max_connections = {connections}: a session has 1 to {MAX_SESSION_CONNECTIONS} connections"))
 }
 
 fn default_block_size() -> u32 {
@@ -209,6 +226,7 @@ fn check_target(target: &Target) -> Result<(), String> {
     for initiator in target.allow.iter().flatten() {
         check_name(initiator)?;
     }
+    check_max_connections(target.max_connections).map_err(|why| format!("target {}: {why}", target.name))?;
     if target.mutual_chap.is_some() && target.chap.is_empty() {
         return Err(format!("target {}: mutual_chap needs a chap user too", target.name));
     }
@@ -322,6 +340,8 @@ mod tests {
             ("[[target]]\nname = \"iqn.a\"\n[[target]]\nname = \"iqn.a\"", "target iqn.a is there twice"),
             ("[[target]]\nname = \"Disk\"", "not an iSCSI name"),
             ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),
+            ("[[target]]\nname = \"iqn.a\"\nmax_connections = 0", "1 to 64 connections"),
+            ("[[target]]\nname = \"iqn.a\"\nmax_connections = 65", "1 to 64 connections"),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {
             let error = parse(text).err().unwrap_or_default();

@@ -74,9 +74,13 @@ pub(crate) struct Arguments {
     /// What the event loop runs on; auto takes io_uring where the system allows it
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Io::Epoll)]
     io: Io,
+    /// Connections that a session may have
+    #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
+    max_connections: u32,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "target", "create", "block_size", "read_only", "state", "chap", "mutual_chap", "allow",
+        "max_connections",
     ])]
     config: Option<PathBuf>,
 }
@@ -100,6 +104,11 @@ impl From<Io> for IoBackend {
 
 fn block_size(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|size| matches!(size, 512 | 4096)).ok_or_else(|| "write 512 or 4096".into())
+}
+
+fn max_connections(text: &str) -> Result<u32, String> {
+    let connections = text.parse().map_err(|_| "write a number".to_owned())?;
+    config::check_max_connections(connections).map(|()| connections)
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -151,6 +160,7 @@ impl Arguments {
             allow: (!self.allow.is_empty()).then(|| self.allow.clone()),
             chap: self.chap.iter().map(chap).collect(),
             mutual_chap: self.mutual_chap.as_ref().map(chap),
+            max_connections: self.max_connections,
             luns: self.disks.iter().enumerate().map(lun).collect(),
             access: Access::default(),
             port_groups: Vec::new(),

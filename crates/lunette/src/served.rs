@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lunette_device::{PortGroupsConfig, TargetDevice};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::Authentication;
+use lunette_session::keys::Willing;
 use lunette_state::{StateFile, StateStore};
 use lunette_target::TargetConfig;
 
@@ -82,6 +83,7 @@ impl Served {
                 alias: target.alias.clone(),
                 authentication: open.authentication.clone(),
                 initiators: target.allow.clone(),
+                willing: Willing { max_connections: target.max_connections, ..Willing::default() },
                 ..TargetConfig::open(Arc::clone(&open.device))
             })
         };

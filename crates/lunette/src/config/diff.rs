@@ -17,6 +17,8 @@ pub(crate) enum Change {
     TargetAdded(String),
     /// The text for people.
     Alias(String),
+    /// How many connections its sessions may have.
+    MaxConnections(String),
     /// The initiators that it admits.
     Admission(String),
     /// The target port groups, or who manages them.
@@ -103,9 +105,12 @@ struct Found {
 
 impl Found {
     fn target(&mut self, old: &Target, new: &Target) {
-        let Target { name, alias, allow, chap: _, mutual_chap: _, luns, access, port_groups } = old;
+        let Target { name, alias, allow, chap: _, mutual_chap: _, max_connections, luns, access, port_groups } = old;
         if *alias != new.alias {
             self.changes.push(Change::Alias(name.clone()));
+        }
+        if *max_connections != new.max_connections {
+            self.changes.push(Change::MaxConnections(name.clone()));
         }
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
@@ -172,6 +177,7 @@ impl fmt::Display for Change {
             Self::TargetRemoved(name) => write!(f, "target {name} removed"),
             Self::TargetAdded(name) => write!(f, "target {name} added"),
             Self::Alias(name) => write!(f, "target {name}: alias changed"),
+            Self::MaxConnections(name) => write!(f, "target {name}: max_connections changed"),
             Self::Admission(name) => write!(f, "target {name}: allow changed"),
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),
