@@ -8,8 +8,8 @@ use std::time::Duration;
 use lunette_buffer::{Buffer, Pool};
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
-    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode, MAX_DATA_SEGMENT_LEN, Opcode, R2t,
-    SerialNumber, Stage, TargetPdu, TaskManagementResponseCode, pad_len,
+    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode,
+    MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, TaskManagementResponseCode, pad_len,
 };
 use lunette_session::keys::{Digest, Parameters, Willing};
 use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_TEXT_BYTES};
