@@ -28,8 +28,7 @@ pub(crate) const MAX_SENDS: usize = 8;
 pub enum IoBackend {
     /// io_uring if the system has and allows it, else epoll.
     Auto,
-    /// Readiness by epoll, and one call for each receive and send. Needs a little less CPU time than io_uring where it was
-    /// measured.
+    /// Readiness by epoll, and one call for each receive and send. io_uring was not measured to need less CPU time.
     #[default]
     Epoll,
     /// Completions by io_uring: one call for the wait and all receives of a batch, and one for its sends. Needs Linux 6.1,
