@@ -45,3 +45,6 @@ pub(crate) const MAX_LUNS: usize = 16_384;
 
 /// Bytes of buffers for data in flight, unless the caller says otherwise.
 pub const DEFAULT_BUFFER_BYTES: usize = 256 << 20;
+
+/// Connections of one session.
+pub const MAX_CONNECTIONS: u32 = lunette_session::limits::MAX_SESSION_CONNECTIONS;

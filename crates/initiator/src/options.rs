@@ -62,7 +62,9 @@ pub struct Options {
     pub initiator_alias: Option<String>,
     /// CHAP, one-way or mutual.
     pub chap: Option<ChapIdentity>,
-    /// What is offered for each key.
+    /// What is offered for each key. `max_connections` is the number of connections that the session gets when the target
+    /// takes as many, up to [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS); one that cannot be made is left out until the
+    /// session is made anew.
     pub offers: Willing,
     /// For the login and for pings.
     pub timers: Timers,

@@ -32,7 +32,19 @@ pub enum SessionEvent {
         /// What was negotiated.
         parameters: Box<Parameters>,
     },
-    /// Its connection is gone; a new one is tried.
+    /// One more connection has joined it.
+    ConnectionAdded {
+        /// How many it has now.
+        connections: usize,
+    },
+    /// A connection could not join it.
+    ConnectionMissing {
+        /// How many it has now.
+        connections: usize,
+        /// Why.
+        why: Error,
+    },
+    /// A connection is gone, and with it the session; a new one is tried.
     Lost {
         /// Why.
         why: SessionError,

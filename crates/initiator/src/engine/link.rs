@@ -1,4 +1,4 @@
-//! One session: its connection, its requests, and what it does when it is lost.
+//! One session: its connections, its requests, and what it does when it is lost.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,12 +23,28 @@ use crate::options::{Options, Portal};
 use crate::request::{Completion, Request};
 use crate::{Error, Opened, SessionEvent};
 
-/// A connection that is open, and the protocol that runs over it.
+/// The connections that are open, and the protocol that runs over them.
 struct Live {
     session: Session,
+    wires: Vec<Wire>,
+    /// The leading connection is; others may be on their way.
+    logged_in: bool,
+    /// Connections that are being made to join the session.
+    joining: u32,
+}
+
+/// One connection.
+#[derive(Clone, Copy)]
+struct Wire {
     cid: Cid,
     id: ConnectionId,
     logged_in: bool,
+}
+
+impl Live {
+    fn wire(&mut self, cid: Cid) -> Option<&mut Wire> {
+        self.wires.iter_mut().find(|wire| wire.cid == cid)
+    }
 }
 
 enum Phase {
@@ -114,14 +130,14 @@ impl Link {
         self.gone
     }
 
-    fn live(&mut self, id: ConnectionId) -> Option<&mut Live> {
-        match &mut self.phase {
-            Phase::Live(live) if live.id == id => Some(live),
-            _ => None,
-        }
+    /// The session, and which of its connections this is.
+    fn live(&mut self, id: ConnectionId) -> Option<(&mut Live, Cid)> {
+        let Phase::Live(live) = &mut self.phase else { return None };
+        let cid = live.wires.iter().find(|wire| wire.id == id)?.cid;
+        Some((live, cid))
     }
 
-    // The connection.
+    // The connections.
 
     pub(super) fn dial(&mut self, env: &mut Env<'_, '_>) {
         self.phase = Phase::Dialing;
@@ -130,17 +146,22 @@ impl Link {
     }
 
     pub(super) fn dialed(&mut self, attempt: u64, result: Result<TcpStream, Error>, env: &mut Env<'_, '_>) {
-        if attempt != self.attempt || !matches!(self.phase, Phase::Dialing) {
+        if attempt != self.attempt {
             return;
         }
-        match result.and_then(|stream| self.log_in(stream, env).map_err(|source| self.no_connection(source))) {
-            Ok(live) => {
-                let id = live.id;
-                self.phase = Phase::Live(Box::new(live));
-                // A login that cannot begin has ended already.
-                self.drain(id, &[], env);
-            }
-            Err(error) => self.failed(error, env),
+        let leads = match &self.phase {
+            Phase::Dialing => true,
+            Phase::Live(_) => false,
+            Phase::Pausing { .. } | Phase::Over(_) => return,
+        };
+        let done = result.and_then(|stream| {
+            let begun = if leads { self.log_in(stream, env) } else { self.join(stream, env) };
+            begun.map_err(|source| self.no_connection(source))
+        });
+        match done {
+            Ok(()) => {}
+            Err(error) if leads => self.failed(error, env),
+            Err(error) => self.joined(Err(error), env),
         }
     }
 
@@ -148,16 +169,12 @@ impl Link {
         Error::Connect { portal: self.portal.to_string(), source: Arc::new(source) }
     }
 
-    fn log_in(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<Live> {
-        let mut entropy = [0; Entropy::BYTES];
-        getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+    fn log_in(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
         let isid = match self.isid {
             Some(isid) => isid,
             None => *self.isid.insert(random_isid()?),
         };
-        let id = env.cx.adopt(stream)?;
-        env.adopted.push(id);
-        let mut session = Session::new(SessionConfig {
+        let session = Session::new(SessionConfig {
             initiator_name: self.options.initiator_name.clone(),
             initiator_alias: self.options.initiator_alias.clone(),
             target_name: self.target.clone(),
@@ -166,18 +183,31 @@ impl Link {
             offers: self.options.offers.clone(),
             timers: self.options.timers,
         });
-        let cid = session.connect(Entropy(entropy), env.now);
-        Ok(Live { session, cid, id, logged_in: false })
+        let mut live = Live { session, wires: Vec::new(), logged_in: false, joining: 0 };
+        let id = add_wire(&mut live, stream, env)?;
+        self.phase = Phase::Live(Box::new(live));
+        // A login that cannot begin has ended already.
+        self.drain(id, &[], env);
+        Ok(())
+    }
+
+    /// Logs in one more connection of the session.
+    fn join(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
+        let Phase::Live(live) = &mut self.phase else { return Ok(()) };
+        let id = add_wire(live, stream, env)?;
+        // A login that ends at once has its end to tell.
+        self.drain(id, &[], env);
+        Ok(())
     }
 
     pub(super) fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
-        let live = self.live(id)?;
-        live.session.direct(live.cid)
+        let (live, cid) = self.live(id)?;
+        live.session.direct(cid)
     }
 
     pub(super) fn direct_received(&mut self, id: ConnectionId, len: usize, env: &mut Env<'_, '_>) {
-        let Some(live) = self.live(id) else { return };
-        live.session.direct_received(live.cid, len, env.now);
+        let Some((live, cid)) = self.live(id) else { return };
+        live.session.direct_received(cid, len, env.now);
         self.drain(id, &[], env);
     }
 
@@ -186,33 +216,34 @@ impl Link {
     }
 
     fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
-        while let Some(live) = self.live(id) {
-            let Some(event) = live.session.next_event(live.cid, &mut bytes, env.now) else { return };
+        while let Some((live, cid)) = self.live(id) {
+            let Some(event) = live.session.next_event(cid, &mut bytes, env.now) else { return };
             self.handle(event, env);
         }
     }
 
     pub(super) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         let Phase::Live(live) = &self.phase else { return };
-        if live.id == id {
-            for slice in live.session.slices(live.cid) {
-                if !list.push(slice) {
-                    return;
-                }
+        let Some(wire) = live.wires.iter().find(|wire| wire.id == id) else { return };
+        for slice in live.session.slices(wire.cid) {
+            if !list.push(slice) {
+                return;
             }
         }
     }
 
     pub(super) fn sent(&mut self, id: ConnectionId, len: usize) {
-        if let Some(live) = self.live(id) {
-            live.session.sent(live.cid, len);
+        if let Some((live, cid)) = self.live(id) {
+            live.session.sent(cid, len);
         }
     }
 
     pub(super) fn connection_closed(&mut self, id: ConnectionId, why: &Closed, env: &mut Env<'_, '_>) {
-        if self.live(id).is_some() {
-            tracing::debug!(portal = %self.portal, ?why, "connection lost");
-            self.lost(SessionError::Disconnected, env);
+        let portal = self.portal.to_string();
+        if let Some((live, cid)) = self.live(id) {
+            tracing::debug!(%portal, ?cid, ?why, "connection lost");
+            live.session.disconnected(cid, env.now);
+            self.drain(id, &[], env);
         }
     }
 
@@ -220,7 +251,10 @@ impl Link {
 
     fn handle(&mut self, event: Event, env: &mut Env<'_, '_>) {
         match event {
-            Event::LoggedIn(_) => self.logged_in(env),
+            Event::LoggedIn(cid) => self.logged_in(cid, env),
+            Event::Redirected { cid, .. } if self.is_joining(cid) => {
+                self.hang_up_one(cid, SessionError::Disconnected, env);
+            }
             Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
             Event::Completed { command, response } => {
                 self.patience.worked();
@@ -257,7 +291,10 @@ impl Link {
                 }
                 self.tell(&SessionEvent::Async { message, data });
             }
-            Event::Closed { why, .. } => self.lost(why, env),
+            Event::Closed { cid, why } => match &self.phase {
+                Phase::Live(live) if !live.session.is_over() => self.hang_up_one(cid, why, env),
+                _ => self.lost(why, env),
+            },
         }
     }
 
@@ -269,19 +306,70 @@ impl Link {
         }
     }
 
-    fn logged_in(&mut self, env: &Env<'_, '_>) {
+    fn logged_in(&mut self, cid: Cid, env: &Env<'_, '_>) {
         let Phase::Live(live) = &mut self.phase else { return };
+        if let Some(wire) = live.wire(cid) {
+            wire.logged_in = true;
+        }
+        if live.logged_in {
+            return self.joined(Ok(()), env);
+        }
         live.logged_in = true;
         self.redirects = 0;
         self.patience.logged_in(env.now);
-        let Some(parameters) = live.session.parameters(live.cid).cloned() else { return };
+        let Some(parameters) = live.session.parameters(cid).cloned() else { return };
         self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
-        let target_alias = live.session.target_alias().map(Into::into);
-        if let Some(done) = self.opening.take() {
-            let parameters = parameters.clone();
-            done(Ok(Opened { owner: Owner::new(env.queue, self.key), parameters, target_alias }));
+        live.joining = parameters.max_connections.saturating_sub(1);
+        for _ in 0..live.joining {
+            dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
         }
         self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
+        self.open_if_complete(env);
+    }
+
+    /// A connection has joined the session, or cannot.
+    fn joined(&mut self, result: Result<(), Error>, env: &Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        live.joining = live.joining.saturating_sub(1);
+        let connections = live.wires.iter().filter(|wire| wire.logged_in).count();
+        match result {
+            Ok(()) => self.tell(&SessionEvent::ConnectionAdded { connections }),
+            Err(why) => {
+                tracing::warn!(portal = %self.portal, %why, connections, "a connection cannot join the session");
+                self.tell(&SessionEvent::ConnectionMissing { connections, why });
+            }
+        }
+        self.open_if_complete(env);
+    }
+
+    /// Who opens the session gets it when all its connections are made, or have been tried in vain.
+    fn open_if_complete(&mut self, env: &Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        let Some(parameters) = live.wires.first().and_then(|wire| live.session.parameters(wire.cid)) else { return };
+        if live.joining == 0
+            && let Some(done) = self.opening.take()
+        {
+            let target_alias = live.session.target_alias().map(Into::into);
+            done(Ok(Opened { owner: Owner::new(env.queue, self.key), parameters: parameters.clone(), target_alias }));
+        }
+    }
+
+    fn is_joining(&self, cid: Cid) -> bool {
+        let Phase::Live(live) = &self.phase else { return false };
+        live.logged_in && live.wires.iter().any(|wire| wire.cid == cid && !wire.logged_in)
+    }
+
+    /// Closes one connection of a session that goes on.
+    fn hang_up_one(&mut self, cid: Cid, why: SessionError, env: &mut Env<'_, '_>) {
+        let was_joining = self.is_joining(cid);
+        let Phase::Live(live) = &mut self.phase else { return };
+        for wire in live.wires.extract_if(.., |wire| wire.cid == cid) {
+            env.cx.close(wire.id);
+        }
+        if was_joining {
+            let portal = self.portal.to_string();
+            self.joined(Err(Error::Session { portal, why }), env);
+        }
     }
 
     fn redirected(&mut self, addresses: &[String], permanent: bool, env: &mut Env<'_, '_>) {
@@ -309,11 +397,13 @@ impl Link {
 
     // The end of a connection, and of the session.
 
-    /// Closes the connection; gives the protocol that ran over it.
+    /// Closes all connections; gives the protocol that ran over them.
     fn hang_up(&mut self, env: &mut Env<'_, '_>) -> Option<Session> {
         match std::mem::replace(&mut self.phase, Phase::Dialing) {
             Phase::Live(live) => {
-                env.cx.close(live.id);
+                for wire in &live.wires {
+                    env.cx.close(wire.id);
+                }
                 Some(live.session)
             }
             _ => None,
@@ -407,7 +497,9 @@ impl Link {
             Question::TaskManagement { function, lun, .. } => {
                 live.session.manage_tasks(user, *function, LunField(lun.encode()), None)
             }
-            Question::Ping { data, .. } => live.session.ping(user, live.cid, data.clone()),
+            Question::Ping { data, .. } => {
+                live.wires.first().is_some_and(|wire| live.session.ping(user, wire.cid, data.clone()))
+            }
             Question::Text { pairs, .. } => {
                 let pairs: Vec<(&str, &str)> =
                     pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
@@ -465,9 +557,11 @@ impl Link {
         }
         match &mut self.phase {
             Phase::Live(live) => {
-                let id = live.id;
                 live.session.time_has_come(env.now);
-                self.drain(id, &[], env);
+                let ids: Vec<ConnectionId> = live.wires.iter().map(|wire| wire.id).collect();
+                for id in ids {
+                    self.drain(id, &[], env);
+                }
             }
             Phase::Pausing { until } if *until <= env.now => self.dial(env),
             Phase::Pausing { .. } | Phase::Dialing | Phase::Over(_) => {}
@@ -512,8 +606,10 @@ impl Link {
             if live.logged_in && self.closing.is_none() {
                 self.requests.send(&mut live.session, env.now);
             }
-            if live.session.has_output(live.cid) {
-                env.cx.send(live.id);
+            for wire in &live.wires {
+                if live.session.has_output(wire.cid) {
+                    env.cx.send(wire.id);
+                }
             }
         }
         if self.requests.is_empty() && self.questions.is_empty() {
@@ -523,6 +619,17 @@ impl Link {
             self.check_at = self.requests.next_rested().into_iter().chain([tick]).min();
         }
     }
+}
+
+/// Opens a connection of the session over a stream.
+fn add_wire(live: &mut Live, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
+    let mut entropy = [0; Entropy::BYTES];
+    getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+    let id = env.cx.adopt(stream)?;
+    env.adopted.push(id);
+    let cid = live.session.connect(Entropy(entropy), env.now);
+    live.wires.push(Wire { cid, id, logged_in: false });
+    Ok(id)
 }
 
 /// Whether another attempt would end in the same way, or the target cannot be trusted with one.

@@ -70,6 +70,8 @@ fn a_target_that_stays_away_ends_in_an_error() {
             SessionEvent::Connected { .. } => "connected",
             SessionEvent::Lost { .. } => "lost",
             SessionEvent::UnitAttention { .. } => return,
+            SessionEvent::ConnectionAdded { .. } => "added",
+            SessionEvent::ConnectionMissing { .. } => "missing",
             SessionEvent::Async { .. } => "async",
             SessionEvent::Over(_) => "over",
         };

@@ -8,4 +8,5 @@ mod loss;
 mod peers;
 mod rig;
 mod sessions;
+mod several;
 mod stores;

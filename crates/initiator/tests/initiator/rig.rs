@@ -126,6 +126,8 @@ struct Shared {
     accepted: AtomicU64,
     /// The next bytes from the target are damaged, when there are so many of them.
     damage_above: AtomicUsize,
+    /// Connections beyond these are accepted and closed; 0: all are let through.
+    only: AtomicU64,
 }
 
 impl Wire {
@@ -138,7 +140,8 @@ impl Wire {
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let number = behind.accepted.fetch_add(1, Ordering::SeqCst);
-                let target = *behind.target.lock().unwrap();
+                let only = behind.only.load(Ordering::SeqCst);
+                let target = behind.target.lock().unwrap().filter(|_| only == 0 || number < only);
                 if let Some(server) = target.and_then(|target| TcpStream::connect(target).ok()) {
                     let _ = behind.join(number, client, server);
                 }
@@ -169,6 +172,25 @@ impl Wire {
     /// Whether that has happened.
     pub(crate) fn has_damaged(&self) -> bool {
         self.shared.damage_above.load(Ordering::SeqCst) == 0
+    }
+
+    /// Cuts one connection, by the order in which they came.
+    pub(crate) fn cut_one(&self, number: u64) {
+        for end in self.shared.open.lock().unwrap().remove(&number).expect("it is open") {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Lets so many connections through, and no more.
+    pub(crate) fn lead_only(&self, connections: u64) {
+        self.shared.only.store(connections, Ordering::SeqCst);
+    }
+
+    /// How many connections are open.
+    pub(crate) fn open(&self) -> usize {
+        let mut open = self.shared.open.lock().unwrap();
+        open.retain(|_, ends| ends[0].peek(&mut [0]).is_ok_and(|len| len > 0));
+        open.len()
     }
 
     /// Where later connections lead.

@@ -1,0 +1,120 @@
+//! Sessions with several connections.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use lunette_initiator::{Disk, Options, SessionEvent, wait};
+use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
+use lunette_scsi::Lun;
+
+use crate::rig::{Target, Wire, blocks, disk, memory, options, until};
+
+fn several(connections: u32) -> Options {
+    let mut options = options();
+    options.offers.max_connections = connections;
+    options
+}
+
+/// Each worker writes and reads blocks of its own, in pieces of different lengths.
+fn load(disk: &Disk, workers: u64, rounds: u64, done: &Arc<AtomicU64>) {
+    std::thread::scope(|scope| {
+        for worker in 0..workers {
+            let (disk, done) = (disk.clone(), Arc::clone(done));
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let (len, seed) = (1 + (round * 37 + worker) % 600, (round * 16 + worker) as u8);
+                    let data = blocks(len as usize, seed);
+                    wait(disk.write(worker * 1000, &data, false)).unwrap();
+                    let back = wait(disk.read(worker * 1000, len as u32)).unwrap();
+                    assert!(back[..] == data, "worker {worker}, round {round}");
+                    done.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn eight_connections_carry_a_load() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, several(8));
+    assert_eq!(wire.accepted(), 8, "all are made before the session is given out");
+    assert_eq!(disk.session().parameters().max_connections, 8);
+    load(&disk, 16, 40, &Arc::default());
+    assert_eq!(wire.accepted(), 8, "none was lost");
+}
+
+#[test]
+fn a_load_goes_on_when_one_of_eight_connections_is_lost() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, several(8));
+    let done = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| load(&disk, 8, 60, &done));
+        for cut in 0..3 {
+            until("the load", || done.load(Ordering::SeqCst) >= 60 * (cut + 1));
+            until("all connections", || wire.accepted() == 8 * (cut + 1));
+            wire.cut_one(8 * cut + cut + 1);
+        }
+    });
+    until("a session as large as before", || wire.accepted() == 32);
+}
+
+#[test]
+fn a_target_that_takes_fewer_connections_gets_fewer() {
+    for (takes, gets) in [(1, 1), (3, 3), (200, 64)] {
+        let target = Target::with(memory(), move |config| config.targets[0].willing.max_connections = takes);
+        let wire = Wire::to(target.address);
+        let disk = disk(wire.address, several(if takes > 8 { 1000 } else { 8 }));
+        assert_eq!(wire.accepted(), gets);
+        load(&disk, 8, 3, &Arc::default());
+    }
+}
+
+#[test]
+fn a_connection_that_cannot_be_made_is_left_out() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    wire.lead_only(3);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hear = Arc::clone(&heard);
+    let mut options = several(5);
+    options.listener = Some(Arc::new(move |event: &SessionEvent| match event {
+        SessionEvent::ConnectionAdded { .. } => hear.lock().unwrap().push("added"),
+        SessionEvent::ConnectionMissing { .. } => hear.lock().unwrap().push("missing"),
+        _ => {}
+    }));
+    let disk = disk(wire.address, options);
+    let mut heard = heard.lock().unwrap().clone();
+    heard.sort_unstable();
+    assert_eq!(heard, ["added", "added", "missing", "missing"]);
+    load(&disk, 4, 10, &Arc::default());
+}
+
+#[test]
+fn task_management_covers_all_connections() {
+    let target = Target::new();
+    let disk = disk(target.address, several(4));
+    let done = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| load(&disk, 8, 40, &done));
+        for _ in 0..10 {
+            let reset = disk.session().manage_tasks(TaskManagementFunction::ABORT_TASK_SET, Lun::ZERO);
+            assert_eq!(wait(reset).unwrap(), TaskManagementResponseCode::FUNCTION_COMPLETE);
+        }
+    });
+    assert_eq!(done.load(Ordering::SeqCst), 320, "what was aborted is sent again");
+}
+
+#[test]
+fn a_session_of_many_connections_is_closed() {
+    let target = Target::new();
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, several(8));
+    let session = disk.session().clone();
+    drop(disk);
+    wait(session.close()).unwrap();
+    until("the end of all connections", || wire.open() == 0);
+}
