@@ -47,6 +47,11 @@ impl Attentions {
         self.change(VecDeque::pop_front)
     }
 
+    /// Whether nothing waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pending.load(Ordering::Acquire) == 0
+    }
+
     /// Forgets one condition, because the initiator has learnt it in another way.
     pub(crate) fn clear(&self, code: AdditionalSense) {
         if self.pending.load(Ordering::Acquire) != 0 {

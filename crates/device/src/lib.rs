@@ -52,6 +52,7 @@
 
 #![forbid(unsafe_code)]
 
+mod absent;
 mod attention;
 mod background;
 mod clock;

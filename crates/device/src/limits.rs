@@ -40,6 +40,9 @@ pub(crate) const MAX_RESERVE_LIST_BYTES: u32 = 256 << 10;
 /// Unit attentions that wait in one queue. The crate raises fewer different ones than this.
 pub(crate) const MAX_UNIT_ATTENTIONS: usize = 16;
 
+/// Lost nexuses that one logical unit remembers, to tell a lost connection from a power-on when they come back.
+pub(crate) const MAX_ABSENT_NEXUSES: usize = 1024;
+
 /// Target port groups of one target device.
 pub const MAX_PORT_GROUPS: usize = 64;
 

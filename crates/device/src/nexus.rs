@@ -141,7 +141,8 @@ impl NexusState {
 
     fn new_link(&self, lun: Lun, unit: &Arc<LogicalUnit>, access: Access) -> Arc<Link> {
         let attentions = Attentions::default();
-        attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
+        let comes_back = unit.absent().take(&self.ports);
+        attentions.raise(if comes_back { AdditionalSense::I_T_NEXUS_LOSS } else { AdditionalSense::POWER_ON_OR_RESET });
         let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
         let (access, prevents_removal) = (AccessWord::new(access), AtomicBool::new(false));
         let copies = Copies::default();

@@ -57,6 +57,7 @@ impl Inventory {
 
     fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
+        self.units.values().for_each(|unit| unit.absent().forget());
         for nexus in self.nexuses.values() {
             if luns_change {
                 let others = nexus.links().into_iter().filter(|link| link.lun != lun);

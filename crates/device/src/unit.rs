@@ -10,6 +10,7 @@ use lunette_scsi::vpd::Designator;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
+use crate::absent::Absent;
 use crate::clock::DeviceClock;
 use crate::counters::Counters;
 use crate::identifying::Identifying;
@@ -36,6 +37,7 @@ pub struct LogicalUnit {
     clock: DeviceClock,
     /// The nexuses that must hear what happens to the unit.
     links: Mutex<Vec<Weak<Link>>>,
+    absent: Absent,
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
     space: SpaceWatch,
@@ -69,6 +71,7 @@ impl LogicalUnit {
             counters,
             clock,
             links,
+            absent: Absent::default(),
             range_locks,
             reservations,
             space: SpaceWatch::default(),
@@ -114,6 +117,7 @@ impl LogicalUnit {
 
     /// Tells all nexuses that the capacity has changed: the store has become longer.
     pub fn capacity_changed(&self) {
+        self.absent.forget();
         for link in self.links() {
             link.attentions.raise(AdditionalSense::CAPACITY_DATA_CHANGED);
         }
@@ -168,6 +172,7 @@ impl LogicalUnit {
     pub(crate) fn load_for(&self, by: Option<NexusId>) {
         if self.medium.set_present(true) {
             self.watches.change_all();
+            self.absent.forget();
             for link in self.links().iter().filter(|link| Some(link.nexus) != by) {
                 link.attentions.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
             }
@@ -231,6 +236,7 @@ impl LogicalUnit {
         });
         if self.space.note(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
             tracing::warn!(serial = %self.config.serial, ?space, "the soft threshold of the space is reached");
+            self.absent.forget();
             for link in self.links() {
                 link.attentions.raise(AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
             }
@@ -310,6 +316,11 @@ impl LogicalUnit {
         links.push(Arc::downgrade(link));
     }
 
+    /// The nexuses that saw the unit, and may come back.
+    pub(crate) fn absent(&self) -> &Absent {
+        &self.absent
+    }
+
     /// The nexuses that see the unit.
     pub(crate) fn links(&self) -> Vec<Arc<Link>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
@@ -322,6 +333,7 @@ impl LogicalUnit {
 
     /// Establishes a unit attention for a nexus, on all its connections.
     pub(crate) fn attend(&self, nexus: &ItNexus, code: AdditionalSense) {
+        self.absent.take(nexus);
         for link in self.links().iter().filter(|link| *link.ports == *nexus) {
             link.attentions.raise(code);
         }
@@ -331,11 +343,15 @@ impl LogicalUnit {
     pub(crate) fn lose(&self, gone: &Link) {
         if !self.links().iter().any(|link| link.nexus != gone.nexus && link.ports == gone.ports) {
             self.reservations.nexus_lost(&gone.ports);
+            if gone.attentions.is_empty() {
+                self.absent.add(&gone.ports);
+            }
         }
     }
 
     /// Lets all nexuses but `by` find the unit attention `code`.
     pub(crate) fn raise_for_others(&self, by: NexusId, code: AdditionalSense) {
+        self.absent.forget();
         for link in self.links().iter().filter(|link| link.nexus != by) {
             link.attentions.raise(code);
         }
@@ -345,6 +361,7 @@ impl LogicalUnit {
     pub(crate) fn reset(&self) {
         self.mode.reset();
         self.reservations.reset();
+        self.absent.forget();
         for link in self.links() {
             link.prevents_removal.store(false, Ordering::Release);
             link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);

@@ -28,6 +28,28 @@ fn a_new_nexus_is_told_once_of_the_power_on() {
 }
 
 #[test]
+fn a_nexus_that_comes_back_is_told_of_its_loss_alone() {
+    let rig = Rig::new(THIN);
+    let come = || rig.device.attach(name("iqn.2026-11.host:b"));
+    drop(come());
+    let nexus = come();
+    assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET), "it had not been told yet");
+    drop(nexus);
+    let nexus = come();
+    assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
+    assert_eq!(ready(&rig, &nexus, [0; 8]), None);
+    drop(nexus);
+    // What it cannot be told of while it is away is covered by the power-on.
+    rig.unit.capacity_changed();
+    assert_eq!(ready(&rig, &come(), [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
+    let nexus = come();
+    assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
+    drop(nexus);
+    rig.device.reset_target();
+    assert_eq!(ready(&rig, &come(), [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
+}
+
+#[test]
 fn inquiry_and_report_luns_pass_and_leave_the_attention() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));

@@ -8,7 +8,7 @@ use lunette_initiator::{Error, RemoteStore, Request, SessionEvent, wait};
 use lunette_scsi::{Lun, requests};
 use lunette_session::keys::Choices;
 use lunette_store::filters::{Delay, PowerLoss};
-use lunette_store::{Op, StoreError, execute};
+use lunette_store::{Op, Store, StoreError, execute};
 
 use crate::rig::{BLOCK_LEN, STORE_LEN, Target, Wire, blocks, disk, memory, options, until};
 
@@ -119,7 +119,7 @@ fn a_raw_command_sees_the_unit_attention_of_the_new_nexus() {
     wire.cut();
     until("a new connection", || wire.accepted() == 2);
     let reply = wait(disk.session().execute(Request::new(Lun::ZERO, requests::test_unit_ready()))).result.unwrap();
-    assert!(reply.ok().unwrap_err().to_string().contains("POWER ON"), "{reply:?}");
+    assert!(reply.ok().unwrap_err().to_string().contains("I_T NEXUS LOSS"), "{reply:?}");
 }
 
 #[test]
@@ -157,7 +157,8 @@ fn a_target_that_moved_and_went_is_looked_for_where_it_was_first() {
 
 #[test]
 fn a_flush_does_not_answer_for_what_a_power_cut_may_have_taken() {
-    let target = Target::over(Arc::new(PowerLoss::new(STORE_LEN).unwrap()));
+    let medium: Arc<dyn Store> = Arc::new(PowerLoss::new(STORE_LEN).unwrap());
+    let (target, restarted) = (Target::over(Arc::clone(&medium)), Target::over(medium));
     let wire = Wire::to(target.address);
     let disk = disk(wire.address, options());
     assert!(disk.facts().volatile_cache);
@@ -173,7 +174,12 @@ fn a_flush_does_not_answer_for_what_a_power_cut_may_have_taken() {
     flush(&safe).unwrap();
     write(&safe, true);
     let unsafe_ = RemoteStore::new(disk.clone());
+    // A lost connection alone costs nothing.
     write(&unsafe_, false);
+    wire.cut();
+    flush(&unsafe_).unwrap();
+    write(&unsafe_, false);
+    wire.lead(Some(restarted.address));
     wire.cut();
     flush(&safe).unwrap();
     for _ in 0..2 {

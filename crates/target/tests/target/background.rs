@@ -38,7 +38,7 @@ fn goes_on_when_its_initiator_is_gone() {
     assert_eq!(initiator.write(1, 0, blocks(8, 2)).status, GOOD, "other units are served");
     drop(initiator);
     target.wait_until("the end of the session", |now| now.sessions == 0 && now.tasks == 0);
-    let mut initiator = Initiator::attach(&target, Port::A);
+    let mut initiator = Initiator::attach_again(&target, Port::A);
     assert_eq!(initiator.test_unit_ready(0).sense(), IN_PROGRESS);
     delay.release();
     wait_until_ready(&mut initiator);

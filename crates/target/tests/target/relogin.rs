@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, TARGET, Target, blocks, memory};
+use crate::common::{Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, memory};
 
 /// A target on which the initiator A has a write in the store, and B none.
 fn with_a_write_in_the_store() -> (Target, Arc<Delay>, Initiator, Initiator) {
@@ -18,14 +18,14 @@ fn with_a_write_in_the_store() -> (Target, Arc<Delay>, Initiator, Initiator) {
     (target, delay, a, b)
 }
 
-fn waits(target: &Target, delay: &Delay, mut again: Initiator, mut witness: Initiator) {
+fn waits(target: &Target, delay: &Delay, mut again: Initiator, mut witness: Initiator, attention: (u8, u8, u8)) {
     target.wait_until("the login", |now| now.sessions == 2 && now.connections == 2);
     // What was decided in the batch of the login has left before this is answered.
     witness.round_trip();
     assert!(again.hears_nothing(), "the store still works on the write");
     delay.release();
     again.finish_login();
-    assert_eq!(again.test_unit_ready(0).sense(), (6, 0x29, 0));
+    assert_eq!(again.test_unit_ready(0).sense(), attention);
     assert_eq!(again.write(0, 0, blocks(8, 2)).good(), []);
     assert_eq!(again.read(0, 0, 8).good(), blocks(8, 2));
 }
@@ -35,7 +35,7 @@ fn reinstatement_of_a_session_that_lives() {
     let (target, delay, mut old, witness) = with_a_write_in_the_store();
     let mut again = Initiator::connect(target.address);
     again.send_login(Port::A, &[]);
-    waits(&target, &delay, again, witness);
+    waits(&target, &delay, again, witness, NEXUS_LOSS);
     assert!(old.receive().is_err(), "the old connection is closed");
 }
 
@@ -46,7 +46,7 @@ fn of_the_same_port_after_a_lost_connection() {
     target.wait_until("the loss", |now| now.sessions == 1 && now.tasks == 1);
     let mut again = Initiator::connect(target.address);
     again.send_login(Port::A, &[]);
-    waits(&target, &delay, again, witness);
+    waits(&target, &delay, again, witness, NEXUS_LOSS);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn of_another_port_after_a_lost_connection() {
     target.wait_until("the loss", |now| now.sessions == 1 && now.tasks == 1);
     let mut again = Initiator::connect(target.address);
     again.send_login(Port { isid: 77, ..Port::A }, &[]);
-    waits(&target, &delay, again, witness);
+    waits(&target, &delay, again, witness, POWER_ON);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn a_lost_connection_ends_the_session_and_the_others_are_told() {
     assert_eq!(left.tasks, 0);
     let refused = a.send_join(&target, Port::A, 1, &[]).login_status();
     assert_eq!(refused, LoginStatus::SESSION_DOES_NOT_EXIST);
-    Initiator::attach(&target, Port::A);
+    Initiator::attach_again(&target, Port::A);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn logins_that_have_no_place_in_the_session_are_refused() {
 fn a_new_session_replaces_all_connections_of_the_old_one() {
     let target = Target::over(vec![memory()]);
     let (mut a, mut b) = pair(&target);
-    let mut new = Initiator::attach(&target, Port::A);
+    let mut new = Initiator::attach_again(&target, Port::A);
     assert!(a.receive().is_err() && b.receive().is_err());
     assert_eq!(new.test_unit_ready(0).good(), []);
     target.wait_until("one connection", |now| now.sessions == 1 && now.connections == 1);

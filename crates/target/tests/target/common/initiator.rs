@@ -84,6 +84,10 @@ impl Outcome {
     }
 }
 
+/// Sense data of a nexus that is new, and of one that comes back.
+pub(crate) const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
+pub(crate) const NEXUS_LOSS: (u8, u8, u8) = (6, 0x29, 7);
+
 impl Initiator {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();
@@ -135,8 +139,17 @@ impl Initiator {
 
     /// Logs in, and takes the unit attention of a new nexus on LUN 0.
     pub(crate) fn attach(target: &Target, port: Port) -> Self {
+        Self::attach_to(target, port, POWER_ON)
+    }
+
+    /// The same for a nexus that comes back.
+    pub(crate) fn attach_again(target: &Target, port: Port) -> Self {
+        Self::attach_to(target, port, NEXUS_LOSS)
+    }
+
+    fn attach_to(target: &Target, port: Port, attention: (u8, u8, u8)) -> Self {
         let mut initiator = Self::log_in(target, port, &[]);
-        assert_eq!(initiator.test_unit_ready(0).sense(), (6, 0x29, 0));
+        assert_eq!(initiator.test_unit_ready(0).sense(), attention);
         initiator
     }
 
