@@ -90,17 +90,25 @@ fn a_task_set_is_aborted_on_all_connections_when_all_its_commands_have_come() {
     // The request was sent after a command of B that is still under way.
     a.cmd_sn = b.cmd_sn.next();
     let abort = a.start_management(Function::ABORT_TASK_SET, 0, None);
-    // A command after the request comes before it is carried out.
-    let after = a.start_write(0, 8, blocks(8, 2), 0);
+    // Commands after the request come before it is carried out.
+    let after = [8, 16].map(|lba| a.start_write(0, lba, blocks(8, 2), 0));
     a.round_trip();
     assert!(!a.has_answer(abort), "a command that it covers is missing");
-    let late = b.start_write(0, 16, blocks(8, 3), 0);
+    let late = b.start_write(0, 24, blocks(8, 3), 0);
+    target.wait_until("only the later commands", |now| now.tasks == 2);
+    a.answers_r2ts = false;
+    a.round_trip();
+    assert!(!a.has_answer(abort), "the answer waits until B has acknowledged what was sent to it");
     b.round_trip();
-    assert!(a.hears_nothing(), "the answer waits until B has acknowledged what was sent to it");
-    b.take_one();
     assert_eq!(a.finish_management(abort), Answer::FUNCTION_COMPLETE);
     assert!(!b.has_answer(write) && !b.has_answer(late));
-    a.finish(after).good();
+    a.answers_r2ts = true;
+    for r2t in std::mem::take(&mut a.r2ts) {
+        a.answer_r2t(&r2t);
+    }
+    for write in after {
+        a.finish(write).good();
+    }
     b.cmd_sn = a.cmd_sn;
     assert_eq!(b.read(0, 8, 8).good(), blocks(8, 2));
     target.wait_until("the end of all tasks", |now| now.tasks == 0);

@@ -105,25 +105,26 @@ impl FullFeature {
         self.early.iter().any(|early| matches!(early.waiting, Waiting::Stream))
     }
 
-    /// Deals with what waits and is due. False when nothing was.
+    /// Deals with one request that waits and is due. False when none is.
+    ///
+    /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection could
+    /// hand out a later command first.
     pub(crate) fn deliver(&mut self, sender: &mut Sender, events: &mut VecDeque<Event>) -> bool {
-        let mut any = false;
-        while self.logged_out.is_none()
-            && let Some((waiting, waiters)) = self.take_due()
-        {
-            any = true;
-            match waiting {
-                Waiting::Command(command) => {
-                    self.count_numbered();
-                    events.push_back(Event::Command(command));
-                }
-                Waiting::TaskManagement(request) => self.manage_tasks(&request, sender, events),
-                Waiting::Logout(request) => self.log_out(&request, sender, events),
-                Waiting::Stream => {}
-            }
-            self.resume(waiters, events);
+        if self.logged_out.is_some() {
+            return false;
         }
-        any
+        let Some((waiting, waiters)) = self.take_due() else { return false };
+        match waiting {
+            Waiting::Command(command) => {
+                self.count_numbered();
+                events.push_back(Event::Command(command));
+            }
+            Waiting::TaskManagement(request) => self.manage_tasks(&request, sender, events),
+            Waiting::Logout(request) => self.log_out(&request, sender, events),
+            Waiting::Stream => {}
+        }
+        self.resume(waiters, events);
+        true
     }
 
     fn take_due(&mut self) -> Option<(Waiting, Waiters)> {
