@@ -1,8 +1,8 @@
 //! What the tests in `tests/` share: a `lunette serve` that listens, targets of other projects, external tools with a time
 //! limit, and a small initiator that can also do what a good one does not.
 //!
-//! The tests run the release build of the command, which `cargo xtask test` makes; the variable `LUNETTE_BIN` names
-//! another one. Everything happens on the loopback interface.
+//! The tests run a build of the command with the profile `checks`, which `cargo xtask test` makes; the variable
+//! `LUNETTE_BIN` names another one. Everything happens on the loopback interface.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]

@@ -34,10 +34,10 @@ fn binary() -> PathBuf {
     }
     // This runs from target/debug/deps.
     let this = env::current_exe().expect("a running program has a path");
-    let binary = this.ancestors().nth(3).expect("target/debug/deps").join("release/lunette");
+    let binary = this.ancestors().nth(3).expect("target/debug/deps").join("checks/lunette");
     assert!(
         binary.is_file(),
-        "{} is missing; build it (cargo build --release --package lunette), or name another in LUNETTE_BIN",
+        "{} is missing; build it (cargo build --profile checks --package lunette), or name another in LUNETTE_BIN",
         binary.display()
     );
     binary

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disks = chosen(arguments.only.as_deref())?;
     packages::provide()?;
-    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette"]))?;
+    process::run(&mut cargo(["build", "--locked", "--profile", "checks", "--package", "lunette"]))?;
     let reports = run_all(&disks)?;
     let table = Table::new(&all_tests()?, &disks, &reports);
     println!("{table}");

@@ -27,7 +27,7 @@ impl Server {
         let file = folder.join("lunette.toml");
         fs::write(&file, configuration).with_context(|| format!("cannot write {}", file.display()))?;
         let log = folder.join("server.log");
-        let child = Command::new(target_dir().join("release/lunette"))
+        let child = Command::new(target_dir().join("checks/lunette"))
             .args(["serve", "--config"])
             .arg(&file)
             .stdin(Stdio::null())
