@@ -1,6 +1,7 @@
 //! Disks behind a URL: the arguments that all commands on them share, and the way there.
 
 use clap::Args;
+use lunette_initiator::limits::MAX_CONNECTIONS;
 use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, Url, wait};
 use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
@@ -25,6 +26,9 @@ pub(crate) struct Remote {
     /// Insist on CRC32C over data
     #[arg(long)]
     data_digest: bool,
+    /// Connections of a session, as far as the target takes part (default: 1, or what the URL says)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
+    connections: Option<u32>,
 }
 
 impl Remote {
@@ -44,6 +48,9 @@ impl Remote {
         }
         if self.data_digest {
             options.offers.data_digest = CRC32C;
+        }
+        if let Some(connections) = self.connections {
+            options.offers.max_connections = connections;
         }
         Ok(options)
     }

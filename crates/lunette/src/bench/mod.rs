@@ -28,7 +28,7 @@ Everything but read and randread WRITES TO THE DISK and destroys what is there.
 verify writes stamped blocks in random order, reads them back while others are written, and compares every byte with what
 was written last. It fails at the first wrong one.
 
-With --connections or --jobs above one, each has a session, an event loop and a part of the disk of its own.
+Each of --jobs has a session, an event loop and a part of the disk of its own; --connections are those of each session.
 CPU time is that of this process, user and system.
 
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or the disk
