@@ -124,6 +124,8 @@ struct Shared {
     target: Mutex<Option<SocketAddr>>,
     open: Mutex<HashMap<u64, [TcpStream; 2]>>,
     accepted: AtomicU64,
+    /// Bytes that clients sent.
+    from_clients: AtomicUsize,
     /// The next bytes from the target are damaged, when there are so many of them.
     damage_above: AtomicUsize,
     /// Connections beyond these are accepted and closed; 0: all are let through.
@@ -153,6 +155,11 @@ impl Wire {
     /// How many connections there have been.
     pub(crate) fn accepted(&self) -> u64 {
         self.shared.accepted.load(Ordering::SeqCst)
+    }
+
+    /// How many bytes clients have sent.
+    pub(crate) fn bytes_of_clients(&self) -> usize {
+        self.shared.from_clients.load(Ordering::SeqCst)
     }
 
     /// Cuts all connections.
@@ -203,7 +210,10 @@ impl Shared {
     fn join(self: &Arc<Self>, number: u64, client: TcpStream, server: TcpStream) -> io::Result<()> {
         client.set_nodelay(true)?;
         server.set_nodelay(true)?;
-        pass(client.try_clone()?, server.try_clone()?, |_| {});
+        let shared = Arc::clone(self);
+        pass(client.try_clone()?, server.try_clone()?, move |bytes| {
+            shared.from_clients.fetch_add(bytes.len(), Ordering::SeqCst);
+        });
         let shared = Arc::clone(self);
         pass(server.try_clone()?, client.try_clone()?, move |bytes| shared.maybe_damage(bytes));
         self.open.lock().unwrap().insert(number, [client, server]);

@@ -14,7 +14,7 @@ use lunette_session::initiator::LoginError;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::Delay;
 
-use crate::rig::{BLOCK_LEN, LIMIT, TARGET, Target, connect, disk, event_loop, memory, options, portal, until};
+use crate::rig::{BLOCK_LEN, LIMIT, TARGET, Target, Wire, connect, disk, event_loop, memory, options, portal, until};
 
 #[test]
 fn targets_are_found() {
@@ -147,21 +147,21 @@ fn a_request_that_is_let_go_of_is_aborted_and_its_memory_comes_home() {
 #[test]
 fn a_request_that_takes_too_long_is_aborted() {
     let (target, store) = held();
+    let wire = Wire::to(target.address);
     let mut options = options();
     options.request_timeout = Duration::from_millis(300);
     options.abort_timeout = LIMIT;
-    let disk = disk(target.address, options);
+    let disk = disk(wire.address, options);
     store.hold();
-    let opener = Arc::clone(&store);
-    let waiter = std::thread::spawn(move || {
-        opener.wait_until_held(1);
-        // Let go only after the time is over: the abort is under way then.
-        std::thread::sleep(Duration::from_millis(900));
-        opener.release();
-    });
-    let error = wait(disk.read(0, 1)).err().unwrap();
+    let reader = disk.clone();
+    let read = std::thread::spawn(move || wait(reader.read(0, 1)));
+    store.wait_until_held(1);
+    // Nothing else is sent meanwhile: what comes is the abort. The store lets go only then.
+    let sent = wire.bytes_of_clients();
+    until("the abort", || wire.bytes_of_clients() > sent);
+    store.release();
+    let error = read.join().unwrap().err().unwrap();
     assert!(matches!(error, Error::TimedOut { command: "READ(10)", .. }), "{error}");
-    waiter.join().unwrap();
     wait(disk.read(0, 1)).unwrap();
 }
 
