@@ -102,7 +102,8 @@ fn docs() -> Result<()> {
 fn unit() -> Result<()> {
     // Some tests let other programs read what is made.
     packages::provide()?;
-    process::run(&mut cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]))
+    let mut command = cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]);
+    process::run(command.env("LUNETTE_REQUIRE_TOOLS", "1"))
 }
 
 fn count() -> Result<()> {

@@ -1,7 +1,8 @@
 //! What the device tells, decoded by the tools of the trade: sg3-utils know every field.
 //!
-//! Where the tools are not installed, there is nothing to compare with, and the tests pass. sg_opcodes decodes bytes since
-//! version 1.48; sg_persist and sg_rtpg decode only what a device answers them.
+//! Where the tools are not installed, there is nothing to compare with, and the tests pass; `cargo xtask test` installs them
+//! and sets LUNETTE_REQUIRE_TOOLS, and then a missing tool is a failure. sg_opcodes decodes bytes since version 1.48, so an
+//! older one is passed over, with a line on standard error. sg_persist and sg_rtpg decode only what a device answers them.
 
 use std::process::Command;
 
@@ -10,9 +11,13 @@ use crate::rig::{Medium, Rig, THIN};
 /// The output of `tool` for `bytes`, which it reads with the option `input`; `None` when the tool is not installed, or is of a
 /// version without that option.
 fn decode(tool: &str, input: &str, arguments: &[&str], bytes: &[u8]) -> Option<String> {
-    let help = Command::new(tool).arg("--help").output().ok()?;
+    let Ok(help) = Command::new(tool).arg("--help").output() else {
+        assert!(std::env::var_os("LUNETTE_REQUIRE_TOOLS").is_none(), "{tool} is missing; install sg3-utils");
+        return None;
+    };
     let help = String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).into_owned();
     if !help.contains(input) {
+        eprintln!("{tool} has no option {input}: nothing is compared");
         return None;
     }
     let file = tempfile::NamedTempFile::new().unwrap();
