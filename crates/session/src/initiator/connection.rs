@@ -116,7 +116,7 @@ impl Connection {
     pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
         let takes = full.takes_requests() && !shared.logging_out;
-        let context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+        let context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
         takes.then_some((full, context))
     }
 
@@ -138,7 +138,7 @@ impl Connection {
 
     fn log_out_if_idle(&mut self, shared: &mut Shared) {
         let Phase::FullFeature(full) = &mut self.phase else { return };
-        let mut context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+        let mut context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
         if full.log_out_if_idle(&mut context) {
             self.expect_logout();
         }
@@ -231,7 +231,7 @@ impl Connection {
         if let Some((_, why)) = self.deadline.take() {
             self.close(why);
         } else if let Phase::FullFeature(full) = &mut self.phase {
-            full.keep_alive(&mut Context { shared, sender: &mut self.sender, events: &mut self.events });
+            full.keep_alive(&mut Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events });
             self.deadline = Some((now + self.timers.ping_answer, SessionError::PingTimeout));
         }
     }
@@ -299,9 +299,10 @@ impl Connection {
         let segment_len = bhs.data_segment_len();
         self.expect = match (&mut self.phase, pdu) {
             (Phase::Login(_), TargetPdu::LoginResponse(_)) => Expect::Segment(pdu),
-            (Phase::FullFeature(full), pdu) => {
-                full.header(pdu, &mut Context { shared, sender: &mut self.sender, events: &mut self.events })?
-            }
+            (Phase::FullFeature(full), pdu) => full.header(
+                pdu,
+                &mut Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events },
+            )?,
             _ => return Err(broken("6.3", format!("{} before the login has ended", bhs.opcode()))),
         };
         if matches!(self.expect, Expect::Segment(_)) {
@@ -324,11 +325,11 @@ impl Connection {
         }
         match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
             (Expect::Data { task, status: Some(status), .. }, Phase::FullFeature(_)) => {
-                let mut context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+                let mut context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
                 data_in_ended(task, status, &mut context)?;
             }
             (Expect::Segment(pdu), Phase::FullFeature(full)) => {
-                let mut context = Context { shared, sender: &mut self.sender, events: &mut self.events };
+                let mut context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
                 full.pdu(&pdu, &self.segment, &mut context)?;
             }
             (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {

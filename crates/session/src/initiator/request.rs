@@ -3,11 +3,20 @@
 use std::collections::VecDeque;
 
 use lunette_pdu::text::{self, TextAssembler};
-use lunette_pdu::{LunField, TaskManagementFunction};
+use lunette_pdu::{Cid, LunField, SerialNumber, TaskManagementFunction};
 
 use super::error::{SessionError, broken};
 use super::event::TaskTag;
 use crate::limits::{MAX_TEXT_ANSWER_BYTES, MAX_TEXT_ANSWER_KEYS, MAX_TEXT_ANSWER_PDUS};
+
+/// A request under way.
+pub(crate) struct Underway {
+    /// Where it was sent: its answer comes there (RFC 7143 section 4.2.5.1).
+    pub(crate) cid: Cid,
+    /// Its number among the commands, or that of its last part; an immediate one has none.
+    pub(crate) cmd_sn: Option<SerialNumber>,
+    pub(crate) request: Request,
+}
 
 /// What waits for an answer.
 pub(crate) enum Request {

@@ -4,7 +4,7 @@ use lunette_pdu::{Cid, SerialNumber, Tsih};
 
 use super::config::SessionConfig;
 use super::event::{Command, TaskTag};
-use super::request::Request;
+use super::request::Underway;
 use super::table::Table;
 use super::task::Task;
 use super::window::Window;
@@ -21,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) tsih: Tsih,
     pub(crate) window: Window,
     pub(crate) tasks: Table<Task>,
-    pub(crate) requests: Table<Request>,
+    pub(crate) requests: Table<Underway>,
     pub(crate) alias: Option<String>,
     pub(crate) portal_group: Option<u16>,
     last_order: u64,

@@ -37,20 +37,24 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// `granted` bytes of Data-Out go without an R2T.
-    pub(crate) fn new(command: Command, cid: Cid, cmd_sn: SerialNumber, order: u64, granted: u32) -> Self {
+    pub(crate) fn new(command: Command, cid: Cid, cmd_sn: SerialNumber, order: u64) -> Self {
         Self {
             command,
             cid,
             cmd_sn,
             order,
             next_sn: 0,
-            granted,
+            granted: 0,
             unsolicited: false,
             open_r2ts: 0,
             received: 0,
             burst: 0,
         }
+    }
+
+    /// `len` bytes of Data-Out go without an R2T.
+    pub(crate) fn grant(&mut self, len: u32) {
+        self.granted = len;
     }
 
     fn data_in_len(&self) -> u32 {

@@ -29,23 +29,27 @@ impl FullFeature {
         command: Command,
         context: &mut Context<'_>,
     ) -> Result<TaskTag, Command> {
+        let Some(ahs) = extension(&command) else { return Err(command) };
+        let order = context.shared.next_order();
+        let task = Task::new(command, self.cid, context.shared.window.cmd_sn(), order);
+        let tag = context.shared.add_task(task)?;
+        context.shared.window.take();
+        self.send_command(tag, &ahs, context);
+        Ok(tag)
+    }
+
+    /// Puts a command with the data that goes unasked on its way.
+    fn send_command(&mut self, tag: TaskTag, ahs: &[u8], context: &mut Context<'_>) {
+        let Some(task) = context.shared.tasks.get_mut(tag) else { return };
+        let command = &task.command;
         let data_out_len = command.data_out.as_ref().map_or(0, |data| data.len() as u32);
         let data_in_len = command.data_in.as_ref().map_or(0, |data| data.len() as u32);
         let (immediate, unasked_end) = unasked(data_out_len, &self.parameters);
-        let bidirectional = command.data_out.is_some() && command.data_in.is_some();
-        let ahs = if bidirectional || !command.cdb_rest.is_empty() {
-            match extension(&command.cdb_rest, bidirectional.then_some(data_in_len)) {
-                Some(ahs) => ahs,
-                None => return Err(command),
-            }
-        } else {
-            Vec::new()
-        };
         let segment = match &command.data_out {
             Some(data) if immediate > 0 => Segment::Shared(data.slice(0..immediate as usize)),
             _ => Segment::Empty,
         };
-        let mut header = ScsiCommand {
+        let header = ScsiCommand {
             immediate: false,
             final_: unasked_end == immediate,
             read: command.data_in.is_some(),
@@ -53,30 +57,24 @@ impl FullFeature {
             attr: command.attribute,
             priority: 0,
             lun: command.lun,
-            itt: lunette_pdu::InitiatorTaskTag::RESERVED,
+            itt: tag.itt(),
             expected_data_transfer_length: if command.data_out.is_some() { data_out_len } else { data_in_len },
-            cmd_sn: context.shared.window.cmd_sn(),
+            cmd_sn: task.cmd_sn,
             exp_stat_sn: context.sender.exp_stat_sn(),
             cdb: command.cdb,
             ahs_len: ahs.len(),
             data_segment_len: immediate as usize,
         };
-        let order = context.shared.next_order();
-        let task = Task::new(command, self.cid, header.cmd_sn, order, unasked_end);
-        let tag = context.shared.add_task(task)?;
-        context.shared.window.take();
-        header.itt = tag.itt();
+        task.grant(unasked_end);
+        let unsolicited = (unasked_end > immediate).then(|| task.unsolicited(tag, immediate));
         if ahs.is_empty() {
             context.sender.outbox.push(header.emit(), segment);
         } else {
-            context.sender.outbox.push_with_ahs(header.emit(), &ahs, segment);
+            context.sender.outbox.push_with_ahs(header.emit(), ahs, segment);
         }
-        if unasked_end > immediate {
-            let task = context.shared.tasks.get_mut(tag).expect("it has just been inserted");
-            let sequence = task.unsolicited(tag, immediate);
+        if let Some(sequence) = unsolicited {
             context.sender.send_data(sequence);
         }
-        Ok(tag)
     }
 
     pub(super) fn data_in(&mut self, pdu: &DataIn, context: &mut Context<'_>) -> Result<Expect, SessionError> {
@@ -147,15 +145,18 @@ fn complete(tag: TaskTag, response: Response, context: &mut Context<'_>) {
     }
 }
 
-/// The additional header segments of a long CDB and of a bidirectional command. `None` when no header has room for them.
-fn extension(cdb_rest: &[u8], read_len: Option<u32>) -> Option<Vec<u8>> {
-    let extended = (!cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(cdb_rest));
-    let segments = extended.into_iter().chain(read_len.map(Ahs::BidiReadLength));
-    let mut bytes = vec![0; MAX_AHS_LEN];
-    let mut len = 0;
+/// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room
+/// for them.
+fn extension(command: &Command) -> Option<Vec<u8>> {
+    let extended = (!command.cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(&command.cdb_rest));
+    let read = command.data_in.as_ref().filter(|_| command.data_out.is_some());
+    let segments = extended.into_iter().chain(read.map(|data| Ahs::BidiReadLength(data.len() as u32)));
+    let mut bytes = Vec::new();
     for segment in segments {
-        len += segment.emit(&mut bytes[len..]).ok()?;
+        let at = bytes.len();
+        bytes.resize(MAX_AHS_LEN, 0);
+        let len = segment.emit(&mut bytes[at..]).ok()?;
+        bytes.truncate(at + len);
     }
-    bytes.truncate(len);
     Some(bytes)
 }

@@ -10,7 +10,7 @@ use lunette_pdu::{
 use super::{Context, FullFeature};
 use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::{Event, TaskTag};
-use crate::initiator::request::{Request, TextExchange};
+use crate::initiator::request::{Request, TextExchange, Underway};
 use crate::keys::row;
 use crate::limits::MAX_UNREAD_PDUS;
 use crate::outbox::Segment;
@@ -22,7 +22,7 @@ impl FullFeature {
         if data.len() > most as usize || !context.shared.takes_requests() {
             return false;
         }
-        let Ok(tag) = context.shared.requests.insert(Request::Ping { user, data: data.clone() }) else { return false };
+        let Some(tag) = context.add_request(Request::Ping { user, data: data.clone() }) else { return false };
         nop_out(tag.itt(), TargetTransferTag::RESERVED, LunField::default(), data, context);
         true
     }
@@ -32,7 +32,7 @@ impl FullFeature {
         if self.keepalive.is_some() || self.logging_out || context.shared.logging_out {
             return;
         }
-        let Ok(tag) = context.shared.requests.insert(Request::Keepalive) else { return };
+        let Some(tag) = context.add_request(Request::Keepalive) else { return };
         self.keepalive = Some(tag);
         nop_out(tag.itt(), TargetTransferTag::RESERVED, LunField::default(), Vec::new(), context);
     }
@@ -79,7 +79,7 @@ impl FullFeature {
             return false;
         }
         let exchange = TextExchange::new(user, list.as_bytes(), self.parameters.send_data_segment_len);
-        let Ok(tag) = context.shared.requests.insert(Request::Text(exchange)) else { return false };
+        let Some(tag) = context.add_request(Request::Text(exchange)) else { return false };
         self.text = Some(tag);
         send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
         true
@@ -93,7 +93,7 @@ impl FullFeature {
     ) -> Result<(), SessionError> {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
-        let Some(Request::Text(exchange)) = context.shared.requests.get_mut(tag) else {
+        let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else {
             return Err(broken("11.2.1.8", format!("Text Response for tag {}, which waits for none", pdu.itt)));
         };
         if pdu.final_ != pdu.ttt.is_reserved() {
@@ -107,7 +107,7 @@ impl FullFeature {
             return Ok(());
         }
         self.text = None;
-        if let Some(Request::Text(exchange)) = context.shared.requests.remove(tag) {
+        if let Some(Underway { request: Request::Text(exchange), .. }) = context.shared.requests.remove(tag) {
             let user = exchange.user;
             let pairs = exchange.finish()?;
             self.declared(&pairs)?;
@@ -167,11 +167,11 @@ impl FullFeature {
             return Err(broken("11.17", "a Reject without the header that it refuses"));
         };
         let tag = TaskTag::from_itt(refused.itt());
-        match context.shared.requests.get(tag) {
+        match context.request(tag).map(|underway| &underway.request) {
             Some(Request::TaskManagement { .. } | Request::Ping { .. } | Request::Keepalive) => {}
             _ => return Err(SessionError::Rejected { opcode: refused.opcode(), reason: pdu.reason }),
         }
-        match context.shared.requests.remove(tag) {
+        match context.shared.requests.remove(tag).map(|underway| underway.request) {
             Some(Request::TaskManagement { user, .. }) => {
                 let response = TaskManagementResponseCode::FUNCTION_REJECTED;
                 context.events.push_back(Event::TaskManagementDone { user, response });
@@ -204,16 +204,15 @@ impl FullFeature {
     /// The logout of a connection takes its turn among the commands: nothing that was sent over it is discarded as early.
     fn send_logout(&mut self, reason: LogoutReason, context: &mut Context<'_>) -> bool {
         let immediate = reason == LogoutReason::CLOSE_SESSION;
-        let Ok(tag) = context.shared.requests.insert(Request::Logout { session: immediate }) else { return false };
+        let Some(tag) = context.add_request(Request::Logout { session: immediate }) else { return false };
         self.logging_out = true;
         context.sender.stop_data();
-        let window = &mut context.shared.window;
         let pdu = LogoutRequest {
             immediate,
             reason,
             itt: tag.itt(),
             cid: self.cid,
-            cmd_sn: if immediate { window.cmd_sn() } else { window.take() },
+            cmd_sn: if immediate { context.shared.window.cmd_sn() } else { context.take_number(tag) },
             exp_stat_sn: context.sender.exp_stat_sn(),
         };
         context.sender.outbox.push(pdu.emit(), Segment::Empty);
@@ -244,10 +243,9 @@ pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -
 /// Sends the next part of a text request: in its turn with the commands when the target has room for one more, for istgt
 /// counts it as such in any case; else as an immediate request.
 fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut Context<'_>) {
-    let Some(Request::Text(exchange)) = context.shared.requests.get_mut(tag) else { return };
+    let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else { return };
     let (part, last) = exchange.next_part();
-    let window = &mut context.shared.window;
-    let immediate = window.room() == 0;
+    let immediate = context.shared.window.room() == 0;
     let pdu = TextRequest {
         immediate,
         final_: last,
@@ -255,7 +253,7 @@ fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut 
         lun,
         itt: tag.itt(),
         ttt,
-        cmd_sn: if immediate { window.cmd_sn() } else { window.take() },
+        cmd_sn: if immediate { context.shared.window.cmd_sn() } else { context.take_number(tag) },
         exp_stat_sn: context.sender.exp_stat_sn(),
         data_segment_len: part.len(),
     };

@@ -14,7 +14,7 @@ use self::task_management::task_management_response;
 use super::connection::Expect;
 use super::error::{SessionError, broken};
 use super::event::{Event, TaskTag};
-use super::request::Request;
+use super::request::{Request, Underway};
 use super::sender::Sender;
 use super::shared::Shared;
 use crate::keys::Parameters;
@@ -24,6 +24,7 @@ pub(super) use self::task_management::manage_tasks;
 
 /// What a connection works on.
 pub(super) struct Context<'a> {
+    pub(super) cid: Cid,
     pub(super) shared: &'a mut Shared,
     pub(super) sender: &'a mut Sender,
     pub(super) events: &'a mut VecDeque<Event>,
@@ -129,6 +130,25 @@ impl Context<'_> {
         self.give_back(&tasks);
     }
 
+    /// Notes a request that is sent now, ahead of the window. `None` when too many wait for their answer.
+    fn add_request(&mut self, request: Request) -> Option<TaskTag> {
+        self.shared.requests.insert(Underway { cid: self.cid, cmd_sn: None, request }).ok()
+    }
+
+    /// The number of a request that takes its turn among the commands.
+    fn take_number(&mut self, tag: TaskTag) -> SerialNumber {
+        let cmd_sn = self.shared.window.take();
+        if let Some(underway) = self.request(tag) {
+            underway.cmd_sn = Some(cmd_sn);
+        }
+        cmd_sn
+    }
+
+    /// The request of this connection that has this tag.
+    fn request(&mut self, tag: TaskTag) -> Option<&mut Underway> {
+        self.shared.requests.get_mut(tag).filter(|underway| underway.cid == self.cid)
+    }
+
     /// Finds the request that is answered.
     fn take_request(
         &mut self,
@@ -136,8 +156,10 @@ impl Context<'_> {
         what: &str,
         is_kind: impl Fn(&Request) -> bool,
     ) -> Result<Request, SessionError> {
-        let found = self.shared.requests.get(tag).is_some_and(is_kind);
-        let request = if found { self.shared.requests.remove(tag) } else { None };
-        request.ok_or_else(|| broken("11.2.1.8", format!("{what} for tag {}, which waits for none", tag.itt())))
+        let found = self.request(tag).is_some_and(|underway| is_kind(&underway.request));
+        let underway = if found { self.shared.requests.remove(tag) } else { None };
+        underway
+            .map(|underway| underway.request)
+            .ok_or_else(|| broken("11.2.1.8", format!("{what} for tag {}, which waits for none", tag.itt())))
     }
 }

@@ -39,7 +39,7 @@ pub(in crate::initiator) fn manage_tasks(
     }
     let order = context.shared.next_order();
     let request = Request::TaskManagement { user, function, lun, referenced, order };
-    let Ok(tag) = context.shared.requests.insert(request) else { return false };
+    let Some(tag) = context.add_request(request) else { return false };
     let pdu = TaskManagementRequest {
         immediate: true,
         function,
