@@ -13,10 +13,17 @@ pub struct Timers {
     pub ping_after: Duration,
     /// For its answer.
     pub ping_answer: Duration,
+    /// For what was lost to come again, from recovery level 1 on, before it is asked for once more.
+    pub resend: Duration,
 }
 
 impl Default for Timers {
     fn default() -> Self {
-        Self { login: LOGIN_TIMEOUT, ping_after: Duration::from_secs(30), ping_answer: Duration::from_secs(30) }
+        Self {
+            login: LOGIN_TIMEOUT,
+            ping_after: Duration::from_secs(30),
+            ping_answer: Duration::from_secs(30),
+            resend: Duration::from_secs(5),
+        }
     }
 }

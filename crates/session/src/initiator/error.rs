@@ -36,6 +36,9 @@ pub enum SessionError {
     /// A digest is wrong: bytes were damaged on their way (RFC 7143 section 7.8). Another connection may fare better.
     #[error("bytes were damaged on their way: {0}")]
     Damaged(&'static str),
+    /// What was lost on its way did not come again (recovery level 1 and above).
+    #[error("the target does not send again what was lost: {0}")]
+    Unrecovered(&'static str),
     /// The target broke a rule: which, and how.
     #[error("the target broke a rule of RFC 7143 section {section}: {what}")]
     Protocol {

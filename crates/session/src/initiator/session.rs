@@ -7,6 +7,7 @@ use super::connection::Connection;
 use super::error::SessionError;
 use super::event::{Command, Event, TaskTag};
 use super::full_feature::{FullFeature, manage_tasks};
+use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::Parameters;
 use crate::{Entropy, Time};
@@ -90,6 +91,11 @@ impl Session {
     /// The target's part of the session's name; [`Tsih::NEW`] before the first login has ended.
     pub fn tsih(&self) -> Tsih {
         self.shared.tsih
+    }
+
+    /// What has been lost and recovered so far, by kind.
+    pub fn recoveries(&self) -> &Recoveries {
+        &self.shared.recoveries
     }
 
     // Bytes and time.

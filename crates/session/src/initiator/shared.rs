@@ -4,6 +4,7 @@ use lunette_pdu::{Cid, SerialNumber, Tsih};
 
 use super::config::SessionConfig;
 use super::event::{Command, TaskTag};
+use super::recoveries::Recoveries;
 use super::request::Underway;
 use super::table::Table;
 use super::task::Task;
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     /// The end of the session was asked for: no request follows, on any connection (RFC 7143 section 11.14).
     pub(crate) logging_out: bool,
     pub(crate) over: bool,
+    pub(crate) recoveries: Recoveries,
 }
 
 impl Shared {
@@ -49,6 +51,7 @@ impl Shared {
             loads: Vec::new(),
             logging_out: false,
             over: false,
+            recoveries: Recoveries::default(),
         }
     }
 

@@ -80,9 +80,6 @@ impl Task {
             let (got, due) = (pdu.data_sn, self.next_sn);
             return Err(broken("11.7.5", format!("DataSN {got} where {due} was due")));
         }
-        if pdu.acknowledge {
-            return Err(broken("11.7.2", "A bit at recovery level 0"));
-        }
         if pdu.buffer_offset != self.received {
             let (got, due) = (pdu.buffer_offset, self.received);
             let how = if got < due { "overlaps data that has come" } else { "leaves a gap" };

@@ -46,14 +46,14 @@ pub struct Offers {
     answered: u32,
 }
 
-/// What this version can do, whatever its user would agree to: recovery level 0, data in order.
+/// What this version can do, whatever its user would agree to: recovery level 1, data in order.
 fn within_reach(willing: &Willing) -> Willing {
     Willing {
         max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
         max_outstanding_r2t: willing.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
         data_pdu_in_order: true,
         data_sequence_in_order: true,
-        error_recovery_level: 0,
+        error_recovery_level: willing.error_recovery_level.min(1),
         task_reporting: Choices(0b001),
         protocol_level: willing.protocol_level.min(1),
         ..willing.clone()
@@ -227,7 +227,7 @@ mod tests {
                 ("MaxOutstandingR2T", "8"),
                 ("DataPDUInOrder", "Yes"),
                 ("DataSequenceInOrder", "Yes"),
-                ("ErrorRecoveryLevel", "0"),
+                ("ErrorRecoveryLevel", "1"),
             ]
         );
     }

@@ -44,6 +44,16 @@ fn a_read_lands_in_its_buffer_in_pieces() {
 }
 
 #[test]
+fn the_a_bit_means_nothing_at_recovery_level_0() {
+    let mut liar = Liar::asked_only();
+    let (_, itt) = liar.read(1024);
+    let status = Some(liar.status(Residual::None));
+    liar.send_data(DataIn { acknowledge: true, status, ..liar.data_in(itt, 0, 0, 1024) });
+    assert_eq!(completed(&mut liar).1.data_in_len, 1024);
+    assert!(liar.sent.is_empty(), "{:?}", liar.sent);
+}
+
+#[test]
 fn a_large_segment_goes_straight_to_its_place() {
     let mut liar = Liar::logged_in(config(), &[]);
     let (_, itt) = liar.read(100_000);

@@ -12,7 +12,12 @@ pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
 pub(crate) const INITIATOR: &str = "iqn.2026-11.example:host";
 
 pub(crate) fn timers() -> Timers {
-    Timers { login: Duration::from_secs(15), ping_after: Duration::from_secs(30), ping_answer: Duration::from_secs(20) }
+    Timers {
+        login: Duration::from_secs(15),
+        ping_after: Duration::from_secs(30),
+        ping_answer: Duration::from_secs(20),
+        resend: Duration::from_secs(5),
+    }
 }
 
 pub(crate) fn config() -> SessionConfig {

@@ -43,6 +43,7 @@ impl Default for Setup {
                 login: Duration::from_secs(15),
                 ping_after: Duration::from_secs(30),
                 ping_answer: Duration::from_secs(20),
+                ..Timers::default()
             },
             first_cmd_sn: 1,
             keys: Vec::new(),

@@ -54,7 +54,7 @@ impl Target {
         let mut config = ServerConfig::new(vec![portal], devices.into_iter().map(TargetConfig::open).collect());
         // No timer comes to the help of a lost wake-up.
         let never = 20 * LIMIT;
-        config.timers = Timers { login: never, ping_after: never, ping_answer: never };
+        config.timers = Timers { login: never, ping_after: never, ping_answer: never, ..Timers::default() };
         config.io = io();
         change(&mut config);
         let (bound, ready) = channel();

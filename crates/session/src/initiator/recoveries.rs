@@ -1,0 +1,34 @@
+//! How often the protocol had to recover.
+
+/// What was lost on the way and recovered since the session began. All zero at recovery level 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Recoveries {
+    /// PDUs of the target that were discarded because their data digest was wrong.
+    pub damaged_pdus: u64,
+    /// Status SNACKs: responses that were asked for again.
+    pub status_snacks: u64,
+    /// Data/R2T SNACKs: runs of Data-In PDUs or R2Ts that were asked for again.
+    pub data_snacks: u64,
+    /// Commands and other requests that were sent again.
+    pub retries: u64,
+    /// R2Ts that asked for data a second time.
+    pub recovery_r2ts: u64,
+}
+
+impl Recoveries {
+    /// All kinds with their names, for reports.
+    pub fn kinds(&self) -> [(&'static str, u64); 5] {
+        [
+            ("damaged PDUs", self.damaged_pdus),
+            ("status SNACKs", self.status_snacks),
+            ("data SNACKs", self.data_snacks),
+            ("retries", self.retries),
+            ("recovery R2Ts", self.recovery_r2ts),
+        ]
+    }
+
+    /// Whether there was nothing to recover from.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
