@@ -31,6 +31,7 @@
 
 mod chap;
 mod entropy;
+mod extents;
 mod held;
 pub mod initiator;
 pub mod keys;

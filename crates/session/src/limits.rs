@@ -29,8 +29,13 @@ pub const MAX_IMMEDIATE_TASKS: u32 = 16;
 /// Tasks that have ended for us while data for them is still under way.
 pub const MAX_DRAINING_TASKS: usize = 64;
 
-/// R2Ts outstanding for one task, whatever the initiator would accept.
-pub const MAX_OUTSTANDING_R2T: u32 = 16;
+/// R2Ts outstanding for one task: all that the key can say (RFC 7143 section 13.17). Each asks for some of the task's buffer,
+/// so the pool bounds them.
+pub const MAX_OUTSTANDING_R2T: u32 = 65_535;
+
+/// Pieces with gaps between them that the data of one task may lie in while it comes out of order. Sixteen MiB by PDUs of 512
+/// bytes in random order come close to half of it.
+pub const MAX_EXTENTS: usize = 16_384;
 
 /// Task management requests of one connection that wait for their answer.
 pub const MAX_PENDING_TASK_MANAGEMENT: usize = 16;

@@ -113,6 +113,12 @@ impl Parameters {
         }
     }
 
+    /// R2Ts outstanding for one task. RFC 7143 section 13.19 wants one at a time where sequences in order can be asked for again:
+    /// only the last one may be.
+    pub fn effective_max_outstanding_r2t(&self) -> u32 {
+        if self.error_recovery_level > 0 && self.data_sequence_in_order { 1 } else { self.max_outstanding_r2t }
+    }
+
     /// Unsolicited data of one command. The two bursts are negotiated one by one; RFC 7143 section 13.14 wants the first no
     /// longer than the other.
     pub fn effective_first_burst_len(&self) -> u32 {

@@ -2,10 +2,14 @@
 //!
 //! This is bookkeeping only. Where the bytes go is decided here; that they arrived whole is the receiver's word.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{DataOut, TargetTransferTag};
+
+use crate::extents::{Extents, ExtentsError};
+use crate::limits::MAX_OUTSTANDING_R2T;
 
 /// A rule that a Data-Out PDU broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +20,8 @@ pub(crate) enum DataOutError {
     Offset { got: u32, expected: u32 },
     #[error("bytes up to {got} in a sequence that ends at {end}")]
     TooFar { got: u64, end: u32 },
+    #[error("{len} bytes at offset {offset}: {why}")]
+    Place { offset: u32, len: usize, why: ExtentsError },
     #[error("the F bit does not stand at the end of the sequence")]
     Final,
     #[error("unsolicited data where none was announced")]
@@ -27,7 +33,7 @@ impl DataOutError {
     pub(crate) fn sense(self) -> Vec<u8> {
         let [code, qualifier] = match self {
             // Protocol service CRC error: what a lost PDU looks like.
-            Self::DataSn { .. } | Self::Offset { .. } => [0x47, 0x05],
+            Self::DataSn { .. } | Self::Offset { .. } | Self::Place { .. } => [0x47, 0x05],
             // Incorrect amount of data.
             Self::TooFar { .. } | Self::Final => [0x0c, 0x0d],
             // Unexpected unsolicited data.
@@ -37,37 +43,60 @@ impl DataOutError {
     }
 }
 
-/// A run of Data-Out PDUs that ends with the F bit.
+/// A run of Data-Out PDUs that ends with the F bit. It covers a range, in the order of its bytes or in any (RFC 7143 section
+/// 13.18).
 #[derive(Debug, Clone, Copy)]
 struct Sequence {
-    next_offset: u32,
+    start: u32,
     end: u32,
+    /// No PDU of it has reached further yet. In order, this is where the next one begins.
+    reach: u32,
+    /// Bytes that have come. None comes twice, so they are all when they are as many as the range has.
+    filled: u32,
+    /// Counts the PDUs as they are sent, whatever the order of their bytes (RFC 7143 section 11.7.5).
     data_sn: u32,
     /// A solicited sequence must fill its R2T; an unsolicited one may end before its limit.
     exact: bool,
 }
 
 impl Sequence {
+    fn new(range: Range<u32>, exact: bool) -> Self {
+        Self { start: range.start, end: range.end, reach: range.start, filled: 0, data_sn: 0, exact }
+    }
+
     /// Checks the next PDU. True when it is the last one.
-    fn accept(&mut self, pdu: &DataOut) -> Result<bool, DataOutError> {
-        if pdu.data_sn != self.data_sn {
-            return Err(DataOutError::DataSn { got: pdu.data_sn, expected: self.data_sn });
-        }
-        // DataPDUInOrder=Yes is all that we negotiate.
-        if pdu.buffer_offset != self.next_offset {
-            return Err(DataOutError::Offset { got: pdu.buffer_offset, expected: self.next_offset });
-        }
-        let reach = u64::from(pdu.buffer_offset) + pdu.data_segment_len as u64;
-        if reach > u64::from(self.end) {
-            return Err(DataOutError::TooFar { got: reach, end: self.end });
-        }
-        self.next_offset = reach as u32;
-        self.data_sn = self.data_sn.wrapping_add(1);
-        let full = self.next_offset == self.end;
+    fn accept(&mut self, pdu: &DataOut, in_order: bool) -> Result<bool, DataOutError> {
+        self.check_number(pdu)?;
+        self.check_place(pdu, in_order)?;
+        let len = pdu.data_segment_len as u32;
+        self.reach = self.reach.max(pdu.buffer_offset + len);
+        self.filled += len;
+        let full = self.filled == self.end - self.start;
         if (full && !pdu.final_) || (self.exact && pdu.final_ && !full) {
             return Err(DataOutError::Final);
         }
         Ok(pdu.final_)
+    }
+
+    fn check_number(&mut self, pdu: &DataOut) -> Result<(), DataOutError> {
+        if pdu.data_sn != self.data_sn {
+            return Err(DataOutError::DataSn { got: pdu.data_sn, expected: self.data_sn });
+        }
+        self.data_sn = self.data_sn.wrapping_add(1);
+        Ok(())
+    }
+
+    fn check_place(&self, pdu: &DataOut, in_order: bool) -> Result<(), DataOutError> {
+        let got = pdu.buffer_offset;
+        if (in_order && got != self.reach) || got < self.start {
+            let expected = if in_order { self.reach } else { self.start };
+            return Err(DataOutError::Offset { got, expected });
+        }
+        let reach = u64::from(got) + pdu.data_segment_len as u64;
+        if reach > u64::from(self.end) {
+            return Err(DataOutError::TooFar { got: reach, end: self.end });
+        }
+        Ok(())
     }
 }
 
@@ -88,11 +117,17 @@ pub(crate) struct Collector {
     wanted: u32,
     /// Of these, the bytes that have arrived and been verified.
     verified: u32,
+    /// Bytes whose header has been accepted.
+    arrived: Extents,
+    /// Bytes that need no R2T: they have come, or have been asked for.
+    asked: Extents,
     unsolicited: Option<Sequence>,
-    solicited: Vec<(TargetTransferTag, Sequence)>,
+    /// By transfer tag, from `first_ttt` on. A sequence that has ended leaves its place when all before it have.
+    solicited: VecDeque<Option<Sequence>>,
+    first_ttt: u16,
+    outstanding: u32,
     /// A PDU whose header has been accepted and whose data segment has not been verified.
     arriving: bool,
-    next_offset: u32,
     next_r2t_sn: u32,
 }
 
@@ -100,15 +135,17 @@ impl Collector {
     /// `immediate` bytes come with the command. `unsolicited_end` is how far unsolicited Data-Out PDUs may reach, when the
     /// command announced some.
     pub(crate) fn new(immediate: u32, unsolicited_end: Option<u32>) -> Self {
-        let sequence = |end| Sequence { next_offset: immediate, end, data_sn: 0, exact: false };
         Self {
             buffer: None,
             wanted: 0,
             verified: 0,
-            unsolicited: unsolicited_end.map(sequence),
-            solicited: Vec::new(),
+            arrived: Extents::up_to(immediate),
+            asked: Extents::up_to(immediate),
+            unsolicited: unsolicited_end.map(|end| Sequence::new(immediate..end, false)),
+            solicited: VecDeque::new(),
+            first_ttt: 0,
+            outstanding: 0,
             arriving: immediate > 0,
-            next_offset: immediate,
             next_r2t_sn: 0,
         }
     }
@@ -127,7 +164,7 @@ impl Collector {
 
     /// Whether any data is still to come.
     pub(crate) fn open(&self) -> bool {
-        self.arriving || self.unsolicited.is_some() || !self.solicited.is_empty()
+        self.arriving || self.unsolicited.is_some() || self.outstanding > 0
     }
 
     /// R2Ts that have been sent.
@@ -135,28 +172,50 @@ impl Collector {
         self.next_r2t_sn
     }
 
-    /// Checks a Data-Out header against what is expected of its sequence.
-    pub(crate) fn accept(&mut self, pdu: &DataOut) -> Result<(), DataOutError> {
-        if pdu.ttt.is_reserved() {
-            let sequence = self.unsolicited.as_mut().ok_or(DataOutError::Unannounced)?;
-            if sequence.accept(pdu)? {
-                self.next_offset = sequence.next_offset;
-                self.unsolicited = None;
-            }
-            self.arriving = true;
-            return Ok(());
-        }
-        let index = self.solicited.iter().position(|(ttt, _)| *ttt == pdu.ttt).ok_or(DataOutError::Unannounced)?;
-        if self.solicited[index].1.accept(pdu)? {
-            self.solicited.remove(index);
-        }
+    /// Checks a Data-Out header against what is expected of its sequence. `in_order`: DataPDUInOrder.
+    pub(crate) fn accept(&mut self, pdu: &DataOut, in_order: bool) -> Result<(), DataOutError> {
+        let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len);
+        let sequence = if pdu.ttt.is_reserved() { self.unsolicited.as_mut() } else { self.sequence(pdu.ttt) };
+        let last = sequence.ok_or(DataOutError::Unannounced)?.accept(pdu, in_order)?;
+        // The sequence has checked that the end is no overflow.
+        let range = offset..offset + len as u32;
+        self.arrived.insert(range).map_err(|why| DataOutError::Place { offset, len, why })?;
         self.arriving = true;
+        if last {
+            self.end_sequence(pdu.ttt);
+        }
         Ok(())
     }
 
-    /// Whether `ttt` belongs to an R2T that is outstanding.
+    fn end_sequence(&mut self, ttt: TargetTransferTag) {
+        if ttt.is_reserved() {
+            self.unsolicited = None;
+            // What it has left out will be asked for.
+            self.asked = self.arrived.clone();
+            return;
+        }
+        let at = self.index(ttt);
+        if self.solicited.get_mut(at).and_then(Option::take).is_some() {
+            self.outstanding -= 1;
+        }
+        while self.solicited.front().is_some_and(Option::is_none) {
+            self.solicited.pop_front();
+            self.first_ttt = self.first_ttt.wrapping_add(1);
+        }
+    }
+
+    fn index(&self, ttt: TargetTransferTag) -> usize {
+        usize::from((ttt.0 as u16).wrapping_sub(self.first_ttt))
+    }
+
+    fn sequence(&mut self, ttt: TargetTransferTag) -> Option<&mut Sequence> {
+        let at = self.index(ttt);
+        self.solicited.get_mut(at)?.as_mut()
+    }
+
+    /// Whether `ttt` belongs to an R2T of this task that is outstanding.
     pub(crate) fn solicits(&self, ttt: TargetTransferTag) -> bool {
-        self.solicited.iter().any(|(outstanding, _)| *outstanding == ttt)
+        matches!(self.solicited.get(self.index(ttt)), Some(Some(_)))
     }
 
     /// Where bytes `offset..offset + len` of the task go. What lies beyond is to be dropped.
@@ -171,24 +230,43 @@ impl Collector {
         self.verified += self.wanted_part(offset, len).len() as u32;
     }
 
-    /// The next R2T, when one is due: nothing is asked for while unsolicited data is under way, and no more than `at_most`
-    /// sequences at a time.
-    pub(crate) fn solicit(&mut self, max_burst_len: u32, at_most: u32) -> Option<Solicitation> {
-        if self.unsolicited.is_some() || self.next_offset >= self.wanted || self.solicited.len() >= at_most as usize {
-            return None;
-        }
-        let offset = self.next_offset;
-        let len = max_burst_len.min(self.wanted - offset);
-        let r2t_sn = self.next_r2t_sn;
-        self.next_offset += len;
-        self.next_r2t_sn += 1;
-        Some(Solicitation { r2t_sn, offset, len })
+    /// These bytes of a header that was accepted did not arrive whole: instead of `verified`, when the task can go on. Bytes
+    /// that never arrived may be reported too, when their sequence will not bring them any more. `solicit` asks for them
+    /// again: a recovery R2T (RFC 7143 section 7.7) is an R2T like any other, with the next R2TSN and a tag of its own. An
+    /// error means that the task cannot go on.
+    #[cfg_attr(not(test), expect(dead_code, reason = "recovery within a connection calls it"))]
+    pub(crate) fn lost(&mut self, offset: u32, len: u32) -> Result<(), DataOutError> {
+        let range = offset..offset.saturating_add(len);
+        let place = |why| DataOutError::Place { offset, len: len as usize, why };
+        self.arriving = false;
+        self.arrived.remove(&range).map_err(place)?;
+        self.asked.remove(&range).map_err(place)
     }
 
-    /// The R2T was sent under this tag.
+    /// The next R2T, when one is due: nothing is asked for while unsolicited data is under way, and no more than `at_most`
+    /// sequences at a time. The lowest bytes that are missing come first.
+    pub(crate) fn solicit(&mut self, max_burst_len: u32, at_most: u32) -> Option<Solicitation> {
+        let full = self.outstanding >= at_most || self.solicited.len() >= MAX_OUTSTANDING_R2T as usize;
+        if full || self.unsolicited.is_some() {
+            return None;
+        }
+        let gap = self.asked.missing(0..self.wanted).next()?;
+        let len = max_burst_len.min(gap.end - gap.start);
+        // It fills a gap from its lower end, which makes no new piece.
+        self.asked.insert(gap.start..gap.start + len).ok()?;
+        let r2t_sn = self.next_r2t_sn;
+        self.next_r2t_sn += 1;
+        Some(Solicitation { r2t_sn, offset: gap.start, len })
+    }
+
+    /// The R2T was sent under this tag. The tags of a task count up.
     pub(crate) fn solicited(&mut self, ttt: TargetTransferTag, asked: Solicitation) {
-        let end = asked.offset + asked.len;
-        self.solicited.push((ttt, Sequence { next_offset: asked.offset, end, data_sn: 0, exact: true }));
+        if self.solicited.is_empty() {
+            self.first_ttt = ttt.0 as u16;
+        }
+        debug_assert_eq!(self.index(ttt), self.solicited.len(), "a sequence is found by its tag");
+        self.solicited.push_back(Some(Sequence::new(asked.offset..asked.offset + asked.len, true)));
+        self.outstanding += 1;
     }
 
     /// The buffer, once all that was wanted is in it.
@@ -201,3 +279,6 @@ impl Collector {
         offset.min(end) as usize..end as usize
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,6 +40,8 @@ pub(crate) struct Task {
 struct Slot {
     generation: u32,
     task: Option<Task>,
+    /// The lower half of the next transfer tag. It goes on with the next task, so that late data finds no tag of that one.
+    next_ttt: u16,
 }
 
 /// A slab with generations, and an index by initiator task tag.
@@ -50,7 +52,6 @@ pub(crate) struct TaskTable {
     by_itt: HashMap<InitiatorTaskTag, TaskTag>,
     /// Tasks that drain without a response.
     silent: usize,
-    last_ttt: u16,
 }
 
 /// Window, immediate commands, and what drains.
@@ -95,10 +96,12 @@ impl TaskTable {
         self.slots.get_mut(usize::from(tag.slot)).filter(|slot| slot.generation == tag.generation)?.task.as_mut()
     }
 
-    /// A transfer tag for an R2T of this task: the slot, and a number that does not come again soon.
+    /// A transfer tag for an R2T of this task, which exists: the slot, and a number that does not come again soon.
     pub(crate) fn next_ttt(&mut self, tag: TaskTag) -> TargetTransferTag {
-        self.last_ttt = self.last_ttt.wrapping_add(1);
-        TargetTransferTag(u32::from(tag.slot) << 16 | u32::from(self.last_ttt))
+        let next = &mut self.slots[usize::from(tag.slot)].next_ttt;
+        let number = *next;
+        *next = number.wrapping_add(1);
+        TargetTransferTag(u32::from(tag.slot) << 16 | u32::from(number))
     }
 
     /// The task has ended for the device. It stays, without its data, as long as PDUs for it are under way. True when it was

@@ -15,6 +15,7 @@ mod discovery;
 mod limits;
 mod login;
 mod logout;
+mod orders;
 mod ping;
 mod random;
 mod reject;

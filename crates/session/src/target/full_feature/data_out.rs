@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use lunette_pdu::{DataOut, R2t, RejectReason};
 
 use super::FullFeature;
-use crate::limits::MAX_OUTSTANDING_R2T;
+use crate::limits::MAX_OUTBOX_PDUS;
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::data_out::DataOutError;
@@ -33,7 +33,7 @@ impl FullFeature {
         if task.itt != pdu.itt {
             return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "transfer tag and task tag do not match"));
         }
-        match task.data.accept(pdu) {
+        match task.data.accept(pdu, self.parameters.data_pdu_in_order) {
             Ok(()) => Ok(Expect::Data { task: tag, offset: pdu.buffer_offset, len: pdu.data_segment_len as u32 }),
             Err(error) => {
                 self.fail_delivery(tag, error, sender, events);
@@ -88,10 +88,14 @@ impl FullFeature {
     }
 
     pub(super) fn solicit(&mut self, tag: TaskTag, sender: &mut Sender) {
-        let at_most = self.parameters.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T);
+        let at_most = self.parameters.effective_max_outstanding_r2t();
         let max_burst_len = self.parameters.max_burst_len;
-        let asked = |tasks: &mut TaskTable| tasks.get_mut(tag)?.data.solicit(max_burst_len, at_most);
-        while let Some(asked) = asked(&mut self.tasks) {
+        let asked = |tasks: &mut TaskTable, outbox_is_full| {
+            let data = &mut tasks.get_mut(tag)?.data;
+            // One R2T is enough to come back here.
+            data.solicit(max_burst_len, if outbox_is_full { 1 } else { at_most })
+        };
+        while let Some(asked) = asked(&mut self.tasks, sender.outbox.pdus() >= MAX_OUTBOX_PDUS) {
             let ttt = self.tasks.next_ttt(tag);
             let Some(task) = self.tasks.get_mut(tag) else { return };
             task.data.solicited(ttt, asked);

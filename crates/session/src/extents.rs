@@ -1,0 +1,225 @@
+//! Which bytes of a transfer are there: a scoreboard of ranges, for data that may come in any order.
+
+use std::ops::Range;
+
+use crate::limits::MAX_EXTENTS;
+
+/// Why a range cannot be added or taken out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ExtentsError {
+    #[error("some of the bytes are there already")]
+    Overlap,
+    #[error("the bytes lie in more than {MAX_EXTENTS} pieces")]
+    TooMany,
+}
+
+/// A set of bytes as sorted ranges that neither overlap nor touch.
+///
+/// What comes in order is one range that grows. It lives inside, so nothing is allocated before a gap appears.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Extents {
+    /// The lowest range; empty when the set is.
+    first: Range<u32>,
+    /// The others, none of them empty.
+    rest: Vec<Range<u32>>,
+}
+
+impl Extents {
+    /// The bytes before `end`.
+    pub(crate) fn up_to(end: u32) -> Self {
+        Self { first: 0..end, rest: Vec::new() }
+    }
+
+    /// Adds bytes, none of which may be in the set. An error changes nothing.
+    #[inline]
+    pub(crate) fn insert(&mut self, range: Range<u32>) -> Result<(), ExtentsError> {
+        if self.rest.is_empty() && range.start == self.first.end && range.start <= range.end {
+            self.first.end = range.end;
+            return Ok(());
+        }
+        self.insert_anywhere(range)
+    }
+
+    fn insert_anywhere(&mut self, range: Range<u32>) -> Result<(), ExtentsError> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        if self.first.is_empty() {
+            self.first = range;
+            return Ok(());
+        }
+        let after = self.count_before(range.start);
+        let before = after.checked_sub(1);
+        let reached = before.map_or(0, |before| self.get(before).end);
+        let next = (after <= self.rest.len()).then(|| self.get(after).start);
+        if reached > range.start || next.is_some_and(|next| next < range.end) {
+            return Err(ExtentsError::Overlap);
+        }
+        let before = before.filter(|_| reached == range.start);
+        match (before, next == Some(range.end)) {
+            (Some(before), true) => {
+                self.get_mut(before).end = self.get(after).end;
+                self.rest.remove(after - 1);
+            }
+            (Some(before), false) => self.get_mut(before).end = range.end,
+            (None, true) => self.get_mut(after).start = range.start,
+            (None, false) => self.put(after, range)?,
+        }
+        Ok(())
+    }
+
+    /// Takes bytes out that may be in the set. An error changes nothing.
+    pub(crate) fn remove(&mut self, range: &Range<u32>) -> Result<(), ExtentsError> {
+        let splits = self.ranges().any(|old| old.start < range.start && range.end < old.end);
+        if splits && self.rest.len() + 1 >= MAX_EXTENTS {
+            return Err(ExtentsError::TooMany);
+        }
+        if range.is_empty() {
+            return Ok(());
+        }
+        let left = |old: &Range<u32>| [old.start..old.end.min(range.start), old.start.max(range.end)..old.end];
+        let mut kept = self.ranges().flat_map(left).filter(|part| !part.is_empty());
+        let first = kept.next().unwrap_or_default();
+        let rest = kept.collect();
+        (self.first, self.rest) = (first, rest);
+        Ok(())
+    }
+
+    /// The bytes of `within` that are not in the set, as ranges in order.
+    pub(crate) fn missing(&self, within: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+        // The gaps are what lies between the ends of neighbours.
+        let starts = self.ranges().map(|range| range.start).chain([u32::MAX]);
+        let ends = [0].into_iter().chain(self.ranges().map(|range| range.end));
+        ends.zip(starts).map(move |(from, to)| from.max(within.start)..to.min(within.end)).filter(|gap| !gap.is_empty())
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = &Range<u32>> {
+        [&self.first].into_iter().filter(|first| !first.is_empty()).chain(&self.rest)
+    }
+
+    /// How many ranges begin before `start`.
+    fn count_before(&self, start: u32) -> usize {
+        if start <= self.first.start { 0 } else { 1 + self.rest.partition_point(|range| range.start < start) }
+    }
+
+    fn get(&self, at: usize) -> &Range<u32> {
+        if at == 0 { &self.first } else { &self.rest[at - 1] }
+    }
+
+    fn get_mut(&mut self, at: usize) -> &mut Range<u32> {
+        if at == 0 { &mut self.first } else { &mut self.rest[at - 1] }
+    }
+
+    fn put(&mut self, at: usize, range: Range<u32>) -> Result<(), ExtentsError> {
+        if self.rest.len() + 1 >= MAX_EXTENTS {
+            return Err(ExtentsError::TooMany);
+        }
+        if at == 0 {
+            self.rest.insert(0, std::mem::replace(&mut self.first, range));
+        } else {
+            self.rest.insert(at - 1, range);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(ranges: &[Range<u32>]) -> Extents {
+        let mut set = Extents::default();
+        for range in ranges {
+            set.insert(range.clone()).unwrap();
+        }
+        set
+    }
+
+    fn gaps(set: &Extents, within: Range<u32>) -> Vec<(u32, u32)> {
+        set.missing(within).map(|gap| (gap.start, gap.end)).collect()
+    }
+
+    #[test]
+    fn what_comes_in_order_is_one_range_inside() {
+        for start in [0, 1000] {
+            let set =
+                set(&[start..start + 10, start + 10..start + 11, start + 11..start + 11, start + 11..start + 500]);
+            assert_eq!((set.first, set.rest.capacity()), (start..start + 500, 0));
+        }
+        assert_eq!(Extents::up_to(0), Extents::default());
+        assert_eq!(set(&[0..7, 7..9]), Extents::up_to(9));
+    }
+
+    #[test]
+    fn neighbours_join_whatever_comes_first() {
+        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+            let ranges = order.map(|n: u32| 50 + n * 10..60 + n * 10);
+            let joined = set(&ranges);
+            assert_eq!((joined.first, joined.rest.len()), (50..80, 0), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_byte_cannot_be_added_twice() {
+        let before = set(&[10..20, 30..40, 50..60]);
+        for range in [10..20, 9..11, 19..21, 0..100, 30..31, 39..50, 25..31, 59..70, 12..13, 20..51] {
+            let mut after = before.clone();
+            assert_eq!(after.insert(range.clone()), Err(ExtentsError::Overlap), "{range:?}");
+            assert_eq!(after, before);
+        }
+    }
+
+    #[test]
+    fn gaps_are_what_is_missing_inside() {
+        let set = set(&[10..20, 30..40]);
+        assert_eq!(gaps(&set, 0..50), [(0, 10), (20, 30), (40, 50)]);
+        assert_eq!(gaps(&set, 12..35), [(20, 30)]);
+        assert_eq!(gaps(&set, 10..20), []);
+        assert_eq!(gaps(&set, 45..u32::MAX), [(45, u32::MAX)]);
+        assert_eq!(gaps(&Extents::default(), 3..5), [(3, 5)]);
+    }
+
+    #[test]
+    fn the_number_of_ranges_is_bounded() {
+        let mut set = Extents::default();
+        for n in 0..MAX_EXTENTS as u32 {
+            set.insert(n * 4..n * 4 + 3).unwrap();
+        }
+        let full = set.clone();
+        let end = MAX_EXTENTS as u32 * 4;
+        assert_eq!(set.insert(end..end + 1), Err(ExtentsError::TooMany));
+        assert_eq!(set.remove(&(1..2)), Err(ExtentsError::TooMany));
+        assert_eq!(set, full);
+        set.insert(3..4).unwrap();
+        set.remove(&(1..2)).unwrap();
+        assert_eq!(gaps(&set, 0..10), [(1, 2), (7, 8)]);
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_of_ranges_is_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0_u32..60, 0_u32..12), 0..60)) {
+            let (mut extents, mut bytes) = (Extents::default(), BTreeSet::new());
+            for (insert, start, len) in steps {
+                let range = start..start + len;
+                if !insert {
+                    extents.remove(&range).unwrap();
+                    bytes.retain(|byte| !range.contains(byte));
+                } else if range.clone().any(|byte| bytes.contains(&byte)) {
+                    prop_assert_eq!(extents.insert(range), Err(ExtentsError::Overlap));
+                } else {
+                    extents.insert(range.clone()).unwrap();
+                    bytes.extend(range);
+                }
+                let missing: Vec<u32> = extents.missing(0..80).flatten().collect();
+                prop_assert_eq!(missing, (0..80).filter(|byte| !bytes.contains(byte)).collect::<Vec<_>>());
+                let ranges: Vec<_> = extents.ranges().cloned().collect();
+                prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", ranges);
+                prop_assert!(ranges.iter().all(|range| !range.is_empty()));
+            }
+        }
+    }
+}

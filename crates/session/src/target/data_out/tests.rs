@@ -1,0 +1,150 @@
+use lunette_buffer::Pool;
+use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber};
+
+use super::*;
+
+const BURST: u32 = 100;
+
+fn pdu(ttt: TargetTransferTag, data_sn: u32, range: Range<u32>, final_: bool) -> DataOut {
+    DataOut {
+        final_,
+        lun: LunField::default(),
+        itt: InitiatorTaskTag(1),
+        ttt,
+        exp_stat_sn: SerialNumber(0),
+        data_sn,
+        buffer_offset: range.start,
+        data_segment_len: range.len(),
+    }
+}
+
+/// A task that asks for all of its data.
+fn collector(wanted: u32) -> Collector {
+    let mut collector = Collector::new(0, None);
+    let pool = Pool::new(1 << 30);
+    collector.want(pool.take(wanted as usize).expect("the pool is large"), wanted);
+    collector
+}
+
+/// Asks for all that may be asked for. Gives tags and ranges.
+fn solicit(collector: &mut Collector, next_ttt: &mut u16, at_most: u32) -> Vec<(TargetTransferTag, Range<u32>)> {
+    let mut asked = Vec::new();
+    while let Some(solicitation) = collector.solicit(BURST, at_most) {
+        let ttt = TargetTransferTag(0x0007_0000 | u32::from(*next_ttt));
+        *next_ttt = next_ttt.wrapping_add(1);
+        collector.solicited(ttt, solicitation);
+        asked.push((ttt, solicitation.offset..solicitation.offset + solicitation.len));
+    }
+    asked
+}
+
+fn arrive(collector: &mut Collector, pdu: &DataOut) {
+    collector.accept(pdu, false).unwrap();
+    collector.verified(pdu.buffer_offset, pdu.data_segment_len as u32);
+}
+
+#[test]
+fn as_many_r2ts_as_the_key_can_say_are_answered_in_any_order() {
+    for reverse in [false, true] {
+        let wanted = 66_000 * BURST;
+        let (mut collector, mut next_ttt) = (collector(wanted), 65_000);
+        let mut open = solicit(&mut collector, &mut next_ttt, u32::MAX);
+        assert_eq!(open.len(), 65_535);
+        if reverse {
+            open.reverse();
+        }
+        for (ttt, range) in open {
+            assert!(collector.solicits(ttt));
+            arrive(&mut collector, &pdu(ttt, 0, range, true));
+            assert!(!collector.solicits(ttt));
+        }
+        let rest = solicit(&mut collector, &mut next_ttt, u32::MAX);
+        assert_eq!(rest.len(), 66_000 - 65_535);
+        for (ttt, range) in rest {
+            assert!(collector.take_complete().is_none());
+            arrive(&mut collector, &pdu(ttt, 0, range, true));
+        }
+        assert!(collector.take_complete().is_some());
+        assert_eq!(collector.r2ts(), 66_000);
+    }
+}
+
+#[test]
+fn tags_of_ended_sequences_name_nothing() {
+    let (mut collector, mut next_ttt) = (collector(300), u16::MAX);
+    let open = solicit(&mut collector, &mut next_ttt, 3);
+    let [(first, _), (second, range), (third, _)] = &open[..] else { panic!("three R2Ts") };
+    arrive(&mut collector, &pdu(*second, 0, range.clone(), true));
+    assert_eq!([first, second, third].map(|ttt| collector.solicits(*ttt)), [true, false, true]);
+    let again = collector.accept(&pdu(*second, 1, range.clone(), true), false);
+    assert_eq!(again, Err(DataOutError::Unannounced));
+    assert!(!collector.solicits(TargetTransferTag(third.0 + 1)));
+}
+
+#[test]
+fn what_was_lost_is_asked_for_again() {
+    let (mut collector, mut next_ttt) = (collector(250), 0);
+    let open = solicit(&mut collector, &mut next_ttt, 8);
+    assert_eq!(open.iter().map(|(_, range)| range.clone()).collect::<Vec<_>>(), [0..100, 100..200, 200..250]);
+    let [(first, _), (second, _), (third, _)] = open[..] else { panic!("three R2Ts") };
+    arrive(&mut collector, &pdu(first, 0, 0..40, false));
+    // The header is right, its data is not; the sequence goes on.
+    collector.accept(&pdu(first, 1, 40..70, false), true).unwrap();
+    collector.lost(40, 30).unwrap();
+    let again = solicit(&mut collector, &mut next_ttt, 8);
+    assert_eq!(again, [(TargetTransferTag(0x0007_0003), 40..70)]);
+    arrive(&mut collector, &pdu(first, 2, 70..100, true));
+    // The last PDU is lost with its F bit, and again when it is repeated.
+    arrive(&mut collector, &pdu(third, 0, 200..250, true));
+    collector.accept(&pdu(second, 0, 100..200, true), true).unwrap();
+    collector.lost(100, 100).unwrap();
+    let (ttt, range) = solicit(&mut collector, &mut next_ttt, 8)[0].clone();
+    assert_eq!(range, 100..200);
+    collector.accept(&pdu(ttt, 0, range.clone(), true), true).unwrap();
+    collector.lost(100, 100).unwrap();
+    let (ttt, range) = solicit(&mut collector, &mut next_ttt, 8)[0].clone();
+    arrive(&mut collector, &pdu(ttt, 0, range, true));
+    assert!(collector.take_complete().is_none());
+    arrive(&mut collector, &pdu(again[0].0, 0, 40..70, true));
+    assert!(collector.take_complete().is_some());
+    assert_eq!(collector.r2ts(), 6);
+}
+
+#[test]
+fn a_recovery_r2t_is_no_longer_than_a_burst() {
+    let (mut collector, mut next_ttt) = (Collector::new(250, None), 0);
+    collector.want(Pool::new(1 << 20).take(300).unwrap(), 300);
+    collector.lost(0, 250).unwrap();
+    let ranges: Vec<_> = solicit(&mut collector, &mut next_ttt, 8).into_iter().map(|(_, range)| range).collect();
+    assert_eq!(ranges, [0..100, 100..200, 200..300]);
+}
+
+#[test]
+fn unsolicited_data_that_leaves_gaps_is_completed_by_r2ts() {
+    let (mut collector, mut next_ttt) = (Collector::new(10, Some(100)), 0);
+    collector.want(Pool::new(1 << 20).take(120).unwrap(), 120);
+    collector.verified(0, 10);
+    arrive(&mut collector, &pdu(TargetTransferTag::RESERVED, 0, 60..70, false));
+    assert_eq!(solicit(&mut collector, &mut next_ttt, 8), [], "not before its end");
+    arrive(&mut collector, &pdu(TargetTransferTag::RESERVED, 1, 20..40, true));
+    let ranges: Vec<_> = solicit(&mut collector, &mut next_ttt, 8).into_iter().map(|(_, range)| range).collect();
+    assert_eq!(ranges, [10..20, 40..60, 70..120]);
+}
+
+#[test]
+fn data_in_too_many_pieces_ends_the_task() {
+    let mut collector = collector(1 << 20);
+    let asked = collector.solicit(1 << 20, 1).unwrap();
+    let ttt = TargetTransferTag(0);
+    collector.solicited(ttt, asked);
+    let mut data_sn = 0;
+    let error = loop {
+        let piece = pdu(ttt, data_sn, data_sn * 2..data_sn * 2 + 1, false);
+        match collector.accept(&piece, false) {
+            Ok(()) => collector.verified(piece.buffer_offset, 1),
+            Err(error) => break error,
+        }
+        data_sn += 1;
+    };
+    assert!(matches!(error, DataOutError::Place { why: ExtentsError::TooMany, .. }), "{error}");
+}
