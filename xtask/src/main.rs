@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`.
+//! `cargo xtask compare`, `cargo xtask profile`.
 
 #![forbid(unsafe_code)]
 
@@ -8,6 +8,7 @@ mod count;
 mod fuzz;
 mod packages;
 mod process;
+mod profile;
 mod suite;
 mod test;
 
@@ -35,6 +36,8 @@ enum Chore {
     Count(count::Arguments),
     /// Lunette beside tgt, libiscsi and plain TCP, as ratios of one run.
     Compare(compare::Arguments),
+    /// In which layer the CPU time goes, on both sides, as `perf` samples it.
+    Profile(profile::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(arguments) => fuzz::run(&arguments),
         Chore::Count(arguments) => count::run(&arguments),
         Chore::Compare(arguments) => compare::run(&arguments),
+        Chore::Profile(arguments) => profile::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

@@ -26,6 +26,9 @@ const NEEDED: [(&str, Option<&str>); 10] = [
 const COMPARED: [(&str, Option<&str>); 3] =
     [("libiscsi-bin", Some("iscsi-perf")), ("tgt", Some("tgtd")), ("util-linux", Some("taskset"))];
 
+/// The same for `cargo xtask profile`.
+const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
+
 /// Installs what the tests need and do not have when this process may, else names it and fails.
 pub(crate) fn provide() -> Result<()> {
     provide_all("the tests need", &NEEDED)
@@ -37,6 +40,14 @@ pub(crate) fn provide_for_comparison() -> Result<()> {
         bail!("only root can run tgt and set the congestion control");
     }
     provide_all("a comparison needs", &COMPARED)
+}
+
+/// The same for profiles. Only root sees where the kernel is.
+pub(crate) fn provide_for_profile() -> Result<()> {
+    if !is_root() {
+        bail!("only root can sample the kernel and set the congestion control");
+    }
+    provide_all("a profile needs", &PROFILED)
 }
 
 /// Names and versions of installed packages.

@@ -11,18 +11,18 @@ const DEEP: u32 = 32;
 const KIB: u32 = 1024;
 
 /// The blocks of the disks, so that every offset of every party is a multiple of 4 KiB.
-pub(super) const BLOCK_LEN: u32 = 4 * KIB;
+pub(crate) const BLOCK_LEN: u32 = 4 * KIB;
 
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Initiator {
+pub(crate) enum Initiator {
     Libiscsi,
     Lunette,
 }
 
 /// Who answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Target {
+pub(crate) enum Target {
     /// As it is after `tgtadm --op new`.
     Tgt,
     /// With the settings that make it fastest.
@@ -32,59 +32,59 @@ pub(super) enum Target {
 
 /// The two that talk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pair {
+pub(crate) enum Pair {
     Iscsi(Initiator, Target),
     /// The ceiling: plain TCP.
     Tcp,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Direction {
+pub(crate) enum Direction {
     Read,
     Write,
 }
 
 /// One pair under one kind of work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Cell {
-    pub(super) pair: Pair,
-    pub(super) direction: Direction,
+pub(crate) struct Cell {
+    pub(crate) pair: Pair,
+    pub(crate) direction: Direction,
     /// Bytes of a request.
-    pub(super) len: u32,
-    pub(super) depth: u32,
+    pub(crate) len: u32,
+    pub(crate) depth: u32,
     /// CRC32C for headers and data.
-    pub(super) digests: bool,
+    pub(crate) digests: bool,
 }
 
-pub(super) const OURS: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette);
-pub(super) const LIBISCSI_TGT: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Tgt);
-pub(super) const LIBISCSI_TUNED: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::TunedTgt);
-pub(super) const LIBISCSI_OURS: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Lunette);
-pub(super) const OURS_TGT: Pair = Pair::Iscsi(Initiator::Lunette, Target::Tgt);
-pub(super) const OURS_TUNED: Pair = Pair::Iscsi(Initiator::Lunette, Target::TunedTgt);
+pub(crate) const OURS: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette);
+pub(crate) const LIBISCSI_TGT: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Tgt);
+pub(crate) const LIBISCSI_TUNED: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::TunedTgt);
+pub(crate) const LIBISCSI_OURS: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Lunette);
+pub(crate) const OURS_TGT: Pair = Pair::Iscsi(Initiator::Lunette, Target::Tgt);
+pub(crate) const OURS_TUNED: Pair = Pair::Iscsi(Initiator::Lunette, Target::TunedTgt);
 
 /// Reads of `kib` KiB at depth 32.
-pub(super) const fn read(pair: Pair, kib: u32) -> Cell {
+pub(crate) const fn read(pair: Pair, kib: u32) -> Cell {
     Cell { pair, direction: Direction::Read, len: kib * KIB, depth: DEEP, digests: false }
 }
 
 /// Writes of `kib` KiB at depth 32.
-pub(super) const fn write(pair: Pair, kib: u32) -> Cell {
+pub(crate) const fn write(pair: Pair, kib: u32) -> Cell {
     Cell { direction: Direction::Write, ..read(pair, kib) }
 }
 
 /// The same with both digests.
-pub(super) const fn digested(cell: Cell) -> Cell {
+pub(crate) const fn digested(cell: Cell) -> Cell {
     Cell { digests: true, ..cell }
 }
 
 /// The same with one request at a time.
-pub(super) const fn alone(cell: Cell) -> Cell {
+pub(crate) const fn alone(cell: Cell) -> Cell {
     Cell { depth: 1, ..cell }
 }
 
 /// What the ratios are made of, in the order of a round. What is compared stands together, so that a disturbance meets both.
-pub(super) const CELLS: [Cell; 22] = [
+pub(crate) const CELLS: [Cell; 22] = [
     read(LIBISCSI_TGT, 4),
     read(LIBISCSI_TUNED, 4),
     read(LIBISCSI_OURS, 4),
@@ -110,7 +110,7 @@ pub(super) const CELLS: [Cell; 22] = [
 ];
 
 /// What else is worth knowing: no ratio needs it, and `--quick` leaves it out.
-pub(super) const MORE_CELLS: [Cell; 8] = [
+pub(crate) const MORE_CELLS: [Cell; 8] = [
     read(LIBISCSI_TGT, 64),
     read(LIBISCSI_TUNED, 64),
     read(LIBISCSI_OURS, 64),
@@ -123,12 +123,12 @@ pub(super) const MORE_CELLS: [Cell; 8] = [
 
 impl Cell {
     /// Blocks of 4 KiB come from anywhere, larger requests one after the other.
-    pub(super) fn is_random(&self) -> bool {
+    pub(crate) fn is_random(&self) -> bool {
         self.len <= BLOCK_LEN
     }
 
     /// Bytes of a request and of its answer on the wire of the ceiling: a header, and the data on one of them.
-    pub(super) fn message_lens(&self) -> (usize, usize) {
+    pub(crate) fn message_lens(&self) -> (usize, usize) {
         let with_data = BHS_LEN + self.len as usize;
         match self.direction {
             Direction::Read => (BHS_LEN, with_data),

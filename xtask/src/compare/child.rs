@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(5);
 const USER_HZ: f64 = 100.0;
 
 /// A process that is killed when this is dropped.
-pub(super) struct Child {
+pub(crate) struct Child {
     process: process::Child,
     name: String,
     stdout: PathBuf,
@@ -28,11 +28,11 @@ pub(super) struct Child {
 }
 
 /// How a process ended.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// What it printed.
-    pub(super) stdout: String,
+    pub(crate) stdout: String,
     /// User and system, of all its threads, from its start to its end.
-    pub(super) cpu: Duration,
+    pub(crate) cpu: Duration,
 }
 
 impl Child {
@@ -40,7 +40,7 @@ impl Child {
     ///
     /// `setpriv` lets the kernel kill it when this process is killed itself and can no longer do it; the two programs in front
     /// replace themselves by it, so its number is the one known here.
-    pub(super) fn start<A: AsRef<OsStr>>(
+    pub(crate) fn start<A: AsRef<OsStr>>(
         folder: &Path,
         name: &str,
         cpu: usize,
@@ -62,26 +62,26 @@ impl Child {
         Ok(Self { process, name: name.into(), stdout, stderr, interrupt: interrupt.clone() })
     }
 
-    pub(super) fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
 
     /// User and system time of all its threads so far. It can be read until the process is waited for.
-    pub(super) fn cpu(&self) -> Result<Duration> {
+    pub(crate) fn cpu(&self) -> Result<Duration> {
         let path = format!("/proc/{}/stat", self.id());
         let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         cpu_of(&stat).with_context(|| format!("{path} has no times: {stat}"))
     }
 
     /// Bytes of memory that it has.
-    pub(super) fn resident_bytes(&self) -> Result<u64> {
+    pub(crate) fn resident_bytes(&self) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         resident_of(&status).with_context(|| format!("{path} has no VmRSS"))
     }
 
     /// Waits until `ready` gives something, asking again and again. Fails when the process ends before.
-    pub(super) fn wait_until<T>(
+    pub(crate) fn wait_until<T>(
         &mut self,
         limit: Duration,
         mut ready: impl FnMut(&Self) -> Result<Option<T>>,
@@ -103,13 +103,13 @@ impl Child {
     }
 
     /// The first line that it has printed, once it is whole.
-    pub(super) fn first_line(&self) -> Result<Option<String>> {
+    pub(crate) fn first_line(&self) -> Result<Option<String>> {
         let text = self.printed()?;
         Ok(text.split_once('\n').map(|(line, _)| line.trim().to_owned()))
     }
 
     /// Waits for its end, which has to be a good one within `limit`.
-    pub(super) fn finish(mut self, limit: Duration) -> Result<Ended> {
+    pub(crate) fn finish(mut self, limit: Duration) -> Result<Ended> {
         let deadline = Instant::now() + limit;
         while !self.has_ended()? {
             self.interrupt.check()?;

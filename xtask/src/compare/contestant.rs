@@ -26,7 +26,7 @@ const TGT_NAME: &str = "iqn.2026-11.lunette:tgt";
 const TUNED_NAME: &str = "iqn.2026-11.lunette:tuned";
 
 /// tgt's best settings, for its second target.
-pub(super) const TGT_SETTINGS: [(&str, &str); 4] = [
+pub(crate) const TGT_SETTINGS: [(&str, &str); 4] = [
     ("MaxRecvDataSegmentLength", "262144"),
     ("MaxBurstLength", "1048576"),
     ("FirstBurstLength", "262144"),
@@ -34,11 +34,11 @@ pub(super) const TGT_SETTINGS: [(&str, &str); 4] = [
 ];
 
 /// What all processes of one comparison have in common.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     /// For what they print.
-    pub(super) folder: PathBuf,
-    pub(super) cpus: Cpus,
-    pub(super) interrupt: Interrupt,
+    pub(crate) folder: PathBuf,
+    pub(crate) cpus: Cpus,
+    pub(crate) interrupt: Interrupt,
 }
 
 impl Stage {
@@ -53,17 +53,17 @@ macro_rules! words {
 }
 
 /// `tgtd` with two targets over one file: one as it is, one tuned.
-pub(super) struct Tgt {
-    pub(super) child: Child,
+pub(crate) struct Tgt {
+    pub(crate) child: Child,
     /// Of the logical unit, as it is.
-    pub(super) url: String,
+    pub(crate) url: String,
     /// Of the logical unit, tuned.
-    pub(super) tuned_url: String,
+    pub(crate) tuned_url: String,
     control: u16,
 }
 
 impl Tgt {
-    pub(super) fn start(stage: &Stage, disk: &Path) -> Result<Self> {
+    pub(crate) fn start(stage: &Stage, disk: &Path) -> Result<Self> {
         fs::create_dir_all(TGT_FOLDER).with_context(|| format!("cannot create {TGT_FOLDER}"))?;
         let port = free_port()?;
         let control = port % CONTROLS;
@@ -124,13 +124,13 @@ fn free_port() -> Result<u16> {
 }
 
 /// `lunette serve` with one disk in memory.
-pub(super) struct Lunette {
-    pub(super) child: Child,
-    pub(super) url: String,
+pub(crate) struct Lunette {
+    pub(crate) child: Child,
+    pub(crate) url: String,
 }
 
 impl Lunette {
-    pub(super) fn start(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
+    pub(crate) fn start(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
         let disk = format!("mem:{len_bytes}");
         let arguments = words!["serve", disk, "--block-size", BLOCK_LEN.to_string(), "--listen", "127.0.0.1:0"];
         let mut child = stage.start(name, stage.cpus.target, &lunette(), arguments)?;
@@ -139,7 +139,7 @@ impl Lunette {
     }
 
     /// Writes the bytes of `disk` to the disk, so that both targets hold the same and all memory is there.
-    pub(super) fn fill(&self, stage: &Stage, disk: &Path) -> Result<()> {
+    pub(crate) fn fill(&self, stage: &Stage, disk: &Path) -> Result<()> {
         let copy = stage.start("cp", stage.cpus.initiator, &lunette(), words!["cp", disk, &self.url])?;
         copy.finish(FILL_LIMIT).map(drop)
     }
@@ -150,13 +150,13 @@ fn lunette() -> PathBuf {
 }
 
 /// The ceiling's server, for one connection.
-pub(super) struct TcpServer {
-    pub(super) child: Child,
+pub(crate) struct TcpServer {
+    pub(crate) child: Child,
     address: String,
 }
 
 impl TcpServer {
-    pub(super) fn start(stage: &Stage, cell: &Cell) -> Result<Self> {
+    pub(crate) fn start(stage: &Stage, cell: &Cell) -> Result<Self> {
         let arguments = [tcp_arguments(cell), words!["server"]].concat();
         let mut child = stage.start("tcp-server", stage.cpus.target, &own_program(), arguments)?;
         let address = child.wait_until(START_LIMIT, Child::first_line)?;
@@ -176,21 +176,21 @@ fn tcp_arguments(cell: &Cell) -> Vec<OsString> {
 
 /// What the initiator of a run has done.
 #[derive(Debug, PartialEq)]
-pub(super) struct Load {
-    pub(super) ios: f64,
-    pub(super) iops: f64,
+pub(crate) struct Load {
+    pub(crate) ios: f64,
+    pub(crate) iops: f64,
     /// Median, where the initiator tells.
-    pub(super) latency_us: Option<f64>,
+    pub(crate) latency_us: Option<f64>,
 }
 
 /// Starts the client of the ceiling.
-pub(super) fn start_tcp(stage: &Stage, cell: &Cell, seconds: u32, server: &TcpServer) -> Result<Child> {
+pub(crate) fn start_tcp(stage: &Stage, cell: &Cell, seconds: u32, server: &TcpServer) -> Result<Child> {
     let client = words!["client", &server.address, "--depth", cell.depth.to_string(), "--seconds", seconds.to_string()];
     stage.start("tcp-client", stage.cpus.initiator, &own_program(), [tcp_arguments(cell), client].concat())
 }
 
 /// Starts an initiator on the logical unit behind `url`.
-pub(super) fn start_initiator(
+pub(crate) fn start_initiator(
     stage: &Stage,
     initiator: Initiator,
     cell: &Cell,
@@ -229,14 +229,14 @@ fn mode(cell: &Cell) -> &'static str {
 
 /// Reads what the client of the ceiling prints.
 #[expect(clippy::cast_precision_loss, reason = "requests of an hour at most")]
-pub(super) fn tcp_load(printed: &str) -> Result<Load> {
+pub(crate) fn tcp_load(printed: &str) -> Result<Load> {
     let report: ceiling::Report = serde_json::from_str(printed).context("the ceiling's report")?;
     let ios = report.ios as f64;
     Ok(Load { ios, iops: ios / report.seconds, latency_us: report.latency_us })
 }
 
 /// Reads what an initiator prints.
-pub(super) fn initiator_load(initiator: Initiator, printed: &str, seconds: u32) -> Result<Load> {
+pub(crate) fn initiator_load(initiator: Initiator, printed: &str, seconds: u32) -> Result<Load> {
     match initiator {
         Initiator::Libiscsi => {
             let iops = perf_average(printed).with_context(|| format!("iscsi-perf prints no average: {printed}"))?;

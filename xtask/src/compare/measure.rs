@@ -13,17 +13,17 @@ use super::contestant::{self, Load, Lunette, Stage, TcpServer, Tgt};
 const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// The disk of each target.
-pub(super) const DISK_LEN: u64 = 256 << 20;
+pub(crate) const DISK_LEN: u64 = 256 << 20;
 
 /// One run.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
-    pub(super) iops: f64,
-    pub(super) latency_us: Option<f64>,
+pub(crate) struct Sample {
+    pub(crate) iops: f64,
+    pub(crate) latency_us: Option<f64>,
     /// User and system microseconds of the process that answers, for each request.
-    pub(super) target_cpu_us: f64,
+    pub(crate) target_cpu_us: f64,
     /// The same of the process that asks, with its start and login.
-    pub(super) initiator_cpu_us: f64,
+    pub(crate) initiator_cpu_us: f64,
 }
 
 impl Sample {
@@ -39,27 +39,27 @@ impl Sample {
 }
 
 /// All runs of one cell, one for each round.
-pub(super) struct Measured {
-    pub(super) cell: Cell,
-    pub(super) samples: Vec<Sample>,
+pub(crate) struct Measured {
+    pub(crate) cell: Cell,
+    pub(crate) samples: Vec<Sample>,
 }
 
 impl Measured {
     /// A figure of each round; none when a run does not have it.
-    pub(super) fn figures(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
+    pub(crate) fn figures(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
         self.samples.iter().map(figure).collect::<Option<_>>().unwrap_or_default()
     }
 }
 
 /// The targets, which serve from the first round to the last.
-pub(super) struct Targets {
+pub(crate) struct Targets {
     tgt: Tgt,
     lunette: Lunette,
 }
 
 impl Targets {
     /// Both serve the bytes of `disk`.
-    pub(super) fn start(stage: &Stage, disk: &Path) -> Result<Self> {
+    pub(crate) fn start(stage: &Stage, disk: &Path) -> Result<Self> {
         let lunette = Lunette::start(stage, "serve", DISK_LEN)?;
         lunette.fill(stage, disk)?;
         Ok(Self { tgt: Tgt::start(stage, disk)?, lunette })
@@ -76,7 +76,7 @@ impl Targets {
 }
 
 /// Runs every cell once in each round, so that what disturbs the machine meets all alike.
-pub(super) fn rounds(
+pub(crate) fn rounds(
     stage: &Stage,
     targets: &Targets,
     cells: &[Cell],

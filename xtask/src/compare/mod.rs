@@ -4,14 +4,14 @@
 //! congestion control and the same bytes in memory behind them, and what is told are ratios of medians.
 
 pub(crate) mod ceiling;
-mod cells;
+pub(crate) mod cells;
 mod child;
-mod contestant;
-mod measure;
+pub(crate) mod contestant;
+pub(crate) mod measure;
 mod memory;
 mod output;
 mod statistics;
-mod system;
+pub(crate) mod system;
 mod table;
 
 use std::fs;
@@ -96,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 }
 
 /// Where the processes' output goes.
-fn folder() -> Result<PathBuf> {
+pub(crate) fn folder() -> Result<PathBuf> {
     let folder = target_dir().join("compare");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder)
@@ -120,18 +120,18 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
     ]
 }
 
-fn load() -> String {
+pub(crate) fn load() -> String {
     system::load_average().map_or_else(|| "unknown".into(), |load| format!("{load:.2}"))
 }
 
 /// tgt's disk, in memory like Lunette's, and full of bytes that are not zero. Removed when dropped.
-struct DiskFile(PathBuf);
+pub(crate) struct DiskFile(PathBuf);
 
 /// Where tmpfs is on every Linux.
 const TMPFS: &str = "/dev/shm";
 
 impl DiskFile {
-    fn create() -> Result<Self> {
+    pub(crate) fn create() -> Result<Self> {
         let disk = Self(Path::new(TMPFS).join(format!("lunette-compare-{}", std::process::id())));
         let mut file = fs::File::create_new(&disk.0).with_context(|| format!("cannot create {}", disk.0.display()))?;
         let piece = vec![0x5a; 1 << 20];
@@ -141,7 +141,7 @@ impl DiskFile {
         Ok(disk)
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, Result, bail};
 
 /// What all parties send with. Of the other common choices, BBR paces, which makes loopback three times slower.
-pub(super) const CONGESTION_CONTROL: &str = "cubic";
+pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
 /// Where each side runs.
 #[derive(Clone, Copy)]
-pub(super) struct Cpus {
-    pub(super) target: usize,
-    pub(super) initiator: usize,
+pub(crate) struct Cpus {
+    pub(crate) target: usize,
+    pub(crate) initiator: usize,
 }
 
 impl Cpus {
     /// The first two that this process may use.
-    pub(super) fn choose() -> Result<Self> {
+    pub(crate) fn choose() -> Result<Self> {
         let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
         match cpu_list(list)[..] {
@@ -40,12 +40,12 @@ fn cpu_list(text: &str) -> Vec<usize> {
 }
 
 /// The system's congestion control is [`CONGESTION_CONTROL`] while this lives, and what it was before afterwards.
-pub(super) struct CongestionControl {
+pub(crate) struct CongestionControl {
     before: Option<String>,
 }
 
 impl CongestionControl {
-    pub(super) fn pin() -> Result<Self> {
+    pub(crate) fn pin() -> Result<Self> {
         let before = fs::read_to_string(SETTING).with_context(|| format!("cannot read {SETTING}"))?.trim().to_owned();
         if before == CONGESTION_CONTROL {
             return Ok(Self { before: None });
@@ -67,11 +67,11 @@ impl Drop for CongestionControl {
 
 /// Whether someone wants an end. Everything that waits looks at it, so that what was started and set is undone.
 #[derive(Clone)]
-pub(super) struct Interrupt(Arc<AtomicBool>);
+pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
     /// Set by the signals that ask for an end, which no longer end this process by themselves.
-    pub(super) fn on_signals() -> Result<Self> {
+    pub(crate) fn on_signals() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&flag)).context("cannot handle signals")?;
@@ -79,7 +79,7 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.0.load(Ordering::Relaxed) {
             bail!("interrupted");
         }
@@ -88,12 +88,12 @@ impl Interrupt {
 }
 
 /// What else keeps the machine busy: the load average of the last minute.
-pub(super) fn load_average() -> Option<f64> {
+pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// The version of the running kernel.
-pub(super) fn kernel() -> String {
+pub(crate) fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "unknown".into(), |text| text.trim().into())
 }
 
