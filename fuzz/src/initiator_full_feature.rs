@@ -131,6 +131,7 @@ impl Play {
             cdb: [0; 16],
             cdb_rest: if kind & 4 == 0 { Box::default() } else { vec![1; usize::from(kind)].into() },
             attribute: TaskAttribute::SIMPLE,
+            priority: kind >> 4,
             data_out: buffer(kind & 1 != 0).map(lunette_buffer::Buffer::share),
             data_in: buffer(kind & 2 != 0),
         };

@@ -47,6 +47,14 @@ impl Attentions {
         self.change(VecDeque::pop_front)
     }
 
+    /// The next condition, which stays, and how many wait.
+    pub(crate) fn peek(&self) -> Option<(AdditionalSense, usize)> {
+        if self.is_empty() {
+            return None;
+        }
+        self.change(|queue| queue.front().map(|first| (*first, queue.len())))
+    }
+
     /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0

@@ -23,6 +23,8 @@ pub struct Command {
 pub struct Response {
     /// The status.
     pub status: Status,
+    /// What SAM-5 5.3.2 adds to the status: for TASK SET FULL, when to come again. 0 adds nothing.
+    pub status_qualifier: u16,
     /// Sense data, with CHECK CONDITION.
     pub sense: Option<EncodedSense>,
     /// Bytes for the initiator, already cut to the allocation length of the CDB. There may be more than
@@ -36,7 +38,7 @@ pub struct Response {
 impl Response {
     /// GOOD without data.
     pub(crate) fn good() -> Self {
-        Self { status: Status::GOOD, sense: None, data_in: None, data_out_transfer_len: 0 }
+        Self { status: Status::GOOD, status_qualifier: 0, sense: None, data_in: None, data_out_transfer_len: 0 }
     }
 
     /// CHECK CONDITION.

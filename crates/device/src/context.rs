@@ -303,7 +303,7 @@ impl Cx {
     /// The reply RESERVATION CONFLICT.
     #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
     pub(crate) fn conflict(&self) -> Reply {
-        self.exchange.end_with(Status::RESERVATION_CONFLICT);
+        self.exchange.end_with(Status::RESERVATION_CONFLICT, 0);
         Ok(None)
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Exchange(Mutex<State>);
 struct State {
     slot: Slot,
     data_out_transfer_len: u64,
-    status: Option<Status>,
+    status: Option<(Status, u16)>,
     /// Logical units that the command works on besides its own.
     others: Vec<Arc<LogicalUnit>>,
 }
@@ -74,14 +74,14 @@ impl Exchange {
         self.state().data_out_transfer_len
     }
 
-    /// Lets the command end with another status than GOOD and CHECK CONDITION.
-    pub(crate) fn end_with(&self, status: Status) {
-        self.state().status = Some(status);
+    /// Lets the command end with another status than GOOD and CHECK CONDITION, and with its qualifier.
+    pub(crate) fn end_with(&self, status: Status, qualifier: u16) {
+        self.state().status = Some((status, qualifier));
     }
 
-    /// The status of a command that ends without sense data.
-    pub(crate) fn status(&self) -> Status {
-        self.state().status.unwrap_or(Status::GOOD)
+    /// The status of a command that ends without sense data, and its qualifier.
+    pub(crate) fn status(&self) -> (Status, u16) {
+        self.state().status.unwrap_or((Status::GOOD, 0))
     }
 
     /// Records that the command works on `unit` too.

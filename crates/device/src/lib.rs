@@ -96,7 +96,7 @@ pub use limits::{
 pub use medium::EjectError;
 pub use nexus::{Nexus, NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
-pub use target::{LunInUse, PortGroupsChange, ResetOutcome, TargetDevice};
+pub use target::{LunInUse, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
 pub use task::{Input, Step, Task, Waitable, Work};
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError,

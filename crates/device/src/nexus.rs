@@ -71,6 +71,11 @@ impl Nexus {
         self.state.id
     }
 
+    /// Its transport carries the task management functions of SAM-5 too: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS says so.
+    pub fn has_sam5_functions(&self) {
+        self.state.sam5_functions.store(true, Ordering::Release);
+    }
+
     /// The names of its ports.
     pub fn name(&self) -> &NexusName {
         &self.state.name
@@ -97,6 +102,8 @@ pub(crate) struct NexusState {
     pub(crate) device_name: Arc<str>,
     /// What reservations know the nexus by.
     pub(crate) ports: Arc<ItNexus>,
+    /// Whether its transport has the task management functions of SAM-5.
+    pub(crate) sam5_functions: AtomicBool,
     /// The logical units that this nexus sees. Written when a unit comes or goes, read by every command; the lock is held for
     /// the look-up alone.
     links: RwLock<BTreeMap<Lun, Arc<Link>>>,
@@ -120,7 +127,8 @@ pub(crate) struct Link {
 impl NexusState {
     pub(crate) fn new(name: NexusName, device_name: Arc<str>) -> Self {
         let ports = Arc::new(ItNexus::new(&name));
-        Self { id: NexusId::next(), name, device_name, ports, links: RwLock::default() }
+        let (sam5_functions, links) = (AtomicBool::new(false), RwLock::default());
+        Self { id: NexusId::next(), name, device_name, ports, sam5_functions, links }
     }
 
     /// Lets the nexus see `unit` as `lun` in place of what it saw there, with the unit attention of a nexus that is new to

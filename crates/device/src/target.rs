@@ -1,6 +1,7 @@
 //! The SCSI target device: logical units by number, and the nexuses that reach them.
 
 mod port_groups;
+mod sam5;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,6 +18,7 @@ use crate::task::Task;
 use crate::tokens::Tokens;
 use crate::unit::LogicalUnit;
 pub use port_groups::PortGroupsChange;
+pub use sam5::PendingEvent;
 
 /// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
 pub struct TargetDevice {

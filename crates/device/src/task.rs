@@ -196,7 +196,10 @@ impl Task {
             },
         };
         let response = match reply {
-            Ok(data_in) => Response { status: exchange.status(), data_in, ..Response::good() },
+            Ok(data_in) => {
+                let (status, status_qualifier) = exchange.status();
+                Response { status, status_qualifier, data_in, ..Response::good() }
+            }
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
                 Response::check(&sense, format_of(link.as_ref()))

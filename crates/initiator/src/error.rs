@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{SenseData, Status};
 use lunette_session::initiator::SessionError;
 
@@ -133,6 +134,20 @@ pub enum Error {
     /// The disk was powered on again after it had acknowledged writes and before it was told to flush them (SBC-5 4.16).
     #[error("the disk was reset with writes in its volatile cache; they may be lost")]
     CacheLost,
+    /// The target did not do what a task management request asked for.
+    #[error("{function}: {response}")]
+    TaskManagement {
+        /// What was asked.
+        function: TaskManagementFunction,
+        /// What it answered.
+        response: TaskManagementResponseCode,
+    },
+    /// What was asked for needs a parameter that the login did not agree on.
+    #[error("the target has not agreed to {what}; offer it, or do without")]
+    NotAgreed {
+        /// The parameter.
+        what: &'static str,
+    },
     /// The session was closed by us.
     #[error("the session is closed")]
     Closed,

@@ -55,6 +55,7 @@ mod request;
 mod secret;
 mod session;
 mod store;
+mod task_management;
 mod url;
 
 pub use discovery::{TargetRecord, discover};
@@ -69,6 +70,7 @@ pub use secret::{SecretError, read_secret};
 pub(crate) use session::Opened;
 pub use session::{Initiator, Pending, Session, SessionEvent};
 pub use store::RemoteStore;
+pub use task_management::PendingEvent;
 pub use url::{Url, UrlError, is_url};
 
 /// Its examples compile.

@@ -24,6 +24,9 @@ pub(crate) const FIRST_BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// See [`FIRST_BUSY_PAUSE`].
 pub(crate) const MAX_BUSY_PAUSE: Duration = Duration::from_secs(2);
 
+/// The longest pause that a target may ask for with a status qualifier.
+pub(crate) const MAX_RETRY_DELAY: Duration = Duration::from_secs(10);
+
 /// The first pause before a new connection is tried; it doubles up to [`MAX_RECONNECT_PAUSE`].
 pub(crate) const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 

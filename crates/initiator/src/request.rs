@@ -33,6 +33,8 @@ pub struct Request {
     pub cdb_rest: Box<[u8]>,
     /// How the task stands to others of its set.
     pub attribute: TaskAttribute,
+    /// From 1, the most urgent, to 15; 0 for none (SAM-5 8.7). Targets learn of it when iSCSIProtocolLevel 2 was agreed on.
+    pub priority: u8,
     /// What is sent to the logical unit.
     pub data_out: Option<SharedBuffer>,
     /// What it may fill.
@@ -51,6 +53,7 @@ impl Request {
             cdb,
             cdb_rest: Box::default(),
             attribute: TaskAttribute::SIMPLE,
+            priority: 0,
             data_out: None,
             data_in: None,
             repeat: Repeat::Never,
@@ -75,6 +78,8 @@ pub struct Reply {
     pub command: &'static str,
     /// SAM-5 status.
     pub status: Status,
+    /// What SAM-5 5.3.2 adds to the status; 0 adds nothing, as without iSCSIProtocolLevel 2.
+    pub status_qualifier: u16,
     /// Sense data as it came; empty when there is none.
     pub sense: Vec<u8>,
     /// Bytes of the data-in buffer that were filled, from its start.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_pdu::{AsyncMessage, LunField, TaskManagementFunction, TaskManagementResponseCode};
+use lunette_pdu::{AsyncMessage, LunField};
 use lunette_reactor::{IoBackend, Reactor};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::initiator::SessionError;
@@ -262,19 +262,6 @@ impl Session {
         Pending { session: self.clone(), slot, ticket, done: false }
     }
 
-    /// Asks for a task management function on a logical unit; target resets ignore `lun`.
-    ///
-    /// # Errors
-    ///
-    /// When there is no connection now.
-    pub async fn manage_tasks(
-        &self,
-        function: TaskManagementFunction,
-        lun: Lun,
-    ) -> Result<TaskManagementResponseCode, Error> {
-        self.question(|done| Question::TaskManagement { function, lun, done }).await
-    }
-
     /// Sends `data` in a NOP-Out and waits for its echo. `false` when other bytes came back.
     ///
     /// # Errors
@@ -309,7 +296,10 @@ impl Session {
         ask(&self.0.initiator.0.queue, |done| Message::Close { session: key, done: Some(done) }).await
     }
 
-    async fn question<T: Send + 'static>(&self, question: impl FnOnce(Done<T>) -> Question) -> Result<T, Error> {
+    pub(crate) async fn question<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(Done<T>) -> Question,
+    ) -> Result<T, Error> {
         let session = self.0.owner.key;
         ask(&self.0.initiator.0.queue, |done| Message::Ask { session, question: question(done) }).await
     }
@@ -333,9 +323,9 @@ fn ask<T: Send + 'static>(
 /// A command that has been sent: a future of its end.
 #[must_use = "a command whose end nobody waits for is aborted"]
 pub struct Pending {
-    session: Session,
+    pub(crate) session: Session,
     slot: Arc<Slot<Outcome>>,
-    ticket: Ticket,
+    pub(crate) ticket: Ticket,
     done: bool,
 }
 

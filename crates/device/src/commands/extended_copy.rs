@@ -36,10 +36,14 @@ pub(crate) async fn extended_copy(cx: Cx) -> Reply {
     result.map(|_| None)
 }
 
+/// When an initiator should ask again for a copy: in a second, as copies take long. A STATUS QUALIFIER in units of 100 ms
+/// (SAM-5 5.3.2).
+const COPY_RETRY_DELAY: u16 = 10;
+
 /// As many copies run as may: the initiator comes again (SAM-5 5.3.1).
 #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
 pub(super) fn too_many(cx: &Cx) -> Reply {
-    cx.exchange.end_with(Status::TASK_SET_FULL);
+    cx.exchange.end_with(Status::TASK_SET_FULL, COPY_RETRY_DELAY);
     Ok(None)
 }
 

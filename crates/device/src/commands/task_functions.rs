@@ -1,5 +1,7 @@
 //! REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-5 6.35).
 
+use std::sync::atomic::Ordering;
+
 use crate::context::{Cx, Reply};
 
 const REPD: u8 = 0x80;
@@ -12,13 +14,23 @@ const SUPPORTED: [(usize, u8, &str); 4] = [
     (0, 0x08, "LOGICAL UNIT RESET"),
 ];
 
+/// Those that need a transport of SAM-5.
+const SUPPORTED_WITH_SAM5: [(usize, u8, &str); 4] = [
+    (0, 0x04, "QUERY TASK"),
+    (1, 0x04, "QUERY ASYNCHRONOUS EVENT"),
+    (1, 0x02, "QUERY TASK SET"),
+    (1, 0x01, "I_T NEXUS RESET"),
+];
+
 /// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. Timeouts, which REPD asks for, are not stated.
 pub(crate) async fn report_supported_task_management_functions(cx: Cx) -> Reply {
     const BASIC_LEN: usize = 4;
     const EXTENDED_LEN: usize = 16;
     cx.unit()?;
     let mut data = [0; EXTENDED_LEN];
-    for (byte, bit, _) in SUPPORTED {
+    let sam5 = cx.nexus.sam5_functions.load(Ordering::Acquire);
+    let more = SUPPORTED_WITH_SAM5.into_iter().filter(|_| sam5);
+    for (byte, bit, _) in SUPPORTED.into_iter().chain(more) {
         data[byte] |= bit;
     }
     let len = if cx.cdb.bit(2, REPD) { EXTENDED_LEN } else { BASIC_LEN };

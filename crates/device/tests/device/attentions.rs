@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{LogicalUnit, LogicalUnitConfig, LunInUse, Nexus, ResetOutcome, TargetDevice};
+use lunette_device::{LogicalUnit, LogicalUnitConfig, LunInUse, Nexus, PendingEvent, ResetOutcome, TargetDevice};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
 
 use crate::rig::{Rig, THIN, cdb, name, sense};
@@ -161,4 +161,50 @@ fn a_dropped_nexus_leaves_nothing_behind() {
     assert!(Arc::strong_count(&unit) > before);
     drop(nexus);
     assert_eq!(Arc::strong_count(&unit), before);
+}
+
+#[test]
+fn what_waits_can_be_asked_for_and_stays() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    assert_eq!(rig.device.query_asynchronous_event(LUN_1, &nexus), PendingEvent::UnknownLun);
+    let pending = || rig.device.query_asynchronous_event([0; 8], &nexus);
+    assert_eq!(pending(), PendingEvent::UnitAttention([0x16, 0x29, 0x00]), "one");
+    rig.unit.capacity_changed();
+    assert_eq!(pending(), PendingEvent::UnitAttention([0x26, 0x29, 0x00]), "several");
+    ready(&rig, &nexus, [0; 8]);
+    assert_eq!(pending(), PendingEvent::UnitAttention([0x16, 0x2a, 0x09]));
+    ready(&rig, &nexus, [0; 8]);
+    assert_eq!(pending(), PendingEvent::Nothing);
+}
+
+#[test]
+fn a_nexus_reset_is_a_loss_for_that_nexus_alone() {
+    let rig = Rig::new(THIN);
+    let [a, b] = ["iqn.2026-11.host:a", "iqn.2026-11.host:b"].map(|host| rig.device.attach(name(host)));
+    for nexus in [&a, &b] {
+        ready(&rig, nexus, [0; 8]);
+    }
+    // RESERVE(6) ends with its nexus.
+    assert_eq!(rig.run_on(&a, [0; 8], cdb(&[0x16]), &[]).status, Status::GOOD);
+    assert_eq!(rig.run_on(&b, [0; 8], cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]), &[]).status, Status::RESERVATION_CONFLICT);
+    rig.device.reset_nexus(&a);
+    assert_eq!(ready(&rig, &b, [0; 8]), None);
+    assert_eq!(rig.run_on(&b, [0; 8], cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]), &[]).status, Status::GOOD);
+    assert_eq!(ready(&rig, &a, [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
+    assert_eq!(ready(&rig, &a, [0; 8]), None);
+}
+
+#[test]
+fn functions_of_sam5_are_reported_where_the_transport_has_them() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    ready(&rig, &nexus, [0; 8]);
+    let report = || {
+        let response = rig.run_on(&nexus, [0; 8], cdb(&[0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 4]), &[]);
+        response.data_in.unwrap().to_vec()
+    };
+    assert_eq!(report(), [0xd8, 0, 0, 0]);
+    nexus.has_sam5_functions();
+    assert_eq!(report(), [0xdc, 0x07, 0, 0]);
 }

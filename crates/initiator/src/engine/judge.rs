@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_scsi::{AdditionalSense, SenseData, SenseKey, Status};
 
-use crate::limits::{FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, MAX_REPEATS};
+use crate::limits::{FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, MAX_REPEATS, MAX_RETRY_DELAY};
 use crate::request::Repeat;
 
 /// See [`judge`].
@@ -16,8 +16,14 @@ pub(super) enum Verdict {
     Again { after: Duration },
 }
 
-/// Decides on a command that ended with this status after it has been sent `repeats` times in vain.
-pub(super) fn judge(repeat: Repeat, repeats: u32, status: Status, sense: Option<&SenseData>) -> Verdict {
+/// Decides on a command that ended with this status and its `qualifier` after it has been sent `repeats` times in vain.
+pub(super) fn judge(
+    repeat: Repeat,
+    repeats: u32,
+    status: Status,
+    qualifier: u16,
+    sense: Option<&SenseData>,
+) -> Verdict {
     if repeat == Repeat::Never || repeats >= MAX_REPEATS {
         return Verdict::Tell;
     }
@@ -35,7 +41,10 @@ pub(super) fn judge(repeat: Repeat, repeats: u32, status: Status, sense: Option<
         }
         // Another initiator's doing; it may have run.
         (Status::TASK_ABORTED, _) if repeat == Repeat::Always => pause(repeats),
-        (Status::BUSY | Status::TASK_SET_FULL, _) => pause(repeats),
+        (Status::BUSY | Status::TASK_SET_FULL, _) => {
+            let Verdict::Again { after } = pause(repeats) else { return Verdict::Tell };
+            Verdict::Again { after: after.max(retry_delay(qualifier)) }
+        }
         _ => Verdict::Tell,
     }
 }
@@ -57,6 +66,15 @@ pub(super) fn may_lose_cache(sense: &SenseData) -> bool {
     matches!(sense.code, AdditionalSense { asc: 0x29, ascq: 0x00 | 0x01 | 0x04 })
 }
 
+/// How long the target wants us to stay away (SAM-5 5.3.2): units of 100 ms in the lower 14 bits of the status qualifier. The
+/// highest values are no times.
+fn retry_delay(qualifier: u16) -> Duration {
+    const UNIT: Duration = Duration::from_millis(100);
+    const LONGEST: u16 = 0x3fef;
+    let units = qualifier & 0x3fff;
+    if units > LONGEST { Duration::ZERO } else { (UNIT * units.into()).min(MAX_RETRY_DELAY) }
+}
+
 fn pause(repeats: u32) -> Verdict {
     Verdict::Again { after: backoff(FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, repeats) }
 }
@@ -74,7 +92,7 @@ mod tests {
 
     fn check(repeat: Repeat, key: SenseKey, asc: u8, ascq: u8) -> Verdict {
         let sense = SenseData::new(key, AdditionalSense { asc, ascq });
-        judge(repeat, 0, Status::CHECK_CONDITION, Some(&sense))
+        judge(repeat, 0, Status::CHECK_CONDITION, 0, Some(&sense))
     }
 
     #[test]
@@ -85,11 +103,27 @@ mod tests {
 
     #[test]
     fn a_full_target_is_given_time() {
-        let of = |repeats| judge(Repeat::IfNotRun, repeats, Status::TASK_SET_FULL, None);
+        let of = |repeats| judge(Repeat::IfNotRun, repeats, Status::TASK_SET_FULL, 0, None);
         assert_eq!(of(0), Verdict::Again { after: FIRST_BUSY_PAUSE });
         assert_eq!(of(1), Verdict::Again { after: FIRST_BUSY_PAUSE * 2 });
         assert_eq!(of(MAX_REPEATS - 1), Verdict::Again { after: MAX_BUSY_PAUSE });
         assert_eq!(of(MAX_REPEATS), Verdict::Tell, "a target that is always full ends in an error");
+    }
+
+    #[test]
+    fn a_target_may_say_for_how_long_it_is_full() {
+        let of = |status, qualifier| judge(Repeat::IfNotRun, 0, status, qualifier, None);
+        for (qualifier, after) in [
+            (0, FIRST_BUSY_PAUSE),
+            (3, Duration::from_millis(300)),
+            (0x4003, Duration::from_millis(300)),
+            (0x3fef, MAX_RETRY_DELAY),
+            (0x3ff0, FIRST_BUSY_PAUSE),
+            (0xffff, FIRST_BUSY_PAUSE),
+        ] {
+            assert_eq!(of(Status::TASK_SET_FULL, qualifier), Verdict::Again { after }, "{qualifier:#x}");
+            assert_eq!(of(Status::BUSY, qualifier), Verdict::Again { after }, "{qualifier:#x}");
+        }
     }
 
     #[test]
@@ -104,7 +138,7 @@ mod tests {
     fn what_was_aborted_may_have_run() {
         assert_ne!(check(Repeat::Always, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
         assert_eq!(check(Repeat::IfNotRun, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
-        assert_ne!(judge(Repeat::Always, 0, Status::TASK_ABORTED, None), Verdict::Tell);
-        assert_eq!(judge(Repeat::IfNotRun, 0, Status::TASK_ABORTED, None), Verdict::Tell);
+        assert_ne!(judge(Repeat::Always, 0, Status::TASK_ABORTED, 0, None), Verdict::Tell);
+        assert_eq!(judge(Repeat::IfNotRun, 0, Status::TASK_ABORTED, 0, None), Verdict::Tell);
     }
 }

@@ -76,11 +76,31 @@ pub(crate) enum Message {
     Stop,
 }
 
+/// The answer to a task management request.
+#[derive(Clone, Copy)]
+pub(crate) struct Managed {
+    pub(crate) response: TaskManagementResponseCode,
+    /// What QUERY ASYNCHRONOUS EVENT has found.
+    pub(crate) information: [u8; 3],
+}
+
 /// Requests that are no SCSI commands.
 pub(crate) enum Question {
-    TaskManagement { function: TaskManagementFunction, lun: Lun, done: Done<TaskManagementResponseCode> },
-    Ping { data: Vec<u8>, done: Done<bool> },
-    Text { pairs: Vec<(String, String)>, done: Done<Vec<(String, String)>> },
+    /// Of a logical unit or the target; of one task when a request is named.
+    TaskManagement {
+        function: TaskManagementFunction,
+        lun: Lun,
+        task: Option<Ticket>,
+        done: Done<Managed>,
+    },
+    Ping {
+        data: Vec<u8>,
+        done: Done<bool>,
+    },
+    Text {
+        pairs: Vec<(String, String)>,
+        done: Done<Vec<(String, String)>>,
+    },
 }
 
 impl Question {
@@ -89,6 +109,13 @@ impl Question {
             Self::TaskManagement { .. } => "a task management function",
             Self::Ping { .. } => "a ping",
             Self::Text { .. } => "a text request",
+        }
+    }
+
+    /// The task that is asked about is not at the target.
+    fn no_task(self) {
+        if let Self::TaskManagement { done, .. } = self {
+            done(Ok(Managed { response: TaskManagementResponseCode::FUNCTION_COMPLETE, information: [0; 3] }));
         }
     }
 

@@ -97,7 +97,7 @@ impl Requests {
             return refuse(request, completion, error);
         }
         let command_name = request.name();
-        let Request { lun, cdb, cdb_rest, attribute, data_out, data_in, repeat, timeout: own } = request;
+        let Request { lun, cdb, cdb_rest, attribute, priority, data_out, data_in, repeat, timeout: own } = request;
         let timeout = own.unwrap_or(timeout);
         let lun = LunField(lun.encode());
         self.last_order += 1;
@@ -115,7 +115,7 @@ impl Requests {
             stage: None,
         });
         let user = key.data().as_ffi();
-        let command = Command { user, lun, cdb, cdb_rest, attribute, data_out, data_in };
+        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in };
         self.entries[key].stage = Some(Stage::Waiting(command));
         self.waiting.push_back((order, key));
     }
@@ -192,7 +192,7 @@ impl Requests {
         };
         let attention = sense.filter(|sense| sense.key == SenseKey::UNIT_ATTENTION);
         let wanted = matches!(entry.stage, Some(Stage::Sent(_))) && entry.completion.is_some();
-        match judge(entry.repeat, entry.repeats, status, sense.as_ref()) {
+        match judge(entry.repeat, entry.repeats, status, response.status_qualifier, sense.as_ref()) {
             Verdict::Again { after } if wanted => {
                 entry.repeats += 1;
                 entry.stage = Some(Stage::Waiting(command));
@@ -206,6 +206,7 @@ impl Requests {
                 let reply = Reply {
                     command: entry.command,
                     status,
+                    status_qualifier: response.status_qualifier,
                     sense: response.sense,
                     data_in_len: response.data_in_len,
                     residual: response.residual.filter(|residual| *residual != Residual::None),
@@ -273,6 +274,15 @@ impl Requests {
                 self.entries.remove(key);
             }
             _ => {}
+        }
+    }
+
+    /// The task of a request that the target has, and its logical unit.
+    pub(super) fn task_of(&self, ticket: Ticket) -> Option<(LunField, TaskTag)> {
+        let entry = self.entries.values().find(|entry| entry.ticket == ticket)?;
+        match entry.stage {
+            Some(Stage::Sent(tag) | Stage::Aborting { tag, .. }) => Some((entry.lun, tag)),
+            _ => None,
         }
     }
 

@@ -10,3 +10,4 @@ mod rig;
 mod sessions;
 mod several;
 mod stores;
+mod task_management;

@@ -25,6 +25,8 @@ pub struct Command {
     pub cdb_rest: Box<[u8]>,
     /// How the task stands to others of its set.
     pub attribute: TaskAttribute,
+    /// From 1, the most urgent, to 15; 0 for none (SAM-5 8.7). It is sent when iSCSIProtocolLevel 2 was agreed on.
+    pub priority: u8,
     /// What is sent to the target.
     pub data_out: Option<SharedBuffer>,
     /// Where Data-In goes; its length is what the target may send. With `data_out` too, the command is bidirectional.
@@ -38,6 +40,8 @@ pub struct Response {
     pub response: u8,
     /// SAM-5 status code; valid when `response` is 0.
     pub status: u8,
+    /// What SAM-5 5.3.2 adds to some statuses; 0 adds nothing, as without iSCSIProtocolLevel 2.
+    pub status_qualifier: u16,
     /// Sense data; empty when there is none.
     pub sense: Vec<u8>,
     /// Of the only direction, or of Data-Out of a bidirectional command.
@@ -78,6 +82,8 @@ pub enum Event {
         user: u64,
         /// The target's answer.
         response: TaskManagementResponseCode,
+        /// What QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8); zeros otherwise.
+        information: [u8; 3],
     },
     /// The answer to [`Session::ping`](super::Session::ping).
     Pong {

@@ -78,6 +78,11 @@ impl Session {
         self.connection(cid)?.full_feature().map(FullFeature::parameters)
     }
 
+    /// Whether the features of RFC 7144 may be used: iSCSIProtocolLevel 2 was agreed on.
+    pub fn has_sam5_features(&self) -> bool {
+        self.shared.parameters.has_sam5_features()
+    }
+
     /// TargetAlias, as the login told it.
     pub fn target_alias(&self) -> Option<&str> {
         self.shared.alias.as_deref()
@@ -214,8 +219,9 @@ impl Session {
         Some(chosen)
     }
 
-    /// Asks for a task management function, as an immediate request. `referenced` is the task of ABORT TASK.
-    /// False when there is no connection, or too many wait for their answer.
+    /// Asks for a task management function, as an immediate request. `referenced` is the task of ABORT TASK and QUERY TASK.
+    /// False when there is no connection, when too many wait for their answer, or when the function is one of RFC 7144 and
+    /// iSCSIProtocolLevel 2 was not agreed on.
     pub fn manage_tasks(
         &mut self,
         user: u64,

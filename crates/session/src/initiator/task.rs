@@ -178,6 +178,7 @@ impl Task {
         Ok(Response {
             response,
             status,
+            status_qualifier: pdu.status_qualifier,
             sense: sense.to_vec(),
             residual: some(pdu.residual),
             read_residual: some(pdu.bidi_read_residual),

@@ -119,6 +119,11 @@ impl Parameters {
         if self.error_recovery_level > 0 && self.data_sequence_in_order { 1 } else { self.max_outstanding_r2t }
     }
 
+    /// Whether the features of RFC 7144 may be used.
+    pub fn has_sam5_features(&self) -> bool {
+        self.protocol_level >= SAM5_PROTOCOL_LEVEL
+    }
+
     /// Unsolicited data of one command. The two bursts are negotiated one by one; RFC 7143 section 13.14 wants the first no
     /// longer than the other.
     pub fn effective_first_burst_len(&self) -> u32 {
@@ -182,7 +187,7 @@ impl Default for Willing {
             data_sequence_in_order: true,
             error_recovery_level: 0,
             task_reporting: Choices(0b001),
-            protocol_level: 1,
+            protocol_level: SAM5_PROTOCOL_LEVEL,
         }
     }
 }
@@ -195,10 +200,14 @@ impl Willing {
             data_digest: Choices(0b01),
             max_connections: 1,
             max_outstanding_r2t: 16,
+            protocol_level: 1,
             ..Self::default()
         }
     }
 }
+
+/// The iSCSIProtocolLevel of RFC 7144: command priority, the status qualifier, and four more task management functions.
+pub const SAM5_PROTOCOL_LEVEL: u32 = 2;
 
 /// The range of every data length key (RFC 7143 sections 13.12 to 13.14).
 pub const DATA_LENGTH: RangeInclusive<u32> = 512..=0x00ff_ffff;

@@ -4,7 +4,7 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
-use super::{Choices, Parameters, Willing};
+use super::{Choices, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
 use crate::limits::{MAX_OUTSTANDING_R2T, MAX_SESSION_CONNECTIONS};
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
@@ -55,7 +55,7 @@ fn within_reach(willing: &Willing) -> Willing {
         data_sequence_in_order: true,
         error_recovery_level: willing.error_recovery_level.min(1),
         task_reporting: Choices(0b001),
-        protocol_level: willing.protocol_level.min(1),
+        protocol_level: willing.protocol_level.min(SAM5_PROTOCOL_LEVEL),
         ..willing.clone()
     }
 }
@@ -228,6 +228,7 @@ mod tests {
                 ("DataPDUInOrder", "Yes"),
                 ("DataSequenceInOrder", "Yes"),
                 ("ErrorRecoveryLevel", "1"),
+                ("iSCSIProtocolLevel", "2"),
             ]
         );
     }

@@ -334,6 +334,18 @@ impl Connection {
         }
     }
 
+    /// Answers a task management request that asks: yes, with what QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8). RFC 7144.
+    pub fn task_management_succeeded(&mut self, itt: InitiatorTaskTag, information: [u8; 3]) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.task_management_succeeded(itt, information, &mut self.sender);
+        }
+    }
+
+    /// Whether the initiator waits for the end of any task of the logical unit here.
+    pub fn has_tasks(&self, lun: LunField) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) if full.has_tasks(lun))
+    }
+
     /// Answers a logout: the connection that it names has ended, or there is none.
     pub fn logout_done(&mut self, response: LogoutResponseCode) {
         if let Phase::FullFeature(full) = &mut self.phase {

@@ -28,7 +28,8 @@ pub enum Event {
     },
     /// The task has been answered without the device: its data could not be used. Forget it.
     Aborted(TaskTag),
-    /// Abort what it says, then answer with `task_management_done`.
+    /// Do what it says, then answer with `task_management_done`, or `task_management_succeeded` when it asks and the answer is
+    /// yes.
     TaskManagement(TaskManagement),
     /// Commands of this connection have made way for others of its session: ask that connection for its next event, or all
     /// others when none is named.
@@ -70,6 +71,8 @@ pub struct Command {
     pub cdb_rest: Box<[u8]>,
     /// How the task stands to others of its set.
     pub attribute: TaskAttribute,
+    /// From 1, the most urgent, to 15; 0 when none was given (SAM-5 8.7). Comes with iSCSIProtocolLevel 2.
+    pub priority: u8,
     /// Bytes that the initiator will send at most.
     pub data_out_len: u32,
     /// Bytes that the initiator will take at most.
@@ -81,6 +84,8 @@ pub struct Command {
 pub struct Response {
     /// SAM-5 status code.
     pub status: u8,
+    /// What SAM-5 5.3.2 adds to BUSY, TASK SET FULL and others; 0 adds nothing. It is sent with iSCSIProtocolLevel 2.
+    pub status_qualifier: u16,
     /// Sense data; empty when there is none.
     pub sense: Vec<u8>,
     /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow.
@@ -89,14 +94,14 @@ pub struct Response {
     pub data_out_transfer_len: u64,
 }
 
-/// A task management function that concerns tasks.
+/// A task management function that concerns tasks, or asks about them or their logical unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskManagement {
     /// Names the request in the answer.
     pub itt: InitiatorTaskTag,
     /// What to do.
     pub function: TaskManagementFunction,
-    /// The logical unit; not used by target resets.
+    /// The logical unit; not used by target resets and I_T NEXUS RESET.
     pub lun: LunField,
     /// The task to abort, for ABORT TASK. It exists.
     pub referenced: Option<TaskTag>,

@@ -58,7 +58,8 @@ pub(crate) fn respond(
     session: &Session,
     sender: &mut Sender,
 ) {
-    let Response { status, sense, data_in, data_out_transfer_len } = response;
+    let Response { status, status_qualifier, sense, data_in, data_out_transfer_len } = response;
+    let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
     let read_len = data_in.as_ref().map_or(0, |data| data.len() as u64);
     let read_residual = residual(read_len, task.data_in_len);
     let write_residual = residual(data_out_transfer_len, task.data_out_len);
@@ -70,7 +71,8 @@ pub(crate) fn respond(
     });
     let data = data.filter(|data| !data.is_empty());
     // The status rides on the last Data-In PDU when there is nothing else to say (RFC 7143 section 11.7.3).
-    let collapse = status == STATUS_GOOD && sense.is_empty() && !task.bidirectional && data.is_some();
+    let collapse =
+        status == STATUS_GOOD && status_qualifier == 0 && sense.is_empty() && !task.bidirectional && data.is_some();
     let mut exp_data_sn = task.first_data_sn;
     if let Some(data) = data {
         exp_data_sn = send_data(task, &data, collapse.then_some(plain_residual), parameters, session, sender);
@@ -84,7 +86,7 @@ pub(crate) fn respond(
     let pdu = ScsiResponse {
         response: ScsiResponseCode::COMMAND_COMPLETED,
         status,
-        status_qualifier: 0,
+        status_qualifier,
         itt: task.itt,
         snack_tag: 0,
         stat_sn: sender.next_stat_sn(),

@@ -96,6 +96,10 @@ impl TaskTable {
         self.slots.get_mut(usize::from(tag.slot)).filter(|slot| slot.generation == tag.generation)?.task.as_mut()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Task> {
+        self.slots.iter().filter_map(|slot| slot.task.as_ref())
+    }
+
     /// A transfer tag for an R2T of this task, which exists: the slot, and a number that does not come again soon.
     pub(crate) fn next_ttt(&mut self, tag: TaskTag) -> TargetTransferTag {
         let next = &mut self.slots[usize::from(tag.slot)].next_ttt;

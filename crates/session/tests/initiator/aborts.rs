@@ -146,7 +146,7 @@ fn our_target_aborts_what_we_ask_it_to() {
     assert!(pair.session.manage_tasks(9, TaskManagementFunction::ABORT_TASK, LUN, Some(tags[1])));
     pair.run();
     assert!(matches!(pair.events.pop_front(), Some(Event::Aborted(command)) if command.user == 2));
-    assert!(matches!(pair.events.pop_front(), Some(Event::TaskManagementDone { user: 9, response: COMPLETE })));
+    assert!(matches!(pair.events.pop_front(), Some(Event::TaskManagementDone { user: 9, response: COMPLETE, .. })));
     assert!(pair.session.manage_tasks(10, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
     pair.run();
     for expected in [1, 3, 4] {

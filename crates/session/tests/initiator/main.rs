@@ -12,4 +12,5 @@ mod garbage;
 mod lies;
 mod login;
 mod pair;
+mod sam5;
 mod several;

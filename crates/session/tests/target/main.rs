@@ -19,4 +19,5 @@ mod orders;
 mod ping;
 mod random;
 mod reject;
+mod sam5;
 mod task_management;

@@ -45,8 +45,6 @@ fn functions_that_we_do_not_have_are_answered_at_once() {
     for (function, expected) in [
         (Function::CLEAR_ACA, Code::FUNCTION_NOT_SUPPORTED),
         (Function::TASK_REASSIGN, Code::REASSIGNMENT_NOT_SUPPORTED),
-        (Function::QUERY_TASK, Code::FUNCTION_NOT_SUPPORTED),
-        (Function::I_T_NEXUS_RESET, Code::FUNCTION_NOT_SUPPORTED),
         (Function(0), Code::FUNCTION_NOT_SUPPORTED),
         (Function(99), Code::FUNCTION_NOT_SUPPORTED),
     ] {

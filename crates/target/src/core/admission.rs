@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{NexusName, TargetDevice};
+use lunette_device::{Nexus, NexusName, TargetDevice};
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{AdmitRequest, Session};
@@ -61,7 +61,7 @@ impl Core {
         let Some(conn) = self.connections.get_mut(id) else { return };
         let Some(session) = conn.session.clone() else { return };
         if conn.nexus.is_none() {
-            conn.nexus = conn.device.as_ref().map(|device| Arc::new(device.attach(nexus_name(&session))));
+            conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
         }
         tracing::info!(
             peer = %conn.peer,
@@ -83,6 +83,15 @@ impl Core {
 /// The name of a target port (RFC 7143 section 4.4.5).
 pub(crate) fn port_name(target: &str, portal_group: u16) -> String {
     format!("{target},t,0x{portal_group:04x}")
+}
+
+/// The nexus of a new session.
+fn attach(device: &Arc<TargetDevice>, session: &Session) -> Nexus {
+    let nexus = device.attach(nexus_name(session));
+    if session.parameters.has_sam5_features() {
+        nexus.has_sam5_functions();
+    }
+    nexus
 }
 
 /// The names of the ports of the nexus (RFC 7143 section 4.4.5).

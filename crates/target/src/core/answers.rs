@@ -59,6 +59,7 @@ impl Conn {
 fn session_response(response: DeviceResponse) -> Response {
     Response {
         status: response.status.0,
+        status_qualifier: response.status_qualifier,
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
         data_in: response.data_in.map(Buffer::share),
         data_out_transfer_len: response.data_out_transfer_len,

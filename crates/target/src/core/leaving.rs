@@ -91,6 +91,7 @@ fn not_supported() -> Response {
     let sense = SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
     Response {
         status: Status::CHECK_CONDITION,
+        status_qualifier: 0,
         sense: Some(sense.encode(SenseFormat::Fixed)),
         data_in: None,
         data_out_transfer_len: 0,

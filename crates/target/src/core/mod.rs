@@ -8,6 +8,7 @@ mod completions;
 mod connection;
 mod leaving;
 mod portals;
+mod queries;
 mod running;
 mod siblings;
 mod stop;

@@ -51,6 +51,8 @@ pub(super) struct RunningTask {
     pub(super) device: Arc<TargetDevice>,
     pub(super) nexus: NexusId,
     pub(super) lun: Lun,
+    /// From 1, the most urgent, to 15; 0 is none.
+    priority: u8,
     pub(super) waiting: Waiting,
     /// Bytes of buffers it has been given.
     bytes: usize,
@@ -92,6 +94,7 @@ impl Core {
             device: Arc::clone(device),
             nexus: nexus.id(),
             lun: Lun::decode(command.lun.0),
+            priority: command.priority,
             waiting: Waiting::Nothing,
             bytes: 0,
             orphaned: false,
@@ -210,14 +213,21 @@ impl Core {
     /// Tells the initiator to come again (SAM-5 5.3.1).
     pub(super) fn give_up(&mut self, key: TaskKey) {
         let status = Status::TASK_SET_FULL;
-        self.finish(key, DeviceResponse { status, sense: None, data_in: None, data_out_transfer_len: 0 });
+        self.finish(
+            key,
+            DeviceResponse { status, status_qualifier: 0, sense: None, data_in: None, data_out_transfer_len: 0 },
+        );
     }
 
+    /// Lets a task wait for a buffer: before those that are less urgent (SAM-5 8.7), behind its equals.
     fn starve(&mut self, key: TaskKey, waiting: Waiting) {
-        if let Some(running) = self.tasks.get_mut(key) {
-            running.waiting = waiting;
-            self.starving.push_back(key);
-        }
+        let Some(running) = self.tasks.get_mut(key) else { return };
+        running.waiting = waiting;
+        let rank = rank(running.priority);
+        let tasks = &self.tasks;
+        let less_urgent = |other: &&TaskKey| tasks.get(**other).is_none_or(|other| self::rank(other.priority) > rank);
+        let behind = self.starving.len() - self.starving.iter().rev().take_while(less_urgent).count();
+        self.starving.insert(behind, key);
     }
 
     /// Gives buffers to tasks that wait for them. One that cannot be served does not keep the others waiting: it may be its
@@ -361,6 +371,11 @@ pub(super) fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> b
     let share = budget / CONNECTION_BUFFER_SHARE;
     (held_by_connection == 0 || held_by_connection + len <= share)
         && pool.used_bytes() + len <= budget - budget / SECOND_BUFFER_RESERVE
+}
+
+/// Where a command priority stands among others: those that have none come last.
+fn rank(priority: u8) -> u8 {
+    priority.wrapping_sub(1)
 }
 
 /// From the session's words to the device's. RFC 7143 section 11.3.1: an untagged task is treated as a simple one.

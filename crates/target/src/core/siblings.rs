@@ -24,7 +24,7 @@ pub(super) struct Fence {
 
 impl Core {
     /// The other connections of the session.
-    fn siblings(&mut self, id: ConnectionId) -> Vec<ConnectionId> {
+    pub(super) fn siblings(&mut self, id: ConnectionId) -> Vec<ConnectionId> {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else {
             return Vec::new();
         };
@@ -101,7 +101,7 @@ impl Core {
         let Some(before) = request.before else { return };
         let lun = match request.function {
             Function::ABORT_TASK => return,
-            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => None,
+            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET | Function::I_T_NEXUS_RESET => None,
             _ => Some(request.lun),
         };
         for other in self.siblings(id) {

@@ -18,6 +18,9 @@ impl Core {
             return;
         };
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");
+        if matches!(request.function, Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT) {
+            return self.answer_query(id, request);
+        }
         let referenced = request.referenced.and_then(|tag| conn.tasks.get(&tag).copied());
         let lun = Lun::decode(request.lun.0);
         let ours = |task: &super::RunningTask| Arc::ptr_eq(&task.device, &device);
@@ -33,6 +36,7 @@ impl Core {
             Function::CLEAR_TASK_SET | Function::LOGICAL_UNIT_RESET => {
                 self.tasks_where(|task| ours(task) && task.lun == lun && covered(task))
             }
+            Function::I_T_NEXUS_RESET => self.tasks_where(|task| ours(task) && task.nexus == nexus && covered(task)),
             _ => self.tasks_where(|task| ours(task) && covered(task)),
         };
         let others: Vec<NexusId> = doomed
@@ -72,6 +76,10 @@ impl Core {
             Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, &nexus),
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
                 device.reset_target();
+                return true;
+            }
+            Function::I_T_NEXUS_RESET => {
+                device.reset_nexus(&nexus);
                 return true;
             }
             _ => return true,

@@ -16,6 +16,7 @@ mod preempt;
 mod reactor_thread;
 mod relogin;
 mod resets;
+mod sam5;
 mod several;
 mod slow_peers;
 mod stop;

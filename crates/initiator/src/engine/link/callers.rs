@@ -3,7 +3,7 @@
 use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 
-use lunette_pdu::LunField;
+use lunette_pdu::{LunField, TaskManagementFunction};
 use lunette_session::initiator::{Session, SessionError};
 
 use super::{Closing, Link, Phase};
@@ -11,6 +11,11 @@ use crate::Error;
 use crate::engine::{Done, Env, Question, Ticket, refuse};
 use crate::limits::LOGOUT_TIMEOUT;
 use crate::request::{Completion, Request};
+
+/// Whether the target has agreed to know the function.
+fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
+    function < TaskManagementFunction::QUERY_TASK || session.has_sam5_features()
+}
 
 impl Link {
     pub(in crate::engine) fn accept(
@@ -47,7 +52,16 @@ impl Link {
         self.last_question += 1;
         let user = self.last_question;
         let sent = match &question {
-            Question::TaskManagement { function, lun, .. } => {
+            Question::TaskManagement { function, .. } if !may_ask(*function, &live.session) => {
+                return question.refuse(Error::NotAgreed { what: "iSCSIProtocolLevel=2" });
+            }
+            Question::TaskManagement { function, task: Some(ticket), .. } => {
+                let Some((lun, tag)) = self.requests.task_of(*ticket) else {
+                    return question.no_task();
+                };
+                live.session.manage_tasks(user, *function, lun, Some(tag))
+            }
+            Question::TaskManagement { function, lun, task: None, .. } => {
                 live.session.manage_tasks(user, *function, LunField(lun.encode()), None)
             }
             Question::Ping { data, .. } => {

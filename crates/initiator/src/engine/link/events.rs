@@ -9,7 +9,7 @@ use lunette_session::initiator::{Event, SessionError};
 use super::{Link, Phase};
 use crate::engine::dial::dial;
 use crate::engine::judge::may_lose_cache;
-use crate::engine::{Env, Owner, Question};
+use crate::engine::{Env, Managed, Owner, Question};
 use crate::limits::MAX_REDIRECTS;
 use crate::options::Portal;
 use crate::{Error, Opened, SessionEvent};
@@ -33,9 +33,9 @@ impl Link {
                 }
             }
             Event::Aborted(command) => self.requests.lost(command),
-            Event::TaskManagementDone { user, response } => {
+            Event::TaskManagementDone { user, response, information } => {
                 if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
-                    done(Ok(response));
+                    done(Ok(Managed { response, information }));
                 }
             }
             Event::Pong { user, intact } => {

@@ -55,7 +55,7 @@ impl FullFeature {
             read: command.data_in.is_some(),
             write: command.data_out.is_some(),
             attr: command.attribute,
-            priority: 0,
+            priority: if self.parameters.has_sam5_features() { command.priority } else { 0 },
             lun: command.lun,
             itt: tag.itt(),
             expected_data_transfer_length: if command.data_out.is_some() { data_out_len } else { data_in_len },

@@ -174,7 +174,7 @@ impl FullFeature {
         match context.shared.requests.remove(tag).map(|underway| underway.request) {
             Some(Request::TaskManagement { user, .. }) => {
                 let response = TaskManagementResponseCode::FUNCTION_REJECTED;
-                context.events.push_back(Event::TaskManagementDone { user, response });
+                context.events.push_back(Event::TaskManagementDone { user, response, information: [0; 3] });
             }
             Some(Request::Ping { user, .. }) => context.events.push_back(Event::Pong { user, intact: false }),
             _ => self.keepalive = None,

@@ -20,15 +20,22 @@ pub(in crate::initiator) fn manage_tasks(
     context: &mut Context<'_>,
 ) -> bool {
     let cmd_sn = context.shared.window.cmd_sn();
-    let aborts_one = function == TaskManagementFunction::ABORT_TASK;
-    let (referenced_task_tag, ref_cmd_sn) = match (aborts_one, referenced) {
+    if function >= TaskManagementFunction::QUERY_TASK && !context.shared.parameters.has_sam5_features() {
+        return false;
+    }
+    let names_one = matches!(function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::QUERY_TASK);
+    let (referenced_task_tag, ref_cmd_sn) = match (names_one, referenced) {
         (false, _) => (InitiatorTaskTag::RESERVED, SerialNumber(0)),
         (true, None) => return false,
         (true, Some(tag)) => {
             let Some(task) = context.shared.tasks.get(tag) else {
                 // It has ended in the meantime.
-                let response = TaskManagementResponseCode::TASK_DOES_NOT_EXIST;
-                context.events.push_back(Event::TaskManagementDone { user, response });
+                let response = if function == TaskManagementFunction::QUERY_TASK {
+                    TaskManagementResponseCode::FUNCTION_COMPLETE
+                } else {
+                    TaskManagementResponseCode::TASK_DOES_NOT_EXIST
+                };
+                context.events.push_back(Event::TaskManagementDone { user, response, information: [0; 3] });
                 return true;
             };
             (tag.itt(), task.cmd_sn)
@@ -65,7 +72,9 @@ pub(super) fn task_management_response(
     let request = context.take_request(tag, "Task Management Function Response", is_kind)?;
     if let Request::TaskManagement { user, function, lun, referenced, order } = request {
         end_tasks(pdu.response, function, lun, referenced, order, context);
-        context.events.push_back(Event::TaskManagementDone { user, response: pdu.response });
+        let information =
+            if context.shared.parameters.has_sam5_features() { pdu.additional_response_information } else { [0; 3] };
+        context.events.push_back(Event::TaskManagementDone { user, response: pdu.response, information });
     }
     Ok(())
 }

@@ -92,6 +92,8 @@ impl FullFeature {
             cdb: pdu.cdb,
             cdb_rest: extension.cdb_rest,
             attribute: pdu.attr,
+            // Reserved bits at a lower level.
+            priority: if self.parameters.has_sam5_features() { pdu.priority } else { 0 },
             data_out_len,
             data_in_len,
         })

@@ -4,6 +4,7 @@ mod commands;
 mod control;
 mod data_out;
 mod early;
+mod query;
 mod task_management;
 
 use std::collections::VecDeque;

@@ -9,6 +9,7 @@ use lunette_pdu::{
 
 use super::FullFeature;
 use super::early::{Turn, Waiting};
+use super::query::is_query;
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
@@ -34,10 +35,10 @@ impl FullFeature {
             return Err(Violation::harmless(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, why));
         }
         self.pending_task_management.push(request.itt);
-        let concerns_one = request.function == TaskManagementFunction::ABORT_TASK;
+        let ends_many = request.function != TaskManagementFunction::ABORT_TASK && !is_query(request.function);
         if turn == Turn::Later {
             self.hold(request.cmd_sn, Waiting::TaskManagement(*request));
-        } else if concerns_one || !request.immediate || !self.hold_until_complete(request) {
+        } else if !ends_many || !request.immediate || !self.hold_until_complete(request) {
             self.manage_tasks(request, sender, events);
         }
         Ok(Expect::Nothing)
@@ -64,6 +65,14 @@ impl FullFeature {
                 self.silence(covered);
                 (None, None)
             }
+            TaskManagementFunction::I_T_NEXUS_RESET if self.parameters.has_sam5_features() => {
+                self.silence(covered);
+                (None, None)
+            }
+            TaskManagementFunction::QUERY_TASK if self.parameters.has_sam5_features() => {
+                (Some(self.query_task(request)), None)
+            }
+            function if is_query(function) && self.parameters.has_sam5_features() => (None, None),
             TaskManagementFunction::TASK_REASSIGN => {
                 (Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED), None)
             }
@@ -128,12 +137,22 @@ impl FullFeature {
         response: TaskManagementResponseCode,
         sender: &mut Sender,
     ) {
+        self.answer_task_management(itt, response, [0; 3], sender);
+    }
+
+    pub(super) fn answer_task_management(
+        &mut self,
+        itt: InitiatorTaskTag,
+        response: TaskManagementResponseCode,
+        additional_response_information: [u8; 3],
+        sender: &mut Sender,
+    ) {
         let Some(index) = self.pending_task_management.iter().position(|pending| *pending == itt) else { return };
         self.pending_task_management.swap_remove(index);
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
         let pdu = TaskManagementResponse {
             response,
-            additional_response_information: [0; 3],
+            additional_response_information,
             itt,
             stat_sn: sender.next_stat_sn(),
             exp_cmd_sn,

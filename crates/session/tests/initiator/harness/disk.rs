@@ -36,6 +36,7 @@ fn command(user: u64, cdb: [u8; 16]) -> Command {
         cdb: named(user, cdb),
         cdb_rest: Box::default(),
         attribute: TaskAttribute::SIMPLE,
+        priority: 0,
         data_out: None,
         data_in: None,
     }

@@ -534,6 +534,10 @@ impl Initiator {
         }
     }
 
+    pub(crate) fn has_managed(&self, itt: InitiatorTaskTag) -> bool {
+        self.managed.contains_key(&itt)
+    }
+
     pub(crate) fn send_logout(&mut self) {
         self.send_logout_of(LogoutReason::CLOSE_SESSION, 0);
     }

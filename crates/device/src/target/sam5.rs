@@ -1,0 +1,42 @@
+//! The task management functions that transports of SAM-5 add.
+
+use std::sync::atomic::Ordering;
+
+use lunette_scsi::{AdditionalSense, Lun, SenseKey};
+
+use super::TargetDevice;
+use crate::nexus::Nexus;
+
+/// The answer to QUERY ASYNCHRONOUS EVENT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PendingEvent {
+    /// The nexus sees no logical unit of this number.
+    UnknownLun,
+    /// Nothing waits for the nexus.
+    Nothing,
+    /// A unit attention does: the additional response information that tells of it (SAM-5 7.8).
+    UnitAttention([u8; 3]),
+}
+
+impl TargetDevice {
+    /// QUERY ASYNCHRONOUS EVENT (SAM-5 7.8): whether a unit attention waits for the nexus. It stays. There are no deferred
+    /// errors.
+    pub fn query_asynchronous_event(&self, lun: [u8; 8], by: &Nexus) -> PendingEvent {
+        const ONE: u8 = 0b01 << 4;
+        const SEVERAL: u8 = 0b10 << 4;
+        let Some(link) = by.state.find(Lun::decode(lun)) else { return PendingEvent::UnknownLun };
+        let Some((code, count)) = link.attentions.peek() else { return PendingEvent::Nothing };
+        let depth = if count > 1 { SEVERAL } else { ONE };
+        PendingEvent::UnitAttention([depth | SenseKey::UNIT_ATTENTION.0, code.asc, code.ascq])
+    }
+
+    /// I_T NEXUS RESET (SAM-5 7.6): on every logical unit that it sees, the nexus is as one that is lost and has come back
+    /// (SAM-5 6.3.4). The caller aborts its tasks.
+    pub fn reset_nexus(&self, nexus: &Nexus) {
+        for link in nexus.state.links() {
+            link.prevents_removal.store(false, Ordering::Release);
+            link.unit.reservations().nexus_lost(&link.ports);
+            link.attentions.raise(AdditionalSense::I_T_NEXUS_LOSS);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Task management functions that ask and change nothing (RFC 7144, SAM-5 chapter 7).
+
+use lunette_pdu::{
+    InitiatorTaskTag, LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode,
+};
+
+use super::FullFeature;
+use crate::target::connection::Sender;
+use crate::target::task::Task;
+
+/// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any case.
+pub(super) fn is_query(function: TaskManagementFunction) -> bool {
+    matches!(
+        function,
+        TaskManagementFunction::QUERY_TASK
+            | TaskManagementFunction::QUERY_TASK_SET
+            | TaskManagementFunction::QUERY_ASYNCHRONOUS_EVENT
+    )
+}
+
+impl FullFeature {
+    /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that.
+    pub(super) fn query_task(&self, request: &TaskManagementRequest) -> TaskManagementResponseCode {
+        let named = self.tasks.find(request.referenced_task_tag).and_then(|tag| self.tasks.get(tag));
+        match named {
+            Some(task) if task.lun == request.lun && !task.is_silent() => {
+                TaskManagementResponseCode::FUNCTION_SUCCEEDED
+            }
+            _ => TaskManagementResponseCode::FUNCTION_COMPLETE,
+        }
+    }
+
+    pub(crate) fn has_tasks(&self, lun: LunField) -> bool {
+        let counts = |task: &Task| task.lun == lun && !task.is_silent();
+        self.tasks.iter().any(counts)
+    }
+
+    pub(crate) fn task_management_succeeded(
+        &mut self,
+        itt: InitiatorTaskTag,
+        information: [u8; 3],
+        sender: &mut Sender,
+    ) {
+        self.answer_task_management(itt, TaskManagementResponseCode::FUNCTION_SUCCEEDED, information, sender);
+    }
+}
