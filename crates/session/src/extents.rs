@@ -93,6 +93,16 @@ impl Extents {
         ends.zip(starts).map(move |(from, to)| from.max(within.start)..to.min(within.end)).filter(|gap| !gap.is_empty())
     }
 
+    /// How many bytes are in the set.
+    pub(crate) fn len_bytes(&self) -> u32 {
+        self.ranges().map(|range| range.end - range.start).sum()
+    }
+
+    /// How many bytes from the very first on are in the set without a gap.
+    pub(crate) fn front(&self) -> u32 {
+        if self.first.start == 0 { self.first.end } else { 0 }
+    }
+
     fn ranges(&self) -> impl Iterator<Item = &Range<u32>> {
         [&self.first].into_iter().filter(|first| !first.is_empty()).chain(&self.rest)
     }
@@ -216,6 +226,8 @@ mod tests {
                 }
                 let missing: Vec<u32> = extents.missing(0..80).flatten().collect();
                 prop_assert_eq!(missing, (0..80).filter(|byte| !bytes.contains(byte)).collect::<Vec<_>>());
+                prop_assert_eq!(extents.len_bytes() as usize, bytes.len());
+                prop_assert_eq!(extents.front(), (0..80).find(|byte| !bytes.contains(byte)).unwrap_or(80));
                 let ranges: Vec<_> = extents.ranges().cloned().collect();
                 prop_assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", ranges);
                 prop_assert!(ranges.iter().all(|range| !range.is_empty()));

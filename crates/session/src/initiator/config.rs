@@ -36,7 +36,7 @@ pub struct SessionConfig {
     /// Without one, only `AuthMethod=None` is offered.
     pub chap: Option<ChapIdentity>,
     /// What is offered in the negotiation; where the rule of a key leaves the choice to the target, what it must stay within.
-    /// No recovery level above 1 and only data in order are offered, whatever stands here.
+    /// No recovery level above 1 is offered, whatever stands here.
     pub offers: Willing,
     /// How long to wait for what.
     pub timers: Timers,

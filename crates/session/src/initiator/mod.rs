@@ -22,6 +22,7 @@ mod connection;
 mod error;
 mod event;
 mod full_feature;
+mod incoming;
 mod login;
 mod recoveries;
 mod request;

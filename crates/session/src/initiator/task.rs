@@ -1,6 +1,6 @@
 //! One command under way, and the rules that the target's PDUs for it must keep (RFC 7143 sections 11.4, 11.7 and 11.8).
-//!
-//! DataPDUInOrder and DataSequenceInOrder are Yes: what is right is always the next byte.
+
+use std::ops::Range;
 
 use lunette_pdu::{
     Cid, DataIn, LunField, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, TargetTransferTag,
@@ -8,8 +8,10 @@ use lunette_pdu::{
 
 use super::error::{SessionError, broken};
 use super::event::Command;
+use super::incoming::Incoming;
 use super::sender::Sequence;
 use super::{TaskTag, event::Response};
+use crate::extents::Extents;
 use crate::keys::Parameters;
 
 const STATUS_GOOD: u8 = 0x00;
@@ -24,16 +26,13 @@ pub(crate) struct Task {
     pub(crate) order: u64,
     /// DataSN of the next Data-In, R2TSN of the next R2T: one numbering for both (RFC 7143 section 11.8.2).
     next_sn: u32,
-    /// Data-Out up to here was sent with the command, may be sent unasked, or was asked for.
-    granted: u32,
+    /// Data-Out that was sent with the command, may be sent unasked, or was asked for.
+    granted: Extents,
     /// Unsolicited Data-Out is not at its end. It counts as no R2T (RFC 7143 section 13.17).
     unsolicited: bool,
     /// R2Ts whose Data-Out is not at its end.
     open_r2ts: u32,
-    /// Data-In up to here has come.
-    received: u32,
-    /// Of this, since the last F bit.
-    burst: u32,
+    incoming: Incoming,
 }
 
 impl Task {
@@ -44,17 +43,16 @@ impl Task {
             cmd_sn,
             order,
             next_sn: 0,
-            granted: 0,
+            granted: Extents::default(),
             unsolicited: false,
             open_r2ts: 0,
-            received: 0,
-            burst: 0,
+            incoming: Incoming::default(),
         }
     }
 
     /// `len` bytes of Data-Out go without an R2T.
     pub(crate) fn grant(&mut self, len: u32) {
-        self.granted = len;
+        self.granted = Extents::up_to(len);
     }
 
     fn data_in_len(&self) -> u32 {
@@ -76,34 +74,46 @@ impl Task {
         let Some(room) = self.command.data_in.as_ref().map(|buffer| buffer.len() as u64) else {
             return Err(broken("11.7", format!("Data-In for task {}, which reads nothing", pdu.itt)));
         };
+        self.check_data_sn(pdu)?;
+        self.incoming.accept(pdu, room, parameters)?;
+        self.next_sn = self.next_sn.wrapping_add(1);
+        Ok(())
+    }
+
+    /// The numbers count the PDUs in the order of sending, whatever the order of their bytes.
+    fn check_data_sn(&self, pdu: &DataIn) -> Result<(), SessionError> {
         if pdu.data_sn != self.next_sn {
             let (got, due) = (pdu.data_sn, self.next_sn);
             return Err(broken("11.7.5", format!("DataSN {got} where {due} was due")));
         }
-        if pdu.buffer_offset != self.received {
-            let (got, due) = (pdu.buffer_offset, self.received);
-            let how = if got < due { "overlaps data that has come" } else { "leaves a gap" };
-            return Err(broken("11.7.6", format!("Data-In at offset {got} {how}: {due} was due")));
-        }
-        let end = u64::from(pdu.buffer_offset) + pdu.data_segment_len as u64;
-        if end > room {
-            return Err(broken("11.7.6", format!("Data-In up to byte {end} of a buffer of {room}")));
-        }
-        self.burst += pdu.data_segment_len as u32;
-        if self.burst > parameters.max_burst_len {
-            let (got, most) = (self.burst, parameters.max_burst_len);
-            return Err(broken("13.13", format!("a sequence of {got} bytes with MaxBurstLength={most}")));
-        }
-        if pdu.final_ {
-            self.burst = 0;
-        }
-        self.next_sn = self.next_sn.wrapping_add(1);
-        self.received = end as u32;
         Ok(())
     }
 
     /// Checks an R2T. Gives the sequence that answers it.
     pub(crate) fn r2t(&mut self, tag: TaskTag, pdu: &R2t, parameters: &Parameters) -> Result<Sequence, SessionError> {
+        self.check_r2t_sn(pdu)?;
+        let range = self.check_request(pdu, parameters)?;
+        if self.open_r2ts >= parameters.max_outstanding_r2t {
+            let most = parameters.max_outstanding_r2t;
+            return Err(broken("13.17", format!("one more R2T than MaxOutstandingR2T={most} allows")));
+        }
+        let bytes = |why| broken("11.8.4", format!("R2T for bytes {}..{}: {why}", range.start, range.end));
+        self.granted.insert(range.clone()).map_err(bytes)?;
+        self.next_sn = self.next_sn.wrapping_add(1);
+        self.open_r2ts += 1;
+        Ok(Sequence { task: tag, ttt: pdu.ttt, lun: pdu.lun, next: range.start, end: range.end, data_sn: 0 })
+    }
+
+    fn check_r2t_sn(&self, pdu: &R2t) -> Result<(), SessionError> {
+        if pdu.r2t_sn != self.next_sn {
+            let (got, due) = (pdu.r2t_sn, self.next_sn);
+            return Err(broken("11.8.2", format!("R2TSN {got} where {due} was due")));
+        }
+        Ok(())
+    }
+
+    /// The bytes that an R2T asks for.
+    fn check_request(&self, pdu: &R2t, parameters: &Parameters) -> Result<Range<u32>, SessionError> {
         let total = self.data_out_len();
         if total == 0 {
             return Err(broken("11.8", format!("R2T for task {}, which writes nothing", pdu.itt)));
@@ -111,11 +121,7 @@ impl Task {
         if pdu.ttt.is_reserved() {
             return Err(broken("11.8.5", "R2T with the reserved transfer tag"));
         }
-        if pdu.r2t_sn != self.next_sn {
-            let (got, due) = (pdu.r2t_sn, self.next_sn);
-            return Err(broken("11.8.2", format!("R2TSN {got} where {due} was due")));
-        }
-        let len = pdu.desired_data_transfer_length;
+        let (offset, len) = (pdu.buffer_offset, pdu.desired_data_transfer_length);
         if len == 0 {
             return Err(broken("11.8.4", "R2T for no bytes"));
         }
@@ -123,29 +129,22 @@ impl Task {
             let most = parameters.max_burst_len;
             return Err(broken("11.8.4", format!("R2T for {len} bytes with MaxBurstLength={most}")));
         }
-        if pdu.buffer_offset != self.granted {
-            let (got, due) = (pdu.buffer_offset, self.granted);
-            return Err(broken("11.8.4", format!("R2T for offset {got} where {due} was due")));
+        let due = self.granted.front();
+        if parameters.data_sequence_in_order && offset != due {
+            return Err(broken("11.8.4", format!("R2T for offset {offset} where {due} was due")));
         }
-        let end = u64::from(pdu.buffer_offset) + u64::from(len);
+        let end = u64::from(offset) + u64::from(len);
         if end > u64::from(total) {
             return Err(broken("11.8.4", format!("R2T up to byte {end} of {total}")));
         }
-        if self.open_r2ts >= parameters.max_outstanding_r2t {
-            let most = parameters.max_outstanding_r2t;
-            return Err(broken("13.17", format!("one more R2T than MaxOutstandingR2T={most} allows")));
-        }
-        self.next_sn = self.next_sn.wrapping_add(1);
-        self.granted = end as u32;
-        self.open_r2ts += 1;
-        Ok(Sequence { task: tag, ttt: pdu.ttt, lun: pdu.lun, next: pdu.buffer_offset, end: self.granted, data_sn: 0 })
+        Ok(offset..end as u32)
     }
 
     /// The unsolicited Data-Out after `immediate` bytes in the command.
     pub(crate) fn unsolicited(&mut self, tag: TaskTag, immediate: u32) -> Sequence {
         self.unsolicited = true;
         let (ttt, lun) = (TargetTransferTag::RESERVED, LunField::default());
-        Sequence { task: tag, ttt, lun, next: immediate, end: self.granted, data_sn: 0 }
+        Sequence { task: tag, ttt, lun, next: immediate, end: self.granted.front(), data_sn: 0 }
     }
 
     /// The last PDU of one of its sequences is in the outbox.
@@ -161,7 +160,12 @@ impl Task {
     pub(crate) fn end_with_data(&self, status: u8, residual: Residual) -> Result<Response, SessionError> {
         self.check_silent()?;
         self.check_moved(status, residual, Residual::None)?;
-        Ok(Response { status, residual: some(residual), data_in_len: self.received as usize, ..Response::default() })
+        Ok(Response {
+            status,
+            residual: some(residual),
+            data_in_len: self.incoming.front() as usize,
+            ..Response::default()
+        })
     }
 
     /// The end of the command by a SCSI Response.
@@ -171,7 +175,7 @@ impl Task {
         if pdu.response == ScsiResponseCode::COMMAND_COMPLETED {
             self.check_moved(status, pdu.residual, pdu.bidi_read_residual)?;
             self.check_count(pdu.exp_data_sn)?;
-            if status == STATUS_GOOD && self.burst > 0 {
+            if status == STATUS_GOOD && self.incoming.in_sequence() {
                 return Err(broken("11.7.1", "the last sequence of Data-In ends without F"));
             }
         }
@@ -182,7 +186,7 @@ impl Task {
             sense: sense.to_vec(),
             residual: some(pdu.residual),
             read_residual: some(pdu.bidi_read_residual),
-            data_in_len: self.received as usize,
+            data_in_len: self.incoming.front() as usize,
         })
     }
 
@@ -207,12 +211,17 @@ impl Task {
     /// RFC 7143 section 11.4.5: what was moved and the residual make what was expected.
     fn check_moved(&self, status: u8, residual: Residual, read_residual: Residual) -> Result<(), SessionError> {
         let good = status == STATUS_GOOD;
+        let (granted, received) = (self.granted.len_bytes(), self.incoming.received());
+        if good && self.incoming.front() < received {
+            let missing = self.incoming.front();
+            return Err(broken("11.7.6", format!("the status comes without the Data-In for byte {missing}")));
+        }
         match (self.command.data_out.is_some(), self.command.data_in.is_some()) {
-            (false, _) => check_read(good, self.data_in_len(), self.received, residual),
-            (true, false) => check_write(good, self.data_out_len(), self.granted, residual),
+            (false, _) => check_read(good, self.data_in_len(), received, residual),
+            (true, false) => check_write(good, self.data_out_len(), granted, residual),
             (true, true) => {
-                check_write(good, self.data_out_len(), self.granted, residual)?;
-                check_read(good, self.data_in_len(), self.received, read_residual)
+                check_write(good, self.data_out_len(), granted, residual)?;
+                check_read(good, self.data_in_len(), received, read_residual)
             }
         }
     }

@@ -5,7 +5,7 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
 use super::{Choices, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
-use crate::limits::{MAX_OUTSTANDING_R2T, MAX_SESSION_CONNECTIONS};
+use crate::limits::MAX_SESSION_CONNECTIONS;
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
 /// than their default.
@@ -46,13 +46,10 @@ pub struct Offers {
     answered: u32,
 }
 
-/// What this version can do, whatever its user would agree to: recovery level 1, data in order.
+/// What this version can do, whatever its user would agree to.
 fn within_reach(willing: &Willing) -> Willing {
     Willing {
         max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
-        max_outstanding_r2t: willing.max_outstanding_r2t.min(MAX_OUTSTANDING_R2T),
-        data_pdu_in_order: true,
-        data_sequence_in_order: true,
         error_recovery_level: willing.error_recovery_level.min(1),
         task_reporting: Choices(0b001),
         protocol_level: willing.protocol_level.min(SAM5_PROTOCOL_LEVEL),
@@ -231,6 +228,33 @@ mod tests {
                 ("iSCSIProtocolLevel", "2"),
             ]
         );
+    }
+
+    #[test]
+    fn every_order_and_number_of_r2ts_may_be_offered() {
+        let willing = Willing {
+            max_outstanding_r2t: 65_535,
+            data_pdu_in_order: false,
+            data_sequence_in_order: false,
+            ..Willing::default()
+        };
+        let mut offers = Offers::leading(&willing);
+        let mut list = TextWriter::new();
+        offers.write(&mut list).unwrap();
+        for key in ["MaxOutstandingR2T=65535", "DataPDUInOrder=No", "DataSequenceInOrder=No"] {
+            let pairs = text::pairs(list.as_bytes()).map(Result::unwrap);
+            assert!(pairs.map(|(name, value)| format!("{name}={value}")).any(|pair| pair == key), "{key}");
+        }
+        for (key, value) in [("DataPDUInOrder", "No"), ("DataSequenceInOrder", "Yes"), ("MaxOutstandingR2T", "65535")] {
+            assert_eq!(offers.take(key, value), Ok(None), "{key}={value}");
+        }
+        let agreed = offers.finish().unwrap();
+        assert_eq!((agreed.data_pdu_in_order, agreed.data_sequence_in_order), (false, true));
+        assert_eq!(agreed.effective_max_outstanding_r2t(), 65_535);
+        let recovers = Parameters { error_recovery_level: 1, ..agreed.clone() };
+        assert_eq!(recovers.effective_max_outstanding_r2t(), 1, "only the last sequence can be asked for again");
+        let any_order = Parameters { data_sequence_in_order: false, ..recovers };
+        assert_eq!(any_order.effective_max_outstanding_r2t(), 65_535);
     }
 
     #[test]

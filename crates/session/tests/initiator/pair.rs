@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use crate::harness::{Pair, config, node, read, write};
 
 fn willing() -> impl Strategy<Value = Willing> {
-    let length = || prop_oneof![512..3000_u32, Just(8192), Just(262_144)];
+    let length = || prop_oneof![512..3000_u32, Just(8192), Just(0x00ff_ffff)];
     let digests = || (1..4_u8).prop_map(Choices);
     (
         (digests(), digests()),
         (length(), length(), length()),
-        (any::<bool>(), any::<bool>()),
-        (1..6_u32, 0..5_u32, 0..5_u32),
+        (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
+        (prop_oneof![1..6_u32, Just(65_535)], 0..5_u32, 0..5_u32),
     )
         .prop_map(|(digests, lengths, bits, numbers)| Willing {
             header_digest: digests.0,
@@ -26,6 +26,8 @@ fn willing() -> impl Strategy<Value = Willing> {
             first_burst_len: lengths.2,
             initial_r2t: bits.0,
             immediate_data: bits.1,
+            data_pdu_in_order: bits.2,
+            data_sequence_in_order: bits.3,
             max_outstanding_r2t: numbers.0,
             time2wait_s: numbers.1,
             time2retain_s: numbers.2,

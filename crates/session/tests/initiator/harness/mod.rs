@@ -9,6 +9,6 @@ mod setup;
 
 pub(crate) use disk::{LUN, read, write};
 pub(crate) use lanes::Bundle;
-pub(crate) use liar::Liar;
-pub(crate) use pair::Pair;
+pub(crate) use liar::{Liar, Sent};
+pub(crate) use pair::{Dice, Pair};
 pub(crate) use setup::{INITIATOR, TARGET, config, credentials, entropy, node, pattern};
