@@ -46,6 +46,19 @@ pub const MAX_OUTBOX_PDUS: usize = 4096;
 /// Bytes of echoed pings and text in the outbox from which on a connection reads nothing more.
 pub const MAX_OUTBOX_OWNED_BYTES: usize = 1 << 20;
 
+/// Statuses that a target keeps until they are acknowledged, at recovery level 1 and above. There is one for each command of
+/// a full window, and for what else is said meanwhile.
+pub const MAX_RETAINED_STATUSES: usize = 1024;
+
+/// Bytes of sent data that a target keeps for the same time, on one connection. Of more, the oldest cannot be sent again.
+pub const MAX_RETAINED_BYTES: usize = 64 << 20;
+
+/// The same of echoes, text and the like.
+pub const MAX_RETAINED_OWNED_BYTES: usize = 1 << 20;
+
+/// Bytes of sent data from which on an initiator is asked to acknowledge data before the status of its command (the A bit).
+pub const ASK_RETAINED_BYTES: usize = 4 << 20;
+
 /// What is left of a data segment must be this long to be received straight into its place. Below, one large receive that
 /// holds many PDUs is cheaper.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;

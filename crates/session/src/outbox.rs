@@ -7,6 +7,7 @@ use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
 /// The data segment of a PDU that waits to be sent.
+#[derive(Clone)]
 pub(crate) enum Segment {
     Empty,
     /// Text, sense data, an echo: short and made for this PDU.
@@ -28,7 +29,7 @@ impl Segment {
         }
     }
 
-    fn owned_len(&self) -> usize {
+    pub(crate) fn owned_len(&self) -> usize {
         if let Self::Owned(bytes) = self { bytes.len() } else { 0 }
     }
 }

@@ -15,11 +15,12 @@ use super::directory::Directory;
 use super::event::{CloseReason, Event, Response, TaskTag};
 use super::full_feature::FullFeature;
 use super::login::{Login, Refusal, Step, refused};
+pub(crate) use super::sender::Sender;
 use super::session::Session;
 use crate::held::Held;
 use crate::keys::Digest;
 use crate::limits::{COMMAND_GAP_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
-use crate::outbox::{Outbox, Segment};
+use crate::outbox::Segment;
 use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers};
 
@@ -36,39 +37,6 @@ pub struct ConnectionConfig {
     pub timers: Timers,
     /// Fresh random bytes.
     pub entropy: Entropy,
-}
-
-/// The connection's way out: its PDU queue and its StatSN.
-pub(crate) struct Sender {
-    pub(crate) outbox: Outbox,
-    stat_sn: SerialNumber,
-    /// ExpStatSN, as the initiator reported it last.
-    acknowledged: SerialNumber,
-}
-
-impl Sender {
-    fn new(first: SerialNumber) -> Self {
-        Self { outbox: Outbox::default(), stat_sn: first, acknowledged: first }
-    }
-
-    /// The StatSN of a PDU that carries a new one.
-    pub(crate) fn next_stat_sn(&mut self) -> SerialNumber {
-        let stat_sn = self.stat_sn;
-        self.stat_sn = stat_sn.next();
-        stat_sn
-    }
-
-    /// The StatSN that the next such PDU will carry.
-    pub(crate) fn stat_sn(&self) -> SerialNumber {
-        self.stat_sn
-    }
-
-    /// The initiator has received all statuses before `exp_stat_sn`. What was not sent cannot be acknowledged.
-    pub(crate) fn acknowledge(&mut self, exp_stat_sn: SerialNumber) {
-        if exp_stat_sn.is_after(self.acknowledged) && !exp_stat_sn.is_after(self.stat_sn) {
-            self.acknowledged = exp_stat_sn;
-        }
-    }
 }
 
 /// What the data segment of the header that has just been read is for.
@@ -93,17 +61,19 @@ pub(crate) struct Violation {
     /// Whether the connection can go on.
     pub(crate) fatal: bool,
     pub(crate) why: String,
+    /// For the Reject of a SNACK: the number that the next PDU of its kind would have (RFC 7143 section 11.17.2).
+    pub(crate) data_sn: u32,
 }
 
 impl Violation {
     /// At recovery level 0 a broken rule costs the connection (RFC 7143 section 7.1.5).
     pub(crate) fn fatal(reason: RejectReason, why: impl Into<String>) -> Self {
-        Self { reject: Some(reason), fatal: true, why: why.into() }
+        Self { reject: Some(reason), fatal: true, why: why.into(), data_sn: 0 }
     }
 
     /// The PDU is refused; nothing else happens.
     pub(crate) fn harmless(reason: RejectReason, why: impl Into<String>) -> Self {
-        Self { reject: Some(reason), fatal: false, why: why.into() }
+        Self { reject: Some(reason), fatal: false, why: why.into(), data_sn: 0 }
     }
 }
 
@@ -114,7 +84,7 @@ impl From<FrameError> for Violation {
             FrameError::DataDigest => Some(RejectReason::DATA_DIGEST_ERROR),
             FrameError::TooLong(_) => Some(RejectReason::PROTOCOL_ERROR),
         };
-        Self { reject, fatal: true, why: error.to_string() }
+        Self { reject, fatal: true, why: error.to_string(), data_sn: 0 }
     }
 }
 
@@ -245,6 +215,12 @@ impl Connection {
         self.sender.outbox.segment_bytes()
     }
 
+    /// The same, and bytes that were sent and may have to be sent again: at recovery level 1 and above, data is kept until
+    /// the initiator acknowledges it.
+    pub fn kept_bytes(&self) -> usize {
+        self.sender.kept_bytes()
+    }
+
     // Time.
 
     /// When [`time_has_come`](Self::time_has_come) wants to be called.
@@ -294,6 +270,9 @@ impl Connection {
         let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
         self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);
         self.sender.outbox.configure(digests.0, digests.1);
+        if parameters.error_recovery_level > 0 {
+            self.sender.retain();
+        }
         self.phase = Phase::FullFeature(Box::new(full));
         self.deadline = None;
         self.last_received = now;
@@ -374,8 +353,8 @@ impl Connection {
     /// when it has. It is asked to answer at once.
     pub fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
-        let due = self.sender.stat_sn;
-        if self.sender.acknowledged == due {
+        let due = self.sender.stat_sn();
+        if self.sender.acknowledged() == due {
             return None;
         }
         full.ping(&mut self.sender);
@@ -385,7 +364,7 @@ impl Connection {
     /// Whether the initiator has received everything before that status number. A connection that is over will hear of
     /// nothing more.
     pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
-        !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged)
+        !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged())
     }
 
     /// Asks the initiator to log out within `grace`; ends the connection when it does not. A login in progress ends at once.
@@ -591,10 +570,10 @@ impl Connection {
                 stat_sn: self.sender.next_stat_sn(),
                 exp_cmd_sn,
                 max_cmd_sn,
-                data_sn: 0,
+                data_sn: violation.data_sn,
                 data_segment_len: BHS_LEN,
             };
-            self.sender.outbox.push(reject.emit(), Segment::owned(header.to_vec()));
+            self.sender.push_numbered(reject.emit(), Segment::owned(header.to_vec()));
         }
         if violation.fatal || !matches!(self.phase, Phase::FullFeature(_)) {
             self.close(CloseReason::Protocol(violation.why));

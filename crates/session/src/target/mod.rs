@@ -1,12 +1,14 @@
 //! The target's side: connections, sessions, and what they know of the targets behind them.
 
+mod answer;
 mod connection;
 mod data_out;
 mod directory;
 mod event;
 mod full_feature;
 mod login;
-mod respond;
+mod retained;
+mod sender;
 mod session;
 mod task;
 mod text;

@@ -20,4 +20,5 @@ mod ping;
 mod random;
 mod reject;
 mod sam5;
+mod snack;
 mod task_management;

@@ -8,10 +8,11 @@ use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransf
 use super::FullFeature;
 use super::early::{Turn, Waiting};
 use crate::limits::MAX_IMMEDIATE_TASKS;
+use crate::outbox::Segment;
+use crate::target::answer::{Answer, Answered};
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::data_out::Collector;
 use crate::target::event::{Command, CommandOrder, Event, Response, TaskTag};
-use crate::target::respond::{Answered, respond};
 use crate::target::task::{Phase, Task};
 
 impl FullFeature {
@@ -162,7 +163,8 @@ impl FullFeature {
 
     pub(super) fn answer(&mut self, task: &Task, response: Response, sender: &mut Sender) {
         self.release(task.order.immediate);
-        respond(&Answered::from(task), response, &self.parameters, &self.session, sender);
+        let answer = Answer::new(&Answered::from(task), response, &self.parameters);
+        sender.push_answer(answer, &self.session);
     }
 
     pub(crate) fn abort(&mut self, tag: TaskTag, sender: &mut Sender) {
@@ -175,7 +177,8 @@ impl FullFeature {
         // No response tells the initiator that it may send again. A NOP-In without tags does (RFC 7143 section 11.19).
         if was_closed && !self.session.window().is_closed() {
             let reserved = TargetTransferTag::RESERVED;
-            self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), Vec::new(), sender);
+            let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), 0);
+            sender.outbox.push(pdu, Segment::Empty);
         }
     }
 

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_pdu::{
-    AsyncEvent, AsyncMessage, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode,
-    LunField, NopIn, NopOut, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse,
+    AsyncEvent, AsyncMessage, BHS_LEN, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
+    LogoutResponseCode, LunField, NopIn, NopOut, RejectReason, SerialNumber, TargetTransferTag, TextRequest,
+    TextResponse,
 };
 
 use super::FullFeature;
@@ -28,7 +29,8 @@ impl FullFeature {
     pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, sender: &mut Sender) {
         data.truncate(self.parameters.send_data_segment_len as usize);
         let stat_sn = sender.next_stat_sn();
-        self.nop_in(nop.itt, TargetTransferTag::RESERVED, stat_sn, data, sender);
+        let pdu = self.nop_in(nop.itt, TargetTransferTag::RESERVED, stat_sn, data.len());
+        sender.push_numbered(pdu, Segment::owned(data));
     }
 
     /// Asks the initiator whether it is there. The next StatSN is reported, not used up (RFC 7143 section 11.19).
@@ -36,7 +38,8 @@ impl FullFeature {
         self.last_ping = (self.last_ping + 1) & 0x7fff_ffff;
         let stat_sn = sender.stat_sn();
         let ttt = TargetTransferTag(self.last_ping);
-        self.nop_in(InitiatorTaskTag::RESERVED, ttt, stat_sn, Vec::new(), sender);
+        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, ttt, stat_sn, 0);
+        sender.outbox.push(pdu, Segment::Empty);
     }
 
     pub(super) fn nop_in(
@@ -44,13 +47,10 @@ impl FullFeature {
         itt: InitiatorTaskTag,
         ttt: TargetTransferTag,
         stat_sn: SerialNumber,
-        data: Vec<u8>,
-        sender: &mut Sender,
-    ) {
+        data_segment_len: usize,
+    ) -> [u8; BHS_LEN] {
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-        let data_segment_len = data.len();
-        let pdu = NopIn { lun: LunField([0; 8]), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_segment_len };
-        sender.outbox.push(pdu.emit(), Segment::owned(data));
+        NopIn { lun: LunField([0; 8]), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_segment_len }.emit()
     }
 
     pub(super) fn text_request(
@@ -76,7 +76,7 @@ impl FullFeature {
             max_cmd_sn,
             data_segment_len: text.len(),
         };
-        sender.outbox.push(pdu.emit(), Segment::owned(text));
+        sender.push_numbered(pdu.emit(), Segment::owned(text));
         Ok(())
     }
 
@@ -134,7 +134,7 @@ impl FullFeature {
             time2wait: self.parameters.time2wait_s as u16,
             time2retain: self.parameters.time2retain_s as u16,
         };
-        sender.outbox.push(pdu.emit(), Segment::Empty);
+        sender.push_numbered(pdu.emit(), Segment::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 3: the session ends; Parameter2 and Parameter3 say when it may come again.
@@ -145,7 +145,7 @@ impl FullFeature {
             parameter3: self.parameters.time2retain_s as u16,
             ..self.news(sender)
         };
-        sender.outbox.push(message.emit(), Segment::Empty);
+        sender.push_numbered(message.emit(), Segment::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in seconds.
@@ -155,7 +155,7 @@ impl FullFeature {
             parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
             ..self.news(sender)
         };
-        sender.outbox.push(message.emit(), Segment::Empty);
+        sender.push_numbered(message.emit(), Segment::Empty);
     }
 
     /// RFC 7143 sections 11.9.1, event 0, and 11.9.4: sense data with its length in front.
@@ -164,7 +164,7 @@ impl FullFeature {
         let sense = &sense[..usize::from(sense_len)];
         let data = [&sense_len.to_be_bytes()[..], sense].concat();
         let message = AsyncMessage { lun, data_segment_len: data.len(), ..self.news(sender) };
-        sender.outbox.push(message.emit(), Segment::owned(data));
+        sender.push_numbered(message.emit(), Segment::owned(data));
     }
 
     /// A message with the numbers filled in.

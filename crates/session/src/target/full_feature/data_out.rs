@@ -7,10 +7,10 @@ use lunette_pdu::{DataOut, R2t, RejectReason};
 use super::FullFeature;
 use crate::limits::MAX_OUTBOX_PDUS;
 use crate::outbox::Segment;
+use crate::target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::data_out::DataOutError;
 use crate::target::event::{Event, Response, TaskTag};
-use crate::target::respond::{Answered, STATUS_CHECK_CONDITION, respond};
 use crate::target::task::{Phase, Task, TaskTable};
 
 impl FullFeature {
@@ -59,7 +59,7 @@ impl FullFeature {
             self.release(immediate);
         }
         let response = Response { status: STATUS_CHECK_CONDITION, sense: error.sense(), ..Response::default() };
-        respond(&answered, response, &self.parameters, &self.session, sender);
+        sender.push_answer(Answer::new(&answered, response, &self.parameters), &self.session);
     }
 
     pub(super) fn data_verified(

@@ -5,6 +5,7 @@ mod control;
 mod data_out;
 mod early;
 mod query;
+mod snack;
 mod task_management;
 
 use std::collections::VecDeque;
@@ -147,10 +148,7 @@ impl FullFeature {
             InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text), events),
             InitiatorPdu::TaskManagementRequest(request) => self.task_management(&request, sender, events),
             InitiatorPdu::LogoutRequest(logout) => self.logout(&logout, sender, events),
-            // Recovery within a connection needs ErrorRecoveryLevel 1.
-            InitiatorPdu::SnackRequest(_) => {
-                Err(Violation::harmless(RejectReason::SNACK_REJECT, "SNACK at recovery level 0"))
-            }
+            InitiatorPdu::SnackRequest(snack) => self.snack(&snack, sender),
             InitiatorPdu::LoginRequest(_) => {
                 Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, "a login request after the login"))
             }

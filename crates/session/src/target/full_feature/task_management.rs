@@ -158,6 +158,6 @@ impl FullFeature {
             exp_cmd_sn,
             max_cmd_sn,
         };
-        sender.outbox.push(pdu.emit(), Segment::Empty);
+        sender.push_numbered(pdu.emit(), Segment::Empty);
     }
 }

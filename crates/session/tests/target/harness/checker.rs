@@ -229,8 +229,10 @@ impl Checker {
         let shared = if task.bidirectional { task.r2t } else { 0 };
         assert_eq!(pdu.data_sn, task.data_in + shared, "DataSN");
         assert_eq!(pdu.buffer_offset, task.next_offset, "offset");
-        assert!(pdu.data_segment_len > 0 && pdu.ttt.is_reserved() && !pdu.acknowledge);
-        assert_eq!(pdu.lun.0, [0; 8], "the LUN field is reserved without a transfer tag");
+        assert!(pdu.data_segment_len > 0);
+        assert!(!pdu.acknowledge || pdu.final_, "the A bit stands at the end of a sequence");
+        assert_eq!(pdu.acknowledge, !pdu.ttt.is_reserved(), "the A bit goes with a transfer tag");
+        assert_eq!(pdu.acknowledge, pdu.lun.0 != [0; 8], "the LUN goes with a transfer tag");
         task.data_in += 1;
         task.next_offset += pdu.data_segment_len as u32;
         task.burst += pdu.data_segment_len as u32;

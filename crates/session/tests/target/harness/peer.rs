@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) reads: bool,
     /// Bytes that the network takes from the target in one go.
     pub(crate) out_piece: usize,
+    /// What the initiator says that it expects; `None`: the next StatSN, so that all is acknowledged.
+    pub(crate) holds_back: Option<SerialNumber>,
     received: VecDeque<Received>,
     /// Everything that the target has sent.
     pub(crate) transcript: Vec<u8>,
@@ -55,6 +57,7 @@ impl Peer {
             cmd_sn,
             reads: true,
             out_piece: usize::MAX,
+            holds_back: None,
             received: VecDeque::new(),
             transcript: Vec::new(),
         }
@@ -101,7 +104,7 @@ impl Peer {
     }
 
     fn exp_stat_sn(&self) -> SerialNumber {
-        self.checker.stat_sn.unwrap_or_default()
+        self.holds_back.or(self.checker.stat_sn).unwrap_or_default()
     }
 
     pub(crate) fn login(&mut self, request: LoginRequest, data: &[u8]) {

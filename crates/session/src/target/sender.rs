@@ -1,0 +1,100 @@
+//! The way out of a connection: its PDU queue, its StatSN, and what may have to be sent again.
+
+use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
+
+use super::answer::{Answer, Unsendable};
+use super::retained::Retained;
+use super::session::Session;
+use crate::outbox::{Outbox, Segment};
+
+pub(crate) struct Sender {
+    pub(crate) outbox: Outbox,
+    stat_sn: SerialNumber,
+    /// ExpStatSN, as the initiator reported it last.
+    acknowledged: SerialNumber,
+    /// At recovery level 1 and above.
+    retained: Option<Box<Retained>>,
+}
+
+impl Sender {
+    pub(crate) fn new(first: SerialNumber) -> Self {
+        Self { outbox: Outbox::default(), stat_sn: first, acknowledged: first, retained: None }
+    }
+
+    /// From now on, what carries a StatSN is kept until it is acknowledged.
+    pub(crate) fn retain(&mut self) {
+        self.retained = Some(Box::new(Retained::new(self.stat_sn)));
+    }
+
+    /// What may have to be sent again; `None` at recovery level 0.
+    pub(crate) fn retained(&mut self) -> Option<&mut Retained> {
+        self.retained.as_deref_mut()
+    }
+
+    /// The StatSN of a PDU that carries a new one: [`push_numbered`](Self::push_numbered) it next.
+    pub(crate) fn next_stat_sn(&mut self) -> SerialNumber {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
+    /// Queues the PDU that carries the StatSN given out last.
+    pub(crate) fn push_numbered(&mut self, bhs: [u8; BHS_LEN], segment: Segment) {
+        if let Some(retained) = &mut self.retained {
+            retained.keep(bhs, &segment);
+        }
+        self.outbox.push(bhs, segment);
+    }
+
+    /// Queues everything that answers a command.
+    pub(crate) fn push_answer(&mut self, mut answer: Answer, session: &Session) {
+        let stat_sn = self.next_stat_sn();
+        let asks = self.retained.as_ref().is_some_and(|retained| retained.is_much_with(&answer));
+        answer.send(stat_sn, asks, session.command_numbers(), &mut self.outbox);
+        if let Some(retained) = &mut self.retained {
+            retained.keep_answer(answer);
+        }
+    }
+
+    /// The StatSN that the next such PDU will carry.
+    pub(crate) fn stat_sn(&self) -> SerialNumber {
+        self.stat_sn
+    }
+
+    /// ExpStatSN, as the initiator reported it last.
+    pub(crate) fn acknowledged(&self) -> SerialNumber {
+        self.acknowledged
+    }
+
+    /// The initiator has received all statuses before `exp_stat_sn`. What was not sent cannot be acknowledged.
+    pub(crate) fn acknowledge(&mut self, exp_stat_sn: SerialNumber) {
+        if exp_stat_sn.is_after(self.acknowledged) && !exp_stat_sn.is_after(self.stat_sn) {
+            self.acknowledged = exp_stat_sn;
+            if let Some(retained) = &mut self.retained {
+                retained.acknowledge(exp_stat_sn);
+            }
+        }
+    }
+
+    /// Bytes of data segments that wait to be sent or may have to be sent again. Both are the end of one stream of answers,
+    /// so the longer one holds the other.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.outbox.segment_bytes().max(self.retained.as_ref().map_or(0, |retained| retained.data_bytes()))
+    }
+
+    /// Queues statuses again, as [`Retained::resend_statuses`] says.
+    pub(crate) fn resend_statuses(
+        &mut self,
+        beg_run: u32,
+        run_length: u32,
+        numbers: (SerialNumber, SerialNumber),
+    ) -> Result<(), Unsendable> {
+        let Some(retained) = &self.retained else { return Err(Unsendable::Forgotten) };
+        retained.resend_statuses(beg_run, run_length, self.acknowledged, numbers, &mut self.outbox)
+    }
+
+    /// The answer to an ended task that the initiator has not acknowledged, and the way out.
+    pub(crate) fn find_answer(&mut self, itt: InitiatorTaskTag) -> Option<(&mut Answer, &mut Outbox)> {
+        Some((self.retained.as_mut()?.find(itt)?, &mut self.outbox))
+    }
+}
