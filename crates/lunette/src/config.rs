@@ -7,8 +7,8 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use lunette_session::keys::Willing;
-use lunette_session::limits::MAX_SESSION_CONNECTIONS;
+use lunette_session::keys::{MARKER_INTERVAL, Willing};
+use lunette_session::limits::{MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
 use lunette_target::PortalConfig;
 use serde::Deserialize;
@@ -77,6 +77,8 @@ pub(crate) struct Target {
     pub(crate) mutual_chap: Option<Chap>,
     #[serde(default = "default_max_connections")]
     pub(crate) max_connections: u32,
+    /// In 4-byte words; without it, no markers.
+    pub(crate) marker_interval: Option<u32>,
     #[serde(rename = "lun", default)]
     pub(crate) luns: Vec<LunEntry>,
     #[serde(default)]
@@ -130,6 +132,16 @@ pub(crate) fn check_max_connections(connections: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("max_connections = {connections}: a session has 1 to {MAX_SESSION_CONNECTIONS} connections"))
+}
+
+fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
+    let (least, most) = (MIN_MARKER_INTERVAL_WORDS, *MARKER_INTERVAL.end());
+    match words {
+        Some(words) if !(least..=most).contains(&words) => {
+            Err(format!("marker_interval = {words}: write {least} to {most} (4-byte words)"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn default_block_size() -> u32 {
@@ -227,6 +239,7 @@ fn check_target(target: &Target) -> Result<(), String> {
         check_name(initiator)?;
     }
     check_max_connections(target.max_connections).map_err(|why| format!("target {}: {why}", target.name))?;
+    check_marker_interval(target.marker_interval).map_err(|why| format!("target {}: {why}", target.name))?;
     if target.mutual_chap.is_some() && target.chap.is_empty() {
         return Err(format!("target {}: mutual_chap needs a chap user too", target.name));
     }
@@ -342,6 +355,7 @@ mod tests {
             ("[[target]]\nname = \"iqn.a\"\nallow = [\"iqn.B C\"]", "not an iSCSI name"),
             ("[[target]]\nname = \"iqn.a\"\nmax_connections = 0", "1 to 64 connections"),
             ("[[target]]\nname = \"iqn.a\"\nmax_connections = 65", "1 to 64 connections"),
+            ("[[target]]\nname = \"iqn.a\"\nmarker_interval = 63", "64 to 65535"),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {
             let error = parse(text).err().unwrap_or_default();

@@ -161,6 +161,7 @@ impl Arguments {
             chap: self.chap.iter().map(chap).collect(),
             mutual_chap: self.mutual_chap.as_ref().map(chap),
             max_connections: self.max_connections,
+            marker_interval: None,
             luns: self.disks.iter().enumerate().map(lun).collect(),
             access: Access::default(),
             port_groups: Vec::new(),

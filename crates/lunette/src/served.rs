@@ -83,7 +83,11 @@ impl Served {
                 alias: target.alias.clone(),
                 authentication: open.authentication.clone(),
                 initiators: target.allow.clone(),
-                willing: Willing { max_connections: target.max_connections, ..Willing::default() },
+                willing: Willing {
+                    max_connections: target.max_connections,
+                    marker_interval: target.marker_interval,
+                    ..Willing::default()
+                },
                 ..TargetConfig::open(Arc::clone(&open.device))
             })
         };

@@ -36,6 +36,7 @@ mod held;
 pub mod initiator;
 pub mod keys;
 pub mod limits;
+mod markers;
 mod name;
 mod outbox;
 mod receiver;

@@ -63,6 +63,11 @@ pub const ASK_RETAINED_BYTES: usize = 4 << 20;
 /// holds many PDUs is cheaper.
 pub const DIRECT_RECEIVE_BYTES: usize = 16 * 1024;
 
+/// The shortest marker interval that we agree to, in 4-byte words. RFC 3720 appendix A.3.2 knows intervals down to one word, at
+/// which a peer would make us keep many times the size of the data that waits to be sent: each marker cuts the list of what is
+/// ready, and a cut costs some 200 bytes.
+pub const MIN_MARKER_INTERVAL_WORDS: u32 = 64;
+
 /// Connections of one session.
 pub const MAX_SESSION_CONNECTIONS: u32 = 64;
 

@@ -1,10 +1,13 @@
 //! PDUs that are ready to be sent, as a list of slices.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use lunette_buffer::SharedBuffer;
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
+
+use crate::markers::{Weaver, Woven};
 
 /// The data segment of a PDU that waits to be sent.
 #[derive(Clone)]
@@ -21,6 +24,15 @@ impl Segment {
         if bytes.is_empty() { Self::Empty } else { Self::Owned(bytes.into_boxed_slice()) }
     }
 
+    /// Bytes `range` of it. Those of a pooled buffer are not copied.
+    fn slice(&self, range: Range<usize>) -> Self {
+        match self {
+            Self::Empty => Self::Empty,
+            Self::Owned(bytes) => Self::Owned(bytes[range].into()),
+            Self::Shared(bytes) => Self::Shared(bytes.slice(range)),
+        }
+    }
+
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Empty => &[],
@@ -34,15 +46,25 @@ impl Segment {
     }
 }
 
+/// A PDU; or a part of it, when markers or additional header segments stand in it.
 struct Pdu {
     head: [u8; BHS_LEN + DIGEST_LEN],
     head_len: u8,
     segment: Segment,
     tail: [u8; 3 + DIGEST_LEN],
     tail_len: u8,
+    /// Whether another part of the same PDU follows.
+    goes_on: bool,
 }
 
 impl Pdu {
+    /// A part of a PDU that is neither its header nor its end.
+    fn part(bytes: &[u8], segment: Segment) -> Self {
+        let mut head = [0; _];
+        head[..bytes.len()].copy_from_slice(bytes);
+        Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, goes_on: true }
+    }
+
     fn parts(&self) -> [&[u8]; 3] {
         [&self.head[..usize::from(self.head_len)], self.segment.bytes(), &self.tail[..usize::from(self.tail_len)]]
     }
@@ -58,10 +80,27 @@ pub(crate) struct Outbox {
     queue: VecDeque<Pdu>,
     /// Bytes of the first PDU that the socket has already taken.
     front_sent: usize,
+    pdus: usize,
     owned_bytes: usize,
     segment_bytes: usize,
     header_digest: bool,
     data_digest: bool,
+    markers: Markers,
+}
+
+enum Markers {
+    /// The login may agree on them: they will count its bytes.
+    Login {
+        len: u64,
+    },
+    Off,
+    On(Weaver),
+}
+
+impl Default for Markers {
+    fn default() -> Self {
+        Self::Login { len: 0 }
+    }
 }
 
 impl Outbox {
@@ -69,6 +108,12 @@ impl Outbox {
     pub(crate) fn configure(&mut self, header_digest: bool, data_digest: bool) {
         self.header_digest = header_digest;
         self.data_digest = data_digest;
+    }
+
+    /// The login has ended: from now on there are markers at this distance, in bytes, or none.
+    pub(crate) fn start_markers(&mut self, interval: Option<u32>) {
+        let Markers::Login { len } = self.markers else { return };
+        self.markers = interval.map_or(Markers::Off, |interval| Markers::On(Weaver::new(len, interval)));
     }
 
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`.
@@ -83,7 +128,7 @@ impl Outbox {
         let (tail, tail_len) = self.tail(segment.bytes());
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.bytes().len();
-        self.queue.push_back(Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8 });
+        self.enqueue([Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false }]);
     }
 
     /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
@@ -96,9 +141,21 @@ impl Outbox {
         let header = Segment::owned(header);
         self.owned_bytes += header.owned_len() + segment.owned_len();
         self.segment_bytes += header.bytes().len() + segment.bytes().len();
-        let headless = |segment, tail, tail_len| Pdu { head: [0; _], head_len: 0, segment, tail, tail_len };
-        self.queue.push_back(headless(header, [0; _], 0));
-        self.queue.push_back(headless(segment, tail, tail_len as u8));
+        let end = Pdu { tail, tail_len: tail_len as u8, goes_on: false, ..Pdu::part(&[], segment) };
+        self.enqueue([Pdu::part(&[], header), end]);
+    }
+
+    /// Appends the parts of one PDU.
+    fn enqueue<const N: usize>(&mut self, pdu: [Pdu; N]) {
+        self.pdus += 1;
+        match &mut self.markers {
+            Markers::Off => self.queue.extend(pdu),
+            Markers::Login { len } => {
+                *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64;
+                self.queue.extend(pdu);
+            }
+            Markers::On(weaver) => weave(weaver, &pdu, &mut self.queue),
+        }
     }
 
     fn tail(&self, segment: &[u8]) -> ([u8; 3 + DIGEST_LEN], usize) {
@@ -135,6 +192,7 @@ impl Outbox {
             self.front_sent -= front_len;
             self.owned_bytes -= front.segment.owned_len();
             self.segment_bytes -= front.segment.bytes().len();
+            self.pdus -= usize::from(!front.goes_on);
             self.queue.pop_front();
         }
         debug_assert!(!self.queue.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
@@ -145,7 +203,7 @@ impl Outbox {
     }
 
     pub(crate) fn pdus(&self) -> usize {
-        self.queue.len()
+        self.pdus
     }
 
     /// Bytes of data segments that wait, pooled or not.
@@ -156,6 +214,29 @@ impl Outbox {
     /// Bytes that were made for their PDU and count against no pool.
     pub(crate) fn owned_bytes(&self) -> usize {
         self.owned_bytes
+    }
+}
+
+/// Cuts a PDU to parts where markers stand in it. Pooled data is not copied.
+fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
+    let mut left = pdu.iter().map(Pdu::len).sum::<usize>() as u32;
+    for whole in pdu {
+        let [head, segment, tail] = whole.parts();
+        let inline = |bytes: &[u8], woven| match woven {
+            Woven::Marker(marker) => Pdu::part(&marker, Segment::Empty),
+            Woven::Bytes(range) => Pdu::part(&bytes[range], Segment::Empty),
+        };
+        weaver.weave(head.len(), &mut left, |woven| queue.push_back(inline(head, woven)));
+        weaver.weave(segment.len(), &mut left, |woven| {
+            queue.push_back(match woven {
+                Woven::Marker(marker) => Pdu::part(&marker, Segment::Empty),
+                Woven::Bytes(range) => Pdu::part(&[], whole.segment.slice(range)),
+            });
+        });
+        weaver.weave(tail.len(), &mut left, |woven| queue.push_back(inline(tail, woven)));
+    }
+    if let Some(last) = queue.back_mut() {
+        last.goes_on = false;
     }
 }
 
@@ -208,6 +289,38 @@ mod tests {
         let expected = [&header[..], b"hello\0\0\0", &to_wire(crc32c(b"hello\0\0\0")), &header].concat();
         assert_eq!(drain(&mut outbox, 7), expected);
         assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (0, 0, 0));
+    }
+
+    #[test]
+    fn markers_stand_in_headers_segments_and_tails_and_are_not_digested() {
+        let mut outbox = filled();
+        let login = drain(&mut outbox, 1000);
+        assert_eq!(login.len(), 48 + 52 + 12 + 52);
+        // As a connection counts: everything up to here was the login.
+        outbox.start_markers(Some(32));
+        let data: Vec<u8> = (0..61).collect();
+        outbox.push([4; BHS_LEN], Segment::owned(data.clone()));
+        outbox.push([5; BHS_LEN], Segment::Empty);
+        assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (2, 61, 61));
+        let wire = drain(&mut outbox, 7);
+        assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (0, 0, 0));
+
+        let padded = [&data[..], &[0; 3]].concat();
+        let digest = |bytes: &[u8]| to_wire(crc32c(bytes));
+        let first = [&[4; BHS_LEN][..], &digest(&[4; BHS_LEN]), &padded, &digest(&padded)].concat();
+        let second = [&[5; BHS_LEN][..], &digest(&[5; BHS_LEN])].concat();
+        let mut stream = login.clone();
+        for (pdu, pdus) in [(&first, 1), (&second, 2)] {
+            for (at, word) in pdu.chunks(4).enumerate() {
+                if stream.len() % 40 == 32 {
+                    let left = (pdu.len() - 4 * at) as u32;
+                    stream.extend([left.to_be_bytes(), left.to_be_bytes()].concat());
+                }
+                stream.extend(word);
+            }
+            assert!(stream.len() > login.len() + pdus * 60, "each has a marker");
+        }
+        assert_eq!(wire, stream[login.len()..]);
     }
 
     #[test]

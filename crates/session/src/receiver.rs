@@ -3,9 +3,12 @@
 //! A header is collected (it is short); a data segment is not: its bytes go straight to the place that the header's owner
 //! names, digested on the way, so no PDU is ever held as a whole.
 
+mod marked;
+
 use lunette_crc32c::{Crc32c, crc32c, from_wire};
 use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, MAX_AHS_LEN, pad_len};
 
+use self::marked::Markers;
 use crate::limits::DIRECT_RECEIVE_BYTES;
 
 /// Why the stream cannot be cut any further.
@@ -41,6 +44,7 @@ pub(crate) struct Receiver {
     header_digest: bool,
     data_digest: bool,
     max_segment_len: usize,
+    markers: Markers,
 }
 
 impl Receiver {
@@ -56,6 +60,7 @@ impl Receiver {
             header_digest: false,
             data_digest: false,
             max_segment_len: max_segment_len as usize,
+            markers: Markers::Login { len: 0 },
         }
     }
 
@@ -82,6 +87,13 @@ impl Receiver {
 
     /// Collects a header from the front of `input`. True when one is complete and the stage has become [`Stage::Data`].
     pub(crate) fn header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
+        match self.markers {
+            Markers::On(_) => self.marked_header(input),
+            _ => self.plain_header(input),
+        }
+    }
+
+    fn plain_header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
         if !self.collect(BHS_LEN, input) {
             return Ok(false);
         }
@@ -107,6 +119,13 @@ impl Receiver {
     /// Takes bytes of the data segment from the front of `input`. The segment's first bytes go to `place`; what does not fit
     /// there is digested and dropped. True when the segment is complete and verified; the next header follows.
     pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
+        match self.markers {
+            Markers::On(_) => self.marked_data(input, place),
+            _ => self.plain_data(input, place),
+        }
+    }
+
+    fn plain_data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
         let segment_len = self.bhs().data_segment_len();
         if segment_len > 0 {
             self.copy_segment(input, place, segment_len);
@@ -114,6 +133,9 @@ impl Receiver {
                 return Ok(false);
             }
             self.verify_segment(segment_len)?;
+        }
+        if let Markers::Login { len } = &mut self.markers {
+            *len += (self.head_filled + segment_len + self.tail_filled) as u64;
         }
         self.stage = Stage::Header;
         self.head_filled = 0;
@@ -127,7 +149,10 @@ impl Receiver {
             return None;
         }
         let end = self.bhs().data_segment_len().min(place.len());
-        let rest = place.get_mut(self.segment_filled..end)?;
+        let mut rest = place.get_mut(self.segment_filled..end)?;
+        if let Markers::On(stream) = &self.markers {
+            rest = stream.before_marker(rest);
+        }
         (rest.len() >= DIRECT_RECEIVE_BYTES).then_some(rest)
     }
 
@@ -138,6 +163,9 @@ impl Receiver {
             self.digest.update(filled);
         }
         self.segment_filled += len;
+        if let Markers::On(stream) = &mut self.markers {
+            stream.pass(len);
+        }
     }
 
     fn collect(&mut self, want: usize, input: &mut &[u8]) -> bool {

@@ -1,6 +1,9 @@
 //! What stands behind the question mark.
 
+use std::ops::RangeInclusive;
+
 use lunette_session::keys::{self, Choices, Rule, Willing};
+use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::{Secret, check_name};
 
 use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
@@ -15,7 +18,7 @@ pub(super) struct Offer {
 
 /// One parameter for each key that is negotiated.
 #[rustfmt::skip]
-pub(super) const OFFERS: [Offer; 16] = [
+pub(super) const OFFERS: [Offer; 17] = [
     Offer { name: "header_digest", key: "HeaderDigest", set: |w, v| w.header_digest = Choices(v as u8) },
     Offer { name: "data_digest", key: "DataDigest", set: |w, v| w.data_digest = Choices(v as u8) },
     Offer { name: "max_connections", key: "MaxConnections", set: |w, v| w.max_connections = v },
@@ -32,6 +35,8 @@ pub(super) const OFFERS: [Offer; 16] = [
     Offer { name: "error_recovery_level", key: "ErrorRecoveryLevel", set: |w, v| w.error_recovery_level = v },
     Offer { name: "task_reporting", key: "TaskReporting", set: |w, v| w.task_reporting = Choices(v as u8) },
     Offer { name: "iscsi_protocol_level", key: "iSCSIProtocolLevel", set: |w, v| w.protocol_level = v },
+    // One interval for both directions, and it turns markers on.
+    Offer { name: "marker_interval", key: "OFMarkInt", set: |w, v| w.marker_interval = Some(v) },
 ];
 
 /// A short name for `max_connections`.
@@ -100,19 +105,21 @@ fn value_of(offer: &Offer, value: &str) -> Result<u32, UrlError> {
     let name = offer.name;
     let Some((_, row)) = keys::row(offer.key) else { return wrong(format!("{name} is not negotiated")) };
     match &row.rule {
-        Rule::And | Rule::Or => match value.to_ascii_lowercase().as_str() {
+        Rule::And | Rule::Or | Rule::Marker => match value.to_ascii_lowercase().as_str() {
             "yes" | "true" | "on" | "1" => Ok(1),
             "no" | "false" | "off" | "0" => Ok(0),
             _ => wrong(format!("{name}={value}: write yes or no")),
         },
-        Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => {
-            number(value).filter(|number| range.contains(number)).ok_or_else(|| {
-                UrlError(format!("{name}={value}: write a number from {} to {}", range.start(), range.end()))
-            })
-        }
+        Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => number_within(name, value, range),
+        Rule::MarkerInterval => number_within(name, value, &(MIN_MARKER_INTERVAL_WORDS..=*keys::MARKER_INTERVAL.end())),
         Rule::FirstOf(values) => choices(name, value, values),
-        Rule::Constant(_) => wrong(format!("{name} cannot be chosen")),
     }
+}
+
+fn number_within(name: &str, value: &str, range: &RangeInclusive<u32>) -> Result<u32, UrlError> {
+    let (low, high) = (range.start(), range.end());
+    let number = number(value).filter(|number| range.contains(number));
+    number.ok_or_else(|| UrlError(format!("{name}={value}: write a number from {low} to {high}")))
 }
 
 /// Digits, and K or M for powers of 1024.

@@ -78,6 +78,7 @@ fn errors_say_what_to_write() {
         ("iscsi://h?header_digest", "no value"),
         ("iscsi://h?header_digest=md5", "none, crc32c"),
         ("iscsi://h?initial_r2t=maybe", "yes or no"),
+        ("iscsi://h?marker_interval=63", "from 64 to 65535"),
         ("iscsi://h?error_recovery_level=3", "from 0 to 2"),
         ("iscsi://h?max_burst_length=1", "from 512"),
         ("iscsi://h?connections=2&max_connections=2", "twice"),
@@ -101,7 +102,7 @@ fn offers_are_set() {
         "iscsi://h?header_digest=crc32c&data_digest=none,CRC32C&initial_r2t=yes&immediate_data=no&connections=4&\
          max_recv_data_segment_length=64K&max_burst_length=16777215&first_burst_length=512&max_outstanding_r2t=1&\
          error_recovery_level=2&default_time2wait=0&default_time2retain=60&data_pdu_in_order=no&\
-         data_sequence_in_order=no&task_reporting=fastabort,rfc3720&iscsi_protocol_level=2",
+         data_sequence_in_order=no&task_reporting=fastabort,rfc3720&iscsi_protocol_level=2&marker_interval=1K",
     )
     .offers;
     let choices = (offers.header_digest.0, offers.data_digest.0, offers.task_reporting.0);
@@ -115,12 +116,14 @@ fn offers_are_set() {
         (offers.max_connections, offers.max_outstanding_r2t, offers.error_recovery_level, offers.protocol_level);
     assert_eq!(counts, (4, 1, 2, 2));
     assert_eq!((offers.time2wait_s, offers.time2retain_s), (0, 60));
+    assert_eq!(offers.marker_interval, Some(1024));
     assert_eq!(parse("iscsi://h").offers, Willing::initiator());
 }
 
 #[test]
 fn every_key_that_is_negotiated_has_a_parameter() {
-    for row in KEYS.iter().filter(|row| !matches!(row.rule, Rule::Constant(_))) {
+    // One parameter sets all keys of markers.
+    for row in KEYS.iter().filter(|row| !matches!(row.rule, Rule::Marker | Rule::MarkerInterval)) {
         assert!(OFFERS.iter().any(|offer| offer.key == row.key), "{}", row.key);
     }
     for offer in &OFFERS {

@@ -5,6 +5,7 @@
 mod disks;
 mod examples;
 mod loss;
+mod markers;
 mod peers;
 mod rig;
 mod sessions;

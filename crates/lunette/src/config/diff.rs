@@ -19,6 +19,8 @@ pub(crate) enum Change {
     Alias(String),
     /// How many connections its sessions may have.
     MaxConnections(String),
+    /// Whether its connections may have markers, and where.
+    MarkerInterval(String),
     /// The initiators that it admits.
     Admission(String),
     /// The target port groups, or who manages them.
@@ -105,12 +107,26 @@ struct Found {
 
 impl Found {
     fn target(&mut self, old: &Target, new: &Target) {
-        let Target { name, alias, allow, chap: _, mutual_chap: _, max_connections, luns, access, port_groups } = old;
+        let Target {
+            name,
+            alias,
+            allow,
+            chap: _,
+            mutual_chap: _,
+            max_connections,
+            marker_interval,
+            luns,
+            access,
+            port_groups,
+        } = old;
         if *alias != new.alias {
             self.changes.push(Change::Alias(name.clone()));
         }
         if *max_connections != new.max_connections {
             self.changes.push(Change::MaxConnections(name.clone()));
+        }
+        if *marker_interval != new.marker_interval {
+            self.changes.push(Change::MarkerInterval(name.clone()));
         }
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
@@ -178,6 +194,7 @@ impl fmt::Display for Change {
             Self::TargetAdded(name) => write!(f, "target {name} added"),
             Self::Alias(name) => write!(f, "target {name}: alias changed"),
             Self::MaxConnections(name) => write!(f, "target {name}: max_connections changed"),
+            Self::MarkerInterval(name) => write!(f, "target {name}: marker_interval changed"),
             Self::Admission(name) => write!(f, "target {name}: allow changed"),
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),

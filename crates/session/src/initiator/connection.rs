@@ -390,6 +390,9 @@ impl Connection {
         let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
         self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);
         self.sender.outbox.configure(digests.0, digests.1);
+        let markers = parameters.marker_intervals();
+        self.receiver.start_markers(markers.in_, parameters.error_recovery_level > 0);
+        self.sender.outbox.start_markers(markers.out);
         self.phase = Phase::FullFeature(Box::new(FullFeature::new(self.cid, parameters)));
         self.deadline = None;
         self.last_received = now;

@@ -1,5 +1,6 @@
 //! The text keys of RFC 7143 chapter 13: one table, and what two sides make of it.
 
+mod markers;
 mod negotiate;
 mod originate;
 mod table;
@@ -73,6 +74,14 @@ pub struct Parameters {
     pub task_reporting: TaskReporting,
     /// iSCSIProtocolLevel (RFC 7144): 1 is RFC 7143, 2 adds the SAM-5 features.
     pub protocol_level: u32,
+    /// Markers from the initiator to the target (RFC 3720 appendix A).
+    pub of_marker: bool,
+    /// Markers from the target to the initiator.
+    pub if_marker: bool,
+    /// From the end of a marker to the beginning of the next one, initiator to target, in 4-byte words; 0 when none was agreed on.
+    pub of_mark_int: u32,
+    /// The same, target to initiator.
+    pub if_mark_int: u32,
 }
 
 impl Default for Parameters {
@@ -96,6 +105,10 @@ impl Default for Parameters {
             error_recovery_level: 0,
             task_reporting: TaskReporting::Rfc3720,
             protocol_level: 1,
+            of_marker: false,
+            if_marker: false,
+            of_mark_int: DEFAULT_MARKER_INTERVAL,
+            if_mark_int: DEFAULT_MARKER_INTERVAL,
         }
     }
 }
@@ -109,6 +122,10 @@ impl Parameters {
             data_digest: self.data_digest,
             recv_data_segment_len: self.recv_data_segment_len,
             send_data_segment_len: self.send_data_segment_len,
+            of_marker: self.of_marker,
+            if_marker: self.if_marker,
+            of_mark_int: self.of_mark_int,
+            if_mark_int: self.if_mark_int,
             ..session.clone()
         }
     }
@@ -166,6 +183,9 @@ pub struct Willing {
     pub task_reporting: Choices,
     /// Highest iSCSIProtocolLevel.
     pub protocol_level: u32,
+    /// Markers in both directions, at this interval in 4-byte words (RFC 3720 appendix A); `None`: no markers. As a responder we
+    /// take what is nearest to it.
+    pub marker_interval: Option<u32>,
 }
 
 impl Default for Willing {
@@ -188,6 +208,7 @@ impl Default for Willing {
             error_recovery_level: 0,
             task_reporting: Choices(0b001),
             protocol_level: SAM5_PROTOCOL_LEVEL,
+            marker_interval: None,
         }
     }
 }
@@ -211,3 +232,10 @@ pub const SAM5_PROTOCOL_LEVEL: u32 = 2;
 
 /// The range of every data length key (RFC 7143 sections 13.12 to 13.14).
 pub const DATA_LENGTH: RangeInclusive<u32> = 512..=0x00ff_ffff;
+
+/// The range of the marker intervals, in 4-byte words (RFC 3720 appendix A.3.2). We agree to no less than
+/// [`MIN_MARKER_INTERVAL_WORDS`](crate::limits::MIN_MARKER_INTERVAL_WORDS).
+pub const MARKER_INTERVAL: RangeInclusive<u32> = 1..=65_535;
+
+/// The marker interval when nobody names one, in 4-byte words (RFC 3720 appendix A.3.2).
+pub const DEFAULT_MARKER_INTERVAL: u32 = 2048;

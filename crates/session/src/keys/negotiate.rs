@@ -3,7 +3,7 @@
 use lunette_pdu::text;
 
 use super::table::{KEYS, Row, Rule, Scope, row};
-use super::{Parameters, Willing};
+use super::{Parameters, Willing, markers};
 
 /// What goes back for one offered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,8 +70,7 @@ impl Negotiation {
     fn combine(&mut self, row: &Row, value: &str) -> Answer {
         let ours = (row.ours)(&self.willing);
         let (agreed, text) = match &row.rule {
-            Rule::Constant(answer) => return Answer::Value((*answer).into()),
-            Rule::And => boolean(value, |theirs| theirs && ours == 1),
+            Rule::And | Rule::Marker => boolean(value, |theirs| theirs && ours == 1),
             Rule::Or => boolean(value, |theirs| theirs || ours == 1),
             Rule::Minimum(range) => number(value, range, |theirs| theirs.min(ours)),
             Rule::Maximum(range) => number(value, range, |theirs| theirs.max(ours)),
@@ -84,6 +83,11 @@ impl Negotiation {
                 declared
             }
             Rule::FirstOf(choices) => first_of(value, choices, ours),
+            Rule::MarkerInterval => {
+                // A rejected interval turns the markers of its direction off.
+                let agreed = markers::interval_within(value, ours);
+                Some((agreed.unwrap_or(0), agreed.map_or_else(|| "Reject".into(), |words| words.to_string())))
+            }
         }
         .unzip();
         if let Some(agreed) = agreed {
@@ -165,6 +169,26 @@ mod tests {
             ("NoSuchKey", "1", "NotUnderstood"),
         ] {
             assert_eq!(answer(key, offer), expected, "{key}={offer}");
+        }
+    }
+
+    #[test]
+    fn markers_are_agreed_on_for_each_direction_in_any_order_of_the_keys() {
+        for (offers, out, in_) in [
+            (&[("OFMarker", "Yes"), ("OFMarkInt", "100~200")][..], Some(800), None),
+            (&[("IFMarkInt", "4096~8192"), ("IFMarker", "Yes")], None, Some(4 * 4096)),
+            (&[("OFMarker", "Yes"), ("IFMarker", "Yes")], Some(4 * 2048), Some(4 * 2048)),
+            (&[("OFMarker", "Yes"), ("OFMarkInt", "0")], None, None),
+            (&[("IFMarkInt", "9~8"), ("IFMarker", "Yes")], None, None),
+            (&[("OFMarker", "No"), ("OFMarkInt", "2048")], None, None),
+        ] {
+            let mut negotiation =
+                Negotiation::new(Willing { marker_interval: Some(2048), ..Willing::default() }, false);
+            for (key, value) in offers {
+                negotiation.answer(key, value).unwrap();
+            }
+            let intervals = negotiation.agreed().marker_intervals();
+            assert_eq!((intervals.out, intervals.in_), (out, in_), "{offers:?}");
         }
     }
 

@@ -4,8 +4,8 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
-use super::{Choices, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
-use crate::limits::MAX_SESSION_CONNECTIONS;
+use super::{Choices, MARKER_INTERVAL, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
+use crate::limits::{MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
 /// than their default.
@@ -73,7 +73,7 @@ impl Offers {
         let negotiation = Negotiation::new(within_reach(willing), true);
         let defaults = Parameters::default();
         let offered = |row: &Row| match row.rule {
-            Rule::Constant(_) => false,
+            Rule::Marker | Rule::MarkerInterval if (row.ours)(&negotiation.willing) == 0 => false,
             _ if !leading && row.scope == Scope::Session => false,
             Rule::FirstOf(_) if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != 0b001,
             _ if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != defaults.protocol_level,
@@ -133,6 +133,10 @@ impl Offers {
 
     fn answer(&mut self, row: &Row, value: &str) -> Result<(), OfferError> {
         match value {
+            "Reject" | "NotUnderstood" | "Irrelevant" if row.rule.is_for_markers() => {
+                (row.set)(&mut self.negotiation.agreed, 0);
+                return Ok(());
+            }
             "Reject" => return Err(OfferError::Incompatible(row.key)),
             "NotUnderstood" | "Irrelevant" => return self.check_default(row),
             _ => {}
@@ -158,7 +162,9 @@ impl Offers {
             Rule::Declared(range) => number(value, range, |n| n).map(|(n, _)| n),
             // One value, not a list.
             Rule::FirstOf(choices) if !value.contains(',') => first_of(value, choices, ours).map(|(index, _)| index),
-            Rule::FirstOf(_) | Rule::Constant(_) => None,
+            Rule::FirstOf(_) => None,
+            Rule::Marker => boolean(),
+            Rule::MarkerInterval => number(value, &MARKER_INTERVAL, |n| n).map(|(n, _)| n).filter(|n| *n == ours),
         }
     }
 
@@ -171,7 +177,7 @@ impl Offers {
     fn offer(&self, row: &Row) -> String {
         let ours = self.ours(row);
         match &row.rule {
-            Rule::And | Rule::Or => text::format_boolean(ours == 1).into(),
+            Rule::And | Rule::Or | Rule::Marker => text::format_boolean(ours == 1).into(),
             Rule::FirstOf(choices) => {
                 // What comes later in the row does more: CRC32C before None.
                 let taken = choices.iter().enumerate().rev().filter(|(index, _)| ours & (1 << index) != 0);
@@ -188,6 +194,7 @@ impl Offers {
             Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => {
                 ours.clamp(*range.start(), *range.end())
             }
+            Rule::MarkerInterval if ours > 0 => ours.clamp(MIN_MARKER_INTERVAL_WORDS, *MARKER_INTERVAL.end()),
             _ => ours,
         }
     }
@@ -329,6 +336,62 @@ mod tests {
         }
         assert_eq!(Offers::leading(&willing).finish(), Err(OfferError::Incompatible("DataDigest")));
         assert_eq!(offers().finish().unwrap().data_digest, Digest::None);
+    }
+
+    fn marker_offers() -> Offers {
+        Offers::joining(&Willing { marker_interval: Some(512), ..Willing::default() })
+    }
+
+    #[test]
+    fn markers_are_offered_for_each_connection_when_they_are_wanted() {
+        let mut list = TextWriter::new();
+        marker_offers().write(&mut list).unwrap();
+        let pairs: Vec<_> = text::pairs(list.as_bytes()).map(Result::unwrap).skip(3).collect();
+        assert_eq!(pairs, [("IFMarker", "Yes"), ("OFMarker", "Yes"), ("IFMarkInt", "512"), ("OFMarkInt", "512")]);
+    }
+
+    #[test]
+    fn each_direction_has_markers_when_both_of_its_answers_agree() {
+        for (answers, of, if_) in [
+            (
+                &[("OFMarker", "Yes"), ("OFMarkInt", "512"), ("IFMarker", "No"), ("IFMarkInt", "Irrelevant")][..],
+                true,
+                false,
+            ),
+            (&[("OFMarkInt", "512"), ("OFMarker", "Yes"), ("IFMarkInt", "512"), ("IFMarker", "Yes")], true, true),
+            (&[("OFMarker", "Yes"), ("OFMarkInt", "Reject"), ("IFMarker", "Yes"), ("IFMarkInt", "512")], false, true),
+            (&[("OFMarker", "Reject"), ("IFMarker", "NotUnderstood")], false, false),
+            (&[("OFMarker", "No"), ("OFMarkInt", "Reject"), ("IFMarker", "No"), ("IFMarkInt", "Reject")], false, false),
+            (&[], false, false),
+        ] {
+            let mut offers = marker_offers();
+            for (key, value) in answers {
+                assert_eq!(offers.take(key, value), Ok(None), "{key}={value}");
+            }
+            let intervals = offers.finish().unwrap().marker_intervals();
+            assert_eq!((intervals.out, intervals.in_), (of.then_some(2048), if_.then_some(2048)), "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn other_answers_to_marker_offers_are_refused() {
+        for (key, value) in [
+            ("OFMarkInt", "511"),
+            ("OFMarkInt", "1~512"),
+            ("IFMarkInt", "0"),
+            ("IFMarkInt", "Yes"),
+            ("IFMarker", "yes"),
+        ] {
+            let refused = marker_offers().take(key, value);
+            assert!(matches!(refused, Err(OfferError::OutsideTheRule { .. })), "{key}={value}: {refused:?}");
+        }
+    }
+
+    #[test]
+    fn an_interval_below_our_limit_is_not_offered() {
+        let offers = Offers::joining(&Willing { marker_interval: Some(1), ..Willing::default() });
+        let (_, row) = row("OFMarkInt").unwrap();
+        assert_eq!(offers.offer(row), "64");
     }
 
     #[test]

@@ -20,8 +20,19 @@ pub enum Rule {
     Declared(RangeInclusive<u32>),
     /// The first offered value that the responder takes too.
     FirstOf(&'static [&'static str]),
-    /// Obsolete: always answered with this constant.
-    Constant(&'static str),
+    /// Yes when both say Yes (RFC 3720 appendix A.3.1). As RFC 7143 has made the key obsolete, `Reject` is an answer too and means
+    /// No.
+    Marker,
+    /// The offer is a number or a range, the answer one number of it or `Reject` (RFC 3720 appendix A.3.2). Ours is the number that
+    /// we like best, 0 for none.
+    MarkerInterval,
+}
+
+impl Rule {
+    /// Whether the key is one of RFC 3720 appendix A.
+    pub(super) fn is_for_markers(&self) -> bool {
+        matches!(self, Self::Marker | Self::MarkerInterval)
+    }
 }
 
 /// Whether a value holds for a connection or for its whole session. Session-wide keys are negotiated only on the leading
@@ -64,8 +75,6 @@ fn digest(choice: u32) -> Digest {
 fn mask(choices: Choices) -> u32 {
     u32::from(choices.0)
 }
-
-fn nothing(_: &mut Parameters, _: u32) {}
 
 /// RFC 7143 chapter 13 and RFC 7144 section 7.1.1, in the order of the sections.
 pub static KEYS: &[Row] = &[
@@ -203,38 +212,39 @@ pub static KEYS: &[Row] = &[
         ours: |w| w.protocol_level,
         set: |p, v| p.protocol_level = v,
     },
-    // RFC 7143 section 13.25: the marker keys are obsolete. "No" is one of the two answers that it allows for the first pair,
-    // and the one that every RFC 3720 initiator understands; the intervals are answered with "Reject".
+    // RFC 3720 appendix A.3. RFC 7143 section 13.25 has made these keys obsolete. While markers are off, the first pair is answered
+    // with "No", which is one of the two answers that it allows and the one that every RFC 3720 initiator understands; the
+    // intervals are answered with "Reject".
     Row {
         key: "IFMarker",
-        rule: Rule::Constant("No"),
+        rule: Rule::Marker,
         scope: Scope::Connection,
         full_feature: false,
-        ours: |_| 0,
-        set: nothing,
+        ours: |w| u32::from(w.marker_interval.is_some()),
+        set: |p, v| p.if_marker = v == 1,
     },
     Row {
         key: "OFMarker",
-        rule: Rule::Constant("No"),
+        rule: Rule::Marker,
         scope: Scope::Connection,
         full_feature: false,
-        ours: |_| 0,
-        set: nothing,
+        ours: |w| u32::from(w.marker_interval.is_some()),
+        set: |p, v| p.of_marker = v == 1,
     },
     Row {
         key: "IFMarkInt",
-        rule: Rule::Constant("Reject"),
+        rule: Rule::MarkerInterval,
         scope: Scope::Connection,
         full_feature: false,
-        ours: |_| 0,
-        set: nothing,
+        ours: |w| w.marker_interval.unwrap_or(0),
+        set: |p, v| p.if_mark_int = v,
     },
     Row {
         key: "OFMarkInt",
-        rule: Rule::Constant("Reject"),
+        rule: Rule::MarkerInterval,
         scope: Scope::Connection,
         full_feature: false,
-        ours: |_| 0,
-        set: nothing,
+        ours: |w| w.marker_interval.unwrap_or(0),
+        set: |p, v| p.of_mark_int = v,
     },
 ];

@@ -273,6 +273,9 @@ impl Connection {
         if parameters.error_recovery_level > 0 {
             self.sender.retain();
         }
+        let markers = parameters.marker_intervals();
+        self.receiver.start_markers(markers.out, parameters.error_recovery_level > 0);
+        self.sender.outbox.start_markers(markers.in_);
         self.phase = Phase::FullFeature(Box::new(full));
         self.deadline = None;
         self.last_received = now;

@@ -11,6 +11,7 @@ mod control;
 mod garbage;
 mod lies;
 mod login;
+mod markers;
 mod orders;
 mod pair;
 mod sam5;

@@ -17,8 +17,9 @@ fn willing() -> impl Strategy<Value = Willing> {
         (length(), length(), length()),
         (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()),
         (prop_oneof![1..6_u32, Just(65_535)], 0..5_u32, 0..5_u32),
+        prop_oneof![Just(None), (64..200_u32).prop_map(Some), Just(Some(2048))],
     )
-        .prop_map(|(digests, lengths, bits, numbers)| Willing {
+        .prop_map(|(digests, lengths, bits, numbers, marker_interval)| Willing {
             header_digest: digests.0,
             data_digest: digests.1,
             recv_data_segment_len: lengths.0,
@@ -31,6 +32,7 @@ fn willing() -> impl Strategy<Value = Willing> {
             max_outstanding_r2t: numbers.0,
             time2wait_s: numbers.1,
             time2retain_s: numbers.2,
+            marker_interval,
             ..Willing::default()
         })
 }

@@ -492,6 +492,23 @@ fn obsolete_and_unknown_keys_have_their_answers() {
     }
 }
 
+#[test]
+fn markers_are_answered_when_they_are_configured() {
+    for (offers, expected) in [
+        (&[("OFMarker", "Yes"), ("OFMarkInt", "1024~65535")][..], &[("OFMarker", "Yes"), ("OFMarkInt", "2048")][..]),
+        (&[("IFMarker", "No"), ("IFMarkInt", "100")], &[("IFMarker", "No"), ("IFMarkInt", "100")]),
+        (&[("IFMarker", "Yes"), ("IFMarkInt", "1~63")], &[("IFMarker", "Yes"), ("IFMarkInt", "Reject")]),
+    ] {
+        let willing = Willing { marker_interval: Some(2048), ..Willing::default() };
+        let mut peer = Peer::connect(Setup { willing, ..Setup::default() });
+        peer.login(login_request(), &names_and(offers));
+        let (_, data) = peer.login_response();
+        for (key, answer) in expected {
+            assert_eq!(value(&keys(&data), key), Some(*answer), "{offers:?}");
+        }
+    }
+}
+
 /// Two connections that share what a daemon knows of its sessions.
 fn second_connection(first: &mut Peer, request: LoginRequest, list: &[u8]) -> Peer {
     let mut second = Peer::connect(Setup::default());

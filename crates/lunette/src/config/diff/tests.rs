@@ -37,6 +37,7 @@ fn every_change_is_found_and_nothing_else() {
         (r#""192.0.2.1", "192.0.2.2""#, r#""192.0.2.2", "192.0.2.1""#, &[]),
         ("first", "other", &["target iqn.a: alias changed"]),
         ("alias = \"first\"", "alias = \"first\"\nmax_connections = 3", &["target iqn.a: max_connections changed"]),
+        ("alias = \"first\"", "alias = \"first\"\nmarker_interval = 2048", &["target iqn.a: marker_interval changed"]),
         ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
         ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
         (

@@ -1,0 +1,299 @@
+//! Receiving a stream with markers (RFC 3720 appendix A): pieces between them go the way of all bytes, so each byte is still copied
+//! once and digested on the way.
+
+use lunette_pdu::{BHS_LEN, DIGEST_LEN, MAX_AHS_LEN, pad_len};
+
+use super::{FrameError, Receiver};
+use crate::markers::Stripper;
+
+pub(super) enum Markers {
+    /// The login may agree on them: they will count its bytes.
+    Login {
+        len: u64,
+    },
+    Off,
+    On(Box<MarkedStream>),
+}
+
+pub(super) struct MarkedStream {
+    stripper: Stripper,
+    /// A wrong header digest costs the bytes up to the next header that a marker names, not the connection.
+    resync: bool,
+}
+
+impl MarkedStream {
+    /// The part of `place` that the stream fills before the next marker.
+    pub(super) fn before_marker<'a>(&self, place: &'a mut [u8]) -> &'a mut [u8] {
+        let len = self.stripper.before_marker(place.len());
+        &mut place[..len]
+    }
+
+    /// So many bytes were received past [`Stripper::piece`].
+    pub(super) fn pass(&mut self, len: usize) {
+        self.stripper.pass(len);
+    }
+}
+
+/// What has come of a piece.
+enum Taken {
+    /// A header or a data segment is complete.
+    Whole,
+    /// It needs more bytes.
+    Part,
+    /// Nobody knows where the next header is.
+    Lost,
+}
+
+impl From<bool> for Taken {
+    fn from(complete: bool) -> Self {
+        if complete { Self::Whole } else { Self::Part }
+    }
+}
+
+impl Receiver {
+    /// The login has ended: from now on there are markers at this distance, in bytes, or none. `resync`: a wrong header digest costs
+    /// the bytes up to the next header that a marker names, not the connection (RFC 7143 section 7.8).
+    pub(crate) fn start_markers(&mut self, interval: Option<u32>, resync: bool) {
+        let Markers::Login { len } = self.markers else { return };
+        self.markers = interval.map_or(Markers::Off, |interval| {
+            Markers::On(Box::new(MarkedStream { stripper: Stripper::new(len, interval), resync }))
+        });
+    }
+
+    pub(super) fn marked_header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
+        let resync = matches!(&self.markers, Markers::On(stream) if stream.resync);
+        self.between_markers(input, |receiver, piece| match receiver.plain_header(piece) {
+            Err(FrameError::HeaderDigest) if resync => Ok(Taken::Lost),
+            outcome => outcome.map(Taken::from),
+        })
+    }
+
+    pub(super) fn marked_data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
+        self.between_markers(input, |receiver, piece| receiver.plain_data(piece, place).map(Taken::from))
+    }
+
+    /// Gives `take` the pieces of `input` between markers, until one of them completes something.
+    fn between_markers(
+        &mut self,
+        input: &mut &[u8],
+        mut take: impl FnMut(&mut Self, &mut &[u8]) -> Result<Taken, FrameError>,
+    ) -> Result<bool, FrameError> {
+        let Markers::On(mut stream) = std::mem::replace(&mut self.markers, Markers::Off) else { return Ok(false) };
+        let longest_pdu = self.longest_pdu();
+        let outcome = loop {
+            let piece = stream.stripper.piece(input, longest_pdu);
+            let mut rest = piece;
+            let outcome = take(self, &mut rest);
+            let taken = piece.len() - rest.len();
+            *input = &input[taken..];
+            stream.pass(taken);
+            match outcome {
+                Ok(Taken::Whole) => break Ok(true),
+                Ok(Taken::Part) => {}
+                Ok(Taken::Lost) => {
+                    tracing::debug!("a header digest is wrong; the stream goes on where a marker says");
+                    stream.stripper.lose_step();
+                    self.head_filled = 0;
+                }
+                Err(error) => break Err(error),
+            }
+            if input.is_empty() {
+                break Ok(false);
+            }
+        };
+        self.markers = Markers::On(stream);
+        outcome
+    }
+
+    fn longest_pdu(&self) -> usize {
+        let digest_len = |on| if on { DIGEST_LEN } else { 0 };
+        let header_len = BHS_LEN + MAX_AHS_LEN + digest_len(self.header_digest);
+        header_len + self.max_segment_len + pad_len(self.max_segment_len) + digest_len(self.data_digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_buffer::{Pool, SharedBuffer};
+    use proptest::prelude::*;
+
+    use super::super::Stage;
+    use super::*;
+    use crate::markers::MARKER_LEN;
+    use crate::outbox::{Outbox, Segment};
+
+    /// The n-th PDU, and its data.
+    type Received = Vec<(u8, Vec<u8>)>;
+
+    fn data(n: u8, len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at as u8).wrapping_mul(7) ^ n).collect()
+    }
+
+    fn shared(bytes: &[u8]) -> SharedBuffer {
+        let mut buffer = Pool::new(1 << 20).take(bytes.len()).unwrap();
+        buffer.copy_from_slice(bytes);
+        buffer.share()
+    }
+
+    fn push(outbox: &mut Outbox, n: u8, len: usize) {
+        let mut bhs = [0; BHS_LEN];
+        bhs[0] = n;
+        bhs[5..8].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
+        let segment = if len == 0 { Segment::Empty } else { Segment::Shared(shared(&data(n, len))) };
+        if n % 5 == 4 {
+            bhs[4] = 3;
+            outbox.push_with_ahs(bhs, &[n; 12], segment);
+        } else {
+            outbox.push(bhs, segment);
+        }
+    }
+
+    fn drain(outbox: &mut Outbox) -> Vec<u8> {
+        let wire: Vec<u8> = outbox.slices().flatten().copied().collect();
+        outbox.sent(wire.len());
+        wire
+    }
+
+    /// Both ends of a connection behind a login that carried `login_text` bytes.
+    fn connection(login_text: usize, interval: u32, resync: bool) -> (Outbox, Receiver) {
+        let (mut outbox, mut receiver) = (Outbox::default(), Receiver::new(8192));
+        push(&mut outbox, 1, login_text);
+        receive(&mut receiver, &drain(&mut outbox), usize::MAX).unwrap();
+        outbox.configure(true, true);
+        receiver.configure(true, true, 1 << 20);
+        outbox.start_markers(Some(interval));
+        receiver.start_markers(Some(interval), resync);
+        (outbox, receiver)
+    }
+
+    /// What a receiver makes of a stream that comes in pieces of `step`.
+    fn receive(receiver: &mut Receiver, wire: &[u8], step: usize) -> Result<Received, FrameError> {
+        let (mut received, mut place) = (Vec::new(), vec![0; 1 << 20]);
+        for mut input in wire.chunks(step.min(wire.len())) {
+            loop {
+                let complete = match receiver.stage() {
+                    Stage::Header => receiver.header(&mut input)?,
+                    Stage::Data => receiver.data(&mut input, &mut place)?,
+                };
+                if !complete {
+                    break;
+                }
+                if receiver.stage() == Stage::Header {
+                    received.push((receiver.head[0], place[..receiver.bhs().data_segment_len()].to_vec()));
+                }
+            }
+            assert!(input.is_empty(), "everything is taken");
+        }
+        Ok(received)
+    }
+
+    fn expected(lengths: &[usize]) -> Received {
+        (0..).zip(lengths).map(|(n, len)| (n, data(n, *len))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn markers_are_taken_out_wherever_they_stand(
+            login_text in 0..2000_usize,
+            words in 1..300_u32,
+            lengths in prop::collection::vec(prop_oneof![Just(0), 1..40_usize, 0..5000_usize], 1..40),
+            step in prop_oneof![1..20_usize, 20..3000_usize],
+        ) {
+            let (mut outbox, mut receiver) = connection(login_text, words * 4, false);
+            for (n, len) in (0..).zip(&lengths) {
+                push(&mut outbox, n, *len);
+            }
+            prop_assert_eq!(receive(&mut receiver, &drain(&mut outbox), step), Ok(expected(&lengths)));
+        }
+    }
+
+    /// Header k of a stream is damaged. Gives what was received of `pdus` empty ones, at an interval of 256 bytes, once the
+    /// markers are as `damage` leaves them: it is given their number and the bytes.
+    fn with_a_broken_header(k: usize, damage: impl Fn(usize, &mut [u8])) -> Vec<u8> {
+        let (mut outbox, mut receiver) = connection(0, 256, true);
+        for n in 0..40 {
+            push(&mut outbox, if n % 5 == 4 { 0 } else { n }, 0);
+        }
+        let mut wire = drain(&mut outbox);
+        // The login was 48 bytes. Between markers there are PDUs of 52 bytes.
+        let markers: Vec<usize> = (256 - 48..wire.len()).step_by(256 + MARKER_LEN).collect();
+        for (number, at) in markers.iter().enumerate() {
+            damage(number, &mut wire[*at..at + MARKER_LEN]);
+        }
+        let header = k * 52;
+        let at = header + MARKER_LEN * markers.iter().filter(|marker| **marker <= header).count();
+        wire[at] ^= 0x40;
+        let received = receive(&mut receiver, &wire, 7).unwrap();
+        received.into_iter().map(|(n, _)| n).filter(|n| *n > 0).collect()
+    }
+
+    /// The PDUs from `from` on that carry a number.
+    fn numbered(range: std::ops::Range<u8>) -> impl Iterator<Item = u8> {
+        range.filter(|n| n % 5 != 4 && *n > 0)
+    }
+
+    #[test]
+    fn a_wrong_header_digest_costs_the_pdus_up_to_the_next_that_a_marker_names() {
+        // The first marker behind PDU 5 stands 464 bytes into the PDUs, in number 8, and names number 9, which has none.
+        let received = with_a_broken_header(5, |_, _| {});
+        assert_eq!(received, numbered(0..5).chain(numbered(9..40)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_marker_that_cannot_be_right_is_passed_over() {
+        let all_but = |to: u8| numbered(0..5).chain(numbered(to..40)).collect::<Vec<_>>();
+        // The markers stand 208, 464, 720, … bytes into the PDUs: in numbers 4, 8, 13, …
+        let differ = |number: usize, marker: &mut [u8]| {
+            if number == 1 {
+                marker[3] ^= 4;
+            }
+        };
+        assert_eq!(with_a_broken_header(5, differ), all_but(14), "the two copies differ");
+        let outside = |number: usize, marker: &mut [u8]| {
+            if number == 1 {
+                marker.copy_from_slice(&[0x7f; MARKER_LEN]);
+            }
+        };
+        assert_eq!(with_a_broken_header(5, outside), all_but(14), "it points beyond the longest PDU");
+        let elsewhere = |number: usize, marker: &mut [u8]| {
+            if number == 1 {
+                (marker[3], marker[7]) = (marker[3] + 4, marker[7] + 4);
+            }
+        };
+        // What stands there has no right digest, and the next marker is asked.
+        assert_eq!(with_a_broken_header(5, elsewhere), all_but(14), "it points into a header");
+    }
+
+    #[test]
+    fn without_resynchronisation_a_wrong_header_digest_is_the_end() {
+        let (mut outbox, mut receiver) = connection(0, 256, false);
+        push(&mut outbox, 0, 0);
+        let mut wire = drain(&mut outbox);
+        wire[0] ^= 1;
+        assert_eq!(receive(&mut receiver, &wire, 1000), Err(FrameError::HeaderDigest));
+    }
+
+    #[test]
+    fn a_direct_receive_ends_at_a_marker() {
+        let (mut outbox, mut receiver) = connection(0, 64 << 10, false);
+        push(&mut outbox, 3, 100_000);
+        let wire = drain(&mut outbox);
+        let mut place = vec![0; 100_000];
+        let mut input = &wire[..52];
+        assert_eq!(receiver.header(&mut input), Ok(true));
+        let before_marker = (64 << 10) - 48 - 52;
+        let direct = receiver.direct(&mut place).expect("it is large");
+        assert_eq!(direct.len(), before_marker);
+        direct.copy_from_slice(&wire[52..][..before_marker]);
+        receiver.direct_filled(&place, before_marker);
+        assert_eq!(receiver.direct(&mut place), None, "a marker is next");
+        let mut input = &wire[52 + before_marker..][..MARKER_LEN];
+        assert_eq!(receiver.data(&mut input, &mut place), Ok(false));
+        let rest = 100_000 - before_marker;
+        let from = 52 + before_marker + MARKER_LEN;
+        receiver.direct(&mut place).expect("it is large").copy_from_slice(&wire[from..][..rest]);
+        receiver.direct_filled(&place, rest);
+        assert_eq!(receiver.data(&mut &wire[from + rest..], &mut place), Ok(true));
+        assert_eq!(place, data(3, 100_000));
+    }
+}
