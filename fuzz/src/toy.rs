@@ -84,6 +84,7 @@ impl Toy {
             initiators,
             portals: vec![portal],
             willing: Willing::default(),
+            moved: None,
         };
         let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };
         let config = ConnectionConfig {

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use lunette_session::keys::{MARKER_INTERVAL, Willing};
-use lunette_session::limits::{MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
+use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
 use lunette_target::PortalConfig;
 use serde::Deserialize;
@@ -24,6 +24,9 @@ const DEFAULT_PORT: u16 = 3260;
 
 /// The portal group tag of portals that name none.
 const DEFAULT_PORTAL_GROUP: u16 = 1;
+
+/// The longest address of a redirection: a DNS name with a port and a portal group.
+const MAX_ADDRESS_CHARACTERS: usize = 255 + 12;
 
 /// The longest configuration file that is read.
 const MAX_CONFIG_BYTES: u64 = 4 << 20;
@@ -81,10 +84,20 @@ pub(crate) struct Target {
     pub(crate) marker_interval: Option<u32>,
     #[serde(rename = "lun", default)]
     pub(crate) luns: Vec<LunEntry>,
+    pub(crate) redirect: Option<Redirect>,
     #[serde(default)]
     pub(crate) access: Access,
     #[serde(rename = "port_group", default)]
     pub(crate) port_groups: Vec<PortGroupEntry>,
+}
+
+/// Where logins to a target are sent.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Redirect {
+    pub(crate) to: Vec<String>,
+    #[serde(default)]
+    pub(crate) permanent: bool,
 }
 
 /// A user and the file with its secret.
@@ -243,12 +256,30 @@ fn check_target(target: &Target) -> Result<(), String> {
     if target.mutual_chap.is_some() && target.chap.is_empty() {
         return Err(format!("target {}: mutual_chap needs a chap user too", target.name));
     }
+    if let Some(redirect) = &target.redirect {
+        check_redirect(redirect).map_err(|why| format!("target {}: redirect: {why}", target.name))?;
+    }
     for (index, lun) in target.luns.iter().enumerate() {
         if target.luns[..index].iter().any(|other| other.number == lun.number) {
             return Err(format!("target {}: LUN {} is there twice", target.name, lun.number));
         }
     }
     Ok(())
+}
+
+fn check_redirect(redirect: &Redirect) -> Result<(), String> {
+    if redirect.to.is_empty() || redirect.to.len() > MAX_MOVED_ADDRESSES {
+        return Err(format!("to needs 1 to {MAX_MOVED_ADDRESSES} addresses"));
+    }
+    let wrong = |address: &&String| {
+        address.len() > MAX_ADDRESS_CHARACTERS
+            || !address.is_ascii()
+            || lunette_initiator::Portal::parse(address).is_none()
+    };
+    match redirect.to.iter().find(wrong) {
+        Some(address) => Err(format!("{address:?} is no address; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1")),
+        None => Ok(()),
+    }
 }
 
 /// As [`lunette_session::check_name`], with what to say.
@@ -356,6 +387,8 @@ mod tests {
             ("[[target]]\nname = \"iqn.a\"\nmax_connections = 0", "1 to 64 connections"),
             ("[[target]]\nname = \"iqn.a\"\nmax_connections = 65", "1 to 64 connections"),
             ("[[target]]\nname = \"iqn.a\"\nmarker_interval = 63", "64 to 65535"),
+            ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [] }", "1 to 16 addresses"),
+            ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"host:port\"] }", "\"host:port\" is no address"),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {
             let error = parse(text).err().unwrap_or_default();

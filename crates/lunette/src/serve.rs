@@ -163,6 +163,7 @@ impl Arguments {
             max_connections: self.max_connections,
             marker_interval: None,
             luns: self.disks.iter().enumerate().map(lun).collect(),
+            redirect: None,
             access: Access::default(),
             port_groups: Vec::new(),
         };

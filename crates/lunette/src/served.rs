@@ -7,11 +7,12 @@ use lunette_device::{PortGroupsConfig, TargetDevice};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::Authentication;
 use lunette_session::keys::Willing;
+use lunette_session::target::Moved;
 use lunette_state::{StateFile, StateStore};
 use lunette_target::TargetConfig;
 
 use crate::config::port_groups;
-use crate::config::{self, Config, LunEntry, Target};
+use crate::config::{self, Config, LunEntry, Redirect, Target};
 use crate::disk::{self, Disk, DiskConfig};
 use crate::failure::Failure;
 use crate::reload::Spares;
@@ -88,11 +89,16 @@ impl Served {
                     marker_interval: target.marker_interval,
                     ..Willing::default()
                 },
+                moved: target.redirect.as_ref().map(moved),
                 ..TargetConfig::open(Arc::clone(&open.device))
             })
         };
         config.targets.iter().filter_map(served).collect()
     }
+}
+
+fn moved(redirect: &Redirect) -> Moved {
+    Moved { addresses: redirect.to.clone(), permanent: redirect.permanent }
 }
 
 /// Reads the secrets of a target.

@@ -75,6 +75,9 @@ pub const MAX_SESSION_CONNECTIONS: u32 = 64;
 /// gap that is not filled for a long time tells of a failed connection).
 pub const COMMAND_GAP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Addresses that a login is sent to. With the longest names they fit the data segment of one login response.
+pub const MAX_MOVED_ADDRESSES: usize = 16;
+
 /// Sessions of one target process.
 pub const MAX_SESSIONS: usize = 8192;
 

@@ -9,7 +9,7 @@ use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
 use lunette_reactor::{IoBackend, Reactor, ThreadPool, Waker};
 use lunette_session::keys::Willing;
-use lunette_session::target::{Directory, Portal, TargetNode, Timers};
+use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
@@ -38,13 +38,15 @@ pub struct TargetConfig {
     pub initiators: Option<Vec<String>>,
     /// What the target agrees to in a negotiation.
     pub willing: Willing,
+    /// Where the target is served instead. Logins are sent there; its sessions are asked to log out.
+    pub moved: Option<Moved>,
 }
 
 impl TargetConfig {
     /// A target that everybody may use.
     pub fn open(device: Arc<TargetDevice>) -> Self {
         let authentication = Authentication::None;
-        Self { device, alias: None, authentication, initiators: None, willing: Willing::default() }
+        Self { device, alias: None, authentication, initiators: None, willing: Willing::default(), moved: None }
     }
 }
 
@@ -215,6 +217,7 @@ pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
         initiators: target.initiators,
         portals: portals.to_vec(),
         willing: target.willing,
+        moved: target.moved,
     }
 }
 

@@ -8,9 +8,10 @@ use std::time::Duration;
 use lunette_initiator::{ChapIdentity, Error, Session, SessionError, wait};
 use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
 use lunette_session::initiator::LoginError;
+use lunette_session::target::Moved;
 use lunette_session::{Credentials, Secret};
 
-use crate::rig::{TARGET, Target, event_loop, options, portal};
+use crate::rig::{TARGET, Target, Wire, event_loop, memory, options, portal, until};
 
 /// A listener that deals with each connection as `act` says.
 fn peer(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
@@ -128,5 +129,50 @@ fn a_circle_of_redirections_ends() {
         }
     });
     let error = connect_error(address, |_| {});
+    assert!(matches!(error, Error::TooManyRedirects { .. }), "{error}");
+}
+
+/// A target that sends its initiators on.
+fn mover(to: &[SocketAddr], permanent: bool) -> Target {
+    let addresses = to.iter().map(|address| format!("{address},1")).collect();
+    Target::with(memory(), move |config| config.targets[0].moved = Some(Moved { addresses, permanent }))
+}
+
+#[test]
+fn our_target_sends_its_initiators_on() {
+    for permanent in [false, true] {
+        let target = Target::new();
+        let mover = mover(&[target.address], permanent);
+        let session = wait(Session::connect(&event_loop(), &portal(mover.address), TARGET, options())).unwrap();
+        assert!(wait(session.ping(vec![1])).unwrap());
+    }
+}
+
+#[test]
+fn home_changes_by_a_permanent_redirection_from_there_alone() {
+    for (first, second, asked_again) in
+        [(true, false, false), (true, true, false), (false, true, true), (false, false, true)]
+    {
+        let target = Target::new();
+        let end = Wire::to(target.address);
+        let middle = mover(&[end.address], second);
+        let begin = mover(&[middle.address], first);
+        let home = Wire::to(begin.address);
+        let session = wait(Session::connect(&event_loop(), &portal(home.address), TARGET, options())).unwrap();
+        end.cut();
+        // A ping that finds no connection is refused.
+        until("a new session", || wait(session.ping(vec![1])).unwrap_or(false));
+        assert_eq!(end.accepted(), 2);
+        assert_eq!(home.accepted() == 2, asked_again, "{first}, then {second}");
+    }
+}
+
+#[test]
+fn two_targets_that_send_to_each_other_are_given_up() {
+    let free = Wire::to(Target::new().address);
+    let back = mover(&[free.address], false);
+    let forth = mover(&[back.address], true);
+    free.lead(Some(forth.address));
+    let error = connect_error(forth.address, |_| {});
     assert!(matches!(error, Error::TooManyRedirects { .. }), "{error}");
 }

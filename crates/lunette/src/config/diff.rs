@@ -21,6 +21,8 @@ pub(crate) enum Change {
     MaxConnections(String),
     /// Whether its connections may have markers, and where.
     MarkerInterval(String),
+    /// Where its initiators are sent.
+    Redirection(String),
     /// The initiators that it admits.
     Admission(String),
     /// The target port groups, or who manages them.
@@ -116,6 +118,7 @@ impl Found {
             max_connections,
             marker_interval,
             luns,
+            redirect,
             access,
             port_groups,
         } = old;
@@ -127,6 +130,9 @@ impl Found {
         }
         if *marker_interval != new.marker_interval {
             self.changes.push(Change::MarkerInterval(name.clone()));
+        }
+        if *redirect != new.redirect {
+            self.changes.push(Change::Redirection(name.clone()));
         }
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
@@ -195,6 +201,7 @@ impl fmt::Display for Change {
             Self::Alias(name) => write!(f, "target {name}: alias changed"),
             Self::MaxConnections(name) => write!(f, "target {name}: max_connections changed"),
             Self::MarkerInterval(name) => write!(f, "target {name}: marker_interval changed"),
+            Self::Redirection(name) => write!(f, "target {name}: redirect changed"),
             Self::Admission(name) => write!(f, "target {name}: allow changed"),
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),

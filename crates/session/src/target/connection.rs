@@ -285,7 +285,7 @@ impl Connection {
     pub fn refuse(&mut self, status: LoginStatus) {
         let Phase::Login(login) = &self.phase else { return };
         let Some(request) = login.waiting() else { return };
-        self.end_login(&request, Refusal { status, why: status.to_string() });
+        self.end_login(&request, Refusal::new(status, status.to_string()));
     }
 
     /// Gives a command the buffer for its data: as long as the device wants data. [`Event::DataOut`] brings it back.
@@ -560,7 +560,8 @@ impl Connection {
     fn end_login(&mut self, request: &LoginRequest, refusal: Refusal) {
         let mut response = refused(request, refusal.status);
         response.stat_sn = self.sender.next_stat_sn();
-        self.sender.outbox.push(response.emit(), Segment::Empty);
+        response.data_segment_len = refusal.keys.len();
+        self.sender.outbox.push(response.emit(), Segment::owned(refusal.keys));
         self.close(CloseReason::LoginRefused(refusal.why));
     }
 

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_pdu::LoginStatus;
+use lunette_pdu::text::{TextError, TextWriter};
+use lunette_pdu::{LoginStatus, Tsih};
 
 use super::session::AdmitRequest;
 use crate::chap::Authentication;
 use crate::keys::Willing;
+use crate::limits::MAX_MOVED_ADDRESSES;
 
 /// The targets of a daemon.
 #[derive(Debug, Default)]
@@ -33,6 +35,18 @@ pub struct TargetNode {
     pub portals: Vec<Portal>,
     /// What it agrees to in a negotiation.
     pub willing: Willing,
+    /// Where it is served instead, when it is not served here any more.
+    pub moved: Option<Moved>,
+}
+
+/// Where a target has gone: logins are sent there (RFC 7143 section 11.13.5).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Moved {
+    /// TargetAddress values (RFC 7143 section 13.8): `host[:port][,portal-group-tag]`. At most [`MAX_MOVED_ADDRESSES`] are
+    /// told.
+    pub addresses: Vec<String>,
+    /// For good: initiators need not ask here again.
+    pub permanent: bool,
 }
 
 /// A network portal and its group.
@@ -55,8 +69,8 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// The status to refuse the login with: the target is gone, does not admit the initiator any more, or wants other
-    /// proofs than were given.
+    /// The status to refuse the login with: the target is gone, has moved (the next login learns where), does not admit the
+    /// initiator any more, or wants other proofs than were given.
     pub fn recheck(&self, older: &Self, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
         let still_proven = match &mut request.target {
             None => self.discovery.same_as(&older.discovery),
@@ -64,6 +78,9 @@ impl Directory {
                 let now = self.find(&target.name).ok_or(LoginStatus::NOT_FOUND)?;
                 if !now.admits(&request.initiator_name) {
                     return Err(LoginStatus::AUTHORIZATION_FAILURE);
+                }
+                if now.moved.is_some() && request.tsih == Tsih::NEW {
+                    return Err(LoginStatus::SERVICE_UNAVAILABLE);
                 }
                 let before = std::mem::replace(target, Arc::clone(now));
                 now.authentication.same_as(&before.authentication)
@@ -83,5 +100,21 @@ impl TargetNode {
     pub fn admits(&self, initiator: &str) -> bool {
         let Some(list) = &self.initiators else { return true };
         list.iter().any(|name| name.eq_ignore_ascii_case(initiator))
+    }
+}
+
+impl Moved {
+    /// The status of a login that is sent elsewhere.
+    pub(crate) fn status(&self) -> LoginStatus {
+        if self.permanent { LoginStatus::TARGET_MOVED_PERMANENTLY } else { LoginStatus::TARGET_MOVED_TEMPORARILY }
+    }
+
+    /// The keys that say where.
+    pub(crate) fn keys(&self) -> Result<Vec<u8>, TextError> {
+        let mut list = TextWriter::new();
+        for address in self.addresses.iter().take(MAX_MOVED_ADDRESSES) {
+            list.push("TargetAddress", address)?;
+        }
+        Ok(list.as_bytes().to_vec())
     }
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use lunette_pdu::text::{self, TextAssembler, TextWriter};
 use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Stage, Tsih};
 
-use super::directory::{Directory, TargetNode};
+use super::directory::{Directory, Moved, TargetNode};
 use super::session::{AdmitRequest, Session};
 use crate::Entropy;
 use crate::chap::{Authenticated, Authentication, Challenge, Counter, MAX_BINARY_BYTES};
@@ -25,10 +25,18 @@ use crate::limits::{
 pub(crate) struct Refusal {
     pub(crate) status: LoginStatus,
     pub(crate) why: String,
+    /// Keys for the peer: where to go instead.
+    pub(crate) keys: Vec<u8>,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: LoginStatus, why: impl Into<String>) -> Self {
+        Self { status, why: why.into(), keys: Vec::new() }
+    }
 }
 
 fn refuse<T>(status: LoginStatus, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { status, why: why.into() })
+    Err(Refusal::new(status, why))
 }
 
 /// What to do after a login request.
@@ -226,7 +234,7 @@ impl Login {
             }
             answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
         }
-        let leading = self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW);
+        let leading = self.leads();
         let mut willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
         // A discovery session has one connection (RFC 7143 section 13.2).
         let most = if target.is_some() { MAX_SESSION_CONNECTIONS } else { 1 };
@@ -234,6 +242,11 @@ impl Login {
         self.negotiation = Some(Negotiation::new(willing, leading));
         self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
         Ok(())
+    }
+
+    /// Whether the login is for a new session.
+    fn leads(&self) -> bool {
+        self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW)
     }
 
     fn find_target(&self, initiator: &str, name: Option<&str>) -> Result<Arc<TargetNode>, Refusal> {
@@ -246,6 +259,10 @@ impl Login {
         };
         if !target.admits(initiator) {
             return refuse(LoginStatus::AUTHORIZATION_FAILURE, format!("{initiator} may not use {name}"));
+        }
+        // A session that is here goes on, also with further connections.
+        if let Some(moved) = target.moved.as_ref().filter(|_| self.leads()) {
+            return redirect(name, moved);
         }
         Ok(Arc::clone(target))
     }
@@ -326,7 +343,7 @@ impl Login {
         value: &impl Fn(&str) -> Option<&'a str>,
         answer: &mut Answers,
     ) -> Result<Security, Refusal> {
-        let denied = |why: &str| Refusal { status: LoginStatus::AUTHENTICATION_FAILURE, why: why.into() };
+        let denied = |why: &str| Refusal::new(LoginStatus::AUTHENTICATION_FAILURE, why);
         let binary = |text: &str| text::parse_binary(text, MAX_BINARY_BYTES).ok();
         let user = value("CHAP_N").ok_or_else(|| denied("CHAP_N did not come"))?;
         let response =
@@ -450,6 +467,15 @@ impl Login {
     /// The request that waits for the driver's decision.
     pub(crate) fn waiting(&self) -> Option<LoginRequest> {
         self.last.as_ref().map(|(request, _)| *request)
+    }
+}
+
+/// Sends the initiator elsewhere, before it has to prove anything: to whom it would have to is not said to be here.
+fn redirect<T>(target: &str, moved: &Moved) -> Result<T, Refusal> {
+    let why = format!("{target} has moved to {}", moved.addresses.join(", "));
+    match moved.keys() {
+        Ok(keys) => Err(Refusal { keys, ..Refusal::new(moved.status(), why) }),
+        Err(error) => refuse(LoginStatus::TARGET_ERROR, format!("{why}: {error}")),
     }
 }
 

@@ -16,6 +16,6 @@ mod window;
 
 pub use crate::{Entropy, Timers};
 pub use connection::{Connection, ConnectionConfig};
-pub use directory::{Directory, Portal, TargetNode};
+pub use directory::{Directory, Moved, Portal, TargetNode};
 pub use event::{CloseReason, Command, CommandOrder, Event, Response, TaskManagement, TaskTag};
 pub use session::{AdmitRequest, Admitted, Session, Sessions};

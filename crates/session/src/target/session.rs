@@ -217,6 +217,7 @@ mod tests {
             initiators: None,
             portals: Vec::new(),
             willing: crate::keys::Willing::default(),
+            moved: None,
         };
         AdmitRequest {
             initiator_name: initiator.into(),

@@ -18,6 +18,7 @@ mod logout;
 mod orders;
 mod ping;
 mod random;
+mod redirection;
 mod reject;
 mod sam5;
 mod snack;

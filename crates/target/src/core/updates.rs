@@ -152,10 +152,12 @@ impl Conn {
         self.device.as_ref().is_some_and(|own| Arc::ptr_eq(own, device))
     }
 
-    /// Whether its target is still there and admits it. Who has no session yet is looked at when it asks for one.
+    /// Whether its target is still served here and admits it. Who has no session yet is looked at when it asks for one.
     fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return true };
         devices.iter().any(|device| self.is_of(device))
-            && directory.find(&target.name).is_some_and(|target| target.admits(self.initiator()))
+            && directory
+                .find(&target.name)
+                .is_some_and(|target| target.admits(self.initiator()) && target.moved.is_none())
     }
 }

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use lunette_device::{GroupAccess, LogicalUnit, PortGroup, PortGroupsConfig, TargetDevice};
-use lunette_pdu::{LoginStatus, Stage};
+use lunette_pdu::{LoginStatus, Stage, TargetPdu};
 use lunette_scsi::Lun;
 use lunette_scsi::port_groups::AccessState;
+use lunette_session::target::Moved;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
@@ -444,4 +445,23 @@ fn nothing_is_changed_in_a_server_that_has_ended() {
     let served = Served::new(memory());
     served.target.stop().unwrap();
     assert!(matches!(served.target.control.apply(served.same()), Err(UpdateError::Stopping)));
+}
+
+#[test]
+fn sessions_of_a_target_that_moves_are_asked_to_go_and_sent_on() {
+    let served = Served::new(memory());
+    let mut here = Initiator::attach(&served.target, Port::A);
+    let mut there = Initiator::attach(&served.target, THERE);
+    let moved = Moved { addresses: vec!["192.0.2.9:3260,1".into()], permanent: true };
+    served.apply(|update| update.targets[0].moved = Some(moved.clone()));
+    here.wait_for_logout_request();
+    here.send_logout();
+    here.wait_for_end();
+    there.is_undisturbed();
+    let mut again = Initiator::connect(served.target.address);
+    again.send_login(Port::A, &[]);
+    let (pdu, data) = again.receive().unwrap();
+    let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
+    assert_eq!(response.status, LoginStatus::TARGET_MOVED_PERMANENTLY);
+    assert_eq!(data, b"TargetAddress=192.0.2.9:3260,1\0");
 }

@@ -145,7 +145,8 @@ impl Link {
         match next {
             Some(portal) if self.redirects <= MAX_REDIRECTS => {
                 tracing::info!(from = %self.portal, to = %portal, permanent, "redirected");
-                if permanent {
+                // What a temporary redirection led to may move on; home is where to ask again.
+                if permanent && self.portal == self.home {
                     self.home = portal.clone();
                 }
                 self.portal = portal;

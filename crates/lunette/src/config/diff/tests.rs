@@ -38,6 +38,11 @@ fn every_change_is_found_and_nothing_else() {
         ("first", "other", &["target iqn.a: alias changed"]),
         ("alias = \"first\"", "alias = \"first\"\nmax_connections = 3", &["target iqn.a: max_connections changed"]),
         ("alias = \"first\"", "alias = \"first\"\nmarker_interval = 2048", &["target iqn.a: marker_interval changed"]),
+        (
+            "alias = \"first\"",
+            "alias = \"first\"\nredirect = { to = [\"192.0.2.9\"] }",
+            &["target iqn.a: redirect changed"],
+        ),
         ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
         ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
         (

@@ -40,6 +40,7 @@ pub(crate) fn node(authentication: Authentication, willing: Willing) -> TargetNo
         initiators: None,
         portals: vec![Portal { address: "192.0.2.7:3260".parse().unwrap(), group: 1 }],
         willing,
+        moved: None,
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use lunette_buffer::Pool;
 use lunette_pdu::{LoginStatus, LogoutResponseCode, TaskManagementResponseCode};
 use lunette_session::Time;
-use lunette_session::target::{CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag};
+use lunette_session::target::{
+    AdmitRequest, CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag,
+};
 
 use super::pattern;
 
@@ -43,6 +45,7 @@ pub(crate) struct Driver {
     pub(crate) aborted: Vec<TaskTag>,
     pub(crate) task_management: Vec<TaskManagement>,
     pub(crate) admissions: usize,
+    pub(crate) admit_requests: Vec<AdmitRequest>,
     pub(crate) closed: Option<CloseReason>,
 }
 
@@ -63,6 +66,7 @@ impl Driver {
             aborted: Vec::new(),
             task_management: Vec::new(),
             admissions: 0,
+            admit_requests: Vec::new(),
             closed: None,
         }
     }
@@ -113,6 +117,7 @@ impl Driver {
         match event {
             Event::Admit(request) => {
                 self.admissions += 1;
+                self.admit_requests.push((*request).clone());
                 if self.automatic {
                     match self.sessions.admit(&request, self.handle) {
                         Ok(admitted) => {

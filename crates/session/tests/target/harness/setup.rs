@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_session::keys::Willing;
-use lunette_session::target::{Connection, ConnectionConfig, Directory, Entropy, Portal, TargetNode, Timers};
+use lunette_session::target::{Connection, ConnectionConfig, Directory, Entropy, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Time};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
@@ -18,6 +18,7 @@ pub(crate) struct Setup {
     pub(crate) initiators: Option<Vec<String>>,
     pub(crate) alias: Option<String>,
     pub(crate) portals: Vec<Portal>,
+    pub(crate) moved: Option<Moved>,
     /// Further targets of the directory.
     pub(crate) others: Vec<TargetNode>,
     pub(crate) local: SocketAddr,
@@ -37,6 +38,7 @@ impl Default for Setup {
             initiators: None,
             alias: None,
             portals: vec![Portal { address: local, group: 1 }],
+            moved: None,
             others: Vec::new(),
             local,
             timers: Timers {
@@ -60,6 +62,7 @@ pub(crate) fn node(name: &str, portals: Vec<Portal>) -> TargetNode {
         initiators: None,
         portals,
         willing: Willing::default(),
+        moved: None,
     }
 }
 
@@ -75,6 +78,7 @@ impl Setup {
             authentication: self.authentication,
             initiators: self.initiators,
             willing: self.willing,
+            moved: self.moved,
             ..node(TARGET, self.portals)
         };
         let targets = std::iter::once(first).chain(self.others).map(Arc::new).collect();
