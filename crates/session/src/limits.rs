@@ -109,3 +109,18 @@ pub const MAX_TEXT_ANSWER_KEYS: usize = 32 * 1024;
 
 /// PDUs that bring the answer to one text request.
 pub const MAX_TEXT_ANSWER_PDUS: u32 = 4096;
+
+// Recovery within a connection, the initiator's.
+
+/// Statuses that a connection knows of beyond the one that is due: a larger distance tells of a broken connection (RFC 7143
+/// section 4.2.2.2).
+pub const MAX_STATUSES_AHEAD: usize = MAX_COMMANDS + MAX_REQUESTS;
+
+/// Bytes of responses that wait for one before them. What finds no room is asked for again.
+pub const MAX_HELD_STATUS_BYTES: usize = 1 << 20;
+
+/// How often the same thing is asked for without an answer, beyond the first time, before the next higher recovery begins.
+pub const MAX_UNANSWERED_REQUESTS: u32 = 4;
+
+/// How often the same PDU may come damaged again.
+pub const MAX_DAMAGED_RESENDS: u32 = 32;

@@ -117,7 +117,8 @@ impl Receiver {
     }
 
     /// Takes bytes of the data segment from the front of `input`. The segment's first bytes go to `place`; what does not fit
-    /// there is digested and dropped. True when the segment is complete and verified; the next header follows.
+    /// there is digested and dropped. True when the segment is complete and verified. The next header follows then, and after a
+    /// wrong data digest, too.
     pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
         match self.markers {
             Markers::On(_) => self.marked_data(input, place),
@@ -132,14 +133,13 @@ impl Receiver {
             if self.segment_filled < segment_len || !self.collect_tail(input, segment_len) {
                 return Ok(false);
             }
-            self.verify_segment(segment_len)?;
         }
         if let Markers::Login { len } = &mut self.markers {
             *len += (self.head_filled + segment_len + self.tail_filled) as u64;
         }
         self.stage = Stage::Header;
         self.head_filled = 0;
-        Ok(true)
+        self.verify_segment(segment_len).map(|()| true)
     }
 
     /// The part of `place` that the rest of this segment can be received into without passing through `input`, when that is
@@ -205,7 +205,7 @@ impl Receiver {
     }
 
     fn verify_segment(&mut self, segment_len: usize) -> Result<(), FrameError> {
-        if !self.data_digest {
+        if !self.data_digest || segment_len == 0 {
             return Ok(());
         }
         // RFC 7143 section 11.7.4: the pad bytes are digested too.

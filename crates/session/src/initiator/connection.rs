@@ -14,7 +14,7 @@ use super::window::Window;
 use crate::keys::Digest;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
 use crate::outbox::Segment;
-use crate::receiver::{Receiver, Stage};
+use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers};
 
 /// What the data segment of the header that has just been read is for.
@@ -116,7 +116,13 @@ impl Connection {
     pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
         let takes = full.takes_requests() && !shared.logging_out;
-        let context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
+        let context = Context {
+            cid: self.cid,
+            shared,
+            sender: &mut self.sender,
+            events: &mut self.events,
+            now: self.last_received,
+        };
         takes.then_some((full, context))
     }
 
@@ -138,7 +144,13 @@ impl Connection {
 
     fn log_out_if_idle(&mut self, shared: &mut Shared) {
         let Phase::FullFeature(full) = &mut self.phase else { return };
-        let mut context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
+        let mut context = Context {
+            cid: self.cid,
+            shared,
+            sender: &mut self.sender,
+            events: &mut self.events,
+            now: self.last_received,
+        };
         if full.log_out_if_idle(&mut context) {
             self.expect_logout();
         }
@@ -217,6 +229,12 @@ impl Connection {
     // Time, and the end.
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
+        let resend = self.full_feature().and_then(|full| full.resend_timeout(self.timers.resend));
+        self.patience().into_iter().chain(resend).min()
+    }
+
+    /// When the silence of the target means something.
+    fn patience(&self) -> Option<Time> {
         let silence = match &self.phase {
             Phase::FullFeature(_) if self.deadline.is_none() => Some(self.last_received + self.timers.ping_after),
             _ => None,
@@ -225,14 +243,34 @@ impl Connection {
     }
 
     pub(super) fn time_has_come(&mut self, shared: &mut Shared, now: Time) {
-        if self.next_timeout().is_none_or(|at| at > now) {
+        if let Err(error) = self.ask_again(shared, now) {
+            return self.close(error);
+        }
+        if self.patience().is_none_or(|at| at > now) {
             return;
         }
         if let Some((_, why)) = self.deadline.take() {
             self.close(why);
         } else if let Phase::FullFeature(full) = &mut self.phase {
-            full.keep_alive(&mut Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events });
+            full.keep_alive(&mut Context {
+                cid: self.cid,
+                shared,
+                sender: &mut self.sender,
+                events: &mut self.events,
+                now: self.last_received,
+            });
             self.deadline = Some((now + self.timers.ping_answer, SessionError::PingTimeout));
+        }
+    }
+
+    /// Asks again for what was lost and has not come in time.
+    fn ask_again(&mut self, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
+        match &mut self.phase {
+            Phase::FullFeature(full) if full.recovers() => {
+                let (sender, events) = (&mut self.sender, &mut self.events);
+                full.ask_again(&mut Context { cid: self.cid, shared, sender, events, now })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -301,7 +339,13 @@ impl Connection {
             (Phase::Login(_), TargetPdu::LoginResponse(_)) => Expect::Segment(pdu),
             (Phase::FullFeature(full), pdu) => full.header(
                 pdu,
-                &mut Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events },
+                &mut Context {
+                    cid: self.cid,
+                    shared,
+                    sender: &mut self.sender,
+                    events: &mut self.events,
+                    now: self.last_received,
+                },
             )?,
             _ => return Err(broken("6.3", format!("{} before the login has ended", bhs.opcode()))),
         };
@@ -320,16 +364,31 @@ impl Connection {
                 shared.tasks.get_mut(*task).map(|task| task.place(*offset, *len)).unwrap_or_default()
             }
         };
-        if !self.receiver.data(input, place)? {
-            return Ok(false);
+        match self.receiver.data(input, place) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(FrameError::DataDigest) if self.recovers() => return self.damaged(shared).map(|()| true),
+            Err(error) => return Err(error.into()),
         }
         match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
             (Expect::Data { task, status: Some(status), .. }, Phase::FullFeature(_)) => {
-                let mut context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
+                let mut context = Context {
+                    cid: self.cid,
+                    shared,
+                    sender: &mut self.sender,
+                    events: &mut self.events,
+                    now: self.last_received,
+                };
                 data_in_ended(task, status, &mut context)?;
             }
             (Expect::Segment(pdu), Phase::FullFeature(full)) => {
-                let mut context = Context { cid: self.cid, shared, sender: &mut self.sender, events: &mut self.events };
+                let mut context = Context {
+                    cid: self.cid,
+                    shared,
+                    sender: &mut self.sender,
+                    events: &mut self.events,
+                    now: self.last_received,
+                };
                 full.pdu(&pdu, &self.segment, &mut context)?;
             }
             (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {
@@ -338,6 +397,30 @@ impl Connection {
             _ => {}
         }
         Ok(true)
+    }
+
+    fn recovers(&self) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) if full.recovers())
+    }
+
+    /// The data segment that has just ended is damaged.
+    fn damaged(&mut self, shared: &mut Shared) -> Result<(), SessionError> {
+        let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
+        let Phase::FullFeature(full) = &mut self.phase else { return Ok(()) };
+        match expect {
+            Expect::Segment(pdu) => {
+                let mut context = Context {
+                    cid: self.cid,
+                    shared,
+                    sender: &mut self.sender,
+                    events: &mut self.events,
+                    now: self.last_received,
+                };
+                full.damaged(&pdu, &mut context)
+            }
+            Expect::Nothing => Ok(()),
+            Expect::Data { .. } => Err(FrameError::DataDigest.into()),
+        }
     }
 
     fn login_response(&mut self, pdu: &LoginResponse, shared: &mut Shared, now: Time) -> Result<(), SessionError> {

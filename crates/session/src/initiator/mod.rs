@@ -17,6 +17,7 @@
 //! Buffers travel with their command and come back with its end, so nothing is ever written into memory that its owner has
 //! taken back.
 
+mod asked;
 mod config;
 mod connection;
 mod error;
@@ -29,6 +30,7 @@ mod request;
 mod sender;
 mod session;
 mod shared;
+mod statuses;
 mod table;
 mod task;
 mod window;

@@ -11,6 +11,7 @@ mod control;
 mod garbage;
 mod lies;
 mod login;
+mod lost_statuses;
 mod markers;
 mod orders;
 mod pair;

@@ -92,7 +92,7 @@ impl FullFeature {
     }
 
     pub(super) fn r2t(&mut self, pdu: &R2t, context: &mut Context<'_>) -> Result<(), SessionError> {
-        context.sender.status_reported(pdu.stat_sn)?;
+        self.status_reported(pdu.stat_sn, context)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {

@@ -2,9 +2,9 @@
 
 use lunette_pdu::text::{self, TextWriter};
 use lunette_pdu::{
-    AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
-    LogoutResponseCode, LunField, NopIn, NopOut, Reject, TargetTransferTag, TaskManagementResponseCode, TextRequest,
-    TextResponse,
+    AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest,
+    LogoutResponse, LogoutResponseCode, LunField, NopIn, NopOut, Reject, TargetTransferTag, TaskManagementResponseCode,
+    TextRequest, TextResponse,
 };
 
 use super::{Context, FullFeature};
@@ -58,7 +58,7 @@ impl FullFeature {
 
     /// The target's own ping, or one that only carries numbers (RFC 7143 section 11.19).
     fn pinged(&mut self, pdu: &NopIn, context: &mut Context<'_>) -> Result<(), SessionError> {
-        context.sender.status_reported(pdu.stat_sn)?;
+        self.status_reported(pdu.stat_sn, context)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         if pdu.data_segment_len > 0 {
             return Err(broken("11.19.1", "a ping of the target that carries data"));
@@ -163,9 +163,24 @@ impl FullFeature {
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        self.rejected(pdu, segment, context)
+    }
+
+    /// Deals with what a Reject says, whatever its number.
+    pub(super) fn rejected(
+        &mut self,
+        pdu: &Reject,
+        segment: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
         let Some(refused) = segment.get(..BHS_LEN).and_then(Bhs::ref_from) else {
             return Err(broken("11.17", "a Reject without the header that it refuses"));
         };
+        if let Ok(InitiatorPdu::SnackRequest(snack)) = InitiatorPdu::parse(refused)
+            && self.recovers()
+        {
+            return self.snack_rejected(&snack, context);
+        }
         let tag = TaskTag::from_itt(refused.itt());
         match context.request(tag).map(|underway| &underway.request) {
             Some(Request::TaskManagement { .. } | Request::Ping { .. } | Request::Keepalive) => {}
@@ -221,7 +236,7 @@ impl FullFeature {
 }
 
 /// What the target makes us answer must not pile up.
-fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError> {
+pub(super) fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError> {
     if context.sender.outbox.pdus() > MAX_UNREAD_PDUS {
         return Err(broken("11.19", "the target asks for answers and reads none"));
     }

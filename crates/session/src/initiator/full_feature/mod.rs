@@ -2,6 +2,7 @@
 
 mod commands;
 mod control;
+mod recovery;
 mod task_management;
 
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use lunette_pdu::{Cid, LunField, SerialNumber, TargetPdu};
 
 use self::commands::scsi_response;
 use self::control::logout_response;
+use self::recovery::Recovery;
 use self::task_management::task_management_response;
 use super::connection::Expect;
 use super::error::{SessionError, broken};
@@ -17,6 +19,7 @@ use super::event::{Event, TaskTag};
 use super::request::{Request, Underway};
 use super::sender::Sender;
 use super::shared::Shared;
+use crate::Time;
 use crate::keys::Parameters;
 
 pub(super) use self::commands::data_in_ended;
@@ -28,6 +31,7 @@ pub(super) struct Context<'a> {
     pub(super) shared: &'a mut Shared,
     pub(super) sender: &'a mut Sender,
     pub(super) events: &'a mut VecDeque<Event>,
+    pub(super) now: Time,
 }
 
 pub(super) struct FullFeature {
@@ -42,11 +46,23 @@ pub(super) struct FullFeature {
     leaving: bool,
     /// The target has said that it will drop the connection or the session.
     dropping: bool,
+    /// From recovery level 1 on.
+    recovery: Option<Box<Recovery>>,
 }
 
 impl FullFeature {
     pub(super) fn new(cid: Cid, parameters: Parameters) -> Self {
-        Self { cid, parameters, keepalive: None, text: None, logging_out: false, leaving: false, dropping: false }
+        let recovery = (parameters.error_recovery_level > 0).then(Box::default);
+        Self {
+            cid,
+            parameters,
+            keepalive: None,
+            text: None,
+            logging_out: false,
+            leaving: false,
+            dropping: false,
+            recovery,
+        }
     }
 
     pub(super) fn parameters(&self) -> &Parameters {
@@ -87,6 +103,20 @@ impl FullFeature {
         segment: &[u8],
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
+        if self.recovers() { self.arrived(pdu, segment, context) } else { self.deal_with(pdu, segment, context) }
+    }
+
+    /// Looks at the StatSN of a PDU that only reports the next one: a number beyond it tells of a lost PDU.
+    fn status_reported(&self, stat_sn: SerialNumber, context: &Context<'_>) -> Result<(), SessionError> {
+        let due = context.sender.exp_stat_sn();
+        if stat_sn.is_after(due) && !self.recovers() {
+            return Err(broken("4.2.2.2", format!("StatSN {stat_sn} is reported as the next one: {due} was due")));
+        }
+        Ok(())
+    }
+
+    /// Deals with a PDU in its turn.
+    fn deal_with(&mut self, pdu: &TargetPdu, segment: &[u8], context: &mut Context<'_>) -> Result<(), SessionError> {
         match pdu {
             TargetPdu::ScsiResponse(pdu) => scsi_response(self.cid, pdu, segment, context),
             TargetPdu::R2t(pdu) => self.r2t(pdu, context),

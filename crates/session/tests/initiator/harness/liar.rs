@@ -4,14 +4,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_buffer::Pool;
+use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    BHS_LEN, Bhs, Cid, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus,
-    LunField, NopIn, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, Stage, TargetTransferTag, Tsih,
-    pad_len,
+    BHS_LEN, Bhs, Cid, DIGEST_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse,
+    LoginStatus, LunField, NopIn, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, Stage,
+    TargetTransferTag, Tsih, pad_len,
 };
 use lunette_session::Time;
 use lunette_session::initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
+use lunette_session::keys::Willing;
 
 use super::disk::{read, write};
 use super::setup::{entropy, pattern};
@@ -39,6 +41,8 @@ pub(crate) struct Liar {
     /// StatSN of the next response.
     pub(crate) stat_sn: SerialNumber,
     pub(crate) exp_cmd_sn: SerialNumber,
+    /// Both sides digest their data segments.
+    data_digest: bool,
     stream: Vec<u8>,
     pub(crate) sent: VecDeque<Sent>,
     pub(crate) events: VecDeque<Event>,
@@ -58,6 +62,7 @@ impl Liar {
             pool: Pool::new(64 << 20),
             stat_sn: SerialNumber(u32::MAX - 1),
             exp_cmd_sn: SerialNumber(0xffff_fffe),
+            data_digest: false,
             stream: Vec::new(),
             sent: VecDeque::new(),
             events: VecDeque::new(),
@@ -90,6 +95,16 @@ impl Liar {
         let answers =
             [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "8192"), ("MaxOutstandingR2T", "2")];
         Self::logged_in(super::config(), &answers)
+    }
+
+    /// At recovery level 1 with data digests; no data goes unasked.
+    pub(crate) fn recovering() -> Self {
+        let offers = Willing { error_recovery_level: 1, ..Willing::default() };
+        let answers =
+            [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "8192"), ("DataDigest", "CRC32C")];
+        let mut liar = Self::logged_in(SessionConfig { offers, ..super::config() }, &answers);
+        liar.data_digest = true;
+        liar
     }
 
     pub(crate) fn pass_security(&mut self) {
@@ -165,7 +180,7 @@ impl Liar {
         assert!(self.stream.is_empty(), "half a PDU");
     }
 
-    /// Without digests.
+    /// Without header digests.
     fn cut(&mut self) -> Option<Sent> {
         let bhs = Bhs::from(*self.stream.first_chunk::<BHS_LEN>()?);
         let data = BHS_LEN + bhs.ahs_len();
@@ -175,14 +190,35 @@ impl Liar {
             ahs: self.stream[BHS_LEN..data].to_vec(),
             data: self.stream[data..end].to_vec(),
         };
-        self.stream.drain(..end + pad_len(end - data));
+        let digest_len = if self.data_digest && end > data { DIGEST_LEN } else { 0 };
+        let rest = end + pad_len(end - data);
+        if digest_len > 0 {
+            assert_eq!(self.stream[rest..rest + DIGEST_LEN], to_wire(crc32c(&self.stream[data..rest])));
+        }
+        self.stream.drain(..rest + digest_len);
         Some(sent)
     }
 
     pub(crate) fn send(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {
+        let bytes = self.wire(bhs, data);
+        self.raw(&bytes);
+    }
+
+    /// Sends a PDU whose data digest is wrong.
+    pub(crate) fn send_damaged(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {
+        let mut bytes = self.wire(bhs, data);
+        bytes[BHS_LEN] ^= 0x10;
+        self.raw(&bytes);
+    }
+
+    fn wire(&self, bhs: [u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
         let mut bytes = [&bhs[..], data].concat();
         bytes.resize(bytes.len() + pad_len(data.len()), 0);
-        self.raw(&bytes);
+        if self.data_digest && !data.is_empty() {
+            let digest = to_wire(crc32c(&bytes[BHS_LEN..]));
+            bytes.extend(digest);
+        }
+        bytes
     }
 
     pub(crate) fn max_cmd_sn(&self) -> SerialNumber {

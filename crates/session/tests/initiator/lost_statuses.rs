@@ -1,0 +1,242 @@
+//! Responses that were lost on their way, at recovery level 1: they are asked for again, and everything is dealt with in the
+//! order of the status numbers.
+
+use std::time::Duration;
+
+use lunette_pdu::{
+    BHS_LEN, InitiatorPdu, InitiatorTaskTag, NopIn, Reject, RejectReason, ScsiResponse, SerialNumber, SnackRequest,
+    SnackType, TargetTransferTag, TaskManagementFunction, TaskManagementResponse, TaskManagementResponseCode,
+};
+use lunette_session::initiator::{Event, Recoveries, SessionError};
+
+use crate::harness::{LUN, Liar};
+
+fn snack(liar: &mut Liar) -> SnackRequest {
+    let sent = liar.next();
+    let InitiatorPdu::SnackRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
+    pdu
+}
+
+/// The next thing that was sent asks for these statuses.
+fn assert_asked(liar: &mut Liar, first: SerialNumber, len: u32) {
+    let pdu = snack(liar);
+    assert_eq!((pdu.snack_type, pdu.beg_run, pdu.run_length), (SnackType::STATUS, first.0, len));
+    assert_eq!((pdu.itt, pdu.ttt), (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED));
+}
+
+/// Writes that are all over, but for their responses: without data, GOOD.
+fn responses<const N: usize>(liar: &mut Liar) -> [ScsiResponse; N] {
+    let itts: Vec<_> = (0..N).map(|_| liar.read(0).1).collect();
+    std::array::from_fn(|n| liar.response(itts[n]))
+}
+
+fn completed(liar: &mut Liar) -> u64 {
+    match liar.event() {
+        Event::Completed { command, .. } => command.user,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ping(liar: &mut Liar) -> SerialNumber {
+    let ping = liar.nop_in();
+    liar.send(ping.emit(), &[]);
+    let sent = liar.next();
+    let InitiatorPdu::NopOut(pdu) = sent.pdu else { panic!("{sent:?}") };
+    pdu.exp_stat_sn
+}
+
+#[test]
+fn a_gap_is_asked_for_once_and_all_ends_in_order() {
+    let mut liar = Liar::recovering();
+    let [first, second, third, fourth, fifth] = responses(&mut liar);
+    liar.send(first.emit(), &[]);
+    assert_eq!(completed(&mut liar), 1);
+    liar.send(fourth.emit(), &[]);
+    assert_asked(&mut liar, second.stat_sn, 2);
+    liar.send(fifth.emit(), &[]);
+    liar.send(third.emit(), &[]);
+    assert!(liar.events.is_empty() && liar.sent.is_empty(), "{:?} {:?}", liar.events, liar.sent);
+    liar.send(second.emit(), &[]);
+    assert_eq!([(); 4].map(|()| completed(&mut liar)), [2, 3, 4, 5]);
+    assert_eq!(ping(&mut liar), fifth.stat_sn.next());
+    let counted = Recoveries { status_snacks: 1, ..Recoveries::default() };
+    assert_eq!(*liar.session.recoveries(), counted);
+}
+
+#[test]
+fn nothing_is_acknowledged_before_what_was_lost() {
+    let mut liar = Liar::recovering();
+    let [first, second] = responses(&mut liar);
+    liar.send(second.emit(), &[]);
+    assert_asked(&mut liar, first.stat_sn, 1);
+    assert_eq!(ping(&mut liar), first.stat_sn);
+}
+
+#[test]
+fn a_damaged_response_is_asked_for_at_once() {
+    let mut liar = Liar::recovering();
+    let [response] = responses(&mut liar);
+    let response = ScsiResponse { status: 2, data_segment_len: 7, ..response };
+    let sense = [0, 3, 0x70, 0, 5, 9, 9];
+    for _ in 0..2 {
+        liar.send_damaged(response.emit(), &sense);
+        assert_asked(&mut liar, response.stat_sn, 1);
+    }
+    assert!(liar.events.is_empty());
+    for _ in 0..2 {
+        // It comes twice; once is enough.
+        liar.send(response.emit(), &sense);
+    }
+    assert_eq!((completed(&mut liar), liar.events.len()), (1, 0));
+    let counted = Recoveries { damaged_pdus: 2, status_snacks: 2, ..Recoveries::default() };
+    assert_eq!(*liar.session.recoveries(), counted);
+}
+
+#[test]
+fn damage_behind_a_gap_asks_for_both() {
+    let mut liar = Liar::recovering();
+    let [first, second, third] = responses(&mut liar);
+    let second = ScsiResponse { status: 2, data_segment_len: 4, ..second };
+    liar.send_damaged(second.emit(), &[0, 2, 0x70, 0]);
+    assert_asked(&mut liar, first.stat_sn, 2);
+    liar.send(third.emit(), &[]);
+    liar.send(second.emit(), &[0, 2, 0x70, 0]);
+    liar.send(first.emit(), &[]);
+    assert_eq!([(); 3].map(|()| completed(&mut liar)), [1, 2, 3]);
+}
+
+#[test]
+fn the_targets_ping_and_its_r2t_tell_of_lost_responses() {
+    let mut liar = Liar::recovering();
+    let [first, second] = responses(&mut liar);
+    let (_, itt) = liar.write(4096);
+    let report = NopIn { ttt: TargetTransferTag::RESERVED, stat_sn: second.stat_sn, ..liar.nop_in() };
+    liar.send(report.emit(), &[]);
+    assert_asked(&mut liar, first.stat_sn, 1);
+    let r2t = liar.r2t(itt, 0, 0, 4096);
+    liar.send(r2t.emit(), &[]);
+    assert_asked(&mut liar, second.stat_sn, 1);
+    assert!(matches!(liar.next().pdu, InitiatorPdu::DataOut(_)));
+    liar.send(second.emit(), &[]);
+    liar.send(first.emit(), &[]);
+    assert_eq!([completed(&mut liar), completed(&mut liar)], [1, 2]);
+}
+
+/// The answer says that the tasks before it are gone: it must not overtake their responses.
+#[test]
+fn an_answer_to_task_management_waits_for_the_responses_before_it() {
+    let mut liar = Liar::recovering();
+    let [lost] = responses(&mut liar);
+    assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK_SET, LUN, None));
+    liar.raw(&[]);
+    let sent = liar.next();
+    let InitiatorPdu::TaskManagementRequest(request) = sent.pdu else { panic!("{sent:?}") };
+    let answer = TaskManagementResponse {
+        response: TaskManagementResponseCode::FUNCTION_COMPLETE,
+        additional_response_information: [0; 3],
+        itt: request.itt,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: liar.max_cmd_sn(),
+    };
+    liar.send(answer.emit(), &[]);
+    assert!(liar.events.is_empty());
+    liar.send(lost.emit(), &[]);
+    assert_eq!(completed(&mut liar), 1);
+    assert!(matches!(liar.event(), Event::TaskManagementDone { user: 7, .. }));
+}
+
+#[test]
+fn what_does_not_come_is_asked_for_again_until_the_connection_is_given_up() {
+    let mut liar = Liar::recovering();
+    let [first, second] = responses(&mut liar);
+    liar.send(second.emit(), &[]);
+    assert_asked(&mut liar, first.stat_sn, 1);
+    for _ in 0..4 {
+        liar.pass(Duration::from_secs(5));
+        assert_asked(&mut liar, first.stat_sn, 1);
+        // It is the answer that is missing, not the target.
+        let report = NopIn { ttt: TargetTransferTag::RESERVED, ..liar.nop_in() };
+        liar.send(report.emit(), &[]);
+    }
+    liar.pass(Duration::from_secs(5));
+    assert_eq!(liar.closed(), SessionError::Unrecovered("a response"));
+    assert_eq!(liar.session.into_unfinished().len(), 2);
+}
+
+#[test]
+fn what_always_comes_damaged_is_given_up() {
+    let mut liar = Liar::recovering();
+    let [response] = responses(&mut liar);
+    let response = ScsiResponse { status: 2, data_segment_len: 4, ..response };
+    for _ in 0..34 {
+        assert!(liar.events.is_empty());
+        liar.send_damaged(response.emit(), &[0, 2, 0x70, 0]);
+    }
+    assert_eq!(liar.closed(), SessionError::Unrecovered("a response"));
+}
+
+fn refusal(liar: &mut Liar, snack: SnackRequest) -> (Reject, [u8; BHS_LEN]) {
+    let pdu = Reject {
+        reason: RejectReason::PROTOCOL_ERROR,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: liar.max_cmd_sn(),
+        data_sn: 0,
+        data_segment_len: BHS_LEN,
+    };
+    (pdu, snack.emit())
+}
+
+#[test]
+fn a_refused_snack_matters_while_something_is_missing() {
+    for late in [false, true] {
+        let mut liar = Liar::recovering();
+        let [first, second] = responses(&mut liar);
+        liar.send(second.emit(), &[]);
+        let asked = snack(&mut liar);
+        if late {
+            liar.send(first.emit(), &[]);
+            assert_eq!([completed(&mut liar), completed(&mut liar)], [1, 2]);
+        }
+        let (pdu, header) = refusal(&mut liar, asked);
+        liar.send(pdu.emit(), &header);
+        if late {
+            assert!(liar.events.is_empty());
+            assert_eq!(ping(&mut liar), pdu.stat_sn.next());
+        } else {
+            assert_eq!(liar.closed(), SessionError::Unrecovered("a response"));
+        }
+    }
+}
+
+#[test]
+fn numbers_far_ahead_are_a_broken_rule() {
+    let mut liar = Liar::recovering();
+    let [response] = responses(&mut liar);
+    let far = ScsiResponse { stat_sn: response.stat_sn.add(5000), ..response };
+    liar.send(far.emit(), &[]);
+    liar.broken("4.2.2.2");
+}
+
+#[test]
+fn a_logout_is_not_held_up_by_what_was_lost() {
+    let mut liar = Liar::recovering();
+    let [_lost] = responses(&mut liar);
+    assert!(liar.session.logout());
+    liar.raw(&[]);
+    let sent = liar.next();
+    let InitiatorPdu::LogoutRequest(request) = sent.pdu else { panic!("{sent:?}") };
+    let answer = lunette_pdu::LogoutResponse {
+        response: lunette_pdu::LogoutResponseCode::CLOSED,
+        itt: request.itt,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: liar.max_cmd_sn(),
+        time2wait: 0,
+        time2retain: 0,
+    };
+    liar.send(answer.emit(), &[]);
+    assert_eq!(liar.closed(), SessionError::LoggedOut);
+    assert!(liar.sent.is_empty(), "nothing is asked for after a logout: {:?}", liar.sent);
+}
