@@ -2,6 +2,7 @@
 
 pub(crate) mod diff;
 pub(crate) mod port_groups;
+pub(crate) mod session;
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
 use port_groups::{Access, PortGroupEntry};
+use session::SessionKeys;
 
 /// The port of iSCSI (RFC 7143 section 15).
 const DEFAULT_PORT: u16 = 3260;
@@ -82,6 +84,8 @@ pub(crate) struct Target {
     pub(crate) max_connections: u32,
     /// In 4-byte words; without it, no markers.
     pub(crate) marker_interval: Option<u32>,
+    #[serde(default)]
+    pub(crate) session: SessionKeys,
     #[serde(rename = "lun", default)]
     pub(crate) luns: Vec<LunEntry>,
     pub(crate) redirect: Option<Redirect>,
@@ -253,6 +257,7 @@ fn check_target(target: &Target) -> Result<(), String> {
     }
     check_max_connections(target.max_connections).map_err(|why| format!("target {}: {why}", target.name))?;
     check_marker_interval(target.marker_interval).map_err(|why| format!("target {}: {why}", target.name))?;
+    target.session.check().map_err(|why| format!("target {}: session: {why}", target.name))?;
     if target.mutual_chap.is_some() && target.chap.is_empty() {
         return Err(format!("target {}: mutual_chap needs a chap user too", target.name));
     }
@@ -389,6 +394,7 @@ mod tests {
             ("[[target]]\nname = \"iqn.a\"\nmarker_interval = 63", "64 to 65535"),
             ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [] }", "1 to 16 addresses"),
             ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"host:port\"] }", "\"host:port\" is no address"),
+            ("[[target]]\nname = \"iqn.a\"\nsession = { max_burst_length = \"1\" }", "session: max_burst_length = 1"),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {
             let error = parse(text).err().unwrap_or_default();

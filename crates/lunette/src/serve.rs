@@ -10,6 +10,7 @@ use lunette_device::TargetDevice;
 use lunette_target::{BindError, IoBackend, Server, ServerConfig};
 
 use crate::config::port_groups::Access;
+use crate::config::session::SessionKeys;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
 use crate::disk::{DiskName, Provisioning};
 use crate::failure::Failure;
@@ -162,6 +163,7 @@ impl Arguments {
             mutual_chap: self.mutual_chap.as_ref().map(chap),
             max_connections: self.max_connections,
             marker_interval: None,
+            session: SessionKeys::default(),
             luns: self.disks.iter().enumerate().map(lun).collect(),
             redirect: None,
             access: Access::default(),

@@ -87,7 +87,7 @@ impl Served {
                 willing: Willing {
                     max_connections: target.max_connections,
                     marker_interval: target.marker_interval,
-                    ..Willing::default()
+                    ..target.session.willing()
                 },
                 moved: target.redirect.as_ref().map(moved),
                 ..TargetConfig::open(Arc::clone(&open.device))

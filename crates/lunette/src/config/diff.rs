@@ -23,6 +23,8 @@ pub(crate) enum Change {
     MarkerInterval(String),
     /// Where its initiators are sent.
     Redirection(String),
+    /// What its sessions may agree to.
+    Session(String),
     /// The initiators that it admits.
     Admission(String),
     /// The target port groups, or who manages them.
@@ -117,6 +119,7 @@ impl Found {
             mutual_chap: _,
             max_connections,
             marker_interval,
+            session,
             luns,
             redirect,
             access,
@@ -133,6 +136,9 @@ impl Found {
         }
         if *redirect != new.redirect {
             self.changes.push(Change::Redirection(name.clone()));
+        }
+        if *session != new.session {
+            self.changes.push(Change::Session(name.clone()));
         }
         if *allow != new.allow {
             self.changes.push(Change::Admission(name.clone()));
@@ -202,6 +208,7 @@ impl fmt::Display for Change {
             Self::MaxConnections(name) => write!(f, "target {name}: max_connections changed"),
             Self::MarkerInterval(name) => write!(f, "target {name}: marker_interval changed"),
             Self::Redirection(name) => write!(f, "target {name}: redirect changed"),
+            Self::Session(name) => write!(f, "target {name}: session changed"),
             Self::Admission(name) => write!(f, "target {name}: allow changed"),
             Self::PortGroups(name) => write!(f, "target {name}: target port groups changed"),
             Self::Secrets(name) => write!(f, "target {name}: secrets changed"),

@@ -9,6 +9,7 @@ mod chap;
 mod commands;
 mod control;
 mod garbage;
+mod lengths;
 mod lies;
 mod login;
 mod lost_statuses;

@@ -43,6 +43,11 @@ fn every_change_is_found_and_nothing_else() {
             "alias = \"first\"\nredirect = { to = [\"192.0.2.9\"] }",
             &["target iqn.a: redirect changed"],
         ),
+        (
+            "alias = \"first\"",
+            "alias = \"first\"\nsession = { max_outstanding_r2t = 3 }",
+            &["target iqn.a: session changed"],
+        ),
         ("iqn.host", "iqn.guest", &["target iqn.a: allow changed"]),
         ("allow = [\"iqn.host\"]", "", &["target iqn.a: allow changed"]),
         (

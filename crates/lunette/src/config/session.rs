@@ -1,0 +1,119 @@
+//! What the sessions with a target may agree to: keys of RFC 7143 chapter 13, for those who want others than the defaults.
+
+use std::ops::RangeInclusive;
+
+use lunette_session::keys::{DATA_LENGTH, Willing};
+use lunette_session::limits::MAX_OUTSTANDING_R2T;
+use serde::Deserialize;
+
+use crate::size::Size;
+
+/// The table `session` of a target. What is left out keeps its default.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct SessionKeys {
+    initial_r2t: Option<bool>,
+    immediate_data: Option<bool>,
+    max_recv_data_segment_length: Option<Size>,
+    max_burst_length: Option<Size>,
+    first_burst_length: Option<Size>,
+    max_outstanding_r2t: Option<u32>,
+    data_pdu_in_order: Option<bool>,
+    data_sequence_in_order: Option<bool>,
+}
+
+impl SessionKeys {
+    /// The first value that is outside the range of its key, with that range.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let bytes = |size: &Option<Size>| size.as_ref().map(|size| size.0);
+        let numbers = [
+            ("max_recv_data_segment_length", bytes(&self.max_recv_data_segment_length), DATA_LENGTH),
+            ("max_burst_length", bytes(&self.max_burst_length), DATA_LENGTH),
+            ("first_burst_length", bytes(&self.first_burst_length), DATA_LENGTH),
+            ("max_outstanding_r2t", self.max_outstanding_r2t.map(u64::from), 1..=MAX_OUTSTANDING_R2T),
+        ];
+        for (key, number, range) in numbers {
+            check(key, number, &range)?;
+        }
+        Ok(())
+    }
+
+    /// What a target with these keys, which have been checked, agrees to.
+    pub(crate) fn willing(&self) -> Willing {
+        let defaults = Willing::default();
+        let bytes =
+            |size: &Option<Size>, default| size.as_ref().and_then(|size| u32::try_from(size.0).ok()).unwrap_or(default);
+        Willing {
+            initial_r2t: self.initial_r2t.unwrap_or(defaults.initial_r2t),
+            immediate_data: self.immediate_data.unwrap_or(defaults.immediate_data),
+            recv_data_segment_len: bytes(&self.max_recv_data_segment_length, defaults.recv_data_segment_len),
+            max_burst_len: bytes(&self.max_burst_length, defaults.max_burst_len),
+            first_burst_len: bytes(&self.first_burst_length, defaults.first_burst_len),
+            max_outstanding_r2t: self.max_outstanding_r2t.unwrap_or(defaults.max_outstanding_r2t),
+            data_pdu_in_order: self.data_pdu_in_order.unwrap_or(defaults.data_pdu_in_order),
+            data_sequence_in_order: self.data_sequence_in_order.unwrap_or(defaults.data_sequence_in_order),
+            ..defaults
+        }
+    }
+}
+
+fn check(key: &str, number: Option<u64>, range: &RangeInclusive<u32>) -> Result<(), String> {
+    let (least, most) = (*range.start(), *range.end());
+    match number {
+        Some(number) if !(u64::from(least)..=u64::from(most)).contains(&number) => {
+            Err(format!("{key} = {number}: write {least} to {most}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(text: &str) -> SessionKeys {
+        toml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn what_is_left_out_keeps_its_default() {
+        assert_eq!(keys("").willing(), Willing::default());
+        let one = keys("max_burst_length = \"4M\"");
+        assert_eq!(one.willing(), Willing { max_burst_len: 4 << 20, ..Willing::default() });
+    }
+
+    #[test]
+    fn every_key_reaches_its_place() {
+        let all = keys(
+            "initial_r2t = true\nimmediate_data = false\nmax_recv_data_segment_length = \"512\"\n\
+             max_burst_length = \"16777215\"\nfirst_burst_length = \"64K\"\nmax_outstanding_r2t = 65535\n\
+             data_pdu_in_order = false\ndata_sequence_in_order = false",
+        );
+        assert_eq!(all.check(), Ok(()));
+        let expected = Willing {
+            initial_r2t: true,
+            immediate_data: false,
+            recv_data_segment_len: 512,
+            max_burst_len: 0x00ff_ffff,
+            first_burst_len: 65_536,
+            max_outstanding_r2t: 65_535,
+            data_pdu_in_order: false,
+            data_sequence_in_order: false,
+            ..Willing::default()
+        };
+        assert_eq!(all.willing(), expected);
+    }
+
+    #[test]
+    fn numbers_keep_to_the_range_of_their_key() {
+        for (text, expected) in [
+            ("max_recv_data_segment_length = \"511\"", "max_recv_data_segment_length = 511: write 512 to 16777215"),
+            ("max_burst_length = \"16M\"", "max_burst_length = 16777216: write 512 to 16777215"),
+            ("first_burst_length = \"5G\"", "first_burst_length = 5368709120: write 512 to 16777215"),
+            ("max_outstanding_r2t = 0", "max_outstanding_r2t = 0: write 1 to 65535"),
+            ("max_outstanding_r2t = 65536", "max_outstanding_r2t = 65536: write 1 to 65535"),
+        ] {
+            assert_eq!(keys(text).check(), Err(expected.into()));
+        }
+    }
+}
