@@ -84,6 +84,7 @@ mod task;
 mod tokens;
 mod unit;
 mod watches;
+mod workspace;
 
 pub use background::BackgroundTask;
 pub use clock::{Clock, system_clock};

@@ -112,3 +112,6 @@ pub(crate) fn copy_limits(unit: &LogicalUnit) -> CopyLimits {
         default_inactivity_timeout_s: DEFAULT_TOKEN_TIMEOUT_S,
     }
 }
+
+/// Workspaces of ended commands that a thread keeps for the next ones: as many as a few sessions have commands in flight.
+pub(crate) const MAX_IDLE_WORKSPACES: usize = 1024;

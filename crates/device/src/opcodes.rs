@@ -4,18 +4,17 @@
 
 mod table;
 
-use std::pin::Pin;
-
 use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, OpCode, SenseData, ServiceAction};
 
-use crate::context::{Cx, Reply};
+use crate::context::Cx;
 use crate::nexus::Link;
 use crate::port_groups::access::Passes;
+use crate::workspace::Place;
 pub(crate) use table::TABLE;
 
-/// A handler at work.
-pub(crate) type Handling = Pin<Box<dyn Future<Output = Reply> + Send>>;
+/// Begins the work of a command.
+pub(crate) type Handler = fn(Cx, Place<'_>);
 
 /// One command.
 #[derive(Clone, Copy)]
@@ -34,7 +33,7 @@ pub(crate) struct Row {
     pub(crate) sanitizing: Sanitizing,
     pub(crate) range: Range,
     pub(crate) needs: Needs,
-    pub(crate) handler: fn(Cx) -> Handling,
+    pub(crate) handler: Handler,
 }
 
 /// Which way data goes.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 
 use lunette_buffer::Buffer;
@@ -12,13 +12,13 @@ use lunette_store::{Completion, Op, Outcome, Store, StoreError};
 use crate::background::BackgroundTask;
 use crate::command::{Command, Response};
 use crate::context::{Cx, INTERNAL};
-use crate::exchange::Exchange;
 use crate::gate::{self, Admitted};
 use crate::nexus::{Link, NexusId, NexusState};
-use crate::opcodes::{Direction, Handling, Medium, Range, Row};
+use crate::opcodes::{Direction, Medium, Range, Row};
 use crate::reservations::Refusal;
 use crate::target::TargetDevice;
 use crate::unit::LogicalUnit;
+use crate::workspace::Handling;
 
 /// What a task is given.
 #[derive(Debug)]
@@ -114,7 +114,6 @@ enum State {
     Running {
         row: &'static Row,
         handling: Handling,
-        exchange: Arc<Exchange>,
         link: Option<Arc<Link>>,
     },
     Ended,
@@ -132,9 +131,9 @@ impl Task {
     pub fn step(&mut self, input: Input) -> Step {
         match (std::mem::replace(&mut self.state, State::Ended), input) {
             (State::Ready { device, nexus, command }, Input::Start) => self.start(device, nexus, command),
-            (State::Running { row, handling, exchange, link }, input) => {
-                exchange.answer(input);
-                self.run(row, handling, exchange, link)
+            (State::Running { row, handling, link }, input) => {
+                handling.exchange().answer(input);
+                self.run(row, handling, link)
             }
             (State::Ready { .. } | State::Ended, _) => Step::Done(Response::check(&INTERNAL, SenseFormat::Fixed)),
         }
@@ -143,8 +142,8 @@ impl Task {
     /// Whether the task works on `unit`.
     pub fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
         match &self.state {
-            State::Running { link, exchange, .. } => {
-                link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.unit, unit)) || exchange.uses(unit)
+            State::Running { link, handling, .. } => {
+                link.as_ref().is_some_and(|link| Arc::ptr_eq(&link.unit, unit)) || handling.exchange().uses(unit)
             }
             State::Ready { .. } | State::Ended => false,
         }
@@ -169,32 +168,28 @@ impl Task {
             }
         };
         let seen = link.clone();
-        let exchange = Arc::new(Exchange::default());
+        let mut handling = Handling::new();
         let Command { cdb, data_out_len, .. } = command;
         let claim = OnceLock::new();
-        let exchange_of_cx = Arc::clone(&exchange);
-        let cx = Cx { row, device, nexus, link, cdb, extent, era, data_out_len, exchange: exchange_of_cx, claim };
-        self.run(row, (row.handler)(cx), exchange, seen)
+        let exchange = Arc::clone(handling.exchange());
+        let cx = Cx { row, device, nexus, link, cdb, extent, era, data_out_len, exchange, claim };
+        (row.handler)(cx, handling.place());
+        self.run(row, handling, seen)
     }
 
     /// Lets the handler go on until it asks for something or ends.
-    fn run(
-        &mut self,
-        row: &'static Row,
-        mut handling: Handling,
-        exchange: Arc<Exchange>,
-        link: Option<Arc<Link>>,
-    ) -> Step {
-        let reply = match handling.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+    fn run(&mut self, row: &'static Row, mut handling: Handling, link: Option<Arc<Link>>) -> Step {
+        let reply = match handling.poll() {
             Poll::Ready(reply) => reply,
-            Poll::Pending => match exchange.asked() {
+            Poll::Pending => match handling.exchange().asked() {
                 Some(step) => {
-                    self.state = State::Running { row, handling, exchange, link };
+                    self.state = State::Running { row, handling, link };
                     return step;
                 }
                 None => Err(INTERNAL),
             },
         };
+        let exchange = handling.exchange();
         let response = match reply {
             Ok(data_in) => {
                 let (status, status_qualifier) = exchange.status();

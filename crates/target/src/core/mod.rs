@@ -31,6 +31,7 @@ use lunette_device::TargetDevice;
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
 use lunette_session::target::{CloseReason, Directory, Event, Sessions, Timers};
+use lunette_store::Outcome;
 
 use crate::control::Updates;
 use crate::limits::MAX_CONNECTIONS;
@@ -78,10 +79,14 @@ pub(crate) struct Core {
     starving: VecDeque<TaskKey>,
     /// Connections that may have become able to go on since the batch began.
     touched: Vec<ConnectionId>,
+    /// Empty: the memory of the one before, for the next one.
+    touched_before: Vec<ConnectionId>,
     /// A connection ended after the batch was settled: what it held may let others go on.
     unsettled: bool,
     timetable: Timetable,
     completions: Arc<CompletionQueue>,
+    /// Empty: the memory for the next completions.
+    outcomes: Vec<(u64, Outcome)>,
     background: Background,
     io: PoolIo,
     epoch: Instant,
@@ -108,9 +113,11 @@ impl Core {
             pool: config.pool,
             starving: VecDeque::new(),
             touched: Vec::new(),
+            touched_before: Vec::new(),
             unsettled: false,
             timetable: Timetable::default(),
             completions: Arc::new(CompletionQueue::new(config.waker.clone())),
+            outcomes: Vec::new(),
             background: Background::new(config.waker),
             io: PoolIo(config.file_threads),
             epoch: Instant::now(),
@@ -218,12 +225,14 @@ impl Core {
             if self.touched.is_empty() && self.completions.is_empty() && self.task_sets.is_settled() {
                 break;
             }
-            for id in std::mem::take(&mut self.touched) {
+            let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
+            for id in touched.drain(..) {
                 if let Some(conn) = self.connections.get_mut(id) {
                     conn.touched = false;
                     self.pump(cx, id, &[]);
                 }
             }
+            self.touched_before = touched;
         }
         self.part();
         self.continue_stop(cx);

@@ -250,10 +250,11 @@ impl Core {
     // Stores.
 
     pub(super) fn take_completions(&mut self) {
-        let mut outcomes = Vec::new();
+        let mut outcomes = std::mem::take(&mut self.outcomes);
         loop {
             self.completions.drain_to(&mut outcomes);
             if outcomes.is_empty() {
+                self.outcomes = outcomes;
                 return;
             }
             for (tag, outcome) in outcomes.drain(..) {
