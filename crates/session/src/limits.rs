@@ -56,6 +56,10 @@ pub const MAX_RETAINED_BYTES: usize = 64 << 20;
 /// The same of echoes, text and the like.
 pub const MAX_RETAINED_OWNED_BYTES: usize = 1 << 20;
 
+/// Bytes of pings and text that wait for commands before them, at recovery level 1 and above. More is dropped as if it had
+/// come damaged.
+pub const MAX_EARLY_BYTES: usize = 256 * 1024;
+
 /// Bytes of sent data from which on an initiator is asked to acknowledge data before the status of its command (the A bit).
 pub const ASK_RETAINED_BYTES: usize = 4 << 20;
 

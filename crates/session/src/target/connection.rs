@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{
-    BHS_LEN, InitiatorTaskTag, LoginRequest, LoginStatus, LogoutResponseCode, LunField, NopOut, Opcode, Reject,
-    RejectReason, SerialNumber, TaskManagementResponseCode, TextRequest,
+    InitiatorTaskTag, LoginRequest, LoginStatus, LogoutResponseCode, LunField, NopOut, Opcode, RejectReason,
+    ScsiCommand, SerialNumber, TaskManagementResponseCode, TextRequest,
 };
 
 use super::directory::Directory;
@@ -51,6 +51,10 @@ pub(crate) enum Expect {
     Ping(NopOut),
     /// Bytes `offset..offset + len` of a task.
     Data { task: TaskTag, offset: u32, len: u32 },
+    /// The same, but nobody can take them now. They will be asked for again.
+    Lost { task: TaskTag, offset: u32, len: u32 },
+    /// Immediate data of a command that does not count before its data is verified.
+    Command(ScsiCommand),
 }
 
 /// A rule that the initiator broke.
@@ -172,6 +176,7 @@ impl Connection {
             (Phase::FullFeature(full), Expect::Data { task, .. }) if self.receiver.stage() == Stage::Data => {
                 Some(*task).filter(|task| full.is_undecided(*task))
             }
+            (Phase::FullFeature(full), _) => full.brought_data(),
             _ => None,
         }
     }
@@ -511,7 +516,7 @@ impl Connection {
             Phase::FullFeature(full) => full.header(bhs, self.receiver.ahs(), &mut self.sender, &mut self.events)?,
             Phase::Closed => Expect::Nothing,
         };
-        if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_)) {
+        if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
             self.segment.resize(bhs.data_segment_len(), 0);
         }
         self.close_if_logged_out();
@@ -520,22 +525,39 @@ impl Connection {
 
     fn advance_data(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
         let place: &mut [u8] = match (&self.expect, &mut self.phase) {
-            (Expect::Login(_) | Expect::Text(_) | Expect::Ping(_), _) => &mut self.segment,
+            (Expect::Login(_) | Expect::Text(_) | Expect::Ping(_) | Expect::Command(_), _) => &mut self.segment,
             (expect, Phase::FullFeature(full)) => full.place(expect),
             _ => &mut [],
         };
-        if !self.receiver.data(input, place)? {
-            return Ok(false);
+        match self.receiver.data(input, place) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(FrameError::DataDigest) if self.sender.retained().is_some() => {
+                self.segment_lost();
+                return Ok(true);
+            }
+            Err(error) => return Err(error.into()),
         }
         let segment = std::mem::take(&mut self.segment);
         match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
             (Expect::Login(request), Phase::Login(_)) => self.login_request(&request, &segment),
             (expect, Phase::FullFeature(full)) => {
-                full.data(&expect, segment, &mut self.sender, &mut self.events)?;
+                full.data(&expect, segment, self.receiver.ahs(), &mut self.sender, &mut self.events)?;
             }
             _ => {}
         }
         Ok(true)
+    }
+
+    /// A data segment has come damaged. From recovery level 1 on that costs the PDU only (RFC 7143 section 7.8).
+    fn segment_lost(&mut self) {
+        self.segment.clear();
+        let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
+        let why = FrameError::DataDigest.to_string();
+        self.violated(Violation::harmless(RejectReason::DATA_DIGEST_ERROR, why));
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.lost(&expect, &mut self.sender, &mut self.events);
+        }
     }
 
     /// Whatever comes is a sign of life; it also answers a ping. A logout that we asked for still has to come.
@@ -567,17 +589,7 @@ impl Connection {
 
     fn violated(&mut self, violation: Violation) {
         if let (Some(reason), Phase::FullFeature(full)) = (violation.reject, &self.phase) {
-            let (exp_cmd_sn, max_cmd_sn) = full.session().command_numbers();
-            let header: [u8; BHS_LEN] = *self.receiver.bhs().as_array();
-            let reject = Reject {
-                reason,
-                stat_sn: self.sender.next_stat_sn(),
-                exp_cmd_sn,
-                max_cmd_sn,
-                data_sn: violation.data_sn,
-                data_segment_len: BHS_LEN,
-            };
-            self.sender.push_numbered(reject.emit(), Segment::owned(header.to_vec()));
+            full.reject(reason, violation.data_sn, *self.receiver.bhs().as_array(), &mut self.sender);
         }
         if violation.fatal || !matches!(self.phase, Phase::FullFeature(_)) {
             self.close(CloseReason::Protocol(violation.why));

@@ -129,6 +129,10 @@ pub(crate) struct Collector {
     /// A PDU whose header has been accepted and whose data segment has not been verified.
     arriving: bool,
     next_r2t_sn: u32,
+    /// Immediate data that was verified before anybody said where it goes.
+    brought: Vec<u8>,
+    /// The command has come again: so does its unsolicited data.
+    repeats: bool,
 }
 
 impl Collector {
@@ -147,6 +151,8 @@ impl Collector {
             outstanding: 0,
             arriving: immediate > 0,
             next_r2t_sn: 0,
+            brought: Vec::new(),
+            repeats: false,
         }
     }
 
@@ -154,12 +160,47 @@ impl Collector {
     pub(crate) fn want(&mut self, buffer: Buffer, announced: u32) {
         self.wanted = announced.min(u32::try_from(buffer.len()).unwrap_or(u32::MAX));
         self.buffer = Some(buffer);
+        if !self.brought.is_empty() {
+            self.take_brought();
+        }
+    }
+
+    fn take_brought(&mut self) {
+        let brought = std::mem::take(&mut self.brought);
+        let len = brought.len() as u32;
+        let place = self.place(0, len);
+        let kept = place.len();
+        place.copy_from_slice(&brought[..kept]);
+        self.verified(0, len);
+    }
+
+    /// The immediate data has been verified already.
+    pub(crate) fn bring(&mut self, data: Vec<u8>) {
+        self.arriving = false;
+        self.brought = data;
     }
 
     /// Nobody wants the data any more. What is under way is still checked, then dropped.
     pub(crate) fn discard(&mut self) {
         self.buffer = None;
         self.wanted = 0;
+        self.brought = Vec::new();
+    }
+
+    /// The command has come again, though it was not lost. Its unsolicited data will come again too: what is left of the first
+    /// run will not.
+    pub(crate) fn repeat(&mut self) {
+        if self.unsolicited.is_some() {
+            self.end_sequence(TargetTransferTag::RESERVED);
+        }
+        self.repeats = true;
+    }
+
+    /// Whether unsolicited data belongs to such a repetition, and is dropped.
+    pub(crate) fn skips_repetition(&mut self, last: bool) -> bool {
+        let skips = self.repeats;
+        self.repeats &= !last;
+        skips
     }
 
     /// Whether any data is still to come.
@@ -213,6 +254,16 @@ impl Collector {
         self.solicited.get_mut(at)?.as_mut()
     }
 
+    /// The R2Ts that wait for data, with their tags; `slot` is the upper half of these.
+    pub(crate) fn outstanding(&self, slot: u16) -> impl Iterator<Item = (TargetTransferTag, Solicitation)> {
+        let first_sn = self.next_r2t_sn.wrapping_sub(self.solicited.len() as u32);
+        self.solicited.iter().zip(0_u32..).filter_map(move |(sequence, at)| {
+            let Sequence { start, end, .. } = (*sequence)?;
+            let ttt = TargetTransferTag(u32::from(slot) << 16 | u32::from(self.first_ttt.wrapping_add(at as u16)));
+            Some((ttt, Solicitation { r2t_sn: first_sn.wrapping_add(at), offset: start, len: end - start }))
+        })
+    }
+
     /// Whether `ttt` belongs to an R2T of this task that is outstanding.
     pub(crate) fn solicits(&self, ttt: TargetTransferTag) -> bool {
         matches!(self.solicited.get(self.index(ttt)), Some(Some(_)))
@@ -234,7 +285,6 @@ impl Collector {
     /// that never arrived may be reported too, when their sequence will not bring them any more. `solicit` asks for them
     /// again: a recovery R2T (RFC 7143 section 7.7) is an R2T like any other, with the next R2TSN and a tag of its own. An
     /// error means that the task cannot go on.
-    #[cfg_attr(not(test), expect(dead_code, reason = "recovery within a connection calls it"))]
     pub(crate) fn lost(&mut self, offset: u32, len: u32) -> Result<(), DataOutError> {
         let range = offset..offset.saturating_add(len);
         let place = |why| DataOutError::Place { offset, len: len as usize, why };

@@ -236,9 +236,10 @@ impl Login {
         }
         let leading = self.leads();
         let mut willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
-        // A discovery session has one connection (RFC 7143 section 13.2).
-        let most = if target.is_some() { MAX_SESSION_CONNECTIONS } else { 1 };
+        // A discovery session has one connection and recovers nothing (RFC 7143 sections 13.2 and 7.4.1).
+        let (most, level) = if target.is_some() { (MAX_SESSION_CONNECTIONS, 2) } else { (1, 0) };
         willing.max_connections = willing.max_connections.min(most);
+        willing.error_recovery_level = willing.error_recovery_level.min(level);
         self.negotiation = Some(Negotiation::new(willing, leading));
         self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
         Ok(())

@@ -36,6 +36,12 @@ impl Session {
         self.parameters.max_connections > 1
     }
 
+    /// Whether commands may come before others that have smaller numbers: over another connection, or because a damaged PDU
+    /// was discarded and comes again.
+    pub(crate) fn may_have_gaps(&self) -> bool {
+        self.may_have_siblings() || self.parameters.error_recovery_level > 0
+    }
+
     pub(crate) fn window(&self) -> MutexGuard<'_, CommandWindow> {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -8,6 +8,7 @@ mod bad_input;
 mod changes;
 mod chap;
 mod commands;
+mod damaged;
 mod data_in;
 mod data_out;
 mod digests;

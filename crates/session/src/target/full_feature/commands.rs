@@ -16,6 +16,19 @@ use crate::target::event::{Command, CommandOrder, Event, Response, TaskTag};
 use crate::target::task::{Phase, Task};
 
 impl FullFeature {
+    pub(super) fn command_header(
+        &mut self,
+        pdu: ScsiCommand,
+        ahs: &[u8],
+        events: &mut VecDeque<Event>,
+    ) -> Result<Expect, Violation> {
+        if pdu.data_segment_len > 0 && self.verifies_first() {
+            return Ok(Expect::Command(pdu));
+        }
+        self.scsi_command(&pdu, ahs, events)
+    }
+
+    /// Counts a command and makes its task.
     pub(super) fn scsi_command(
         &mut self,
         pdu: &ScsiCommand,
@@ -24,6 +37,7 @@ impl FullFeature {
     ) -> Result<Expect, Violation> {
         let turn = self.arrive(pdu.immediate, pdu.cmd_sn)?;
         if turn == Turn::Never {
+            self.ignore_repetition(pdu);
             return Ok(Expect::Nothing);
         }
         let command = match self.command(pdu, ahs) {
@@ -38,6 +52,7 @@ impl FullFeature {
         // Without immediate data nothing has to wait for the driver: other PDUs pass while the task runs.
         let expect = match pdu.data_segment_len as u32 {
             0 => Expect::Nothing,
+            len if turn == Turn::Later && self.recovers() => Expect::Lost { task: command.task, offset: 0, len },
             len => Expect::Data { task: command.task, offset: 0, len },
         };
         match turn {

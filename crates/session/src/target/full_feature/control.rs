@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
-    LogoutResponseCode, LunField, NopIn, NopOut, RejectReason, SerialNumber, TargetTransferTag, TextRequest,
+    LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag, TextRequest,
     TextResponse,
 };
 
@@ -22,11 +22,15 @@ const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 impl FullFeature {
     pub(super) fn nop_out(&mut self, nop: NopOut, events: &mut VecDeque<Event>) -> Result<Expect, Violation> {
         // Without a task tag it answers our ping, or only carries numbers; nothing goes back (RFC 7143 section 11.18).
-        let expect = if nop.itt.is_reserved() { Expect::Nothing } else { Expect::Ping(nop) };
+        let waits = self.recovers() && nop.data_segment_len > 0;
+        let expect = if nop.itt.is_reserved() && !waits { Expect::Nothing } else { Expect::Ping(nop) };
         self.numbered(nop.immediate, nop.cmd_sn, expect, events)
     }
 
     pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, sender: &mut Sender) {
+        if nop.itt.is_reserved() {
+            return;
+        }
         data.truncate(self.parameters.send_data_segment_len as usize);
         let stat_sn = sender.next_stat_sn();
         let pdu = self.nop_in(nop.itt, TargetTransferTag::RESERVED, stat_sn, data.len());
@@ -112,6 +116,15 @@ impl FullFeature {
         if response == LogoutResponseCode::CLOSED {
             self.logged_out = Some(CloseReason::Logout);
         }
+    }
+
+    /// Refuses a PDU, whose `header` goes back (RFC 7143 section 11.17).
+    pub(crate) fn reject(&self, reason: RejectReason, data_sn: u32, header: [u8; BHS_LEN], sender: &mut Sender) {
+        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+        let stat_sn = sender.next_stat_sn();
+        let data_segment_len = BHS_LEN;
+        let reject = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, data_segment_len };
+        sender.push_numbered(reject.emit(), Segment::owned(header.to_vec()));
     }
 
     /// The driver has ended the connection that a logout names, or knows of none.

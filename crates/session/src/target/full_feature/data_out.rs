@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 
-use lunette_pdu::{DataOut, R2t, RejectReason};
+use lunette_pdu::{DataOut, R2t, RejectReason, SerialNumber, TargetTransferTag};
 
 use super::FullFeature;
 use crate::limits::MAX_OUTBOX_PDUS;
 use crate::outbox::Segment;
 use crate::target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::target::connection::{Expect, Sender, Violation};
-use crate::target::data_out::DataOutError;
+use crate::target::data_out::{DataOutError, Solicitation};
 use crate::target::event::{Event, Response, TaskTag};
 use crate::target::task::{Phase, Task, TaskTable};
 
@@ -33,8 +33,14 @@ impl FullFeature {
         if task.itt != pdu.itt {
             return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "transfer tag and task tag do not match"));
         }
+        if pdu.ttt.is_reserved() && task.data.skips_repetition(pdu.final_) {
+            self.go_on(tag, sender, events);
+            return Ok(Expect::Nothing);
+        }
+        let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len as u32);
         match task.data.accept(pdu, self.parameters.data_pdu_in_order) {
-            Ok(()) => Ok(Expect::Data { task: tag, offset: pdu.buffer_offset, len: pdu.data_segment_len as u32 }),
+            Ok(()) if self.recovers() && self.is_early(tag) => Ok(Expect::Lost { task: tag, offset, len }),
+            Ok(()) => Ok(Expect::Data { task: tag, offset, len }),
             Err(error) => {
                 self.fail_delivery(tag, error, sender, events);
                 Ok(Expect::Nothing)
@@ -44,7 +50,13 @@ impl FullFeature {
 
     /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and 11.4.7.2).
     /// Whatever else comes for the task is dropped.
-    fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, sender: &mut Sender, events: &mut VecDeque<Event>) {
+    pub(super) fn fail_delivery(
+        &mut self,
+        tag: TaskTag,
+        error: DataOutError,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) {
         let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
         tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
         let (answered, itt, immediate) = (Answered::from(task), task.itt, task.order.immediate);
@@ -72,7 +84,12 @@ impl FullFeature {
     ) {
         let Some(task) = self.tasks.get_mut(tag) else { return };
         task.data.verified(offset, len);
-        if matches!(task.phase, Phase::Draining(_)) {
+        self.go_on(tag, sender, events);
+    }
+
+    /// The task has more data than before, or knows of what is missing.
+    pub(super) fn go_on(&mut self, tag: TaskTag, sender: &mut Sender, events: &mut VecDeque<Event>) {
+        if self.tasks.get(tag).is_some_and(|task| matches!(task.phase, Phase::Draining(_))) {
             self.drain(tag, sender);
         } else {
             self.collect(tag, sender, events);
@@ -99,18 +116,7 @@ impl FullFeature {
             let ttt = self.tasks.next_ttt(tag);
             let Some(task) = self.tasks.get_mut(tag) else { return };
             task.data.solicited(ttt, asked);
-            let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-            let pdu = R2t {
-                lun: task.lun,
-                itt: task.itt,
-                ttt,
-                stat_sn: sender.stat_sn(),
-                exp_cmd_sn,
-                max_cmd_sn,
-                r2t_sn: asked.r2t_sn,
-                buffer_offset: asked.offset,
-                desired_data_transfer_length: asked.len,
-            };
+            let pdu = r2t(task, ttt, asked, sender.stat_sn(), self.session.command_numbers());
             sender.outbox.push(pdu.emit(), Segment::Empty);
         }
     }
@@ -123,5 +129,26 @@ impl FullFeature {
         if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
             self.answer(&task, response, sender);
         }
+    }
+}
+
+/// Asks for data of a task. An R2T carries the next StatSN and does not use it up (RFC 7143 section 11.8).
+pub(super) fn r2t(
+    task: &Task,
+    ttt: TargetTransferTag,
+    asked: Solicitation,
+    stat_sn: SerialNumber,
+    (exp_cmd_sn, max_cmd_sn): (SerialNumber, SerialNumber),
+) -> R2t {
+    R2t {
+        lun: task.lun,
+        itt: task.itt,
+        ttt,
+        stat_sn,
+        exp_cmd_sn,
+        max_cmd_sn,
+        r2t_sn: asked.r2t_sn,
+        buffer_offset: asked.offset,
+        desired_data_transfer_length: asked.len,
     }
 }

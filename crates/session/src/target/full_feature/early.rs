@@ -2,11 +2,12 @@
 //! session (RFC 7143 section 4.2.2.1).
 //!
 //! A SCSI command waits beside the stream, with its task; immediate commands behind it pass. A data segment waits in the
-//! stream: nobody has said yet where it goes.
+//! stream: nobody has said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
+//! so nothing waits there: see [`recovery`](super::recovery).
 
 use std::collections::VecDeque;
 
-use lunette_pdu::{LogoutRequest, RejectReason, SerialNumber, TaskManagementRequest};
+use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
 
 use super::FullFeature;
 use crate::target::connection::{Sender, Violation};
@@ -29,6 +30,10 @@ pub(super) enum Waiting {
     Command(Command),
     TaskManagement(TaskManagementRequest),
     Logout(LogoutRequest),
+    /// Verified, at recovery level 1 and above.
+    Ping(NopOut, Vec<u8>),
+    /// The same.
+    Text(TextRequest, Vec<u8>),
     /// The PDU that stands at the front of the stream.
     Stream,
 }
@@ -53,7 +58,7 @@ impl FullFeature {
                 Ok(Turn::Now)
             }
             Arrival::Ignored => Ok(Turn::Never),
-            Arrival::Early if self.session.may_have_siblings() => Ok(Turn::Later),
+            Arrival::Early if self.session.may_have_gaps() => Ok(Turn::Later),
             // Only another connection could bring what is missing, and there is none.
             Arrival::Early => Err(Violation::fatal(
                 RejectReason::PROTOCOL_ERROR,
@@ -87,12 +92,27 @@ impl FullFeature {
     /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143 section
     /// 4.2.3.3). False when none is missing.
     pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest) -> bool {
-        if !self.session.may_have_siblings() || self.session.window().fence(request.cmd_sn) {
+        if !self.session.may_have_gaps() || self.session.window().fence(request.cmd_sn) {
             return false;
         }
         let waiting = Waiting::TaskManagement(*request);
         self.early.push(Early { cmd_sn: request.cmd_sn, waiting, immediate: true });
         true
+    }
+
+    /// Bytes of data segments that wait for their turn.
+    pub(super) fn early_bytes(&self) -> usize {
+        let len = |early: &Early| match &early.waiting {
+            Waiting::Ping(_, data) | Waiting::Text(_, data) => data.len(),
+            _ => 0,
+        };
+        self.early.iter().map(len).sum()
+    }
+
+    /// Whether a command waits for its turn.
+    pub(super) fn is_early(&self, tag: TaskTag) -> bool {
+        let waits = |early: &Early| matches!(&early.waiting, Waiting::Command(command) if command.task == tag);
+        self.early.iter().any(waits)
     }
 
     /// Whether anything waits for its turn.
@@ -121,6 +141,14 @@ impl FullFeature {
             }
             Waiting::TaskManagement(request) => self.manage_tasks(&request, sender, events),
             Waiting::Logout(request) => self.log_out(&request, sender, events),
+            Waiting::Ping(nop, data) => self.echo(&nop, data, sender),
+            Waiting::Text(request, data) => {
+                if let Err(violation) = self.text_request(&request, &data, sender)
+                    && let Some(reason) = violation.reject
+                {
+                    self.reject(reason, violation.data_sn, request.emit(), sender);
+                }
+            }
             Waiting::Stream => {}
         }
         self.resume(waiters, events);

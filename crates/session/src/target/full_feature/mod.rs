@@ -5,6 +5,7 @@ mod control;
 mod data_out;
 mod early;
 mod query;
+mod recovery;
 mod snack;
 mod task_management;
 
@@ -42,6 +43,8 @@ pub(crate) struct FullFeature {
     early: Vec<Early>,
     /// Who waited for the request that is being dealt with.
     waiters: Waiters,
+    /// The task that came last with data of its own, at recovery level 1 and above.
+    brought_data: Option<TaskTag>,
     /// A logout that the driver has to answer, and the connection that it names.
     logout: Option<(InitiatorTaskTag, Cid)>,
     /// It has been answered, and this connection ends with it.
@@ -66,6 +69,7 @@ impl FullFeature {
             last_ping: 0,
             early: Vec::new(),
             waiters: Waiters::None,
+            brought_data: None,
             logout: None,
             logged_out: None,
         })
@@ -142,7 +146,7 @@ impl FullFeature {
         }
         sender.acknowledge(exp_stat_sn(bhs));
         let expect = match pdu {
-            InitiatorPdu::ScsiCommand(command) => self.scsi_command(&command, ahs, events),
+            InitiatorPdu::ScsiCommand(command) => self.command_header(command, ahs, events),
             InitiatorPdu::DataOut(data) => self.data_out(&data, sender, events),
             InitiatorPdu::NopOut(nop) => self.nop_out(nop, events),
             InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text), events),
@@ -162,14 +166,19 @@ impl FullFeature {
         &mut self,
         expect: &Expect,
         segment: Vec<u8>,
+        ahs: &[u8],
         sender: &mut Sender,
         events: &mut VecDeque<Event>,
     ) -> Result<(), Violation> {
         match expect {
             Expect::Data { task, offset, len } => self.data_verified(*task, *offset, *len, sender, events),
+            Expect::Ping(_) | Expect::Text(_) | Expect::Command(_) if self.recovers() => {
+                return self.verified(expect, segment, ahs, sender, events);
+            }
             Expect::Ping(nop) => self.echo(nop, segment, sender),
             Expect::Text(request) => return self.text_request(request, &segment, sender),
-            Expect::Login(_) | Expect::Nothing => {}
+            Expect::Lost { task, offset, len } => self.data_lost(*task, *offset, *len, sender, events),
+            Expect::Login(_) | Expect::Command(_) | Expect::Nothing => {}
         }
         Ok(())
     }
@@ -182,6 +191,9 @@ impl FullFeature {
         expect: Expect,
         events: &mut VecDeque<Event>,
     ) -> Result<Expect, Violation> {
+        if self.recovers() && !matches!(expect, Expect::Nothing) {
+            return Ok(expect);
+        }
         Ok(match self.arrive(immediate, cmd_sn)? {
             Turn::Now => expect,
             Turn::Later if matches!(expect, Expect::Nothing) => {

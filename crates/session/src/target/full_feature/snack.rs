@@ -32,6 +32,9 @@ impl FullFeature {
     }
 
     fn resend_data(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
+        if let Some(resent) = self.resend_r2ts(snack, sender) {
+            return resent;
+        }
         let numbers = self.session.command_numbers();
         let (answer, outbox) = sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
         let resent = answer.resend_data(snack.beg_run, snack.run_length, numbers, outbox);
@@ -63,7 +66,8 @@ fn acknowledge_data(snack: &SnackRequest, sender: &mut Sender) -> Result<(), Vio
     }
 }
 
-fn unsendable(why: Unsendable, next_data_sn: u32) -> Violation {
+/// Why a SNACK is refused, and the number that the next PDU of that kind would have.
+pub(super) fn unsendable(why: Unsendable, next_data_sn: u32) -> Violation {
     match why {
         Unsendable::OutOfRange => Violation {
             data_sn: next_data_sn,
