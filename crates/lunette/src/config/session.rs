@@ -20,7 +20,17 @@ pub(crate) struct SessionKeys {
     max_outstanding_r2t: Option<u32>,
     data_pdu_in_order: Option<bool>,
     data_sequence_in_order: Option<bool>,
+    error_recovery_level: Option<u32>,
+    default_time2wait: Option<u32>,
+    default_time2retain: Option<u32>,
 }
+
+/// Seconds that tasks are kept for, when connections are recovered and nobody says for how long: the default of RFC 7143
+/// section 13.16.
+const TIME2RETAIN_S: u32 = 20;
+
+/// Of the times, in seconds (RFC 7143 sections 13.15 and 13.16).
+const TIME: RangeInclusive<u32> = 0..=3600;
 
 impl SessionKeys {
     /// The first value that is outside the range of its key, with that range.
@@ -31,6 +41,9 @@ impl SessionKeys {
             ("max_burst_length", bytes(&self.max_burst_length), DATA_LENGTH),
             ("first_burst_length", bytes(&self.first_burst_length), DATA_LENGTH),
             ("max_outstanding_r2t", self.max_outstanding_r2t.map(u64::from), 1..=MAX_OUTSTANDING_R2T),
+            ("error_recovery_level", self.error_recovery_level.map(u64::from), 0..=2),
+            ("default_time2wait", self.default_time2wait.map(u64::from), TIME),
+            ("default_time2retain", self.default_time2retain.map(u64::from), TIME),
         ];
         for (key, number, range) in numbers {
             check(key, number, &range)?;
@@ -41,6 +54,8 @@ impl SessionKeys {
     /// What a target with these keys, which have been checked, agrees to.
     pub(crate) fn willing(&self) -> Willing {
         let defaults = Willing::default();
+        let error_recovery_level = self.error_recovery_level.unwrap_or(defaults.error_recovery_level);
+        let time2retain_s = if self.error_recovery_level == Some(2) { TIME2RETAIN_S } else { defaults.time2retain_s };
         let bytes =
             |size: &Option<Size>, default| size.as_ref().and_then(|size| u32::try_from(size.0).ok()).unwrap_or(default);
         Willing {
@@ -52,6 +67,9 @@ impl SessionKeys {
             max_outstanding_r2t: self.max_outstanding_r2t.unwrap_or(defaults.max_outstanding_r2t),
             data_pdu_in_order: self.data_pdu_in_order.unwrap_or(defaults.data_pdu_in_order),
             data_sequence_in_order: self.data_sequence_in_order.unwrap_or(defaults.data_sequence_in_order),
+            error_recovery_level,
+            time2wait_s: self.default_time2wait.unwrap_or(defaults.time2wait_s),
+            time2retain_s: self.default_time2retain.unwrap_or(time2retain_s),
             ..defaults
         }
     }
@@ -87,7 +105,8 @@ mod tests {
         let all = keys(
             "initial_r2t = true\nimmediate_data = false\nmax_recv_data_segment_length = \"512\"\n\
              max_burst_length = \"16777215\"\nfirst_burst_length = \"64K\"\nmax_outstanding_r2t = 65535\n\
-             data_pdu_in_order = false\ndata_sequence_in_order = false",
+             data_pdu_in_order = false\ndata_sequence_in_order = false\nerror_recovery_level = 2\n\
+             default_time2wait = 3\ndefault_time2retain = 3600",
         );
         assert_eq!(all.check(), Ok(()));
         let expected = Willing {
@@ -99,9 +118,21 @@ mod tests {
             max_outstanding_r2t: 65_535,
             data_pdu_in_order: false,
             data_sequence_in_order: false,
+            error_recovery_level: 2,
+            time2wait_s: 3,
+            time2retain_s: 3600,
             ..Willing::default()
         };
         assert_eq!(all.willing(), expected);
+    }
+
+    #[test]
+    fn recovery_of_connections_keeps_tasks() {
+        for (level, time2retain_s) in [(0, 0), (1, 0), (2, TIME2RETAIN_S)] {
+            let willing = keys(&format!("error_recovery_level = {level}")).willing();
+            assert_eq!((willing.error_recovery_level, willing.time2retain_s), (level, time2retain_s));
+        }
+        assert_eq!(keys("error_recovery_level = 2\ndefault_time2retain = 0").willing().time2retain_s, 0);
     }
 
     #[test]
@@ -112,6 +143,8 @@ mod tests {
             ("first_burst_length = \"5G\"", "first_burst_length = 5368709120: write 512 to 16777215"),
             ("max_outstanding_r2t = 0", "max_outstanding_r2t = 0: write 1 to 65535"),
             ("max_outstanding_r2t = 65536", "max_outstanding_r2t = 65536: write 1 to 65535"),
+            ("error_recovery_level = 3", "error_recovery_level = 3: write 0 to 2"),
+            ("default_time2retain = 3601", "default_time2retain = 3601: write 0 to 3600"),
         ] {
             assert_eq!(keys(text).check(), Err(expected.into()));
         }

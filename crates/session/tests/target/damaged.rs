@@ -409,7 +409,7 @@ fn any_damage_is_repaired() {
     let mut state = 1_u32;
     let mut strikes = move || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 16) % 4 == 0
+        (state >> 16).is_multiple_of(4)
     };
     for cut in [Cut::WHOLE, Cut { piece: 701, direct: false }, Cut { piece: 20_000, direct: true }] {
         for immediate_data in ["Yes", "No"] {
