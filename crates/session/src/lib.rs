@@ -26,6 +26,34 @@
 //! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`target::Session`] and
 //! [`initiator::Session`], shared by its connections. What belongs to a connection (StatSN, the PDU stream) is in the
 //! connection.
+//!
+//! # Connection recovery
+//!
+//! With ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3 and 7.2.2) tasks outlive the connection that brought them. The target's
+//! driver then does this:
+//!
+//! - **A socket is gone:** [`target::Connection::stream_lost`]. When it is true the connection is *suspended*: keep it, drain
+//!   its events, go on calling it for its tasks (`want_data`, `complete`, `abort`) and at its timeouts; tell
+//!   [`target::Sessions::suspend`], and let another connection of the session [announce the
+//!   loss](target::Connection::announce_loss). When it is false, all is as without recovery. The same holds for
+//!   [`target::Event::Close`] of a connection that [is suspended](target::Connection::is_suspended): close its socket after what is
+//!   ready was sent, keep the rest.
+//! - **[`target::Event::LogoutForRecovery`], or [`target::Admitted::detached`] in a login:** cut the connection off, call
+//!   [`target::Connection::log_out_for_recovery`] and [`target::Sessions::detach`]. The logout is answered with `CLOSED`. When
+//!   the connection names itself, only answer; it ends with [`target::CloseReason::RecoveryLogout`], and then is detached.
+//! - **TASK REASSIGN** comes as [`target::Event::TaskManagement`]: look for the task with
+//!   [`target::Connection::known_task`] on all other connections of the session. On one that is detached: answer FUNCTION
+//!   COMPLETE first, then [`target::Connection::release_task`] there, [`target::Connection::adopt_task`] here, and know the
+//!   task by its new connection and tag from now on. On any other: TASK STILL ALLEGIANT. Nowhere: TASK DOES NOT EXIST, or FUNCTION
+//!   REJECTED when the name is [that of a request](target::Connection::is_request).
+//! - **ABORT TASK without `referenced`:** the task may be on a suspended connection. When the driver has it, it is aborted
+//!   there; when it has ended, it is moved here as above, which answers it, and then the request is answered.
+//! - **Other task management functions** reach the tasks of suspended connections as they reach all others;
+//!   [`target::Connection::silence`] is called for suspended connections too.
+//! - **[`target::CloseReason::NotRecovered`]:** Time2Wait and Time2Retain are over. End the tasks of the connection and forget it. A
+//!   session, and with it its nexus, ends with the last connection, served or suspended.
+//!
+//! The numbers of R2Ts begin at the ExpDataSN of the reassignment: that many the initiator says it has.
 
 #![forbid(unsafe_code)]
 

@@ -198,6 +198,12 @@ impl Outbox {
         debug_assert!(!self.queue.is_empty() || self.front_sent == 0, "more bytes sent than were queued");
     }
 
+    /// Forgets what was not sent: there is no socket any more.
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+        (self.front_sent, self.pdus, self.owned_bytes, self.segment_bytes) = (0, 0, 0, 0);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }

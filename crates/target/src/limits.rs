@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS};
+use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_SESSION_CONNECTIONS};
 
 /// Bytes of buffers for data in flight, of all sessions together.
 pub const DEFAULT_BUFFER_BYTES: usize = 256 << 20;
@@ -28,6 +28,17 @@ pub(crate) const SECOND_BUFFER_RESERVE: usize = 8;
 
 /// Connections that are served at one time. More are closed as they come.
 pub(crate) const MAX_CONNECTIONS: usize = 8192;
+
+/// Lost connections whose tasks wait to be taken over, of one session. A connection ends with its last task, so more of them
+/// than the session has connections tell of one that fails again and again.
+pub(crate) const MAX_SESSION_SUSPENDED: usize = MAX_SESSION_CONNECTIONS as usize;
+
+/// The same of all sessions. Beyond it the longest waiting one is given up.
+pub(crate) const MAX_SUSPENDED_CONNECTIONS: usize = 1024;
+
+/// The share of the buffers that they may hold, all together: one part in this many. Beyond it the longest waiting one is
+/// given up: nobody reads from it, and live connections want buffers.
+pub(crate) const SUSPENDED_BUFFER_SHARE: usize = 4;
 
 /// The time that initiators have to log out when the target stops.
 pub(crate) const LOGOUT_GRACE: Duration = Duration::from_secs(3);

@@ -17,6 +17,8 @@ pub struct Monitor {
 pub struct Statistics {
     /// Connections, in whatever state.
     pub connections: usize,
+    /// Connections that are lost and whose tasks wait for another one of their session.
+    pub suspended: usize,
     /// Sessions, with those whose login is about to be answered.
     pub sessions: usize,
     /// Commands in hand, with those that were aborted and that a store still works on.
@@ -30,6 +32,7 @@ pub struct Statistics {
 #[derive(Default)]
 pub(crate) struct Counts {
     pub(crate) connections: AtomicUsize,
+    pub(crate) suspended: AtomicUsize,
     pub(crate) sessions: AtomicUsize,
     pub(crate) tasks: AtomicUsize,
     pub(crate) timers: AtomicUsize,
@@ -45,6 +48,7 @@ impl Monitor {
         let load = |count: &AtomicUsize| count.load(Ordering::Acquire);
         Statistics {
             connections: load(&self.counts.connections),
+            suspended: load(&self.counts.suspended),
             sessions: load(&self.counts.sessions),
             tasks: load(&self.counts.tasks),
             timers: load(&self.counts.timers),

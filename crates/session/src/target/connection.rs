@@ -1,5 +1,7 @@
 //! One connection of the target: the driver's face of the protocol. See the crate's documentation for the contract.
 
+mod recovery;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,6 +13,7 @@ use lunette_pdu::{
     ScsiCommand, SerialNumber, TaskManagementResponseCode, TextRequest,
 };
 
+pub use self::recovery::KnownTask;
 use super::directory::Directory;
 use super::event::{CloseReason, Event, Response, TaskTag};
 use super::full_feature::FullFeature;
@@ -95,6 +98,8 @@ impl From<FrameError> for Violation {
 enum Phase {
     Login(Box<Login>),
     FullFeature(Box<FullFeature>),
+    /// The stream is lost; the tasks wait for another connection.
+    Suspended(Box<FullFeature>),
     Closed,
 }
 
@@ -148,9 +153,10 @@ impl Connection {
                 continue;
             }
             if !self.wants_input() {
-                if matches!(self.phase, Phase::Closed) {
+                if matches!(self.phase, Phase::Closed | Phase::Suspended(_)) {
                     *input = &[];
                     self.held = Held::default();
+                    self.await_recovery(now);
                 }
                 return None;
             }
@@ -167,7 +173,9 @@ impl Connection {
 
     /// Whether more bytes can be taken now. While it is false, the driver does not read from the socket.
     pub fn wants_input(&self) -> bool {
-        !matches!(self.phase, Phase::Closed) && !self.waits_for_driver() && !self.outbox_is_full()
+        matches!(self.phase, Phase::Login(_) | Phase::FullFeature(_))
+            && !self.waits_for_driver()
+            && !self.outbox_is_full()
     }
 
     /// The task whose data is next in the stream, while nobody has said where it goes: until then nothing is read.
@@ -221,9 +229,10 @@ impl Connection {
     }
 
     /// The same, and bytes that were sent and may have to be sent again: at recovery level 1 and above, data is kept until
-    /// the initiator acknowledges it.
+    /// the initiator acknowledges it. On a suspended connection, that of ended tasks is kept until these are taken over.
     pub fn kept_bytes(&self) -> usize {
-        self.sender.kept_bytes()
+        let waiting = if let Phase::Suspended(full) = &self.phase { full.kept_bytes() } else { 0 };
+        self.sender.kept_bytes() + waiting
     }
 
     // Time.
@@ -295,22 +304,28 @@ impl Connection {
 
     /// Gives a command the buffer for its data: as long as the device wants data. [`Event::DataOut`] brings it back.
     pub fn want_data(&mut self, task: TaskTag, buffer: Buffer) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.want_data(task, buffer, &mut self.sender, &mut self.events);
+        match &mut self.phase {
+            Phase::FullFeature(full) => full.want_data(task, buffer, &mut self.sender, &mut self.events),
+            Phase::Suspended(full) => full.keep_data(task, buffer, &mut self.events),
+            _ => {}
         }
     }
 
     /// Ends a task with its response.
     pub fn complete(&mut self, task: TaskTag, response: Response) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.complete(task, response, &mut self.sender);
+        match &mut self.phase {
+            Phase::FullFeature(full) => full.complete(task, response, &mut self.sender),
+            Phase::Suspended(full) => full.keep_answer(task, response),
+            _ => {}
         }
     }
 
     /// Ends a task without a response: it was aborted.
     pub fn abort(&mut self, task: TaskTag) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.abort(task, &mut self.sender);
+        match &mut self.phase {
+            Phase::FullFeature(full) => full.abort(task, &mut self.sender),
+            Phase::Suspended(full) => full.forget(task),
+            _ => {}
         }
     }
 
@@ -352,7 +367,7 @@ impl Connection {
     /// A task management function on another connection of the session concerns these tasks too: for the driver they have
     /// ended, but their responses still wait for data. None may follow its answer. `lun`: of that logical unit, or of all.
     pub fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
-        if let Phase::FullFeature(full) = &mut self.phase {
+        if let Phase::FullFeature(full) | Phase::Suspended(full) = &mut self.phase {
             full.silence_covered(lun, before);
         }
     }
@@ -387,7 +402,7 @@ impl Connection {
                 self.deadline = Some((now + grace, CloseReason::LogoutTimeout));
             }
             Phase::Login(_) => self.close(CloseReason::LogoutTimeout),
-            Phase::Closed => {}
+            Phase::Suspended(_) | Phase::Closed => {}
         }
     }
 
@@ -406,7 +421,7 @@ impl Connection {
     pub fn directory(&self) -> Option<&Arc<Directory>> {
         match &self.phase {
             Phase::Login(login) => Some(login.directory()),
-            Phase::FullFeature(full) => Some(full.directory()),
+            Phase::FullFeature(full) | Phase::Suspended(full) => Some(full.directory()),
             Phase::Closed => None,
         }
     }
@@ -422,7 +437,7 @@ impl Connection {
     /// The session, once the login is through.
     pub fn session(&self) -> Option<&Arc<Session>> {
         match &self.phase {
-            Phase::FullFeature(full) => Some(full.session()),
+            Phase::FullFeature(full) | Phase::Suspended(full) => Some(full.session()),
             _ => None,
         }
     }
@@ -437,7 +452,7 @@ impl Connection {
                     || (self.receiver.stage() == Stage::Data && full.waits_for_turn(&self.expect))
                     || self.stopped_by().is_some()
             }
-            Phase::Closed => false,
+            Phase::Suspended(_) | Phase::Closed => false,
         }
     }
 
@@ -451,7 +466,8 @@ impl Connection {
         self.gap_ends = match self.gap_ends {
             _ if !full.has_early() => None,
             Some(at) if !delivered => Some(at),
-            _ => Some(now + COMMAND_GAP_TIMEOUT),
+            // A connection that was lost with them is recovered first.
+            _ => Some(now + COMMAND_GAP_TIMEOUT + full.session().recovery_time().unwrap_or_default()),
         };
         self.close_if_logged_out();
         delivered
@@ -514,7 +530,7 @@ impl Connection {
         self.expect = match &mut self.phase {
             Phase::Login(_) => login_header(&self.receiver)?,
             Phase::FullFeature(full) => full.header(bhs, self.receiver.ahs(), &mut self.sender, &mut self.events)?,
-            Phase::Closed => Expect::Nothing,
+            Phase::Suspended(_) | Phase::Closed => Expect::Nothing,
         };
         if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
             self.segment.resize(bhs.data_segment_len(), 0);
@@ -599,13 +615,16 @@ impl Connection {
     }
 
     fn close(&mut self, reason: CloseReason) {
-        if !matches!(self.phase, Phase::Closed) {
-            self.phase = Phase::Closed;
-            self.deadline = None;
-            self.gap_ends = None;
-            self.held = Held::default();
-            self.events.push_back(Event::Close(reason));
+        if matches!(self.phase, Phase::Closed) {
+            return;
         }
+        if !(reason.is_recoverable() && self.suspend()) {
+            self.phase = Phase::Closed;
+        }
+        self.deadline = None;
+        self.gap_ends = None;
+        self.held = Held::default();
+        self.events.push_back(Event::Close(reason));
     }
 }
 

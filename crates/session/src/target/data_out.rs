@@ -293,6 +293,34 @@ impl Collector {
         self.asked.remove(&range).map_err(place)
     }
 
+    /// The stream is gone. What was under way does not come any more and will be asked for again, on another connection.
+    pub(crate) fn interrupt(&mut self) {
+        self.arriving = false;
+        self.repeats = false;
+        self.unsolicited = None;
+        self.solicited.clear();
+        self.outstanding = 0;
+        self.asked = self.arrived.clone();
+    }
+
+    /// The same when these bytes were arriving. When they cannot be told from the others, all of them come again.
+    pub(crate) fn interrupt_within(&mut self, offset: u32, len: u32) {
+        if self.arrived.remove(&(offset..offset.saturating_add(len))).is_err() {
+            self.arrived = Extents::default();
+            self.verified = 0;
+            self.brought = Vec::new();
+        }
+        self.interrupt();
+    }
+
+    /// Goes on over another connection. RFC 7143 section 7.2.2: the initiator has received the R2Ts before `exp_data_sn`; a
+    /// number that none of them had means nothing (section 11.5.6). The next R2T is numbered after these.
+    pub(crate) fn resume(&mut self, exp_data_sn: u32) {
+        if exp_data_sn <= self.next_r2t_sn {
+            self.next_r2t_sn = exp_data_sn;
+        }
+    }
+
     /// The next R2T, when one is due: nothing is asked for while unsolicited data is under way, and no more than `at_most`
     /// sequences at a time. The lowest bytes that are missing come first.
     pub(crate) fn solicit(&mut self, max_burst_len: u32, at_most: u32) -> Option<Solicitation> {

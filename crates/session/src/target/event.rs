@@ -26,7 +26,7 @@ pub enum Event {
         /// The buffer given to `want_data`. When the initiator announced less than its length, only the first bytes are its.
         buffer: Buffer,
     },
-    /// The task has been answered without the device: its data could not be used. Forget it.
+    /// The task has ended without the device: its data could not be used, or it is gone with its connection. Forget it.
     Aborted(TaskTag),
     /// Do what it says, then answer with `task_management_done`, or `task_management_succeeded` when it asks and the answer is
     /// yes.
@@ -36,7 +36,12 @@ pub enum Event {
     Resume(Option<Cid>),
     /// End the connection of that number of the session, with its tasks, then answer with `logout_done`. It may be this one.
     Logout(Cid),
-    /// The connection is over. Send what is ready, end its tasks, and close it.
+    /// Cut the connection of that number of the session off and keep its tasks
+    /// ([`log_out_for_recovery`](super::Connection::log_out_for_recovery)), then answer with `logout_done`. It may be this
+    /// one, which then ends by itself.
+    LogoutForRecovery(Cid),
+    /// The connection is over. Send what is ready, and close it. End its tasks too, unless it
+    /// [is suspended](super::Connection::is_suspended).
     Close(CloseReason),
 }
 
@@ -103,8 +108,13 @@ pub struct TaskManagement {
     pub function: TaskManagementFunction,
     /// The logical unit; not used by target resets and I_T NEXUS RESET.
     pub lun: LunField,
-    /// The task to abort, for ABORT TASK. It exists.
+    /// The task to abort, for ABORT TASK. It exists; `None` when it may be one that waits on a suspended connection of the
+    /// session.
     pub referenced: Option<TaskTag>,
+    /// The initiator's name for the task, for ABORT TASK and TASK REASSIGN.
+    pub referenced_itt: InitiatorTaskTag,
+    /// What the initiator has received of it, for TASK REASSIGN: hand it on to [`adopt_task`](super::Connection::adopt_task).
+    pub exp_data_sn: u32,
     /// Of the tasks of this session, only those that this covers ([`CommandOrder::is_covered_by`]) are concerned; `None`: all
     /// of them.
     pub before: Option<SerialNumber>,
@@ -119,6 +129,12 @@ pub enum CloseReason {
     /// The initiator logged out of this connection; the session goes on with others.
     #[error("the initiator logged out of the connection")]
     ConnectionLogout,
+    /// The initiator logged out of the connection to go on with its tasks on another one.
+    #[error("the initiator logged out of the connection for recovery")]
+    RecoveryLogout,
+    /// Nobody took over the tasks of the lost connection in time.
+    #[error("the connection was not recovered in time")]
+    NotRecovered,
     /// Another connection of the session was lost, which at recovery level 0 ends the session.
     #[error("the session was lost with another of its connections")]
     SessionLost,
@@ -140,4 +156,12 @@ pub enum CloseReason {
     /// The initiator broke a rule that cannot be repaired at this recovery level.
     #[error("protocol error: {0}")]
     Protocol(String),
+}
+
+impl CloseReason {
+    /// Whether this is a failure that recovery level 2 recovers from: the tasks wait for another connection. Everything else
+    /// is the end that one side wanted.
+    pub(crate) fn is_recoverable(&self) -> bool {
+        matches!(self, Self::RecoveryLogout | Self::Gap | Self::PingTimeout | Self::Protocol(_))
+    }
 }

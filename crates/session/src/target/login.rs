@@ -100,6 +100,9 @@ pub(crate) struct Login {
     requests: u32,
     keys: usize,
     thread: Option<Thread>,
+    /// What the initiator has received on the connection that this one replaces: the first request says so (RFC 7143 section
+    /// 11.12.9).
+    exp_stat_sn: SerialNumber,
     stage: Option<Stage>,
     assembler: TextAssembler,
     /// Parts of a long answer that the initiator has yet to ask for.
@@ -122,6 +125,7 @@ impl Login {
             requests: 0,
             keys: 0,
             thread: None,
+            exp_stat_sn: SerialNumber(0),
             stage: None,
             assembler: TextAssembler::new(MAX_TEXT_BYTES),
             outgoing: VecDeque::new(),
@@ -168,6 +172,9 @@ impl Login {
             return refuse(LoginStatus::UNSUPPORTED_VERSION, format!("version {} wanted", request.version_min));
         }
         let thread = Thread { isid: request.isid, tsih: request.tsih, cid: request.cid };
+        if self.thread.is_none() {
+            self.exp_stat_sn = request.exp_stat_sn;
+        }
         if *self.thread.get_or_insert(thread) != thread {
             return refuse(LoginStatus::INVALID_REQUEST_DURING_LOGIN, "ISID, TSIH or CID changed during the login");
         }
@@ -436,6 +443,7 @@ impl Login {
             target: identity.target.clone(),
             portal_group: self.portal_group,
             cmd_sn: request.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
             parameters: self.parameters(negotiation),
             vendor_keys: self.vendor_keys.clone(),
         })

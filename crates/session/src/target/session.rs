@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 
@@ -31,9 +32,23 @@ pub struct Session {
 }
 
 impl Session {
-    /// Whether other connections may bring commands.
+    /// Whether other connections may bring commands: beside this one, or after it was lost.
     pub(crate) fn may_have_siblings(&self) -> bool {
-        self.parameters.max_connections > 1
+        self.parameters.max_connections > 1 || self.recovers_connections()
+    }
+
+    /// Whether the session outlives the loss of a connection (ErrorRecoveryLevel 2): its tasks wait to be taken over by
+    /// another one.
+    pub fn recovers_connections(&self) -> bool {
+        self.parameters.error_recovery_level >= 2
+    }
+
+    /// How long the tasks of a lost connection wait for that (RFC 7143 sections 13.15 and 13.16): Time2Retain begins when
+    /// Time2Wait is over. With a Time2Retain of 0 they do not wait.
+    pub(crate) fn recovery_time(&self) -> Option<Duration> {
+        let Parameters { time2wait_s, time2retain_s, .. } = &self.parameters;
+        let time = Duration::from_secs(u64::from(*time2wait_s) + u64::from(*time2retain_s));
+        (self.recovers_connections() && *time2retain_s > 0).then_some(time)
     }
 
     /// Whether commands may come before others that have smaller numbers: over another connection, or because a damaged PDU
@@ -70,6 +85,9 @@ pub struct AdmitRequest {
     pub portal_group: u16,
     /// The first command number of a new session.
     pub cmd_sn: SerialNumber,
+    /// What the initiator has received on the connection of that number, when the login takes its place (RFC 7143 section
+    /// 11.12.9).
+    pub exp_stat_sn: SerialNumber,
     /// As negotiated.
     pub parameters: Parameters,
     /// Keys of the initiator's own making.
@@ -83,11 +101,42 @@ pub struct Admitted<H> {
     pub session: Arc<Session>,
     /// Connections that it replaces. End them, with their tasks, before the login is answered.
     pub displaced: Vec<H>,
+    /// The connection that it takes the place of at recovery level 2: this is its logout for recovery (RFC 7143 section
+    /// 6.3.4). Its tasks wait to be taken over.
+    pub detached: Option<H>,
 }
 
 struct Entry<H> {
     session: Arc<Session>,
     connections: Vec<(Cid, H)>,
+    /// Lost connections whose tasks wait. The number is theirs until they are logged out.
+    suspended: Vec<(Option<Cid>, H)>,
+}
+
+impl<H: Copy + PartialEq> Entry<H> {
+    fn is_over(&self) -> bool {
+        self.connections.is_empty() && self.suspended.is_empty()
+    }
+
+    fn members(&self) -> impl Iterator<Item = H> {
+        self.connections.iter().map(|(_, handle)| *handle).chain(self.suspended.iter().map(|(_, handle)| *handle))
+    }
+
+    /// Takes out the connection of that number, served or lost.
+    fn take(&mut self, cid: Cid) -> Option<H> {
+        if let Some(at) = self.connections.iter().position(|(known, _)| *known == cid) {
+            return Some(self.connections.swap_remove(at).1);
+        }
+        let at = self.suspended.iter().position(|(known, _)| *known == Some(cid))?;
+        Some(self.suspended.remove(at).1)
+    }
+
+    /// Connections that may be served at one time. At recovery level 2 there is a second one in any case, to log out a first
+    /// one that was lost (RFC 7143 section 6.3.4).
+    fn most_connections(&self) -> usize {
+        let least = if self.session.recovers_connections() { 2 } else { 1 };
+        self.session.parameters.max_connections.max(least) as usize
+    }
 }
 
 /// The sessions of a daemon. `H` is how the driver calls a connection.
@@ -127,9 +176,9 @@ impl<H: Copy + PartialEq> Sessions<H> {
             window: Mutex::new(CommandWindow::new(request.cmd_sn)),
         });
         let connections = vec![(request.cid, connection)];
-        self.by_tsih.insert(tsih, Entry { session: Arc::clone(&session), connections });
-        let displaced = replaced.into_iter().flat_map(|entry| entry.connections).map(|(_, handle)| handle).collect();
-        Ok(Admitted { session, displaced })
+        self.by_tsih.insert(tsih, Entry { session: Arc::clone(&session), connections, suspended: Vec::new() });
+        let displaced = replaced.iter().flat_map(Entry::members).collect();
+        Ok(Admitted { session, displaced, detached: None })
     }
 
     fn join(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
@@ -138,33 +187,70 @@ impl<H: Copy + PartialEq> Sessions<H> {
             .get_mut(&request.tsih)
             .filter(|entry| same_name(&entry.session, request))
             .ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
-        let old = entry.connections.iter().position(|(cid, _)| *cid == request.cid);
-        if old.is_none() && entry.connections.len() >= entry.session.parameters.max_connections as usize {
+        let is_new = entry.connections.iter().all(|(cid, _)| *cid != request.cid);
+        if is_new && entry.connections.len() >= entry.most_connections() {
             return Err(LoginStatus::TOO_MANY_CONNECTIONS);
         }
-        let displaced = old.map(|index| entry.connections.swap_remove(index).1).into_iter().collect();
+        let old = entry.take(request.cid);
+        let (displaced, detached) = if entry.session.recovers_connections() { (None, old) } else { (old, None) };
+        entry.suspended.extend(detached.map(|handle| (None, handle)));
         entry.connections.push((request.cid, connection));
-        Ok(Admitted { session: Arc::clone(&entry.session), displaced })
+        let session = Arc::clone(&entry.session);
+        Ok(Admitted { session, displaced: displaced.into_iter().collect(), detached })
     }
 
     /// A connection has ended. True when its session ended with it.
     pub fn remove(&mut self, tsih: Tsih, connection: H) -> bool {
         let Some(entry) = self.by_tsih.get_mut(&tsih) else { return false };
         entry.connections.retain(|(_, handle)| *handle != connection);
-        let ended = entry.connections.is_empty();
+        entry.suspended.retain(|(_, handle)| *handle != connection);
+        let ended = entry.is_over();
         if ended {
             self.by_tsih.remove(&tsih);
         }
         ended
     }
 
-    /// The session has ended: gives the connections that it still had.
+    /// The session has ended: gives the connections that it still had, those that wait to be recovered among them.
     pub fn end(&mut self, tsih: Tsih) -> Vec<H> {
-        let ended = self.by_tsih.remove(&tsih);
-        ended.into_iter().flat_map(|entry| entry.connections).map(|(_, handle)| handle).collect()
+        self.by_tsih.remove(&tsih).iter().flat_map(Entry::members).collect()
     }
 
-    /// The connections of a session, with their numbers.
+    /// A connection is lost and waits to be recovered. It keeps its number until it is logged out.
+    pub fn suspend(&mut self, tsih: Tsih, connection: H) {
+        let Some(entry) = self.by_tsih.get_mut(&tsih) else { return };
+        let lost: Vec<_> = entry.connections.extract_if(.., |(_, handle)| *handle == connection).collect();
+        entry.suspended.extend(lost.into_iter().map(|(cid, handle)| (Some(cid), handle)));
+    }
+
+    /// A connection is logged out for recovery: its number is free.
+    pub fn detach(&mut self, tsih: Tsih, connection: H) {
+        self.suspend(tsih, connection);
+        let Some(entry) = self.by_tsih.get_mut(&tsih) else { return };
+        for (cid, _) in entry.suspended.iter_mut().filter(|(_, handle)| *handle == connection) {
+            *cid = None;
+        }
+    }
+
+    /// The connection of that number: one that is served, or that is lost and not logged out.
+    pub fn find(&self, tsih: Tsih, cid: Cid) -> Option<H> {
+        let entry = self.by_tsih.get(&tsih)?;
+        let served = entry.connections.iter().find(|(known, _)| *known == cid).map(|(_, handle)| *handle);
+        served.or_else(|| entry.suspended.iter().find(|(known, _)| *known == Some(cid)).map(|(_, handle)| *handle))
+    }
+
+    /// The lost connections of a session whose tasks wait to be taken over, the first lost first. The number is there when
+    /// the connection has not been logged out.
+    pub fn suspended(&self, tsih: Tsih) -> &[(Option<Cid>, H)] {
+        self.by_tsih.get(&tsih).map(|entry| entry.suspended.as_slice()).unwrap_or_default()
+    }
+
+    /// All connections of a session, served and lost.
+    pub fn members(&self, tsih: Tsih) -> impl Iterator<Item = H> {
+        self.by_tsih.get(&tsih).into_iter().flat_map(Entry::members)
+    }
+
+    /// The connections of a session that are served, with their numbers.
     pub fn connections(&self, tsih: Tsih) -> &[(Cid, H)] {
         self.by_tsih.get(&tsih).map(|entry| entry.connections.as_slice()).unwrap_or_default()
     }
@@ -233,6 +319,7 @@ mod tests {
             target: Some(Arc::new(node)),
             portal_group: 1,
             cmd_sn: SerialNumber(1),
+            exp_stat_sn: SerialNumber(0),
             parameters: Parameters::default(),
             vendor_keys: Vec::new(),
         }
@@ -287,6 +374,53 @@ mod tests {
         assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
         assert_eq!(sessions.admit(&request("iqn.a", 1, tsih, 0), 'c').unwrap().displaced, ['a']);
         assert!(sessions.remove(tsih, 'c'));
+    }
+
+    fn recoverable(tsih: Tsih, cid: u16) -> AdmitRequest {
+        let parameters = Parameters { error_recovery_level: 2, time2retain_s: 20, ..Parameters::default() };
+        AdmitRequest { parameters, ..request("iqn.a", 1, tsih, cid) }
+    }
+
+    #[test]
+    fn a_lost_connection_keeps_its_session_and_its_number_until_it_is_logged_out() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        sessions.suspend(tsih, 'a');
+        assert_eq!((sessions.connections(tsih), sessions.suspended(tsih)), (&[][..], &[(Some(Cid(0)), 'a')][..]));
+        assert_eq!(sessions.find(tsih, Cid(0)), Some('a'));
+        let joined = sessions.admit(&recoverable(tsih, 7), 'b').unwrap();
+        assert!(joined.displaced.is_empty() && joined.detached.is_none());
+        sessions.detach(tsih, 'a');
+        assert_eq!(sessions.find(tsih, Cid(0)), None);
+        assert_eq!(sessions.members(tsih).collect::<Vec<_>>(), ['b', 'a']);
+        assert!(!sessions.remove(tsih, 'b'), "tasks wait");
+        assert!(sessions.remove(tsih, 'a'));
+    }
+
+    #[test]
+    fn at_level_2_a_login_with_the_number_of_another_connection_detaches_it() {
+        for lost in [false, true] {
+            let mut sessions = Sessions::default();
+            let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
+            if lost {
+                sessions.suspend(tsih, 'a');
+            }
+            let again = sessions.admit(&recoverable(tsih, 0), 'b').unwrap();
+            assert_eq!((again.displaced.as_slice(), again.detached), (&[][..], Some('a')));
+            assert_eq!(sessions.suspended(tsih), [(None, 'a')]);
+            assert_eq!(sessions.connections(tsih), [(Cid(0), 'b')]);
+            let new = sessions.admit(&recoverable(Tsih::NEW, 0), 'c').unwrap();
+            assert_eq!(new.displaced, ['b', 'a'], "session reinstatement ends all of it");
+        }
+    }
+
+    #[test]
+    fn at_level_2_a_second_connection_may_come_to_log_out_the_first() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        assert!(sessions.admit(&recoverable(tsih, 1), 'b').is_ok());
+        let third = sessions.admit(&recoverable(tsih, 2), 'c');
+        assert_eq!(third.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
     }
 
     #[test]

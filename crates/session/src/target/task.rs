@@ -146,6 +146,37 @@ impl TaskTable {
         silenced
     }
 
+    /// No data comes any more, and what was `arriving` did not arrive whole. Tasks that waited for it only are gone.
+    pub(crate) fn interrupt(&mut self, arriving: Option<(TaskTag, u32, u32)>) {
+        if let Some((tag, offset, len)) = arriving
+            && let Some(task) = self.get_mut(tag)
+        {
+            task.data.interrupt_within(offset, len);
+        }
+        for slot in &mut self.slots {
+            if let Some(task) = slot.task.as_mut() {
+                task.data.interrupt();
+            }
+        }
+        for tag in self.tags_where(Task::is_silent) {
+            self.remove(tag);
+        }
+    }
+
+    /// The tasks that `concerned` holds for.
+    pub(crate) fn tags_where(&self, concerned: impl Fn(&Task) -> bool) -> Vec<TaskTag> {
+        let tag = |(at, slot): (usize, &Slot)| {
+            slot.task.as_ref().filter(|task| concerned(task))?;
+            Some(TaskTag { slot: at as u16, generation: slot.generation })
+        };
+        self.slots.iter().enumerate().filter_map(tag).collect()
+    }
+
+    /// Bytes of answers that wait.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.slots.iter().filter_map(|slot| slot.task.as_ref()?.answer_len()).sum()
+    }
+
     /// Forgets a task.
     pub(crate) fn remove(&mut self, tag: TaskTag) -> Option<Task> {
         self.get(tag)?;
@@ -182,6 +213,14 @@ impl Task {
     /// Whether it only waits for data that nobody wants, and has nothing more to say.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.phase, Phase::Draining(None))
+    }
+
+    /// Bytes of data of its answer, when it has ended and the answer waits.
+    pub(crate) fn answer_len(&self) -> Option<usize> {
+        match &self.phase {
+            Phase::Draining(Some(response)) => response.data_in.as_ref().map(|data| data.len()),
+            _ => None,
+        }
     }
 
     /// All data is in: the task runs.

@@ -19,6 +19,7 @@ mod logout;
 mod orders;
 mod ping;
 mod random;
+mod recovery;
 mod redirection;
 mod reject;
 mod sam5;

@@ -27,6 +27,10 @@ impl Core {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
             self.cut(cx, displaced);
         }
+        if let Some(detached) = admitted.detached {
+            tracing::info!(initiator = request.initiator_name, "connection replaced by a new login");
+            self.detach(cx, detached, Some(request.exp_stat_sn), None);
+        }
         let device = self.device_of(&admitted.session);
         if let Some(conn) = self.connections.get_mut(id) {
             conn.session = Some(admitted.session);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use lunette_buffer::Buffer;
 use lunette_device::Response as DeviceResponse;
-use lunette_session::target::{Response, TaskTag};
+use lunette_session::target::{MovedTask, Response, TaskTag};
 
 use super::connection::Conn;
 use super::running::pooled_len;
@@ -45,12 +45,25 @@ impl Answers {
 impl Conn {
     /// Answers a task.
     pub(super) fn complete(&mut self, task: TaskTag, response: DeviceResponse) {
-        let pooled_bytes = response.data_in.as_ref().map(|data| pooled_len(data.len()));
+        let data_len = response.data_in.as_ref().map(Buffer::len);
         let before = self.protocol.queued_bytes();
         self.protocol.complete(task, session_response(response));
-        let segment_bytes = self.protocol.queued_bytes() - before;
-        if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
-            self.answers.push(segment_bytes, pooled_bytes);
+        self.count_answer(before, data_len);
+    }
+
+    /// Takes over a task of a connection that was lost; gives its new tag when it has not ended.
+    pub(super) fn adopt(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
+        let data_len = task.answer_len();
+        let before = self.protocol.queued_bytes();
+        let tag = self.protocol.adopt_task(task, exp_data_sn);
+        self.count_answer(before, data_len);
+        tag
+    }
+
+    fn count_answer(&mut self, queued_before: usize, data_len: Option<usize>) {
+        let segment_bytes = self.protocol.queued_bytes() - queued_before;
+        if let Some(len) = data_len.filter(|_| segment_bytes > 0) {
+            self.answers.push(segment_bytes, pooled_len(len));
         }
     }
 }

@@ -33,7 +33,9 @@ pub(super) struct Conn {
 impl Conn {
     /// Buffers that this connection keeps from others.
     pub(super) fn held_bytes(&self) -> usize {
-        self.task_bytes + self.answers.held_bytes()
+        let answered =
+            if self.protocol.is_suspended() { self.protocol.kept_bytes() } else { self.answers.held_bytes() };
+        self.task_bytes + answered
     }
 
     /// Whether it does not read from its socket.

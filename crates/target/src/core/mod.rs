@@ -9,6 +9,7 @@ mod connection;
 mod leaving;
 mod portals;
 mod queries;
+mod recovery;
 mod running;
 mod siblings;
 mod stop;
@@ -30,7 +31,7 @@ use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
-use lunette_session::target::{CloseReason, Directory, Event, Sessions, Timers};
+use lunette_session::target::{CloseReason, Directory, Event, Session, Sessions, Timers};
 use lunette_store::Outcome;
 
 use crate::control::Updates;
@@ -169,6 +170,7 @@ impl Core {
             Event::Admit(request) => self.admit(cx, id, *request),
             Event::Resume(cid) => self.resume_siblings(id, cid),
             Event::Logout(cid) => self.log_out(cx, id, cid),
+            Event::LogoutForRecovery(cid) => self.log_out_for_recovery(cx, id, cid),
             Event::Close(reason) => self.close(cx, id, &reason),
         }
     }
@@ -177,7 +179,14 @@ impl Core {
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.log_close(reason);
-        if !matches!(reason, CloseReason::ConnectionLogout) {
+        let takes_along = conn.session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
+        if self.keep_failed(cx, id, reason) {
+            return;
+        }
+        if self.connections.is_parked(id) {
+            return self.end_unrecovered(id);
+        }
+        if takes_along {
             self.end_siblings(cx, id, reason);
         }
         self.end_session_part(id);
@@ -213,6 +222,7 @@ impl Core {
     /// moves.
     fn settle(&mut self, cx: &mut Context<'_>) {
         self.unsettled = false;
+        self.bound_suspended();
         self.continue_background();
         loop {
             self.take_completions();
@@ -243,9 +253,19 @@ impl Core {
     /// Tells those who watch.
     fn count(&self) {
         self.counts.connections.store(self.connections.len(), Ordering::Release);
+        self.counts.suspended.store(self.connections.parked().count(), Ordering::Release);
         self.counts.sessions.store(self.sessions.len(), Ordering::Release);
         self.counts.tasks.store(self.tasks.len(), Ordering::Release);
         self.counts.timers.store(self.timetable.len(), Ordering::Release);
+    }
+}
+
+/// Whether the other connections of the session end with this one. At recovery level 2 they outlive a failure.
+fn takes_siblings_along(session: &Session, reason: &CloseReason) -> bool {
+    match reason {
+        CloseReason::ConnectionLogout => false,
+        CloseReason::Logout | CloseReason::LogoutTimeout | CloseReason::SessionLost => true,
+        _ => !session.recovers_connections(),
     }
 }
 
@@ -316,9 +336,7 @@ impl Handler for Core {
     fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.log_closed(&why);
-            self.end_siblings(cx, id, &CloseReason::SessionLost);
-            self.end_session_part(id);
-            self.connections.remove(id);
+            self.connection_lost(cx, id);
             // It may have ended in the sends, which come after the batch's end.
             self.unsettled = true;
         }

@@ -55,7 +55,7 @@ pub(super) struct RunningTask {
     priority: u8,
     pub(super) waiting: Waiting,
     /// Bytes of buffers it has been given.
-    bytes: usize,
+    pub(super) bytes: usize,
     /// Nobody wants the outcome any more; the store still works on it.
     pub(super) orphaned: bool,
     /// The name of the initiator, once it is orphaned.

@@ -48,20 +48,17 @@ impl Core {
         if tsih == Tsih::NEW {
             return None;
         }
-        let others = self.sessions.connections(tsih).iter().map(|(_, id)| id);
-        others.chain(displaced).find_map(|id| self.connections.get_mut(*id)?.nexus.clone())
+        let others = self.sessions.members(tsih);
+        others.chain(displaced.iter().copied()).find_map(|id| self.connections.get_mut(id)?.nexus.clone())
     }
 
     /// At recovery level 0 a session does not survive the loss of a connection (RFC 7143 sections 7.14 and 7.1.4.4). After a
     /// logout there is nothing to tell.
     pub(super) fn end_siblings(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
-        let siblings = self.siblings(id);
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        if let Some(session) = &conn.session {
-            self.sessions.end(session.tsih);
-        }
-        for other in siblings {
-            if *reason == CloseReason::Logout {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
+        let siblings = self.sessions.end(session.tsih);
+        for other in siblings.into_iter().filter(|other| *other != id) {
+            if *reason == CloseReason::Logout || self.connections.is_parked(other) {
                 self.cut(cx, other);
             } else if let Some(conn) = self.connections.get_mut(other) {
                 conn.protocol.drop_session();
@@ -74,14 +71,29 @@ impl Core {
     /// connection's tasks any more: it may send them again on another one.
     pub(super) fn log_out(&mut self, cx: &mut Context<'_>, id: ConnectionId, cid: Cid) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
-        let named = self.sessions.connections(session.tsih).iter().find(|(known, _)| *known == cid);
-        let Some(leaving) = named.map(|(_, connection)| *connection) else {
+        let Some(leaving) = self.sessions.find(session.tsih, cid) else {
             return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
         };
         let barrier = self.barriers.open(Behind::Logout { connection: id });
-        self.abandon_tasks(leaving, Some(barrier));
+        self.terminate_tasks(leaving, Some(barrier));
         if leaving != id {
             self.cut(cx, leaving);
+        }
+        self.barriers.close(barrier);
+        self.touch(id);
+    }
+
+    /// The same to go on with its tasks on another connection.
+    pub(super) fn log_out_for_recovery(&mut self, cx: &mut Context<'_>, id: ConnectionId, cid: Cid) {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
+        let Some(leaving) = self.sessions.find(session.tsih, cid) else {
+            return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
+        };
+        let barrier = self.barriers.open(Behind::Logout { connection: id });
+        if leaving != id {
+            self.detach(cx, leaving, None, Some(barrier));
+        } else if session.parameters.time2retain_s == 0 {
+            self.terminate_tasks(id, Some(barrier));
         }
         self.barriers.close(barrier);
         self.touch(id);
@@ -104,7 +116,8 @@ impl Core {
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET | Function::I_T_NEXUS_RESET => None,
             _ => Some(request.lun),
         };
-        for other in self.siblings(id) {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
+        for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
             if let Some(conn) = self.connections.get_mut(other) {
                 conn.protocol.silence(lun, before);
             }

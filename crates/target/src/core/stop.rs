@@ -61,6 +61,7 @@ impl Core {
         }
         tracing::info!(connections = self.connections.len(), "stopping");
         self.portals.close(cx);
+        self.end_suspended(cx, |_| true);
         let now = self.time(cx);
         let mut asked = Vec::new();
         for (id, conn) in self.connections.iter_mut() {

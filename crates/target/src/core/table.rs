@@ -2,15 +2,17 @@
 
 use lunette_reactor::ConnectionId;
 
-/// Values by connection. Ids of connections that are gone find nothing.
+/// Values by connection. Ids of connections that are gone find nothing, unless their value was parked.
 pub(super) struct ConnectionTable<T> {
     entries: Vec<Option<(ConnectionId, T)>>,
     len: usize,
+    /// Values that have outlived their connection, whose place another one may have taken. The longest here come first.
+    parked: Vec<(ConnectionId, T)>,
 }
 
 impl<T> Default for ConnectionTable<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), len: 0 }
+        Self { entries: Vec::new(), len: 0, parked: Vec::new() }
     }
 }
 
@@ -25,28 +27,52 @@ impl<T> ConnectionTable<T> {
     }
 
     pub(super) fn get(&self, id: ConnectionId) -> Option<&T> {
-        let (owner, value) = self.entries.get(id.index())?.as_ref()?;
-        (*owner == id).then_some(value)
+        match self.entries.get(id.index()) {
+            Some(Some((owner, value))) if *owner == id => Some(value),
+            _ => self.parked.iter().find(|(owner, _)| *owner == id).map(|(_, value)| value),
+        }
     }
 
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut T> {
-        let (owner, value) = self.entries.get_mut(id.index())?.as_mut()?;
-        (*owner == id).then_some(value)
+        match self.entries.get_mut(id.index()) {
+            Some(Some((owner, value))) if *owner == id => Some(value),
+            _ => self.parked.iter_mut().find(|(owner, _)| *owner == id).map(|(_, value)| value),
+        }
     }
 
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<T> {
+        if let Some(at) = self.parked.iter().position(|(owner, _)| *owner == id) {
+            return Some(self.parked.remove(at).1);
+        }
         let entry = self.entries.get_mut(id.index())?;
         let (_, value) = entry.take_if(|(owner, _)| *owner == id)?;
         self.len -= 1;
         Some(value)
     }
 
+    /// Keeps a value beyond the end of its connection.
+    pub(super) fn park(&mut self, id: ConnectionId) {
+        if let Some(value) = self.remove(id) {
+            self.parked.push((id, value));
+        }
+    }
+
+    pub(super) fn is_parked(&self, id: ConnectionId) -> bool {
+        self.parked.iter().any(|(owner, _)| *owner == id)
+    }
+
+    /// The values that were parked, the longest here first.
+    pub(super) fn parked(&self) -> impl Iterator<Item = (ConnectionId, &T)> {
+        self.parked.iter().map(|(id, value)| (*id, value))
+    }
+
+    /// How many are not parked.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ConnectionId, &mut T)> {
-        self.entries.iter_mut().flatten().map(|(id, value)| (*id, value))
+        self.entries.iter_mut().flatten().chain(&mut self.parked).map(|(id, value)| (*id, value))
     }
 }
 

@@ -13,6 +13,15 @@ use super::barrier::Behind;
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
+        match (request.function, request.referenced) {
+            (Function::TASK_REASSIGN, _) => self.reassign(id, request),
+            (Function::ABORT_TASK, None) => self.abort_elsewhere(id, request),
+            _ => self.abort_covered(id, request),
+        }
+    }
+
+    /// Aborts what the request covers.
+    fn abort_covered(&mut self, id: ConnectionId, request: &TaskManagement) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(|nexus| nexus.id())) else {
             return;
@@ -108,7 +117,7 @@ impl Core {
         let reset: Vec<ConnectionId> =
             self.connections.iter_mut().filter(|(_, conn)| same(&conn.device)).map(|(id, _)| id).collect();
         for other in reset {
-            if other == id {
+            if other == id && !self.connections.is_parked(id) {
                 self.end_session_part(id);
                 cx.send(id);
                 cx.close_after_send(id);

@@ -117,7 +117,8 @@ impl Core {
         let mut told: Vec<ConnectionId> = Vec::new();
         for (id, conn) in self.connections.iter_mut().filter(|(_, conn)| conn.is_of(device)) {
             let Some(nexus) = conn.nexus.as_ref().map(|nexus| nexus.id()) else { continue };
-            if conn.protocol.session().is_some() && !nexuses.contains(&nexus) {
+            let is_served = conn.protocol.session().is_some() && !conn.protocol.is_suspended();
+            if is_served && !nexuses.contains(&nexus) {
                 conn.protocol.scsi_event(LunField(lun.encode()), &sense);
                 nexuses.push(nexus);
                 told.push(id);
@@ -129,7 +130,9 @@ impl Core {
     }
 
     /// Lets sessions know the new directory, and asks those to log out that have no place in it.
-    fn revise_sessions(&mut self, cx: &Context<'_>) {
+    fn revise_sessions(&mut self, cx: &mut Context<'_>) {
+        let (directory, devices) = (Arc::clone(&self.directory), self.devices.clone());
+        self.end_suspended(cx, |conn| !conn.may_stay(&directory, &devices));
         let now = self.time(cx);
         let mut leave = Vec::new();
         for (id, conn) in self.connections.iter_mut() {
@@ -153,7 +156,7 @@ impl Conn {
     }
 
     /// Whether its target is still served here and admits it. Who has no session yet is looked at when it asks for one.
-    fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
+    pub(super) fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return true };
         devices.iter().any(|device| self.is_of(device))
             && directory

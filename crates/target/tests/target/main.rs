@@ -14,6 +14,7 @@ mod places;
 mod portals;
 mod preempt;
 mod reactor_thread;
+mod recovery;
 mod relogin;
 mod resets;
 mod sam5;

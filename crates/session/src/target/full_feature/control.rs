@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_pdu::{
-    AsyncEvent, AsyncMessage, BHS_LEN, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
+    AsyncEvent, AsyncMessage, BHS_LEN, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
     LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag, TextRequest,
     TextResponse,
 };
 
 use super::FullFeature;
 use super::early::{Turn, Waiting};
+use crate::keys::Parameters;
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::event::{CloseReason, Event};
@@ -104,15 +105,20 @@ impl FullFeature {
         let response = match request.reason {
             LogoutReason::CLOSE_SESSION => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION if self.session.may_have_siblings() => {
-                self.logout = Some((request.itt, request.cid));
+                self.logout = Some((*request, CloseReason::ConnectionLogout));
                 events.push_back(Event::Logout(request.cid));
+                return;
+            }
+            LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY if self.session.recovers_connections() => {
+                self.logout = Some((*request, CloseReason::RecoveryLogout));
+                events.push_back(Event::LogoutForRecovery(request.cid));
                 return;
             }
             LogoutReason::CLOSE_CONNECTION if request.cid == self.cid => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION => LogoutResponseCode::CID_NOT_FOUND,
             _ => LogoutResponseCode::RECOVERY_NOT_SUPPORTED,
         };
-        self.answer_logout(request.itt, response, sender);
+        self.answer_logout(request, response, sender);
         if response == LogoutResponseCode::CLOSED {
             self.logged_out = Some(CloseReason::Logout);
         }
@@ -129,23 +135,30 @@ impl FullFeature {
 
     /// The driver has ended the connection that a logout names, or knows of none.
     pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, sender: &mut Sender) {
-        let Some((itt, cid)) = self.logout.take() else { return };
-        self.answer_logout(itt, response, sender);
-        if response == LogoutResponseCode::CLOSED && cid == self.cid {
-            self.logged_out = Some(CloseReason::ConnectionLogout);
+        let Some((request, reason)) = self.logout.take() else { return };
+        self.answer_logout(&request, response, sender);
+        if response == LogoutResponseCode::CLOSED && request.cid == self.cid {
+            self.logged_out = Some(reason);
         }
     }
 
-    fn answer_logout(&self, itt: InitiatorTaskTag, response: LogoutResponseCode, sender: &mut Sender) {
+    fn answer_logout(&self, request: &LogoutRequest, response: LogoutResponseCode, sender: &mut Sender) {
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+        // RFC 7143 sections 11.15.3 and 11.15.4. At recovery level 2 a connection that was closed has no tasks left to wait
+        // for.
+        let is_discarded = self.session.recovers_connections()
+            && response == LogoutResponseCode::CLOSED
+            && request.reason != LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY;
+        let Parameters { time2wait_s, time2retain_s, .. } = &self.parameters;
+        let (time2wait_s, time2retain_s) = if is_discarded { (&0, &0) } else { (time2wait_s, time2retain_s) };
         let pdu = LogoutResponse {
             response,
-            itt,
+            itt: request.itt,
             stat_sn: sender.next_stat_sn(),
             exp_cmd_sn,
             max_cmd_sn,
-            time2wait: self.parameters.time2wait_s as u16,
-            time2retain: self.parameters.time2retain_s as u16,
+            time2wait: *time2wait_s as u16,
+            time2retain: *time2retain_s as u16,
         };
         sender.push_numbered(pdu.emit(), Segment::Empty);
     }
@@ -154,6 +167,19 @@ impl FullFeature {
     pub(crate) fn drop_session(&self, sender: &mut Sender) {
         let message = AsyncMessage {
             event: AsyncEvent::SESSION_DROP,
+            parameter2: self.parameters.time2wait_s as u16,
+            parameter3: self.parameters.time2retain_s as u16,
+            ..self.news(sender)
+        };
+        sender.push_numbered(message.emit(), Segment::Empty);
+    }
+
+    /// RFC 7143 section 11.9.1, event 2: a connection of the session is lost; Parameter2 and Parameter3 say when its tasks
+    /// may be taken over.
+    pub(crate) fn announce_loss(&self, cid: Cid, sender: &mut Sender) {
+        let message = AsyncMessage {
+            event: AsyncEvent::CONNECTION_DROP,
+            parameter1: cid.0,
             parameter2: self.parameters.time2wait_s as u16,
             parameter3: self.parameters.time2retain_s as u16,
             ..self.news(sender)

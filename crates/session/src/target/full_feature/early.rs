@@ -190,6 +190,9 @@ impl FullFeature {
     pub(super) fn discard_early(&mut self) {
         let mut window = self.session.window();
         for early in self.early.drain(..) {
+            if let Waiting::Command(command) = &early.waiting {
+                self.tasks.remove(command.task);
+            }
             if early.immediate {
                 window.remove_fence(early.cmd_sn);
             } else {

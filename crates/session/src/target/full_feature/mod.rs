@@ -7,15 +7,17 @@ mod early;
 mod query;
 mod recovery;
 mod snack;
+mod suspended;
 mod task_management;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_pdu::{Bhs, Cid, InitiatorPdu, InitiatorTaskTag, PduError, RejectReason, SerialNumber};
+use lunette_pdu::{Bhs, Cid, InitiatorPdu, InitiatorTaskTag, LogoutRequest, PduError, RejectReason, SerialNumber};
 
 use self::early::{Early, Turn, Waiting};
+pub use self::suspended::MovedTask;
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
 use super::event::{CloseReason, Event, TaskTag};
@@ -45,8 +47,8 @@ pub(crate) struct FullFeature {
     waiters: Waiters,
     /// The task that came last with data of its own, at recovery level 1 and above.
     brought_data: Option<TaskTag>,
-    /// A logout that the driver has to answer, and the connection that it names.
-    logout: Option<(InitiatorTaskTag, Cid)>,
+    /// A logout that the driver has to answer, and how this connection ends when it is the one that the logout names.
+    logout: Option<(LogoutRequest, CloseReason)>,
     /// It has been answered, and this connection ends with it.
     logged_out: Option<CloseReason>,
 }

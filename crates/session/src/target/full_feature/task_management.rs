@@ -35,7 +35,9 @@ impl FullFeature {
             return Err(Violation::harmless(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, why));
         }
         self.pending_task_management.push(request.itt);
-        let ends_many = request.function != TaskManagementFunction::ABORT_TASK && !is_query(request.function);
+        let ends_many =
+            !matches!(request.function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::TASK_REASSIGN)
+                && !is_query(request.function);
         if turn == Turn::Later {
             self.hold(request.cmd_sn, Waiting::TaskManagement(*request));
         } else if !ends_many || !request.immediate || !self.hold_until_complete(request) {
@@ -73,9 +75,7 @@ impl FullFeature {
                 (Some(self.query_task(request)), None)
             }
             function if is_query(function) && self.parameters.has_sam5_features() => (None, None),
-            TaskManagementFunction::TASK_REASSIGN => {
-                (Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED), None)
-            }
+            TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request), None),
             _ => (Some(TaskManagementResponseCode::FUNCTION_NOT_SUPPORTED), None),
         };
         match at_once {
@@ -85,6 +85,8 @@ impl FullFeature {
                 function: request.function,
                 lun: request.lun,
                 referenced,
+                referenced_itt: request.referenced_task_tag,
+                exp_data_sn: request.exp_data_sn,
                 before,
             })),
         }
@@ -106,14 +108,23 @@ impl FullFeature {
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
         let elsewhere = self.session.window().holds(request.ref_cmd_sn);
-        let response = if self.silence(|task| task.itt == request.referenced_task_tag)
+        if self.silence(|task| task.itt == request.referenced_task_tag)
             || (!elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, events))
         {
-            TaskManagementResponseCode::FUNCTION_COMPLETE
-        } else {
-            TaskManagementResponseCode::TASK_DOES_NOT_EXIST
-        };
-        (Some(response), None)
+            return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
+        }
+        // It may wait on a connection that was lost (RFC 7143 section 11.5.1). The driver knows.
+        let nowhere = !self.session.recovers_connections();
+        (nowhere.then_some(TaskManagementResponseCode::TASK_DOES_NOT_EXIST), None)
+    }
+
+    /// Why a task cannot come to this connection, when that needs no look at others.
+    fn refused_reassignment(&self, request: &TaskManagementRequest) -> Option<TaskManagementResponseCode> {
+        if !self.session.recovers_connections() {
+            return Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED);
+        }
+        let is_here = self.known_task(request.referenced_task_tag).is_some();
+        is_here.then_some(TaskManagementResponseCode::TASK_STILL_ALLEGIANT)
     }
 
     /// For the driver these tasks have ended, but their responses still wait for data. None may follow the answer to their

@@ -233,7 +233,7 @@ impl Pair {
                 self.waiting.retain(|(tag, _)| !hit(*tag));
                 self.target.task_management_done(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
             }
-            target::Event::Resume(_) | target::Event::Logout(_) => {}
+            target::Event::Resume(_) | target::Event::Logout(_) | target::Event::LogoutForRecovery(_) => {}
             target::Event::Close(reason) => self.closed = Some(reason),
         }
     }

@@ -53,6 +53,8 @@ pub(crate) struct Initiator {
     pub(crate) data_out_len: usize,
     pub(crate) r2ts: Vec<R2t>,
     logout_requested: bool,
+    /// Connections of the session that the target calls lost.
+    dropped: Vec<Cid>,
     /// Unit attentions that came by asynchronous message: the LUN, and sense key and additional sense.
     news: Vec<(u16, (u8, u8, u8))>,
 }
@@ -109,6 +111,7 @@ impl Initiator {
             data_out_len: 8192,
             r2ts: Vec::new(),
             logout_requested: false,
+            dropped: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -215,6 +218,52 @@ impl Initiator {
         let peeked = self.stream.peek(&mut [0]);
         self.stream.set_nonblocking(false).unwrap();
         matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    // Recovery.
+
+    /// The connection breaks. What it had under way can be [taken over](Self::reassign).
+    pub(crate) fn cut(&self) {
+        // The target may have closed it.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Waits until the target calls another connection of the session lost.
+    pub(crate) fn hear_of_loss(&mut self) -> Cid {
+        while self.dropped.is_empty() {
+            self.take_one();
+        }
+        self.dropped.remove(0)
+    }
+
+    /// Expects the end of a task of another connection here.
+    pub(crate) fn take_over(&mut self, from: &mut Self, itt: InitiatorTaskTag) {
+        if let Some(task) = from.tasks.remove(&itt) {
+            self.tasks.insert(itt, task);
+        }
+    }
+
+    /// Names its tasks as `old`, whose place it takes, would have gone on.
+    pub(crate) fn with_tags_after(mut self, old: &Self) -> Self {
+        self.next_itt = old.next_itt;
+        self
+    }
+
+    /// Asks for a task of another connection to go on here.
+    pub(crate) fn reassign(&mut self, from: &mut Self, itt: InitiatorTaskTag) -> TaskManagementResponseCode {
+        self.reassign_from(from, itt, 0)
+    }
+
+    /// The same when data of it has been received.
+    pub(crate) fn reassign_from(
+        &mut self,
+        from: &mut Self,
+        itt: InitiatorTaskTag,
+        exp_data_sn: u32,
+    ) -> TaskManagementResponseCode {
+        self.take_over(from, itt);
+        let request = self.send_management(TaskManagementFunction::TASK_REASSIGN, 0, Some(itt), exp_data_sn);
+        self.finish_management(request)
     }
 
     // PDUs.
@@ -391,6 +440,9 @@ impl Initiator {
                 let lun = Lun::decode(message.lun.0).number().unwrap();
                 self.news.push((lun, (sense[2] & 0x0f, sense[12], sense[13])));
             }
+            TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::CONNECTION_DROP => {
+                self.dropped.push(Cid(message.parameter1));
+            }
             TargetPdu::AsyncMessage(_) => self.logout_requested = true,
             TargetPdu::NopIn(_) => {}
             _ => panic!("{pdu:?}"),
@@ -451,10 +503,15 @@ impl Initiator {
     }
 
     pub(crate) fn answer_r2t(&mut self, r2t: &R2t) {
+        self.send_part_of(r2t, usize::MAX);
+    }
+
+    /// Answers an R2T with its first PDUs.
+    pub(crate) fn send_part_of(&mut self, r2t: &R2t, pdus: usize) {
         let start = r2t.buffer_offset as usize;
         let data = self.tasks[&r2t.itt].data_out[start..start + r2t.desired_data_transfer_length as usize].to_vec();
         let count = data.len().div_ceil(self.data_out_len);
-        for (index, piece) in data.chunks(self.data_out_len).enumerate() {
+        for (index, piece) in data.chunks(self.data_out_len).enumerate().take(pdus) {
             let pdu = DataOut {
                 final_: index + 1 == count,
                 lun: r2t.lun,
@@ -509,6 +566,16 @@ impl Initiator {
         lun: u16,
         referenced: Option<InitiatorTaskTag>,
     ) -> InitiatorTaskTag {
+        self.send_management(function, lun, referenced, 0)
+    }
+
+    fn send_management(
+        &mut self,
+        function: TaskManagementFunction,
+        lun: u16,
+        referenced: Option<InitiatorTaskTag>,
+        exp_data_sn: u32,
+    ) -> InitiatorTaskTag {
         let itt = self.next_itt();
         let request = TaskManagementRequest {
             immediate: true,
@@ -519,7 +586,7 @@ impl Initiator {
             cmd_sn: self.cmd_sn,
             exp_stat_sn: SerialNumber(0),
             ref_cmd_sn: SerialNumber(1),
-            exp_data_sn: 0,
+            exp_data_sn,
         };
         self.send(request.emit(), &[]);
         itt

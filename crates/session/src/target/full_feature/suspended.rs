@@ -1,0 +1,134 @@
+//! Tasks that outlive the stream of their connection, and tasks that another one has brought (RFC 7143 section 7.2.2).
+
+use std::collections::VecDeque;
+
+use lunette_buffer::Buffer;
+use lunette_pdu::{InitiatorTaskTag, TargetTransferTag};
+
+use super::FullFeature;
+use crate::outbox::Segment;
+use crate::target::connection::{KnownTask, Sender};
+use crate::target::event::{Event, Response, TaskTag};
+use crate::target::task::{Phase, Task};
+
+/// A task on its way from a suspended connection to another one of its session.
+pub struct MovedTask(Task);
+
+impl MovedTask {
+    /// Bytes of data of the answer, when the task has ended with some.
+    pub fn answer_len(&self) -> Option<usize> {
+        self.0.answer_len()
+    }
+}
+
+impl std::fmt::Debug for MovedTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "MovedTask({})", self.0.itt)
+    }
+}
+
+impl FullFeature {
+    /// The stream is lost. What came before its turn is discarded and may come again (RFC 7143 section 11.14); so may the
+    /// data that was `arriving`. Requests that are no commands are not answered any more: their initiator asks again.
+    ///
+    /// RFC 7143 section 7.14: immediate commands do not outlive their connection.
+    pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, events: &mut VecDeque<Event>) {
+        self.discard_early();
+        self.tasks.interrupt(arriving);
+        for tag in self.tasks.tags_where(|task| task.order.immediate) {
+            if self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_))) {
+                events.push_back(Event::Aborted(tag));
+            }
+            self.forget(tag);
+        }
+    }
+
+    /// The data of a task goes there, as far as it has not come another connection will ask for it.
+    pub(crate) fn keep_data(&mut self, tag: TaskTag, buffer: Buffer, events: &mut VecDeque<Event>) {
+        let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) else { return };
+        task.data.want(buffer, task.data_out_len);
+        task.phase = Phase::Collecting;
+        if let Some(buffer) = task.start_running() {
+            events.push_back(Event::DataOut { task: tag, buffer });
+        }
+    }
+
+    /// A task has ended; another connection will answer it.
+    pub(crate) fn keep_answer(&mut self, tag: TaskTag, response: Response) {
+        let Some(task) = self.tasks.get_mut(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else {
+            return;
+        };
+        task.data.discard();
+        task.phase = Phase::Draining(Some(response));
+    }
+
+    /// A task was aborted.
+    pub(crate) fn forget(&mut self, tag: TaskTag) {
+        if let Some(task) = self.tasks.remove(tag) {
+            self.release(task.order.immediate);
+        }
+    }
+
+    pub(crate) fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
+        let tag = self.tasks.find(itt)?;
+        let task = self.tasks.get(tag).filter(|task| !task.is_silent())?;
+        let ended = matches!(task.phase, Phase::Draining(_));
+        Some(KnownTask { tag: (!ended).then_some(tag), order: task.order })
+    }
+
+    /// Whether this is the name of a request that is no command and has not been answered.
+    pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
+        self.pending_task_management.contains(&itt)
+            || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
+    }
+
+    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
+        let task = self.tasks.find(itt).and_then(|tag| self.tasks.remove(tag))?;
+        // It keeps its place in the command window, which bounds how many one connection can have.
+        self.numbered_tasks -= 1;
+        Some(MovedTask(task))
+    }
+
+    pub(crate) fn adopt_task(
+        &mut self,
+        MovedTask(mut task): MovedTask,
+        exp_data_sn: u32,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) -> Option<TaskTag> {
+        if let Some(silent) = self.tasks.find(task.itt) {
+            self.tasks.remove(silent);
+        }
+        self.numbered_tasks += 1;
+        task.data.resume(exp_data_sn);
+        match std::mem::replace(&mut task.phase, Phase::Running) {
+            Phase::Draining(Some(response)) => {
+                self.answer(&task, response, sender);
+                None
+            }
+            phase => {
+                let collects = matches!(phase, Phase::Collecting);
+                task.phase = phase;
+                let tag = self.tasks.insert(task)?;
+                if collects {
+                    self.collect(tag, sender, events);
+                }
+                Some(tag)
+            }
+        }
+    }
+
+    pub(crate) fn keeps_nothing(&self) -> bool {
+        self.tasks.tags_where(|_| true).is_empty()
+    }
+
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.tasks.kept_bytes()
+    }
+
+    pub(crate) fn announce_window(&mut self, sender: &mut Sender) {
+        let reserved = TargetTransferTag::RESERVED;
+        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), 0);
+        sender.outbox.push(pdu, Segment::Empty);
+    }
+}

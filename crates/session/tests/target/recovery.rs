@@ -1,0 +1,497 @@
+//! Connection recovery (ErrorRecoveryLevel 2): tasks outlive their connection and go on over another one (RFC 7143 sections
+//! 6.3.4, 7.2.2, 11.5.1 and 11.14).
+
+use std::time::Duration;
+
+use lunette_pdu::{
+    AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode, R2t,
+    ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction, TaskManagementRequest,
+    TaskManagementResponseCode,
+};
+use lunette_session::keys::Willing;
+use lunette_session::target::{CloseReason, KnownTask, Response, TaskTag};
+
+use crate::harness::{
+    INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, task_management, text,
+    write,
+};
+
+/// Seconds that the tests agree to.
+const WAIT: u64 = 2;
+const RETAIN: u64 = 20;
+
+fn setup() -> Setup {
+    Setup {
+        willing: Willing { error_recovery_level: 2, time2retain_s: 3600, ..Willing::default() },
+        keys: vec![
+            ("ErrorRecoveryLevel", "2"),
+            ("DefaultTime2Wait", "2"),
+            ("DefaultTime2Retain", "20"),
+            ("MaxConnections", "2"),
+            ("InitialR2T", "No"),
+            ("DataDigest", "CRC32C"),
+        ],
+        ..Setup::default()
+    }
+}
+
+/// The first connection of a session whose tasks outlive it, driven by hand.
+fn first() -> Peer {
+    Peer::logged_in(setup()).manual()
+}
+
+/// One more connection of the session of `peer`, or one in its place.
+fn join(peer: &mut Peer, cid: Cid) -> Peer {
+    let mut joining = Peer::connect(setup());
+    joining.driver.sessions = std::mem::take(&mut peer.driver.sessions);
+    (joining.driver.handle, joining.driver.now, joining.cmd_sn) = (2, peer.driver.now, peer.cmd_sn);
+    let tsih = peer.driver.connection.session().unwrap().tsih;
+    let names = text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]);
+    joining.login(LoginRequest { tsih, cid, ..login_request() }, &names);
+    assert!(joining.login_response().0.status.is_success());
+    joining.manual()
+}
+
+/// The socket of the connection is gone, and the driver drains what follows.
+fn cut(peer: &mut Peer) -> bool {
+    let suspended = peer.driver.connection.stream_lost(peer.driver.now);
+    peer.collect();
+    suspended
+}
+
+/// Moves a task, as a driver does; gives its new tag.
+fn reassign(from: &mut Peer, to: &mut Peer, itt: u32, exp_data_sn: u32) -> Option<TaskTag> {
+    let itt = InitiatorTaskTag(itt);
+    from.driver.connection.log_out_for_recovery(None, from.driver.now);
+    let known = from.driver.connection.known_task(itt).expect("the connection knows the task");
+    let moved = from.driver.connection.release_task(itt).expect("the connection is suspended");
+    assert_eq!(from.driver.connection.known_task(itt), None);
+    to.checker.task_sent(itt, false);
+    // It counts R2Ts from 0.
+    to.checker.strict &= exp_data_sn == 0;
+    let tag = to.driver.connection.adopt_task(moved, exp_data_sn);
+    assert_eq!(tag.is_some(), known.tag.is_some(), "the driver has the task as before");
+    to.collect();
+    tag
+}
+
+fn tag(peer: &Peer) -> TaskTag {
+    peer.driver.commands.last().unwrap().task
+}
+
+fn range(r2t: &R2t) -> (u32, u32) {
+    (r2t.buffer_offset, r2t.desired_data_transfer_length)
+}
+
+fn answer(len: usize) -> Response {
+    Response { data_out_transfer_len: len as u64, ..Response::default() }
+}
+
+#[test]
+fn a_write_that_nobody_has_looked_at_keeps_what_was_verified() {
+    // With data digests a command counts only when its immediate data is verified. Without, that data is still in the stream.
+    for (digest, missing) in [("CRC32C", (4096, 4096)), ("None", (0, 8192))] {
+        let mut setup = setup();
+        setup.keys.retain(|(key, _)| *key != "DataDigest");
+        setup.keys.push(("DataDigest", digest));
+        let mut a = Peer::logged_in(setup).manual();
+        let data = pattern(8192);
+        a.command(write(1, 8192), &data[..4096]);
+        let old = tag(&a);
+        assert!(cut(&mut a));
+        a.driver.want_data(old, 8192);
+        assert_eq!(a.rest(), [], "nothing is sent");
+        let mut b = join(&mut a, Cid(7));
+        let new = reassign(&mut a, &mut b, 1, 0).unwrap();
+        let (r2t, _) = b.r2t();
+        assert_eq!(range(&r2t), missing);
+        b.answer(&r2t, &data, 8192);
+        assert_eq!(b.driver.data_out, [(new, data)]);
+        b.driver.connection.complete(new, answer(8192));
+        assert_eq!(b.scsi_response().0.itt.0, 1);
+    }
+}
+
+#[test]
+fn a_task_may_be_decided_on_after_it_has_moved() {
+    let mut a = first();
+    a.command(write(1, 4096), &[]);
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    let new = reassign(&mut a, &mut b, 1, 0).unwrap();
+    b.silence();
+    b.driver.want_data(new, 4096);
+    assert_eq!(range(&b.r2t().0), (0, 4096));
+}
+
+#[test]
+fn only_what_is_missing_is_asked_for_again() {
+    let mut a = first();
+    let data = pattern(16384);
+    a.command(write(1, 16384), &[]);
+    let old = tag(&a);
+    a.driver.want_data(old, 16384);
+    let (r2t, _) = a.r2t();
+    let pdus = solicited(&r2t, 4096);
+    for pdu in &pdus[..2] {
+        let from = pdu.buffer_offset as usize;
+        a.data_out(*pdu, &data[from..from + 4096]);
+    }
+    // The third one is cut in its data segment.
+    let third = DataOut { data_segment_len: 4096, ..pdus[2] };
+    let bytes = a.frame(third.emit(), &[], &data[8192..12288]);
+    a.raw(&bytes[..1000]);
+    assert!(cut(&mut a));
+    let mut b = join(&mut a, Cid(7));
+    let new = reassign(&mut a, &mut b, 1, 0).unwrap();
+    let (again, _) = b.r2t();
+    assert_eq!((range(&again), again.r2t_sn), ((8192, 8192), 0));
+    b.answer(&again, &data, 8192);
+    assert_eq!(b.driver.data_out, [(new, data)]);
+}
+
+#[test]
+fn r2ts_are_numbered_after_those_that_the_initiator_has() {
+    for (exp_data_sn, expected) in [(0, 0), (1, 1), (2, 0)] {
+        let mut a = first();
+        a.command(write(1, 4096), &[]);
+        let old = tag(&a);
+        a.driver.want_data(old, 4096);
+        a.r2t();
+        cut(&mut a);
+        let mut b = join(&mut a, Cid(7));
+        reassign(&mut a, &mut b, 1, exp_data_sn);
+        // A number that no R2T had is ignored: the next one follows what was sent.
+        let expected = if exp_data_sn == 2 { 1 } else { expected };
+        assert_eq!(b.r2t().0.r2t_sn, expected, "ExpDataSN {exp_data_sn}");
+    }
+}
+
+#[test]
+fn unsolicited_data_that_was_lost_is_asked_for() {
+    let mut a = first();
+    let data = pattern(8192);
+    a.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
+    let old = tag(&a);
+    a.driver.want_data(old, 8192);
+    a.data_out(DataOut { final_: false, ..data_out(1, 0) }, &data[..1024]);
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    reassign(&mut a, &mut b, 1, 0);
+    assert_eq!(range(&b.r2t().0), (1024, 7168));
+}
+
+#[test]
+fn a_task_that_runs_is_answered_where_it_has_come_to() {
+    let mut a = first();
+    a.command(read(1, 4096), &[]);
+    let old = tag(&a);
+    assert!(cut(&mut a));
+    let mut b = join(&mut a, Cid(7));
+    let new = reassign(&mut a, &mut b, 1, 0).unwrap();
+    b.silence();
+    let response = b.driver.read_response(4096);
+    a.driver.connection.complete(old, answer(0));
+    b.driver.connection.complete(new, response);
+    let (data, bytes) = b.data_in();
+    assert_eq!((data.itt.0, bytes), (1, pattern(4096)));
+    assert!(data.status.is_some());
+    assert_eq!(a.rest(), [], "the old tag is harmless");
+}
+
+#[test]
+fn a_task_that_ended_meanwhile_is_answered_by_whoever_takes_it_over() {
+    let mut a = first();
+    a.command(read(1, 4096), &[]);
+    let old = tag(&a);
+    cut(&mut a);
+    let response = a.driver.read_response(4096);
+    a.driver.connection.complete(old, response);
+    assert_eq!((a.rest(), a.driver.connection.kept_bytes()), (vec![], 4096));
+    let order = a.driver.commands[0].order;
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), Some(KnownTask { tag: None, order }));
+    let mut b = join(&mut a, Cid(7));
+    assert_eq!(reassign(&mut a, &mut b, 1, 0), None);
+    assert_eq!(b.data_in().1, pattern(4096));
+    assert_eq!(a.driver.connection.kept_bytes(), 0);
+    assert!(a.driver.connection.keeps_nothing());
+}
+
+#[test]
+fn an_answer_that_waited_for_data_does_not_wait_any_more() {
+    let mut a = first();
+    a.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
+    let old = tag(&a);
+    a.driver.connection.complete(old, Response { status: 8, ..Response::default() });
+    a.silence();
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    assert_eq!(reassign(&mut a, &mut b, 1, 0), None);
+    assert_eq!(b.scsi_response().0.status, 8);
+}
+
+#[test]
+fn a_task_moves_more_than_once() {
+    let mut a = first();
+    let data = pattern(8192);
+    a.command(write(1, 8192), &[]);
+    let old = tag(&a);
+    a.driver.want_data(old, 8192);
+    a.r2t();
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    reassign(&mut a, &mut b, 1, 0).unwrap();
+    let (r2t, _) = b.r2t();
+    let pdus = solicited(&r2t, 4096);
+    b.data_out(pdus[0], &data[..4096]);
+    cut(&mut b);
+    let mut c = join(&mut b, Cid(5));
+    let new = reassign(&mut b, &mut c, 1, 1).unwrap();
+    let (r2t, _) = c.r2t();
+    assert_eq!((range(&r2t), r2t.r2t_sn), ((4096, 4096), 1));
+    c.answer(&r2t, &data, 4096);
+    assert_eq!(c.driver.data_out, [(new, data)]);
+}
+
+#[test]
+fn the_command_window_counts_tasks_wherever_they_are() {
+    let mut a = first();
+    for itt in 0..128 {
+        a.command(command(itt), &[]);
+    }
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    b.command(command(500), &[]);
+    assert!(b.driver.commands.is_empty(), "the window is shut");
+    for itt in 0..128 {
+        let tag = reassign(&mut a, &mut b, itt, 0).unwrap();
+        b.driver.connection.complete(tag, Response::default());
+        b.scsi_response();
+    }
+    b.cmd_sn = a.cmd_sn;
+    b.command(command(500), &[]);
+    assert_eq!(b.driver.commands.len(), 1);
+}
+
+#[test]
+fn immediate_commands_end_with_their_connection() {
+    let mut a = first();
+    a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);
+    let task = tag(&a);
+    cut(&mut a);
+    assert_eq!(a.driver.aborted, [task]);
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
+}
+
+#[test]
+fn what_came_before_its_turn_may_come_again() {
+    let mut a = first();
+    let gap = a.cmd_sn;
+    a.cmd_sn = gap.next();
+    a.command(command(2), &[]);
+    assert!(a.driver.commands.is_empty());
+    cut(&mut a);
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(2)), None);
+    a.cmd_sn = gap;
+    let mut b = join(&mut a, Cid(7));
+    b.command(command(1), &[]);
+    b.command(command(2), &[]);
+    assert_eq!(b.driver.commands.len(), 2);
+}
+
+#[test]
+fn an_aborted_task_is_gone() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    let task = tag(&a);
+    cut(&mut a);
+    a.driver.connection.abort(task);
+    assert!(a.driver.connection.keeps_nothing());
+    assert!(a.driver.connection.release_task(InitiatorTaskTag(1)).is_none());
+}
+
+#[test]
+fn kept_answers_are_dropped_when_a_request_covers_their_tasks() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    let task = tag(&a);
+    cut(&mut a);
+    a.driver.connection.complete(task, Response::default());
+    let before = a.driver.commands[0].order.cmd_sn;
+    a.driver.connection.silence(None, before);
+    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some(), "the request was sent before");
+    a.driver.connection.silence(None, before.next());
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
+}
+
+#[test]
+fn tasks_wait_for_time2wait_and_time2retain() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    let lost = a.driver.now;
+    assert!(cut(&mut a));
+    assert_eq!(a.driver.connection.next_timeout(), Some(lost + Duration::from_secs(WAIT + RETAIN)));
+    a.pass(Duration::from_secs(10));
+    let logged_out = a.driver.now;
+    assert!(a.driver.connection.log_out_for_recovery(None, logged_out), "the time begins anew");
+    assert_eq!(a.driver.connection.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)));
+    a.pass(Duration::from_secs(WAIT + RETAIN));
+    assert_eq!(a.driver.closed, Some(CloseReason::NotRecovered));
+    assert_eq!((a.driver.connection.is_suspended(), a.driver.connection.next_timeout()), (false, None));
+    assert!(a.driver.connection.release_task(InitiatorTaskTag(1)).is_none());
+}
+
+#[test]
+fn nothing_waits_below_level_2_nor_without_time() {
+    for (key, value) in [("ErrorRecoveryLevel", "1"), ("DefaultTime2Retain", "0")] {
+        let mut setup = setup();
+        let keys = setup.keys.iter().map(|(known, old)| (*known, if *known == key { value } else { *old }));
+        setup.keys = keys.collect();
+        let mut a = Peer::logged_in(setup).manual();
+        a.command(command(1), &[]);
+        assert!(!cut(&mut a), "{key}={value}");
+    }
+}
+
+#[test]
+fn a_connection_that_fails_by_itself_is_suspended_too() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    a.checker.strict = false;
+    let cmd_sn = a.cmd_sn;
+    a.command_numbered(ScsiCommand { final_: false, cmd_sn, ..command(2) }, &[], &[]);
+    assert!(matches!(a.driver.closed, Some(CloseReason::Protocol(_))), "{:?}", a.driver.closed);
+    a.reject();
+    assert!(a.driver.connection.is_suspended() && !a.driver.connection.wants_input());
+    assert!(a.driver.connection.next_timeout().is_some());
+    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some());
+}
+
+#[test]
+fn a_ping_without_an_answer_suspends() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    a.pass(Duration::from_secs(51));
+    assert_eq!(a.driver.closed, Some(CloseReason::PingTimeout));
+    assert!(a.driver.connection.is_suspended());
+}
+
+#[test]
+fn a_login_says_what_was_received_on_the_connection_that_it_replaces() {
+    let mut a = first();
+    let mut joining = Peer::connect(setup()).manual();
+    let tsih = a.driver.connection.session().unwrap().tsih;
+    let request = LoginRequest { tsih, exp_stat_sn: SerialNumber(77), ..login_request() };
+    let names = text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]);
+    let bytes = joining.frame(LoginRequest { data_segment_len: names.len(), ..request }.emit(), &[], &names);
+    joining.driver.feed(&bytes);
+    assert_eq!(joining.driver.admissions, 1);
+    assert_eq!(joining.driver.admit_requests[0].exp_stat_sn, SerialNumber(77));
+    a.silence();
+}
+
+// Requests.
+
+fn logout(cid: Cid) -> LogoutRequest {
+    LogoutRequest {
+        immediate: true,
+        reason: LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY,
+        itt: InitiatorTaskTag(0x55),
+        cid,
+        cmd_sn: SerialNumber(0),
+        exp_stat_sn: SerialNumber(0),
+    }
+}
+
+#[test]
+fn a_logout_for_recovery_tells_the_times() {
+    let mut a = first();
+    a.driver.automatic = true;
+    a.logout(logout(login_request().cid));
+    let (response, _) = a.logout_response();
+    assert_eq!(response.response, LogoutResponseCode::CLOSED);
+    assert_eq!((u64::from(response.time2wait), u64::from(response.time2retain)), (WAIT, RETAIN));
+    assert_eq!(a.driver.closed, Some(CloseReason::RecoveryLogout));
+    assert!(a.driver.connection.is_suspended());
+}
+
+#[test]
+fn a_connection_that_is_closed_leaves_nothing_to_wait_for() {
+    let mut a = first();
+    a.driver.automatic = true;
+    a.logout(LogoutRequest { reason: LogoutReason::CLOSE_CONNECTION, ..logout(login_request().cid) });
+    let (response, _) = a.logout_response();
+    assert_eq!((response.time2wait, response.time2retain), (0, 0));
+    assert_eq!(a.driver.closed, Some(CloseReason::ConnectionLogout));
+    assert!(!a.driver.connection.is_suspended());
+}
+
+#[test]
+fn a_connection_that_is_not_there_is_not_logged_out() {
+    let mut a = first();
+    a.driver.automatic = true;
+    a.logout(logout(Cid(99)));
+    assert_eq!(a.logout_response().0.response, LogoutResponseCode::CID_NOT_FOUND);
+    a.silence();
+}
+
+fn reassignment(itt: u32) -> TaskManagementRequest {
+    TaskManagementRequest {
+        referenced_task_tag: InitiatorTaskTag(itt),
+        exp_data_sn: 3,
+        ..task_management(0x60, TaskManagementFunction::TASK_REASSIGN)
+    }
+}
+
+#[test]
+fn the_driver_is_asked_for_tasks_of_other_connections() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    a.task_management(reassignment(1));
+    let (response, _) = a.task_management_response();
+    assert_eq!(response.response, TaskManagementResponseCode::TASK_STILL_ALLEGIANT);
+    assert!(a.driver.task_management.is_empty());
+    for function in [TaskManagementFunction::TASK_REASSIGN, TaskManagementFunction::ABORT_TASK] {
+        a.task_management(TaskManagementRequest { function, ref_cmd_sn: SerialNumber(0), ..reassignment(2) });
+        let asked = a.driver.task_management.pop().unwrap();
+        assert_eq!((asked.function, asked.referenced, asked.referenced_itt.0), (function, None, 2));
+        assert_eq!(asked.exp_data_sn, 3);
+        a.driver.connection.task_management_done(asked.itt, TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
+        a.task_management_response();
+    }
+}
+
+#[test]
+fn a_reassignment_does_not_wait_for_commands_that_are_missing() {
+    let mut a = first();
+    a.cmd_sn = a.cmd_sn.next();
+    a.task_management(reassignment(2));
+    assert_eq!(a.driver.task_management.len(), 1);
+}
+
+#[test]
+fn a_request_that_waits_for_its_answer_cannot_move() {
+    let mut a = first();
+    a.task_management(task_management(0x61, TaskManagementFunction::LOGICAL_UNIT_RESET));
+    cut(&mut a);
+    assert!(a.driver.connection.is_request(InitiatorTaskTag(0x61)));
+    a.driver.connection.task_management_done(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE);
+    assert_eq!(a.rest(), []);
+}
+
+#[test]
+fn the_loss_of_another_connection_is_announced() {
+    let mut a = first();
+    a.driver.connection.announce_loss(Cid(9));
+    let (message, _) = a.async_message();
+    assert_eq!((message.event, message.parameter1), (AsyncEvent::CONNECTION_DROP, 9));
+    assert_eq!((u64::from(message.parameter2), u64::from(message.parameter3)), (WAIT, RETAIN));
+}
+
+#[test]
+fn the_window_is_announced_without_tags() {
+    let mut a = first();
+    a.driver.connection.announce_window();
+    let (nop, _) = a.nop_in();
+    assert_eq!((nop.itt, nop.ttt), (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED));
+}

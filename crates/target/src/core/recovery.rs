@@ -1,0 +1,278 @@
+//! Connections that are lost while their tasks live on, and the tasks that other connections of the session take over
+//! (ErrorRecoveryLevel 2, RFC 7143 sections 7.1.4.3 and 7.2.2).
+//!
+//! A suspended connection has no socket any more. It stays in the table until its tasks are taken over or its time is over,
+//! and keeps the session and the nexus alive.
+
+use lunette_pdu::{InitiatorTaskTag, SerialNumber, TaskManagementResponseCode as Answer};
+use lunette_reactor::{ConnectionId, Context};
+use lunette_session::target::{CloseReason, KnownTask, Session, TaskManagement};
+
+use super::Core;
+use super::answers::Answers;
+use super::barrier::{BarrierKey, Behind};
+use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
+
+/// Where a task is that the initiator names.
+enum Whereabouts {
+    /// On a suspended connection; `detached` when that one is logged out.
+    Suspended {
+        connection: ConnectionId,
+        task: KnownTask,
+        detached: bool,
+    },
+    /// On a connection that is served.
+    Served,
+    /// It is no command, or there is none of that name.
+    Request,
+    Nowhere,
+}
+
+impl Core {
+    /// The socket of a connection is gone: its tasks wait, or end with it.
+    pub(super) fn connection_lost(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        let now = self.time(cx);
+        let may_wait = self.may_be_recovered(id);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        if may_wait && conn.protocol.stream_lost(now) {
+            self.park(id);
+            return self.suspended(id, None);
+        }
+        if conn.session.as_ref().is_some_and(|session| !session.recovers_connections()) {
+            self.end_siblings(cx, id, &CloseReason::SessionLost);
+        }
+        self.end_session_part(id);
+        self.connections.remove(id);
+    }
+
+    /// A connection that has failed keeps its tasks, and gets rid of its socket. False when it has to end.
+    pub(super) fn keep_failed(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) -> bool {
+        let keeps = self.connections.get_mut(id).is_some_and(|conn| conn.protocol.is_suspended());
+        if !keeps || !self.may_be_recovered(id) {
+            return false;
+        }
+        self.suspended(id, Some(reason));
+        cx.close_after_send(id);
+        true
+    }
+
+    /// Whether anybody would be let in to recover it.
+    fn may_be_recovered(&mut self, id: ConnectionId) -> bool {
+        let (directory, devices) = (&self.directory, &self.devices);
+        self.stopping.is_no()
+            && self
+                .connections
+                .get_mut(id)
+                .is_some_and(|conn| conn.session.is_some() && conn.may_stay(directory, devices))
+    }
+
+    /// Enters a connection among those that wait, and tells the initiator of its loss (RFC 7143 section 7.1.4.3) unless it
+    /// knows.
+    fn suspended(&mut self, id: ConnectionId, reason: Option<&CloseReason>) {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
+        if reason == Some(&CloseReason::RecoveryLogout) {
+            self.sessions.detach(session.tsih, id);
+        } else if let Some((cid, _)) = self.sessions.connections(session.tsih).iter().find(|(_, served)| *served == id)
+        {
+            let cid = *cid;
+            self.sessions.suspend(session.tsih, id);
+            if let Some((_, other)) = self.sessions.connections(session.tsih).first().copied()
+                && let Some(conn) = self.connections.get_mut(other)
+            {
+                conn.protocol.announce_loss(cid);
+                self.touch(other);
+            }
+        }
+        self.bound_session(&session);
+        self.touch(id);
+    }
+
+    /// What was not sent is lost with the socket.
+    fn park(&mut self, id: ConnectionId) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.answers = Answers::default();
+        }
+        self.connections.park(id);
+    }
+
+    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. When its tasks do
+    /// not wait they end; `barrier` learns when no store works for them any more.
+    pub(super) fn detach(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        received: Option<SerialNumber>,
+        barrier: Option<BarrierKey>,
+    ) {
+        let now = self.time(cx);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        if conn.protocol.log_out_for_recovery(received, now)
+            && let Some(session) = conn.session.clone()
+        {
+            self.sessions.detach(session.tsih, id);
+            self.park(id);
+            cx.close(id);
+            self.touch(id);
+            self.bound_session(&session);
+            self.let_go_if_empty(id, &session);
+        } else {
+            self.terminate_tasks(id, barrier);
+            self.cut(cx, id);
+        }
+    }
+
+    /// Nobody is waited for when there is nothing to take over, and others keep the session.
+    fn let_go_if_empty(&mut self, id: ConnectionId, session: &Session) {
+        let is_empty = self.connections.get_mut(id).is_some_and(|conn| conn.protocol.keeps_nothing());
+        let is_detached = self.sessions.suspended(session.tsih).contains(&(None, id));
+        if is_empty && is_detached && self.sessions.members(session.tsih).any(|other| other != id) {
+            self.end_session_part(id);
+            self.connections.remove(id);
+        }
+    }
+
+    /// The tasks of a connection end without an answer while the session goes on (RFC 7143 section 11.14.5).
+    pub(super) fn terminate_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
+        self.abandon_tasks(id, barrier);
+    }
+
+    /// Nobody has taken over what the connection kept.
+    pub(super) fn end_unrecovered(&mut self, id: ConnectionId) {
+        self.terminate_tasks(id, None);
+        let tsih = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()).map(|session| session.tsih);
+        self.end_session_part(id);
+        self.connections.remove(id);
+        // Its tasks may have held the command window shut.
+        let served = tsih.and_then(|tsih| self.sessions.connections(tsih).first().copied());
+        if let Some((_, other)) = served
+            && let Some(conn) = self.connections.get_mut(other)
+        {
+            conn.protocol.announce_window();
+            self.touch(other);
+        }
+    }
+
+    /// Ends what waits beyond the bounds, the longest waiting first.
+    pub(super) fn bound_suspended(&mut self) {
+        let most_bytes = self.pool.budget_bytes() / SUSPENDED_BUFFER_SHARE;
+        let too_old = |core: &Self| {
+            let (oldest, _) = core.connections.parked().next()?;
+            let held: usize = core.connections.parked().map(|(_, conn)| conn.held_bytes()).sum();
+            (core.connections.parked().count() > MAX_SUSPENDED_CONNECTIONS || held > most_bytes).then_some(oldest)
+        };
+        while let Some(oldest) = too_old(self) {
+            tracing::warn!("too much waits to be recovered; the oldest lost connection is given up");
+            self.end_unrecovered(oldest);
+        }
+    }
+
+    /// The same for one session.
+    fn bound_session(&mut self, session: &Session) {
+        while let [(_, oldest), rest @ ..] = self.sessions.suspended(session.tsih)
+            && rest.len() >= MAX_SESSION_SUSPENDED
+        {
+            let oldest = *oldest;
+            self.end_unrecovered(oldest);
+        }
+    }
+
+    /// Ends all connections that wait to be recovered and that `concerned` holds for.
+    pub(super) fn end_suspended(&mut self, cx: &mut Context<'_>, concerned: impl Fn(&super::connection::Conn) -> bool) {
+        let ids: Vec<_> = self.connections.parked().filter(|(_, conn)| concerned(conn)).map(|(id, _)| id).collect();
+        for id in ids {
+            self.cut(cx, id);
+        }
+    }
+
+    // Tasks.
+
+    /// TASK REASSIGN: connection `id` takes over a task.
+    pub(super) fn reassign(&mut self, id: ConnectionId, request: &TaskManagement) {
+        let (connection, answer) = match self.find_elsewhere(id, request.referenced_itt) {
+            Whereabouts::Suspended { connection, detached: true, .. } => (Some(connection), Answer::FUNCTION_COMPLETE),
+            Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
+            Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
+            Whereabouts::Nowhere => (None, Answer::TASK_DOES_NOT_EXIST),
+        };
+        // RFC 7143 section 11.5.1: the answer goes out before the task moves.
+        self.answer_task_management(id, request.itt, answer);
+        if let Some(connection) = connection {
+            self.move_task(connection, id, request.referenced_itt, request.exp_data_sn);
+        }
+    }
+
+    /// ABORT TASK of a task that connection `id` does not have. On a connection that was lost it is aborted from here (RFC
+    /// 7143 section 11.5.1); when it has ended there, its answer comes first.
+    pub(super) fn abort_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) {
+        let (itt, response) = (request.itt, Answer::FUNCTION_COMPLETE);
+        match self.find_elsewhere(id, request.referenced_itt) {
+            Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
+                let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response });
+                let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(&tag).copied());
+                if let Some(key) = key {
+                    self.abort_task(key, Some(barrier));
+                }
+                self.barriers.close(barrier);
+            }
+            Whereabouts::Suspended { connection, .. } => {
+                self.move_task(connection, id, request.referenced_itt, 0);
+                self.answer_task_management(id, itt, response);
+            }
+            Whereabouts::Request => self.answer_task_management(id, itt, Answer::FUNCTION_REJECTED),
+            Whereabouts::Served | Whereabouts::Nowhere => {
+                self.answer_task_management(id, itt, Answer::TASK_DOES_NOT_EXIST);
+            }
+        }
+        self.touch(id);
+    }
+
+    /// Looks for a task on the other connections of the session. A name may have been used before, by a task whose end the
+    /// initiator has not acknowledged: the last one is meant.
+    fn find_elsewhere(&mut self, id: ConnectionId, itt: InitiatorTaskTag) -> Whereabouts {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else {
+            return Whereabouts::Nowhere;
+        };
+        let mut found: Option<(ConnectionId, KnownTask)> = None;
+        let mut is_request = false;
+        for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
+            let Some(conn) = self.connections.get_mut(other) else { continue };
+            is_request |= conn.protocol.is_request(itt);
+            let Some(task) = conn.protocol.known_task(itt) else { continue };
+            let is_younger = found.is_none_or(|(_, known)| {
+                task.tag.is_some() || known.tag.is_none() && task.order.cmd_sn.is_after(known.order.cmd_sn)
+            });
+            if is_younger {
+                found = Some((other, task));
+            }
+        }
+        let Some((connection, task)) = found else {
+            return if is_request { Whereabouts::Request } else { Whereabouts::Nowhere };
+        };
+        match self.sessions.suspended(session.tsih).iter().find(|(_, lost)| *lost == connection) {
+            Some((cid, _)) => Whereabouts::Suspended { connection, task, detached: cid.is_none() },
+            None => Whereabouts::Served,
+        }
+    }
+
+    fn move_task(&mut self, from: ConnectionId, to: ConnectionId, itt: InitiatorTaskTag, exp_data_sn: u32) {
+        let Some(old) = self.connections.get_mut(from) else { return };
+        let session = old.session.clone();
+        let tag = old.protocol.known_task(itt).and_then(|known| known.tag);
+        let Some(moved) = old.protocol.release_task(itt) else { return };
+        let key = tag.and_then(|tag| old.tasks.remove(&tag));
+        let bytes = key.and_then(|key| self.tasks.get(key)).map_or(0, |running| running.bytes);
+        old.task_bytes -= bytes;
+        let Some(new) = self.connections.get_mut(to) else { return };
+        new.task_bytes += bytes;
+        if let (Some(tag), Some(key)) = (new.adopt(moved, exp_data_sn), key)
+            && let Some(running) = self.tasks.get_mut(key)
+        {
+            (running.connection, running.tag) = (to, tag);
+            new.tasks.insert(tag, key);
+        }
+        self.touch(to);
+        if let Some(session) = session {
+            self.let_go_if_empty(from, &session);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Connection recovery (ErrorRecoveryLevel 2): sockets break, tasks go on over other connections of the session.
+
+use std::sync::Arc;
+
+use lunette_pdu::{
+    Cid, LoginStatus, LogoutReason, LogoutResponseCode, TaskManagementFunction as Function,
+    TaskManagementResponseCode as Answer,
+};
+use lunette_store::Store;
+use lunette_store::filters::Delay;
+
+use crate::common::{Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, device, memory};
+
+fn target(store: Arc<dyn Store>) -> Target {
+    Target::of(vec![device(TARGET, vec![store])], |config| {
+        for target in &mut config.targets {
+            target.willing.error_recovery_level = 2;
+            target.willing.time2retain_s = 3600;
+        }
+    })
+}
+
+/// Recovery from here to the end of the test, however long that takes.
+const KEYS: [(&str, &str); 4] =
+    [("ErrorRecoveryLevel", "2"), ("DefaultTime2Wait", "0"), ("DefaultTime2Retain", "3600"), ("MaxConnections", "4")];
+
+fn log_in(target: &Target) -> Initiator {
+    let mut initiator = Initiator::log_in(target, Port::A, &KEYS);
+    assert_eq!(initiator.test_unit_ready(0).sense(), POWER_ON);
+    initiator
+}
+
+fn pair(target: &Target) -> (Initiator, Initiator) {
+    let a = log_in(target);
+    let mut b = a.join(target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn;
+    (a, b)
+}
+
+/// A login takes the place of a connection.
+fn reinstate(target: &Target, old: &Initiator, cid: u16) -> Initiator {
+    let again = old.join(target, Port::A, cid);
+    // Names of tasks are those of the session.
+    again.with_tags_after(old)
+}
+
+#[test]
+fn the_only_connection_breaks_while_a_write_is_in_the_store() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let mut a = log_in(&target);
+    delay.hold();
+    let write = a.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    a.cut();
+    target.wait_until("the loss", |now| now.connections == 0 && now.suspended == 1 && now.sessions == 1);
+    let mut again = reinstate(&target, &a, 0);
+    assert_eq!(again.reassign(&mut a, write), Answer::FUNCTION_COMPLETE);
+    again.round_trip();
+    assert!(!again.has_answer(write), "the store still works on it");
+    delay.release();
+    again.finish(write).good();
+    assert_eq!(again.read(0, 0, 8).good(), blocks(8, 1), "on the same nexus");
+    let left = target.wait_until("the end of the old connection", |now| now.suspended == 0);
+    assert_eq!((left.tasks, left.sessions, left.connections), (0, 1, 1));
+}
+
+#[test]
+fn the_store_is_done_before_the_task_moves() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let mut a = log_in(&target);
+    a.write(0, 0, blocks(8, 3)).good();
+    delay.hold();
+    let write = a.start_write(0, 8, blocks(8, 1), 4096);
+    let read = a.start_read(0, 0, 8);
+    delay.wait_until_held(2);
+    a.cut();
+    target.wait_until("the loss", |now| now.suspended == 1);
+    delay.release();
+    target.wait_until("the end of the tasks", |now| now.tasks == 0);
+    let mut again = reinstate(&target, &a, 0);
+    for task in [read, write] {
+        assert_eq!(again.reassign(&mut a, task), Answer::FUNCTION_COMPLETE);
+    }
+    assert_eq!(again.finish(read).good(), blocks(8, 3));
+    again.finish(write).good();
+    let left = target.wait_until("the end of the old connection", |now| now.suspended == 0);
+    assert_eq!(again.read(0, 8, 8).good(), blocks(8, 1));
+    assert_eq!(left.sessions, 1);
+    // Its data is kept until it has.
+    again.round_trip();
+    target.wait_until("the initiator to acknowledge the answer", |now| now.buffer_bytes == 0);
+}
+
+#[test]
+fn a_write_goes_on_where_its_data_broke_off() {
+    let target = target(memory());
+    let (mut a, mut b) = pair(&target);
+    b.answers_r2ts = false;
+    let write = b.start_write(0, 0, blocks(64, 1), 0);
+    b.take_one();
+    let r2t = b.r2ts[0];
+    b.send_part_of(&r2t, 3);
+    b.round_trip();
+    b.cut();
+    assert_eq!(a.hear_of_loss(), Cid(1), "the other connection is told");
+    a.cmd_sn = b.cmd_sn;
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_STILL_ALLEGIANT);
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.answers_r2ts = false;
+    assert_eq!(a.reassign(&mut b, write), Answer::FUNCTION_COMPLETE);
+    a.take_one();
+    let again = a.r2ts[0];
+    assert_eq!((again.buffer_offset, again.r2t_sn), (3 * 8192, 0), "what has come is kept");
+    a.answer_r2t(&again);
+    a.finish(write).good();
+    assert_eq!(a.read(0, 0, 64).good(), blocks(64, 1));
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CID_NOT_FOUND);
+    target.wait_until("the end of the old connection", |now| now.suspended == 0);
+}
+
+#[test]
+fn a_connection_that_lives_is_logged_out_for_recovery() {
+    let target = target(memory());
+    let (mut a, mut b) = pair(&target);
+    b.answers_r2ts = false;
+    let write = b.start_write(0, 0, blocks(8, 1), 0);
+    b.take_one();
+    a.cmd_sn = b.cmd_sn;
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_STILL_ALLEGIANT);
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    assert!(b.receive().is_err(), "it is closed");
+    assert_eq!(a.reassign(&mut b, write), Answer::FUNCTION_COMPLETE);
+    a.finish(write).good();
+    assert_eq!(a.read(0, 0, 8).good(), blocks(8, 1));
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+}
+
+#[test]
+fn a_connection_logs_itself_out_for_recovery() {
+    let target = target(memory());
+    let mut a = log_in(&target);
+    a.answers_r2ts = false;
+    let write = a.start_write(0, 0, blocks(8, 1), 0);
+    a.take_one();
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 0);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    assert!(a.receive().is_err());
+    target.wait_until("the end of the connection", |now| now.connections == 0 && now.suspended == 1);
+    let mut again = reinstate(&target, &a, 5);
+    assert_eq!(again.reassign(&mut a, write), Answer::FUNCTION_COMPLETE);
+    again.finish(write).good();
+}
+
+#[test]
+fn below_level_2_nothing_is_recovered() {
+    let target = target(memory());
+    let mut a = Initiator::log_in(&target, Port::A, &[("MaxConnections", "4")]);
+    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    let mut b = a.join(&target, Port::A, 1);
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::RECOVERY_NOT_SUPPORTED);
+    let nothing = b.start_read(0, 0, 1);
+    assert_eq!(a.reassign(&mut b, nothing), Answer::REASSIGNMENT_NOT_SUPPORTED);
+}
+
+#[test]
+fn what_nobody_recovers_ends_in_time() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "1" } else { value }));
+    let mut a = Initiator::log_in(&target, Port::A, &keys);
+    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    a.answers_r2ts = false;
+    a.start_write(0, 0, blocks(8, 1), 0);
+    a.take_one();
+    a.cut();
+    target.wait_until("the loss", |now| now.suspended == 1);
+    let left = target.wait_until("the end of the session", |now| now.sessions == 0 && now.suspended == 0);
+    assert_eq!((left.tasks, left.buffer_bytes), (0, 0));
+    let refused = a.send_join(&target, Port::A, 0, &[]).login_status();
+    assert_eq!(refused, LoginStatus::SESSION_DOES_NOT_EXIST);
+    Initiator::attach_again(&target, Port::A);
+}
+
+#[test]
+fn a_second_connection_may_come_where_one_is_allowed() {
+    let target = target(memory());
+    let mut a = Initiator::log_in(&target, Port::A, &KEYS[..3]);
+    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    a.answers_r2ts = false;
+    let write = a.start_write(0, 0, blocks(8, 1), 0);
+    a.take_one();
+    let mut b = reinstate(&target, &a, 1);
+    assert_eq!(a.send_join(&target, Port::A, 2, &[]).login_status(), LoginStatus::TOO_MANY_CONNECTIONS);
+    b.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 0);
+    assert_eq!(b.logout_response(), LogoutResponseCode::CLOSED);
+    assert_eq!(b.reassign(&mut a, write), Answer::FUNCTION_COMPLETE);
+    b.finish(write).good();
+}
+
+#[test]
+fn commands_that_were_not_received_come_again_elsewhere() {
+    let target = target(memory());
+    let (mut a, mut b) = pair(&target);
+    // B brings the second of two commands; the first one is lost with it.
+    b.cmd_sn = a.cmd_sn.next();
+    b.start_write(0, 0, blocks(8, 1), 0);
+    b.round_trip();
+    b.cut();
+    a.hear_of_loss();
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.test_unit_ready(0).good();
+    assert_eq!(a.write(0, 0, blocks(8, 2)).good(), [], "under the number of the write");
+    assert_eq!(a.read(0, 0, 8).good(), blocks(8, 2));
+}
+
+// Requests and logins that end what waits.
+
+/// A session whose connection 1 is lost with a write in the store.
+fn with_a_lost_write(target: &Target, delay: &Delay) -> (Initiator, Initiator, lunette_pdu::InitiatorTaskTag) {
+    let (mut a, mut b) = pair(target);
+    delay.hold();
+    let write = b.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    b.cut();
+    target.wait_until("the loss", |now| now.suspended == 1);
+    a.cmd_sn = b.cmd_sn;
+    a.hear_of_loss();
+    (a, b, write)
+}
+
+fn is_answered_when_the_store_is_done(function: Function) {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let request = a.start_management(function, 0, Some(write));
+    a.round_trip();
+    a.round_trip();
+    assert!(!a.has_answer(request), "the store still works on the write");
+    delay.release();
+    assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+}
+
+#[test]
+fn abort_task() {
+    is_answered_when_the_store_is_done(Function::ABORT_TASK);
+}
+
+#[test]
+fn abort_task_set() {
+    is_answered_when_the_store_is_done(Function::ABORT_TASK_SET);
+}
+
+#[test]
+fn logical_unit_reset() {
+    is_answered_when_the_store_is_done(Function::LOGICAL_UNIT_RESET);
+}
+
+#[test]
+fn target_warm_reset() {
+    is_answered_when_the_store_is_done(Function::TARGET_WARM_RESET);
+}
+
+#[test]
+fn answers_that_wait_are_dropped_by_a_request_that_covers_them() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    delay.release();
+    target.wait_until("the end of the task", |now| now.tasks == 0);
+    let request = a.start_management(Function::ABORT_TASK_SET, 0, None);
+    assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+}
+
+#[test]
+fn a_task_that_has_ended_is_answered_before_its_abort() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    delay.release();
+    target.wait_until("the end of the task", |now| now.tasks == 0);
+    a.take_over(&mut b, write);
+    let request = a.start_management(Function::ABORT_TASK, 0, Some(write));
+    a.finish(write).good();
+    assert!(!a.has_answer(request));
+    assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
+}
+
+#[test]
+fn a_connection_that_waits_is_logged_out_and_closed() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, _b, _) = with_a_lost_write(&target, &delay);
+    a.send_logout_of(LogoutReason::CLOSE_CONNECTION, 1);
+    target.wait_until("the logout", |now| now.suspended == 0);
+    assert!(a.hears_nothing(), "the store still works on the write");
+    delay.release();
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    target.wait_until("the end of the connection", |now| now.suspended == 0 && now.tasks == 0);
+}
+
+#[test]
+fn a_new_session_ends_what_waits() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (a, b, _) = with_a_lost_write(&target, &delay);
+    a.cut();
+    target.wait_until("the loss", |now| now.connections == 0 && now.suspended == 2);
+    let mut witness = Initiator::attach(&target, Port::B);
+    let mut new = Initiator::connect(target.address);
+    new.send_login(Port::A, &[]);
+    target.wait_until("the login", |now| now.connections == 2 && now.suspended == 0);
+    witness.round_trip();
+    assert!(new.hears_nothing(), "the store still works on the write");
+    delay.release();
+    new.finish_login();
+    assert_eq!(new.test_unit_ready(0).sense(), NEXUS_LOSS);
+    drop(b);
+}
+
+#[test]
+fn the_end_of_the_session_ends_what_waits() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, _b, _) = with_a_lost_write(&target, &delay);
+    a.send_logout();
+    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    target.wait_until("the end", |now| now.sessions == 0 && now.suspended == 0);
+    delay.release();
+    target.wait_until("the end of the write", |now| now.tasks == 0 && now.buffer_bytes == 0);
+}
+
+#[test]
+fn a_stop_does_not_wait_for_what_waits() {
+    let target = target(memory());
+    let mut a = log_in(&target);
+    a.answers_r2ts = false;
+    a.start_write(0, 0, blocks(8, 1), 0);
+    a.take_one();
+    a.cut();
+    target.wait_until("the loss", |now| now.suspended == 1);
+    target.stop().unwrap();
+}
+
+#[test]
+fn what_waits_holds_no_more_than_its_share_of_the_buffers() {
+    let target = target(memory());
+    let mut lost = Vec::new();
+    // Eight sessions with 16 MiB each, of which a quarter of 256 MiB may wait.
+    for isid in 0..8 {
+        let port = Port { isid: 100 + isid, ..Port::A };
+        let mut a = Initiator::log_in(&target, port, &KEYS);
+        a.test_unit_ready(0).sense();
+        a.answers_r2ts = false;
+        for n in 0..16 {
+            a.start_write(0, n * 2048, blocks(2048, 1), 0);
+            a.take_one();
+        }
+        a.cut();
+        lost.push(a);
+    }
+    let left = target.wait_until("the bound", |now| now.connections == 0 && now.suspended == 4);
+    assert_eq!(left.buffer_bytes, 64 << 20);
+}
