@@ -3,7 +3,7 @@
 //! Both sides run in this process; the counting allocator sees them all. It is a test of its own, because others would be
 //! counted too.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+#![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
