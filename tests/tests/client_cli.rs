@@ -119,8 +119,10 @@ fn json_has_the_keys_that_the_guide_lists() {
         "gb_per_s",
         "latency_us",
         "cpu_us_per_io",
+        "event_loop",
     ];
     let bench = printed(&["bench", "--json", "--rw", "randrw", "--jobs", "2", "--time", "1", url], &keys);
+    has_keys(&bench["event_loop"], &["batches", "system_calls", "received_bytes", "direct_bytes", "sent_bytes"]);
     has_keys(&bench["latency_us"], &["mean", "p50", "p90", "p99", "p999", "max"]);
     assert!(bench["reads"].as_u64() > Some(0) && bench["writes"].as_u64() > Some(0), "{bench}");
     server.stop();

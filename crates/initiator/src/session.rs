@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{AsyncMessage, LunField};
-use lunette_reactor::{IoBackend, Reactor};
+use lunette_reactor::{Counts, CountsView, IoBackend, Reactor};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::initiator::SessionError;
 use lunette_session::keys::Parameters;
@@ -82,6 +82,7 @@ pub struct Initiator(Arc<Running>);
 struct Running {
     queue: Arc<Queue>,
     pool: Pool,
+    counts: CountsView,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
@@ -114,19 +115,25 @@ impl Initiator {
         let (started, start) = mpsc::channel();
         let thread =
             thread::Builder::new().name("lunette-client".into()).spawn(move || run(io, &started)).map_err(failed)?;
-        let queue = start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
+        let (queue, counts) =
+            start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
         let pool = Pool::new(buffer_bytes);
-        Ok(Self(Arc::new(Running { queue, pool, thread: Mutex::new(Some(thread)) })))
+        Ok(Self(Arc::new(Running { queue, pool, counts, thread: Mutex::new(Some(thread)) })))
     }
 
     /// Where the buffers of this event loop come from.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
+
+    /// What the event loop has done so far: batches, system calls, bytes.
+    pub fn counts(&self) -> Counts {
+        self.0.counts.counts()
+    }
 }
 
 /// The event loop's thread. The reactor is made where it runs; who started it learns the way to it.
-fn run(io: IoBackend, started: &mpsc::Sender<io::Result<Arc<Queue>>>) -> io::Result<()> {
+fn run(io: IoBackend, started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>) -> io::Result<()> {
     let mut reactor = match Reactor::with(io) {
         Ok(reactor) => reactor,
         Err(error) => {
@@ -136,7 +143,7 @@ fn run(io: IoBackend, started: &mpsc::Sender<io::Result<Arc<Queue>>>) -> io::Res
     };
     let queue = Queue::new(reactor.waker());
     let mut engine = Engine::new(Arc::clone(&queue));
-    let _ = started.send(Ok(queue));
+    let _ = started.send(Ok((queue, reactor.counts())));
     let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
     // Also when a caller's completion or listener has panicked: nobody waits for ever.
     engine.end();

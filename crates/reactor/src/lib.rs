@@ -64,6 +64,7 @@
 
 mod backend;
 mod context;
+mod counters;
 mod gather;
 mod handler;
 mod pool;
@@ -77,6 +78,7 @@ mod waker;
 
 pub use backend::IoBackend;
 pub use context::Context;
+pub use counters::{Counts, CountsView};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
 pub use handler::{Closed, Handler};
 pub use pool::{Job, ThreadPool};

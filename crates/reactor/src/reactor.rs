@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Buffers, Event};
+use crate::counters::{Counters, CountsView};
 use crate::handler::{Closed, Handler};
 use crate::slab::Key;
 use crate::sockets::{ConnectionId, ListenerId, Phase, Sockets};
@@ -47,9 +49,10 @@ impl Reactor {
     /// that needs.
     pub fn with(io: IoBackend) -> io::Result<Self> {
         let waker = Waker::new()?;
-        let (backend, buffers) = Backend::open(io, &waker)?;
+        let counters = Arc::new(Counters::default());
+        let (backend, buffers) = Backend::open(io, &waker, &counters)?;
         Ok(Self {
-            sockets: Sockets::new(backend),
+            sockets: Sockets::new(backend, counters),
             waker,
             events: Vec::new(),
             receive_buffer: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
@@ -61,6 +64,11 @@ impl Reactor {
     /// What it runs on: never [`IoBackend::Auto`].
     pub fn backend(&mut self) -> IoBackend {
         self.sockets.backend().kind()
+    }
+
+    /// What it has done so far, for other threads to look at.
+    pub fn counts(&self) -> CountsView {
+        CountsView(Arc::clone(&self.sockets.counters))
     }
 
     /// A way to wake this reactor from other threads.
@@ -106,6 +114,7 @@ impl Reactor {
 
     /// One batch.
     fn turn(&mut self, handler: &mut impl Handler) -> io::Result<()> {
+        self.sockets.counters.batches.add(1);
         self.arm()?;
         self.wait(handler.next_timeout())?;
         self.sockets.set_now(Instant::now());

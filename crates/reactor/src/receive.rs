@@ -57,13 +57,17 @@ impl Reactor {
             let buffer = &mut self.receive_buffer[..buffer_len];
             let direct = direct.unwrap_or_default();
             let (direct_len, asked) = (direct.len(), direct.len() + buffer_len);
-            let len = match sys::receive(&connection.stream, direct, buffer) {
+            let moved = sys::receive(&connection.stream, direct, buffer);
+            self.sockets.counters.system_calls.add(1);
+            let len = match moved {
                 Moved::Bytes(0) => return self.end(key, Closed::PeerClosed, handler),
                 Moved::Bytes(len) => len,
                 Moved::WouldBlock => return,
                 Moved::Failed(error) => return self.end(key, Closed::Error(error), handler),
             };
+            self.sockets.counters.received_bytes.add(len as u64);
             if is_direct {
+                self.sockets.counters.direct_bytes.add(len.min(direct_len) as u64);
                 handler.direct_received(&mut Context::new(&mut self.sockets), id, len.min(direct_len));
             }
             let behind = len.saturating_sub(direct_len);
@@ -133,6 +137,7 @@ impl Reactor {
     fn chunk_received(&mut self, key: Key, chunk: Chunk, handler: &mut impl Handler) {
         // There are no chunks without them.
         let Some(buffers) = &mut self.buffers else { return };
+        self.sockets.counters.received_bytes.add(buffers.bytes(&chunk).len() as u64);
         if let Some(connection) = self.sockets.connection(key).filter(|connection| connection.phase == Phase::Open) {
             if connection.paused || !connection.stash.is_empty() {
                 connection.stash.extend_from_slice(buffers.bytes(&chunk));

@@ -84,6 +84,7 @@ impl Reactor {
         match moved {
             Moved::Bytes(len) => {
                 connection.blocked = len < asked;
+                self.sockets.counters.sent_bytes.add(len as u64);
                 handler.sent(&mut self.context(), ConnectionId(key), len);
                 return len;
             }

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
+use crate::counters::Counters;
 use crate::slab::{Key, Slab};
 use crate::sys;
 
@@ -127,6 +129,7 @@ impl Listener {
 
 /// The listeners and connections of a reactor.
 pub(crate) struct Sockets {
+    pub(crate) counters: Arc<Counters>,
     backend: Backend,
     listeners: Slab<Listener>,
     /// Listeners of a ring may have to be armed.
@@ -145,8 +148,9 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn new(backend: Backend) -> Self {
+    pub(crate) fn new(backend: Backend, counters: Arc<Counters>) -> Self {
         Self {
+            counters,
             backend,
             listeners: Slab::new(),
             listeners_changed: false,

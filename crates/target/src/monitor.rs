@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lunette_buffer::Pool;
+use lunette_reactor::CountsView;
 
 /// Reads the [`Statistics`] of a [`Server`](crate::Server), from any thread.
 #[derive(Clone)]
 pub struct Monitor {
     counts: Arc<Counts>,
+    event_loop: CountsView,
     pool: Pool,
 }
 
@@ -27,6 +29,8 @@ pub struct Statistics {
     pub timers: usize,
     /// Bytes of buffers that are out.
     pub buffer_bytes: usize,
+    /// What the event loop has done since the start: batches, system calls, bytes.
+    pub event_loop: lunette_reactor::Counts,
 }
 
 #[derive(Default)]
@@ -39,8 +43,8 @@ pub(crate) struct Counts {
 }
 
 impl Monitor {
-    pub(crate) fn new(counts: Arc<Counts>, pool: Pool) -> Self {
-        Self { counts, pool }
+    pub(crate) fn new(counts: Arc<Counts>, event_loop: CountsView, pool: Pool) -> Self {
+        Self { counts, event_loop, pool }
     }
 
     /// The numbers, each as it is now; they need not belong to one moment.
@@ -53,6 +57,7 @@ impl Monitor {
             tasks: load(&self.counts.tasks),
             timers: load(&self.counts.timers),
             buffer_bytes: self.pool.used_bytes(),
+            event_loop: self.event_loop.counts(),
         }
     }
 }

@@ -151,7 +151,7 @@ impl Server {
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let pool = Pool::new(config.buffer_bytes.max(MIN_BUFFER_BYTES));
         let counts: Arc<Counts> = Arc::default();
-        let monitor = Monitor::new(Arc::clone(&counts), pool.clone());
+        let monitor = Monitor::new(Arc::clone(&counts), reactor.counts(), pool.clone());
         let core = Core::new(CoreConfig {
             portals: open,
             devices,

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lunette_initiator::{Disk, Initiator};
+use lunette_initiator::{Counts, Disk, Initiator};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -101,20 +101,24 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let disks = (0..arguments.jobs).map(|_| connect(&arguments.remote)).collect::<Result<Vec<_>, _>>()?;
+    let (event_loops, disks): (Vec<_>, Vec<_>) =
+        (0..arguments.jobs).map(|_| connect(&arguments.remote)).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     let jobs: Vec<_> =
         plans(arguments, &disks)?.into_iter().zip(&disks).map(|(plan, disk)| Job::new(disk.clone(), plan)).collect();
+    let counts_before: Vec<Counts> = event_loops.iter().map(Initiator::counts).collect();
     let cpu_before = cpu_time();
     let ends: Vec<Result<Tally, JobError>> = thread::scope(|scope| {
         let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| job.run())).collect();
         threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
     });
     let cpu = cpu_time().saturating_sub(cpu_before);
+    let counted = event_loops.iter().zip(&counts_before).map(|(event_loop, before)| event_loop.counts().since(before));
+    let event_loop = EventLoop::of(counted);
     let mut total = Tally::empty();
     for end in ends {
         total.add(&end.map_err(job_failure)?);
     }
-    print(&Report::new(arguments, &total, cpu), arguments.json)
+    print(&Report::new(arguments, &total, cpu, event_loop), arguments.json)
 }
 
 fn job_failure(error: JobError) -> Failure {
@@ -125,8 +129,10 @@ fn job_failure(error: JobError) -> Failure {
 }
 
 /// A disk with an event loop of its own.
-fn connect(remote: &Remote) -> Result<Disk, Failure> {
-    remote.open(&Initiator::start().map_err(remote_failure)?)
+fn connect(remote: &Remote) -> Result<(Initiator, Disk), Failure> {
+    let event_loop = Initiator::start().map_err(remote_failure)?;
+    let disk = remote.open(&event_loop)?;
+    Ok((event_loop, disk))
 }
 
 /// Gives each job an equal part of the disk.
@@ -183,6 +189,45 @@ struct Report {
     gb_per_s: f64,
     latency_us: Latencies,
     cpu_us_per_io: f64,
+    event_loop: EventLoop,
+}
+
+/// What the event loops did, all together.
+#[derive(Serialize)]
+struct EventLoop {
+    batches: u64,
+    system_calls: u64,
+    received_bytes: u64,
+    /// Of these, received straight to their place.
+    direct_bytes: u64,
+    sent_bytes: u64,
+}
+
+impl EventLoop {
+    fn of(counted: impl Iterator<Item = Counts>) -> Self {
+        let mut sum = Self { batches: 0, system_calls: 0, received_bytes: 0, direct_bytes: 0, sent_bytes: 0 };
+        for counts in counted {
+            sum.batches += counts.batches;
+            sum.system_calls += counts.system_calls;
+            sum.received_bytes += counts.received_bytes;
+            sum.direct_bytes += counts.direct_bytes;
+            sum.sent_bytes += counts.sent_bytes;
+        }
+        sum
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+    fn print(&self, requests: u64) -> Result<(), Failure> {
+        let per_request = |count: u64| count as f64 / requests.max(1) as f64;
+        output::line(format_args!(
+            "per request: {:.2} batches, {:.2} system calls, {:.0} bytes received ({:.0} in place), {:.0} sent",
+            per_request(self.batches),
+            per_request(self.system_calls),
+            per_request(self.received_bytes),
+            per_request(self.direct_bytes),
+            per_request(self.sent_bytes),
+        ))
+    }
 }
 
 #[derive(Serialize)]
@@ -197,7 +242,7 @@ struct Latencies {
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 impl Report {
-    fn new(arguments: &Arguments, total: &Tally, cpu: Duration) -> Self {
+    fn new(arguments: &Arguments, total: &Tally, cpu: Duration, event_loop: EventLoop) -> Self {
         let requests = total.reads + total.writes;
         let seconds = total.elapsed.as_secs_f64();
         let iops = requests as f64 / seconds;
@@ -222,6 +267,7 @@ impl Report {
                 max: total.latency.max() as f64 / 1e3,
             },
             cpu_us_per_io: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
+            event_loop,
         }
     }
 }
@@ -240,5 +286,6 @@ fn print(report: &Report, json: bool) -> Result<(), Failure> {
     output::line(format_args!(
         "latency in us: mean {mean:.1}, p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}"
     ))?;
-    output::line(format_args!("CPU time: {cpu_us_per_io:.2} us per request"))
+    output::line(format_args!("CPU time: {cpu_us_per_io:.2} us per request"))?;
+    report.event_loop.print(reads + writes)
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
@@ -10,9 +11,11 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::Event;
+use super::{Event, Outgoing};
+use crate::counters::Counters;
 use crate::slab::Key;
 use crate::sockets::Connection;
+use crate::sys::{self, Moved};
 use crate::waker::Waker;
 
 /// Events taken from the system at once.
@@ -53,17 +56,19 @@ pub(crate) struct Epoll {
     descriptor: OwnedFd,
     waker: Waker,
     events: Vec<epoll::Event>,
+    counters: Arc<Counters>,
 }
 
 impl Epoll {
-    pub(super) fn new(waker: &Waker) -> io::Result<Self> {
+    pub(super) fn new(waker: &Waker, counters: Arc<Counters>) -> io::Result<Self> {
         let descriptor = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&descriptor, waker, Token::Waker.pack(), EventFlags::IN)?;
-        Ok(Self { descriptor, waker: waker.clone(), events: Vec::with_capacity(MAX_EVENTS) })
+        Ok(Self { descriptor, waker: waker.clone(), events: Vec::with_capacity(MAX_EVENTS), counters })
     }
 
     pub(super) fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let timeout = timeout.map(round_up);
+        self.counters.system_calls.add(1);
         match epoll::wait(&self.descriptor, spare_capacity(&mut self.events), timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -72,7 +77,10 @@ impl Epoll {
             // Copied, for the struct is packed.
             let flags = event.flags;
             match Token::unpack(event.data) {
-                Token::Waker => self.waker.clear_event(),
+                Token::Waker => {
+                    self.counters.system_calls.add(1);
+                    self.waker.clear_event();
+                }
                 Token::Listener(key) => events.push(Event::Acceptable(key)),
                 Token::Connection(connection) => events.push(Event::Ready {
                     connection,
@@ -96,19 +104,28 @@ impl Epoll {
 
     pub(super) fn add_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
         connection.interest = wanted_interest(connection);
+        self.counters.system_calls.add(1);
         Ok(epoll::add(&self.descriptor, &connection.stream, Token::Connection(key).pack(), connection.interest)?)
     }
 
     pub(super) fn update_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
         let wanted = wanted_interest(connection);
         if wanted != connection.interest {
+            self.counters.system_calls.add(1);
             epoll::modify(&self.descriptor, &connection.stream, Token::Connection(key).pack(), wanted)?;
             connection.interest = wanted;
         }
         Ok(())
     }
 
+    /// Sends once.
+    pub(super) fn send(&self, outgoing: &Outgoing<'_>) -> Moved {
+        self.counters.system_calls.add(1);
+        sys::send(outgoing.socket, &outgoing.list)
+    }
+
     pub(crate) fn remove_connection(&self, connection: &Connection) {
+        self.counters.system_calls.add(1);
         // It was added and is still open, so it is there to be deleted.
         let _ = epoll::delete(&self.descriptor, &connection.stream);
     }

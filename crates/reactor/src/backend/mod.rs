@@ -8,6 +8,7 @@ use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) use buffers::{Buffers, Chunk};
@@ -15,9 +16,10 @@ pub(crate) use epoll::Epoll;
 pub(crate) use ring::{Armed, Receiving, Ring};
 
 use crate::Gather;
+use crate::counters::Counters;
 use crate::slab::Key;
 use crate::sockets::Connection;
-use crate::sys::{self, Moved};
+use crate::sys::Moved;
 use crate::waker::Waker;
 
 /// Connections that are sent on together: by one call, if the backend can.
@@ -89,24 +91,24 @@ pub(crate) enum Backend {
 
 impl Backend {
     /// Opens what was asked for; the buffers are those of a ring.
-    pub(crate) fn open(io: IoBackend, waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
+    pub(crate) fn open(io: IoBackend, waker: &Waker, counters: &Arc<Counters>) -> io::Result<(Self, Option<Buffers>)> {
         match io {
-            IoBackend::Epoll => Self::open_epoll(waker),
-            IoBackend::Uring => Self::open_ring(waker),
-            IoBackend::Auto => Self::open_ring(waker).or_else(|error| {
+            IoBackend::Epoll => Self::open_epoll(waker, counters),
+            IoBackend::Uring => Self::open_ring(waker, counters),
+            IoBackend::Auto => Self::open_ring(waker, counters).or_else(|error| {
                 tracing::debug!("{error}");
-                Self::open_epoll(waker)
+                Self::open_epoll(waker, counters)
             }),
         }
     }
 
-    fn open_epoll(waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
-        Ok((Self::Epoll(Epoll::new(waker)?), None))
+    fn open_epoll(waker: &Waker, counters: &Arc<Counters>) -> io::Result<(Self, Option<Buffers>)> {
+        Ok((Self::Epoll(Epoll::new(waker, Arc::clone(counters))?), None))
     }
 
-    fn open_ring(waker: &Waker) -> io::Result<(Self, Option<Buffers>)> {
+    fn open_ring(waker: &Waker, counters: &Arc<Counters>) -> io::Result<(Self, Option<Buffers>)> {
         let buffers = Buffers::new();
-        let ring = Ring::new(waker.clone(), &buffers).map_err(|error| {
+        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters)).map_err(|error| {
             let advice =
                 "it needs Linux 6.1 and a system that allows it (kernel.io_uring_disabled, seccomp); or choose epoll";
             io::Error::new(error.kind(), format!("no io_uring: {error}; {advice}"))
@@ -166,10 +168,7 @@ impl Backend {
     /// Sends each of `lists` once.
     pub(crate) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
         match self {
-            Self::Epoll(_) => Ok(lists.each_ref().map(|outgoing| {
-                let outgoing = outgoing.as_ref()?;
-                Some(sys::send(outgoing.socket, &outgoing.list))
-            })),
+            Self::Epoll(epoll) => Ok(lists.each_ref().map(|outgoing| epoll.send(outgoing.as_ref()?).into())),
             Self::Ring(ring) => ring.send(lists),
         }
     }

@@ -29,6 +29,7 @@ use rustix::io::Errno;
 
 use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
 use super::{Event, MAX_SENDS, NO_RESULTS, Outgoing, Poll, SendResults};
+use crate::counters::Counters;
 use crate::slab::Key;
 use crate::sockets::Connection;
 use crate::sys::Moved;
@@ -130,6 +131,7 @@ pub(crate) struct Ring {
     /// Completions taken from the ring and not yet told.
     completed: Vec<cqueue::Entry>,
     enabled: bool,
+    counters: Arc<Counters>,
     /// After the ring: it must not be freed earlier.
     _memory: Arc<Memory>,
 }
@@ -140,7 +142,7 @@ impl Ring {
     /// # Errors
     ///
     /// When the system has no such ring, or forbids it.
-    pub(super) fn new(waker: Waker, buffers: &Buffers) -> io::Result<Self> {
+    pub(super) fn new(waker: Waker, buffers: &Buffers, counters: Arc<Counters>) -> io::Result<Self> {
         let uring: IoUring = IoUring::builder()
             .setup_r_disabled()
             .setup_single_issuer()
@@ -167,8 +169,14 @@ impl Ring {
         unsafe {
             uring.submitter().register_buf_ring_with_flags(memory.entries() as u64, BUFFERS, BUFFER_GROUP, 0)?;
         }
-        let mut ring =
-            Self { uring, waker, completed: Vec::with_capacity(COMPLETIONS as usize), enabled: false, _memory: memory };
+        let mut ring = Self {
+            uring,
+            waker,
+            completed: Vec::with_capacity(COMPLETIONS as usize),
+            enabled: false,
+            counters,
+            _memory: memory,
+        };
         ring.arm_waker()?;
         Ok(ring)
     }
@@ -216,6 +224,7 @@ impl Ring {
             self.uring.submitter().register_enable_rings()?;
             self.enabled = true;
         }
+        self.counters.system_calls.add(1);
         let submitter = self.uring.submitter();
         let entered = match timeout.filter(|_| want > 0) {
             Some(timeout) => {
@@ -459,7 +468,7 @@ mod tests {
     fn a_connection_that_nobody_was_told_of_is_closed() {
         let buffers = Buffers::new();
         // The system may forbid rings.
-        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers) else { return };
+        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default()) else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         ring.arm_listener(Key { index: 0, generation: 0 }, &listener).unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -151,6 +151,30 @@ fn sends_megabytes_to_a_peer_that_reads_late() {
 }
 
 #[test]
+fn bytes_batches_and_calls_are_counted() {
+    let mut reactor = reactor();
+    let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let counts = reactor.counts();
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Received(id, bytes) => state.send(cx, id, &[bytes, bytes].concat()),
+        Event::Closed(..) => cx.stop(),
+        _ => {}
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut stream = connect(address);
+            stream.write_all(&pattern(1000)).unwrap();
+            stream.read_exact(&mut [0; 2000]).unwrap();
+        });
+        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+    });
+    let counts = counts.counts();
+    assert_eq!((counts.received_bytes, counts.direct_bytes, counts.sent_bytes), (1000, 0, 2000));
+    // At least: accepted or received, sent, closed.
+    assert!(counts.batches >= 2 && counts.system_calls >= counts.batches, "{counts:?}");
+}
+
+#[test]
 fn receives_straight_into_the_place_that_the_handler_names() {
     let len = 5 << 20;
     let mut received = 0;

@@ -1,0 +1,97 @@
+//! What an event loop does, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A count that one thread adds to and any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Not a read-modify-write of the memory: the loop's own thread is the only one that adds, so nothing is lost, and it
+    /// costs as little as a plain integer.
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts of one event loop.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) batches: Counter,
+    pub(crate) system_calls: Counter,
+    pub(crate) received_bytes: Counter,
+    pub(crate) direct_bytes: Counter,
+    pub(crate) sent_bytes: Counter,
+}
+
+impl Counters {
+    pub(crate) fn counts(&self) -> Counts {
+        Counts {
+            batches: self.batches.get(),
+            system_calls: self.system_calls.get(),
+            received_bytes: self.received_bytes.get(),
+            direct_bytes: self.direct_bytes.get(),
+            sent_bytes: self.sent_bytes.get(),
+        }
+    }
+}
+
+/// What an event loop has done since it was made. Each count is right by itself; together they may be of a moment apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Turns of the loop.
+    pub batches: u64,
+    /// Calls into the system by the loop itself: waits, receives, sends, and what it tells epoll.
+    pub system_calls: u64,
+    /// Bytes from sockets.
+    pub received_bytes: u64,
+    /// Of these, bytes that the system put where [`Handler::direct`](crate::Handler::direct) said.
+    pub direct_bytes: u64,
+    /// Bytes that sockets took.
+    pub sent_bytes: u64,
+}
+
+impl Counts {
+    /// What has been done since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self {
+            batches: self.batches.saturating_sub(earlier.batches),
+            system_calls: self.system_calls.saturating_sub(earlier.system_calls),
+            received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
+            direct_bytes: self.direct_bytes.saturating_sub(earlier.direct_bytes),
+            sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+        }
+    }
+}
+
+/// A view of an event loop's counts for other threads.
+#[derive(Debug, Clone)]
+pub struct CountsView(pub(crate) std::sync::Arc<Counters>);
+
+impl CountsView {
+    /// The counts by now.
+    pub fn counts(&self) -> Counts {
+        self.0.counts()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_since_is_the_difference() {
+        let counters = Counters::default();
+        counters.sent_bytes.add(7);
+        let before = counters.counts();
+        counters.sent_bytes.add(5);
+        counters.batches.add(1);
+        let since = counters.counts().since(&before);
+        assert_eq!(since, Counts { batches: 1, sent_bytes: 5, ..Counts::default() });
+    }
+}
