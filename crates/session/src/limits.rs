@@ -94,10 +94,19 @@ pub const MAX_LOGIN_RESPONSES: u32 = 64;
 pub const MAX_COMMANDS: usize = 2048;
 
 /// Requests other than commands (task management, pings, text, logout) that wait for their answer.
-pub const MAX_REQUESTS: usize = MAX_DRIVER_REQUESTS + 2 * MAX_SESSION_CONNECTIONS as usize;
+pub const MAX_REQUESTS: usize = MAX_DRIVER_REQUESTS + 2 * MAX_SESSION_CONNECTIONS as usize + MAX_REASSIGNMENTS;
 
 /// Of these, what the driver may ask for. The rest is for our own pings and the logouts: one of each on every connection.
 pub const MAX_DRIVER_REQUESTS: usize = 62;
+
+/// Tasks of lost connections that are being reassigned at once: fewer than the immediate requests that targets take.
+pub const MAX_REASSIGNMENTS: usize = 8;
+
+/// The level from which on a session outlives the loss of a connection (RFC 7143 section 7.1.5).
+pub const CONNECTION_RECOVERY_LEVEL: u32 = 2;
+
+/// How long a target that is too busy for a step of a recovery is left alone.
+pub const RECOVERY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Bytes of Data-Out in the outbox from which on no more is cut to PDUs.
 pub const MAX_QUEUED_DATA_OUT_BYTES: usize = 1 << 20;

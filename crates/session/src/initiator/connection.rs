@@ -1,8 +1,9 @@
 //! One connection: its stream, its phases, its patience.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
-use lunette_pdu::{Cid, DataInStatus, LoginResponse, TargetPdu, Tsih};
+use lunette_pdu::{AsyncMessage, Cid, DataInStatus, LoginResponse, SerialNumber, TargetPdu, Tsih};
 
 use super::error::{LoginError, SessionError, broken};
 use super::event::{Event, TaskTag};
@@ -13,7 +14,7 @@ use super::shared::Shared;
 use super::window::Window;
 use crate::keys::Digest;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
-use crate::outbox::Segment;
+use crate::outbox::{Outbox, Segment};
 use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers};
 
@@ -47,6 +48,10 @@ pub(super) struct Connection {
     last_received: Time,
     /// Its end is one of the session: it leads, or has carried commands.
     carries_session: bool,
+    /// A Data-In whose segment had not come whole when the connection ended: the task, and the place of the segment.
+    cut_short: Option<(TaskTag, Range<u32>)>,
+    /// Time2Wait and Time2Retain in seconds, when the target has announced the end of the connection.
+    announced: Option<(u32, u32)>,
 }
 
 impl Connection {
@@ -66,7 +71,13 @@ impl Connection {
             deadline: Some((now + timers.login, LoginError::Timeout.into())),
             last_received: now,
             carries_session: leads,
+            cut_short: None,
+            announced: None,
         };
+        if let Some(lost) = shared.lost.get(cid) {
+            // RFC 7143 section 11.12.9: the first request of a login that restarts a connection says what came on the old one.
+            connection.sender.expect_status(lost.exp_stat_sn);
+        }
         shared.add_connection(cid);
         if leads {
             shared.window = Window::new(entropy.first_serial_number());
@@ -96,6 +107,8 @@ impl Connection {
             deadline: None,
             last_received: now,
             carries_session: false,
+            cut_short: None,
+            announced: None,
         }
     }
 
@@ -124,6 +137,48 @@ impl Connection {
             now: self.last_received,
         };
         takes.then_some((full, context))
+    }
+
+    /// The same for what another connection leaves behind. It is no work of this one, so its events go elsewhere.
+    pub(super) fn for_recovery<'a>(
+        &'a mut self,
+        shared: &'a mut Shared,
+        events: &'a mut VecDeque<Event>,
+    ) -> Option<(&'a mut FullFeature, Context<'a>)> {
+        let (full, context) = self.for_requests(shared)?;
+        Some((full, Context { events, ..context }))
+    }
+
+    /// The connection is lost: nothing more is sent on it, and what came in part did not come. Gives the next StatSN that was
+    /// expected.
+    pub(super) fn clear(&mut self, shared: &mut Shared) -> SerialNumber {
+        self.sender.outbox = Outbox::default();
+        if let Some((task, place)) = self.cut_short.take()
+            && let Some(task) = shared.tasks.get_mut(task)
+        {
+            task.cut_short(place);
+        }
+        self.sender.exp_stat_sn()
+    }
+
+    /// Time2Wait and Time2Retain in seconds, when the target has announced the end of the connection.
+    pub(super) fn announced_times(&self) -> Option<(u32, u32)> {
+        self.announced
+    }
+
+    /// It does not leave, for there is no other connection any more.
+    pub(super) fn stay(&mut self) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.stay();
+        }
+    }
+
+    /// The target says over another connection that it has dropped this one.
+    pub(super) fn dropped(&mut self, message: &AsyncMessage) -> VecDeque<Event> {
+        let Phase::FullFeature(full) = &mut self.phase else { return VecDeque::new() };
+        full.drop_announced(message);
+        self.close(SessionError::Dropped);
+        std::mem::take(&mut self.events)
     }
 
     pub(super) fn takes_requests(&self) -> bool {
@@ -188,6 +243,11 @@ impl Connection {
                 return None;
             }
         }
+    }
+
+    /// An event that has not been told.
+    pub(super) fn take_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
     }
 
     pub(super) fn direct<'a>(&mut self, shared: &'a mut Shared) -> Option<&'a mut [u8]> {
@@ -310,6 +370,12 @@ impl Connection {
     }
 
     fn over(&mut self) {
+        if let Phase::FullFeature(full) = &self.phase {
+            self.announced = full.announced();
+        }
+        if let Expect::Data { task, offset, len, .. } = self.expect {
+            self.cut_short = Some((task, offset..offset + len));
+        }
         self.phase = Phase::Closed;
         self.deadline = None;
         self.expect = Expect::Nothing;

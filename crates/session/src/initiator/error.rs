@@ -39,6 +39,9 @@ pub enum SessionError {
     /// What was lost on its way did not come again (recovery level 1 and above).
     #[error("the target does not send again what was lost: {0}")]
     Unrecovered(&'static str),
+    /// LostConnections level 2: no other connection could go on with what was under way on a lost one.
+    #[error("a lost connection could not be recovered: {0}")]
+    RecoveryFailed(&'static str),
     /// The target broke a rule: which, and how.
     #[error("the target broke a rule of RFC 7143 section {section}: {what}")]
     Protocol {

@@ -1,5 +1,7 @@
 //! The Data-In of one command: where it may come, and what has come (RFC 7143 sections 11.7, 13.13, 13.18 and 13.19).
 
+use std::ops::Range;
+
 use lunette_pdu::DataIn;
 
 use super::error::{SessionError, broken};
@@ -15,6 +17,8 @@ pub(crate) struct Incoming {
     reach: u32,
     /// Bytes of the current sequence: since the last F bit.
     burst: u32,
+    /// Bytes that have come may come once more: the target began again on another connection.
+    again: bool,
 }
 
 impl Incoming {
@@ -32,6 +36,9 @@ impl Incoming {
             return Err(broken("13.13", format!("a sequence of {burst} bytes with MaxBurstLength={most}")));
         }
         let place = |why| broken("11.7.6", format!("Data-In for bytes {start}..{end}: {why}"));
+        if self.again {
+            self.arrived.remove(&(start..end)).map_err(place)?;
+        }
         self.arrived.insert(start..end).map_err(place)?;
         self.reach = if self.burst == 0 { end } else { self.reach.max(end) };
         self.burst = burst;
@@ -57,6 +64,23 @@ impl Incoming {
             return Err(broken("11.7.6", format!("Data-In at offset {offset} {how}: {due} was due")));
         }
         Ok(())
+    }
+
+    /// The connection was lost. Another one goes on, where a sequence may have been cut.
+    pub(crate) fn interrupted(&mut self) {
+        (self.floor, self.burst) = (0, 0);
+    }
+
+    /// The last PDU did not come to its end.
+    pub(crate) fn forget(&mut self, place: Range<u32>) {
+        // One range at the end of another: that splits none.
+        let _ = self.arrived.remove(&place);
+        self.reach = place.start;
+    }
+
+    /// What has come is sent once more, from this offset on.
+    pub(crate) fn comes_again(&mut self, offset: u32) {
+        (self.again, self.reach) = (true, offset.min(self.reach));
     }
 
     /// Bytes that have come.

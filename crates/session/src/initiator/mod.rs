@@ -14,6 +14,13 @@
 //! - **Work:** [`Session::submit`] takes a command when [`Session::room`] is not zero. It ends exactly once: by
 //!   [`Event::Completed`], by [`Event::Aborted`], or by [`Session::into_unfinished`] when the session is over.
 //!
+//! # Recovery level 2
+//!
+//! A connection that is lost ends with [`Event::Closed`], as always, but the session is not [over](Session::is_over): what was
+//! under way goes on over the other connections. When none is left, [`Session::wants_connection`] asks for one more
+//! [`Session::connect`]. Events that come of all this may be told by any connection, and output appear on any. A session that
+//! gets no connection in time is over without an event: look at [`Session::is_over`] after [`Session::time_has_come`].
+//!
 //! Buffers travel with their command and come back with its end, so nothing is ever written into memory that its owner has
 //! taken back.
 
@@ -25,6 +32,7 @@ mod event;
 mod full_feature;
 mod incoming;
 mod login;
+mod lost;
 mod recoveries;
 mod request;
 mod sender;

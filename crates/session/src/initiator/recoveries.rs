@@ -13,17 +13,23 @@ pub struct Recoveries {
     pub retries: u64,
     /// R2Ts that asked for data a second time.
     pub recovery_r2ts: u64,
+    /// Connections that were lost, and whose tasks went on over others.
+    pub connections: u64,
+    /// Tasks that went on over another connection (TASK REASSIGN).
+    pub reassignments: u64,
 }
 
 impl Recoveries {
     /// All kinds with their names, for reports.
-    pub fn kinds(&self) -> [(&'static str, u64); 5] {
+    pub fn kinds(&self) -> [(&'static str, u64); 7] {
         [
             ("damaged PDUs", self.damaged_pdus),
             ("status SNACKs", self.status_snacks),
             ("data SNACKs", self.data_snacks),
             ("retries", self.retries),
             ("recovery R2Ts", self.recovery_r2ts),
+            ("connections", self.connections),
+            ("reassignments", self.reassignments),
         ]
     }
 

@@ -34,6 +34,17 @@ pub(crate) enum Request {
     },
     /// Our own ping.
     Keepalive,
+    /// A ping that uses up a number which was lost with a connection.
+    Filler,
+    /// TASK REASSIGN of a task that was on a lost connection.
+    Reassign {
+        task: TaskTag,
+        from: Cid,
+    },
+    /// The logout for recovery of a lost connection.
+    LogOutLost {
+        lost: Cid,
+    },
     Text(TextExchange),
     Logout {
         /// Of all connections.
@@ -41,9 +52,23 @@ pub(crate) enum Request {
     },
 }
 
+impl Request {
+    /// Whether it loses its sense with the connection that it went over.
+    pub(crate) fn ends_with_connection(&self) -> bool {
+        matches!(self, Self::Keepalive | Self::Reassign { .. } | Self::LogOutLost { .. })
+    }
+
+    /// The lost connection whose task is reassigned.
+    pub(crate) fn reassigns(&self) -> Option<Cid> {
+        if let Self::Reassign { from, .. } = self { Some(*from) } else { None }
+    }
+}
+
 /// A text request, with what has come of its answer.
 pub(crate) struct TextExchange {
     pub(crate) user: u64,
+    /// The whole request.
+    list: Vec<u8>,
     /// Parts of a long request that the target has yet to take.
     outgoing: VecDeque<Vec<u8>>,
     assembler: TextAssembler,
@@ -54,7 +79,14 @@ impl TextExchange {
     /// Cuts the request's list to what the target takes.
     pub(crate) fn new(user: u64, list: &[u8], segment_len: u32) -> Self {
         let outgoing = text::split_text(list, segment_len as usize).map(<[u8]>::to_vec).collect();
-        Self { user, outgoing, assembler: TextAssembler::new(MAX_TEXT_ANSWER_BYTES), pdus: 0 }
+        let assembler = TextAssembler::new(MAX_TEXT_ANSWER_BYTES);
+        Self { user, list: list.to_vec(), outgoing, assembler, pdus: 0 }
+    }
+
+    /// The same from its beginning.
+    pub(crate) fn again(self, segment_len: u32) -> Self {
+        let Self { user, list, .. } = self;
+        Self::new(user, &list, segment_len)
     }
 
     /// The next part of the request; empty when all of it is out and we only ask for more. True when it is the last.

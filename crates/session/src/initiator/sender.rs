@@ -38,7 +38,11 @@ impl Sender {
 
     /// The target begins to count here.
     pub(crate) fn first_status(&mut self, stat_sn: SerialNumber) {
-        self.exp_stat_sn = stat_sn.next();
+        self.expect_status(stat_sn.next());
+    }
+
+    pub(crate) fn expect_status(&mut self, next: SerialNumber) {
+        self.exp_stat_sn = next;
     }
 
     /// What came before this number does not matter any more.

@@ -1,12 +1,17 @@
 //! The session: the driver's face of the protocol.
 
-use lunette_pdu::{Cid, LunField, TaskManagementFunction, Tsih};
+mod lost;
+
+use std::collections::VecDeque;
+
+use lunette_pdu::{AsyncEvent, Cid, LunField, TaskManagementFunction, Tsih};
 
 use super::config::SessionConfig;
 use super::connection::Connection;
 use super::error::SessionError;
 use super::event::{Command, Event, TaskTag};
 use super::full_feature::{FullFeature, manage_tasks};
+use super::lost::Stage;
 use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::Parameters;
@@ -18,27 +23,32 @@ pub struct Session {
     connections: Vec<Connection>,
     /// Where the last command went.
     last_used: usize,
+    /// Events that belong to no connection.
+    news: VecDeque<Event>,
 }
 
 impl Session {
     /// A session without connections.
     pub fn new(config: SessionConfig) -> Self {
-        Self { shared: Shared::new(config), connections: Vec::new(), last_used: 0 }
+        Self { shared: Shared::new(config), connections: Vec::new(), last_used: 0, news: VecDeque::new() }
     }
 
     /// Begins the login of a connection over a stream that has just been opened. The first one leads; when it is logged in,
     /// others may join it, as many as `MaxConnections` allows. One that may not is closed at once.
     pub fn connect(&mut self, entropy: Entropy, now: Time) -> Cid {
-        let free = self.connections.iter().position(Connection::is_done);
+        let place = if self.wants_connection() { self.place_to_fill() } else { None };
+        let is_free = |connection: &Connection| connection.is_done() && !self.shared.lost.holds(connection.cid());
+        let free = place.map(|cid| cid.0.into()).or_else(|| self.connections.iter().position(is_free));
         let cid = Cid(free.unwrap_or(self.connections.len()) as u16);
         let open = self.connections.iter().filter(|connection| !connection.is_closed()).count();
         let may_lead = self.shared.tsih == Tsih::NEW && self.connections.is_empty();
         let may_join = self.shared.tsih != Tsih::NEW && open < self.shared.parameters.max_connections as usize;
-        let connection = if may_lead || (may_join && !self.shared.over && !self.shared.logging_out) {
+        let connection = if may_lead || (may_join && self.shared.over.is_none() && !self.shared.logging_out) {
             Connection::new(cid, &mut self.shared, entropy, now)
         } else {
             Connection::refused(cid, self.shared.config.timers, now)
         };
+        self.shared.lost.set(cid, Stage::LoggingOut);
         match free {
             Some(index) => self.connections[index] = connection,
             None => self.connections.push(connection),
@@ -46,10 +56,15 @@ impl Session {
         cid
     }
 
-    /// Whether the session has ended: by a logout, or because a connection was lost, which recovery level 0 does not survive
+    /// Whether the session has ended: by a logout, or because a connection was lost, which only recovery level 2 survives
     /// (RFC 7143 sections 7.14 and 7.1.4.4). A connection that could not join changes nothing.
     pub fn is_over(&self) -> bool {
-        self.shared.over
+        self.shared.over.is_some()
+    }
+
+    /// Why the session has ended. A session that waits for a connection in vain ends without an event.
+    pub fn why_over(&self) -> Option<&SessionError> {
+        self.shared.over.as_ref()
     }
 
     /// Takes a connection out of the session: no more commands go over it, and when those under way have ended it is logged
@@ -107,16 +122,41 @@ impl Session {
 
     /// Consumes bytes from the front of `input` up to the next event of any kind.
     pub fn next_event(&mut self, cid: Cid, input: &mut &[u8], now: Time) -> Option<Event> {
+        if let Some(news) = self.news.pop_front() {
+            return Some(news);
+        }
         let (connection, shared) = self.connection_mut(cid)?;
         let event = connection.next_event(shared, input, now);
-        if let Some(Event::Closed { why, .. }) = &event {
-            self.closed(cid, why);
+        if let Some(event) = &event {
+            self.note(cid, event, now);
         }
-        event
+        if self.shared.lost.is_idle() {
+            return event;
+        }
+        self.recover(now);
+        match event.or_else(|| self.news.pop_front()) {
+            // Its end may have come of that.
+            None if self.is_over() => self.connection_mut(cid)?.0.take_event(),
+            event => event,
+        }
+    }
+
+    /// What an event of a connection means to the others.
+    fn note(&mut self, cid: Cid, event: &Event, now: Time) {
+        match event {
+            Event::Closed { why, .. } => self.closed(cid, why, now),
+            // The login of a connection with its CID has logged the lost one out.
+            Event::LoggedIn(_) => self.shared.lost.set(cid, Stage::LoggedOut),
+            Event::Redirected { .. } => self.shared.lost.set(cid, Stage::Lost),
+            Event::Async { message, .. } if message.event == AsyncEvent::CONNECTION_DROP => {
+                self.dropped(cid, message, now);
+            }
+            _ => {}
+        }
     }
 
     /// A connection is over: is the session?
-    fn closed(&mut self, cid: Cid, why: &SessionError) {
+    fn closed(&mut self, cid: Cid, why: &SessionError, now: Time) {
         let carried = self.connection(cid).is_some_and(Connection::carries_session);
         let others = self.connections.iter().any(|other| !other.is_closed() && other.carries_session());
         let expected = match why {
@@ -125,13 +165,24 @@ impl Session {
             SessionError::Disconnected | SessionError::Dropped => self.shared.logging_out,
             _ => false,
         };
-        if !carried || (expected && others) {
+        if !carried {
+            return self.login_failed(cid, why);
+        }
+        if expected && others {
             return;
         }
-        self.shared.over = true;
-        for other in &mut self.connections {
-            other.close(why.clone());
+        if self.is_recoverable(why) {
+            return self.begin_recovery(cid, now);
         }
+        self.end(why.clone());
+    }
+
+    fn end(&mut self, why: SessionError) {
+        for connection in &mut self.connections {
+            connection.close(why.clone());
+        }
+        self.shared.lost.clear();
+        self.shared.over.get_or_insert(why);
     }
 
     /// Where the next bytes of the connection should be received into, when they belong to a large data segment.
@@ -166,13 +217,17 @@ impl Session {
 
     /// When [`time_has_come`](Self::time_has_come) wants to be called.
     pub fn next_timeout(&self) -> Option<Time> {
-        self.connections.iter().filter_map(Connection::next_timeout).min()
+        let of_connections = self.connections.iter().filter_map(Connection::next_timeout);
+        of_connections.chain(self.shared.lost.next_timeout()).min()
     }
 
     /// Does what is due at `now`.
     pub fn time_has_come(&mut self, now: Time) {
         for connection in &mut self.connections {
             connection.time_has_come(&mut self.shared, now);
+        }
+        if !self.shared.lost.is_idle() {
+            self.recover(now);
         }
     }
 
@@ -266,6 +321,7 @@ impl Session {
         let Some((full, mut context)) = connection.for_requests(shared) else { return false };
         let asked = full.logout(&mut context);
         if asked {
+            self.shared.lost.clear();
             connection.expect_logout();
             for connection in &mut self.connections {
                 connection.stop_data();
@@ -274,12 +330,13 @@ impl Session {
         asked
     }
 
-    /// The commands that have not ended, in the order of their submission: for a session that is over. Those in events that
-    /// were not taken are lost.
+    /// The commands that have not ended, in the order of their submission: for a session that is over. Those in events of
+    /// connections that were not taken are lost.
     pub fn into_unfinished(self) -> Vec<Command> {
+        let aborted = |event| if let Event::Aborted(command) = event { Some(command) } else { None };
         let mut tasks: Vec<_> = self.shared.tasks.into_entries().collect();
         tasks.sort_unstable_by_key(|task| task.order);
-        tasks.into_iter().map(|task| task.command).collect()
+        self.news.into_iter().filter_map(aborted).chain(tasks.into_iter().map(|task| task.command)).collect()
     }
 
     /// A connection's number is its place.

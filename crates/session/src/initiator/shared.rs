@@ -3,7 +3,9 @@
 use lunette_pdu::{Cid, SerialNumber, Tsih};
 
 use super::config::SessionConfig;
+use super::error::SessionError;
 use super::event::{Command, TaskTag};
+use super::lost::LostConnections;
 use super::recoveries::Recoveries;
 use super::request::Underway;
 use super::table::Table;
@@ -32,7 +34,9 @@ pub(crate) struct Shared {
     loads: Vec<u32>,
     /// The end of the session was asked for: no request follows, on any connection (RFC 7143 section 11.14).
     pub(crate) logging_out: bool,
-    pub(crate) over: bool,
+    /// Why the session has ended.
+    pub(crate) over: Option<SessionError>,
+    pub(crate) lost: LostConnections,
     pub(crate) recoveries: Recoveries,
 }
 
@@ -50,7 +54,8 @@ impl Shared {
             parameters: Parameters::default(),
             loads: Vec::new(),
             logging_out: false,
-            over: false,
+            over: None,
+            lost: LostConnections::default(),
             recoveries: Recoveries::default(),
         }
     }
@@ -84,6 +89,17 @@ impl Shared {
             *load -= 1;
         }
         Some(task)
+    }
+
+    /// A command goes on over another connection.
+    pub(crate) fn move_task(&mut self, tag: TaskTag, to: Cid) {
+        let Some(task) = self.tasks.get_mut(tag) else { return };
+        let from = std::mem::replace(&mut task.cid, to);
+        for (cid, change) in [(from, -1), (to, 1)] {
+            if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {
+                *load = load.saturating_add_signed(change);
+            }
+        }
     }
 
     /// In a discovery session there is nothing that could take a command.

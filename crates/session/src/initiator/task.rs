@@ -33,6 +33,10 @@ pub(crate) struct Task {
     /// R2Ts whose Data-Out is not at its end.
     open_r2ts: u32,
     incoming: Incoming,
+    /// It was on another connection before: what was asked for there may be asked for again.
+    moved: bool,
+    /// Nothing has come since it moved.
+    resumes: bool,
 }
 
 impl Task {
@@ -47,7 +51,43 @@ impl Task {
             unsolicited: false,
             open_r2ts: 0,
             incoming: Incoming::default(),
+            moved: false,
+            resumes: false,
         }
+    }
+
+    /// The Data-In that was begun last did not come to its end.
+    pub(crate) fn cut_short(&mut self, place: Range<u32>) {
+        self.next_sn = self.next_sn.wrapping_sub(1);
+        self.incoming.forget(place);
+    }
+
+    /// Another connection goes on with it. Gives ExpDataSN (RFC 7143 section 11.5.6).
+    pub(crate) fn reassigned(&mut self) -> u32 {
+        (self.moved, self.resumes) = (true, true);
+        (self.unsolicited, self.open_r2ts) = (false, 0);
+        self.incoming.interrupted();
+        if self.command.data_in.is_some() { self.next_sn } else { 0 }
+    }
+
+    /// The number of the first PDU after a reassignment. The target may go back, as far as to the beginning (RFC 7143 section
+    /// 7.2.2), and of a write, R2Ts that did not come count. True when data comes again.
+    fn resume(&mut self, sn: u32) -> bool {
+        if !std::mem::take(&mut self.resumes) {
+            return false;
+        }
+        let goes_back = sn < self.next_sn;
+        if goes_back || self.command.data_in.is_none() {
+            self.next_sn = sn;
+        }
+        goes_back
+    }
+
+    /// It is sent once more, from its beginning.
+    pub(crate) fn restart(&mut self) {
+        self.next_sn = 0;
+        (self.unsolicited, self.open_r2ts) = (false, 0);
+        self.incoming = Incoming::default();
     }
 
     /// `len` bytes of Data-Out go without an R2T.
@@ -74,6 +114,9 @@ impl Task {
         let Some(room) = self.command.data_in.as_ref().map(|buffer| buffer.len() as u64) else {
             return Err(broken("11.7", format!("Data-In for task {}, which reads nothing", pdu.itt)));
         };
+        if self.resume(pdu.data_sn) {
+            self.incoming.comes_again(pdu.buffer_offset);
+        }
         self.check_data_sn(pdu)?;
         self.incoming.accept(pdu, room, parameters)?;
         self.next_sn = self.next_sn.wrapping_add(1);
@@ -91,6 +134,7 @@ impl Task {
 
     /// Checks an R2T. Gives the sequence that answers it.
     pub(crate) fn r2t(&mut self, tag: TaskTag, pdu: &R2t, parameters: &Parameters) -> Result<Sequence, SessionError> {
+        self.resume(pdu.r2t_sn);
         self.check_r2t_sn(pdu)?;
         let range = self.check_request(pdu, parameters)?;
         if self.open_r2ts >= parameters.max_outstanding_r2t {
@@ -98,6 +142,9 @@ impl Task {
             return Err(broken("13.17", format!("one more R2T than MaxOutstandingR2T={most} allows")));
         }
         let bytes = |why| broken("11.8.4", format!("R2T for bytes {}..{}: {why}", range.start, range.end));
+        if self.moved {
+            self.granted.remove(&range).map_err(bytes)?;
+        }
         self.granted.insert(range.clone()).map_err(bytes)?;
         self.next_sn = self.next_sn.wrapping_add(1);
         self.open_r2ts += 1;
@@ -130,7 +177,7 @@ impl Task {
             return Err(broken("11.8.4", format!("R2T for {len} bytes with MaxBurstLength={most}")));
         }
         let due = self.granted.front();
-        if parameters.data_sequence_in_order && offset != due {
+        if parameters.data_sequence_in_order && (offset > due || (offset < due && !self.moved)) {
             return Err(broken("11.8.4", format!("R2T for offset {offset} where {due} was due")));
         }
         let end = u64::from(offset) + u64::from(len);

@@ -38,6 +38,11 @@ impl Window {
         usize::try_from(self.max.next().distance_from(self.next)).unwrap_or(0)
     }
 
+    /// Whether the target has said that it has everything up to this number.
+    pub(crate) fn is_acknowledged(&self, cmd_sn: SerialNumber) -> bool {
+        cmd_sn.is_before(self.expected)
+    }
+
     /// Every PDU of a target reports ExpCmdSN and MaxCmdSN. Those that were overtaken by others change nothing.
     pub(crate) fn update(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) -> Result<(), SessionError> {
         if exp_cmd_sn.is_after(self.next) {

@@ -5,7 +5,7 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
 use super::{Choices, MARKER_INTERVAL, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
-use crate::limits::{MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
+use crate::limits::{CONNECTION_RECOVERY_LEVEL, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
 /// than their default.
@@ -50,7 +50,7 @@ pub struct Offers {
 fn within_reach(willing: &Willing) -> Willing {
     Willing {
         max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
-        error_recovery_level: willing.error_recovery_level.min(1),
+        error_recovery_level: willing.error_recovery_level.min(CONNECTION_RECOVERY_LEVEL),
         task_reporting: Choices(0b001),
         protocol_level: willing.protocol_level.min(SAM5_PROTOCOL_LEVEL),
         ..willing.clone()
@@ -231,7 +231,7 @@ mod tests {
                 ("MaxOutstandingR2T", "8"),
                 ("DataPDUInOrder", "Yes"),
                 ("DataSequenceInOrder", "Yes"),
-                ("ErrorRecoveryLevel", "1"),
+                ("ErrorRecoveryLevel", "2"),
                 ("iSCSIProtocolLevel", "2"),
             ]
         );
@@ -314,7 +314,7 @@ mod tests {
             ("MaxOutstandingR2T", "9"),
             ("MaxOutstandingR2T", "0"),
             ("MaxConnections", "9"),
-            ("ErrorRecoveryLevel", "1"),
+            ("ErrorRecoveryLevel", "2"),
             ("MaxRecvDataSegmentLength", "16777216"),
             ("DefaultTime2Wait", "3601"),
         ] {

@@ -12,6 +12,7 @@ mod garbage;
 mod lengths;
 mod lies;
 mod login;
+mod lost;
 mod lost_statuses;
 mod markers;
 mod orders;

@@ -39,7 +39,7 @@ impl FullFeature {
     }
 
     /// Puts a command with the data that goes unasked on its way.
-    fn send_command(&mut self, tag: TaskTag, ahs: &[u8], context: &mut Context<'_>) {
+    pub(super) fn send_command(&self, tag: TaskTag, ahs: &[u8], context: &mut Context<'_>) {
         let Some(task) = context.shared.tasks.get_mut(tag) else { return };
         let command = &task.command;
         let data_out_len = command.data_out.as_ref().map_or(0, |data| data.len() as u32);
@@ -147,7 +147,7 @@ fn complete(tag: TaskTag, response: Response, context: &mut Context<'_>) {
 
 /// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room
 /// for them.
-fn extension(command: &Command) -> Option<Vec<u8>> {
+pub(super) fn extension(command: &Command) -> Option<Vec<u8>> {
     let extended = (!command.cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(&command.cdb_rest));
     let read = command.data_in.as_ref().filter(|_| command.data_out.is_some());
     let segments = extended.into_iter().chain(read.map(|data| Ahs::BidiReadLength(data.len() as u32)));

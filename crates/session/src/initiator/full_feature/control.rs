@@ -3,13 +3,14 @@
 use lunette_pdu::text::{self, TextWriter};
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest,
-    LogoutResponse, LogoutResponseCode, LunField, NopIn, NopOut, Reject, TargetTransferTag, TaskManagementResponseCode,
-    TextRequest, TextResponse,
+    LogoutResponse, LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, TargetTransferTag,
+    TaskManagementResponseCode, TextRequest, TextResponse,
 };
 
 use super::{Context, FullFeature};
 use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::{Event, TaskTag};
+use crate::initiator::lost::Answer;
 use crate::initiator::request::{Request, TextExchange, Underway};
 use crate::keys::row;
 use crate::limits::MAX_UNREAD_PDUS;
@@ -48,10 +49,12 @@ impl FullFeature {
         }
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
-        let is_kind = |request: &Request| matches!(request, Request::Ping { .. } | Request::Keepalive);
+        let is_kind =
+            |request: &Request| matches!(request, Request::Ping { .. } | Request::Keepalive | Request::Filler);
         match context.take_request(tag, "NOP-In", is_kind)? {
             Request::Ping { user, data } => context.events.push_back(Event::Pong { user, intact: data == segment }),
-            _ => self.keepalive = None,
+            Request::Keepalive => self.keepalive = None,
+            _ => {}
         }
         Ok(())
     }
@@ -83,6 +86,15 @@ impl FullFeature {
         self.text = Some(tag);
         send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
         true
+    }
+
+    /// Begins a text exchange of another connection anew.
+    pub(super) fn repeat_text(&mut self, exchange: TextExchange, context: &mut Context<'_>) {
+        let exchange = exchange.again(self.parameters.send_data_segment_len);
+        self.text = context.add_request(Request::Text(exchange));
+        if let Some(tag) = self.text {
+            send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
+        }
     }
 
     pub(super) fn text_response(
@@ -134,8 +146,8 @@ impl FullFeature {
     ) -> Result<(), SessionError> {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         match pdu.event {
-            AsyncEvent::CONNECTION_DROP if pdu.parameter1 == self.cid.0 => self.dropping = true,
-            AsyncEvent::SESSION_DROP => self.dropping = true,
+            AsyncEvent::CONNECTION_DROP if pdu.parameter1 == self.cid.0 => self.drop_announced(pdu),
+            AsyncEvent::SESSION_DROP => self.drop_announced(pdu),
             AsyncEvent::TASK_TERMINATION => {
                 context.give_back_unit(pdu.lun, u64::MAX);
                 answers_are_read(context)?;
@@ -152,6 +164,11 @@ impl FullFeature {
         }
         context.events.push_back(Event::Async { message: *pdu, data: segment.to_vec() });
         Ok(())
+    }
+
+    pub(in crate::initiator) fn drop_announced(&mut self, pdu: &AsyncMessage) {
+        self.dropping = true;
+        self.announced = Some((pdu.parameter2.into(), pdu.parameter3.into()));
     }
 
     /// A PDU of ours that was refused. What does not touch a command goes on; a command is undecided then, and at recovery
@@ -184,6 +201,8 @@ impl FullFeature {
         let tag = TaskTag::from_itt(refused.itt());
         match context.request(tag).map(|underway| &underway.request) {
             Some(Request::TaskManagement { .. } | Request::Ping { .. } | Request::Keepalive) => {}
+            Some(Request::Reassign { .. } | Request::LogOutLost { .. })
+                if pdu.reason == RejectReason::TOO_MANY_IMMEDIATE_COMMANDS => {}
             _ => return Err(SessionError::Rejected { opcode: refused.opcode(), reason: pdu.reason }),
         }
         match context.shared.requests.remove(tag).map(|underway| underway.request) {
@@ -192,6 +211,8 @@ impl FullFeature {
                 context.events.push_back(Event::TaskManagementDone { user, response, information: [0; 3] });
             }
             Some(Request::Ping { user, .. }) => context.events.push_back(Event::Pong { user, intact: false }),
+            Some(Request::Reassign { task, from }) => context.answered(Answer::TaskBusy { task, from }),
+            Some(Request::LogOutLost { lost }) => context.answered(Answer::LogoutBusy { lost }),
             _ => self.keepalive = None,
         }
         Ok(())
@@ -243,11 +264,15 @@ pub(super) fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError
     Ok(())
 }
 
-/// Always an end of the connection.
+/// The end of the connection, unless it was a lost one that was logged out.
 pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -> Result<(), SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
-    let is_kind = |request: &Request| matches!(request, Request::Logout { .. });
+    let is_kind = |request: &Request| matches!(request, Request::Logout { .. } | Request::LogOutLost { .. });
     let request = context.take_request(TaskTag::from_itt(pdu.itt), "Logout Response", is_kind)?;
+    if let Request::LogOutLost { lost } = request {
+        context.answered(Answer::LoggedOut { lost, response: *pdu });
+        return Ok(());
+    }
     Err(match (pdu.response, request) {
         (LogoutResponseCode::CLOSED, Request::Logout { session: false }) => SessionError::ConnectionRemoved,
         (LogoutResponseCode::CLOSED, _) => SessionError::LoggedOut,

@@ -2,6 +2,7 @@
 
 mod commands;
 mod control;
+mod reassign;
 mod recovery;
 mod task_management;
 
@@ -16,6 +17,7 @@ use self::task_management::task_management_response;
 use super::connection::Expect;
 use super::error::{SessionError, broken};
 use super::event::{Event, TaskTag};
+use super::lost::Answer;
 use super::request::{Request, Underway};
 use super::sender::Sender;
 use super::shared::Shared;
@@ -48,6 +50,7 @@ pub(super) struct FullFeature {
     dropping: bool,
     /// From recovery level 1 on.
     recovery: Option<Box<Recovery>>,
+    announced: Option<(u32, u32)>,
 }
 
 impl FullFeature {
@@ -62,11 +65,17 @@ impl FullFeature {
             leaving: false,
             dropping: false,
             recovery,
+            announced: None,
         }
     }
 
     pub(super) fn parameters(&self) -> &Parameters {
         &self.parameters
+    }
+
+    /// Whether a text exchange is under way here.
+    pub(super) fn has_text(&self) -> bool {
+        self.text.is_some()
     }
 
     /// Whether new requests may be sent. None follows a logout (RFC 7143 section 11.14).
@@ -80,6 +89,16 @@ impl FullFeature {
 
     pub(super) fn leave(&mut self) {
         self.leaving = true;
+    }
+
+    /// The session has no other connection any more.
+    pub(super) fn stay(&mut self) {
+        self.leaving = false;
+    }
+
+    /// Time2Wait and Time2Retain in seconds, as the target has announced them with the end of the connection.
+    pub(super) fn announced(&self) -> Option<(u32, u32)> {
+        self.announced
     }
 
     /// What the end of the stream means.
@@ -158,6 +177,11 @@ impl Context<'_> {
     fn give_back_unit(&mut self, lun: LunField, order: u64) {
         let tasks = self.shared.tasks_where(|task| task.command.lun == lun && task.order < order);
         self.give_back(&tasks);
+    }
+
+    /// The target has answered a step of a recovery.
+    fn answered(&mut self, answer: Answer) {
+        self.shared.lost.answers.push(answer);
     }
 
     /// Notes a request that is sent now, ahead of the window. `None` when too many wait for their answer.

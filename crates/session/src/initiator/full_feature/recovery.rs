@@ -145,7 +145,7 @@ impl FullFeature {
                 self.rejected(reject, segment, context)?;
                 Ok(true)
             }
-            TargetPdu::LogoutResponse(_) => {
+            TargetPdu::LogoutResponse(_) if self.logging_out => {
                 context.sender.skip_to(stat_sn);
                 self.deal_with(pdu, segment, context)?;
                 Ok(true)

@@ -8,6 +8,7 @@ use lunette_pdu::{
 use super::Context;
 use crate::initiator::error::SessionError;
 use crate::initiator::event::{Event, TaskTag};
+use crate::initiator::lost::Answer;
 use crate::initiator::request::Request;
 use crate::outbox::Segment;
 
@@ -68,13 +69,20 @@ pub(super) fn task_management_response(
 ) -> Result<(), SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
-    let is_kind = |request: &Request| matches!(request, Request::TaskManagement { .. });
+    let is_kind = |request: &Request| matches!(request, Request::TaskManagement { .. } | Request::Reassign { .. });
     let request = context.take_request(tag, "Task Management Function Response", is_kind)?;
-    if let Request::TaskManagement { user, function, lun, referenced, order } = request {
-        end_tasks(pdu.response, function, lun, referenced, order, context);
-        let information =
-            if context.shared.parameters.has_sam5_features() { pdu.additional_response_information } else { [0; 3] };
-        context.events.push_back(Event::TaskManagementDone { user, response: pdu.response, information });
+    match request {
+        Request::TaskManagement { user, function, lun, referenced, order } => {
+            end_tasks(pdu.response, function, lun, referenced, order, context);
+            let information = if context.shared.parameters.has_sam5_features() {
+                pdu.additional_response_information
+            } else {
+                [0; 3]
+            };
+            context.events.push_back(Event::TaskManagementDone { user, response: pdu.response, information });
+        }
+        Request::Reassign { task, .. } => context.answered(Answer::Reassigned { task, response: pdu.response }),
+        _ => {}
     }
     Ok(())
 }

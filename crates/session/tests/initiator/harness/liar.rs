@@ -31,6 +31,25 @@ impl std::fmt::Debug for Sent {
     }
 }
 
+/// The first PDU of a stream without header digests.
+pub(crate) fn cut(stream: &mut Vec<u8>, data_digest: bool) -> Option<Sent> {
+    let bhs = Bhs::from(*stream.first_chunk::<BHS_LEN>()?);
+    let data = BHS_LEN + bhs.ahs_len();
+    let end = data + bhs.data_segment_len();
+    let sent = Sent {
+        pdu: InitiatorPdu::parse(&bhs).unwrap(),
+        ahs: stream[BHS_LEN..data].to_vec(),
+        data: stream[data..end].to_vec(),
+    };
+    let digest_len = if data_digest && end > data { DIGEST_LEN } else { 0 };
+    let rest = end + pad_len(end - data);
+    if digest_len > 0 {
+        assert_eq!(stream[rest..rest + DIGEST_LEN], to_wire(crc32c(&stream[data..rest])));
+    }
+    stream.drain(..rest + digest_len);
+    Some(sent)
+}
+
 pub(crate) type Keys = Vec<(String, String)>;
 
 pub(crate) struct Liar {
@@ -165,7 +184,7 @@ impl Liar {
             }
             self.session.sent(self.cid, self.stream.len() - before);
         }
-        while let Some(sent) = self.cut() {
+        while let Some(sent) = cut(&mut self.stream, self.data_digest) {
             let numbered = match &sent.pdu {
                 InitiatorPdu::ScsiCommand(pdu) => Some(pdu.cmd_sn),
                 InitiatorPdu::TextRequest(pdu) if !pdu.immediate => Some(pdu.cmd_sn),
@@ -178,25 +197,6 @@ impl Liar {
             self.sent.push_back(sent);
         }
         assert!(self.stream.is_empty(), "half a PDU");
-    }
-
-    /// Without header digests.
-    fn cut(&mut self) -> Option<Sent> {
-        let bhs = Bhs::from(*self.stream.first_chunk::<BHS_LEN>()?);
-        let data = BHS_LEN + bhs.ahs_len();
-        let end = data + bhs.data_segment_len();
-        let sent = Sent {
-            pdu: InitiatorPdu::parse(&bhs).unwrap(),
-            ahs: self.stream[BHS_LEN..data].to_vec(),
-            data: self.stream[data..end].to_vec(),
-        };
-        let digest_len = if self.data_digest && end > data { DIGEST_LEN } else { 0 };
-        let rest = end + pad_len(end - data);
-        if digest_len > 0 {
-            assert_eq!(self.stream[rest..rest + DIGEST_LEN], to_wire(crc32c(&self.stream[data..rest])));
-        }
-        self.stream.drain(..rest + digest_len);
-        Some(sent)
     }
 
     pub(crate) fn send(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {

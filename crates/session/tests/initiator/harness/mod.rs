@@ -1,12 +1,14 @@
 //! A session of the initiator under a virtual clock, with one of two targets at the other end: [`Pair`] has ours, [`Liar`] one
 //! that says whatever a test wants.
 
+mod crew;
 mod disk;
 mod lanes;
 mod liar;
 mod pair;
 mod setup;
 
+pub(crate) use crew::Crew;
 pub(crate) use disk::{LUN, read, write};
 pub(crate) use lanes::Bundle;
 pub(crate) use liar::{Liar, Sent};
