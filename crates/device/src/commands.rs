@@ -30,6 +30,7 @@ pub(crate) mod timestamp;
 pub(crate) mod unmap;
 pub(crate) mod verify;
 pub(crate) mod write_same;
+pub(crate) mod xor;
 
 /// FUA in the byte of flags of the commands that have it.
 const FUA: u8 = 0x08;

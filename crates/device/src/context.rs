@@ -112,7 +112,8 @@ impl Cx {
     /// The command's Data-Out, of which the CDB asks for `asked` bytes. When the initiator sends less, only whole units of
     /// `unit` bytes; `None` when there is not one.
     pub(crate) async fn data_out(&self, asked: u64, unit: u32) -> Result<Option<Buffer>, SenseData> {
-        debug_assert_eq!(self.row.direction, Direction::Out, "{} has no Data-Out", self.row.name);
+        let takes_data = matches!(self.row.direction, Direction::Out | Direction::Both);
+        debug_assert!(takes_data, "{} has no Data-Out", self.row.name);
         self.exchange.expect_data_out(asked);
         let there = asked.min(u64::from(self.data_out_len));
         let len = (there - there % u64::from(unit.max(1))) as usize;

@@ -42,6 +42,7 @@ pub(crate) enum Direction {
     None,
     In,
     Out,
+    Both,
 }
 
 /// Whether a pending unit attention is reported instead of running the command (SAM-5 5.14).

@@ -9,7 +9,7 @@ use crate::commands::{
     capacity, compare_and_write, copy_results, defects, extended_copy, flush, identifying, inquiry, lba_status, log,
     luns, mode, opcodes_report, or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write,
     request_sense, reserve, rod_tokens, sanitize, start_stop, task_functions, test_unit_ready, timestamp, unmap,
-    verify, write_same,
+    verify, write_same, xor,
 };
 use crate::port_groups::access::Passes;
 
@@ -17,6 +17,7 @@ use crate::port_groups::access::Passes;
 const GROUP: u8 = 0x3f;
 const DPO: u8 = 0x10;
 const FUA: u8 = 0x08;
+const DISABLE_WRITE: u8 = 0x04;
 const BYTCHK: u8 = 0x06;
 /// What WRITE AND VERIFY knows of it: values 0 and 1.
 const BYTCHK_COMPARE: u8 = 0x02;
@@ -224,6 +225,8 @@ pub(crate) static TABLE: &[Row] = &[
         Row { direction: Direction::In, access: Passes::Standby, reservation: Reservation::PassesAll,
               sanitizing: Sanitizing::Passes,
               handler: |cx, place| place.begin(log::log_sense(cx)), ..PLAIN }),
+    row("XDWRITEREAD(10)", &blocks_10(0x53, DPO | FUA | DISABLE_WRITE),
+        Row { direction: Direction::Both, handler: |cx, place| place.begin(xor::xdwriteread(cx)), ..WRITE }),
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("RESERVE(10)", &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0], RESERVE),
     row("RELEASE(10)", &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0], RELEASE),

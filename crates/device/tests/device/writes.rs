@@ -55,6 +55,44 @@ fn orwrite_adds_bits() {
 }
 
 #[test]
+fn xdwriteread_writes_and_gives_the_difference() {
+    let rig = Rig::new(THIN);
+    rig.store.bytes.lock().unwrap().fill(0b0011);
+    // Two blocks at LBA 8, FUA.
+    let xdwriteread = |flags, data: &[u8]| rig.run(&[0x53, flags, 0, 0, 0, 8, 0, 0, 2, 0], data);
+    let response = xdwriteread(0x08, &[0b0101; 1024]);
+    assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 1024));
+    assert_eq!(response.data_in.as_deref(), Some(&[0b0110; 1024][..]));
+    assert_eq!(rig.bytes(7 * 512, 2048), [vec![0b0011; 512], vec![0b0101; 1024], vec![0b0011; 512]].concat());
+    let seen = |kind, fua| Seen { kind, offset: 8 * 512, len: 1024, fua };
+    assert_eq!(rig.seen(), [seen(OpKind::Read, false), seen(OpKind::Write, true)]);
+    // DISABLE WRITE.
+    let response = xdwriteread(0x04, &[0b1111; 1024]);
+    assert_eq!(response.data_in.as_deref(), Some(&[0b1010; 1024][..]));
+    assert_eq!(rig.bytes(8 * 512, 1024), [0b0101; 1024]);
+    assert_eq!(rig.seen(), [seen(OpKind::Read, false)]);
+    // Whole blocks of a short Data-Out, in both directions.
+    let response = xdwriteread(0, &[0; 512 + 100]);
+    assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 1024));
+    assert_eq!(response.data_in.as_deref(), Some(&[0b0101; 512][..]));
+    assert_eq!(rig.bytes(8 * 512, 1024), [vec![0; 512], vec![0b0101; 512]].concat());
+}
+
+#[test]
+fn xdwriteread_is_checked_as_a_write() {
+    let rig = Rig::new(THIN);
+    assert!(rig.run(&[0x53], &[]).data_in.is_none(), "no blocks, no data");
+    let sense = rig.refused(&[0x53, 0x01, 0, 0, 0, 8, 0, 0, 2], &[0; 1024]);
+    assert_eq!(sense.field, Some(FieldPointer::cdb(1).bit(0)), "XORPINFO: there is no protection information");
+    let sense = rig.refused(&[0x53, 0, 0xff, 0, 0, 8, 0, 0, 2], &[0; 1024]);
+    assert_eq!((sense.code, sense.field), (AdditionalSense::LBA_OUT_OF_RANGE, Some(FieldPointer::cdb(2))));
+    let protected = Rig::new(Medium { read_only: true, ..THIN });
+    assert_eq!(protected.refused(&[0x53, 0, 0, 0, 0, 8, 0, 0, 2], &[0; 1024]).key, SenseKey::DATA_PROTECT);
+    let supported = rig.read(&[0xa3, 0x0c, 0x01, 0x53, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(supported, [0, 3, 0, 10, 0x53, 0x1c, 0xff, 0xff, 0xff, 0xff, 0x3f, 0xff, 0xff, 0]);
+}
+
+#[test]
 fn write_atomic_takes_what_the_limits_say() {
     for block_size in [512u32, 4096] {
         let rig = Rig::new(Medium { len_bytes: 4 << 20, block_size, ..THIN });
