@@ -86,6 +86,8 @@ pub struct Reply {
     pub data_in_len: usize,
     /// Bytes that moved more or fewer than announced; for a bidirectional command, of Data-Out.
     pub residual: Option<Residual>,
+    /// For a bidirectional command, of Data-In.
+    pub read_residual: Option<Residual>,
 }
 
 impl Reply {

@@ -210,6 +210,7 @@ impl Requests {
                     sense: response.sense,
                     data_in_len: response.data_in_len,
                     residual: response.residual.filter(|residual| *residual != Residual::None),
+                    read_residual: response.read_residual.filter(|residual| *residual != Residual::None),
                 };
                 self.end(key, command, Ok(reply));
             }

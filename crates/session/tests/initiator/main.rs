@@ -5,6 +5,7 @@
 mod harness;
 
 mod aborts;
+mod both_ways;
 mod chap;
 mod commands;
 mod control;

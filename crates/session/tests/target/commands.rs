@@ -66,7 +66,8 @@ fn additional_headers_that_make_no_sense_are_refused() {
     let mut twice = [0; 64];
     let mut len = Ahs::ExtendedCdb(&[1]).emit(&mut twice).unwrap();
     len += Ahs::ExtendedCdb(&[2]).emit(&mut twice[len..]).unwrap();
-    for ahs in [&twice[..len], &[0, 5, 9, 0, 0, 0, 0, 0], &[0, 9, 1, 0], &[0, 0, 1, 0]] {
+    let two_lengths = [[0, 5, 2, 0, 0, 0, 2, 0]; 2].concat();
+    for ahs in [&twice[..len], &two_lengths, &[0, 5, 9, 0, 0, 0, 0, 0], &[0, 9, 1, 0], &[0, 0, 1, 0]] {
         let mut peer = Peer::logged_in(Setup::default());
         let numbered = ScsiCommand { cmd_sn: peer.cmd_sn, ..command(1) };
         peer.cmd_sn = peer.cmd_sn.next();

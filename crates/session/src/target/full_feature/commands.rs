@@ -83,7 +83,7 @@ impl FullFeature {
         let length = pdu.expected_data_transfer_length;
         let data_out_len = if pdu.write { length } else { 0 };
         let data_in_len = match (pdu.read, pdu.write) {
-            (true, true) => extension.bidi_read_length,
+            (true, true) => extension.bidi_read_length.unwrap_or(0),
             (true, false) => length,
             (false, _) => 0,
         };
@@ -210,18 +210,21 @@ impl FullFeature {
 /// What additional header segments say about a command.
 struct Extension {
     cdb_rest: Box<[u8]>,
-    bidi_read_length: u32,
+    bidi_read_length: Option<u32>,
 }
 
 impl Extension {
     fn parse(ahs: &[u8]) -> Result<Self, Violation> {
-        let mut extension = Self { cdb_rest: Box::default(), bidi_read_length: 0 };
+        let mut extension = Self { cdb_rest: Box::default(), bidi_read_length: None };
         for segment in Ahs::iter(ahs) {
             let invalid = |why: String| Violation::fatal(RejectReason::INVALID_PDU_FIELD, why);
             match segment.map_err(|error| invalid(error.to_string()))? {
                 Ahs::ExtendedCdb(rest) if extension.cdb_rest.is_empty() => extension.cdb_rest = rest.into(),
-                Ahs::BidiReadLength(length) => extension.bidi_read_length = length,
+                Ahs::BidiReadLength(length) if extension.bidi_read_length.is_none() => {
+                    extension.bidi_read_length = Some(length);
+                }
                 Ahs::ExtendedCdb(_) => return Err(invalid("two extended CDBs".into())),
+                Ahs::BidiReadLength(_) => return Err(invalid("two read lengths".into())),
                 Ahs::Unknown { ahs_type, .. } => return Err(invalid(format!("unknown AHS type {ahs_type}"))),
             }
         }

@@ -1,4 +1,4 @@
-//! A device of bytes: READ and WRITE name an offset and a length in bytes.
+//! A device of bytes: READ, WRITE and XDWRITEREAD name an offset and a length in bytes.
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{LunField, TaskAttribute};
@@ -7,6 +7,7 @@ use lunette_session::target::{self, Response};
 
 const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
+const XDWRITEREAD: u8 = 0x53;
 
 pub(crate) const LUN: LunField = LunField([0, 3, 0, 0, 0, 0, 0, 0]);
 
@@ -56,6 +57,12 @@ pub(crate) fn write(pool: &Pool, user: u64, offset: u32, data: &[u8]) -> Command
     Command { data_out: buffer, ..command(user, cdb(WRITE, offset, data.len() as u32)) }
 }
 
+/// A command with data in both directions, whose CDB names `len` bytes: there is room for `room` bytes of what comes back.
+pub(crate) fn exchange(pool: &Pool, user: u64, offset: u32, len: u32, data: &[u8], room: u32) -> Command {
+    let data_in = Some(pool.take(room as usize).unwrap());
+    Command { data_in, cdb: named(user, cdb(XDWRITEREAD, offset, len)), ..write(pool, user, offset, data) }
+}
+
 /// The bytes behind LUN 3.
 pub(crate) struct Disk {
     pub(crate) bytes: Vec<u8>,
@@ -65,7 +72,7 @@ impl Disk {
     /// The buffer's length that a command wants to be written, if it writes.
     pub(crate) fn wants(command: &target::Command) -> Option<usize> {
         let (opcode, _, len) = fields(&command.cdb);
-        (opcode == WRITE && len > 0).then_some(len)
+        (matches!(opcode, WRITE | XDWRITEREAD) && len > 0).then_some(len)
     }
 
     /// The name that the initiator's driver gave to a command.
@@ -80,6 +87,16 @@ impl Disk {
                 let len = data.len().min(command.data_out_len as usize);
                 self.bytes[offset..offset + len].copy_from_slice(&data[..len]);
                 Response { data_out_transfer_len: data.len() as u64, ..Response::default() }
+            }
+            (XDWRITEREAD, Some(data)) => {
+                let len = data.len().min(command.data_out_len as usize);
+                let mut difference = pool.take(len).unwrap();
+                for (at, byte) in difference.iter_mut().enumerate() {
+                    *byte = self.bytes[offset + at] ^ data[at];
+                }
+                self.bytes[offset..offset + len].copy_from_slice(&data[..len]);
+                let data_in = Some(difference.share());
+                Response { data_in, data_out_transfer_len: data.len() as u64, ..Response::default() }
             }
             (READ, _) => {
                 let mut buffer = pool.take(len).unwrap();

@@ -9,7 +9,7 @@ mod pair;
 mod setup;
 
 pub(crate) use crew::Crew;
-pub(crate) use disk::{LUN, read, write};
+pub(crate) use disk::{LUN, exchange, read, write};
 pub(crate) use lanes::Bundle;
 pub(crate) use liar::{Liar, Sent};
 pub(crate) use pair::{Dice, Pair};

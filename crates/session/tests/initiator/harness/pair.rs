@@ -61,6 +61,8 @@ pub(crate) struct Pair {
     sent_by_target: usize,
     pub(crate) events: VecDeque<initiator::Event>,
     pub(crate) closed: Option<CloseReason>,
+    /// Of the last command that the device has run.
+    pub(crate) last_cdb_rest: Box<[u8]>,
 }
 
 impl Pair {
@@ -90,6 +92,7 @@ impl Pair {
             sent_by_target: 0,
             events: VecDeque::new(),
             closed: None,
+            last_cdb_rest: Box::default(),
         }
     }
 
@@ -243,6 +246,7 @@ impl Pair {
             return false;
         }
         let job = self.jobs.swap_remove(self.dice.below(self.jobs.len()));
+        self.last_cdb_rest.clone_from(&job.command.cdb_rest);
         let response = self.disk.run(&job.command, job.data, &self.pool);
         self.target.complete(job.command.task, response);
         true
