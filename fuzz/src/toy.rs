@@ -9,13 +9,13 @@ use lunette_buffer::{Buffer, Pool};
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
     Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode,
-    MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, TaskManagementResponseCode, pad_len,
+    MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, pad_len,
 };
 use lunette_session::keys::{Digest, Parameters, Willing};
 use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_TEXT_BYTES};
 use lunette_session::target::{
-    Command, Connection, ConnectionConfig, Directory, Entropy, Event, Portal, Response, Sessions, TargetNode, TaskTag,
-    Timers,
+    Command, Connection, ConnectionConfig, Directory, Entropy, Event, Portal, Response, Sessions, TargetNode,
+    TaskManagement, TaskTag, Timers,
 };
 use lunette_session::{Authentication, Time};
 
@@ -58,7 +58,7 @@ pub struct Toy {
     unread: Vec<u8>,
     tasks: HashMap<TaskTag, (State, u32)>,
     task_order: Vec<TaskTag>,
-    management: Vec<InitiatorTaskTag>,
+    management: Vec<TaskManagement>,
     admitted: Option<Parameters>,
     closed: bool,
     /// Whether the initiator takes what is sent to it.
@@ -195,8 +195,8 @@ impl Toy {
 
     /// Answers all task management requests that wait.
     pub fn end_management(&mut self) {
-        for itt in std::mem::take(&mut self.management) {
-            self.conn.task_management_done(itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
+        for request in std::mem::take(&mut self.management) {
+            self.conn.task_management_done(request.itt, request.done());
         }
         self.pump();
     }
@@ -288,7 +288,7 @@ impl Toy {
                     assert!(self.tasks.remove(&task).is_some(), "a task to abort that is not alive");
                     self.conn.abort(task);
                 }
-                self.management.push(request.itt);
+                self.management.push(request);
             }
             Event::Aborted(task) => {
                 assert!(self.tasks.remove(&task).is_some(), "a task that ended by itself and is not alive");

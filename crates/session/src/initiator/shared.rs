@@ -1,5 +1,7 @@
 //! What the connections of a session share.
 
+use std::collections::VecDeque;
+
 use lunette_pdu::{Cid, SerialNumber, Tsih};
 
 use super::config::SessionConfig;
@@ -38,6 +40,8 @@ pub(crate) struct Shared {
     pub(crate) over: Option<SessionError>,
     pub(crate) lost: LostConnections,
     pub(crate) recoveries: Recoveries,
+    /// The last commands that a request on another connection ended. What the target sent for them before may still be under way.
+    withdrawn: VecDeque<(Cid, TaskTag)>,
 }
 
 impl Shared {
@@ -57,6 +61,7 @@ impl Shared {
             over: None,
             lost: LostConnections::default(),
             recoveries: Recoveries::default(),
+            withdrawn: VecDeque::new(),
         }
     }
 
@@ -100,6 +105,20 @@ impl Shared {
                 *load = load.saturating_add_signed(change);
             }
         }
+    }
+
+    /// A command has ended by a request on another connection than its own.
+    pub(crate) fn withdraw(&mut self, cid: Cid, tag: TaskTag) {
+        if self.withdrawn.len() == MAX_COMMANDS {
+            self.withdrawn.pop_front();
+        }
+        self.withdrawn.push_back((cid, tag));
+    }
+
+    /// Whether a PDU on this connection that asks for data of a command, or brings some, comes too late for it. Responses do not:
+    /// the target fences them (RFC 7143 section 4.2.2.3.4).
+    pub(crate) fn is_withdrawn(&self, cid: Cid, tag: TaskTag) -> bool {
+        self.withdrawn.contains(&(cid, tag))
     }
 
     /// In a discovery session there is nothing that could take a command.

@@ -1,7 +1,9 @@
 //! What a connection tells its driver, and what the driver answers with.
 
 use lunette_buffer::{Buffer, SharedBuffer};
-use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction};
+use lunette_pdu::{
+    Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode,
+};
 
 use super::session::AdmitRequest;
 
@@ -108,8 +110,8 @@ pub struct TaskManagement {
     pub function: TaskManagementFunction,
     /// The logical unit; not used by target resets and I_T NEXUS RESET.
     pub lun: LunField,
-    /// The task to abort, for ABORT TASK. It exists; `None` when it may be one that waits on a suspended connection of the
-    /// session.
+    /// The task to abort, for ABORT TASK. `None`: it may wait on a suspended connection of the session, or it is gone. Perhaps an
+    /// earlier request aborted it and its store still works, so the answer, [`done`](Self::done), waits for what was aborted before.
     pub referenced: Option<TaskTag>,
     /// The initiator's name for the task, for ABORT TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
@@ -118,6 +120,17 @@ pub struct TaskManagement {
     /// Of the tasks of this session, only those that this covers ([`CommandOrder::is_covered_by`]) are concerned; `None`: all
     /// of them.
     pub before: Option<SerialNumber>,
+}
+
+impl TaskManagement {
+    /// The answer once everything is done.
+    pub fn done(&self) -> TaskManagementResponseCode {
+        if self.function == TaskManagementFunction::ABORT_TASK && self.referenced.is_none() {
+            TaskManagementResponseCode::TASK_DOES_NOT_EXIST
+        } else {
+            TaskManagementResponseCode::FUNCTION_COMPLETE
+        }
+    }
 }
 
 /// Why a connection ends.

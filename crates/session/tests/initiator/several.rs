@@ -278,3 +278,23 @@ fn one_logout_ends_all_connections() {
     let closed = lanes.lanes.iter().filter(|lane| lane.closed == Some(CloseReason::Logout)).count();
     assert_eq!(closed, 1, "the driver closes the others");
 }
+
+#[test]
+fn an_r2t_may_come_after_the_reset_that_ended_its_task() {
+    let willing = Willing { max_connections: 2, initial_r2t: true, immediate_data: false, ..Willing::default() };
+    let config = SessionConfig { offers: willing.clone(), ..config() };
+    let mut lanes = Bundle::connected(config, node(Authentication::None, willing), 3, 2);
+    let mut oracle = Oracle::default();
+    // The write goes over connection 1 and its R2T stays under way, while connection 0 brings the reset and its answer.
+    assert!(oracle.submit(&mut lanes, 0, true).is_some());
+    lanes.send_initiator(1, usize::MAX);
+    lanes.receive_target(1, usize::MAX);
+    lanes.send_target(1, usize::MAX);
+    assert!(lanes.session.manage_tasks(9, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
+    deliver(&mut lanes, 0);
+    oracle.look(&mut lanes);
+    assert_eq!((&oracle.aborted[..], oracle.managed), (&[0][..], 1));
+    lanes.run();
+    oracle.look(&mut lanes);
+    assert!(!lanes.session.is_over());
+}

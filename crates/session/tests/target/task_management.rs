@@ -96,6 +96,11 @@ fn an_aborted_task_stays_aborted_while_its_data_comes() {
     peer.driver.connection.task_management_done(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);
     peer.task_management_response();
     peer.task_management(abort(10, 1));
+    // The store may still work on what is gone here, so the driver has the last word.
+    peer.silence();
+    let again = peer.driver.task_management[1];
+    assert_eq!((again.referenced, again.done()), (None, Code::TASK_DOES_NOT_EXIST));
+    peer.driver.connection.task_management_done(again.itt, again.done());
     assert_eq!(peer.task_management_response().0.response, Code::TASK_DOES_NOT_EXIST);
     peer.answer(&r2t, &[0; 4096], 512);
     peer.silence();

@@ -219,11 +219,20 @@ impl Core {
                 self.answer_task_management(id, itt, response);
             }
             Whereabouts::Request => self.answer_task_management(id, itt, Answer::FUNCTION_REJECTED),
-            Whereabouts::Served | Whereabouts::Nowhere => {
-                self.answer_task_management(id, itt, Answer::TASK_DOES_NOT_EXIST);
-            }
+            Whereabouts::Served | Whereabouts::Nowhere => self.abort_gone(id, request),
         }
         self.touch(id);
+    }
+
+    /// ABORT TASK of a task that is gone. It may be one of those that were aborted before and whose stores still work.
+    fn abort_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
+        let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));
+        let (itt, response) = (request.itt, request.done());
+        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response });
+        for key in self.tasks_where(|task| task.orphaned && Some(task.nexus) == nexus) {
+            self.abort_task(key, Some(barrier));
+        }
+        self.barriers.close(barrier);
     }
 
     /// Looks for a task on the other connections of the session. A name may have been used before, by a task whose end the

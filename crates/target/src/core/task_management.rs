@@ -61,7 +61,7 @@ impl Core {
         let itt = request.itt;
         let barrier = self.barriers.open(match request.function {
             Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
-            _ => Behind::TaskManagement { connection: id, itt, response: Answer::FUNCTION_COMPLETE },
+            _ => Behind::TaskManagement { connection: id, itt, response: request.done() },
         });
         for key in doomed {
             self.abort_task(key, Some(barrier));

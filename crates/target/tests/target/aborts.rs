@@ -70,6 +70,24 @@ fn a_second_reset_waits_for_what_the_first_aborted() {
 }
 
 #[test]
+fn the_abort_of_a_task_that_a_reset_is_ending_waits_too() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    delay.hold();
+    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    let reset = initiator.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
+    let abort = initiator.start_management(Function::ABORT_TASK, 0, Some(write));
+    initiator.round_trip();
+    initiator.round_trip();
+    assert!(!initiator.has_managed(reset) && !initiator.has_managed(abort), "the store still works on the write");
+    delay.release();
+    assert_eq!(initiator.finish_management(reset), Answer::FUNCTION_COMPLETE);
+    assert_eq!(initiator.finish_management(abort), Answer::TASK_DOES_NOT_EXIST);
+}
+
+#[test]
 fn a_task_that_waits_for_data_is_gone_at_once() {
     let target = Target::over(vec![memory()]);
     let mut initiator = Initiator::attach(&target, Port::A);

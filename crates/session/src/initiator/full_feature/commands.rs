@@ -79,6 +79,10 @@ impl FullFeature {
 
     pub(super) fn data_in(&mut self, pdu: &DataIn, context: &mut Context<'_>) -> Result<Expect, SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
+        if pdu.status.is_none() && context.shared.is_withdrawn(self.cid, tag) {
+            context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+            return Ok(Expect::Nothing);
+        }
         let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {
             return Err(broken("11.2.1.8", format!("Data-In for tag {}, which names no command here", pdu.itt)));
         };
@@ -95,6 +99,9 @@ impl FullFeature {
         self.status_reported(pdu.stat_sn, context)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
+        if context.shared.is_withdrawn(self.cid, tag) {
+            return Ok(());
+        }
         let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {
             return Err(broken("11.2.1.8", format!("R2T for tag {}, which names no command here", pdu.itt)));
         };

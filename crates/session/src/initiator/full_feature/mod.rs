@@ -168,6 +168,9 @@ impl Context<'_> {
         for tag in tasks {
             self.sender.forget(*tag);
             if let Some(task) = self.shared.remove_task(*tag) {
+                if task.cid != self.cid {
+                    self.shared.withdraw(task.cid, *tag);
+                }
                 self.events.push_back(Event::Aborted(task.command));
             }
         }

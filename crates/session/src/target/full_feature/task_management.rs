@@ -93,7 +93,7 @@ impl FullFeature {
     }
 
     /// RFC 7143 section 11.6.1: a task that is gone but could still arrive counts as aborted; one that never was or has
-    /// ended does not exist.
+    /// ended does not exist. When it was aborted, only the driver knows whether anything still works for it.
     pub(super) fn referenced_task(
         &mut self,
         request: &TaskManagementRequest,
@@ -113,9 +113,8 @@ impl FullFeature {
         {
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
-        // It may wait on a connection that was lost (RFC 7143 section 11.5.1). The driver knows.
-        let nowhere = !self.session.recovers_connections();
-        (nowhere.then_some(TaskManagementResponseCode::TASK_DOES_NOT_EXIST), None)
+        // It may wait on a connection that was lost (RFC 7143 section 11.5.1), or be one that was aborted. The driver knows.
+        (None, None)
     }
 
     /// Why a task cannot come to this connection, when that needs no look at others.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_pdu::{Cid, LogoutResponseCode, SerialNumber, TaskManagementFunction, TaskManagementResponseCode};
+use lunette_pdu::{Cid, LogoutResponseCode, SerialNumber, TaskManagementFunction};
 use lunette_session::initiator::{Event, Session, SessionConfig};
 use lunette_session::target::{
     self, CloseReason, Connection, ConnectionConfig, Directory, Sessions, TargetNode, TaskManagement, TaskTag,
@@ -135,7 +135,7 @@ impl Bundle {
         }
     }
 
-    fn send_initiator(&mut self, lane: usize, most: usize) -> bool {
+    pub(crate) fn send_initiator(&mut self, lane: usize, most: usize) -> bool {
         let Lane { cid, to_target, gone, .. } = &mut self.lanes[lane];
         if *gone {
             return false;
@@ -148,7 +148,7 @@ impl Bundle {
         len > 0
     }
 
-    fn send_target(&mut self, lane: usize, most: usize) -> bool {
+    pub(crate) fn send_target(&mut self, lane: usize, most: usize) -> bool {
         let Lane { target, to_initiator, .. } = &mut self.lanes[lane];
         let before = to_initiator.len();
         take(target.slices(), most, to_initiator);
@@ -159,7 +159,7 @@ impl Bundle {
         len > 0
     }
 
-    fn receive_target(&mut self, lane: usize, most: usize) -> bool {
+    pub(crate) fn receive_target(&mut self, lane: usize, most: usize) -> bool {
         let Lane { target, to_target, .. } = &mut self.lanes[lane];
         if to_target.is_empty() || !target.wants_input() {
             return false;
@@ -311,8 +311,7 @@ impl Bundle {
         };
         let passed: Vec<Fence> = self.fences.extract_if(.., is_passed).collect();
         for fence in passed {
-            let complete = TaskManagementResponseCode::FUNCTION_COMPLETE;
-            self.lanes[fence.lane].target.task_management_done(fence.request.itt, complete);
+            self.lanes[fence.lane].target.task_management_done(fence.request.itt, fence.request.done());
         }
     }
 

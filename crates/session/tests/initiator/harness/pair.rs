@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_pdu::{Cid, TaskManagementResponseCode};
+use lunette_pdu::{Cid, TaskManagementFunction};
 use lunette_session::initiator::{self, Session, SessionConfig};
 use lunette_session::target::{
     self, CloseReason, Connection, ConnectionConfig, Directory, Sessions, TargetNode, TaskTag,
@@ -225,7 +225,8 @@ impl Pair {
             target::Event::Aborted(task) => self.waiting.retain(|(tag, _)| *tag != task),
             target::Event::TaskManagement(request) => {
                 let one = request.referenced;
-                let hit = |task: TaskTag| one.is_none_or(|one| one == task);
+                let all = request.function != TaskManagementFunction::ABORT_TASK;
+                let hit = |task: TaskTag| all || one == Some(task);
                 let jobs = self.jobs.iter().map(|job| job.command.task);
                 let tasks: Vec<_> =
                     jobs.chain(self.waiting.iter().map(|(tag, _)| *tag)).filter(|task| hit(*task)).collect();
@@ -234,7 +235,7 @@ impl Pair {
                 }
                 self.jobs.retain(|job| !hit(job.command.task));
                 self.waiting.retain(|(tag, _)| !hit(*tag));
-                self.target.task_management_done(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
+                self.target.task_management_done(request.itt, request.done());
             }
             target::Event::Resume(_) | target::Event::Logout(_) | target::Event::LogoutForRecovery(_) => {}
             target::Event::Close(reason) => self.closed = Some(reason),

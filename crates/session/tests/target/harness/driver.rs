@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_buffer::Pool;
-use lunette_pdu::{LoginStatus, LogoutResponseCode, TaskManagementResponseCode};
+use lunette_pdu::{LoginStatus, LogoutResponseCode};
 use lunette_session::Time;
 use lunette_session::target::{
     AdmitRequest, CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag,
@@ -147,7 +147,7 @@ impl Driver {
                     if let Some(task) = request.referenced {
                         self.connection.abort(task);
                     }
-                    self.connection.task_management_done(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
+                    self.connection.task_management_done(request.itt, request.done());
                 }
             }
             Event::Logout(cid) | Event::LogoutForRecovery(cid) if self.automatic => {
