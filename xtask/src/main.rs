@@ -1,5 +1,5 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask profile`.
+//! `cargo xtask compare`, `cargo xtask profile`, `cargo xtask sim`.
 
 #![forbid(unsafe_code)]
 
@@ -9,6 +9,7 @@ mod fuzz;
 mod packages;
 mod process;
 mod profile;
+mod sim;
 mod suite;
 mod test;
 
@@ -38,6 +39,8 @@ enum Chore {
     Compare(compare::Arguments),
     /// In which layer the CPU time goes, on both sides, as `perf` samples it.
     Profile(profile::Arguments),
+    /// Initiator and target under a virtual clock and a network that breaks everything.
+    Sim(sim::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -51,6 +54,7 @@ fn main() -> ExitCode {
         Chore::Count(arguments) => count::run(&arguments),
         Chore::Compare(arguments) => compare::run(&arguments),
         Chore::Profile(arguments) => profile::run(&arguments),
+        Chore::Sim(arguments) => sim::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

@@ -9,6 +9,7 @@ use crate::count;
 use crate::fuzz;
 use crate::packages;
 use crate::process::{self, cargo, file_stems, root};
+use crate::sim;
 use crate::suite;
 
 /// Everything that has to pass.
@@ -29,11 +30,16 @@ struct Step {
 }
 
 /// Quick steps first: a mistake is told soon.
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 9] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings", run: docs },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
+    Step {
+        name: "sim",
+        what: "a few hundred simulated sessions over a network that breaks everything",
+        run: sim::step,
+    },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
     Step { name: "count", what: "the digest kernels take no more instructions than before", run: count },
     Step {

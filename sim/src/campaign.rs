@@ -1,0 +1,112 @@
+//! Many runs, on all cores.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use crate::world::Run;
+use crate::{Setup, Tally, run};
+
+/// Which runs to do: every seed with every setup.
+#[derive(Debug, Clone)]
+pub struct Campaign {
+    /// Levels and connections.
+    pub setups: Vec<Setup>,
+    /// The first seed.
+    pub first: u64,
+    /// How many.
+    pub seeds: u64,
+}
+
+/// A run that broke a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Its seed.
+    pub seed: u64,
+    /// What it broke.
+    pub why: String,
+}
+
+/// All runs of one setup.
+#[derive(Debug, Clone)]
+pub struct SetupReport {
+    /// Which.
+    pub setup: Setup,
+    /// How many.
+    pub runs: u64,
+    /// What happened in them.
+    pub tally: Tally,
+    /// Those that broke a rule, by seed.
+    pub failures: Vec<Failure>,
+}
+
+/// All runs.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// By setup.
+    pub setups: Vec<SetupReport>,
+}
+
+impl Report {
+    /// The first run that broke a rule.
+    pub fn first_failure(&self) -> Option<(Setup, &Failure)> {
+        self.setups.iter().find_map(|setup| Some((setup.setup, setup.failures.first()?)))
+    }
+
+    /// What happened in all runs.
+    pub fn total(&self) -> Tally {
+        let mut total = Tally::default();
+        for setup in &self.setups {
+            total.add(&setup.tally);
+        }
+        total
+    }
+}
+
+impl Campaign {
+    /// Does all runs.
+    pub fn run(&self) -> Report {
+        Report { setups: self.setups.iter().map(|setup| self.run_setup(*setup)).collect() }
+    }
+
+    fn run_setup(&self, setup: Setup) -> SetupReport {
+        let report = SetupReport { setup, runs: self.seeds, tally: Tally::default(), failures: Vec::new() };
+        let report = Mutex::new(report);
+        let next = AtomicU64::new(0);
+        let work = || {
+            let (mut tally, mut failures) = (Tally::default(), Vec::new());
+            loop {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                if index >= self.seeds {
+                    break;
+                }
+                let seed = self.first.wrapping_add(index);
+                let run = guarded(setup, seed, false);
+                tally.add(&run.tally);
+                failures.extend(run.failure.map(|why| Failure { seed, why }));
+            }
+            let mut report = report.lock().expect("no worker panics");
+            report.tally.add(&tally);
+            report.failures.append(&mut failures);
+        };
+        thread::scope(|scope| {
+            for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+                scope.spawn(work);
+            }
+        });
+        let mut report = report.into_inner().expect("no worker panics");
+        report.failures.sort_unstable_by_key(|failure| failure.seed);
+        report
+    }
+}
+
+/// A run that panics has broken a rule too.
+fn guarded(setup: Setup, seed: u64, traced: bool) -> Run {
+    panic::catch_unwind(AssertUnwindSafe(|| run(setup, seed, traced))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let why = format!("panic: {}", text.unwrap_or_default());
+        Run { tally: Tally::default(), failure: Some(why), trace: None }
+    })
+}

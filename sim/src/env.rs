@@ -1,0 +1,106 @@
+//! What everybody in the simulated world shares: clock, agenda, dice, oracle, and the record of what happened.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use lunette_session::Time;
+
+use crate::dice::Dice;
+use crate::oracle::{Broken, Oracle};
+use crate::scenario::Scenario;
+use crate::tally::Tally;
+use crate::wire::{Side, WireId};
+
+/// Something that happens at a time that is known before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Happening {
+    /// Bytes, or the end of the stream, reach a side of a connection.
+    Arrive(WireId, Side),
+    /// An attempt to connect comes to its end.
+    Dialed,
+    /// The initiator does something.
+    Act,
+    /// The initiator opens a session again.
+    Reopen,
+    /// The device is done with a command.
+    Done(u64),
+}
+
+pub(crate) struct Env {
+    pub(crate) now: Time,
+    pub(crate) dice: Dice,
+    pub(crate) scenario: Scenario,
+    pub(crate) oracle: Oracle,
+    pub(crate) tally: Tally,
+    agenda: BTreeMap<(Time, u64), Happening>,
+    entered: u64,
+    failure: Option<Broken>,
+    journal: Option<String>,
+}
+
+impl Env {
+    pub(crate) fn new(scenario: Scenario, dice: Dice, traced: bool) -> Self {
+        Self {
+            now: Time::new(std::time::Duration::from_secs(1000)),
+            dice,
+            oracle: Oracle::new(&scenario.load),
+            scenario,
+            tally: Tally::default(),
+            agenda: BTreeMap::new(),
+            entered: 0,
+            failure: None,
+            journal: traced.then(String::new),
+        }
+    }
+
+    // The agenda.
+
+    pub(crate) fn enter(&mut self, at: Time, happening: Happening) {
+        self.entered += 1;
+        self.agenda.insert((at, self.entered), happening);
+    }
+
+    /// When the next entry is due.
+    pub(crate) fn next(&self) -> Option<Time> {
+        self.agenda.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// What is due by now.
+    pub(crate) fn take_due(&mut self) -> Option<Happening> {
+        let first = self.agenda.first_entry().filter(|entry| entry.key().0 <= self.now)?;
+        Some(first.remove())
+    }
+
+    // The record.
+
+    /// Writes a line to the journal, when there is one.
+    pub(crate) fn note(&mut self, line: impl FnOnce() -> String) {
+        if let Some(journal) = &mut self.journal {
+            let now = self.now.since_epoch();
+            // Writing to a string cannot fail.
+            let _ = writeln!(journal, "{:>5}.{:06} {}", now.as_secs(), now.subsec_micros(), line());
+        }
+    }
+
+    /// A rule was broken. The first one counts.
+    pub(crate) fn fail(&mut self, why: impl Into<Broken>) {
+        if self.failure.is_none() {
+            let why = why.into();
+            self.note(|| format!("FAILED: {why}"));
+            self.failure = Some(why);
+        }
+    }
+
+    /// The oracle's word on something.
+    pub(crate) fn check<T>(&mut self, outcome: Result<T, Broken>) -> Option<T> {
+        outcome.map_err(|why| self.fail(why)).ok()
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.is_some()
+    }
+
+    pub(crate) fn into_record(self) -> (Tally, Option<Broken>, Option<String>) {
+        (self.tally, self.failure, self.journal)
+    }
+}

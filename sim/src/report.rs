@@ -1,0 +1,89 @@
+//! What many runs came to, for people and for programs.
+
+use std::fmt::Write as _;
+
+use lunette_sim::{FaultKind, Report, Setup, SetupReport, Tally, run};
+use serde_json::{Value, json};
+
+/// Lines of a trace that a report shows. `--trace` shows all.
+const TRACE_LINES: usize = 60;
+
+pub(crate) fn text(report: &Report, seconds: f64) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut text, report, seconds);
+    text
+}
+
+fn write_text(text: &mut String, report: &Report, seconds: f64) -> std::fmt::Result {
+    let total = report.total();
+    writeln!(text, "{:28} {:>10} {:>12}", "faults", "to target", "to initiator")?;
+    for kind in FaultKind::ALL {
+        let [to_target, to_initiator] = total.faults.get(kind.name()).copied().unwrap_or_default();
+        writeln!(text, "  {:26} {to_target:>10} {to_initiator:>12}", kind.name())?;
+    }
+    writeln!(text, "recoveries")?;
+    for (kind, count) in &total.recoveries {
+        writeln!(text, "  {kind:26} {count:>10}")?;
+    }
+    writeln!(text, "commands")?;
+    for (end, count) in &total.commands {
+        writeln!(text, "  {end:26} {count:>10}")?;
+    }
+    writeln!(text, "runs")?;
+    for SetupReport { setup: Setup { level, connections }, runs, tally, failures } in &report.setups {
+        let struck = faults(tally);
+        let failed = failures.len();
+        writeln!(text, "  level {level}, {connections} connections: {runs} runs, {struck} faults, {failed} failed")?;
+    }
+    let runs: u64 = report.setups.iter().map(|setup| setup.runs).sum();
+    let failed: usize = report.setups.iter().map(|setup| setup.failures.len()).sum();
+    let mib = total.bytes >> 20;
+    writeln!(text, "{runs} runs, {failed} failed, {mib} MiB, {seconds:.1} s")?;
+    if let Some((Setup { level, connections }, failure)) = report.first_failure() {
+        let seed = failure.seed;
+        writeln!(text, "\nseed {seed} failed: {}", failure.why)?;
+        writeln!(text, "{}", last_lines(Setup { level, connections }, seed))?;
+        writeln!(text, "all of it: cargo xtask sim --level {level} --connections {connections} --trace {seed}")?;
+    }
+    Ok(())
+}
+
+fn faults(tally: &Tally) -> u64 {
+    tally.faults.values().flatten().sum()
+}
+
+/// The end of a run, done again with a journal. One that panics leaves none.
+fn last_lines(setup: Setup, seed: u64) -> String {
+    let trace = std::panic::catch_unwind(|| run(setup, seed, true)).ok().and_then(|run| run.trace).unwrap_or_default();
+    let lines: Vec<&str> = trace.lines().collect();
+    lines[lines.len().saturating_sub(TRACE_LINES)..].join("\n")
+}
+
+pub(crate) fn json(report: &Report, seconds: f64) -> Value {
+    let setups: Vec<Value> = report.setups.iter().map(setup_json).collect();
+    json!({ "seconds": seconds, "total": tally_json(&report.total()), "setups": setups })
+}
+
+fn setup_json(report: &SetupReport) -> Value {
+    let failures: Vec<Value> =
+        report.failures.iter().map(|failure| json!({ "seed": failure.seed, "why": failure.why })).collect();
+    json!({
+        "level": report.setup.level,
+        "connections": report.setup.connections,
+        "runs": report.runs,
+        "counts": tally_json(&report.tally),
+        "failures": failures,
+    })
+}
+
+fn tally_json(tally: &Tally) -> Value {
+    let faults: serde_json::Map<String, Value> = FaultKind::ALL
+        .into_iter()
+        .map(|kind| {
+            let [to_target, to_initiator] = tally.faults.get(kind.name()).copied().unwrap_or_default();
+            (kind.name().to_owned(), json!({ "to_target": to_target, "to_initiator": to_initiator }))
+        })
+        .collect();
+    json!({ "faults": faults, "recoveries": tally.recoveries, "commands": tally.commands, "bytes": tally.bytes })
+}

@@ -1,0 +1,159 @@
+//! What is drawn from the seed before a run begins: parameters, network, load, faults.
+
+use std::time::Duration;
+
+use lunette_pdu::Isid;
+use lunette_session::initiator::SessionConfig;
+use lunette_session::keys::{Choices, Willing};
+use lunette_session::target::{Portal, TargetNode};
+use lunette_session::{Authentication, Timers};
+
+use crate::Setup;
+use crate::dice::Dice;
+use crate::fault::{self, Fault};
+use crate::frames::Digests;
+
+const TARGET: &str = "iqn.2026-11.example:simulated";
+const INITIATOR: &str = "iqn.2026-11.example:simulator";
+
+/// Logical units of the target.
+pub(crate) const UNITS: usize = 2;
+
+/// How the network is when nothing happens to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Weather {
+    pub(crate) latency_us: u64,
+    pub(crate) jitter_us: u64,
+    /// Bytes that arrive together, at most.
+    pub(crate) piece: u64,
+    /// Bytes that one direction of a connection holds.
+    pub(crate) capacity: usize,
+}
+
+/// What the initiator does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) commands: u32,
+    /// Commands under way at most.
+    pub(crate) depth: usize,
+    pub(crate) block_len: usize,
+    /// Of each logical unit.
+    pub(crate) blocks: usize,
+    /// Blocks of one command at most.
+    pub(crate) longest: usize,
+    /// Between two actions at most.
+    pub(crate) pause_us: u64,
+    /// The device takes up to so long for a command.
+    pub(crate) work_us: u64,
+    /// One of so many actions is a task management function; 0: none is.
+    pub(crate) manage: u64,
+}
+
+/// Everything that was drawn.
+pub(crate) struct Scenario {
+    pub(crate) setup: Setup,
+    pub(crate) config: SessionConfig,
+    pub(crate) willing: Willing,
+    pub(crate) digests: Digests,
+    pub(crate) weather: Weather,
+    pub(crate) load: Load,
+    pub(crate) faults: Vec<Fault>,
+}
+
+impl Scenario {
+    pub(crate) fn draw(setup: Setup, dice: &mut Dice) -> Self {
+        let digests = Digests { header: !dice.one_in(3), data: !dice.one_in(3) };
+        let timers = timers(dice);
+        let offers = willing(setup, digests, dice);
+        // The target takes what is offered.
+        let willing =
+            Willing { header_digest: Choices(0b11), data_digest: Choices(0b11), ..willing(setup, digests, dice) };
+        let config = SessionConfig {
+            initiator_name: INITIATOR.into(),
+            initiator_alias: None,
+            target_name: Some(TARGET.into()),
+            isid: Isid::random(0x0012_3456, 1),
+            chap: None,
+            offers,
+            timers,
+        };
+        let load = load(dice);
+        let faults = fault::draw(dice, digests, load.commands, 2 + 4 * u64::from(setup.level));
+        Self { setup, config, willing, digests, weather: weather(dice), load, faults }
+    }
+
+    /// The target, as its directory lists it.
+    pub(crate) fn node(&self) -> TargetNode {
+        TargetNode {
+            name: TARGET.into(),
+            alias: Some("simulated".into()),
+            authentication: Authentication::None,
+            initiators: None,
+            moved: None,
+            portals: vec![Portal { address: ([192, 0, 2, 7], 3260).into(), group: 1 }],
+            willing: self.willing.clone(),
+        }
+    }
+
+    /// The whole draw in a few lines.
+    pub(crate) fn describe(&self) -> String {
+        format!(
+            "{:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nfaults {:?}",
+            self.digests, self.weather, self.load, self.config.offers, self.willing, self.faults
+        )
+    }
+}
+
+fn timers(dice: &mut Dice) -> Timers {
+    Timers {
+        login: Duration::from_secs(15),
+        ping_after: Duration::from_secs(dice.between(2, 30)),
+        ping_answer: Duration::from_secs(dice.between(2, 20)),
+        resend: Duration::from_millis(dice.between(200, 5000)),
+    }
+}
+
+fn willing(setup: Setup, digests: Digests, dice: &mut Dice) -> Willing {
+    let digest = |wanted| if wanted { Choices(0b10) } else { Choices(0b01) };
+    let lens = [512, 513, 1000, 1024, 4096, 8191, 8192, 65_536, 262_144];
+    Willing {
+        header_digest: digest(digests.header),
+        data_digest: digest(digests.data),
+        recv_data_segment_len: dice.pick(&lens),
+        max_connections: setup.connections,
+        initial_r2t: dice.coin(),
+        immediate_data: !dice.one_in(3),
+        max_burst_len: dice.pick(&lens),
+        first_burst_len: dice.pick(&lens),
+        time2wait_s: dice.below(3) as u32,
+        time2retain_s: dice.pick(&[0, 5, 20, 60]),
+        max_outstanding_r2t: dice.pick(&[1, 2, 4, 16]),
+        data_pdu_in_order: dice.coin(),
+        data_sequence_in_order: dice.coin(),
+        error_recovery_level: setup.level,
+        ..Willing::default()
+    }
+}
+
+fn weather(dice: &mut Dice) -> Weather {
+    Weather {
+        latency_us: dice.pick(&[0, 50, 500, 5000]),
+        jitter_us: dice.pick(&[0, 20, 500, 3000]),
+        piece: dice.pick(&[100, 1460, 9000, 65_536]),
+        capacity: dice.pick(&[2000, 16 << 10, 256 << 10, 4 << 20]),
+    }
+}
+
+fn load(dice: &mut Dice) -> Load {
+    let block_len = dice.pick(&[37, 128, 509, 512, 1024, 4096]);
+    Load {
+        commands: dice.between(40, 120) as u32,
+        depth: dice.pick(&[1, 4, 16, 64, 200]),
+        block_len,
+        blocks: 64,
+        longest: dice.pick(&[1, 4, 16]),
+        pause_us: dice.pick(&[10, 200, 2000]),
+        work_us: dice.pick(&[0, 100, 2000, 50_000]),
+        manage: dice.pick(&[0, 60, 15]),
+    }
+}

@@ -1,0 +1,53 @@
+//! Counts of what happened.
+
+use std::collections::BTreeMap;
+
+use crate::fault::FaultKind;
+use crate::wire::Side;
+
+/// What one run, or many, came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Faults that struck, by kind: in streams to the target, in streams to the initiator.
+    pub faults: BTreeMap<&'static str, [u64; 2]>,
+    /// What it took to go on, by kind.
+    pub recoveries: BTreeMap<&'static str, u64>,
+    /// Commands by their end.
+    pub commands: BTreeMap<&'static str, u64>,
+    /// Bytes that were sent.
+    pub bytes: u64,
+}
+
+impl Tally {
+    pub(crate) fn fault(&mut self, kind: FaultKind, to: Side) {
+        self.faults.entry(kind.name()).or_default()[to as usize] += 1;
+    }
+
+    pub(crate) fn recovery(&mut self, kind: &'static str) {
+        self.recoveries(kind, 1);
+    }
+
+    pub(crate) fn recoveries(&mut self, kind: &'static str, count: u64) {
+        *self.recoveries.entry(kind).or_default() += count;
+    }
+
+    pub(crate) fn command(&mut self, end: &'static str) {
+        *self.commands.entry(end).or_default() += 1;
+    }
+
+    /// Adds another run's counts.
+    pub fn add(&mut self, other: &Self) {
+        for (kind, [to_target, to_initiator]) in &other.faults {
+            let sum = self.faults.entry(kind).or_default();
+            sum[0] += to_target;
+            sum[1] += to_initiator;
+        }
+        for (kind, count) in &other.recoveries {
+            self.recoveries(kind, *count);
+        }
+        for (end, count) in &other.commands {
+            *self.commands.entry(end).or_default() += count;
+        }
+        self.bytes += other.bytes;
+    }
+}

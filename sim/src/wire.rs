@@ -1,0 +1,345 @@
+//! Connections: two byte streams each, slow, cut to pieces, and broken by the faults.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use lunette_session::Time;
+
+use crate::env::{Env, Happening};
+use crate::fault::{Fault, FaultKind};
+use crate::frames::{Frames, Region};
+
+/// One end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    Target = 0,
+    Initiator = 1,
+}
+
+impl Side {
+    fn other(self) -> Self {
+        match self {
+            Self::Target => Self::Initiator,
+            Self::Initiator => Self::Target,
+        }
+    }
+}
+
+pub(crate) type WireId = u64;
+
+enum Piece {
+    Bytes(Vec<u8>),
+    /// Nothing follows.
+    End,
+}
+
+/// One direction of a connection.
+struct Pipe {
+    /// Under way, with the time of its arrival.
+    flight: VecDeque<(Time, Piece)>,
+    /// At the receiver's socket.
+    arrived: VecDeque<Vec<u8>>,
+    /// The end of the stream has arrived.
+    ended: bool,
+    /// Bytes in both.
+    held: usize,
+    /// When the last piece arrives: a stream keeps its order.
+    last: Time,
+    /// What is sent is lost.
+    dead: bool,
+    /// What is sent never arrives, and nobody is told.
+    silent: bool,
+    frames: Frames,
+}
+
+impl Pipe {
+    fn new() -> Self {
+        Self {
+            flight: VecDeque::new(),
+            arrived: VecDeque::new(),
+            ended: false,
+            held: 0,
+            last: Time::default(),
+            dead: false,
+            silent: false,
+            frames: Frames::new(),
+        }
+    }
+
+    fn ripen(&mut self, now: Time) {
+        while self.flight.front().is_some_and(|(at, _)| *at <= now) {
+            match self.flight.pop_front() {
+                Some((_, Piece::Bytes(bytes))) => self.arrived.push_back(bytes),
+                Some((_, Piece::End)) => self.ended = true,
+                None => {}
+            }
+        }
+    }
+
+    /// Nobody receives any more.
+    fn drain(&mut self) {
+        self.flight.clear();
+        self.arrived.clear();
+        self.held = 0;
+        self.dead = true;
+    }
+
+    /// The last pieces under way are lost.
+    fn lose(&mut self, pieces: usize) {
+        for _ in 0..pieces {
+            if let Some((_, Piece::Bytes(bytes))) = self.flight.pop_back() {
+                self.held -= bytes.len();
+            }
+        }
+    }
+}
+
+struct Wire {
+    /// By the side that receives.
+    pipes: [Pipe; 2],
+    /// By side: it has not closed its socket.
+    open: [bool; 2],
+}
+
+/// All connections, and the faults that wait for their moment.
+#[derive(Default)]
+pub(crate) struct Network {
+    wires: BTreeMap<WireId, Wire>,
+    last: WireId,
+    armed: Vec<Fault>,
+    /// By the side that receives: a byte was changed.
+    damaged: [bool; 2],
+}
+
+/// What a fault does to a stream at one byte.
+enum Strike {
+    End { at: usize, kind: FaultKind },
+    Hold { span: Duration },
+    Silence,
+}
+
+impl Network {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.wires.is_empty()
+    }
+
+    pub(crate) fn ids(&self) -> Vec<WireId> {
+        self.wires.keys().copied().collect()
+    }
+
+    /// A fault waits from now on.
+    pub(crate) fn arm(&mut self, fault: Fault) {
+        self.armed.push(fault);
+    }
+
+    /// An attempt to connect: a new connection, or nothing when it is refused.
+    pub(crate) fn connect(&mut self, env: &mut Env) -> Option<WireId> {
+        if let Some(at) = self.armed.iter().position(|fault| fault.kind == FaultKind::RefusedDial) {
+            let fault = self.armed.swap_remove(at);
+            env.tally.fault(fault.kind, fault.to);
+            env.note(|| "a dial is refused".into());
+            return None;
+        }
+        self.last += 1;
+        self.wires.insert(self.last, Wire { pipes: [Pipe::new(), Pipe::new()], open: [true; 2] });
+        Some(self.last)
+    }
+
+    // Receiving.
+
+    pub(crate) fn arrive(&mut self, id: WireId, to: Side, now: Time) {
+        if let Some(wire) = self.wires.get_mut(&id) {
+            wire.pipes[to as usize].ripen(now);
+        }
+    }
+
+    /// The next bytes at this side's socket.
+    pub(crate) fn receive(&mut self, id: WireId, side: Side) -> Option<Vec<u8>> {
+        let pipe = &mut self.wires.get_mut(&id)?.pipes[side as usize];
+        let bytes = pipe.arrived.pop_front()?;
+        pipe.held -= bytes.len();
+        Some(bytes)
+    }
+
+    /// Bytes go back to the front of the socket.
+    pub(crate) fn unreceive(&mut self, id: WireId, side: Side, bytes: Vec<u8>) {
+        if let Some(wire) = self.wires.get_mut(&id).filter(|_| !bytes.is_empty()) {
+            let pipe = &mut wire.pipes[side as usize];
+            pipe.held += bytes.len();
+            pipe.arrived.push_front(bytes);
+        }
+    }
+
+    /// Whether the stream to this side is at its end.
+    pub(crate) fn has_ended(&self, id: WireId, side: Side) -> bool {
+        self.wires.get(&id).is_none_or(|wire| {
+            let pipe = &wire.pipes[side as usize];
+            pipe.ended && pipe.arrived.is_empty()
+        })
+    }
+
+    /// Whether a byte of a stream to this side was ever changed.
+    pub(crate) fn has_damaged(&self, to: Side) -> bool {
+        self.damaged[to as usize]
+    }
+
+    // Sending.
+
+    /// How many bytes this side can send now.
+    pub(crate) fn room(&self, id: WireId, from: Side, env: &Env) -> usize {
+        let Some(wire) = self.wires.get(&id) else { return usize::MAX };
+        let pipe = &wire.pipes[from.other() as usize];
+        if pipe.dead { usize::MAX } else { env.scenario.weather.capacity.saturating_sub(pipe.held) }
+    }
+
+    pub(crate) fn send(&mut self, id: WireId, from: Side, mut bytes: Vec<u8>, env: &mut Env) {
+        let to = from.other();
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        env.tally.bytes += bytes.len() as u64;
+        let pipe = &mut wire.pipes[to as usize];
+        let (flips, login_ended) = places_to_strike(pipe, &mut self.armed, id, to, &bytes, env);
+        // Only now: a damaged header must not lead the walk astray.
+        for (place, mask) in flips {
+            bytes[place] ^= mask;
+            self.damaged[to as usize] = true;
+        }
+        if login_ended {
+            // The initiator waits for this answer, so nothing is under way in the other direction.
+            wire.pipes[from as usize].frames.enter_full_feature(env.scenario.digests);
+        }
+        if wire.pipes[to as usize].dead {
+            return;
+        }
+        let mut ends = None;
+        for (fault, strike) in strikes(&mut self.armed, to, bytes.len(), env) {
+            let pipe = &mut wire.pipes[to as usize];
+            env.tally.fault(fault, to);
+            env.note(|| format!("wire {id} to the {to:?}: {}", fault.name()));
+            match strike {
+                Strike::Hold { span } => pipe.last = pipe.last.max(env.now) + span,
+                Strike::Silence => pipe.silent = true,
+                Strike::End { at, kind } => {
+                    bytes.truncate(at);
+                    ends = Some(kind);
+                    break;
+                }
+            }
+        }
+        push(&mut wire.pipes[to as usize], id, to, &bytes, env);
+        if let Some(kind) = ends {
+            end(&mut wire.pipes[to as usize], id, to, env);
+            if kind == FaultKind::Cut {
+                let back = &mut wire.pipes[from as usize];
+                back.lose(env.dice.place(back.flight.len() + 1));
+                end(back, id, from, env);
+            }
+        }
+    }
+
+    /// This side closes its socket. What it has sent still arrives.
+    pub(crate) fn close(&mut self, id: WireId, side: Side, env: &mut Env) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        if !std::mem::replace(&mut wire.open[side as usize], false) {
+            return;
+        }
+        wire.pipes[side as usize].drain();
+        end(&mut wire.pipes[side.other() as usize], id, side.other(), env);
+        if wire.open == [false; 2] {
+            self.wires.remove(&id);
+        }
+    }
+}
+
+/// Cuts bytes to pieces that arrive one after the other.
+fn push(pipe: &mut Pipe, id: WireId, to: Side, bytes: &[u8], env: &mut Env) {
+    let weather = env.scenario.weather;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        // Now and then a stream is cut very finely.
+        let most = if env.dice.one_in(8) { 60 } else { weather.piece };
+        let len = (env.dice.between(1, most) as usize).min(rest.len());
+        let (piece, left) = rest.split_at(len);
+        rest = left;
+        pipe.held += piece.len();
+        enter(pipe, id, to, Piece::Bytes(piece.to_vec()), env);
+    }
+}
+
+fn enter(pipe: &mut Pipe, id: WireId, to: Side, piece: Piece, env: &mut Env) {
+    let weather = env.scenario.weather;
+    let span = Duration::from_micros(weather.latency_us) + env.dice.micros(0, weather.jitter_us);
+    let at = (env.now + span).max(pipe.last);
+    pipe.last = at;
+    if !pipe.silent {
+        pipe.flight.push_back((at, piece));
+        env.enter(at, Happening::Arrive(id, to));
+    }
+}
+
+/// Nothing follows in this direction.
+fn end(pipe: &mut Pipe, id: WireId, to: Side, env: &mut Env) {
+    if !std::mem::replace(&mut pipe.dead, true) {
+        enter(pipe, id, to, Piece::End, env);
+    }
+}
+
+/// Walks over the PDUs that are sent, and finds the bytes of the parts that faults wait for, with the bits that flip. True
+/// when a login has ended here.
+fn places_to_strike(
+    pipe: &mut Pipe,
+    armed: &mut Vec<Fault>,
+    id: WireId,
+    to: Side,
+    bytes: &[u8],
+    env: &mut Env,
+) -> (Vec<(usize, u8)>, bool) {
+    let (mut at, mut flips, mut login_ended) = (0, Vec::new(), false);
+    while let Some(region) = pipe.frames.next(bytes, at) {
+        at = region.bytes.end;
+        if pipe.frames.is_full_feature() {
+            if let Some(fault) = armed_for(armed, to, &region, &pipe.frames) {
+                env.tally.fault(fault.kind, to);
+                env.note(|| format!("wire {id} to the {to:?}: {} of a {}", fault.kind.name(), region.opcode));
+                let place = region.bytes.start + env.dice.place(region.bytes.len());
+                flips.push((place, env.dice.between(1, 255) as u8));
+            }
+        } else if to == Side::Initiator && pipe.frames.login_ended() {
+            pipe.frames.enter_full_feature(env.scenario.digests);
+            login_ended = true;
+        }
+    }
+    (flips, login_ended)
+}
+
+fn armed_for(armed: &mut Vec<Fault>, to: Side, region: &Region, frames: &Frames) -> Option<Fault> {
+    let waits = |fault: &Fault| fault.to == to && fault.kind.place() == Some(region.place);
+    let at = armed.iter().position(waits).filter(|_| frames.digests().cover(region.place))?;
+    if armed[at].skip == 0 {
+        return Some(armed.swap_remove(at));
+    }
+    armed[at].skip -= 1;
+    None
+}
+
+/// The faults that strike within the next `len` bytes to this side.
+fn strikes(armed: &mut Vec<Fault>, to: Side, len: usize, env: &mut Env) -> Vec<(FaultKind, Strike)> {
+    let mut struck = Vec::new();
+    armed.retain_mut(|fault| {
+        if fault.to != to || fault.kind.place().is_some() || fault.kind == FaultKind::RefusedDial {
+            return true;
+        }
+        if fault.skip >= len as u64 {
+            fault.skip -= len as u64;
+            return true;
+        }
+        let strike = match fault.kind {
+            FaultKind::Stall => Strike::Hold { span: env.dice.micros(500_000, 90_000_000) },
+            FaultKind::Lag => Strike::Hold { span: env.dice.micros(1000, 500_000) },
+            FaultKind::Silence => Strike::Silence,
+            kind => Strike::End { at: fault.skip as usize, kind },
+        };
+        struck.push((fault.kind, strike));
+        false
+    });
+    struck
+}

@@ -1,0 +1,62 @@
+//! `cargo xtask sim`: initiator and target under a virtual clock and a network that breaks everything.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::process::{self, cargo};
+
+/// Runs for each recovery level and number of connections, in `cargo xtask test`.
+const SEEDS_OF_THE_STEP: &str = "60";
+
+/// Simulated sessions; each seed is one run, the same every time.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Runs for each recovery level and number of connections.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed.
+    #[arg(long, value_name = "SEED")]
+    first: Option<u64>,
+    /// Only this recovery level.
+    #[arg(long)]
+    level: Option<u32>,
+    /// Only this number of connections.
+    #[arg(long)]
+    connections: Option<u32>,
+    /// The report as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Shows all that happens in the run of this seed; needs a level and a number of connections.
+    #[arg(long, value_name = "SEED")]
+    trace: Option<u64>,
+}
+
+impl Arguments {
+    /// As the simulator takes them.
+    fn words(&self) -> Vec<String> {
+        let numbers = [
+            ("--seeds", self.seeds),
+            ("--first", self.first),
+            ("--level", self.level.map(u64::from)),
+            ("--connections", self.connections.map(u64::from)),
+            ("--trace", self.trace),
+        ];
+        let given = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
+        let words = given.flat_map(|(name, number)| [name.to_owned(), number.to_string()]);
+        words.chain(self.json.then(|| "--json".to_owned())).collect()
+    }
+}
+
+/// Builds the simulator and runs it. Its report says what went wrong.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let mut command = cargo(["run", "--quiet", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
+    let status = command.args(arguments.words()).status()?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A few hundred runs.
+pub(crate) fn step() -> Result<()> {
+    let mut command = cargo(["run", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
+    process::run(command.args(["--seeds", SEEDS_OF_THE_STEP]))
+}
