@@ -56,6 +56,10 @@ pub const MAX_RETAINED_BYTES: usize = 64 << 20;
 /// The same of echoes, text and the like.
 pub const MAX_RETAINED_OWNED_BYTES: usize = 1 << 20;
 
+/// How long an initiator has to acknowledge what is kept for it while others wait for the buffers. It is a hundred round trips
+/// of a slow line: time to ask for what is missing.
+pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Bytes of pings and text that wait for commands before them, at recovery level 1 and above. More is dropped as if it had
 /// come damaged.
 pub const MAX_EARLY_BYTES: usize = 256 * 1024;

@@ -22,7 +22,9 @@ pub(crate) use super::sender::Sender;
 use super::session::Session;
 use crate::held::Held;
 use crate::keys::Digest;
-use crate::limits::{COMMAND_GAP_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::limits::{
+    ACKNOWLEDGE_TIMEOUT, COMMAND_GAP_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS,
+};
 use crate::outbox::Segment;
 use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers};
@@ -119,6 +121,8 @@ pub struct Connection {
     last_received: Time,
     /// When commands that wait for others have waited too long.
     gap_ends: Option<Time>,
+    /// When data before this status number is kept no longer: others wait for its buffers.
+    room_due: Option<(Time, SerialNumber)>,
 }
 
 impl Connection {
@@ -137,6 +141,7 @@ impl Connection {
             deadline: Some((now + timers.login, CloseReason::LoginTimeout)),
             last_received: now,
             gap_ends: None,
+            room_due: None,
         }
     }
 
@@ -244,11 +249,17 @@ impl Connection {
             _ => None,
         };
         let deadline = self.deadline.as_ref().map(|(at, _)| *at);
-        ping.into_iter().chain(deadline).chain(self.gap_ends).min()
+        let room = self.room_due.map(|(at, _)| at);
+        ping.into_iter().chain(deadline).chain(self.gap_ends).chain(room).min()
     }
 
     /// Does what is due at `now`.
     pub fn time_has_come(&mut self, now: Time) {
+        if let Some((_, before)) = self.room_due.take_if(|(at, _)| *at <= now)
+            && let Some(retained) = self.sender.retained()
+        {
+            retained.forget_data_before(before);
+        }
         if self.gap_ends.is_some_and(|at| at <= now) {
             return self.close(CloseReason::Gap);
         }
@@ -382,6 +393,25 @@ impl Connection {
         }
         full.ping(&mut self.sender);
         Some(due)
+    }
+
+    /// Others wait for buffers, and this connection keeps some to be able to send again what is in them. The initiator is
+    /// asked to acknowledge. What it does not acknowledge in time is forgotten, and what it could not acknowledge, because
+    /// nothing is read from it, at once. True when there is something to send, or when buffers came free.
+    pub fn make_room(&mut self, now: Time) -> bool {
+        let wants_input = self.wants_input();
+        let Phase::FullFeature(full) = &mut self.phase else { return false };
+        if self.sender.retained_bytes() == 0 || (wants_input && self.room_due.is_some()) {
+            return false;
+        }
+        let sent = self.sender.stat_sn();
+        if wants_input {
+            full.ping(&mut self.sender);
+            self.room_due = Some((now + ACKNOWLEDGE_TIMEOUT, sent));
+        } else if let Some(retained) = self.sender.retained() {
+            retained.forget_data_before(sent);
+        }
+        true
     }
 
     /// Whether the initiator has received everything before that status number. A connection that is over will hear of
@@ -620,9 +650,11 @@ impl Connection {
         }
         if !(reason.is_recoverable() && self.suspend()) {
             self.phase = Phase::Closed;
+            self.sender.release();
         }
         self.deadline = None;
         self.gap_ends = None;
+        self.room_due = None;
         self.held = Held::default();
         self.events.push_back(Event::Close(reason));
     }

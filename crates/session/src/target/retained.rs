@@ -108,6 +108,17 @@ impl Retained {
         }
     }
 
+    /// Forgets the data of answers before `stat_sn`: their buffers are needed.
+    pub(crate) fn forget_data_before(&mut self, stat_sn: SerialNumber) {
+        let before = usize::try_from(stat_sn.distance_from(self.first)).unwrap_or(0);
+        for entry in self.entries.iter_mut().take(before) {
+            if let Entry::Answer { answer, data_len } = entry {
+                self.data_bytes -= std::mem::take(data_len);
+                answer.forget_data();
+            }
+        }
+    }
+
     /// Bytes of data that answers keep. What was acknowledged ahead of its status counts until that is acknowledged.
     pub(crate) fn data_bytes(&self) -> usize {
         self.data_bytes

@@ -26,6 +26,16 @@ impl Sender {
         self.retained = Some(Box::new(Retained::new(self.stat_sn)));
     }
 
+    /// Nothing will be sent again: the connection is over.
+    pub(crate) fn release(&mut self) {
+        self.retained = None;
+    }
+
+    /// Bytes of data that were sent and may have to be sent again.
+    pub(crate) fn retained_bytes(&self) -> usize {
+        self.retained.as_ref().map_or(0, |retained| retained.data_bytes())
+    }
+
     /// What may have to be sent again; `None` at recovery level 0.
     pub(crate) fn retained(&mut self) -> Option<&mut Retained> {
         self.retained.as_deref_mut()
@@ -79,7 +89,7 @@ impl Sender {
     /// Bytes of data segments that wait to be sent or may have to be sent again. Both are the end of one stream of answers,
     /// so the longer one holds the other.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.outbox.segment_bytes().max(self.retained.as_ref().map_or(0, |retained| retained.data_bytes()))
+        self.outbox.segment_bytes().max(self.retained_bytes())
     }
 
     /// Queues statuses again, as [`Retained::resend_statuses`] says.

@@ -1,14 +1,16 @@
 //! SNACK requests at recovery level 1 (RFC 7143 sections 11.7.2 and 11.16).
 
+use std::time::Duration;
+
 use lunette_pdu::{
     DataIn, InitiatorTaskTag, LunField, NopOut, Reject, RejectReason, Residual, ScsiCommand, SerialNumber,
     SnackRequest, SnackType, TargetPdu, TargetTransferTag, TextRequest,
 };
 use lunette_session::keys::Willing;
-use lunette_session::limits::{ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_STATUSES};
+use lunette_session::limits::{ACKNOWLEDGE_TIMEOUT, ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_STATUSES};
 use lunette_session::target::Response;
 
-use crate::harness::{Peer, Setup, command, nop_out, pattern, read, text, text_request};
+use crate::harness::{Peer, Setup, command, nop_out, pattern, read, text, text_request, write};
 
 const BUSY: u8 = 8;
 
@@ -356,4 +358,59 @@ fn level_0_keeps_nothing() {
     peer.data_in();
     assert_eq!((peer.driver.connection.kept_bytes(), peer.driver.pool.used_bytes()), (0, 0));
     peer.refused(data_snack(1, 0, 0), first, RejectReason::SNACK_REJECT);
+}
+
+#[test]
+fn others_may_need_the_buffers() {
+    let mut peer = level_1(&[]);
+    let first = peer.stat_sn();
+    assert!(!peer.driver.connection.make_room(peer.driver.now), "nothing is kept");
+    peer.command(read(1, 5000), &[]);
+    peer.pdus();
+    peer.command(read(2, 5000), &[]);
+    peer.pdus();
+    assert!(peer.driver.connection.make_room(peer.driver.now));
+    assert!(!peer.driver.connection.make_room(peer.driver.now), "it has been asked for");
+    let (ping, _) = peer.nop_in();
+    assert!(ping.itt.is_reserved() && !ping.ttt.is_reserved());
+    peer.acknowledge(first.next());
+    assert_eq!(peer.driver.connection.kept_bytes(), 5000);
+    peer.pass(ACKNOWLEDGE_TIMEOUT - Duration::from_secs(1));
+    peer.command(read(3, 4000), &[]);
+    peer.pdus();
+    assert_eq!(peer.driver.connection.kept_bytes(), 9000);
+    peer.pass(Duration::from_secs(1));
+    assert_eq!(peer.driver.connection.kept_bytes(), 4000, "what came later was not asked for");
+    peer.refused(data_snack(2, 0, 0), first.next(), RejectReason::SNACK_REJECT);
+    assert!(peer.driver.connection.make_room(peer.driver.now));
+}
+
+#[test]
+fn what_cannot_be_acknowledged_is_forgotten_at_once() {
+    let mut peer = level_1(&[]).manual();
+    let first = peer.stat_sn();
+    peer.command(read(1, 5000), &[]);
+    let task = peer.driver.commands[0].task;
+    peer.driver.give_data(task, 5000);
+    peer.pdus();
+    peer.command(write(2, 512), &[0; 512]);
+    assert!(!peer.driver.connection.wants_input(), "nobody has said where the data goes");
+    assert!(peer.driver.connection.make_room(peer.driver.now));
+    assert_eq!((peer.driver.connection.kept_bytes(), peer.driver.pool.used_bytes()), (0, 0));
+    assert!(!peer.driver.connection.make_room(peer.driver.now));
+    let task = peer.driver.commands[1].task;
+    peer.driver.want_data(task, 512);
+    peer.collect();
+    peer.refused(data_snack(1, 0, 0), first, RejectReason::SNACK_REJECT);
+}
+
+#[test]
+fn the_end_of_a_connection_gives_its_buffers_back() {
+    let mut peer = level_1(&[]);
+    peer.command(read(1, 5000), &[]);
+    peer.pdus();
+    peer.command(ScsiCommand { itt: InitiatorTaskTag::RESERVED, ..command(0) }, &[]);
+    peer.rejected(RejectReason::INVALID_PDU_FIELD);
+    assert!(peer.driver.closed.is_some());
+    assert_eq!((peer.driver.connection.kept_bytes(), peer.driver.pool.used_bytes()), (0, 0));
 }

@@ -1,4 +1,5 @@
-//! What the answers of one connection keep of the pool until they are sent.
+//! What the answers of one connection keep of the pool: until they are sent, or until the initiator has acknowledged them when
+//! they may have to be sent again.
 
 use std::collections::VecDeque;
 
@@ -21,7 +22,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    /// Bytes of the pool that wait to be sent.
+    /// Bytes of the pool that they hold.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
     }
@@ -32,10 +33,10 @@ impl Answers {
         self.held_bytes += pooled_bytes;
     }
 
-    /// So many bytes of data segments are left. Those that no answer queued make this late, never early.
-    pub(super) fn sent(&mut self, left: usize) {
-        let sent = self.queued.saturating_sub(left as u64);
-        while let Some((_, pooled_bytes)) = self.waiting.front().filter(|(end, _)| *end <= sent) {
+    /// So many bytes of data segments are still held. Those that no answer queued make this late, never early.
+    pub(super) fn released(&mut self, left: usize) {
+        let released = self.queued.saturating_sub(left as u64);
+        while let Some((_, pooled_bytes)) = self.waiting.front().filter(|(end, _)| *end <= released) {
             self.held_bytes -= pooled_bytes;
             self.waiting.pop_front();
         }
@@ -89,11 +90,11 @@ mod tests {
         answers.push(4, 4096);
         answers.push(100, 8192);
         for (left, held) in [(104, 12288), (101, 12288), (100, 8192), (1, 8192), (0, 0)] {
-            answers.sent(left);
+            answers.released(left);
             assert_eq!(answers.held_bytes(), held, "{left} bytes left");
         }
         answers.push(4, 4096);
-        answers.sent(4);
+        answers.released(4);
         assert_eq!(answers.held_bytes(), 4096);
     }
 
@@ -101,9 +102,9 @@ mod tests {
     fn bytes_of_others_make_it_late_and_the_end_makes_it_right() {
         let mut answers = Answers::default();
         answers.push(4, 4096);
-        answers.sent(50);
+        answers.released(50);
         assert_eq!(answers.held_bytes(), 4096);
-        answers.sent(0);
+        answers.released(0);
         assert_eq!(answers.held_bytes(), 0);
     }
 }

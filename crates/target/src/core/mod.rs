@@ -10,6 +10,7 @@ mod leaving;
 mod portals;
 mod queries;
 mod recovery;
+mod room;
 mod running;
 mod siblings;
 mod stop;
@@ -157,6 +158,7 @@ impl Core {
         }
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.protocol.hold(bytes);
+        conn.answers.released(conn.protocol.kept_bytes());
         conn.update_socket(cx, id);
         self.timetable.watch(id, conn);
     }
@@ -229,6 +231,7 @@ impl Core {
             self.pass_barriers(cx);
             self.pass_fences();
             self.feed_starving();
+            self.make_room(self.time(cx));
             self.begin_ready();
             self.give_up_stalled();
             // A store in memory may have answered one that was fed.
@@ -326,7 +329,7 @@ impl Handler for Core {
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.protocol.sent(len);
-            conn.answers.sent(conn.protocol.queued_bytes());
+            conn.answers.released(conn.protocol.kept_bytes());
             if conn.is_held_up() || !self.starving.is_empty() {
                 self.touch(id);
             }

@@ -64,6 +64,16 @@ pub(super) struct RunningTask {
     pub(super) barriers: Vec<BarrierKey>,
 }
 
+impl RunningTask {
+    /// Bytes of the buffer that it waits for.
+    pub(super) fn wanted_len(&self) -> usize {
+        match self.waiting {
+            Waiting::Buffer { len } | Waiting::DataBuffer { len } => len,
+            _ => 0,
+        }
+    }
+}
+
 impl Core {
     pub(super) fn start_task(&mut self, id: ConnectionId, command: &Command) {
         let Some(conn) = self.connections.get_mut(id) else { return };

@@ -7,6 +7,7 @@ mod background;
 mod buffers;
 mod changes;
 mod common;
+mod kept;
 mod leaks;
 mod nexuses;
 mod ordering;

@@ -1,0 +1,36 @@
+//! Tasks that wait for buffers while connections keep some, to be able to send again what is in them (ErrorRecoveryLevel 1 and
+//! above).
+
+use lunette_reactor::ConnectionId;
+use lunette_session::Time;
+
+use super::Core;
+use super::running::may_begin;
+
+impl Core {
+    /// Lets connections give back what they keep. Nobody is asked while no task waits for a buffer.
+    pub(super) fn make_room(&mut self, now: Time) {
+        if self.starving.is_empty() {
+            return;
+        }
+        for id in self.keepers() {
+            if let Some(conn) = self.connections.get_mut(id)
+                && conn.protocol.make_room(now)
+            {
+                conn.answers.released(conn.protocol.kept_bytes());
+                self.touch(id);
+            }
+        }
+    }
+
+    /// Who may keep what tasks wait for: all when the pool is short, else the connections that have used up their share.
+    fn keepers(&mut self) -> Vec<ConnectionId> {
+        let waiting = self.starving.iter().filter_map(|key| self.tasks.get(*key));
+        let pool_is_short = waiting.clone().any(|task| !may_begin(&self.pool, 0, task.wanted_len()));
+        if pool_is_short {
+            self.connections.iter_mut().map(|(id, _)| id).collect()
+        } else {
+            waiting.map(|task| task.connection).collect()
+        }
+    }
+}
