@@ -61,7 +61,7 @@ mod url;
 pub use discovery::{TargetRecord, discover};
 pub use disk::{Disk, Facts};
 pub use error::Error;
-pub use lunette_reactor::{Counts, IoBackend};
+pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_session::initiator::{ChapIdentity, SessionError};
 pub use options::{DEFAULT_PORT, Listener, Options, Portal};
 pub use pending::wait;

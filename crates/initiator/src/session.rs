@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{AsyncMessage, LunField};
-use lunette_reactor::{Counts, CountsView, IoBackend, Reactor};
+use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::initiator::SessionError;
 use lunette_session::keys::Parameters;
@@ -102,19 +102,22 @@ impl Initiator {
     ///
     /// [`Error::Reactor`].
     pub fn with_buffers(buffer_bytes: usize) -> Result<Self, Error> {
-        Self::with(buffer_bytes, IoBackend::default())
+        Self::with(buffer_bytes, LoopConfig::default())
     }
 
-    /// The same with an event loop that runs on `io`.
+    /// The same with an event loop that runs as `config` says.
     ///
     /// # Errors
     ///
-    /// [`Error::Reactor`], also when the system does not have or allow `io`.
-    pub fn with(buffer_bytes: usize, io: IoBackend) -> Result<Self, Error> {
+    /// [`Error::Reactor`], also when the system does not have or allow what it shall run on.
+    pub fn with(buffer_bytes: usize, config: impl Into<LoopConfig>) -> Result<Self, Error> {
         let failed = |error| Error::Reactor(Arc::new(error));
+        let config = config.into();
         let (started, start) = mpsc::channel();
-        let thread =
-            thread::Builder::new().name("lunette-client".into()).spawn(move || run(io, &started)).map_err(failed)?;
+        let thread = thread::Builder::new()
+            .name("lunette-client".into())
+            .spawn(move || run(config, &started))
+            .map_err(failed)?;
         let (queue, counts) =
             start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
         let pool = Pool::new(buffer_bytes);
@@ -133,8 +136,8 @@ impl Initiator {
 }
 
 /// The event loop's thread. The reactor is made where it runs; who started it learns the way to it.
-fn run(io: IoBackend, started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>) -> io::Result<()> {
-    let mut reactor = match Reactor::with(io) {
+fn run(config: LoopConfig, started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>) -> io::Result<()> {
+    let mut reactor = match Reactor::with(config) {
         Ok(reactor) => reactor,
         Err(error) => {
             let _ = started.send(Err(error));

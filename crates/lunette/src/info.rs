@@ -1,14 +1,14 @@
 //! `lunette info`: everything about one remote disk.
 
 use clap::Args;
-use lunette_initiator::{Disk, Error, Initiator, Session, wait};
+use lunette_initiator::{Disk, Error, Session, wait};
 use lunette_scsi::{OpCode, ServiceAction, requests};
 use lunette_session::keys::{Digest, Parameters};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
-use crate::remote::{Remote, remote_failure};
+use crate::remote::Remote;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or it is no
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let initiator = Initiator::start().map_err(remote_failure)?;
+    let initiator = arguments.remote.start()?;
     let disk = arguments.remote.open(&initiator)?;
     let commands = wait(commands(disk.session(), disk.lun())).ok();
     let info = Info::new(&disk, commands.unwrap_or_default());

@@ -50,7 +50,7 @@ struct Unit {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let initiator = Initiator::start().map_err(remote_failure)?;
+    let initiator = arguments.remote.start()?;
     let (portal, options) = (arguments.remote.portal(), arguments.remote.options()?);
     let records = match arguments.remote.target() {
         Some(name) => vec![TargetRecord { name: name.into(), addresses: Vec::new() }],

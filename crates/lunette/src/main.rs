@@ -10,6 +10,7 @@ mod config;
 mod cp;
 mod crc;
 mod disk;
+mod event_loop;
 mod failure;
 mod info;
 mod io;

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use lunette_initiator::{Initiator, wait};
+use lunette_initiator::wait;
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let initiator = Initiator::start().map_err(remote_failure)?;
+    let initiator = arguments.remote.start()?;
     let session = arguments.remote.connect(&initiator)?;
     let mut trips = Vec::new();
     for number in 0..arguments.count {

@@ -1,13 +1,14 @@
 //! Disks behind a URL: the arguments that all commands on them share, and the way there.
 
 use clap::Args;
-use lunette_initiator::limits::MAX_CONNECTIONS;
+use lunette_initiator::limits::{DEFAULT_BUFFER_BYTES, MAX_CONNECTIONS};
 use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, Url, wait};
 use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
 use lunette_session::initiator::{LoginError, SessionError};
 use lunette_session::keys::Choices;
 
+use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 
 const URL_HELP: &str = "iscsi://[USER@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&...]";
@@ -29,6 +30,8 @@ pub(crate) struct Remote {
     /// Connections of a session, as far as the target takes part (default: 1, or what the URL says)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_CONNECTIONS as i64))]
     connections: Option<u32>,
+    #[command(flatten)]
+    event_loop: EventLoop,
 }
 
 impl Remote {
@@ -53,6 +56,11 @@ impl Remote {
             options.offers.max_connections = connections;
         }
         Ok(options)
+    }
+
+    /// Starts the event loop that the command runs on.
+    pub(crate) fn start(&self) -> Result<Initiator, Failure> {
+        Initiator::with(DEFAULT_BUFFER_BYTES, self.event_loop.config()).map_err(remote_failure)
     }
 
     /// Logs in to the target.

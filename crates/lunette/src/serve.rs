@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use clap::Args;
 use lunette_device::TargetDevice;
-use lunette_target::{BindError, IoBackend, Server, ServerConfig};
+use lunette_target::{BindError, Server, ServerConfig};
 
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
 use crate::disk::{DiskName, Provisioning};
+use crate::event_loop::EventLoop;
 use crate::failure::Failure;
 use crate::reload::Reloader;
 use crate::secret::ChapArgument;
@@ -72,9 +73,8 @@ pub(crate) struct Arguments {
     /// Let in this initiator and no other (repeatable)
     #[arg(long, value_name = "INITIATOR_IQN")]
     allow: Vec<String>,
-    /// What the event loop runs on; auto takes io_uring where the system allows it
-    #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Io::Epoll)]
-    io: Io,
+    #[command(flatten)]
+    event_loop: EventLoop,
     /// Connections that a session may have
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
@@ -84,23 +84,6 @@ pub(crate) struct Arguments {
         "max_connections",
     ])]
     config: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Io {
-    Auto,
-    Epoll,
-    Uring,
-}
-
-impl From<Io> for IoBackend {
-    fn from(io: Io) -> Self {
-        match io {
-            Io::Auto => Self::Auto,
-            Io::Epoll => Self::Epoll,
-            Io::Uring => Self::Uring,
-        }
-    }
 }
 
 fn block_size(text: &str) -> Result<u32, String> {
@@ -124,7 +107,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
     let server = Server::bind(ServerConfig {
         discovery: served.discovery.clone(),
-        io: arguments.io.into(),
+        event_loop: arguments.event_loop.config(),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;

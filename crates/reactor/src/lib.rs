@@ -82,6 +82,6 @@ pub use counters::{Counts, CountsView};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
 pub use handler::{Closed, Handler};
 pub use pool::{Job, ThreadPool};
-pub use reactor::{RECEIVE_BUFFER_BYTES, Reactor};
+pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use waker::Waker;

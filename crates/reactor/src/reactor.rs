@@ -29,6 +29,25 @@ pub struct Reactor {
     pub(crate) buffers: Option<Buffers>,
     /// Connections whose sends are done, and of which the system is told before the next wait.
     pub(crate) flushed: Vec<Key>,
+    busy_poll: Duration,
+    /// The last batch in which there was anything to do.
+    last_active: Instant,
+}
+
+/// How an event loop runs.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LoopConfig {
+    /// What it runs on.
+    pub io: IoBackend,
+    /// How long it looks for more, again and again, before it sleeps. Zero: not at all. It saves the time of a wake-up, and
+    /// takes all of a core meanwhile.
+    pub busy_poll: Duration,
+}
+
+impl From<IoBackend> for LoopConfig {
+    fn from(io: IoBackend) -> Self {
+        Self { io, ..Self::default() }
+    }
 }
 
 impl Reactor {
@@ -47,7 +66,8 @@ impl Reactor {
     ///
     /// When the system has no descriptor left for it. With [`IoBackend::Uring`], also when it does not have or allow what
     /// that needs.
-    pub fn with(io: IoBackend) -> io::Result<Self> {
+    pub fn with(config: impl Into<LoopConfig>) -> io::Result<Self> {
+        let LoopConfig { io, busy_poll } = config.into();
         let waker = Waker::new()?;
         let counters = Arc::new(Counters::default());
         let (backend, buffers) = Backend::open(io, &waker, &counters)?;
@@ -58,6 +78,8 @@ impl Reactor {
             receive_buffer: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
             buffers,
             flushed: Vec::new(),
+            busy_poll,
+            last_active: Instant::now(),
         })
     }
 
@@ -119,6 +141,9 @@ impl Reactor {
         self.wait(handler.next_timeout())?;
         self.sockets.set_now(Instant::now());
         let mut called = self.waker.was_called();
+        if called || !self.events.is_empty() {
+            self.last_active = self.sockets.now();
+        }
         while let Some(key) = self.sockets.pop_resumed() {
             self.hand_on_stash(key, handler);
         }
@@ -146,7 +171,7 @@ impl Reactor {
     }
 
     fn wait(&mut self, handler_timeout: Option<Instant>) -> io::Result<()> {
-        let busy = self.sockets.has_touched() || self.sockets.backend().is_busy();
+        let busy = self.sockets.has_touched() || self.sockets.backend().is_busy() || self.looks_again();
         let timeout = if !busy && self.waker.fall_asleep() {
             let next = [handler_timeout, self.sockets.next_timeout()].into_iter().flatten().min();
             next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
@@ -154,6 +179,11 @@ impl Reactor {
             Some(Duration::ZERO)
         };
         self.sockets.wait(timeout, &mut self.events)
+    }
+
+    /// Whether it would sleep too early.
+    fn looks_again(&self) -> bool {
+        !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll
     }
 
     fn dispatch(&mut self, event: Event, handler: &mut impl Handler) {
@@ -294,6 +324,21 @@ mod tests {
     /// One of each kind that the system allows.
     fn reactors() -> impl Iterator<Item = Reactor> {
         [IoBackend::Epoll, IoBackend::Uring].into_iter().filter_map(|io| Reactor::with(io).ok())
+    }
+
+    #[test]
+    fn a_loop_looks_again_for_as_long_as_it_was_told() {
+        let busy_poll = Duration::from_hours(1);
+        let mut reactor = Reactor::with(LoopConfig { busy_poll, ..LoopConfig::default() }).unwrap();
+        assert!(reactor.looks_again());
+        // It does not wait, though nothing happens and nothing is due.
+        reactor.turn(&mut Talker::default()).unwrap();
+        assert!(reactor.looks_again());
+        reactor.busy_poll = Duration::ZERO;
+        assert!(!reactor.looks_again());
+        reactor.busy_poll = Duration::from_nanos(1);
+        reactor.last_active -= Duration::from_micros(1);
+        assert!(!reactor.looks_again());
     }
 
     #[test]

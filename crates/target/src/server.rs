@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
-use lunette_reactor::{IoBackend, Reactor, ThreadPool, Waker};
+use lunette_reactor::{LoopConfig, Reactor, ThreadPool, Waker};
 use lunette_session::keys::Willing;
 use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
@@ -64,8 +64,8 @@ pub struct ServerConfig {
     pub buffer_bytes: usize,
     /// Threads for file operations.
     pub file_threads: usize,
-    /// What the event loop runs on.
-    pub io: IoBackend,
+    /// How the event loop runs.
+    pub event_loop: LoopConfig,
 }
 
 impl ServerConfig {
@@ -78,7 +78,7 @@ impl ServerConfig {
             timers: Timers::default(),
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             file_threads: DEFAULT_FILE_THREADS,
-            io: IoBackend::default(),
+            event_loop: LoopConfig::default(),
         }
     }
 }
@@ -139,7 +139,7 @@ impl Server {
     /// When a portal cannot be opened, or the targets contradict each other.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
-        let mut reactor = Reactor::with(config.io)?;
+        let mut reactor = Reactor::with(config.event_loop)?;
         tracing::info!("the event loop runs on {}", reactor.backend());
         let stopper = Stopper { asked: Arc::default(), waker: reactor.waker() };
         let updates: Arc<Updates> = Arc::default();

@@ -46,7 +46,7 @@ impl Target {
         device.add(Lun::ZERO, Arc::new(unit)).unwrap();
         let portal = PortalConfig { address: "127.0.0.1:0".parse().unwrap(), group: 1 };
         let mut config = ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]);
-        config.io = io();
+        config.event_loop = io().into();
         change(&mut config);
         let (bound, ready) = channel();
         thread::spawn(move || {

@@ -130,7 +130,7 @@ fn job_failure(error: JobError) -> Failure {
 
 /// A disk with an event loop of its own.
 fn connect(remote: &Remote) -> Result<(Initiator, Disk), Failure> {
-    let event_loop = Initiator::start().map_err(remote_failure)?;
+    let event_loop = remote.start()?;
     let disk = remote.open(&event_loop)?;
     Ok((event_loop, disk))
 }

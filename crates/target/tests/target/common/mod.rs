@@ -55,7 +55,7 @@ impl Target {
         // No timer comes to the help of a lost wake-up.
         let never = 20 * LIMIT;
         config.timers = Timers { login: never, ping_after: never, ping_answer: never, ..Timers::default() };
-        config.io = io();
+        config.event_loop = io().into();
         change(&mut config);
         let (bound, ready) = channel();
         let (tx, ended) = channel();

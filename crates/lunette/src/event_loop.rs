@@ -1,0 +1,39 @@
+//! How the event loop of a command runs.
+
+use std::time::Duration;
+
+use clap::Args;
+use lunette_reactor::{IoBackend, LoopConfig};
+
+/// The longest time that a loop looks for more before it sleeps: beyond it nothing is won.
+const MAX_BUSY_POLL_US: i64 = 100_000;
+
+/// What is left alone by most.
+#[derive(Args)]
+pub(crate) struct EventLoop {
+    /// What the event loop runs on; auto takes io_uring where the system allows it
+    #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Io::Epoll)]
+    io: Io,
+    /// Look for more for so many microseconds before sleeping: less latency, for all of a core
+    #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=MAX_BUSY_POLL_US))]
+    busy_poll: u32,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Io {
+    Auto,
+    Epoll,
+    Uring,
+}
+
+impl EventLoop {
+    pub(crate) fn config(&self) -> LoopConfig {
+        let io = match self.io {
+            Io::Auto => IoBackend::Auto,
+            Io::Epoll => IoBackend::Epoll,
+            Io::Uring => IoBackend::Uring,
+        };
+        LoopConfig { io, busy_poll: Duration::from_micros(self.busy_poll.into()) }
+    }
+}
