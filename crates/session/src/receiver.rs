@@ -71,6 +71,11 @@ impl Receiver {
         self.max_segment_len = max_segment_len as usize;
     }
 
+    /// Segments of the headers that come may be so long.
+    pub(crate) fn limit_segments(&mut self, max_segment_len: u32) {
+        self.max_segment_len = max_segment_len as usize;
+    }
+
     pub(crate) fn stage(&self) -> Stage {
         self.stage
     }

@@ -43,5 +43,8 @@ pub(crate) const SUSPENDED_BUFFER_SHARE: usize = 4;
 /// The time that initiators have to log out when the target stops.
 pub(crate) const LOGOUT_GRACE: Duration = Duration::from_secs(3);
 
+/// The time that initiators have to begin a negotiation that the target asks for. One that does not loses nothing by it.
+pub(crate) const NEGOTIATION_GRACE: Duration = Duration::from_secs(10);
+
 /// When a stop that does not come to an end is ended all the same.
 pub(crate) const STOP_TIMEOUT: Duration = Duration::from_secs(9);

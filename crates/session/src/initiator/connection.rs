@@ -456,6 +456,9 @@ impl Connection {
                     now: self.last_received,
                 };
                 full.pdu(&pdu, &self.segment, &mut context)?;
+                if matches!(pdu, TargetPdu::TextResponse(_)) {
+                    self.receiver.limit_segments(full.parameters().recv_data_segment_len);
+                }
             }
             (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {
                 self.login_response(&response, shared, now)?;

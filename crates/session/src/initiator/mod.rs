@@ -41,6 +41,7 @@ mod shared;
 mod statuses;
 mod table;
 mod task;
+mod text;
 mod window;
 
 pub use config::{ChapIdentity, SessionConfig};

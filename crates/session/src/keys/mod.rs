@@ -11,6 +11,8 @@ pub use table::{KEYS, Row, Rule, Scope, row};
 
 use std::ops::RangeInclusive;
 
+use lunette_pdu::text::parse_number;
+
 /// A set of choices for a list key: bit `n` stands for the n-th value that the key's row lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choices(pub u8);
@@ -229,6 +231,15 @@ impl Willing {
 
 /// The iSCSIProtocolLevel of RFC 7144: command priority, the status qualifier, and four more task management functions.
 pub const SAM5_PROTOCOL_LEVEL: u32 = 2;
+
+/// The only key that may be declared again in the full feature phase (RFC 7143 section 13.12).
+pub(crate) const MAX_RECV_DATA_SEGMENT_LENGTH: &str = "MaxRecvDataSegmentLength";
+
+/// The number that `value` stands for, when it is in the range.
+pub(crate) fn number_in(value: &str, range: &RangeInclusive<u32>) -> Option<u32> {
+    let number = u32::try_from(parse_number(value).ok()?).ok()?;
+    range.contains(&number).then_some(number)
+}
 
 /// The range of every data length key (RFC 7143 sections 13.12 to 13.14).
 pub const DATA_LENGTH: RangeInclusive<u32> = 512..=0x00ff_ffff;

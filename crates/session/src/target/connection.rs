@@ -436,6 +436,16 @@ impl Connection {
         }
     }
 
+    /// Declares another MaxRecvDataSegmentLength: asks the initiator for a negotiation within `grace` (RFC 7143 section 11.9.1,
+    /// event 4). It holds when the initiator has begun one, now or later. To ask again for the same changes nothing.
+    /// False then, and before the login has ended.
+    pub fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration) -> bool {
+        match &mut self.phase {
+            Phase::FullFeature(full) => full.renegotiate(recv_data_segment_len, grace, &mut self.sender),
+            _ => false,
+        }
+    }
+
     /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section 11.9). The
     /// next command finds it too, so a peer that does not read is not told.
     pub fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
@@ -556,6 +566,11 @@ impl Connection {
             return Ok(false);
         }
         self.expect = Expect::Nothing;
+        if let Phase::FullFeature(full) = &mut self.phase
+            && let Some(limit) = full.shorter_receive_limit(self.receiver.bhs())
+        {
+            self.receiver.limit_segments(limit);
+        }
         let bhs = self.receiver.bhs();
         self.expect = match &mut self.phase {
             Phase::Login(_) => login_header(&self.receiver)?,
@@ -589,6 +604,9 @@ impl Connection {
             (Expect::Login(request), Phase::Login(_)) => self.login_request(&request, &segment),
             (expect, Phase::FullFeature(full)) => {
                 full.data(&expect, segment, self.receiver.ahs(), &mut self.sender, &mut self.events)?;
+                if matches!(expect, Expect::Text(_)) {
+                    self.receiver.limit_segments(full.receive_limit());
+                }
             }
             _ => {}
         }

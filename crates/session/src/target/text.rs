@@ -5,12 +5,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use lunette_pdu::text::{self, TextAssembler, TextError, TextWriter};
-use lunette_pdu::{InitiatorTaskTag, TextRequest};
+use lunette_pdu::{InitiatorTaskTag, TargetTransferTag, TextRequest};
 
 use super::directory::{Directory, TargetNode};
 use super::session::Session;
-use crate::keys::{Parameters, Rule, row};
+use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, number_in, row};
 use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES};
+
+/// The transfer tag of text exchanges. A connection has one exchange at a time, so one tag is enough.
+pub(crate) const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 
 /// Who asks, and through which address.
 pub(crate) struct Asker<'a> {
@@ -19,13 +22,19 @@ pub(crate) struct Asker<'a> {
     pub(crate) local: SocketAddr,
 }
 
-/// Why a request gets no answer. The exchange starts over.
+/// Why a request gets no answer. The exchange is over, and has changed nothing (RFC 7143 section 6.4).
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ExchangeError {
     #[error(transparent)]
     Text(#[from] TextError),
-    #[error("more than {MAX_KEYS} keys in one request")]
+    #[error("more than {MAX_KEYS} keys in one exchange")]
     TooManyKeys,
+    #[error("a text request continues an exchange that is not under way")]
+    NoExchange,
+    #[error("keys were sent while an answer was being continued")]
+    OutOfTurn,
+    #[error("key {0} was offered twice in one exchange")]
+    Twice(&'static str),
 }
 
 /// One part of an answer.
@@ -34,89 +43,139 @@ pub(crate) struct Part {
     pub(crate) text: Vec<u8>,
     /// More parts follow when the initiator asks for them.
     pub(crate) continue_: bool,
-    /// The exchange is over.
-    pub(crate) final_: bool,
+    /// The exchange is over: what was declared in it holds from here on.
+    pub(crate) declared: Option<Declared>,
 }
 
-/// A text exchange in progress. A connection has one at a time; a new request without a transfer tag starts over.
-pub(crate) struct TextExchange {
-    itt: Option<InitiatorTaskTag>,
+/// What an exchange has changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Declared {
+    /// The initiator's new MaxRecvDataSegmentLength.
+    pub(crate) theirs: Option<u32>,
+    /// Ours.
+    pub(crate) ours: Option<u32>,
+}
+
+/// Text exchanges of a connection: one at a time; a new request without a transfer tag takes the place of the last.
+#[derive(Default)]
+pub(crate) struct TextExchanges {
+    current: Option<Exchange>,
+    /// The MaxRecvDataSegmentLength that we want to declare when there is an opportunity.
+    pub(crate) to_declare: Option<u32>,
+}
+
+struct Exchange {
+    itt: InitiatorTaskTag,
     assembler: TextAssembler,
+    /// Parts of an answer that the initiator has yet to ask for.
     outgoing: VecDeque<Vec<u8>>,
+    keys: usize,
+    /// Bit `n`: the n-th negotiable key was offered.
+    offered: u32,
+    declared: Declared,
 }
 
-impl TextExchange {
-    pub(crate) fn new() -> Self {
-        Self { itt: None, assembler: TextAssembler::new(MAX_TEXT_BYTES), outgoing: VecDeque::new() }
-    }
-
+impl TextExchanges {
     /// Takes a request with its data segment and gives the next part of the answer.
     pub(crate) fn request(
         &mut self,
         request: &TextRequest,
         data: &[u8],
         asker: &Asker<'_>,
-        parameters: &mut Parameters,
+        segment_len: u32,
     ) -> Result<Part, ExchangeError> {
-        if request.ttt.is_reserved() || self.itt != Some(request.itt) {
-            *self = Self::new();
-            self.itt = Some(request.itt);
+        let mut exchange = match self.current.take() {
+            _ if request.ttt.is_reserved() => Exchange::new(request.itt),
+            Some(current) if request.ttt == TEXT_TAG && request.itt == current.itt => current,
+            _ => return Err(ExchangeError::NoExchange),
+        };
+        let (text, continue_) = exchange.step(request, data, asker, self.to_declare, segment_len)?;
+        // The answer to a list that is not final, or not at its end, is not final either (RFC 7143 section 11.11.1).
+        if !request.final_ || continue_ {
+            self.current = Some(exchange);
+            return Ok(Part { text, continue_, declared: None });
         }
-        if data.is_empty() && !self.outgoing.is_empty() {
-            return Ok(self.next_part(request));
+        if exchange.declared.ours.is_some() {
+            self.to_declare = None;
+        }
+        Ok(Part { text, continue_, declared: Some(exchange.declared) })
+    }
+}
+
+impl Exchange {
+    fn new(itt: InitiatorTaskTag) -> Self {
+        let (assembler, declared) = (TextAssembler::new(MAX_TEXT_BYTES), Declared::default());
+        Self { itt, assembler, outgoing: VecDeque::new(), keys: 0, offered: 0, declared }
+    }
+
+    /// The text that answers a request, and whether more of it follows.
+    fn step(
+        &mut self,
+        request: &TextRequest,
+        data: &[u8],
+        asker: &Asker<'_>,
+        to_declare: Option<u32>,
+        segment_len: u32,
+    ) -> Result<(Vec<u8>, bool), ExchangeError> {
+        if !self.outgoing.is_empty() {
+            if !data.is_empty() || request.continue_ {
+                return Err(ExchangeError::OutOfTurn);
+            }
+            return Ok(self.next_part());
         }
         let Some(list) = self.assembler.push(data, request.continue_)? else {
-            return Ok(Part { text: Vec::new(), continue_: false, final_: false });
+            return Ok((Vec::new(), false));
         };
-        // A list that is refused half-way changes nothing.
-        let mut declared = parameters.clone();
-        let answer = answer(&list, asker, &mut declared)?;
-        *parameters = declared;
-        self.outgoing = text::split_text(answer.as_bytes(), parameters.send_data_segment_len as usize)
-            .map(<[u8]>::to_vec)
-            .collect();
-        Ok(self.next_part(request))
+        let answer = self.answer(&list, asker, to_declare)?;
+        self.outgoing = text::split_text(answer.as_bytes(), segment_len as usize).map(<[u8]>::to_vec).collect();
+        Ok(self.next_part())
     }
 
-    fn next_part(&mut self, request: &TextRequest) -> Part {
-        let text = self.outgoing.pop_front().unwrap_or_default();
-        let continue_ = !self.outgoing.is_empty();
-        Part { text, continue_, final_: request.final_ && !continue_ }
+    fn next_part(&mut self) -> (Vec<u8>, bool) {
+        (self.outgoing.pop_front().unwrap_or_default(), !self.outgoing.is_empty())
     }
-}
 
-fn answer(list: &[u8], asker: &Asker<'_>, parameters: &mut Parameters) -> Result<TextWriter, ExchangeError> {
-    let mut answer = TextWriter::new();
-    for (index, pair) in text::pairs(list).enumerate() {
-        if index == MAX_KEYS {
-            return Err(ExchangeError::TooManyKeys);
+    fn answer(&mut self, list: &[u8], asker: &Asker<'_>, to_declare: Option<u32>) -> Result<TextWriter, ExchangeError> {
+        let mut answer = TextWriter::new();
+        for pair in text::pairs(list) {
+            self.keys += 1;
+            if self.keys > MAX_KEYS {
+                return Err(ExchangeError::TooManyKeys);
+            }
+            match pair? {
+                ("SendTargets", value) => send_targets(value, asker, &mut answer)?,
+                (key, value) => match row(key) {
+                    Some((index, row)) => self.negotiable(index, row, value, &mut answer)?,
+                    None => answer.push(key, "NotUnderstood")?,
+                },
+            }
         }
-        match pair? {
-            ("SendTargets", value) => send_targets(value, asker, &mut answer)?,
-            (key, value) => match row(key) {
-                Some((_, row)) if row.full_feature => declare(row, value, parameters, &mut answer)?,
-                Some(_) => answer.push(key, "Reject")?,
-                None => answer.push(key, "NotUnderstood")?,
-            },
+        if let Some(ours) = to_declare.filter(|_| self.declared.ours.is_none()) {
+            answer.push(MAX_RECV_DATA_SEGMENT_LENGTH, &ours.to_string())?;
+            self.declared.ours = Some(ours);
         }
+        Ok(answer)
     }
-    Ok(answer)
-}
 
-fn declare(
-    row: &crate::keys::Row,
-    value: &str,
-    parameters: &mut Parameters,
-    answer: &mut TextWriter,
-) -> Result<(), TextError> {
-    let Rule::Declared(range) = &row.rule else { return answer.push(row.key, "Reject") };
-    let declared = text::parse_number(value).ok().and_then(|n| u32::try_from(n).ok());
-    match declared.filter(|n| range.contains(n)) {
-        Some(declared) => {
-            (row.set)(parameters, declared);
-            Ok(())
+    /// A key of the login: the length of data segments alone may be declared again (RFC 7143 section 13.12).
+    fn negotiable(
+        &mut self,
+        index: usize,
+        row: &'static Row,
+        value: &str,
+        answer: &mut TextWriter,
+    ) -> Result<(), ExchangeError> {
+        if self.offered & (1 << index) != 0 {
+            return Err(ExchangeError::Twice(row.key));
         }
-        None => answer.push(row.key, "Reject"),
+        self.offered |= 1 << index;
+        match (&row.rule, row.full_feature) {
+            (Rule::Declared(range), true) if let Some(declared) = number_in(value, range) => {
+                self.declared.theirs = Some(declared);
+                Ok(())
+            }
+            _ => Ok(answer.push(row.key, "Reject")?),
+        }
     }
 }
 

@@ -20,3 +20,4 @@ mod orders;
 mod pair;
 mod sam5;
 mod several;
+mod text;

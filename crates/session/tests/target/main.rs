@@ -25,3 +25,4 @@ mod reject;
 mod sam5;
 mod snack;
 mod task_management;
+mod text;

@@ -13,7 +13,7 @@ use lunette_session::target::Directory;
 use super::Core;
 use super::connection::Conn;
 use crate::control::{Growth, UnitChange, Update, UpdateError};
-use crate::limits::LOGOUT_GRACE;
+use crate::limits::{LOGOUT_GRACE, NEGOTIATION_GRACE};
 use crate::server::{TargetConfig, declare_ports, node};
 
 impl Core {
@@ -129,21 +129,22 @@ impl Core {
         }
     }
 
-    /// Lets sessions know the new directory, and asks those to log out that have no place in it.
+    /// Lets sessions know the new directory and what it declares, and asks those to log out that have no place in it.
     fn revise_sessions(&mut self, cx: &mut Context<'_>) {
         let (directory, devices) = (Arc::clone(&self.directory), self.devices.clone());
         self.end_suspended(cx, |conn| !conn.may_stay(&directory, &devices));
         let now = self.time(cx);
-        let mut leave = Vec::new();
+        let mut touched = Vec::new();
         for (id, conn) in self.connections.iter_mut() {
             conn.protocol.set_directory(&self.directory);
+            touched.extend(conn.renegotiate(&self.directory).then_some(id));
             if !conn.may_stay(&self.directory, &self.devices) {
                 tracing::info!(peer = %conn.peer, initiator = conn.initiator(), "asked to log out");
                 conn.protocol.request_logout(LOGOUT_GRACE, now);
-                leave.push(id);
+                touched.push(id);
             }
         }
-        for id in leave {
+        for id in touched {
             self.touch(id);
         }
     }
@@ -153,6 +154,13 @@ impl Conn {
     /// Whether it belongs to a session of that target.
     pub(super) fn is_of(&self, device: &Arc<TargetDevice>) -> bool {
         self.device.as_ref().is_some_and(|own| Arc::ptr_eq(own, device))
+    }
+
+    /// Declares the longest data segment that its target takes now, when it is another one.
+    fn renegotiate(&mut self, directory: &Directory) -> bool {
+        let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return false };
+        let Some(now) = directory.find(&target.name) else { return false };
+        self.protocol.renegotiate(now.willing.recv_data_segment_len, NEGOTIATION_GRACE)
     }
 
     /// Whether its target is still served here and admits it. Who has no session yet is looked at when it asks for one.

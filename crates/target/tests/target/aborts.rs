@@ -81,7 +81,7 @@ fn the_abort_of_a_task_that_a_reset_is_ending_waits_too() {
     let abort = initiator.start_management(Function::ABORT_TASK, 0, Some(write));
     initiator.round_trip();
     initiator.round_trip();
-    assert!(!initiator.has_managed(reset) && !initiator.has_managed(abort), "the store still works on the write");
+    assert!(!initiator.has_answer(reset) && !initiator.has_answer(abort), "the store still works on the write");
     delay.release();
     assert_eq!(initiator.finish_management(reset), Answer::FUNCTION_COMPLETE);
     assert_eq!(initiator.finish_management(abort), Answer::TASK_DOES_NOT_EXIST);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use lunette_device::{GroupAccess, LogicalUnit, PortGroup, PortGroupsConfig, TargetDevice};
-use lunette_pdu::{LoginStatus, Stage, TargetPdu};
+use lunette_pdu::{AsyncEvent, LoginStatus, Stage, TargetPdu};
 use lunette_scsi::Lun;
 use lunette_scsi::port_groups::AccessState;
 use lunette_session::target::Moved;
@@ -464,4 +464,18 @@ fn sessions_of_a_target_that_moves_are_asked_to_go_and_sent_on() {
     let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
     assert_eq!(response.status, LoginStatus::TARGET_MOVED_PERMANENTLY);
     assert_eq!(data, b"TargetAddress=192.0.2.9:3260,1\0");
+}
+
+#[test]
+fn another_segment_length_is_negotiated_with_open_sessions() {
+    let served = Served::new(memory());
+    let mut here = Initiator::attach(&served.target, Port::A);
+    let mut there = Initiator::attach(&served.target, THERE);
+    served.apply(|update| update.targets[0].willing.recv_data_segment_len = 400_000);
+    assert_eq!(here.message(AsyncEvent::NEGOTIATION_REQUEST).parameter3, 10);
+    there.is_undisturbed();
+    assert_eq!(here.text(&[]), b"MaxRecvDataSegmentLength=400000\0");
+    // It is the same for what comes next.
+    served.apply(|update| update.targets[0].willing.recv_data_segment_len = 400_000);
+    here.is_undisturbed();
 }

@@ -66,7 +66,7 @@ fn a_nexus_reset_ends_the_tasks_of_its_nexus_and_waits_for_their_stores() {
     delay.wait_until_held(2);
     let reset = a.start_management(Function::I_T_NEXUS_RESET, 0, None);
     a.round_trip();
-    assert!(!a.has_managed(reset), "a store still works for the task");
+    assert!(!a.has_answer(reset), "a store still works for the task");
     delay.release();
     assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
     assert!(!a.has_answer(ours));

@@ -1,18 +1,16 @@
-//! Pings, text, news, and the end of a connection.
+//! Pings, news, and the end of a connection.
 
-use lunette_pdu::text::{self, TextWriter};
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest,
     LogoutResponse, LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, TargetTransferTag,
-    TaskManagementResponseCode, TextRequest, TextResponse,
+    TaskManagementResponseCode,
 };
 
 use super::{Context, FullFeature};
 use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::lost::Answer;
-use crate::initiator::request::{Request, TextExchange, Underway};
-use crate::keys::row;
+use crate::initiator::request::Request;
 use crate::limits::MAX_UNREAD_PDUS;
 use crate::outbox::Segment;
 
@@ -74,70 +72,6 @@ impl FullFeature {
         Ok(())
     }
 
-    /// Sends a text request. False when one is under way, or when a key cannot be sent or belongs to the login.
-    pub(in crate::initiator) fn text(&mut self, user: u64, pairs: &[(&str, &str)], context: &mut Context<'_>) -> bool {
-        let mut list = TextWriter::new();
-        let writable = pairs.iter().all(|(key, value)| row(key).is_none() && list.push(key, value).is_ok());
-        if !writable || self.text.is_some() || !context.shared.takes_requests() {
-            return false;
-        }
-        let exchange = TextExchange::new(user, list.as_bytes(), self.parameters.send_data_segment_len);
-        let Some(tag) = context.add_request(Request::Text(exchange)) else { return false };
-        self.text = Some(tag);
-        send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
-        true
-    }
-
-    /// Begins a text exchange of another connection anew.
-    pub(super) fn repeat_text(&mut self, exchange: TextExchange, context: &mut Context<'_>) {
-        let exchange = exchange.again(self.parameters.send_data_segment_len);
-        self.text = context.add_request(Request::Text(exchange));
-        if let Some(tag) = self.text {
-            send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
-        }
-    }
-
-    pub(super) fn text_response(
-        &mut self,
-        pdu: &TextResponse,
-        segment: &[u8],
-        context: &mut Context<'_>,
-    ) -> Result<(), SessionError> {
-        context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
-        let tag = TaskTag::from_itt(pdu.itt);
-        let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else {
-            return Err(broken("11.2.1.8", format!("Text Response for tag {}, which waits for none", pdu.itt)));
-        };
-        if pdu.final_ != pdu.ttt.is_reserved() {
-            return Err(broken("11.11.4", "F and a transfer tag exclude each other"));
-        }
-        exchange.take(segment, pdu.continue_)?;
-        if !pdu.final_ {
-            if !self.logging_out {
-                send_text(tag, pdu.lun, pdu.ttt, context);
-            }
-            return Ok(());
-        }
-        self.text = None;
-        if let Some(Underway { request: Request::Text(exchange), .. }) = context.shared.requests.remove(tag) {
-            let user = exchange.user;
-            let pairs = exchange.finish()?;
-            self.declared(&pairs)?;
-            context.events.push_back(Event::Text { user, pairs });
-        }
-        Ok(())
-    }
-
-    /// The target may declare another MaxRecvDataSegmentLength at any time (RFC 7143 section 13.12).
-    fn declared(&mut self, pairs: &[(String, String)]) -> Result<(), SessionError> {
-        let Some((_, value)) = pairs.iter().find(|(key, _)| key == "MaxRecvDataSegmentLength") else { return Ok(()) };
-        let number = text::parse_number(value).ok().and_then(|n| u32::try_from(n).ok());
-        let in_range = number.filter(|n| crate::keys::DATA_LENGTH.contains(n));
-        self.parameters.send_data_segment_len =
-            in_range.ok_or_else(|| broken("13.12", format!("MaxRecvDataSegmentLength={value}")))?;
-        Ok(())
-    }
-
     pub(super) fn async_message(
         &mut self,
         pdu: &AsyncMessage,
@@ -148,6 +82,7 @@ impl FullFeature {
         match pdu.event {
             AsyncEvent::CONNECTION_DROP if pdu.parameter1 == self.cid.0 => self.drop_announced(pdu),
             AsyncEvent::SESSION_DROP => self.drop_announced(pdu),
+            AsyncEvent::NEGOTIATION_REQUEST => self.negotiate(context),
             AsyncEvent::TASK_TERMINATION => {
                 context.give_back_unit(pdu.lun, u64::MAX);
                 answers_are_read(context)?;
@@ -278,26 +213,6 @@ pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -
         (LogoutResponseCode::CLOSED, _) => SessionError::LoggedOut,
         (other, _) => broken("11.15.1", format!("a logout ends with: {other}")),
     })
-}
-
-/// Sends the next part of a text request: in its turn with the commands when the target has room for one more, for istgt
-/// counts it as such in any case; else as an immediate request.
-fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut Context<'_>) {
-    let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else { return };
-    let (part, last) = exchange.next_part();
-    let immediate = context.shared.window.room() == 0;
-    let pdu = TextRequest {
-        immediate,
-        final_: last,
-        continue_: !last,
-        lun,
-        itt: tag.itt(),
-        ttt,
-        cmd_sn: if immediate { context.shared.window.cmd_sn() } else { context.take_number(tag) },
-        exp_stat_sn: context.sender.exp_stat_sn(),
-        data_segment_len: part.len(),
-    };
-    context.sender.outbox.push(pdu.emit(), Segment::owned(part));
 }
 
 fn nop_out(itt: InitiatorTaskTag, ttt: TargetTransferTag, lun: LunField, data: Vec<u8>, context: &mut Context<'_>) {

@@ -5,6 +5,7 @@ mod control;
 mod reassign;
 mod recovery;
 mod task_management;
+mod text;
 
 use std::collections::VecDeque;
 

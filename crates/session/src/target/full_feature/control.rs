@@ -1,12 +1,11 @@
-//! Pings, text, and the end of a connection.
+//! Pings, news, and the end of a connection.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
-    LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag, TextRequest,
-    TextResponse,
+    LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag,
 };
 
 use super::FullFeature;
@@ -15,10 +14,6 @@ use crate::keys::Parameters;
 use crate::outbox::Segment;
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::event::{CloseReason, Event};
-use crate::target::text::{Asker, Part};
-
-/// The transfer tag of text exchanges. A connection has one exchange at a time, so one tag is enough.
-const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 
 impl FullFeature {
     pub(super) fn nop_out(&mut self, nop: NopOut, events: &mut VecDeque<Event>) -> Result<Expect, Violation> {
@@ -56,33 +51,6 @@ impl FullFeature {
     ) -> [u8; BHS_LEN] {
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
         NopIn { lun: LunField([0; 8]), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_segment_len }.emit()
-    }
-
-    pub(super) fn text_request(
-        &mut self,
-        request: &TextRequest,
-        data: &[u8],
-        sender: &mut Sender,
-    ) -> Result<(), Violation> {
-        let asker = Asker { directory: &self.directory, session: &self.session, local: self.local };
-        let Part { text, continue_, final_ } = self
-            .text
-            .request(request, data, &asker, &mut self.parameters)
-            .map_err(|error| Violation::harmless(RejectReason::PROTOCOL_ERROR, error.to_string()))?;
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-        let pdu = TextResponse {
-            final_,
-            continue_,
-            lun: request.lun,
-            itt: request.itt,
-            ttt: if final_ { TargetTransferTag::RESERVED } else { TEXT_TAG },
-            stat_sn: sender.next_stat_sn(),
-            exp_cmd_sn,
-            max_cmd_sn,
-            data_segment_len: text.len(),
-        };
-        sender.push_numbered(pdu.emit(), Segment::owned(text));
-        Ok(())
     }
 
     pub(super) fn logout(
@@ -207,7 +175,7 @@ impl FullFeature {
     }
 
     /// A message with the numbers filled in.
-    fn news(&self, sender: &mut Sender) -> AsyncMessage {
+    pub(super) fn news(&self, sender: &mut Sender) -> AsyncMessage {
         let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
         AsyncMessage {
             lun: LunField([0; 8]),

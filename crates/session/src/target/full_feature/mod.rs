@@ -9,6 +9,7 @@ mod recovery;
 mod snack;
 mod suspended;
 mod task_management;
+mod text;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,13 +19,14 @@ use lunette_pdu::{Bhs, Cid, InitiatorPdu, InitiatorTaskTag, LogoutRequest, PduEr
 
 use self::early::{Early, Turn, Waiting};
 pub use self::suspended::MovedTask;
+use self::text::ReceiveLimit;
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
 use super::event::{CloseReason, Event, TaskTag};
 use super::login::Login;
 use super::session::Session;
 use super::task::{Task, TaskTable};
-use super::text::TextExchange;
+use super::text::TextExchanges;
 use super::window::Waiters;
 use crate::keys::Parameters;
 
@@ -39,7 +41,8 @@ pub(crate) struct FullFeature {
     /// Tasks that hold a place in the session's command window.
     numbered_tasks: u32,
     pending_task_management: Vec<InitiatorTaskTag>,
-    text: TextExchange,
+    text: TextExchanges,
+    receive_limit: ReceiveLimit,
     last_ping: u32,
     /// What came before its turn.
     early: Vec<Early>,
@@ -57,6 +60,7 @@ impl FullFeature {
     /// Takes over from a login that has been admitted.
     pub(crate) fn new(login: &mut Login, session: Arc<Session>) -> Option<Self> {
         let (cid, parameters) = login.take_result()?;
+        let recv_data_segment_len = parameters.recv_data_segment_len;
         Some(Self {
             parameters: parameters.within(&session.parameters),
             directory: Arc::clone(login.directory()),
@@ -67,7 +71,8 @@ impl FullFeature {
             immediate_tasks: 0,
             numbered_tasks: 0,
             pending_task_management: Vec::new(),
-            text: TextExchange::new(),
+            text: TextExchanges::default(),
+            receive_limit: ReceiveLimit::new(recv_data_segment_len),
             last_ping: 0,
             early: Vec::new(),
             waiters: Waiters::None,

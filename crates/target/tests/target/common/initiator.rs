@@ -6,10 +6,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use lunette_pdu::sense::split_sense;
 use lunette_pdu::{
-    Ahs, AsyncEvent, BHS_LEN, Bhs, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LoginStatus, LogoutReason,
-    LogoutRequest, LogoutResponseCode, LunField, MAX_AHS_LEN, NopOut, R2t, ScsiCommand, SerialNumber, Stage, TargetPdu,
-    TargetTransferTag, TaskAttribute, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, Tsih,
-    pad_len,
+    Ahs, AsyncEvent, AsyncMessage, BHS_LEN, Bhs, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LoginStatus,
+    LogoutReason, LogoutRequest, LogoutResponseCode, LunField, MAX_AHS_LEN, NopOut, R2t, ScsiCommand, SerialNumber,
+    Stage, TargetPdu, TargetTransferTag, TaskAttribute, TaskManagementFunction, TaskManagementRequest,
+    TaskManagementResponseCode, TextRequest, Tsih, pad_len,
 };
 use lunette_scsi::Lun;
 
@@ -55,6 +55,7 @@ pub(crate) struct Initiator {
     logout_requested: bool,
     /// Connections of the session that the target calls lost.
     dropped: Vec<Cid>,
+    messages: Vec<AsyncMessage>,
     /// Unit attentions that came by asynchronous message: the LUN, and sense key and additional sense.
     news: Vec<(u16, (u8, u8, u8))>,
 }
@@ -112,6 +113,7 @@ impl Initiator {
             r2ts: Vec::new(),
             logout_requested: false,
             dropped: Vec::new(),
+            messages: Vec::new(),
             news: Vec::new(),
         }
     }
@@ -205,10 +207,40 @@ impl Initiator {
         self.news.remove(0)
     }
 
+    /// The next asynchronous message for that event; others before it do not come.
+    pub(crate) fn message(&mut self, event: AsyncEvent) -> AsyncMessage {
+        while self.messages.is_empty() {
+            self.take_one();
+        }
+        let message = self.messages.remove(0);
+        assert_eq!(message.event, event);
+        message
+    }
+
+    /// A text request in one piece, and the answer to it.
+    pub(crate) fn text(&mut self, list: &[u8]) -> Vec<u8> {
+        let request = TextRequest {
+            immediate: true,
+            final_: true,
+            continue_: false,
+            lun: LunField([0; 8]),
+            itt: self.next_itt(),
+            ttt: TargetTransferTag::RESERVED,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            data_segment_len: list.len(),
+        };
+        self.send(request.emit(), list);
+        let (pdu, data) = self.receive().unwrap();
+        assert!(matches!(pdu, TargetPdu::TextResponse(response) if response.final_), "{pdu:?}");
+        data
+    }
+
     /// When this returns, the target has applied all that was asked of it before, and has not told this initiator of it.
     pub(crate) fn is_undisturbed(&mut self) {
         self.round_trip();
         assert_eq!(self.news, []);
+        assert_eq!(self.messages, []);
         assert!(!self.logout_requested);
     }
 
@@ -300,6 +332,7 @@ impl Initiator {
             TargetPdu::TaskManagementResponse(pdu) => Some(pdu.stat_sn),
             TargetPdu::AsyncMessage(pdu) => Some(pdu.stat_sn),
             TargetPdu::LogoutResponse(pdu) => Some(pdu.stat_sn),
+            TargetPdu::TextResponse(pdu) => Some(pdu.stat_sn),
             _ => None,
         };
         if let Some(stat_sn) = stat_sn {
@@ -443,7 +476,10 @@ impl Initiator {
             TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::CONNECTION_DROP => {
                 self.dropped.push(Cid(message.parameter1));
             }
-            TargetPdu::AsyncMessage(_) => self.logout_requested = true,
+            TargetPdu::AsyncMessage(message) => {
+                self.logout_requested |= message.event == AsyncEvent::LOGOUT_REQUEST;
+                self.messages.push(message);
+            }
             TargetPdu::NopIn(_) => {}
             _ => panic!("{pdu:?}"),
         }
@@ -599,10 +635,6 @@ impl Initiator {
             }
             self.take_one();
         }
-    }
-
-    pub(crate) fn has_managed(&self, itt: InitiatorTaskTag) -> bool {
-        self.managed.contains_key(&itt)
     }
 
     pub(crate) fn send_logout(&mut self) {
