@@ -62,9 +62,10 @@ pub struct Options {
     pub initiator_alias: Option<String>,
     /// CHAP, one-way or mutual.
     pub chap: Option<ChapIdentity>,
-    /// What is offered for each key. `max_connections` is the number of connections that the session gets when the target
+    /// What is offered for each key. With `error_recovery_level` 2 (and a `time2retain_s` above 0) a lost connection costs no
+    /// command: it is replaced, and what was under way goes on. `max_connections` is the number of connections that the session gets when the target
     /// takes as many, up to [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS); one that cannot be made is left out until the
-    /// session is made anew.
+    /// session is made anew, or tried again at recovery level 2.
     pub offers: Willing,
     /// For the login and for pings.
     pub timers: Timers,

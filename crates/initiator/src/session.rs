@@ -12,7 +12,7 @@ use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{AsyncMessage, LunField};
 use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor};
 use lunette_scsi::{Lun, SenseData};
-use lunette_session::initiator::SessionError;
+use lunette_session::initiator::{Recoveries, SessionError};
 use lunette_session::keys::Parameters;
 
 use crate::Error;
@@ -43,6 +43,13 @@ pub enum SessionEvent {
         connections: usize,
         /// Why.
         why: Error,
+    },
+    /// A connection is gone, but not the session: at recovery level 2 it is replaced, and no command fails.
+    ConnectionLost {
+        /// How many it has now.
+        connections: usize,
+        /// Why.
+        why: SessionError,
     },
     /// A connection is gone, and with it the session; a new one is tried.
     Lost {
@@ -288,6 +295,16 @@ impl Session {
     /// When there is no connection now, or it is lost meanwhile.
     pub async fn text(&self, pairs: Vec<(String, String)>) -> Result<Vec<(String, String)>, Error> {
         self.question(|done| Question::Text { pairs, done }).await
+    }
+
+    /// What has been lost on the way and recovered so far, by kind; all zero at recovery level 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] when the event loop has ended.
+    pub async fn recoveries(&self) -> Result<Recoveries, Error> {
+        let session = self.0.owner.key;
+        ask(&self.0.initiator.0.queue, |done| Message::Recoveries { session, done }).await
     }
 
     /// Counts up `power_ons` whenever the logical unit reports that it was powered on.

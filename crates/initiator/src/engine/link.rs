@@ -3,6 +3,7 @@
 mod callers;
 mod ending;
 mod events;
+mod keeping;
 mod wires;
 
 use std::collections::HashMap;
@@ -13,8 +14,9 @@ use std::time::Duration;
 use lunette_pdu::{Cid, Isid, LunField, TaskManagementFunction};
 use lunette_reactor::ConnectionId;
 use lunette_session::Time;
-use lunette_session::initiator::{Session, SessionError};
+use lunette_session::initiator::{Recoveries, Session, SessionError};
 
+use self::keeping::Keeper;
 use super::patience::Patience;
 use super::requests::{Escalation, OWN, Requests};
 use super::{Done, Env, Question, SessionKey};
@@ -30,6 +32,8 @@ struct Live {
     logged_in: bool,
     /// Connections that are being made to join the session.
     joining: u32,
+    /// At recovery level 2.
+    keeper: Option<Keeper>,
 }
 
 /// One connection.
@@ -41,6 +45,11 @@ struct Wire {
 }
 
 impl Live {
+    /// How many are logged in.
+    fn connections(&self) -> usize {
+        self.wires.iter().filter(|wire| wire.logged_in).count()
+    }
+
     fn wire(&mut self, cid: Cid) -> Option<&mut Wire> {
         self.wires.iter_mut().find(|wire| wire.cid == cid)
     }
@@ -80,6 +89,8 @@ pub(super) struct Link {
     power_ons: Vec<(LunField, Weak<AtomicU64>)>,
     patience: Patience,
     time2wait: Duration,
+    /// By the sessions that are over.
+    recoveries: Recoveries,
     /// When requests and questions want to be looked at.
     check_at: Option<Time>,
     closing: Option<Closing>,
@@ -117,6 +128,7 @@ impl Link {
             power_ons: Vec::new(),
             patience: Patience::default(),
             time2wait: Duration::ZERO,
+            recoveries: Recoveries::default(),
             check_at: None,
             closing: None,
             gone: false,
@@ -140,7 +152,10 @@ impl Link {
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let of_phase = match &self.phase {
-            Phase::Live(live) => live.session.next_timeout(),
+            Phase::Live(live) => {
+                let keeper = live.keeper.as_ref().and_then(Keeper::next_timeout);
+                live.session.next_timeout().into_iter().chain(keeper).min()
+            }
             Phase::Pausing { until } => Some(*until),
             Phase::Dialing | Phase::Over(_) => None,
         };
@@ -206,6 +221,7 @@ impl Link {
 
     /// Lets go what can go: requests to the target, bytes to the socket, and the next look at the requests.
     pub(super) fn settle(&mut self, env: &mut Env<'_, '_>) {
+        self.keep_connections(env);
         if let Phase::Live(live) = &mut self.phase {
             if live.logged_in && self.closing.is_none() {
                 self.requests.send(&mut live.session, env.now);

@@ -15,6 +15,7 @@ use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
 use lunette_scsi::Lun;
 use lunette_session::Time;
+use lunette_session::initiator::Recoveries;
 use slotmap::{DenseSlotMap, new_key_type};
 use std::net::{SocketAddr, TcpStream};
 
@@ -63,6 +64,11 @@ pub(crate) enum Message {
         session: SessionKey,
         lun: LunField,
         power_ons: Weak<AtomicU64>,
+    },
+    /// What has been lost and recovered so far.
+    Recoveries {
+        session: SessionKey,
+        done: Done<Recoveries>,
     },
     Close {
         session: SessionKey,
@@ -291,6 +297,9 @@ impl Engine {
                 }
             }
             Message::Watch { session, lun, power_ons } => self.with(cx, session, |link, _| link.watch(lun, power_ons)),
+            Message::Recoveries { session, done } => {
+                done(self.links.get(session).map(Link::recoveries).ok_or(Error::Closed));
+            }
             Message::Close { session, done } => {
                 if self.links.contains_key(session) {
                     self.with(cx, session, |link, env| link.close(done, env));

@@ -2,11 +2,14 @@
 
 use std::ops::RangeInclusive;
 
-use lunette_session::keys::{self, Choices, Rule, Willing};
-use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
+use lunette_session::keys::{self, Choices, Parameters, Rule, Willing};
+use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Secret, check_name};
 
 use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
+
+/// Without this one, a session that recovers connections asks for the default of RFC 7143 section 13.16.
+const TIME2RETAIN: &str = "default_time2retain";
 
 /// A parameter that sets what is offered for a key.
 pub(super) struct Offer {
@@ -28,7 +31,7 @@ pub(super) const OFFERS: [Offer; 17] = [
     Offer { name: "max_burst_length", key: "MaxBurstLength", set: |w, v| w.max_burst_len = v },
     Offer { name: "first_burst_length", key: "FirstBurstLength", set: |w, v| w.first_burst_len = v },
     Offer { name: "default_time2wait", key: "DefaultTime2Wait", set: |w, v| w.time2wait_s = v },
-    Offer { name: "default_time2retain", key: "DefaultTime2Retain", set: |w, v| w.time2retain_s = v },
+    Offer { name: TIME2RETAIN, key: "DefaultTime2Retain", set: |w, v| w.time2retain_s = v },
     Offer { name: "max_outstanding_r2t", key: "MaxOutstandingR2T", set: |w, v| w.max_outstanding_r2t = v },
     Offer { name: "data_pdu_in_order", key: "DataPDUInOrder", set: |w, v| w.data_pdu_in_order = v == 1 },
     Offer { name: "data_sequence_in_order", key: "DataSequenceInOrder", set: |w, v| w.data_sequence_in_order = v == 1 },
@@ -58,6 +61,10 @@ pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
         // Unknown ones end here, so this list is no longer than that of all parameters.
         one(url, name, value)?;
         seen.push(name.into());
+    }
+    let offers = &mut url.offers;
+    if offers.error_recovery_level >= CONNECTION_RECOVERY_LEVEL && !seen.iter().any(|seen| seen == TIME2RETAIN) {
+        offers.time2retain_s = Parameters::default().time2retain_s;
     }
     Ok(())
 }

@@ -97,6 +97,14 @@ fn errors_say_what_to_write() {
 }
 
 #[test]
+fn connections_are_recovered_only_while_tasks_are_kept() {
+    let offers = |query| parse(&format!("iscsi://h?{query}")).offers;
+    assert_eq!(offers("error_recovery_level=1").time2retain_s, 0);
+    assert_eq!(offers("error_recovery_level=2").time2retain_s, 20);
+    assert_eq!(offers("default_time2retain=0&error_recovery_level=2").time2retain_s, 0);
+}
+
+#[test]
 fn offers_are_set() {
     let offers = parse(
         "iscsi://h?header_digest=crc32c&data_digest=none,CRC32C&initial_r2t=yes&immediate_data=no&connections=4&\

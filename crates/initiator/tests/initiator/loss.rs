@@ -72,6 +72,7 @@ fn a_target_that_stays_away_ends_in_an_error() {
             SessionEvent::UnitAttention { .. } => return,
             SessionEvent::ConnectionAdded { .. } => "added",
             SessionEvent::ConnectionMissing { .. } => "missing",
+            SessionEvent::ConnectionLost { .. } => "connection lost",
             SessionEvent::Async { .. } => "async",
             SessionEvent::Over(_) => "over",
         };

@@ -1,5 +1,7 @@
 //! How often the protocol had to recover.
 
+use std::ops::AddAssign;
+
 /// What was lost on the way and recovered since the session began. All zero at recovery level 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recoveries {
@@ -36,5 +38,19 @@ impl Recoveries {
     /// Whether there was nothing to recover from.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl AddAssign for Recoveries {
+    fn add_assign(&mut self, rhs: Self) {
+        // One by one, so that none is forgotten.
+        let Self { damaged_pdus, status_snacks, data_snacks, retries, recovery_r2ts, connections, reassignments } = rhs;
+        self.damaged_pdus += damaged_pdus;
+        self.status_snacks += status_snacks;
+        self.data_snacks += data_snacks;
+        self.retries += retries;
+        self.recovery_r2ts += recovery_r2ts;
+        self.connections += connections;
+        self.reassignments += reassignments;
     }
 }

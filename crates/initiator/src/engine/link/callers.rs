@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 
 use lunette_pdu::{LunField, TaskManagementFunction};
-use lunette_session::initiator::{Session, SessionError};
+use lunette_session::initiator::{Recoveries, Session, SessionError};
 
 use super::{Closing, Link, Phase};
 use crate::Error;
@@ -45,7 +45,7 @@ impl Link {
 
     pub(in crate::engine) fn ask(&mut self, question: Question, env: &mut Env<'_, '_>) {
         let live = match &mut self.phase {
-            Phase::Live(live) if live.logged_in => live,
+            Phase::Live(live) if live.connections() > 0 => live,
             Phase::Over(error) => return question.refuse(error.clone()),
             _ => return question.refuse(self.disconnected()),
         };
@@ -65,7 +65,8 @@ impl Link {
                 live.session.manage_tasks(user, *function, LunField(lun.encode()), None)
             }
             Question::Ping { data, .. } => {
-                live.wires.first().is_some_and(|wire| live.session.ping(user, wire.cid, data.clone()))
+                let wire = live.wires.iter().find(|wire| wire.logged_in);
+                wire.is_some_and(|wire| live.session.ping(user, wire.cid, data.clone()))
             }
             Question::Text { pairs, .. } => {
                 let pairs: Vec<(&str, &str)> =
@@ -78,6 +79,15 @@ impl Link {
         } else {
             question.refuse(Error::TooMuch { what: "the number of requests of this kind in flight", limit: 1 });
         }
+    }
+
+    /// What has been recovered since the beginning, over all sessions that took each other's place.
+    pub(in crate::engine) fn recoveries(&self) -> Recoveries {
+        let mut sum = self.recoveries;
+        if let Phase::Live(live) = &self.phase {
+            sum += *live.session.recoveries();
+        }
+        sum
     }
 
     pub(super) fn disconnected(&self) -> Error {

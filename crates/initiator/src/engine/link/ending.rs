@@ -15,6 +15,7 @@ impl Link {
                 for wire in &live.wires {
                     env.cx.close(wire.id);
                 }
+                self.recoveries += *live.session.recoveries();
                 Some(live.session)
             }
             _ => None,

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use lunette_pdu::{AsyncEvent, Cid, LunField};
 use lunette_session::initiator::{Event, SessionError};
+use lunette_session::limits::CONNECTION_RECOVERY_LEVEL;
 
+use super::keeping::Keeper;
 use super::{Link, Phase};
 use crate::engine::dial::dial;
 use crate::engine::judge::may_lose_cache;
@@ -86,6 +88,8 @@ impl Link {
         let Some(parameters) = live.session.parameters(cid).cloned() else { return };
         self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
         live.joining = parameters.max_connections.saturating_sub(1);
+        live.keeper = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
+            .then(|| Keeper::new(parameters.max_connections));
         for _ in 0..live.joining {
             dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
         }
@@ -97,7 +101,12 @@ impl Link {
     pub(super) fn joined(&mut self, result: Result<(), Error>, env: &Env<'_, '_>) {
         let Phase::Live(live) = &mut self.phase else { return };
         live.joining = live.joining.saturating_sub(1);
-        let connections = live.wires.iter().filter(|wire| wire.logged_in).count();
+        let connections = live.connections();
+        match (&mut live.keeper, &result) {
+            (Some(keeper), Ok(())) => keeper.succeeded(),
+            (Some(keeper), Err(_)) => keeper.failed(env.now),
+            (None, _) => {}
+        }
         match result {
             Ok(()) => self.tell(&SessionEvent::ConnectionAdded { connections }),
             Err(why) => {
@@ -111,7 +120,7 @@ impl Link {
     /// Who opens the session gets it when all its connections are made, or have been tried in vain.
     pub(super) fn open_if_complete(&mut self, env: &Env<'_, '_>) {
         let Phase::Live(live) = &mut self.phase else { return };
-        let Some(parameters) = live.wires.first().and_then(|wire| live.session.parameters(wire.cid)) else { return };
+        let Some(parameters) = live.wires.iter().find_map(|wire| live.session.parameters(wire.cid)) else { return };
         if live.joining == 0
             && let Some(done) = self.opening.take()
         {
@@ -132,9 +141,18 @@ impl Link {
         for wire in live.wires.extract_if(.., |wire| wire.cid == cid) {
             env.cx.close(wire.id);
         }
+        let connections = live.connections();
+        // What its end means for others is told by any of them.
+        let another = live.wires.first().map(|wire| wire.id);
         if was_joining {
             let portal = self.portal.to_string();
             self.joined(Err(Error::Session { portal, why }), env);
+        } else {
+            tracing::info!(portal = %self.portal, %why, connections, "connection lost");
+            self.tell(&SessionEvent::ConnectionLost { connections, why });
+        }
+        if let Some(id) = another {
+            self.drain(id, &[], env);
         }
     }
 

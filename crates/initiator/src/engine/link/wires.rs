@@ -59,7 +59,7 @@ impl Link {
             offers: self.options.offers.clone(),
             timers: self.options.timers,
         });
-        let mut live = Live { session, wires: Vec::new(), logged_in: false, joining: 0 };
+        let mut live = Live { session, wires: Vec::new(), logged_in: false, joining: 0, keeper: None };
         let id = add_wire(&mut live, stream, env)?;
         self.phase = Phase::Live(Box::new(live));
         // A login that cannot begin has ended already.

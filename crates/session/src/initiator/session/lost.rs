@@ -22,6 +22,11 @@ impl Session {
         self.place_to_fill().is_some() && self.connections.iter().all(Connection::is_closed)
     }
 
+    /// Whether the tasks of a lost connection have yet to be taken over.
+    pub fn is_recovering(&self) -> bool {
+        !self.shared.lost.is_idle()
+    }
+
     /// The lost connection whose place the login of another one takes.
     pub(super) fn place_to_fill(&self) -> Option<Cid> {
         self.shared.lost.due(Stage::Lost).first().copied()
