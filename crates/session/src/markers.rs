@@ -62,8 +62,16 @@ impl Weaver {
         Self { next: Distance::after_login(login_len, interval) }
     }
 
-    /// Cuts the next `len` bytes at markers. `pdu_left` counts down the bytes up to the end of the PDU that they belong to: the next
-    /// header begins there.
+    /// The marker that stands right before a PDU, if there is one. It names that PDU's header.
+    pub(crate) fn before_pdu(&mut self) -> Option<[u8; MARKER_LEN]> {
+        self.next.is_over().then(|| {
+            self.next.pass_marker();
+            [0; MARKER_LEN]
+        })
+    }
+
+    /// Cuts the next `len` bytes of a PDU at markers. `pdu_left` counts down the bytes up to its end: the next header begins
+    /// there.
     pub(crate) fn weave(&mut self, len: usize, pdu_left: &mut u32, mut put: impl FnMut(Woven)) {
         let mut from = 0;
         while from < len {
@@ -231,10 +239,11 @@ mod tests {
     fn markers_point_to_the_end_of_the_pdu_that_they_stand_in() {
         let mut weaver = Weaver::new(256, 256);
         let (mut woven, mut left) = (Vec::new(), 600);
+        assert_eq!(weaver.before_pdu(), Some(marker(0, 0)));
+        assert_eq!(weaver.before_pdu(), None);
         weaver.weave(48, &mut left, |part| woven.push(part));
         weaver.weave(552, &mut left, |part| woven.push(part));
         let expected = [
-            Woven::Marker(marker(600, 600)),
             Woven::Bytes(0..48),
             Woven::Bytes(0..208),
             Woven::Marker(marker(344, 344)),

@@ -226,6 +226,7 @@ impl Outbox {
 /// Cuts a PDU to parts where markers stand in it. Pooled data is not copied.
 fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
     let mut left = pdu.iter().map(Pdu::len).sum::<usize>() as u32;
+    queue.extend(weaver.before_pdu().map(|marker| Pdu::part(&marker, Segment::Empty)));
     for whole in pdu {
         let [head, segment, tail] = whole.parts();
         let inline = |bytes: &[u8], woven| match woven {
@@ -319,7 +320,7 @@ mod tests {
         for (pdu, pdus) in [(&first, 1), (&second, 2)] {
             for (at, word) in pdu.chunks(4).enumerate() {
                 if stream.len() % 40 == 32 {
-                    let left = (pdu.len() - 4 * at) as u32;
+                    let left = if at == 0 { 0 } else { (pdu.len() - 4 * at) as u32 };
                     stream.extend([left.to_be_bytes(), left.to_be_bytes()].concat());
                 }
                 stream.extend(word);
