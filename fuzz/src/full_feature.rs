@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
-    Ahs, BHS_LEN, Cid, DataOut, InitiatorTaskTag, Isid, LoginRequest, LogoutReason, LogoutRequest, LunField, NopOut,
-    ScsiCommand, SerialNumber, SnackRequest, SnackType, Stage, TargetTransferTag, TaskAttribute,
+    Ahs, BHS_LEN, Cid, DIGEST_LEN, DataOut, InitiatorTaskTag, Isid, LoginRequest, LogoutReason, LogoutRequest,
+    LunField, NopOut, ScsiCommand, SerialNumber, SnackRequest, SnackType, Stage, TargetTransferTag, TaskAttribute,
     TaskManagementFunction, TaskManagementRequest, TextRequest, Tsih, pad_len,
 };
 use lunette_session::Authentication;
-use lunette_session::keys::Digest;
+use lunette_session::keys::{Digest, Willing};
 
 use crate::input::{Input, Random};
 use crate::toy::{TARGET, Toy};
@@ -21,13 +21,22 @@ const MAX_STEPS: usize = 400;
 
 /// The target.
 pub fn run(data: &[u8]) {
-    play(data);
+    play(data, &Recovery::default());
+}
+
+/// What makes damage bearable.
+#[derive(Default)]
+pub(crate) struct Recovery {
+    /// Markers in both directions, at this interval.
+    pub(crate) marker_interval: Option<u32>,
+    /// 0, 1 or 2.
+    pub(crate) level: u32,
 }
 
 /// Plays an input to its end.
-fn play(data: &[u8]) -> Toy {
+pub(crate) fn play(data: &[u8], recovery: &Recovery) -> Toy {
     let mut input = Input::new(data);
-    let mut initiator = Initiator::login(&mut input);
+    let mut initiator = Initiator::login(&mut input, recovery);
     for _ in 0..MAX_STEPS {
         if input.is_empty() || initiator.toy.is_closed() {
             break;
@@ -49,12 +58,12 @@ struct Initiator {
     header_digest: bool,
     data_digest: bool,
     next_cmd_sn: SerialNumber,
-    /// The next PDU is changed before it is sent.
+    /// The next PDU is changed before it is sent: bits of one byte flip, or the header digest is one that is never right.
     spoil: Option<(u8, u8)>,
 }
 
 impl Initiator {
-    fn login(input: &mut Input<'_>) -> Self {
+    fn login(input: &mut Input<'_>, recovery: &Recovery) -> Self {
         let choice = input.byte();
         let yes = |bit: u8| if choice >> bit & 1 == 1 { "Yes" } else { "No" };
         let digest = |bit: u8| if choice >> bit & 1 == 1 { "CRC32C" } else { "None" };
@@ -79,6 +88,12 @@ impl Initiator {
         } else {
             keys += "SessionType=Discovery\0";
         }
+        if recovery.level > 0 && choice & 0x10 == 0 {
+            keys += &format!("ErrorRecoveryLevel={}\0", recovery.level);
+        }
+        if let Some(words) = recovery.marker_interval {
+            keys += &format!("OFMarker=Yes\0OFMarkInt={words}\0IFMarker=Yes\0IFMarkInt={words}\0");
+        }
         let request = LoginRequest {
             transit: true,
             continue_: false,
@@ -94,13 +109,19 @@ impl Initiator {
             exp_stat_sn: SerialNumber(0),
             data_segment_len: keys.len(),
         };
-        let mut toy = Toy::new(Authentication::None, None, false);
+        let willing = Willing {
+            marker_interval: recovery.marker_interval,
+            error_recovery_level: recovery.level,
+            ..Willing::default()
+        };
+        let mut toy = Toy::new(Authentication::None, None, false, willing);
         let mut wire = request.emit().to_vec();
         wire.extend_from_slice(keys.as_bytes());
         wire.resize(wire.len() + pad_len(keys.len()), 0);
         toy.feed(&wire);
         assert!(toy.is_admitted(), "the login is refused");
         let parameters = toy.parameters();
+        assert_eq!((parameters.of_marker, parameters.if_marker), (toy.markers.is_some(), toy.markers.is_some()));
         Self {
             header_digest: parameters.header_digest == Digest::Crc32c,
             data_digest: parameters.data_digest == Digest::Crc32c,
@@ -128,7 +149,10 @@ impl Initiator {
             21 => self.raw(input),
             22 => self.logout(input),
             _ if input.one_in(4) => self.toy.request_logout(),
-            _ => {}
+            _ => {
+                let bits = input.array();
+                self.toy.markers.iter_mut().for_each(|markers| markers.spoil = Some(bits));
+            }
         }
     }
 
@@ -364,8 +388,15 @@ impl Initiator {
             }
         }
         if let Some((at, bits)) = self.spoil.take() {
-            let at = usize::from(at) % wire.len();
-            wire[at] ^= bits;
+            self.toy.spoilt = true;
+            let header_len = BHS_LEN + ahs.len();
+            match wire.get_mut(header_len..header_len + DIGEST_LEN) {
+                Some(digest) if bits == 0 && self.header_digest => digest.fill(0xff),
+                _ => {
+                    let at = usize::from(at) % wire.len();
+                    wire[at] ^= bits;
+                }
+            }
         }
         self.toy.feed(&wire);
     }
@@ -420,7 +451,7 @@ mod tests {
     fn random_inputs_get_every_answer_that_a_target_has() {
         let mut seen = HashSet::new();
         for seed in 0..2000 {
-            seen.extend(play(&random(&mut Random::new(seed))).answers());
+            seen.extend(play(&random(&mut Random::new(seed)), &Recovery::default()).answers());
         }
         for opcode in [
             Opcode::NOP_IN,
@@ -451,7 +482,7 @@ mod tests {
         ];
         for ((name, bytes), (of, opcode)) in seeds().into_iter().zip(answers) {
             assert_eq!(name, of);
-            assert!(play(&bytes).answers().any(|answer| answer == opcode), "{name}: no {opcode}");
+            assert!(play(&bytes, &Recovery::default()).answers().any(|answer| answer == opcode), "{name}: no {opcode}");
         }
     }
 }

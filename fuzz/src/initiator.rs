@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    BHS_LEN, Bhs, Cid, InitiatorPdu, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih, pad_len,
+    BHS_LEN, Bhs, Cid, DIGEST_LEN, InitiatorPdu, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih,
+    pad_len,
 };
 use lunette_session::initiator::{ChapIdentity, Event, Session, SessionConfig};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Digest, Willing};
 use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
 
+use crate::marked::{self, Stream};
 use crate::toy::ENTROPY;
 
 /// How the session may prove itself.
@@ -18,6 +20,11 @@ pub(crate) enum Chap {
     None,
     OneWay,
     Mutual,
+}
+
+/// What is offered: no digests, for a fuzzer without coverage does not guess them either.
+pub(crate) fn offers() -> Willing {
+    Willing { header_digest: Choices(1), data_digest: Choices(1), ..Willing::default() }
 }
 
 /// A session and what has been seen of it.
@@ -31,13 +38,20 @@ pub(crate) struct Host {
     pub(crate) reading: bool,
     pub(crate) events: Vec<Event>,
     pub(crate) sent: Vec<(InitiatorPdu, Vec<u8>)>,
-    stream: Vec<u8>,
     pub(crate) logged_in: bool,
     pub(crate) closed: bool,
+    header_digest: bool,
+    /// Bytes of the login, in each direction.
+    login_len: (usize, usize),
+    /// Markers in what the target sends.
+    pub(crate) markers: Option<Stream>,
+    markers_of_session: Option<Stream>,
+    /// What the session has sent after the login, without markers.
+    pub(crate) transcript: Vec<u8>,
 }
 
 impl Host {
-    pub(crate) fn new(chap: Chap, discovery: bool) -> Self {
+    pub(crate) fn new(chap: Chap, discovery: bool, offers: Willing) -> Self {
         let credentials = |user: &str| Credentials { user: user.into(), secret: Secret::new(b"a secret".to_vec()) };
         let identity = ChapIdentity {
             initiator: credentials("user"),
@@ -49,8 +63,7 @@ impl Host {
             target_name: (!discovery).then(|| "iqn.2026-11.lunette:disk".into()),
             isid: Isid([0x80, 0, 1, 2, 0, 3]),
             chap: (chap != Chap::None).then_some(identity),
-            // No digests: a fuzzer without coverage does not guess them either.
-            offers: Willing { header_digest: Choices(1), data_digest: Choices(1), ..Willing::default() },
+            offers,
             timers: Timers::default(),
         };
         let now = Time::new(Duration::from_secs(1));
@@ -64,9 +77,13 @@ impl Host {
             reading: true,
             events: Vec::new(),
             sent: Vec::new(),
-            stream: Vec::new(),
             logged_in: false,
             closed: false,
+            header_digest: false,
+            login_len: (0, 0),
+            markers: None,
+            markers_of_session: None,
+            transcript: Vec::new(),
         };
         host.feed(&[]);
         host
@@ -75,7 +92,9 @@ impl Host {
     /// Bytes from the target, in chunks.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.drain(&[]);
-        for chunk in bytes.chunks(self.chunk_len) {
+        let wire = self.markers.as_mut().map_or_else(|| bytes.to_vec(), |markers| markers.weave(bytes));
+        self.login_len.0 += wire.len();
+        for chunk in wire.chunks(self.chunk_len) {
             match self.session.direct(self.cid) {
                 Some(place) => {
                     let len = chunk.len().min(place.len());
@@ -93,7 +112,7 @@ impl Host {
         while let Some(event) = self.session.next_event(self.cid, &mut input, self.now) {
             assert!(!self.closed, "{event:?} after the end");
             match event {
-                Event::LoggedIn(_) => self.logged_in = true,
+                Event::LoggedIn(_) => self.login_has_ended(),
                 Event::Closed { .. } | Event::Redirected { .. } => self.closed = true,
                 _ => {}
             }
@@ -102,23 +121,50 @@ impl Host {
         assert!(input.is_empty(), "everything is consumed");
     }
 
+    fn login_has_ended(&mut self) {
+        self.logged_in = true;
+        let parameters = self.session.parameters(self.cid).expect("it is logged in");
+        self.header_digest = parameters.header_digest == Digest::Crc32c;
+        let (fed, sent) = self.login_len;
+        self.markers = parameters.if_marker.then(|| Stream::new(fed, parameters.if_mark_int));
+        self.markers_of_session = parameters.of_marker.then(|| Stream::new(sent, parameters.of_mark_int));
+    }
+
     /// Reads what the session has to say.
     fn listen(&mut self) {
+        let mut wire = Vec::new();
         while self.reading && self.session.has_output(self.cid) {
-            let before = self.stream.len();
-            for slice in self.session.slices(self.cid) {
-                self.stream.extend_from_slice(slice);
-            }
-            self.session.sent(self.cid, self.stream.len() - before);
+            let before = wire.len();
+            self.session.slices(self.cid).for_each(|slice| wire.extend_from_slice(slice));
+            self.session.sent(self.cid, wire.len() - before);
         }
-        while let Some(bhs) = self.stream.first_chunk::<BHS_LEN>().map(|bytes| Bhs::from(*bytes)) {
-            let data = BHS_LEN + bhs.ahs_len();
+        if self.logged_in {
+            let (pdus, markers) = match &mut self.markers_of_session {
+                Some(stream) => stream.strip(&wire),
+                None => (wire, Vec::new()),
+            };
+            marked::check_markers(&markers, &self.take_pdus(&pdus));
+            self.transcript.extend(pdus);
+        } else {
+            self.login_len.1 += wire.len();
+            self.take_pdus(&wire);
+        }
+    }
+
+    /// Takes all PDUs. Gives where they begin, and where the last one ends.
+    fn take_pdus(&mut self, wire: &[u8]) -> Vec<usize> {
+        let digest_len = if self.header_digest { DIGEST_LEN } else { 0 };
+        let (mut starts, mut start) = (vec![0], 0);
+        while let Some(bhs) = wire[start..].first_chunk::<BHS_LEN>().map(|bytes| Bhs::from(*bytes)) {
+            let data = start + BHS_LEN + bhs.ahs_len() + digest_len;
             let end = data + bhs.data_segment_len();
             let pdu = InitiatorPdu::parse(&bhs).expect("the session sends PDUs of an initiator");
-            self.sent.push((pdu, self.stream[data..end].to_vec()));
-            self.stream.drain(..end + pad_len(end - data));
+            self.sent.push((pdu, wire[data..end].to_vec()));
+            start = end + pad_len(end - data);
+            starts.push(start);
         }
-        assert!(!self.reading || self.stream.is_empty(), "half a PDU");
+        assert_eq!(start, wire.len(), "half a PDU");
+        starts
     }
 
     /// Lets time pass, doing what is due on the way.

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use lunette_buffer::Pool;
+use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LogoutResponse,
     LogoutResponseCode, LunField, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, ScsiResponseCode,
@@ -12,8 +13,10 @@ use lunette_pdu::{
     TaskManagementResponseCode, TextResponse,
 };
 use lunette_session::initiator::{Command, Event, TaskTag};
+use lunette_session::keys::{Choices, Willing};
 
-use crate::initiator::{Chap, Host, login_response, wire};
+use crate::full_feature::Recovery;
+use crate::initiator::{Chap, Host, login_response, offers, wire};
 use crate::input::{Input, Random};
 
 /// Steps of one input.
@@ -21,7 +24,7 @@ const MAX_STEPS: usize = 400;
 
 /// The target.
 pub fn run(data: &[u8]) {
-    play(data);
+    play(data, &Recovery::default());
 }
 
 /// What the input has done so far.
@@ -36,12 +39,25 @@ struct Play {
     exp_cmd_sn: SerialNumber,
     data_sn: u32,
     offset: u32,
+    /// PDUs of the target have a header digest; the next one is never right.
+    header_digest: bool,
+    spoil: bool,
+    spoilt: bool,
 }
 
-fn play(data: &[u8]) -> usize {
+/// Plays an input to its end. Gives the number of commands that completed, what the session sent after its login, and whether a
+/// PDU was damaged on its way.
+pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
     let mut input = Input::new(data);
     let choice = input.byte();
-    let mut host = Host::new(Chap::None, choice & 8 != 0);
+    let header_digest = choice & 0x10 != 0 && recovery.level > 0;
+    let offers = Willing {
+        header_digest: Choices(if header_digest { 2 } else { 1 }),
+        marker_interval: recovery.marker_interval,
+        error_recovery_level: recovery.level,
+        ..offers()
+    };
+    let mut host = Host::new(Chap::None, choice & 8 != 0, offers);
     let mut exp_cmd_sn = SerialNumber(0);
     for stat_sn in 0..2 {
         let Some((request, keys)) = host.login_request() else { panic!("no login request") };
@@ -71,6 +87,9 @@ fn play(data: &[u8]) -> usize {
         exp_cmd_sn,
         data_sn: 0,
         offset: 0,
+        header_digest,
+        spoil: false,
+        spoilt: false,
     };
     for _ in 0..MAX_STEPS {
         if input.is_empty() || play.host.closed {
@@ -97,10 +116,16 @@ impl Play {
             12 => {
                 let len = usize::from(input.byte());
                 let bytes = input.bytes(len);
+                self.spoilt |= self.header_digest;
                 self.host.feed(bytes);
             }
             13 => self.logout_response(input),
             14 => self.host.reading = !self.host.reading,
+            _ if self.header_digest && input.one_in(2) => {
+                let bits = input.array();
+                self.host.markers.iter_mut().for_each(|markers| markers.spoil = Some(bits));
+            }
+            _ if self.header_digest => self.spoil = true,
             _ => {
                 self.host.session.disconnected(self.host.cid, self.host.now);
                 self.host.feed(&[]);
@@ -179,7 +204,14 @@ impl Play {
     }
 
     fn send(&mut self, header: [u8; BHS_LEN], data: &[u8]) {
-        self.host.feed(&wire(header, data));
+        let mut wire = wire(header, data);
+        if self.header_digest {
+            let digest = to_wire(crc32c(&wire[..BHS_LEN]));
+            let spoil = std::mem::take(&mut self.spoil);
+            self.spoilt |= spoil;
+            wire.splice(BHS_LEN..BHS_LEN, if spoil { [0xff; 4] } else { digest });
+        }
+        self.host.feed(&wire);
     }
 
     fn data_in(&mut self, input: &mut Input<'_>) {
@@ -342,8 +374,8 @@ impl Play {
         self.host.feed(&[]);
     }
 
-    /// A target that falls silent is given up; everything has come back then. Gives the number of commands that completed.
-    fn end(mut self) -> usize {
+    /// A target that falls silent is given up; everything has come back then. Gives what [`play`] does.
+    fn end(mut self) -> (usize, Vec<u8>, bool) {
         self.host.reading = true;
         self.host.feed(&[]);
         for _ in 0..3 {
@@ -367,7 +399,7 @@ impl Play {
         users.extend(self.host.session.into_unfinished().iter().map(|command| command.user));
         users.sort_unstable();
         assert!(users.iter().copied().eq(0..self.submitted as u64), "each command comes back once");
-        completed
+        (completed, self.host.transcript, self.spoilt)
     }
 }
 
@@ -416,7 +448,7 @@ mod tests {
     fn the_seeds_do_what_their_names_say() {
         for (name, bytes) in seeds() {
             let expected = usize::from(matches!(name.as_str(), "read" | "write" | "unasked_write"));
-            assert_eq!(play(&bytes), expected, "{name}");
+            assert_eq!(play(&bytes, &Recovery::default()).0, expected, "{name}");
         }
     }
 }

@@ -17,6 +17,8 @@ pub mod initiator_login;
 pub mod input;
 pub mod lists;
 pub mod login;
+mod marked;
+pub mod markers;
 pub mod nbd;
 pub mod pdu_headers;
 pub mod scsi;
@@ -40,7 +42,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 16] = [
+pub const TARGETS: [Target; 18] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -71,6 +73,13 @@ pub const TARGETS: [Target; 16] = [
         run: initiator_full_feature::run,
         random: initiator_full_feature::random,
         seeds: initiator_full_feature::seeds,
+    },
+    Target { name: "markers", run: markers::run, random: markers::random, seeds: markers::seeds },
+    Target {
+        name: "initiator_markers",
+        run: markers::run_initiator,
+        random: markers::random_initiator,
+        seeds: markers::seeds_initiator,
     },
 ];
 

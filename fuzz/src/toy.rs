@@ -19,6 +19,8 @@ use lunette_session::target::{
 };
 use lunette_session::{Authentication, Time};
 
+use crate::marked::{self, Stream};
+
 /// The name of the one target.
 pub const TARGET: &str = "iqn.2026-11.lunette:disk";
 
@@ -71,11 +73,22 @@ pub struct Toy {
     allowed_events: usize,
     given_bytes: usize,
     refuse: bool,
+    /// Markers in what the initiator sends.
+    pub(crate) markers: Option<Stream>,
+    /// A PDU was changed on its way.
+    pub(crate) spoilt: bool,
+    /// Bytes that the initiator has sent before the end of the login.
+    login_len: usize,
 }
 
 impl Toy {
     /// A target with a new connection. With `refuse` no login is admitted.
-    pub fn new(authentication: Authentication, initiators: Option<Vec<String>>, refuse: bool) -> Self {
+    pub fn new(
+        authentication: Authentication,
+        initiators: Option<Vec<String>>,
+        refuse: bool,
+        willing: Willing,
+    ) -> Self {
         let portal = Portal { address: ([127, 0, 0, 1], 3260).into(), group: 1 };
         let node = TargetNode {
             name: TARGET.into(),
@@ -83,7 +96,7 @@ impl Toy {
             authentication,
             initiators,
             portals: vec![portal],
-            willing: Willing::default(),
+            willing,
             moved: None,
         };
         let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };
@@ -114,6 +127,9 @@ impl Toy {
             allowed_events: EVENTS_PER_PDU,
             given_bytes: 0,
             refuse,
+            markers: None,
+            spoilt: false,
+            login_len: 0,
         }
     }
 
@@ -138,6 +154,11 @@ impl Toy {
         self.sent.opcodes.iter().copied()
     }
 
+    /// What the target has sent after the login, without markers.
+    pub(crate) fn transcript(&self) -> &[u8] {
+        &self.sent.transcript
+    }
+
     /// R2Ts that arrived and have not been taken.
     pub fn r2ts(&mut self) -> &mut Vec<R2t> {
         &mut self.sent.r2ts
@@ -151,9 +172,15 @@ impl Toy {
     /// Bytes from the initiator. From the end of the login on they are followed PDU by PDU.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(parameters) = &self.admitted {
+            self.received.blind |= self.spoilt && parameters.error_recovery_level > 0;
             self.received.follow(bytes, parameters);
+        } else {
+            self.login_len += bytes.len();
         }
-        self.unread.extend_from_slice(bytes);
+        match &mut self.markers {
+            Some(markers) => self.unread.extend(markers.weave(bytes)),
+            None => self.unread.extend_from_slice(bytes),
+        }
         self.allowed_events += EVENTS_PER_PDU * (bytes.len() / BHS_LEN + 1);
         self.pump();
     }
@@ -263,6 +290,8 @@ impl Toy {
                     Ok(admitted) => {
                         self.admitted = Some(request.parameters.clone());
                         self.sent.admitted = Some(request.parameters.clone());
+                        let markers = request.parameters.of_marker;
+                        self.markers = markers.then(|| Stream::new(self.login_len, request.parameters.of_mark_int));
                         self.conn.admit(admitted.session, self.now);
                     }
                     Err(status) => self.conn.refuse(status),
@@ -366,6 +395,8 @@ struct Inbound {
     commands: BTreeMap<u32, (u64, u64)>,
     count: usize,
     lost: bool,
+    /// A PDU was damaged, and later ones may be taken all the same: nobody can tell what is right.
+    blind: bool,
 }
 
 impl Inbound {
@@ -417,6 +448,11 @@ struct Outbound {
     r2ts: Vec<R2t>,
     transfer_tags: HashSet<u32>,
     opcodes: HashSet<Opcode>,
+    /// Bytes of the login.
+    login_len: usize,
+    markers: Option<Stream>,
+    /// What was sent after the login, without markers.
+    transcript: Vec<u8>,
 }
 
 impl Outbound {
@@ -425,10 +461,33 @@ impl Outbound {
         self.buffered.extend_from_slice(bytes);
         let buffered = std::mem::take(&mut self.buffered);
         let mut rest = &buffered[..];
-        while let Some(len) = self.one(rest, received) {
+        while !self.full_feature
+            && let Some(len) = self.one(rest, received)
+        {
             rest = &rest[len..];
+            self.login_len += len;
+            if let Some(parameters) = self.admitted.as_ref().filter(|parameters| parameters.if_marker) {
+                self.markers = Some(Stream::new(self.login_len, parameters.if_mark_int));
+            }
         }
-        assert!(rest.is_empty(), "the target sent a part of a PDU");
+        let (pdus, markers) = match &mut self.markers {
+            Some(stream) if self.full_feature => stream.strip(rest),
+            _ => (rest.to_vec(), Vec::new()),
+        };
+        let mut starts = vec![0];
+        while let Some(len) = self.one(&pdus[starts[starts.len() - 1]..], received) {
+            starts.push(starts[starts.len() - 1] + len);
+        }
+        assert_eq!(starts.last(), Some(&pdus.len()), "the target sent a part of a PDU");
+        marked::check_markers(&markers, &starts);
+        if self.full_feature {
+            self.transcript.extend(pdus);
+        }
+    }
+
+    /// From recovery level 1 on, PDUs are sent again.
+    fn may_repeat(&self) -> bool {
+        self.admitted.as_ref().is_some_and(|parameters| parameters.error_recovery_level > 0)
     }
 
     /// Checks the first PDU and gives its length on the wire.
@@ -477,8 +536,10 @@ impl Outbound {
             }
             _ => assert!(self.full_feature, "{pdu:?} before the end of the login"),
         }
-        let expected = |itt: InitiatorTaskTag| {
-            *received.commands.get(&itt.0).unwrap_or_else(|| panic!("an answer to {itt:?}, which was never sent"))
+        let expected = |itt: InitiatorTaskTag| match received.commands.get(&itt.0) {
+            _ if received.blind => (u64::MAX, u64::MAX),
+            Some(lengths) => *lengths,
+            None => panic!("an answer to {itt:?}, which was never sent"),
         };
         match *pdu {
             TargetPdu::LoginResponse(_) => {}
@@ -498,7 +559,8 @@ impl Outbound {
                 let end = u64::from(pdu.buffer_offset) + u64::from(pdu.desired_data_transfer_length);
                 assert!(end <= expected(pdu.itt).1, "more data wanted than announced: {pdu:?}");
                 assert!(pdu.desired_data_transfer_length > 0 && !pdu.ttt.is_reserved());
-                assert!(self.transfer_tags.insert(pdu.ttt.0), "a transfer tag came twice: {pdu:?}");
+                let new = self.transfer_tags.insert(pdu.ttt.0);
+                assert!(new || self.may_repeat(), "a transfer tag came twice: {pdu:?}");
                 self.numbers(pdu.stat_sn, false, pdu.exp_cmd_sn, pdu.max_cmd_sn);
                 self.r2ts.push(pdu);
             }
@@ -519,6 +581,9 @@ impl Outbound {
     /// RFC 7143 section 4.2.2.2: numbers are given without gaps.
     fn numbers(&mut self, stat_sn: SerialNumber, used: bool, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
         let expected = self.stat_sn.unwrap_or(stat_sn);
+        if self.may_repeat() && stat_sn.is_before(expected) {
+            return;
+        }
         assert_eq!(stat_sn, expected, "StatSN");
         self.stat_sn = Some(if used { expected.next() } else { expected });
         self.command_numbers(exp_cmd_sn, max_cmd_sn);
