@@ -323,7 +323,7 @@ impl Toy {
                 assert!(self.tasks.remove(&task).is_some(), "a task that ended by itself and is not alive");
             }
             Event::Resume(_) => {}
-            Event::Logout(_) | Event::LogoutForRecovery(_) => self.conn.logout_done(LogoutResponseCode::CLOSED),
+            Event::Logout(_) | Event::LogoutForRecovery { .. } => self.conn.logout_done(LogoutResponseCode::CLOSED),
             Event::Close(_) => self.closed = true,
         }
     }

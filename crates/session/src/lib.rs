@@ -48,6 +48,8 @@
 //!   REJECTED when the name is [that of a request](target::Connection::is_request).
 //! - **ABORT TASK without `referenced`:** the task may be on a suspended connection. When the driver has it, it is aborted
 //!   there; when it has ended, it is moved here as above, which answers it, and then the request is answered.
+//! - **An answer that was sent but not acknowledged** moves like a task that has not ended: its status and the data from
+//!   ExpDataSN on are sent again, under the numbers of the new connection.
 //! - **Other task management functions** reach the tasks of suspended connections as they reach all others;
 //!   [`target::Connection::silence`] is called for suspended connections too.
 //! - **[`target::CloseReason::NotRecovered`]:** Time2Wait and Time2Retain are over. End the tasks of the connection and forget it. A

@@ -13,13 +13,16 @@ use lunette_pdu::{
     TargetTransferTag,
 };
 
-use super::event::Response;
+use super::event::{CommandOrder, Response};
 use super::task::Task;
 use crate::keys::Parameters;
 use crate::outbox::{Outbox, Segment};
 
 const STATUS_GOOD: u8 = 0x00;
 pub(crate) const STATUS_CHECK_CONDITION: u8 = 0x02;
+
+/// Sense data in fixed format: ABORTED COMMAND, READ ERROR - FAILED RETRANSMISSION REQUEST.
+const FAILED_RETRANSMISSION_REQUEST: [u8; 18] = [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x11, 0x13, 0, 0, 0, 0];
 
 /// ExpCmdSN and MaxCmdSN, as they are now.
 type CommandNumbers = (SerialNumber, SerialNumber);
@@ -28,6 +31,7 @@ type CommandNumbers = (SerialNumber, SerialNumber);
 pub(crate) struct Answered {
     itt: InitiatorTaskTag,
     lun: LunField,
+    order: CommandOrder,
     data_out_len: u32,
     data_in_len: u32,
     bidirectional: bool,
@@ -40,6 +44,7 @@ impl From<&Task> for Answered {
         Self {
             itt: task.itt,
             lun: task.lun,
+            order: task.order,
             data_out_len: task.data_out_len,
             data_in_len: task.data_in_len,
             bidirectional: task.bidirectional,
@@ -104,6 +109,7 @@ impl Iterator for Pieces {
 pub(crate) struct Answer {
     itt: InitiatorTaskTag,
     lun: LunField,
+    order: CommandOrder,
     stat_sn: SerialNumber,
     status: u8,
     status_qualifier: u16,
@@ -151,6 +157,7 @@ impl Answer {
         Self {
             itt: task.itt,
             lun: task.lun,
+            order: task.order,
             stat_sn: SerialNumber(0),
             status,
             residual: if writes || task.bidirectional { write_residual } else { read_residual },
@@ -175,6 +182,15 @@ impl Answer {
 
     pub(crate) fn itt(&self) -> InitiatorTaskTag {
         self.itt
+    }
+
+    pub(crate) fn lun(&self) -> LunField {
+        self.lun
+    }
+
+    /// The place of its command.
+    pub(crate) fn order(&self) -> CommandOrder {
+        self.order
     }
 
     /// Bytes for the initiator.
@@ -286,11 +302,16 @@ impl Answer {
         Ok(())
     }
 
-    /// It will be sent on a connection with these parameters.
-    #[expect(dead_code, reason = "TASK REASSIGN calls it")]
+    /// It will be sent on a connection with these parameters. When its data is not kept any more, that is the answer (RFC 7143
+    /// section 11.4.7.2).
     pub(crate) fn recut(&mut self, parameters: &Parameters) {
         self.cut = parameters.into();
         self.snack_tag = 0;
+        if self.is_forgotten() {
+            self.status = STATUS_CHECK_CONDITION;
+            self.sense = FAILED_RETRANSMISSION_REQUEST.to_vec();
+            self.collapsed = false;
+        }
     }
 
     /// Gives the buffer back. Its data cannot be sent again.

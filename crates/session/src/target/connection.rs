@@ -356,7 +356,7 @@ impl Connection {
 
     /// Whether the initiator waits for the end of any task of the logical unit here.
     pub fn has_tasks(&self, lun: LunField) -> bool {
-        matches!(&self.phase, Phase::FullFeature(full) if full.has_tasks(lun))
+        matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_tasks(lun))
     }
 
     /// Answers a logout: the connection that it names has ended, or there is none.
@@ -376,10 +376,14 @@ impl Connection {
     }
 
     /// A task management function on another connection of the session concerns these tasks too: for the driver they have
-    /// ended, but their responses still wait for data. None may follow its answer. `lun`: of that logical unit, or of all.
+    /// ended, but their responses still wait for data, or for another connection. None may follow its answer. `lun`: of that
+    /// logical unit, or of all.
     pub fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
         if let Phase::FullFeature(full) | Phase::Suspended(full) = &mut self.phase {
             full.silence_covered(lun, before);
+        }
+        if self.is_suspended() {
+            FullFeature::drop_answers(lun, before, &mut self.sender);
         }
     }
 

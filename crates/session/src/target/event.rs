@@ -41,7 +41,12 @@ pub enum Event {
     /// Cut the connection of that number of the session off and keep its tasks
     /// ([`log_out_for_recovery`](super::Connection::log_out_for_recovery)), then answer with `logout_done`. It may be this
     /// one, which then ends by itself.
-    LogoutForRecovery(Cid),
+    LogoutForRecovery {
+        /// The number of the connection.
+        cid: Cid,
+        /// What the initiator has received there: its ExpStatSN.
+        received: SerialNumber,
+    },
     /// The connection is over. Send what is ready, and close it. End its tasks too, unless it
     /// [is suspended](super::Connection::is_suspended).
     Close(CloseReason),

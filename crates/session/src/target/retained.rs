@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
 
 use super::answer::{Answer, Unsendable};
+use super::event::CommandOrder;
 use crate::limits::{ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_OWNED_BYTES, MAX_RETAINED_STATUSES};
 use crate::outbox::{Outbox, Segment};
 
@@ -138,7 +139,6 @@ impl Retained {
     }
 
     /// The same, taken out: nothing of it can be asked for here any more.
-    #[expect(dead_code, reason = "TASK REASSIGN calls it")]
     pub(crate) fn take(&mut self, itt: InitiatorTaskTag) -> Option<Answer> {
         let is_its = |entry: &Entry| matches!(entry, Entry::Answer { answer, .. } if answer.itt() == itt);
         let at = self.entries.iter().rposition(is_its)?;
@@ -148,6 +148,30 @@ impl Retained {
                 Some(answer)
             }
             _ => None,
+        }
+    }
+
+    /// The place of the command that it answers.
+    pub(crate) fn order(&self, itt: InitiatorTaskTag) -> Option<CommandOrder> {
+        self.answers().rev().find(|answer| answer.itt() == itt).map(Answer::order)
+    }
+
+    pub(crate) fn answers(&self) -> impl DoubleEndedIterator<Item = &Answer> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Answer { answer, .. } => Some(answer),
+            _ => None,
+        })
+    }
+
+    /// These answers are not for the initiator any more.
+    pub(crate) fn drop_answers(&mut self, concerned: impl Fn(&Answer) -> bool) {
+        for entry in &mut self.entries {
+            if let Entry::Answer { answer, data_len } = entry
+                && concerned(answer)
+            {
+                self.data_bytes -= *data_len;
+                *entry = Entry::Forgotten;
+            }
         }
     }
 

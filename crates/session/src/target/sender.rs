@@ -36,6 +36,11 @@ impl Sender {
         self.retained.as_ref().map_or(0, |retained| retained.data_bytes())
     }
 
+    /// What may have to be sent again, to look at.
+    pub(crate) fn retains(&self) -> Option<&Retained> {
+        self.retained.as_deref()
+    }
+
     /// What may have to be sent again; `None` at recovery level 0.
     pub(crate) fn retained(&mut self) -> Option<&mut Retained> {
         self.retained.as_deref_mut()

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use lunette_pdu::{
-    AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode, R2t,
-    ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction, TaskManagementRequest,
+    AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode,
+    LunField, R2t, ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction, TaskManagementRequest,
     TaskManagementResponseCode,
 };
 use lunette_session::keys::Willing;
@@ -62,7 +62,7 @@ fn cut(peer: &mut Peer) -> bool {
 /// Moves a task, as a driver does; gives its new tag.
 fn reassign(from: &mut Peer, to: &mut Peer, itt: u32, exp_data_sn: u32) -> Option<TaskTag> {
     let itt = InitiatorTaskTag(itt);
-    from.driver.connection.log_out_for_recovery(None, from.driver.now);
+    from.driver.connection.log_out_for_recovery(SerialNumber(0), from.driver.now);
     let known = from.driver.connection.known_task(itt).expect("the connection knows the task");
     let moved = from.driver.connection.release_task(itt).expect("the connection is suspended");
     assert_eq!(from.driver.connection.known_task(itt), None);
@@ -333,7 +333,7 @@ fn tasks_wait_for_time2wait_and_time2retain() {
     assert_eq!(a.driver.connection.next_timeout(), Some(lost + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(10));
     let logged_out = a.driver.now;
-    assert!(a.driver.connection.log_out_for_recovery(None, logged_out), "the time begins anew");
+    assert!(a.driver.connection.log_out_for_recovery(SerialNumber(0), logged_out), "the time begins anew");
     assert_eq!(a.driver.connection.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(WAIT + RETAIN));
     assert_eq!(a.driver.closed, Some(CloseReason::NotRecovered));
@@ -390,6 +390,109 @@ fn a_login_says_what_was_received_on_the_connection_that_it_replaces() {
     a.silence();
 }
 
+// Answers that the initiator has not acknowledged.
+
+/// A read of three bursts that was answered in PDUs of 4096 bytes; the connection is lost before the initiator said anything.
+fn with_an_answered_read() -> (Peer, Vec<u8>) {
+    let mut setup = setup();
+    setup.keys.push(("MaxRecvDataSegmentLength", "4096"));
+    let mut a = Peer::logged_in(setup).manual();
+    // What comes after an answer acknowledges it.
+    a.command(read(1, 12288), &[]);
+    let first = tag(&a);
+    a.command(command(2), &[]);
+    let second = tag(&a);
+    a.driver.give_data(first, 12288);
+    a.driver.connection.complete(second, Response::default());
+    assert_eq!(a.rest().len(), 4);
+    cut(&mut a);
+    (a, pattern(12288))
+}
+
+#[test]
+fn an_answer_comes_again_from_where_the_initiator_has_it() {
+    // The new connection takes 8192 bytes in one PDU.
+    let all = [(0, 8192), (8192, 12288)];
+    for (exp_data_sn, pieces) in [(0, &all[..]), (1, &[(4096, 12288)]), (3, &[]), (4, &all)] {
+        let (mut a, data) = with_an_answered_read();
+        assert_eq!(a.driver.connection.kept_bytes(), 12288);
+        let mut b = join(&mut a, Cid(7));
+        assert_eq!(reassign(&mut a, &mut b, 1, exp_data_sn), None);
+        let first = if exp_data_sn == 4 { 0 } else { exp_data_sn };
+        for ((from, to), data_sn) in pieces.iter().copied().zip(first..) {
+            let (pdu, bytes) = b.data_in();
+            assert_eq!((pdu.data_sn, pdu.buffer_offset as usize), (data_sn, from), "ExpDataSN {exp_data_sn}");
+            assert_eq!(bytes, data[from..to]);
+            assert_eq!(pdu.status.is_some(), to == 12288);
+        }
+        if pieces.is_empty() {
+            let (response, _) = b.scsi_response();
+            assert_eq!((response.status, response.exp_data_sn, response.snack_tag), (0, 3, 0));
+        }
+        assert_eq!(a.driver.connection.kept_bytes(), 0);
+        b.silence();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_does_not_exist_any_more() {
+    let (mut a, _) = with_an_answered_read();
+    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some());
+    let received = a.checker.stat_sn.unwrap();
+    a.driver.connection.log_out_for_recovery(received, a.driver.now);
+    for itt in [1, 2] {
+        assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(itt)), None);
+    }
+    assert!(a.driver.connection.keeps_nothing());
+}
+
+#[test]
+fn requests_that_cover_answered_tasks_forget_their_answers() {
+    let (mut a, _) = with_an_answered_read();
+    let second = a.driver.commands[1].order.cmd_sn;
+    a.driver.connection.silence(Some(LunField([0, 3, 0, 0, 0, 0, 0, 0])), second);
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
+    assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "it was sent after the request");
+    assert_eq!(a.driver.connection.kept_bytes(), 0);
+    a.driver.connection.silence(Some(LunField([0, 4, 0, 0, 0, 0, 0, 0])), second.next());
+    assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "of another logical unit");
+}
+
+#[test]
+fn data_that_is_not_kept_any_more_ends_its_task() {
+    let mut a = first();
+    let len = 16 << 20;
+    a.driver.pool = lunette_buffer::Pool::new(128 << 20);
+    for itt in 0..5 {
+        a.command(read(itt, len), &[]);
+    }
+    for at in 0..5 {
+        let task = a.driver.commands[at].task;
+        a.driver.give_data(task, len as usize);
+    }
+    a.rest();
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    b.checker.strict = false;
+    reassign(&mut a, &mut b, 0, 1);
+    let (response, sense) = b.scsi_response();
+    assert_eq!((response.status, &sense[2..][..14]), (2, &[0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x11, 0x13][..]));
+    reassign(&mut a, &mut b, 4, 0);
+    assert_eq!(b.data_in().0.itt.0, 4, "the youngest is kept");
+}
+
+#[test]
+fn answers_of_immediate_commands_do_not_move() {
+    let mut a = first();
+    a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);
+    let task = tag(&a);
+    a.driver.connection.complete(task, Response::default());
+    a.scsi_response();
+    cut(&mut a);
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
+    assert!(a.driver.connection.keeps_nothing());
+}
+
 // Requests.
 
 fn logout(cid: Cid) -> LogoutRequest {
@@ -424,6 +527,23 @@ fn a_connection_that_is_closed_leaves_nothing_to_wait_for() {
     assert_eq!((response.time2wait, response.time2retain), (0, 0));
     assert_eq!(a.driver.closed, Some(CloseReason::ConnectionLogout));
     assert!(!a.driver.connection.is_suspended());
+}
+
+#[test]
+fn a_logout_of_another_connection_acknowledges_what_came_there() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    let task = tag(&a);
+    a.driver.connection.complete(task, Response::default());
+    let (response, _) = a.scsi_response();
+    let before = response.stat_sn;
+    for reason in [LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, LogoutReason::CLOSE_CONNECTION] {
+        let request = LogoutRequest { reason, cmd_sn: a.cmd_sn, exp_stat_sn: before.next(), ..logout(Cid(99)) };
+        a.send(request.emit(), &[]);
+        assert!(!a.driver.connection.has_acknowledged(before.next()), "the number is of another connection");
+        a.driver.connection.logout_done(LogoutResponseCode::CID_NOT_FOUND);
+        a.logout_response();
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
 use super::running::TaskKey;
+use super::siblings::Covered;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BarrierKey(u64);
@@ -19,7 +20,12 @@ pub(super) struct BarrierKey(u64);
 /// What happens when the last store is done.
 pub(super) enum Behind {
     /// A task management function is answered.
-    TaskManagement { connection: ConnectionId, itt: InitiatorTaskTag, response: TaskManagementResponseCode },
+    TaskManagement {
+        connection: ConnectionId,
+        itt: InitiatorTaskTag,
+        response: TaskManagementResponseCode,
+        covers: Option<Covered>,
+    },
     /// All connections of a target are closed: TARGET COLD RESET.
     ColdReset { connection: ConnectionId, itt: InitiatorTaskTag, device: Arc<TargetDevice> },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
@@ -72,8 +78,8 @@ impl Core {
     pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
         for behind in std::mem::take(&mut self.barriers.passed) {
             match behind {
-                Behind::TaskManagement { connection, itt, response } => {
-                    self.answer_behind_fence(connection, itt, response);
+                Behind::TaskManagement { connection, itt, response, covers } => {
+                    self.answer_behind_fence(connection, itt, response, covers);
                 }
                 Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
                 Behind::ColdReset { connection, itt, device } => self.finish_cold_reset(cx, connection, itt, &device),

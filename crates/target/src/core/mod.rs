@@ -172,7 +172,7 @@ impl Core {
             Event::Admit(request) => self.admit(cx, id, *request),
             Event::Resume(cid) => self.resume_siblings(id, cid),
             Event::Logout(cid) => self.log_out(cx, id, cid),
-            Event::LogoutForRecovery(cid) => self.log_out_for_recovery(cx, id, cid),
+            Event::LogoutForRecovery { cid, received } => self.log_out_for_recovery(cx, id, cid, received),
             Event::Close(reason) => self.close(cx, id, &reason),
         }
     }

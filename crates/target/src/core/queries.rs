@@ -30,8 +30,8 @@ impl Core {
 
     /// Whether the nexus, on any of its connections, has a task on the logical unit (SAM-5 7.11).
     fn has_tasks(&mut self, id: ConnectionId, request: &TaskManagement) -> bool {
-        let mut all = self.siblings(id);
-        all.push(id);
-        all.into_iter().any(|id| self.connections.get(id).is_some_and(|conn| conn.protocol.has_tasks(request.lun)))
+        let Some(session) = self.connections.get(id).and_then(|conn| conn.session.as_ref()) else { return false };
+        let mut all = self.sessions.members(session.tsih);
+        all.any(|id| self.connections.get(id).is_some_and(|conn| conn.protocol.has_tasks(request.lun)))
     }
 }

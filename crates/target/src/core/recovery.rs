@@ -101,7 +101,7 @@ impl Core {
         &mut self,
         cx: &mut Context<'_>,
         id: ConnectionId,
-        received: Option<SerialNumber>,
+        received: SerialNumber,
         barrier: Option<BarrierKey>,
     ) {
         let now = self.time(cx);
@@ -128,6 +128,15 @@ impl Core {
         if is_empty && is_detached && self.sessions.members(session.tsih).any(|other| other != id) {
             self.end_session_part(id);
             self.connections.remove(id);
+        }
+    }
+
+    /// The same for all that the session of `id` has lost.
+    pub(super) fn let_go_of_empty(&mut self, id: ConnectionId) {
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
+        let suspended: Vec<_> = self.sessions.suspended(session.tsih).iter().map(|(_, lost)| *lost).collect();
+        for lost in suspended {
+            self.let_go_if_empty(lost, &session);
         }
     }
 
@@ -192,6 +201,7 @@ impl Core {
             Whereabouts::Suspended { connection, detached: true, .. } => (Some(connection), Answer::FUNCTION_COMPLETE),
             Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
             Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
+            Whereabouts::Nowhere if self.is_here(id, request.referenced_itt) => (None, Answer::TASK_STILL_ALLEGIANT),
             Whereabouts::Nowhere => (None, Answer::TASK_DOES_NOT_EXIST),
         };
         // RFC 7143 section 11.5.1: the answer goes out before the task moves.
@@ -207,7 +217,8 @@ impl Core {
         let (itt, response) = (request.itt, Answer::FUNCTION_COMPLETE);
         match self.find_elsewhere(id, request.referenced_itt) {
             Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
-                let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response });
+                let barrier =
+                    self.barriers.open(Behind::TaskManagement { connection: id, itt, response, covers: None });
                 let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(&tag).copied());
                 if let Some(key) = key {
                     self.abort_task(key, Some(barrier));
@@ -228,7 +239,7 @@ impl Core {
     fn abort_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
         let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));
         let (itt, response) = (request.itt, request.done());
-        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response });
+        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response, covers: None });
         for key in self.tasks_where(|task| task.orphaned && Some(task.nexus) == nexus) {
             self.abort_task(key, Some(barrier));
         }
@@ -261,6 +272,11 @@ impl Core {
             Some((cid, _)) => Whereabouts::Suspended { connection, task, detached: cid.is_none() },
             None => Whereabouts::Served,
         }
+    }
+
+    /// Whether connection `id` itself has the task, though it has ended for it.
+    fn is_here(&self, id: ConnectionId, itt: InitiatorTaskTag) -> bool {
+        self.connections.get(id).is_some_and(|conn| conn.protocol.known_task(itt).is_some())
     }
 
     fn move_task(&mut self, from: ConnectionId, to: ConnectionId, itt: InitiatorTaskTag, exp_data_sn: u32) {

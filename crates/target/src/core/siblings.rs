@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use lunette_device::Nexus;
 use lunette_pdu::{
-    Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementFunction as Function,
+    Cid, InitiatorTaskTag, LogoutResponseCode, LunField, SerialNumber, TaskManagementFunction as Function,
     TaskManagementResponseCode, Tsih,
 };
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::target::{CloseReason, TaskManagement};
+use lunette_session::target::{CloseReason, Connection, TaskManagement};
 
 use super::Core;
 use super::barrier::Behind;
@@ -20,6 +20,16 @@ pub(super) struct Fence {
     itt: InitiatorTaskTag,
     response: TaskManagementResponseCode,
     behind: Vec<(ConnectionId, SerialNumber)>,
+    covers: Option<Covered>,
+}
+
+/// The tasks of a session that a task management request covers.
+#[derive(Clone, Copy)]
+pub(super) struct Covered {
+    /// Of that logical unit; `None`: of all.
+    lun: Option<LunField>,
+    /// Sent before this request.
+    before: SerialNumber,
 }
 
 impl Core {
@@ -84,14 +94,20 @@ impl Core {
     }
 
     /// The same to go on with its tasks on another connection.
-    pub(super) fn log_out_for_recovery(&mut self, cx: &mut Context<'_>, id: ConnectionId, cid: Cid) {
+    pub(super) fn log_out_for_recovery(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        cid: Cid,
+        received: SerialNumber,
+    ) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
         let Some(leaving) = self.sessions.find(session.tsih, cid) else {
             return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
         };
         let barrier = self.barriers.open(Behind::Logout { connection: id });
         if leaving != id {
-            self.detach(cx, leaving, None, Some(barrier));
+            self.detach(cx, leaving, received, Some(barrier));
         } else if session.parameters.time2retain_s == 0 {
             self.terminate_tasks(id, Some(barrier));
         }
@@ -109,17 +125,23 @@ impl Core {
     // Task management.
 
     /// Tasks of other connections that wait for data only to be answered are not answered after a request that covers them.
-    pub(super) fn silence_siblings(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let Some(before) = request.before else { return };
+    pub(super) fn silence_siblings(&mut self, id: ConnectionId, request: &TaskManagement) -> Option<Covered> {
+        let before = request.before?;
         let lun = match request.function {
-            Function::ABORT_TASK => return,
+            Function::ABORT_TASK => return None,
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET | Function::I_T_NEXUS_RESET => None,
             _ => Some(request.lun),
         };
+        let covered = Covered { lun, before };
+        self.silence(id, covered, |_| true);
+        Some(covered)
+    }
+
+    fn silence(&mut self, id: ConnectionId, covered: Covered, concerned: impl Fn(&Connection) -> bool) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
         for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
-            if let Some(conn) = self.connections.get_mut(other) {
-                conn.protocol.silence(lun, before);
+            if let Some(conn) = self.connections.get_mut(other).filter(|conn| concerned(&conn.protocol)) {
+                conn.protocol.silence(covered.lun, covered.before);
             }
         }
     }
@@ -131,6 +153,7 @@ impl Core {
         connection: ConnectionId,
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
+        covers: Option<Covered>,
     ) {
         let mut behind = Vec::new();
         for other in self.siblings(connection) {
@@ -140,11 +163,21 @@ impl Core {
                 self.touch(other);
             }
         }
-        if behind.is_empty() {
-            self.answer_task_management(connection, itt, response);
+        let fence = Fence { connection, itt, response, behind, covers };
+        if fence.behind.is_empty() {
+            self.answer_fenced(&fence);
         } else {
-            self.fences.push(Fence { connection, itt, response, behind });
+            self.fences.push(fence);
         }
+    }
+
+    /// What was sent on a connection that was lost meanwhile is not acknowledged, and could be taken over.
+    fn answer_fenced(&mut self, fence: &Fence) {
+        if let Some(covered) = fence.covers {
+            self.silence(fence.connection, covered, Connection::is_suspended);
+            self.let_go_of_empty(fence.connection);
+        }
+        self.answer_task_management(fence.connection, fence.itt, fence.response);
     }
 
     /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
@@ -163,7 +196,7 @@ impl Core {
             })
             .collect();
         for fence in passed {
-            self.answer_task_management(fence.connection, fence.itt, fence.response);
+            self.answer_fenced(&fence);
         }
     }
 

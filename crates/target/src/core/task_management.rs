@@ -18,6 +18,7 @@ impl Core {
             (Function::ABORT_TASK, None) => self.abort_elsewhere(id, request),
             _ => self.abort_covered(id, request),
         }
+        self.let_go_of_empty(id);
     }
 
     /// Aborts what the request covers.
@@ -57,11 +58,11 @@ impl Core {
         if !self.notify_device(id, request, &device, &others) {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
-        self.silence_siblings(id, request);
+        let covers = self.silence_siblings(id, request);
         let itt = request.itt;
         let barrier = self.barriers.open(match request.function {
             Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
-            _ => Behind::TaskManagement { connection: id, itt, response: request.done() },
+            _ => Behind::TaskManagement { connection: id, itt, response: request.done(), covers },
         });
         for key in doomed {
             self.abort_task(key, Some(barrier));

@@ -94,6 +94,35 @@ fn the_store_is_done_before_the_task_moves() {
 }
 
 #[test]
+fn answers_that_did_not_arrive_come_again() {
+    let target = target(memory());
+    let (mut a, mut b) = pair(&target);
+    b.write(0, 0, blocks(64, 3)).good();
+    b.round_trip();
+    let read = b.start_read(0, 0, 64);
+    let write = b.start_write(0, 64, blocks(8, 1), 4096);
+    let aborted = b.start_read(0, 0, 8);
+    // The answers are on their way when this is answered.
+    a.cmd_sn = b.cmd_sn;
+    a.test_unit_ready(0).good();
+    target.wait_until("the end of the tasks", |now| now.tasks == 0);
+    b.cut();
+    a.hear_of_loss();
+    a.recover(&b);
+    for task in [read, write] {
+        assert_eq!(a.reassign(&mut b, task), Answer::FUNCTION_COMPLETE);
+    }
+    assert_eq!(a.finish(read).good(), blocks(64, 3));
+    a.finish(write).good();
+    let request = a.start_management(Function::ABORT_TASK_SET, 0, None);
+    assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
+    assert_eq!(a.reassign(&mut b, aborted), Answer::TASK_DOES_NOT_EXIST);
+    a.round_trip();
+    let left = target.wait_until("the end of the old connection", |now| now.suspended == 0 && now.buffer_bytes == 0);
+    assert_eq!((left.sessions, left.connections), (1, 1));
+}
+
+#[test]
 fn a_write_goes_on_where_its_data_broke_off() {
     let target = target(memory());
     let (mut a, mut b) = pair(&target);
@@ -107,8 +136,7 @@ fn a_write_goes_on_where_its_data_broke_off() {
     assert_eq!(a.hear_of_loss(), Cid(1), "the other connection is told");
     a.cmd_sn = b.cmd_sn;
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_STILL_ALLEGIANT);
-    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
-    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.recover(&b);
     a.answers_r2ts = false;
     assert_eq!(a.reassign(&mut b, write), Answer::FUNCTION_COMPLETE);
     a.take_one();
@@ -131,13 +159,14 @@ fn a_connection_that_lives_is_logged_out_for_recovery() {
     b.take_one();
     a.cmd_sn = b.cmd_sn;
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_STILL_ALLEGIANT);
-    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
-    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.recover(&b);
     assert!(b.receive().is_err(), "it is closed");
     assert_eq!(a.reassign(&mut b, write), Answer::FUNCTION_COMPLETE);
     a.finish(write).good();
-    assert_eq!(a.read(0, 0, 8).good(), blocks(8, 1));
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_STILL_ALLEGIANT, "its end is not acknowledged");
+    a.round_trip();
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+    assert_eq!(a.read(0, 0, 8).good(), blocks(8, 1));
 }
 
 #[test]
@@ -197,8 +226,7 @@ fn a_second_connection_may_come_where_one_is_allowed() {
     a.take_one();
     let mut b = reinstate(&target, &a, 1);
     assert_eq!(a.send_join(&target, Port::A, 2, &[]).login_status(), LoginStatus::TOO_MANY_CONNECTIONS);
-    b.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 0);
-    assert_eq!(b.logout_response(), LogoutResponseCode::CLOSED);
+    b.recover(&a);
     assert_eq!(b.reassign(&mut a, write), Answer::FUNCTION_COMPLETE);
     b.finish(write).good();
 }
@@ -213,8 +241,7 @@ fn commands_that_were_not_received_come_again_elsewhere() {
     b.round_trip();
     b.cut();
     a.hear_of_loss();
-    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
-    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.recover(&b);
     a.test_unit_ready(0).good();
     assert_eq!(a.write(0, 0, blocks(8, 2)).good(), [], "under the number of the write");
     assert_eq!(a.read(0, 0, 8).good(), blocks(8, 2));
@@ -245,8 +272,7 @@ fn is_answered_when_the_store_is_done(function: Function) {
     assert!(!a.has_answer(request), "the store still works on the write");
     delay.release();
     assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
-    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
-    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.recover(&b);
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
 }
 
@@ -279,8 +305,7 @@ fn answers_that_wait_are_dropped_by_a_request_that_covers_them() {
     target.wait_until("the end of the task", |now| now.tasks == 0);
     let request = a.start_management(Function::ABORT_TASK_SET, 0, None);
     assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
-    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
-    assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
+    a.recover(&b);
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
 }
 

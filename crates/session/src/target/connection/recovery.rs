@@ -37,11 +37,9 @@ impl Connection {
 
     /// The initiator has logged out of the connection for recovery, on another one or by a login that takes its place. The
     /// stream counts as lost; other connections may adopt the tasks from now on, and the time for that begins anew.
-    /// `received`: ExpStatSN of that login. False when the tasks do not wait: end them.
-    pub fn log_out_for_recovery(&mut self, received: Option<SerialNumber>, now: Time) -> bool {
-        if let Some(exp_stat_sn) = received {
-            self.sender.acknowledge(exp_stat_sn);
-        }
+    /// `received`: ExpStatSN, which that request says. False when the tasks do not wait: end them.
+    pub fn log_out_for_recovery(&mut self, received: SerialNumber, now: Time) -> bool {
+        self.sender.acknowledge(received);
         self.deadline = None;
         self.stream_lost(now)
     }
@@ -49,7 +47,7 @@ impl Connection {
     /// The task of that name, unless it is forgotten.
     pub fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
         match &self.phase {
-            Phase::FullFeature(full) | Phase::Suspended(full) => full.known_task(itt),
+            Phase::FullFeature(full) | Phase::Suspended(full) => full.known_task(itt, &self.sender),
             _ => None,
         }
     }
@@ -57,7 +55,7 @@ impl Connection {
     /// Takes a task out, for another connection. [`known_task`](Self::known_task) has told its tag, which ends here.
     pub fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
         match &mut self.phase {
-            Phase::Suspended(full) => full.release_task(itt),
+            Phase::Suspended(full) => full.release_task(itt, &mut self.sender),
             _ => None,
         }
     }
@@ -83,7 +81,7 @@ impl Connection {
     /// Whether a suspended connection has nothing that another one could take over.
     pub fn keeps_nothing(&self) -> bool {
         match &self.phase {
-            Phase::Suspended(full) => full.keeps_nothing(),
+            Phase::Suspended(full) => full.keeps_nothing(&self.sender),
             _ => false,
         }
     }
@@ -127,7 +125,7 @@ impl Connection {
             }
             other => other,
         };
-        (self.deadline, self.gap_ends) = (None, None);
+        (self.deadline, self.gap_ends, self.room_due) = (None, None, None);
         self.held = Held::default();
         true
     }

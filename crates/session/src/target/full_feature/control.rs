@@ -79,7 +79,7 @@ impl FullFeature {
             }
             LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY if self.session.recovers_connections() => {
                 self.logout = Some((*request, CloseReason::RecoveryLogout));
-                events.push_back(Event::LogoutForRecovery(request.cid));
+                events.push_back(Event::LogoutForRecovery { cid: request.cid, received: request.exp_stat_sn });
                 return;
             }
             LogoutReason::CLOSE_CONNECTION if request.cid == self.cid => LogoutResponseCode::CLOSED,

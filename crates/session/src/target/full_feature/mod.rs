@@ -15,7 +15,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use lunette_pdu::{Bhs, Cid, InitiatorPdu, InitiatorTaskTag, LogoutRequest, PduError, RejectReason, SerialNumber};
+use lunette_pdu::{
+    Bhs, Cid, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest, PduError, RejectReason, SerialNumber,
+};
 
 use self::early::{Early, Turn, Waiting};
 pub use self::suspended::MovedTask;
@@ -151,7 +153,9 @@ impl FullFeature {
             let why = format!("{} in a discovery session", bhs.opcode());
             return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, why));
         }
-        sender.acknowledge(exp_stat_sn(bhs));
+        if !self.is_logout_of_another(&pdu) {
+            sender.acknowledge(exp_stat_sn(bhs));
+        }
         let expect = match pdu {
             InitiatorPdu::ScsiCommand(command) => self.command_header(command, ahs, events),
             InitiatorPdu::DataOut(data) => self.data_out(&data, sender, events),
@@ -166,6 +170,13 @@ impl FullFeature {
         };
         self.resume_waiters(events);
         expect
+    }
+
+    /// Whether ExpStatSN is not that of this connection: a logout has that of the connection to be closed (RFC 7143 section
+    /// 11.14.4).
+    fn is_logout_of_another(&self, pdu: &InitiatorPdu) -> bool {
+        matches!(pdu, InitiatorPdu::LogoutRequest(logout)
+            if logout.reason != LogoutReason::CLOSE_SESSION && logout.cid != self.cid)
     }
 
     /// Deals with a data segment that has arrived and been verified.

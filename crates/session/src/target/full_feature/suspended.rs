@@ -3,27 +3,42 @@
 use std::collections::VecDeque;
 
 use lunette_buffer::Buffer;
-use lunette_pdu::{InitiatorTaskTag, TargetTransferTag};
+use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
 
 use super::FullFeature;
 use crate::outbox::Segment;
+use crate::target::answer::Answer;
 use crate::target::connection::{KnownTask, Sender};
 use crate::target::event::{Event, Response, TaskTag};
 use crate::target::task::{Phase, Task};
 
 /// A task on its way from a suspended connection to another one of its session.
-pub struct MovedTask(Task);
+pub struct MovedTask(Moved);
+
+enum Moved {
+    /// It has not been answered.
+    Task(Box<Task>),
+    /// It has, and the initiator has not acknowledged that.
+    Answered(Box<Answer>),
+}
 
 impl MovedTask {
     /// Bytes of data of the answer, when the task has ended with some.
     pub fn answer_len(&self) -> Option<usize> {
-        self.0.answer_len()
+        match &self.0 {
+            Moved::Task(task) => task.answer_len(),
+            Moved::Answered(answer) => Some(answer.data_len()).filter(|len| *len > 0),
+        }
     }
 }
 
 impl std::fmt::Debug for MovedTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "MovedTask({})", self.0.itt)
+        let itt = match &self.0 {
+            Moved::Task(task) => task.itt,
+            Moved::Answered(answer) => answer.itt(),
+        };
+        write!(f, "MovedTask({itt})")
     }
 }
 
@@ -69,9 +84,12 @@ impl FullFeature {
         }
     }
 
-    pub(crate) fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
-        let tag = self.tasks.find(itt)?;
-        let task = self.tasks.get(tag).filter(|task| !task.is_silent())?;
+    pub(crate) fn known_task(&self, itt: InitiatorTaskTag, sender: &Sender) -> Option<KnownTask> {
+        let named = self.tasks.find(itt).and_then(|tag| Some((tag, self.tasks.get(tag)?)));
+        let Some((tag, task)) = named.filter(|(_, task)| !task.is_silent()) else {
+            let order = sender.retains()?.order(itt)?;
+            return (!order.immediate).then_some(KnownTask { tag: None, order });
+        };
         let ended = matches!(task.phase, Phase::Draining(_));
         Some(KnownTask { tag: (!ended).then_some(tag), order: task.order })
     }
@@ -82,20 +100,30 @@ impl FullFeature {
             || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
     }
 
-    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
-        let task = self.tasks.find(itt).and_then(|tag| self.tasks.remove(tag))?;
+    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag, sender: &mut Sender) -> Option<MovedTask> {
+        let named = self.tasks.find(itt).filter(|tag| self.tasks.get(*tag).is_some_and(|task| !task.is_silent()));
+        let Some(task) = named.and_then(|tag| self.tasks.remove(tag)) else {
+            return sender.retained()?.take(itt).map(|answer| MovedTask(Moved::Answered(Box::new(answer))));
+        };
         // It keeps its place in the command window, which bounds how many one connection can have.
         self.numbered_tasks -= 1;
-        Some(MovedTask(task))
+        Some(MovedTask(Moved::Task(Box::new(task))))
     }
 
     pub(crate) fn adopt_task(
         &mut self,
-        MovedTask(mut task): MovedTask,
+        MovedTask(moved): MovedTask,
         exp_data_sn: u32,
         sender: &mut Sender,
         events: &mut VecDeque<Event>,
     ) -> Option<TaskTag> {
+        let mut task = match moved {
+            Moved::Task(task) => *task,
+            Moved::Answered(answer) => {
+                self.answer_again(*answer, exp_data_sn, sender);
+                return None;
+            }
+        };
         if let Some(silent) = self.tasks.find(task.itt) {
             self.tasks.remove(silent);
         }
@@ -118,8 +146,26 @@ impl FullFeature {
         }
     }
 
-    pub(crate) fn keeps_nothing(&self) -> bool {
+    /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means nothing
+    /// (RFC 7143 section 11.5.6).
+    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, sender: &mut Sender) {
+        let _ = answer.acknowledge_data(exp_data_sn);
+        answer.recut(&self.parameters);
+        sender.push_answer(answer, &self.session);
+    }
+
+    /// A request on another connection covers these tasks: what was kept of their answers is not sent any more.
+    pub(crate) fn drop_answers(lun: Option<LunField>, before: SerialNumber, sender: &mut Sender) {
+        if let Some(retained) = sender.retained() {
+            let concerns = |answer: &Answer| lun.is_none_or(|lun| lun == answer.lun());
+            retained.drop_answers(|answer| concerns(answer) && answer.order().is_covered_by(before));
+        }
+    }
+
+    pub(crate) fn keeps_nothing(&self, sender: &Sender) -> bool {
+        let is_recoverable = |answer: &Answer| !answer.order().immediate;
         self.tasks.tags_where(|_| true).is_empty()
+            && sender.retains().is_none_or(|retained| !retained.answers().any(is_recoverable))
     }
 
     pub(crate) fn kept_bytes(&self) -> usize {

@@ -75,7 +75,7 @@ impl FullFeature {
                 (Some(self.query_task(request)), None)
             }
             function if is_query(function) && self.parameters.has_sam5_features() => (None, None),
-            TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request), None),
+            TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request, sender), None),
             _ => (Some(TaskManagementResponseCode::FUNCTION_NOT_SUPPORTED), None),
         };
         match at_once {
@@ -118,11 +118,15 @@ impl FullFeature {
     }
 
     /// Why a task cannot come to this connection, when that needs no look at others.
-    fn refused_reassignment(&self, request: &TaskManagementRequest) -> Option<TaskManagementResponseCode> {
+    fn refused_reassignment(
+        &self,
+        request: &TaskManagementRequest,
+        sender: &Sender,
+    ) -> Option<TaskManagementResponseCode> {
         if !self.session.recovers_connections() {
             return Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED);
         }
-        let is_here = self.known_task(request.referenced_task_tag).is_some();
+        let is_here = self.known_task(request.referenced_task_tag, sender).is_some_and(|task| task.tag.is_some());
         is_here.then_some(TaskManagementResponseCode::TASK_STILL_ALLEGIANT)
     }
 

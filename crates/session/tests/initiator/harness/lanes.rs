@@ -247,7 +247,7 @@ impl Bundle {
                     self.target_events(other, &[]);
                 }
             }
-            target::Event::LogoutForRecovery(_) => panic!("recovery level 0"),
+            target::Event::LogoutForRecovery { .. } => panic!("recovery level 0"),
             target::Event::Logout(cid) => {
                 let tsih = self.session.tsih();
                 let named = self.sessions.connections(tsih).iter().find(|(known, _)| *known == cid).copied();

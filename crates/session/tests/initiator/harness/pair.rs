@@ -237,7 +237,7 @@ impl Pair {
                 self.waiting.retain(|(tag, _)| !hit(*tag));
                 self.target.task_management_done(request.itt, request.done());
             }
-            target::Event::Resume(_) | target::Event::Logout(_) | target::Event::LogoutForRecovery(_) => {}
+            target::Event::Resume(_) | target::Event::Logout(_) | target::Event::LogoutForRecovery { .. } => {}
             target::Event::Close(reason) => self.closed = Some(reason),
         }
     }

@@ -150,13 +150,13 @@ impl Driver {
                     self.connection.task_management_done(request.itt, request.done());
                 }
             }
-            Event::Logout(cid) | Event::LogoutForRecovery(cid) if self.automatic => {
+            Event::Logout(cid) | Event::LogoutForRecovery { cid, .. } if self.automatic => {
                 let known = self.sessions.connections(self.connection.session().unwrap().tsih);
                 let is_known = known.iter().any(|(other, _)| *other == cid);
                 let answer = if is_known { LogoutResponseCode::CLOSED } else { LogoutResponseCode::CID_NOT_FOUND };
                 self.connection.logout_done(answer);
             }
-            Event::Logout(_) | Event::LogoutForRecovery(_) | Event::Resume(_) => {}
+            Event::Logout(_) | Event::LogoutForRecovery { .. } | Event::Resume(_) => {}
             Event::Close(reason) => self.closed = Some(reason),
         }
     }

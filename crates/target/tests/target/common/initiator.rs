@@ -130,6 +130,9 @@ impl Initiator {
     pub(crate) fn send_join(&self, target: &Target, port: Port, cid: u16, keys: &[(&str, &str)]) -> Self {
         let mut joining = Self::connect(target.address);
         (joining.tsih, joining.cid, joining.cmd_sn) = (self.tsih, Cid(cid), self.cmd_sn);
+        if joining.cid == self.cid {
+            joining.exp_stat_sn = self.exp_stat_sn;
+        }
         joining.next_itt = u32::from(cid) << 16;
         joining.send_login(port, keys);
         joining
@@ -179,7 +182,7 @@ impl Initiator {
             itt: InitiatorTaskTag(0),
             cid: self.cid,
             cmd_sn: self.cmd_sn,
-            exp_stat_sn: SerialNumber(0),
+            exp_stat_sn: self.exp_stat_sn,
             data_segment_len: text.len(),
         };
         self.send(request.emit(), text.as_bytes());
@@ -643,14 +646,18 @@ impl Initiator {
 
     /// Asks for the end of a connection of the session, or of all.
     pub(crate) fn send_logout_of(&mut self, reason: LogoutReason, cid: u16) {
-        let request = LogoutRequest {
-            immediate: true,
-            reason,
-            itt: self.next_itt(),
-            cid: Cid(cid),
-            cmd_sn: self.cmd_sn,
-            exp_stat_sn: SerialNumber(0),
-        };
+        self.send_logout_after(reason, Cid(cid), SerialNumber(0));
+    }
+
+    /// Logs another connection out for recovery.
+    pub(crate) fn recover(&mut self, lost: &Self) {
+        self.send_logout_after(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, lost.cid, lost.exp_stat_sn);
+        assert_eq!(self.logout_response(), LogoutResponseCode::CLOSED);
+    }
+
+    fn send_logout_after(&mut self, reason: LogoutReason, cid: Cid, exp_stat_sn: SerialNumber) {
+        let request =
+            LogoutRequest { immediate: true, reason, itt: self.next_itt(), cid, cmd_sn: self.cmd_sn, exp_stat_sn };
         self.send(request.emit(), &[]);
     }
 
