@@ -139,5 +139,11 @@ pub const MAX_HELD_STATUS_BYTES: usize = 1 << 20;
 /// How often the same thing is asked for without an answer, beyond the first time, before the next higher recovery begins.
 pub const MAX_UNANSWERED_REQUESTS: u32 = 4;
 
+/// Acknowledgements of data that one command can owe.
+pub const MAX_DATA_ACKS: usize = 1024;
+
+/// R2Ts of one command for bytes that were sent already, beyond MaxOutstandingR2T, that wait for their data.
+pub const MAX_OPEN_RECOVERY_R2TS: u32 = 64;
+
 /// How often the same PDU may come damaged again.
 pub const MAX_DAMAGED_RESENDS: u32 = 32;

@@ -1,9 +1,8 @@
 //! One connection: its stream, its phases, its patience.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
-use lunette_pdu::{AsyncMessage, Cid, DataInStatus, LoginResponse, SerialNumber, TargetPdu, Tsih};
+use lunette_pdu::{AsyncMessage, Cid, DataIn, DataInStatus, LoginResponse, SerialNumber, TargetPdu, Tsih};
 
 use super::error::{LoginError, SessionError, broken};
 use super::event::{Event, TaskTag};
@@ -11,6 +10,8 @@ use super::full_feature::{Context, FullFeature, data_in_ended};
 use super::login::{Login, Outcome, Step};
 use super::sender::Sender;
 use super::shared::Shared;
+use super::table::Table;
+use super::task::Task;
 use super::window::Window;
 use crate::keys::Digest;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
@@ -26,6 +27,20 @@ pub(super) enum Expect {
     Segment(TargetPdu),
     /// Bytes `offset..offset + len` of a task; with the status when it ends there.
     Data { task: TaskTag, offset: u32, len: u32, status: Option<DataInStatus> },
+    /// The same at a recovery level above 0: only what arrives undamaged counts.
+    Recoverable(DataIn),
+}
+
+impl Expect {
+    /// Where the bytes go, when they belong to a task.
+    fn place<'a>(&self, tasks: &'a mut Table<Task>) -> Option<&'a mut [u8]> {
+        let (task, offset, len) = match self {
+            Self::Data { task, offset, len, .. } => (*task, *offset, *len),
+            Self::Recoverable(pdu) => (TaskTag::from_itt(pdu.itt), pdu.buffer_offset, pdu.data_segment_len as u32),
+            Self::Nothing | Self::Segment(_) => return None,
+        };
+        tasks.get_mut(task).map(|task| task.place(offset, len))
+    }
 }
 
 enum Phase {
@@ -48,8 +63,8 @@ pub(super) struct Connection {
     last_received: Time,
     /// Its end is one of the session: it leads, or has carried commands.
     carries_session: bool,
-    /// A Data-In whose segment had not come whole when the connection ended: the task, and the place of the segment.
-    cut_short: Option<(TaskTag, Range<u32>)>,
+    /// A Data-In whose segment had not come whole when the connection ended.
+    cut_short: Option<DataIn>,
     /// Time2Wait and Time2Retain in seconds, when the target has announced the end of the connection.
     announced: Option<(u32, u32)>,
 }
@@ -125,17 +140,17 @@ impl Connection {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// The full feature phase with what it works on, while requests may be sent.
-    pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
+    /// The full feature phase with what it works on.
+    fn split<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
         let Phase::FullFeature(full) = &mut self.phase else { return None };
-        let takes = full.takes_requests() && !shared.logging_out;
-        let context = Context {
-            cid: self.cid,
-            shared,
-            sender: &mut self.sender,
-            events: &mut self.events,
-            now: self.last_received,
-        };
+        let (sender, events) = (&mut self.sender, &mut self.events);
+        Some((full, Context { cid: self.cid, shared, sender, events, now: self.last_received }))
+    }
+
+    /// The same, while requests may be sent.
+    pub(super) fn for_requests<'a>(&'a mut self, shared: &'a mut Shared) -> Option<(&'a mut FullFeature, Context<'a>)> {
+        let (full, context) = self.split(shared)?;
+        let takes = full.takes_requests() && !context.shared.logging_out;
         takes.then_some((full, context))
     }
 
@@ -153,10 +168,11 @@ impl Connection {
     /// expected.
     pub(super) fn clear(&mut self, shared: &mut Shared) -> SerialNumber {
         self.sender.outbox = Outbox::default();
-        if let Some((task, place)) = self.cut_short.take()
-            && let Some(task) = shared.tasks.get_mut(task)
+        if let Some(pdu) = self.cut_short.take()
+            && let Some(task) = shared.tasks.get_mut(TaskTag::from_itt(pdu.itt))
         {
-            task.cut_short(place);
+            // As good as damaged. An error would be one of the target, which is gone.
+            let _ = task.data_in_damaged(&pdu);
         }
         self.sender.exp_stat_sn()
     }
@@ -198,14 +214,7 @@ impl Connection {
     }
 
     fn log_out_if_idle(&mut self, shared: &mut Shared) {
-        let Phase::FullFeature(full) = &mut self.phase else { return };
-        let mut context = Context {
-            cid: self.cid,
-            shared,
-            sender: &mut self.sender,
-            events: &mut self.events,
-            now: self.last_received,
-        };
+        let Some((full, mut context)) = self.split(shared) else { return };
         if full.log_out_if_idle(&mut context) {
             self.expect_logout();
         }
@@ -251,16 +260,14 @@ impl Connection {
     }
 
     pub(super) fn direct<'a>(&mut self, shared: &'a mut Shared) -> Option<&'a mut [u8]> {
-        let Expect::Data { task, offset, len, .. } = self.expect else { return None };
-        let place = shared.tasks.get_mut(task)?.place(offset, len);
+        let place = self.expect.place(&mut shared.tasks)?;
         self.receiver.direct(place)
     }
 
     pub(super) fn direct_received(&mut self, shared: &mut Shared, len: usize, now: Time) {
         self.heard(now);
-        let Expect::Data { task, offset, len: segment_len, .. } = self.expect else { return };
-        if let Some(task) = shared.tasks.get_mut(task) {
-            self.receiver.direct_filled(task.place(offset, segment_len), len);
+        if let Some(place) = self.expect.place(&mut shared.tasks) {
+            self.receiver.direct_filled(place, len);
         }
     }
 
@@ -311,24 +318,18 @@ impl Connection {
         }
         if let Some((_, why)) = self.deadline.take() {
             self.close(why);
-        } else if let Phase::FullFeature(full) = &mut self.phase {
-            full.keep_alive(&mut Context {
-                cid: self.cid,
-                shared,
-                sender: &mut self.sender,
-                events: &mut self.events,
-                now: self.last_received,
-            });
+        } else if let Some((full, mut context)) = self.split(shared) {
+            full.keep_alive(&mut context);
             self.deadline = Some((now + self.timers.ping_answer, SessionError::PingTimeout));
         }
     }
 
     /// Asks again for what was lost and has not come in time.
     fn ask_again(&mut self, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
-        match &mut self.phase {
-            Phase::FullFeature(full) if full.recovers() => {
-                let (sender, events) = (&mut self.sender, &mut self.events);
-                full.ask_again(&mut Context { cid: self.cid, shared, sender, events, now })
+        match self.split(shared) {
+            Some((full, mut context)) if full.recovers() => {
+                context.now = now;
+                full.ask_again(&mut context)
             }
             _ => Ok(()),
         }
@@ -373,8 +374,8 @@ impl Connection {
         if let Phase::FullFeature(full) = &self.phase {
             self.announced = full.announced();
         }
-        if let Expect::Data { task, offset, len, .. } = self.expect {
-            self.cut_short = Some((task, offset..offset + len));
+        if let Expect::Recoverable(pdu) = self.expect {
+            self.cut_short = Some(pdu);
         }
         self.phase = Phase::Closed;
         self.deadline = None;
@@ -400,20 +401,11 @@ impl Connection {
         }
         let bhs = self.receiver.bhs();
         let pdu = TargetPdu::parse(bhs).map_err(|error| broken("7.7", error.to_string()))?;
-        let segment_len = bhs.data_segment_len();
-        self.expect = match (&mut self.phase, pdu) {
-            (Phase::Login(_), TargetPdu::LoginResponse(_)) => Expect::Segment(pdu),
-            (Phase::FullFeature(full), pdu) => full.header(
-                pdu,
-                &mut Context {
-                    cid: self.cid,
-                    shared,
-                    sender: &mut self.sender,
-                    events: &mut self.events,
-                    now: self.last_received,
-                },
-            )?,
-            _ => return Err(broken("6.3", format!("{} before the login has ended", bhs.opcode()))),
+        let (opcode, segment_len) = (bhs.opcode(), bhs.data_segment_len());
+        self.expect = match (self.split(shared), pdu) {
+            (Some((full, mut context)), pdu) => full.header(pdu, &mut context)?,
+            (None, TargetPdu::LoginResponse(_)) => Expect::Segment(pdu),
+            _ => return Err(broken("6.3", format!("{opcode} before the login has ended"))),
         };
         if matches!(self.expect, Expect::Segment(_)) {
             self.segment.clear();
@@ -424,11 +416,8 @@ impl Connection {
 
     fn advance_data(&mut self, shared: &mut Shared, input: &mut &[u8], now: Time) -> Result<bool, SessionError> {
         let place = match &self.expect {
-            Expect::Nothing => &mut [],
             Expect::Segment(_) => &mut self.segment[..],
-            Expect::Data { task, offset, len, .. } => {
-                shared.tasks.get_mut(*task).map(|task| task.place(*offset, *len)).unwrap_or_default()
-            }
+            expect => expect.place(&mut shared.tasks).unwrap_or_default(),
         };
         match self.receiver.data(input, place) {
             Ok(true) => {}
@@ -436,36 +425,33 @@ impl Connection {
             Err(FrameError::DataDigest) if self.recovers() => return self.damaged(shared).map(|()| true),
             Err(error) => return Err(error.into()),
         }
-        match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
-            (Expect::Data { task, status: Some(status), .. }, Phase::FullFeature(_)) => {
-                let mut context = Context {
-                    cid: self.cid,
-                    shared,
-                    sender: &mut self.sender,
-                    events: &mut self.events,
-                    now: self.last_received,
-                };
-                data_in_ended(task, status, &mut context)?;
-            }
-            (Expect::Segment(pdu), Phase::FullFeature(full)) => {
-                let mut context = Context {
-                    cid: self.cid,
-                    shared,
-                    sender: &mut self.sender,
-                    events: &mut self.events,
-                    now: self.last_received,
-                };
-                full.pdu(&pdu, &self.segment, &mut context)?;
-                if matches!(pdu, TargetPdu::TextResponse(_)) {
-                    self.receiver.limit_segments(full.parameters().recv_data_segment_len);
-                }
-            }
+        let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
+        match (&expect, &self.phase) {
+            (Expect::Nothing | Expect::Data { status: None, .. }, _) => {}
             (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {
-                self.login_response(&response, shared, now)?;
+                self.login_response(response, shared, now)?;
             }
-            _ => {}
+            (expect, _) => self.pdu(expect, shared)?,
         }
         Ok(true)
+    }
+
+    /// A PDU of the full feature phase has come to its end.
+    fn pdu(&mut self, expect: &Expect, shared: &mut Shared) -> Result<(), SessionError> {
+        let segment = std::mem::take(&mut self.segment);
+        let Some((full, mut context)) = self.split(shared) else { return Ok(()) };
+        let outcome = match expect {
+            Expect::Data { task, status: Some(status), .. } => data_in_ended(*task, *status, &mut context),
+            Expect::Recoverable(pdu) => full.data_in_arrived(pdu, &mut context),
+            Expect::Segment(pdu) => full.pdu(pdu, &segment, &mut context),
+            Expect::Data { .. } | Expect::Nothing => Ok(()),
+        };
+        if let Expect::Segment(TargetPdu::TextResponse(_)) = expect {
+            let at_most = full.parameters().recv_data_segment_len;
+            self.receiver.limit_segments(at_most);
+        }
+        self.segment = segment;
+        outcome
     }
 
     fn recovers(&self) -> bool {
@@ -475,20 +461,11 @@ impl Connection {
     /// The data segment that has just ended is damaged.
     fn damaged(&mut self, shared: &mut Shared) -> Result<(), SessionError> {
         let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
-        let Phase::FullFeature(full) = &mut self.phase else { return Ok(()) };
+        let Some((full, mut context)) = self.split(shared) else { return Ok(()) };
         match expect {
-            Expect::Segment(pdu) => {
-                let mut context = Context {
-                    cid: self.cid,
-                    shared,
-                    sender: &mut self.sender,
-                    events: &mut self.events,
-                    now: self.last_received,
-                };
-                full.damaged(&pdu, &mut context)
-            }
-            Expect::Nothing => Ok(()),
-            Expect::Data { .. } => Err(FrameError::DataDigest.into()),
+            Expect::Segment(pdu) => full.damaged(&pdu, &mut context),
+            Expect::Recoverable(pdu) => full.data_in_damaged(&pdu, &mut context),
+            Expect::Data { .. } | Expect::Nothing => Ok(()),
         }
     }
 

@@ -25,21 +25,13 @@ impl Incoming {
     /// Takes the header of a Data-In into a buffer of `room` bytes. Its bytes have a place afterwards, and are the first there.
     pub(crate) fn accept(&mut self, pdu: &DataIn, room: u64, parameters: &Parameters) -> Result<(), SessionError> {
         self.check_order(pdu.buffer_offset, parameters)?;
-        let end = u64::from(pdu.buffer_offset) + pdu.data_segment_len as u64;
-        if end > room {
-            return Err(broken("11.7.6", format!("Data-In up to byte {end} of a buffer of {room}")));
-        }
-        let (start, end) = (pdu.buffer_offset, end as u32);
+        let Range { start, end } = range(pdu, room)?;
         let burst = self.burst + (end - start);
         if burst > parameters.max_burst_len {
             let most = parameters.max_burst_len;
             return Err(broken("13.13", format!("a sequence of {burst} bytes with MaxBurstLength={most}")));
         }
-        let place = |why| broken("11.7.6", format!("Data-In for bytes {start}..{end}: {why}"));
-        if self.again {
-            self.arrived.remove(&(start..end)).map_err(place)?;
-        }
-        self.arrived.insert(start..end).map_err(place)?;
+        self.insert(start..end)?;
         self.reach = if self.burst == 0 { end } else { self.reach.max(end) };
         self.burst = burst;
         if pdu.final_ {
@@ -47,6 +39,26 @@ impl Incoming {
             self.burst = 0;
         }
         Ok(())
+    }
+
+    /// The same at a recovery level above 0. What was lost comes later than in its order, so no order is kept.
+    pub(crate) fn accept_anywhere(&mut self, pdu: &DataIn, room: u64) -> Result<(), SessionError> {
+        let range = range(pdu, room)?;
+        if self.again {
+            self.arrived.remove(&range).map_err(|why| broken("11.7.6", why.to_string()))?;
+        }
+        self.insert(range)
+    }
+
+    /// The bytes of an accepted PDU were damaged.
+    pub(crate) fn discard(&mut self, pdu: &DataIn) -> Result<(), SessionError> {
+        let end = pdu.buffer_offset.saturating_add(pdu.data_segment_len as u32);
+        self.arrived.remove(&(pdu.buffer_offset..end)).map_err(|why| broken("11.7.6", why.to_string()))
+    }
+
+    fn insert(&mut self, range: Range<u32>) -> Result<(), SessionError> {
+        let place = |why| broken("11.7.6", format!("Data-In for bytes {}..{}: {why}", range.start, range.end));
+        self.arrived.insert(range.clone()).map_err(place)
     }
 
     /// Where the next PDU may begin. Its bytes must be new in any case.
@@ -66,21 +78,9 @@ impl Incoming {
         Ok(())
     }
 
-    /// The connection was lost. Another one goes on, where a sequence may have been cut.
-    pub(crate) fn interrupted(&mut self) {
-        (self.floor, self.burst) = (0, 0);
-    }
-
-    /// The last PDU did not come to its end.
-    pub(crate) fn forget(&mut self, place: Range<u32>) {
-        // One range at the end of another: that splits none.
-        let _ = self.arrived.remove(&place);
-        self.reach = place.start;
-    }
-
-    /// What has come is sent once more, from this offset on.
-    pub(crate) fn comes_again(&mut self, offset: u32) {
-        (self.again, self.reach) = (true, offset.min(self.reach));
+    /// What has come may be sent once more: another connection goes on.
+    pub(crate) fn comes_again(&mut self) {
+        self.again = true;
     }
 
     /// Bytes that have come.
@@ -97,4 +97,13 @@ impl Incoming {
     pub(crate) fn in_sequence(&self) -> bool {
         self.burst > 0
     }
+}
+
+/// The place of a PDU in a buffer of `room` bytes.
+fn range(pdu: &DataIn, room: u64) -> Result<Range<u32>, SessionError> {
+    let end = u64::from(pdu.buffer_offset) + pdu.data_segment_len as u64;
+    if end > room {
+        return Err(broken("11.7.6", format!("Data-In up to byte {end} of a buffer of {room}")));
+    }
+    Ok(pdu.buffer_offset..end as u32)
 }

@@ -1,11 +1,15 @@
 //! One command under way, and the rules that the target's PDUs for it must keep (RFC 7143 sections 11.4, 11.7 and 11.8).
 
+mod recovery;
+
 use std::ops::Range;
 
 use lunette_pdu::{
     Cid, DataIn, LunField, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, TargetTransferTag,
 };
 
+use self::recovery::Lost;
+pub(crate) use self::recovery::{DATA, DataAck};
 use super::error::{SessionError, broken};
 use super::event::Command;
 use super::incoming::Incoming;
@@ -33,10 +37,10 @@ pub(crate) struct Task {
     /// R2Ts whose Data-Out is not at its end.
     open_r2ts: u32,
     incoming: Incoming,
-    /// It was on another connection before: what was asked for there may be asked for again.
-    moved: bool,
-    /// Nothing has come since it moved.
+    /// Nothing has come since it moved to another connection.
     resumes: bool,
+    /// What of its PDUs was lost on the way; mostly nothing.
+    lost: Option<Box<Lost>>,
 }
 
 impl Task {
@@ -51,43 +55,9 @@ impl Task {
             unsolicited: false,
             open_r2ts: 0,
             incoming: Incoming::default(),
-            moved: false,
             resumes: false,
+            lost: None,
         }
-    }
-
-    /// The Data-In that was begun last did not come to its end.
-    pub(crate) fn cut_short(&mut self, place: Range<u32>) {
-        self.next_sn = self.next_sn.wrapping_sub(1);
-        self.incoming.forget(place);
-    }
-
-    /// Another connection goes on with it. Gives ExpDataSN (RFC 7143 section 11.5.6).
-    pub(crate) fn reassigned(&mut self) -> u32 {
-        (self.moved, self.resumes) = (true, true);
-        (self.unsolicited, self.open_r2ts) = (false, 0);
-        self.incoming.interrupted();
-        if self.command.data_in.is_some() { self.next_sn } else { 0 }
-    }
-
-    /// The number of the first PDU after a reassignment. The target may go back, as far as to the beginning (RFC 7143 section
-    /// 7.2.2), and of a write, R2Ts that did not come count. True when data comes again.
-    fn resume(&mut self, sn: u32) -> bool {
-        if !std::mem::take(&mut self.resumes) {
-            return false;
-        }
-        let goes_back = sn < self.next_sn;
-        if goes_back || self.command.data_in.is_none() {
-            self.next_sn = sn;
-        }
-        goes_back
-    }
-
-    /// It is sent once more, from its beginning.
-    pub(crate) fn restart(&mut self) {
-        self.next_sn = 0;
-        (self.unsolicited, self.open_r2ts) = (false, 0);
-        self.incoming = Incoming::default();
     }
 
     /// `len` bytes of Data-Out go without an R2T.
@@ -111,16 +81,17 @@ impl Task {
 
     /// Checks the header of a Data-In. Its bytes have a place afterwards.
     pub(crate) fn data_in(&mut self, pdu: &DataIn, parameters: &Parameters) -> Result<(), SessionError> {
-        let Some(room) = self.command.data_in.as_ref().map(|buffer| buffer.len() as u64) else {
-            return Err(broken("11.7", format!("Data-In for task {}, which reads nothing", pdu.itt)));
-        };
-        if self.resume(pdu.data_sn) {
-            self.incoming.comes_again(pdu.buffer_offset);
-        }
+        let room = self.check_reads(pdu)?;
         self.check_data_sn(pdu)?;
         self.incoming.accept(pdu, room, parameters)?;
         self.next_sn = self.next_sn.wrapping_add(1);
         Ok(())
+    }
+
+    /// The bytes of its buffer.
+    fn check_reads(&self, pdu: &DataIn) -> Result<u64, SessionError> {
+        let room = self.command.data_in.as_ref().map(|buffer| buffer.len() as u64);
+        room.ok_or_else(|| broken("11.7", format!("Data-In for task {}, which reads nothing", pdu.itt)))
     }
 
     /// The numbers count the PDUs in the order of sending, whatever the order of their bytes.
@@ -134,17 +105,13 @@ impl Task {
 
     /// Checks an R2T. Gives the sequence that answers it.
     pub(crate) fn r2t(&mut self, tag: TaskTag, pdu: &R2t, parameters: &Parameters) -> Result<Sequence, SessionError> {
-        self.resume(pdu.r2t_sn);
         self.check_r2t_sn(pdu)?;
-        let range = self.check_request(pdu, parameters)?;
+        let range = self.check_request(pdu, parameters, parameters.data_sequence_in_order)?;
         if self.open_r2ts >= parameters.max_outstanding_r2t {
             let most = parameters.max_outstanding_r2t;
             return Err(broken("13.17", format!("one more R2T than MaxOutstandingR2T={most} allows")));
         }
         let bytes = |why| broken("11.8.4", format!("R2T for bytes {}..{}: {why}", range.start, range.end));
-        if self.moved {
-            self.granted.remove(&range).map_err(bytes)?;
-        }
         self.granted.insert(range.clone()).map_err(bytes)?;
         self.next_sn = self.next_sn.wrapping_add(1);
         self.open_r2ts += 1;
@@ -160,7 +127,7 @@ impl Task {
     }
 
     /// The bytes that an R2T asks for.
-    fn check_request(&self, pdu: &R2t, parameters: &Parameters) -> Result<Range<u32>, SessionError> {
+    fn check_request(&self, pdu: &R2t, parameters: &Parameters, in_order: bool) -> Result<Range<u32>, SessionError> {
         let total = self.data_out_len();
         if total == 0 {
             return Err(broken("11.8", format!("R2T for task {}, which writes nothing", pdu.itt)));
@@ -177,7 +144,7 @@ impl Task {
             return Err(broken("11.8.4", format!("R2T for {len} bytes with MaxBurstLength={most}")));
         }
         let due = self.granted.front();
-        if parameters.data_sequence_in_order && (offset > due || (offset < due && !self.moved)) {
+        if in_order && offset != due {
             return Err(broken("11.8.4", format!("R2T for offset {offset} where {due} was due")));
         }
         let end = u64::from(offset) + u64::from(len);
@@ -205,6 +172,9 @@ impl Task {
 
     /// The end of the command by a status in its last Data-In.
     pub(crate) fn end_with_data(&self, status: u8, residual: Residual) -> Result<Response, SessionError> {
+        if let Some(response) = self.end_incomplete(status, &[]) {
+            return Ok(response);
+        }
         self.check_silent()?;
         self.check_moved(status, residual, Residual::None)?;
         Ok(Response {
@@ -217,8 +187,11 @@ impl Task {
 
     /// The end of the command by a SCSI Response.
     pub(crate) fn end(&self, pdu: &ScsiResponse, sense: &[u8]) -> Result<Response, SessionError> {
-        self.check_silent()?;
         let (response, status) = (pdu.response.0, pdu.status);
+        if let Some(response) = self.end_incomplete(status, sense) {
+            return Ok(response);
+        }
+        self.check_silent()?;
         if pdu.response == ScsiResponseCode::COMMAND_COMPLETED {
             self.check_moved(status, pdu.residual, pdu.bidi_read_residual)?;
             self.check_count(pdu.exp_data_sn)?;

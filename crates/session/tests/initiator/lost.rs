@@ -67,7 +67,7 @@ fn the_target_may_not_skip_data() {
     crew.answer_logout(other, &logout, LogoutResponseCode::CLOSED);
     let reassign = crew.reassign(other);
     crew.answer_task_management(other, &reassign, COMPLETE);
-    crew.data_in(other, itt, 2, 24576, 8192, false);
+    crew.data_in(other, itt, 2, 24576, 8192, true);
     assert!(matches!(crew.event(), Event::Closed { why: SessionError::Protocol { section: "11.7.6", .. }, .. }));
     assert!(crew.session.is_over());
 }
@@ -565,7 +565,7 @@ fn broken_rules_lose_the_session_at_this_level_too() {
     let mut crew = Crew::new(2, 0, 20);
     let (wire, _, command) = crew.read(4096);
     crew.exp_cmd_sn = command.cmd_sn.next();
-    crew.data_in(wire, InitiatorTaskTag(0x7777_0000), 0, 0, 512, false);
+    crew.data_in(wire, InitiatorTaskTag(0x7777_0000), 0, 0, 512, true);
     assert!(matches!(crew.event(), Event::Closed { why: SessionError::Protocol { .. }, .. }));
     assert!(crew.session.is_over());
 }

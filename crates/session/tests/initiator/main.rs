@@ -14,6 +14,7 @@ mod lengths;
 mod lies;
 mod login;
 mod lost;
+mod lost_data;
 mod lost_statuses;
 mod markers;
 mod orders;

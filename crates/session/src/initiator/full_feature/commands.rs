@@ -98,6 +98,9 @@ impl FullFeature {
     pub(super) fn r2t(&mut self, pdu: &R2t, context: &mut Context<'_>) -> Result<(), SessionError> {
         self.status_reported(pdu.stat_sn, context)?;
         context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+        if self.recovers() {
+            return self.recoverable_r2t(pdu, context);
+        }
         let tag = TaskTag::from_itt(pdu.itt);
         if context.shared.is_withdrawn(self.cid, tag) {
             return Ok(());

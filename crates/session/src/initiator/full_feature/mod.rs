@@ -2,6 +2,7 @@
 
 mod commands;
 mod control;
+mod data_recovery;
 mod reassign;
 mod recovery;
 mod task_management;
@@ -13,6 +14,7 @@ use lunette_pdu::{Cid, LunField, SerialNumber, TargetPdu};
 
 use self::commands::scsi_response;
 use self::control::logout_response;
+use self::data_recovery::status_with_data;
 use self::recovery::Recovery;
 use self::task_management::task_management_response;
 use super::connection::Expect;
@@ -110,6 +112,7 @@ impl FullFeature {
     /// Deals with a header, and says what its data segment is for.
     pub(super) fn header(&mut self, pdu: TargetPdu, context: &mut Context<'_>) -> Result<Expect, SessionError> {
         match &pdu {
+            TargetPdu::DataIn(data) if self.recovers() => self.recoverable_data_in(data, context),
             TargetPdu::DataIn(data) => self.data_in(data, context),
             TargetPdu::LoginResponse(_) => Err(broken("6.3", "a login response after the login")),
             _ => Ok(Expect::Segment(pdu)),
@@ -146,8 +149,9 @@ impl FullFeature {
             TargetPdu::LogoutResponse(pdu) => logout_response(pdu, context),
             TargetPdu::AsyncMessage(pdu) => self.async_message(pdu, segment, context),
             TargetPdu::Reject(pdu) => self.reject(pdu, segment, context),
-            // Dealt with at their header.
-            TargetPdu::DataIn(_) | TargetPdu::LoginResponse(_) => Ok(()),
+            // At recovery level 0 it was dealt with at its header.
+            TargetPdu::DataIn(pdu) => status_with_data(pdu, context),
+            TargetPdu::LoginResponse(_) => Ok(()),
         }
     }
 }

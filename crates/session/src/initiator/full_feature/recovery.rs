@@ -4,12 +4,16 @@
 //! later, and is asked for by a SNACK. Everything with a status number is dealt with in the order of these numbers, so what
 //! lies above sees the same as without losses.
 
+use std::time::Duration;
+
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, SnackRequest, SnackType, TargetPdu, TargetTransferTag};
 
 use super::control::answers_are_read;
 use super::{Context, FullFeature};
 use crate::Time;
+use crate::initiator::asked::Asked;
 use crate::initiator::error::{SessionError, broken};
+use crate::initiator::event::TaskTag;
 use crate::initiator::statuses::Statuses;
 use crate::limits::MAX_STATUSES_AHEAD;
 use crate::outbox::Segment;
@@ -18,6 +22,44 @@ use crate::outbox::Segment;
 #[derive(Default)]
 pub(super) struct Recovery {
     statuses: Statuses<Held>,
+    /// Commands that lack data, and when it was asked for.
+    lacking: Vec<(TaskTag, Asked)>,
+}
+
+impl Recovery {
+    /// Data of the command was asked for.
+    pub(super) fn note_lacking(&mut self, tag: TaskTag, now: Time) {
+        if self.asked_for(tag).is_none() {
+            self.lacking.push((tag, Asked::first(now)));
+        }
+    }
+
+    pub(super) fn asked_for(&mut self, tag: TaskTag) -> Option<&mut Asked> {
+        self.lacking.iter_mut().find(|(known, _)| *known == tag).map(|(_, asked)| asked)
+    }
+
+    /// Some of it has come.
+    pub(super) fn found(&mut self, tag: TaskTag, lacks_more: bool, now: Time) {
+        if !lacks_more {
+            self.forget(tag);
+        } else if let Some(asked) = self.asked_for(tag) {
+            *asked = Asked::first(now);
+        }
+    }
+
+    pub(super) fn forget(&mut self, tag: TaskTag) {
+        self.lacking.retain(|(known, _)| *known != tag);
+    }
+
+    /// The commands whose data has not come in time.
+    pub(super) fn overdue(&self, now: Time, patience: Duration) -> Vec<TaskTag> {
+        self.lacking.iter().filter(|(_, asked)| asked.due(patience) <= now).map(|(tag, _)| *tag).collect()
+    }
+
+    fn next_timeout(&self, patience: Duration) -> Option<Time> {
+        let data = self.lacking.iter().map(|(_, asked)| asked.due(patience)).min();
+        data.into_iter().chain(self.statuses.next_timeout(patience)).min()
+    }
 }
 
 /// A PDU that waits for its turn.
@@ -72,19 +114,31 @@ impl FullFeature {
         };
         // What comes twice is discarded.
         let Some(place) = place(stat_sn, context)? else { return Ok(()) };
-        if place == 0 && self.recovery().statuses.is_empty() {
+        let whole = self.is_whole(pdu, context)?;
+        if place == 0 && whole && self.recovery().statuses.is_empty() {
             return self.deal_with(pdu, segment, context);
         }
         if self.recovery().statuses.is_here(place) {
             return Ok(());
         }
         self.learn_statuses(place, context)?;
-        let dealt_with = self.deal_with_early(pdu, segment, stat_sn, context)?;
-        let segment: Box<[u8]> = if dealt_with { Box::default() } else { segment.into() };
-        let len = segment.len();
+        if let TargetPdu::LogoutResponse(_) = pdu
+            && self.logging_out
+        {
+            // Nothing comes after it: what was lost is lost.
+            context.sender.skip_to(stat_sn);
+            return self.deal_with(pdu, segment, context);
+        }
+        // A Reject may be what those before it wait for: only its number has to wait.
+        let early = matches!(pdu, TargetPdu::Reject(_));
+        let kept = if early { &[] } else { segment };
         let statuses = &mut self.recovery().statuses;
         statuses.learn(place + 1, context.now);
-        statuses.put(place, Held { pdu: *pdu, segment, dealt_with }, len);
+        statuses.put(place, Held { pdu: *pdu, segment: kept.into(), dealt_with: early }, kept.len());
+        if let TargetPdu::Reject(reject) = pdu {
+            context.shared.window.update(reject.exp_cmd_sn, reject.max_cmd_sn)?;
+            self.rejected(reject, segment, context)?;
+        }
         self.deal_with_waiting(context)
     }
 
@@ -130,38 +184,28 @@ impl FullFeature {
         Ok(())
     }
 
-    /// A Reject may be what those before it wait for, and after the answer to a logout nothing else comes. True when only its
-    /// number has to wait.
-    fn deal_with_early(
-        &mut self,
-        pdu: &TargetPdu,
-        segment: &[u8],
-        stat_sn: SerialNumber,
-        context: &mut Context<'_>,
-    ) -> Result<bool, SessionError> {
-        match pdu {
-            TargetPdu::Reject(reject) => {
-                context.shared.window.update(reject.exp_cmd_sn, reject.max_cmd_sn)?;
-                self.rejected(reject, segment, context)?;
-                Ok(true)
-            }
-            TargetPdu::LogoutResponse(_) if self.logging_out => {
-                context.sender.skip_to(stat_sn);
-                self.deal_with(pdu, segment, context)?;
-                Ok(true)
-            }
-            _ => Ok(false),
-        }
-    }
-
     /// Deals with what waits, as far as it is complete.
-    fn deal_with_waiting(&mut self, context: &mut Context<'_>) -> Result<(), SessionError> {
-        while let Some(held) = self.recovery().statuses.take_first() {
+    pub(super) fn deal_with_waiting(&mut self, context: &mut Context<'_>) -> Result<(), SessionError> {
+        while let Some(first) = self.recovery().statuses.first().map(|held| held.pdu) {
+            if !self.is_whole(&first, context)? {
+                return Ok(());
+            }
+            let Some(held) = self.recovery().statuses.take_first() else { return Ok(()) };
             match number(&held.pdu) {
-                Number::Own(stat_sn) if held.dealt_with => context.sender.status(stat_sn)?,
+                Number::Own(stat_sn) if held.dealt_with || has_ended(&held.pdu, context) => {
+                    context.sender.status(stat_sn)?;
+                }
                 _ => self.deal_with(&held.pdu, &held.segment, context)?,
             }
         }
+        Ok(())
+    }
+
+    /// The PDU with this status number was asked for otherwise.
+    pub(super) fn will_come(&mut self, stat_sn: SerialNumber, context: &mut Context<'_>) -> Result<(), SessionError> {
+        let Some(place) = place(stat_sn, context)? else { return Ok(()) };
+        self.learn_statuses(place, context)?;
+        self.recovery().statuses.learn(place + 1, context.now);
         Ok(())
     }
 
@@ -171,8 +215,11 @@ impl FullFeature {
         refused: &SnackRequest,
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
-        if refused.snack_type != SnackType::STATUS {
-            return Ok(());
+        match refused.snack_type {
+            SnackType::STATUS => {}
+            SnackType::DATA_R2T => return self.data_snack_rejected(refused, context),
+            // An acknowledgement: there is nothing to wait for.
+            _ => return Ok(()),
         }
         let due = context.sender.exp_stat_sn();
         let first = SerialNumber(refused.beg_run);
@@ -189,13 +236,13 @@ impl FullFeature {
         self.recovery.is_some()
     }
 
-    fn recovery(&mut self) -> &mut Recovery {
+    pub(super) fn recovery(&mut self) -> &mut Recovery {
         self.recovery.get_or_insert_default()
     }
 
     /// When what was asked for should have come.
-    pub(in crate::initiator) fn resend_timeout(&self, patience: std::time::Duration) -> Option<Time> {
-        self.recovery.as_ref()?.statuses.next_timeout(patience)
+    pub(in crate::initiator) fn resend_timeout(&self, patience: Duration) -> Option<Time> {
+        self.recovery.as_ref()?.next_timeout(patience)
     }
 
     /// Asks again for what has not come in time.
@@ -204,7 +251,7 @@ impl FullFeature {
         for run in self.recovery().statuses.overdue(context.now, patience)? {
             self.ask_for_statuses(run.start, run.len(), context)?;
         }
-        Ok(())
+        self.ask_for_data_again(context)
     }
 }
 
@@ -216,4 +263,14 @@ fn place(stat_sn: SerialNumber, context: &Context<'_>) -> Result<Option<usize>, 
         Ok(_) => Err(broken("4.2.2.2", format!("StatSN {stat_sn} is far beyond {due}, which was due"))),
         Err(_) => Ok(None),
     }
+}
+
+/// Whether a status has waited until its task was ended otherwise.
+fn has_ended(pdu: &TargetPdu, context: &mut Context<'_>) -> bool {
+    let itt = match pdu {
+        TargetPdu::ScsiResponse(pdu) => pdu.itt,
+        TargetPdu::DataIn(pdu) => pdu.itt,
+        _ => return false,
+    };
+    context.task(TaskTag::from_itt(itt)).is_none()
 }

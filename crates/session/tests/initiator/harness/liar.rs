@@ -285,10 +285,12 @@ impl Liar {
     }
 
     pub(crate) fn send_data(&mut self, pdu: DataIn) {
-        let from = pdu.buffer_offset as usize;
-        let data = pattern(from.saturating_add(pdu.data_segment_len).min(1 << 24));
-        let data = data.get(from..).map_or_else(|| vec![0; pdu.data_segment_len], <[u8]>::to_vec);
-        self.send(pdu.emit(), &data);
+        self.send(pdu.emit(), &data_of(&pdu));
+    }
+
+    /// Sends it with a wrong data digest.
+    pub(crate) fn send_damaged_data(&mut self, pdu: DataIn) {
+        self.send_damaged(pdu.emit(), &data_of(&pdu));
     }
 
     pub(crate) fn response(&mut self, itt: InitiatorTaskTag) -> ScsiResponse {
@@ -370,4 +372,11 @@ impl Liar {
         }
         self.now = end;
     }
+}
+
+/// The bytes that belong where a Data-In says.
+fn data_of(pdu: &DataIn) -> Vec<u8> {
+    let from = pdu.buffer_offset as usize;
+    let data = pattern(from.saturating_add(pdu.data_segment_len).min(1 << 24));
+    data.get(from..).map_or_else(|| vec![0; pdu.data_segment_len], <[u8]>::to_vec)
 }
