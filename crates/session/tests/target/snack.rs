@@ -375,7 +375,7 @@ fn others_may_need_the_buffers() {
     assert!(ping.itt.is_reserved() && !ping.ttt.is_reserved());
     peer.acknowledge(first.next());
     assert_eq!(peer.driver.connection.kept_bytes(), 5000);
-    peer.pass(ACKNOWLEDGE_TIMEOUT - Duration::from_secs(1));
+    peer.pass(ACKNOWLEDGE_TIMEOUT.saturating_sub(Duration::from_secs(1)));
     peer.command(read(3, 4000), &[]);
     peer.pdus();
     assert_eq!(peer.driver.connection.kept_bytes(), 9000);
