@@ -1,7 +1,9 @@
-//! `cargo xtask count`: instructions of the digest kernels under callgrind. A count is the same on a busy machine and on an
+//! `cargo xtask count`: instructions of the digest kernels, and of data in other orders, under callgrind. A count is the same on a busy machine and on an
 //! idle one, so a regression shows where a stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
+
+mod orders;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +22,7 @@ const LENGTHS: [u32; 3] = [48, 512, 4096];
 /// A count may be this many percent above its baseline: compilers differ a little.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// Instruction counts of the digest kernels, against `xtask/instructions.tsv`.
+/// Instruction counts: of the digest kernels against `xtask/instructions.tsv`, of data in random order against data in order.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Write the counts to the baseline instead of comparing.
@@ -43,7 +45,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         fs::write(baseline_path(), lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    compare(&counts)
+    let kernels = compare(&counts)?;
+    let orders = orders::run()?;
+    Ok(if kernels == ExitCode::SUCCESS { orders } else { kernels })
 }
 
 fn count_all() -> Result<Counts> {
@@ -51,27 +55,29 @@ fn count_all() -> Result<Counts> {
     for op in OPS {
         for kernel in KERNELS {
             for length in LENGTHS {
-                counts.insert(format!("{op} {kernel} {length}"), count(op, kernel, length)?);
+                counts.insert(format!("{op} {kernel} {length}"), count("count", &[op, kernel, &length.to_string()])?);
             }
         }
     }
     Ok(counts)
 }
 
-fn count(op: &str, kernel: &str, length: u32) -> Result<u64> {
-    let program = process::target_dir().join("release/examples/count");
+/// The instructions of the counted functions of an example that has been built.
+fn count(example: &str, args: &[&str]) -> Result<u64> {
+    let program = process::target_dir().join("release/examples").join(example);
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--toggle-collect=*counted*", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([op, kernel, &length.to_string()])
+        .args(args)
         .output()
         .context("valgrind cannot be started; install the package valgrind")?;
+    let what = args.join(" ");
     let told = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        bail!("counting {op} {kernel} {length} failed:\n{told}");
+        bail!("counting {what} failed:\n{told}");
     }
     let collected = told.lines().find_map(|line| line.split_once("Collected : ")?.1.trim().parse().ok());
-    collected.with_context(|| format!("callgrind told no count for {op} {kernel} {length}:\n{told}"))
+    collected.with_context(|| format!("callgrind told no count for {what}:\n{told}"))
 }
 
 fn compare(counts: &Counts) -> Result<ExitCode> {

@@ -13,6 +13,9 @@ pub(crate) enum ExtentsError {
     TooMany,
 }
 
+/// Where there is one gap there will be others.
+const FEW_RANGES: usize = 32;
+
 /// A set of bytes as sorted ranges that neither overlap nor touch.
 ///
 /// What comes in order is one range that grows. It lives inside, so nothing is allocated before a gap appears.
@@ -48,23 +51,27 @@ impl Extents {
             self.first = range;
             return Ok(());
         }
-        let after = self.count_before(range.start);
-        let before = after.checked_sub(1);
-        let reached = before.map_or(0, |before| self.get(before).end);
-        let next = (after <= self.rest.len()).then(|| self.get(after).start);
-        if reached > range.start || next.is_some_and(|next| next < range.end) {
-            return Err(ExtentsError::Overlap);
+        let at = self.reaching(range.start);
+        let Some(old) = self.get(at) else { return self.put(at, range) };
+        if range.end < old.start {
+            return self.put(at, range);
         }
-        let before = before.filter(|_| reached == range.start);
-        match (before, next == Some(range.end)) {
-            (Some(before), true) => {
-                self.get_mut(before).end = self.get(after).end;
-                self.rest.remove(after - 1);
+        let joined = if range.end == old.start {
+            range.start..old.end
+        } else if old.end == range.start {
+            match self.get(at + 1) {
+                Some(next) if next.start < range.end => return Err(ExtentsError::Overlap),
+                Some(next) if next.start == range.end => {
+                    let joined = old.start..next.end;
+                    self.rest.remove(at);
+                    joined
+                }
+                _ => old.start..range.end,
             }
-            (Some(before), false) => self.get_mut(before).end = range.end,
-            (None, true) => self.get_mut(after).start = range.start,
-            (None, false) => self.put(after, range)?,
-        }
+        } else {
+            return Err(ExtentsError::Overlap);
+        };
+        *self.get_mut(at) = joined;
         Ok(())
     }
 
@@ -108,13 +115,13 @@ impl Extents {
         [&self.first].into_iter().filter(|first| !first.is_empty()).chain(&self.rest)
     }
 
-    /// How many ranges begin before `start`.
-    fn count_before(&self, start: u32) -> usize {
-        if start <= self.first.start { 0 } else { 1 + self.rest.partition_point(|range| range.start < start) }
+    /// The place of the first range that reaches up to `start` or beyond, or would if there was one.
+    fn reaching(&self, start: u32) -> usize {
+        if start <= self.first.end { 0 } else { 1 + self.rest.partition_point(|range| range.end < start) }
     }
 
-    fn get(&self, at: usize) -> &Range<u32> {
-        if at == 0 { &self.first } else { &self.rest[at - 1] }
+    fn get(&self, at: usize) -> Option<&Range<u32>> {
+        if at == 0 { Some(&self.first) } else { self.rest.get(at - 1) }
     }
 
     fn get_mut(&mut self, at: usize) -> &mut Range<u32> {
@@ -124,6 +131,9 @@ impl Extents {
     fn put(&mut self, at: usize, range: Range<u32>) -> Result<(), ExtentsError> {
         if self.rest.len() + 1 >= MAX_EXTENTS {
             return Err(ExtentsError::TooMany);
+        }
+        if self.rest.capacity() == 0 {
+            self.rest.reserve(FEW_RANGES);
         }
         if at == 0 {
             self.rest.insert(0, std::mem::replace(&mut self.first, range));
