@@ -433,7 +433,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("read".into(), with(&read)),
         ("ping".into(), with(&[11, 0, 0, 100, 0])),
         ("send_targets".into(), [&[0x10, 4, 1][..], &[12, 0, 0, 0]].concat()),
-        ("abort".into(), with(&[13, 1, 1, 9, 5, 0, 15])),
+        ("abort".into(), with(&[13, 1, 1, 9, 5, 0, 0, 0, 0, 0, 15])),
         ("silence".into(), with(&[19, 40, 19, 40])),
         ("logout".into(), with(&[22, 0, 0, 0])),
     ]

@@ -15,7 +15,7 @@ const PINGS: usize = 12;
 
 fn recovery(input: &mut Input<'_>) -> Recovery {
     let marker_interval = Some(MIN_MARKER_INTERVAL_WORDS + u32::from(input.byte()));
-    Recovery { marker_interval, level: u32::from(input.byte() % 3) }
+    Recovery { marker_interval, level: u32::from(input.byte() % 2) }
 }
 
 /// The target of the target's side.
