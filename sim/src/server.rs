@@ -191,7 +191,7 @@ impl Server {
                     self.touch(other);
                 }
             }
-            Event::Logout(cid) | Event::LogoutForRecovery(cid) => self.log_out(id, cid, net, env),
+            Event::Logout(cid) | Event::LogoutForRecovery { cid, .. } => self.log_out(id, cid, net, env),
             Event::Close(reason) => self.close(id, &reason, net, env),
         }
     }
