@@ -191,6 +191,14 @@ impl TargetDevice {
         ResetOutcome::Done
     }
 
+    /// The transport has ended tasks of a nexus on these logical units, without an answer to the initiator: there it finds the
+    /// unit attention SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT (RFC 7143 section 11.14.5).
+    pub fn commands_cleared(&self, nexus: &Nexus, luns: impl IntoIterator<Item = Lun>) {
+        for link in luns.into_iter().filter_map(|lun| nexus.state.find(lun)) {
+            link.attentions.raise(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
+        }
+    }
+
     fn inventory(&self) -> MutexGuard<'_, Inventory> {
         self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
     }

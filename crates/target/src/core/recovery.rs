@@ -140,8 +140,15 @@ impl Core {
         }
     }
 
-    /// The tasks of a connection end without an answer while the session goes on (RFC 7143 section 11.14.5).
+    /// The tasks of a connection end without an answer while the session goes on. The initiator is told by unit attention (RFC
+    /// 7143 section 11.14.5).
     pub(super) fn terminate_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
+        if let Some(conn) = self.connections.get_mut(id)
+            && let (Some(device), Some(nexus), Some(session)) = (&conn.device, &conn.nexus, &conn.session)
+            && self.sessions.members(session.tsih).any(|other| other != id)
+        {
+            device.commands_cleared(nexus, conn.tasks.values().filter_map(|key| Some(self.tasks.get(*key)?.lun)));
+        }
         self.abandon_tasks(id, barrier);
     }
 
