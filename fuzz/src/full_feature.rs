@@ -2,6 +2,7 @@
 //!
 //! The first bytes choose what is negotiated. Each of the following steps starts with a byte that says what happens.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_crc32c::{crc32c, to_wire};
@@ -60,7 +61,18 @@ struct Initiator {
     next_cmd_sn: SerialNumber,
     /// The next PDU is changed before it is sent: bits of one byte flip, or the header digest is one that is never right.
     spoil: Option<(u8, u8)>,
+    /// The data segment of the next PDU that has one is damaged.
+    damage: bool,
+    exp_stat_sn: SerialNumber,
+    /// Commands as they were sent last, for repetitions.
+    commands: VecDeque<Sent>,
 }
+
+/// A header, its additional segments, and its data.
+type Sent = ([u8; BHS_LEN], Vec<u8>, Vec<u8>);
+
+/// Commands that may come again.
+const MAX_REPEATED: usize = 8;
 
 impl Initiator {
     fn login(input: &mut Input<'_>, recovery: &Recovery) -> Self {
@@ -68,11 +80,13 @@ impl Initiator {
         let yes = |bit: u8| if choice >> bit & 1 == 1 { "Yes" } else { "No" };
         let digest = |bit: u8| if choice >> bit & 1 == 1 { "CRC32C" } else { "None" };
         let length = |byte: u8| 512_u32 << (byte % 10);
+        let level = if recovery.level > 0 { recovery.level } else { u32::from(choice >> 5 & 3).min(2) };
         let mut keys = format!(
-            "InitiatorName=iqn.2026-11.example:i\0HeaderDigest={}\0DataDigest={}\0\
+            "InitiatorName=iqn.2026-11.example:i\0HeaderDigest={}\0DataDigest={}\0ErrorRecoveryLevel={}\0\
              MaxRecvDataSegmentLength={}\0MaxOutstandingR2T={}\0",
             digest(0),
             digest(1),
+            level,
             length(input.byte()),
             1 + input.byte() % 8,
         );
@@ -87,9 +101,6 @@ impl Initiator {
             );
         } else {
             keys += "SessionType=Discovery\0";
-        }
-        if recovery.level > 0 && choice & 0x10 == 0 {
-            keys += &format!("ErrorRecoveryLevel={}\0", recovery.level);
         }
         if let Some(words) = recovery.marker_interval {
             keys += &format!("OFMarker=Yes\0OFMarkInt={words}\0IFMarker=Yes\0IFMarkInt={words}\0");
@@ -109,11 +120,8 @@ impl Initiator {
             exp_stat_sn: SerialNumber(0),
             data_segment_len: keys.len(),
         };
-        let willing = Willing {
-            marker_interval: recovery.marker_interval,
-            error_recovery_level: recovery.level,
-            ..Willing::default()
-        };
+        let willing =
+            Willing { marker_interval: recovery.marker_interval, error_recovery_level: level, ..Willing::default() };
         let mut toy = Toy::new(Authentication::None, None, false, willing);
         let mut wire = request.emit().to_vec();
         wire.extend_from_slice(keys.as_bytes());
@@ -127,6 +135,9 @@ impl Initiator {
             data_digest: parameters.data_digest == Digest::Crc32c,
             next_cmd_sn: toy.exp_cmd_sn(),
             spoil: None,
+            damage: false,
+            exp_stat_sn: toy.stat_sn(),
+            commands: VecDeque::new(),
             toy,
         }
     }
@@ -148,11 +159,25 @@ impl Initiator {
             20 => self.spoil = Some((input.byte(), input.byte())),
             21 => self.raw(input),
             22 => self.logout(input),
-            _ if input.one_in(4) => self.toy.request_logout(),
-            _ => {
-                let bits = input.array();
-                self.toy.markers.iter_mut().for_each(|markers| markers.spoil = Some(bits));
-            }
+            _ => match input.byte() % 8 {
+                0..=1 => self.toy.request_logout(),
+                2 => self.exp_stat_sn = SerialNumber(self.toy.stat_sn().0.wrapping_sub(u32::from(input.byte() % 8))),
+                3 => self.toy.make_room(),
+                4..=5 => self.damage = true,
+                6 => self.repeat(input),
+                _ => {
+                    let bits = input.array();
+                    self.toy.markers.iter_mut().for_each(|markers| markers.spoil = Some(bits));
+                }
+            },
+        }
+    }
+
+    /// A command comes again.
+    fn repeat(&mut self, input: &mut Input<'_>) {
+        let at = usize::from(input.byte()) % self.commands.len().max(1);
+        if let Some((header, ahs, data)) = self.commands.get(at).cloned() {
+            self.send(header, &ahs, &data);
         }
     }
 
@@ -207,6 +232,8 @@ impl Initiator {
             ahs_len,
             data_segment_len: data.len(),
         };
+        self.commands.truncate(MAX_REPEATED - 1);
+        self.commands.push_front((command.emit(), ahs[..ahs_len].to_vec(), data.clone()));
         self.send(command.emit(), &ahs[..ahs_len], &data);
         if unsolicited {
             self.unsolicited(&command, input);
@@ -338,14 +365,23 @@ impl Initiator {
     }
 
     fn snack(&mut self, input: &mut Input<'_>) {
+        let kind = input.byte();
+        // One of the last statuses, or the first data.
+        let recent = self.toy.stat_sn().0.wrapping_sub(u32::from(input.byte() % 16));
+        let run = if kind & 0x10 == 0 {
+            let beg_run = if kind % 8 == SnackType::STATUS.0 { recent } else { u32::from(input.byte() % 16) };
+            (beg_run, u32::from(input.byte() % 8))
+        } else {
+            (input.u32(), input.u32())
+        };
         let pdu = SnackRequest {
-            snack_type: SnackType(input.byte() % 8),
+            snack_type: SnackType(kind % 8),
             lun: LunField([0; 8]),
             itt: InitiatorTaskTag(u32::from(input.byte() % 64)),
-            ttt: TargetTransferTag::RESERVED,
+            ttt: TargetTransferTag(recent),
             exp_stat_sn: SerialNumber(0),
-            beg_run: input.u32(),
-            run_length: input.u32(),
+            beg_run: if kind % 8 == SnackType::R_DATA.0 { 0 } else { run.0 },
+            run_length: if kind % 8 == SnackType::R_DATA.0 { 0 } else { run.1 },
         };
         self.send(pdu.emit(), &[], &[]);
     }
@@ -374,7 +410,8 @@ impl Initiator {
     }
 
     /// Puts a PDU on the wire, with the digests that were negotiated.
-    fn send(&mut self, header: [u8; BHS_LEN], ahs: &[u8], data: &[u8]) {
+    fn send(&mut self, mut header: [u8; BHS_LEN], ahs: &[u8], data: &[u8]) {
+        header[28..32].copy_from_slice(&self.exp_stat_sn.0.to_be_bytes());
         let mut wire = [&header[..], ahs].concat();
         if self.header_digest {
             wire.extend(to_wire(crc32c(&wire)));
@@ -384,7 +421,10 @@ impl Initiator {
             wire.extend_from_slice(data);
             wire.resize(wire.len() + pad_len(data.len()), 0);
             if self.data_digest {
-                wire.extend(to_wire(crc32c(&wire[start..])));
+                let digest = crc32c(&wire[start..]);
+                let is_damaged = std::mem::take(&mut self.damage);
+                // It is wrong to a fuzzer's target, too.
+                wire.extend(if is_damaged { [0xff; DIGEST_LEN] } else { to_wire(digest) });
             }
         }
         if let Some((at, bits)) = self.spoil.take() {
@@ -420,7 +460,7 @@ pub fn random(random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// A write with R2Ts, a read, a ping, a text exchange, an abort, a logout.
+/// A write with R2Ts, a read, one that is sent again in part, a ping, a text exchange, an abort, a logout.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let with = |steps: &[u8]| [&[0x0c, 4, 1, 6, 6][..], steps].concat();
     let mut write = vec![0, 0x02, 0x40, 0, 0x02, 0, 0, 0, 5, 0, 0, 0, 0x20, 0];
@@ -434,6 +474,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("ping".into(), with(&[11, 0, 0, 100, 0])),
         ("send_targets".into(), [&[0x10, 4, 1][..], &[12, 0, 0, 0]].concat()),
         ("abort".into(), with(&[13, 1, 1, 9, 5, 0, 0, 0, 0, 0, 15])),
+        ("snack".into(), [&[0x2c, 4, 1, 6, 6][..], &read, &[16, 0, 1, 0, 0, 5][..]].concat()),
         ("silence".into(), with(&[19, 40, 19, 40])),
         ("logout".into(), with(&[22, 0, 0, 0])),
     ]
@@ -477,6 +518,7 @@ mod tests {
             ("ping", Opcode::NOP_IN),
             ("send_targets", Opcode::TEXT_RESPONSE),
             ("abort", Opcode::TASK_MANAGEMENT_RESPONSE),
+            ("snack", Opcode::SCSI_DATA_IN),
             ("silence", Opcode::NOP_IN),
             ("logout", Opcode::LOGOUT_RESPONSE),
         ];

@@ -12,7 +12,7 @@ use lunette_pdu::{
     MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, pad_len,
 };
 use lunette_session::keys::{Digest, Parameters, Willing};
-use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_TEXT_BYTES};
+use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_RETAINED_BYTES, MAX_TEXT_BYTES};
 use lunette_session::target::{
     Command, Connection, ConnectionConfig, Directory, Entropy, Event, Portal, Response, Sessions, TargetNode,
     TaskManagement, TaskTag, Timers,
@@ -167,6 +167,17 @@ impl Toy {
     /// The next number that the target expects of a command, as it told.
     pub fn exp_cmd_sn(&self) -> SerialNumber {
         self.sent.exp_cmd_sn.unwrap_or(SerialNumber(1))
+    }
+
+    /// The next StatSN, as far as the initiator can tell.
+    pub fn stat_sn(&self) -> SerialNumber {
+        self.sent.stat_sn.unwrap_or_default()
+    }
+
+    /// Others wait for buffers.
+    pub fn make_room(&mut self) {
+        self.conn.make_room(self.now);
+        self.pump();
     }
 
     /// Bytes from the initiator. From the end of the login on they are followed PDU by PDU.
@@ -324,6 +335,10 @@ impl Toy {
             }
             Event::Resume(_) => {}
             Event::Logout(_) | Event::LogoutForRecovery { .. } => self.conn.logout_done(LogoutResponseCode::CLOSED),
+            // Its tasks wait for another connection, which never comes.
+            Event::Close(_) if self.conn.is_suspended() => {
+                self.conn.stream_lost(self.now);
+            }
             Event::Close(_) => self.closed = true,
         }
     }
@@ -380,9 +395,18 @@ impl Toy {
             + 4 * MAX_TEXT_BYTES
             + self.parameters().recv_data_segment_len as usize
             + self.given_bytes;
-        assert!(queued <= bound, "{queued} bytes wait for a peer that reads nothing");
+        // What is sent again points to what is kept.
+        let parameters = self.parameters();
+        let again = if parameters.error_recovery_level == 0 {
+            0
+        } else {
+            (MAX_OUTBOX_PDUS + slack_pdus) * parameters.send_data_segment_len as usize + self.given_bytes
+        };
+        assert!(queued <= bound + again, "{queued} bytes wait for a peer that reads nothing");
+        assert!(self.conn.kept_bytes() <= MAX_RETAINED_BYTES.max(queued), "too much is kept");
         if self.closed {
-            assert!(!self.conn.wants_input() && self.conn.next_timeout().is_none());
+            assert!(!self.conn.wants_input());
+            assert_eq!(self.conn.next_timeout(), None);
         }
     }
 }
@@ -446,7 +470,8 @@ struct Outbound {
     exp_cmd_sn: Option<SerialNumber>,
     max_cmd_sn: Option<SerialNumber>,
     r2ts: Vec<R2t>,
-    transfer_tags: HashSet<u32>,
+    /// What was asked for under each.
+    transfer_tags: HashMap<u32, (InitiatorTaskTag, u32, u32, u32)>,
     opcodes: HashSet<Opcode>,
     /// Bytes of the login.
     login_len: usize,
@@ -483,11 +508,6 @@ impl Outbound {
         if self.full_feature {
             self.transcript.extend(pdus);
         }
-    }
-
-    /// From recovery level 1 on, PDUs are sent again.
-    fn may_repeat(&self) -> bool {
-        self.admitted.as_ref().is_some_and(|parameters| parameters.error_recovery_level > 0)
     }
 
     /// Checks the first PDU and gives its length on the wire.
@@ -559,10 +579,12 @@ impl Outbound {
                 let end = u64::from(pdu.buffer_offset) + u64::from(pdu.desired_data_transfer_length);
                 assert!(end <= expected(pdu.itt).1, "more data wanted than announced: {pdu:?}");
                 assert!(pdu.desired_data_transfer_length > 0 && !pdu.ttt.is_reserved());
-                let new = self.transfer_tags.insert(pdu.ttt.0);
-                assert!(new || self.may_repeat(), "a transfer tag came twice: {pdu:?}");
                 self.numbers(pdu.stat_sn, false, pdu.exp_cmd_sn, pdu.max_cmd_sn);
-                self.r2ts.push(pdu);
+                let asked = (pdu.itt, pdu.r2t_sn, pdu.buffer_offset, pdu.desired_data_transfer_length);
+                match self.transfer_tags.insert(pdu.ttt.0, asked) {
+                    None => self.r2ts.push(pdu),
+                    Some(before) => assert!(self.sends_again() && before == asked, "another tag came twice: {pdu:?}"),
+                }
             }
             TargetPdu::NopIn(pdu) => {
                 self.numbers(pdu.stat_sn, !pdu.itt.is_reserved(), pdu.exp_cmd_sn, pdu.max_cmd_sn);
@@ -578,11 +600,16 @@ impl Outbound {
         }
     }
 
-    /// RFC 7143 section 4.2.2.2: numbers are given without gaps.
+    /// From recovery level 1 on the initiator may ask for what it missed.
+    fn sends_again(&self) -> bool {
+        self.admitted.as_ref().is_some_and(|parameters| parameters.error_recovery_level > 0)
+    }
+
+    /// RFC 7143 section 4.2.2.2: numbers are given without gaps. What is sent again has its old one.
     fn numbers(&mut self, stat_sn: SerialNumber, used: bool, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) {
         let expected = self.stat_sn.unwrap_or(stat_sn);
-        if self.may_repeat() && stat_sn.is_before(expected) {
-            return;
+        if used && self.sends_again() && stat_sn.is_before(expected) {
+            return self.command_numbers(exp_cmd_sn, max_cmd_sn);
         }
         assert_eq!(stat_sn, expected, "StatSN");
         self.stat_sn = Some(if used { expected.next() } else { expected });
