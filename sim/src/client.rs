@@ -159,12 +159,9 @@ impl Client {
         self.dialing -= 1;
         let wanted = env.scenario.setup.connections as usize;
         let session = self.session.as_mut()?;
-        let may_lead = self.lanes.is_empty();
-        if session.is_over()
-            || self.stage == Stage::Leaving
-            || !(may_lead || self.logged_in)
-            || self.lanes.len() >= wanted
-        {
+        let may_lead = self.lanes.is_empty() && (!self.logged_in || session.wants_connection());
+        let may_join = self.logged_in && !self.lanes.is_empty();
+        if session.is_over() || self.stage == Stage::Leaving || !(may_lead || may_join) || self.lanes.len() >= wanted {
             return None;
         }
         let Some(id) = net.connect(env) else {
@@ -181,9 +178,27 @@ impl Client {
     /// Opens connections until there are as many as wanted.
     fn join(&mut self, env: &mut Env, pause_us: u64) {
         let wanted = env.scenario.setup.connections as usize;
-        while self.logged_in && !self.logging_out && self.lanes.len() + (self.dialing as usize) < wanted {
+        while self.logged_in
+            && !self.logging_out
+            && !self.lanes.is_empty()
+            && self.lanes.len() + (self.dialing as usize) < wanted
+        {
             self.dial(env, pause_us);
         }
+    }
+
+    /// Sees to what no event tells: a session that lives on only when a connection is made, and one that got none in time.
+    pub(crate) fn settle(&mut self, net: &mut Network, env: &mut Env) -> bool {
+        let Some(session) = &self.session else { return false };
+        if session.is_over() {
+            self.end_session(net, env);
+            return true;
+        }
+        let lonely = self.logged_in && self.dialing == 0 && session.wants_connection();
+        if lonely {
+            self.dial(env, PAUSE_US);
+        }
+        lonely
     }
 
     // Time.

@@ -1,7 +1,7 @@
 //! What the network does to the streams, beside being slow.
 
 use crate::dice::Dice;
-use crate::frames::{Digests, Place};
+use crate::frames::{Format, Place};
 use crate::wire::Side;
 
 /// A kind of fault.
@@ -19,6 +19,8 @@ pub enum FaultKind {
     Pad,
     /// A byte of a data digest is another one.
     DataDigest,
+    /// A byte of a marker is another one.
+    Marker,
     /// The connection is reset at some byte; what was under way the other way is lost too.
     Cut,
     /// One direction ends at some byte, the other one goes on.
@@ -35,13 +37,14 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All of them, in the order of the report.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Header,
         Self::Ahs,
         Self::HeaderDigest,
         Self::Data,
         Self::Pad,
         Self::DataDigest,
+        Self::Marker,
         Self::Cut,
         Self::HalfClose,
         Self::Silence,
@@ -59,6 +62,7 @@ impl FaultKind {
             Self::Data => "damaged data",
             Self::Pad => "damaged pad",
             Self::DataDigest => "damaged data digest",
+            Self::Marker => "damaged marker",
             Self::Cut => "cut",
             Self::HalfClose => "half-close",
             Self::Silence => "silence",
@@ -77,13 +81,14 @@ impl FaultKind {
             Self::Data => Place::Data,
             Self::Pad => Place::Pad,
             Self::DataDigest => Place::DataDigest,
+            Self::Marker => Place::Marker,
             _ => return None,
         })
     }
 
     /// Whether it cannot do harm that nobody could find.
-    fn is_fair(self, digests: Digests) -> bool {
-        self.place().is_none_or(|place| digests.cover(place))
+    fn is_fair(self, format: Format) -> bool {
+        self.place().is_none_or(|place| format.cover(place))
     }
 }
 
@@ -100,8 +105,8 @@ pub(crate) struct Fault {
 }
 
 /// Draws the faults of a run.
-pub(crate) fn draw(dice: &mut Dice, digests: Digests, commands: u32, most: u64) -> Vec<Fault> {
-    let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|kind| kind.is_fair(digests)).collect();
+pub(crate) fn draw(dice: &mut Dice, format: Format, commands: u32, most: u64) -> Vec<Fault> {
+    let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|kind| kind.is_fair(format)).collect();
     let count = dice.below(most + 1);
     (0..count)
         .map(|_| {

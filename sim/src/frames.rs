@@ -13,23 +13,32 @@ pub(crate) enum Place {
     Data,
     Pad,
     DataDigest,
+    /// Not part of a PDU: a fixed interval marker (RFC 3720 appendix A).
+    Marker,
 }
 
+/// Those of a PDU, in their order.
 const PLACES: [Place; 6] = [Place::Header, Place::Ahs, Place::HeaderDigest, Place::Data, Place::Pad, Place::DataDigest];
 
-/// What a session agreed on.
+const MARKER_LEN: usize = 8;
+
+/// What a session agreed on about its streams.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Digests {
-    pub(crate) header: bool,
-    pub(crate) data: bool,
+pub(crate) struct Format {
+    pub(crate) header_digest: bool,
+    pub(crate) data_digest: bool,
+    /// Bytes from one marker to the next.
+    pub(crate) marker_interval: Option<usize>,
 }
 
-impl Digests {
-    /// Whether a damaged byte there is found.
+impl Format {
+    /// Whether a damaged byte there does no harm that nobody could find.
     pub(crate) fn cover(self, place: Place) -> bool {
         match place {
-            Place::Header | Place::Ahs | Place::HeaderDigest => self.header,
-            Place::Data | Place::Pad | Place::DataDigest => self.data,
+            Place::Header | Place::Ahs | Place::HeaderDigest => self.header_digest,
+            Place::Data | Place::Pad | Place::DataDigest => self.data_digest,
+            // Only who has lost its place looks at one, and then at both copies of the pointer.
+            Place::Marker => self.marker_interval.is_some(),
         }
     }
 }
@@ -50,20 +59,39 @@ pub(crate) struct Frames {
     place: usize,
     seen: usize,
     len: usize,
-    digests: Digests,
+    format: Format,
     /// The login is through.
     full_feature: bool,
+    /// Bytes that have gone by.
+    total: usize,
+    /// Bytes to the next marker, when there are any, and what is left of the one that has begun.
+    to_marker: usize,
+    of_marker: usize,
 }
 
 impl Frames {
     pub(crate) fn new() -> Self {
-        Self { head: [0; BHS_LEN], place: 0, seen: 0, len: BHS_LEN, digests: Digests::default(), full_feature: false }
+        Self {
+            head: [0; BHS_LEN],
+            place: 0,
+            seen: 0,
+            len: BHS_LEN,
+            format: Format::default(),
+            full_feature: false,
+            total: 0,
+            to_marker: usize::MAX,
+            of_marker: 0,
+        }
     }
 
-    /// The login is through: from the next PDU on, there are these digests.
-    pub(crate) fn enter_full_feature(&mut self, digests: Digests) {
-        self.digests = digests;
+    /// The login is through: this holds from the next PDU on. Markers stand where they would if the login had had them.
+    pub(crate) fn enter_full_feature(&mut self, format: Format) {
+        self.format = format;
         self.full_feature = true;
+        if let Some(interval) = format.marker_interval {
+            let gone = self.total % (interval + MARKER_LEN);
+            self.to_marker = if gone <= interval { interval - gone } else { 2 * interval + MARKER_LEN - gone };
+        }
         (self.place, self.seen, self.len) = (PLACES.len() - 1, 0, 0);
     }
 
@@ -71,17 +99,23 @@ impl Frames {
         self.full_feature
     }
 
-    pub(crate) fn digests(&self) -> Digests {
-        self.digests
+    pub(crate) fn format(&self) -> Format {
+        self.format
     }
 
     /// The next region of `bytes` from `at` on; `None` at their end.
     pub(crate) fn next(&mut self, bytes: &[u8], at: usize) -> Option<Region> {
+        if let Some(interval) = self.format.marker_interval.filter(|_| self.to_marker == 0 && at < bytes.len()) {
+            (self.to_marker, self.of_marker) = (interval, MARKER_LEN);
+        }
+        if self.of_marker > 0 {
+            return self.next_of_marker(bytes, at);
+        }
         while self.seen == self.len {
             self.place = (self.place + 1) % PLACES.len();
             (self.seen, self.len) = (0, self.part_len());
         }
-        let len = (self.len - self.seen).min(bytes.len() - at);
+        let len = (self.len - self.seen).min(bytes.len() - at).min(self.to_marker);
         if len == 0 {
             return None;
         }
@@ -89,7 +123,18 @@ impl Frames {
             self.head[self.seen..self.seen + len].copy_from_slice(&bytes[at..at + len]);
         }
         self.seen += len;
+        self.total += len;
+        if self.format.marker_interval.is_some() {
+            self.to_marker -= len;
+        }
         Some(Region { place: PLACES[self.place], opcode: self.header().opcode(), bytes: at..at + len })
+    }
+
+    fn next_of_marker(&mut self, bytes: &[u8], at: usize) -> Option<Region> {
+        let len = self.of_marker.min(bytes.len() - at);
+        self.of_marker -= len;
+        self.total += len;
+        (len > 0).then(|| Region { place: Place::Marker, opcode: self.header().opcode(), bytes: at..at + len })
     }
 
     /// Whether the PDU whose last byte was just walked over ends a login.
@@ -121,10 +166,10 @@ impl Frames {
         match place {
             Place::Header => BHS_LEN,
             Place::Ahs => self.header().ahs_len(),
-            Place::HeaderDigest if self.digests.header => DIGEST_LEN,
+            Place::HeaderDigest if self.format.header_digest => DIGEST_LEN,
             Place::Data => data_len,
             Place::Pad => pad_len(data_len),
-            Place::DataDigest if self.digests.data && data_len > 0 => DIGEST_LEN,
+            Place::DataDigest if self.format.data_digest && data_len > 0 => DIGEST_LEN,
             _ => 0,
         }
     }
@@ -134,24 +179,26 @@ impl Frames {
 mod tests {
     use super::*;
 
+    const BOTH: Format = Format { header_digest: true, data_digest: true, marker_interval: None };
+
     /// A SCSI command with an AHS of 8 bytes and 5 bytes of data, then a header alone.
-    fn stream(digests: Digests) -> Vec<u8> {
+    fn stream(format: Format) -> Vec<u8> {
         let mut head = [0; BHS_LEN];
         (head[0], head[4], head[7]) = (0x01, 2, 5);
         let mut bytes = head.to_vec();
         bytes.extend([1; 8]);
-        bytes.extend(vec![2; if digests.header { 4 } else { 0 }]);
+        bytes.extend(vec![2; if format.header_digest { 4 } else { 0 }]);
         bytes.extend([3; 8]);
-        bytes.extend(vec![4; if digests.data { 4 } else { 0 }]);
+        bytes.extend(vec![4; if format.data_digest { 4 } else { 0 }]);
         bytes.extend([0; BHS_LEN]);
         bytes
     }
 
-    fn walk(digests: Digests, piece: usize) -> Vec<(Place, usize)> {
+    fn walk(format: Format, piece: usize) -> Vec<(Place, usize)> {
         let mut frames = Frames::new();
-        frames.enter_full_feature(digests);
+        frames.enter_full_feature(format);
         let mut lens: Vec<(Place, usize)> = Vec::new();
-        for piece in stream(digests).chunks(piece) {
+        for piece in stream(format).chunks(piece) {
             let mut at = 0;
             while let Some(region) = frames.next(piece, at) {
                 match lens.last_mut().filter(|(place, _)| *place == region.place) {
@@ -174,7 +221,7 @@ mod tests {
             at = frames.next(&bytes, at).unwrap().bytes.end;
         }
         assert_eq!(at, BHS_LEN + 4);
-        frames.enter_full_feature(Digests { header: true, data: true });
+        frames.enter_full_feature(BOTH);
         let region = frames.next(&bytes, at).unwrap();
         assert_eq!((region.place, region.bytes.len()), (Place::Header, BHS_LEN));
     }
@@ -183,11 +230,28 @@ mod tests {
     fn every_byte_has_its_place_however_the_stream_is_cut() {
         use Place::*;
         for piece in [1, 7, 48, 1000] {
-            let both = Digests { header: true, data: true };
             let expected =
                 [(Header, 48), (Ahs, 8), (HeaderDigest, 4), (Data, 5), (Pad, 3), (DataDigest, 4), (Header, 48)];
-            assert_eq!(walk(both, piece), expected);
-            assert_eq!(walk(Digests::default(), piece), [(Header, 48), (Ahs, 8), (Data, 5), (Pad, 3), (Header, 48)]);
+            assert_eq!(walk(BOTH, piece), expected);
+            assert_eq!(walk(Format::default(), piece), [(Header, 48), (Ahs, 8), (Data, 5), (Pad, 3), (Header, 48)]);
         }
+    }
+
+    #[test]
+    fn markers_stand_between_the_bytes_of_pdus() {
+        use Place::*;
+        let mut frames = Frames::new();
+        assert_eq!(frames.next(&[0; 44], 0).unwrap().bytes.len(), 44);
+        frames.enter_full_feature(Format { marker_interval: Some(64), ..Format::default() });
+        let (bytes, mut at, mut found) = ([0; 120], 0, Vec::new());
+        while let Some(region) = frames.next(&bytes, at) {
+            at = region.bytes.end;
+            found.push((region.place, region.bytes.len()));
+        }
+        // 20 bytes are left to the first marker.
+        assert_eq!(
+            found,
+            [(Header, 20), (Marker, 8), (Header, 28), (Header, 36), (Marker, 8), (Header, 12), (Header, 8)]
+        );
     }
 }

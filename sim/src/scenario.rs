@@ -5,13 +5,14 @@ use std::time::Duration;
 use lunette_pdu::Isid;
 use lunette_session::initiator::SessionConfig;
 use lunette_session::keys::{Choices, Willing};
+use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::target::{Portal, TargetNode};
 use lunette_session::{Authentication, Timers};
 
 use crate::Setup;
 use crate::dice::Dice;
 use crate::fault::{self, Fault};
-use crate::frames::Digests;
+use crate::frames::Format;
 
 const TARGET: &str = "iqn.2026-11.example:simulated";
 const INITIATOR: &str = "iqn.2026-11.example:simulator";
@@ -54,7 +55,7 @@ pub(crate) struct Scenario {
     pub(crate) setup: Setup,
     pub(crate) config: SessionConfig,
     pub(crate) willing: Willing,
-    pub(crate) digests: Digests,
+    pub(crate) format: Format,
     pub(crate) weather: Weather,
     pub(crate) load: Load,
     pub(crate) faults: Vec<Fault>,
@@ -62,12 +63,17 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn draw(setup: Setup, dice: &mut Dice) -> Self {
-        let digests = Digests { header: !dice.one_in(3), data: !dice.one_in(3) };
+        let marker_words = dice.pick(&[None, None, Some(MIN_MARKER_INTERVAL_WORDS), Some(512)]);
+        let format = Format {
+            header_digest: !dice.one_in(3),
+            data_digest: !dice.one_in(3),
+            marker_interval: marker_words.map(|words| words as usize * 4),
+        };
         let timers = timers(dice);
-        let offers = willing(setup, digests, dice);
+        let offers = willing(setup, format, dice);
         // The target takes what is offered.
         let willing =
-            Willing { header_digest: Choices(0b11), data_digest: Choices(0b11), ..willing(setup, digests, dice) };
+            Willing { header_digest: Choices(0b11), data_digest: Choices(0b11), ..willing(setup, format, dice) };
         let config = SessionConfig {
             initiator_name: INITIATOR.into(),
             initiator_alias: None,
@@ -78,8 +84,8 @@ impl Scenario {
             timers,
         };
         let load = load(dice);
-        let faults = fault::draw(dice, digests, load.commands, 2 + 4 * u64::from(setup.level));
-        Self { setup, config, willing, digests, weather: weather(dice), load, faults }
+        let faults = fault::draw(dice, format, load.commands, 2 + 4 * u64::from(setup.level));
+        Self { setup, config, willing, format, weather: weather(dice), load, faults }
     }
 
     /// The target, as its directory lists it.
@@ -99,7 +105,7 @@ impl Scenario {
     pub(crate) fn describe(&self) -> String {
         format!(
             "{:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nfaults {:?}",
-            self.digests, self.weather, self.load, self.config.offers, self.willing, self.faults
+            self.format, self.weather, self.load, self.config.offers, self.willing, self.faults
         )
     }
 }
@@ -113,12 +119,12 @@ fn timers(dice: &mut Dice) -> Timers {
     }
 }
 
-fn willing(setup: Setup, digests: Digests, dice: &mut Dice) -> Willing {
+fn willing(setup: Setup, format: Format, dice: &mut Dice) -> Willing {
     let digest = |wanted| if wanted { Choices(0b10) } else { Choices(0b01) };
     let lens = [512, 513, 1000, 1024, 4096, 8191, 8192, 65_536, 262_144];
     Willing {
-        header_digest: digest(digests.header),
-        data_digest: digest(digests.data),
+        header_digest: digest(format.header_digest),
+        data_digest: digest(format.data_digest),
         recv_data_segment_len: dice.pick(&lens),
         max_connections: setup.connections,
         initial_r2t: dice.coin(),
@@ -131,6 +137,7 @@ fn willing(setup: Setup, digests: Digests, dice: &mut Dice) -> Willing {
         data_pdu_in_order: dice.coin(),
         data_sequence_in_order: dice.coin(),
         error_recovery_level: setup.level,
+        marker_interval: format.marker_interval.map(|bytes| bytes as u32 / 4),
         ..Willing::default()
     }
 }

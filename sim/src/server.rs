@@ -1,6 +1,7 @@
 //! The driver of the target: what a target process owes to `session`, and no more.
 
 mod management;
+mod recovery;
 mod tasks;
 
 use std::collections::BTreeMap;
@@ -28,8 +29,10 @@ struct Conn {
     session: Option<Arc<Session>>,
     /// It may have become able to go on.
     touched: bool,
-    /// It has ended; what is ready still goes out.
+    /// Its socket is to be closed once what is ready has gone out.
     closing: bool,
+    /// It has no socket: it waits for another connection to take over its tasks.
+    parked: bool,
 }
 
 pub(crate) struct Server {
@@ -90,7 +93,7 @@ impl Server {
             entropy: Entropy(env.dice.bytes()),
         };
         let protocol = Connection::new(config, env.now);
-        self.connections.insert(id, Conn { protocol, session: None, touched: true, closing: false });
+        self.connections.insert(id, Conn { protocol, session: None, touched: true, closing: false, parked: false });
     }
 
     fn touch(&mut self, id: WireId) {
@@ -128,9 +131,10 @@ impl Server {
     }
 
     fn receive(&mut self, id: WireId, net: &mut Network, env: &mut Env) -> bool {
-        let Some(conn) = self.connections.get_mut(&id) else { return false };
+        let Some(conn) = self.connections.get_mut(&id).filter(|conn| !conn.parked) else { return false };
         if net.has_ended(id, Side::Target) {
-            self.ended(id, net, env);
+            env.note(|| format!("wire {id}: the target sees its end"));
+            self.lose(id, net, env);
             return true;
         }
         if !conn.protocol.wants_input() {
@@ -150,7 +154,7 @@ impl Server {
     }
 
     fn send(&mut self, id: WireId, net: &mut Network, env: &mut Env) -> bool {
-        let Some(conn) = self.connections.get_mut(&id) else { return false };
+        let Some(conn) = self.connections.get_mut(&id).filter(|conn| !conn.parked) else { return false };
         let room = if conn.closing { usize::MAX } else { net.room(id, Side::Target, env) };
         let bytes = gather(conn.protocol.slices(), room);
         let sent = !bytes.is_empty();
@@ -160,8 +164,7 @@ impl Server {
             net.send(id, Side::Target, bytes, env);
         }
         if conn.closing {
-            self.connections.remove(&id);
-            net.close(id, Side::Target, env);
+            self.lose(id, net, env);
             return true;
         }
         sent
@@ -183,7 +186,7 @@ impl Server {
             Event::Command(command) => self.start(id, &command, env),
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer, env),
             Event::Aborted(task) => self.forget(id, task, env),
-            Event::TaskManagement(request) => self.manage_tasks(id, &request, env),
+            Event::TaskManagement(request) => self.manage_tasks(id, &request, net, env),
             Event::Resume(cid) => {
                 let Some(session) = self.session_of(id) else { return };
                 let all = self.sessions.connections(session.tsih).to_vec();
@@ -191,7 +194,10 @@ impl Server {
                     self.touch(other);
                 }
             }
-            Event::Logout(cid) | Event::LogoutForRecovery { cid, .. } => self.log_out(id, cid, net, env),
+            Event::Logout(cid) => self.log_out(id, cid, net, env),
+            Event::LogoutForRecovery { cid, received } => {
+                self.log_out_for_recovery(id, cid, received, net, env);
+            }
             Event::Close(reason) => self.close(id, &reason, net, env),
         }
     }
@@ -224,6 +230,10 @@ impl Server {
             env.note(|| format!("wire {id} takes the place of wire {displaced}"));
             self.cut(displaced, net, env);
         }
+        if let Some(detached) = admitted.detached {
+            env.note(|| format!("wire {id} logs out wire {detached} for recovery"));
+            self.detach(detached, request.exp_stat_sn, None, net, env);
+        }
         if let Some(conn) = self.connections.get_mut(&id) {
             conn.session = Some(admitted.session);
         }
@@ -246,8 +256,7 @@ impl Server {
     /// The initiator logs out of a connection of its session, this one or another one.
     fn log_out(&mut self, id: WireId, cid: lunette_pdu::Cid, net: &mut Network, env: &mut Env) {
         let Some(session) = self.session_of(id) else { return };
-        let named = self.sessions.connections(session.tsih).iter().find(|(known, _)| *known == cid);
-        let Some(leaving) = named.map(|(_, wire)| *wire) else {
+        let Some(leaving) = self.sessions.find(session.tsih, cid) else {
             return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
         };
         let barrier = self.open_barrier(Behind::Logout(id));
@@ -272,30 +281,32 @@ impl Server {
         if honest {
             env.fail(format!("the target finds fault with an honest initiator: {reason}"));
         }
-        if !matches!(reason, CloseReason::ConnectionLogout) {
+        if self.keeps(id) {
+            self.suspended(id, Some(reason), net, env);
+            return self.close_after_send(id);
+        }
+        if self.is_parked(id) {
+            return self.end_unrecovered(id, net, env);
+        }
+        if self.takes_siblings_along(id, reason) {
             self.end_siblings(id, reason, net, env);
         }
         self.end_session_part(id, env);
+        self.close_after_send(id);
+    }
+
+    fn close_after_send(&mut self, id: WireId) {
         if let Some(conn) = self.connections.get_mut(&id) {
             conn.closing = true;
         }
     }
 
-    /// The stream has come to its end.
-    fn ended(&mut self, id: WireId, net: &mut Network, env: &mut Env) {
-        env.note(|| format!("wire {id}: the target sees its end"));
-        self.end_siblings(id, &CloseReason::SessionLost, net, env);
-        self.cut(id, net, env);
-    }
-
-    /// At recovery level 0 a session does not survive the loss of a connection. After a logout there is nothing to tell.
+    /// The other connections of the session end with this one. After a logout there is nothing to tell.
     fn end_siblings(&mut self, id: WireId, reason: &CloseReason, net: &mut Network, env: &mut Env) {
-        let siblings = self.siblings(id);
-        if let Some(session) = self.session_of(id) {
-            self.sessions.end(session.tsih);
-        }
-        for other in siblings {
-            if *reason == CloseReason::Logout {
+        let Some(session) = self.session_of(id) else { return };
+        let siblings = self.sessions.end(session.tsih);
+        for other in siblings.into_iter().filter(|other| *other != id) {
+            if *reason == CloseReason::Logout || self.is_parked(other) {
                 self.cut(other, net, env);
             } else if let Some(conn) = self.connections.get_mut(&other) {
                 conn.protocol.drop_session();

@@ -205,7 +205,7 @@ impl Network {
         }
         if login_ended {
             // The initiator waits for this answer, so nothing is under way in the other direction.
-            wire.pipes[from as usize].frames.enter_full_feature(env.scenario.digests);
+            wire.pipes[from as usize].frames.enter_full_feature(env.scenario.format);
         }
         if wire.pipes[to as usize].dead {
             return;
@@ -304,7 +304,7 @@ fn places_to_strike(
                 flips.push((place, env.dice.between(1, 255) as u8));
             }
         } else if to == Side::Initiator && pipe.frames.login_ended() {
-            pipe.frames.enter_full_feature(env.scenario.digests);
+            pipe.frames.enter_full_feature(env.scenario.format);
             login_ended = true;
         }
     }
@@ -313,7 +313,7 @@ fn places_to_strike(
 
 fn armed_for(armed: &mut Vec<Fault>, to: Side, region: &Region, frames: &Frames) -> Option<Fault> {
     let waits = |fault: &Fault| fault.to == to && fault.kind.place() == Some(region.place);
-    let at = armed.iter().position(waits).filter(|_| frames.digests().cover(region.place))?;
+    let at = armed.iter().position(waits).filter(|_| frames.format().cover(region.place))?;
     if armed[at].skip == 0 {
         return Some(armed.swap_remove(at));
     }

@@ -103,7 +103,7 @@ impl World {
     fn settle(&mut self) {
         let Self { env, net, client, server } = self;
         for _ in 0..MAX_TURNS {
-            let mut moved = server.pass_fences();
+            let mut moved = server.pass_fences(net, env) | client.settle(net, env);
             for id in net.ids() {
                 moved |= server.turn(id, net, env);
                 moved |= client.turn(id, net, env);

@@ -1,6 +1,6 @@
 //! What the session tells its driver, and what the driver makes of it.
 
-use lunette_pdu::{LoginStatus, RejectReason, Residual};
+use lunette_pdu::{Cid, LoginStatus, RejectReason, Residual};
 use lunette_session::initiator::{Command, Event, LoginError, Response, Session, SessionError};
 
 use super::{Client, Open, PAUSE_US, Question, Stage};
@@ -17,6 +17,8 @@ impl Client {
         while let (Some(lane), Some(session)) = (self.lanes.get(&id), &mut self.session) {
             let Some(event) = session.next_event(lane.cid, &mut input, env.now) else { break };
             self.handle(id, event, net, env);
+            // What comes of an event may go out over any connection, and be told by any.
+            self.touch_all();
         }
         if self.session.as_ref().is_some_and(Session::is_over) {
             self.end_session(net, env);
@@ -55,13 +57,21 @@ impl Client {
             Event::Async { message, .. } => env.note(|| format!("wire {id}: {}", message.event)),
             Event::Redirected { .. } => env.fail("redirected without a reason"),
             Event::Closed { cid, why } => {
+                // Another connection may have told.
+                let Some(id) = self.wire_of(cid) else {
+                    return env.fail(format!("connection {} is over a second time: {why}", cid.0));
+                };
                 env.note(|| format!("wire {id}: connection {} is over, {why}", cid.0));
                 self.closed(id, &why, net, env);
             }
         }
     }
 
-    fn logged_in(&mut self, id: WireId, cid: lunette_pdu::Cid, env: &mut Env) {
+    fn wire_of(&self, cid: Cid) -> Option<WireId> {
+        self.lanes.iter().find(|(_, lane)| lane.cid == cid).map(|(id, _)| *id)
+    }
+
+    fn logged_in(&mut self, id: WireId, cid: Cid, env: &mut Env) {
         env.note(|| format!("wire {id}: connection {} is logged in", cid.0));
         if self.logged_in {
             return;
@@ -94,7 +104,7 @@ impl Client {
     }
 
     /// The session is over: its commands are in doubt until another one is there.
-    fn end_session(&mut self, net: &mut Network, env: &mut Env) {
+    pub(super) fn end_session(&mut self, net: &mut Network, env: &mut Env) {
         // Each connection has an end of its own to tell.
         for id in self.lanes.keys().copied().collect::<Vec<_>>() {
             while let (Some(lane), Some(session)) = (self.lanes.get(&id), &mut self.session) {
@@ -106,6 +116,13 @@ impl Client {
             }
         }
         let Some(session) = self.session.take() else { return };
+        if let Some(why) = session.why_over() {
+            env.note(|| format!("the session is over: {why}"));
+            check_end(why, net, env);
+        }
+        for (kind, count) in session.recoveries().kinds() {
+            env.tally.recoveries(kind, count);
+        }
         for command in session.into_unfinished() {
             env.tally.command("in doubt");
             let lost = env.oracle.lost(command.user);
@@ -117,7 +134,6 @@ impl Client {
         }
         self.questions.clear();
         (self.logged_in, self.logging_out) = (false, false);
-        env.note(|| "the session is over".into());
         if self.stage == Stage::Leaving {
             self.stage = Stage::Done;
             return;
@@ -176,9 +192,11 @@ fn check_end(why: &SessionError, net: &Network, env: &mut Env) {
         SessionError::Damaged(_) => damaged(Side::Initiator),
         SessionError::Rejected { reason, .. } => *reason == RejectReason::DATA_DIGEST_ERROR && damaged(Side::Target),
         SessionError::Login(LoginError::Refused(status)) => {
-            // The session may have been lost while a connection was about to join it.
-            matches!(*status, LoginStatus::SESSION_DOES_NOT_EXIST)
+            // The session may have been lost while a connection was about to join it, or the target may not know yet that
+            // another one was.
+            matches!(*status, LoginStatus::SESSION_DOES_NOT_EXIST | LoginStatus::TOO_MANY_CONNECTIONS)
         }
+        SessionError::RecoveryFailed(why) => !why.contains("refuses"),
         SessionError::Login(error) => *error == LoginError::Timeout,
         _ => true,
     };

@@ -1,12 +1,12 @@
 //! Task management functions, and the answers that wait: for stores that still work, and for other connections.
 
 use lunette_pdu::{LogoutResponseCode, SerialNumber, TaskManagementFunction as Function};
-use lunette_session::target::TaskManagement;
+use lunette_session::target::{Connection, TaskManagement};
 
 use super::Server;
 use crate::env::Env;
 use crate::request::lun;
-use crate::wire::WireId;
+use crate::wire::{Network, WireId};
 
 /// What happens when no store works any more for what was aborted.
 #[derive(Clone, Copy)]
@@ -25,13 +25,21 @@ pub(super) struct Fence {
 }
 
 impl Server {
-    pub(super) fn manage_tasks(&mut self, id: WireId, request: &TaskManagement, env: &mut Env) {
+    pub(super) fn manage_tasks(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
         env.note(|| format!("wire {id}: {}", request.function));
+        match (request.function, request.referenced) {
+            (Function::TASK_REASSIGN, _) => self.reassign(id, request, net, env),
+            (Function::ABORT_TASK, None) => self.abort_elsewhere(id, request, net, env),
+            _ => self.abort_covered(id, request, env),
+        }
+    }
+
+    /// Aborts what the request covers.
+    fn abort_covered(&mut self, id: WireId, request: &TaskManagement, env: &mut Env) {
         let covered = |order: lunette_session::target::CommandOrder| {
             request.before.is_none_or(|before| order.is_covered_by(before))
         };
         let doomed = match request.function {
-            Function::ABORT_TASK if request.referenced.is_none() => self.orphans(),
             Function::ABORT_TASK => {
                 self.jobs_where(|job| job.wire == id && Some(job.tag) == request.referenced && !job.orphaned)
             }
@@ -40,25 +48,31 @@ impl Server {
             }
             _ => self.jobs_where(|job| covered(job.order)),
         };
-        self.silence_siblings(id, request);
+        self.silence_siblings(id, request, |_| true);
+        self.abort_all(id, request, &doomed, env);
+    }
+
+    /// Aborts these tasks, and answers when nothing works for them any more.
+    pub(super) fn abort_all(&mut self, id: WireId, request: &TaskManagement, doomed: &[u64], env: &mut Env) {
         let barrier = self.open_barrier(Behind::TaskManagement(id, *request));
         for key in doomed {
-            env.note(|| format!("command {} is aborted", self.jobs[&key].request.user));
-            self.abort(key, Some(barrier));
+            env.note(|| format!("command {} is aborted", self.jobs[key].request.user));
+            self.abort(*key, Some(barrier));
         }
         self.pass(barrier, env);
     }
 
     /// Tasks of other connections that wait for data only to be answered are not answered after a request that covers them.
-    fn silence_siblings(&mut self, id: WireId, request: &TaskManagement) {
+    fn silence_siblings(&mut self, id: WireId, request: &TaskManagement, concerned: impl Fn(&Connection) -> bool) {
         let Some(before) = request.before else { return };
         let lun = match request.function {
             Function::ABORT_TASK => return,
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => None,
             _ => Some(request.lun),
         };
-        for other in self.siblings(id) {
-            if let Some(conn) = self.connections.get_mut(&other) {
+        let Some(session) = self.session_of(id) else { return };
+        for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
+            if let Some(conn) = self.connections.get_mut(&other).filter(|conn| concerned(&conn.protocol)) {
                 conn.protocol.silence(lun, before);
             }
         }
@@ -111,7 +125,7 @@ impl Server {
     }
 
     /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
-    pub(crate) fn pass_fences(&mut self) -> bool {
+    pub(crate) fn pass_fences(&mut self, net: &mut Network, env: &mut Env) -> bool {
         let connections = &self.connections;
         let is_passed = |fence: &mut Fence| {
             let behind = &mut fence.behind;
@@ -123,6 +137,9 @@ impl Server {
         let passed: Vec<Fence> = self.fences.extract_if(.., is_passed).collect();
         let any = !passed.is_empty();
         for Fence { wire, request, .. } in passed {
+            // What was sent on a connection that was lost meanwhile is not acknowledged, and could be taken over.
+            self.silence_siblings(wire, &request, Connection::is_suspended);
+            self.let_go_of_empty(wire, net, env);
             if let Some(conn) = self.connections.get_mut(&wire) {
                 conn.protocol.task_management_done(request.itt, request.done());
                 conn.touched = true;

@@ -109,7 +109,7 @@ impl Server {
         }
     }
 
-    fn find(&self, id: WireId, tag: TaskTag) -> Option<u64> {
+    pub(super) fn find(&self, id: WireId, tag: TaskTag) -> Option<u64> {
         let mut alive = self.jobs.iter().filter(|(_, job)| !job.orphaned);
         alive.find(|(_, job)| job.wire == id && job.tag == tag).map(|(key, _)| *key)
     }
