@@ -16,6 +16,7 @@ mod discovery;
 mod limits;
 mod login;
 mod logout;
+mod markers;
 mod orders;
 mod ping;
 mod random;

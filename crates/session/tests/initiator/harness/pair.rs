@@ -58,7 +58,10 @@ pub(crate) struct Pair {
     /// Damages one byte of what the target sends: which, and the bits that flip.
     pub(crate) flip: Option<(usize, u8)>,
     /// Bytes that the target has sent.
-    sent_by_target: usize,
+    pub(crate) sent_by_target: usize,
+    /// The same for what the initiator sends.
+    pub(crate) flip_to_target: Option<(usize, u8)>,
+    pub(crate) sent_by_initiator: usize,
     pub(crate) events: VecDeque<initiator::Event>,
     pub(crate) closed: Option<CloseReason>,
     /// Of the last command that the device has run.
@@ -90,6 +93,8 @@ impl Pair {
             idle: false,
             flip: None,
             sent_by_target: 0,
+            flip_to_target: None,
+            sent_by_initiator: 0,
             events: VecDeque::new(),
             closed: None,
             last_cdb_rest: Box::default(),
@@ -136,6 +141,8 @@ impl Pair {
         take(self.session.slices(self.cid), most, &mut self.to_target);
         let len = self.to_target.len() - before;
         assert_eq!(len > 0, self.session.has_output(self.cid));
+        flip(self.flip_to_target, self.sent_by_initiator, &mut self.to_target, before);
+        self.sent_by_initiator += len;
         self.session.sent(self.cid, len);
         len > 0
     }
@@ -145,12 +152,7 @@ impl Pair {
         let before = self.to_initiator.len();
         take(self.target.slices(), most, &mut self.to_initiator);
         let len = self.to_initiator.len() - before;
-        if let Some((at, mask)) = self.flip {
-            let place = at.checked_sub(self.sent_by_target).and_then(|at| self.to_initiator.get_mut(before + at));
-            if let Some(byte) = place {
-                *byte ^= mask;
-            }
-        }
+        flip(self.flip, self.sent_by_target, &mut self.to_initiator, before);
         self.sent_by_target += len;
         self.target.sent(len);
         len > 0
@@ -265,6 +267,14 @@ impl Pair {
             self.target.time_has_come(self.now);
         }
         self.now = end;
+    }
+}
+
+/// Damages a byte of the stream if it is among those behind the first `before` of `wire`, which `sent` others came before.
+fn flip(which: Option<(usize, u8)>, sent: usize, wire: &mut VecDeque<u8>, before: usize) {
+    let Some((at, mask)) = which else { return };
+    if let Some(byte) = at.checked_sub(sent).and_then(|at| wire.get_mut(before + at)) {
+        *byte ^= mask;
     }
 }
 
