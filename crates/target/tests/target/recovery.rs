@@ -9,7 +9,7 @@ use lunette_pdu::{
 use lunette_store::Store;
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{COMMANDS_CLEARED, Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, device, memory};
 
 fn target(store: Arc<dyn Store>) -> Target {
     Target::of(vec![device(TARGET, vec![store])], |config| {
@@ -214,6 +214,26 @@ fn what_nobody_recovers_ends_in_time() {
     let refused = a.send_join(&target, Port::A, 0, &[]).login_status();
     assert_eq!(refused, LoginStatus::SESSION_DOES_NOT_EXIST);
     Initiator::attach_again(&target, Port::A);
+}
+
+#[test]
+fn a_session_goes_on_without_what_nobody_recovers() {
+    let target = target(memory());
+    let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "1" } else { value }));
+    let mut a = Initiator::log_in(&target, Port::A, &keys);
+    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    let mut b = a.join(&target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn;
+    b.answers_r2ts = false;
+    let write = b.start_write(0, 0, blocks(8, 1), 0);
+    b.take_one();
+    b.cut();
+    target.wait_until("the end of the wait", |now| now.connections == 1 && now.suspended == 0 && now.tasks == 0);
+    a.cmd_sn = b.cmd_sn;
+    assert_eq!(a.test_unit_ready(0).sense(), COMMANDS_CLEARED);
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+    a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
+    assert_eq!(a.logout_response(), LogoutResponseCode::CID_NOT_FOUND);
 }
 
 #[test]

@@ -8,10 +8,7 @@ use lunette_pdu::{
 };
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, Target, blocks, memory};
-
-/// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
-const CLEARED: (u8, u8, u8) = (6, 0x47, 0x7f);
+use crate::common::{COMMANDS_CLEARED, Initiator, Port, Target, blocks, memory};
 
 /// Two connections of one session, the unit attention of the new nexus taken.
 fn pair(target: &Target) -> (Initiator, Initiator) {
@@ -132,7 +129,7 @@ fn a_connection_is_logged_out_through_another_one() {
     assert!(a.hears_nothing(), "the store still works on its write");
     delay.release();
     assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
-    assert_eq!(a.write(0, 0, blocks(8, 2)).sense(), CLEARED);
+    assert_eq!(a.write(0, 0, blocks(8, 2)).sense(), COMMANDS_CLEARED);
     assert_eq!(a.write(0, 0, blocks(8, 2)).good(), [], "the session goes on, on the same nexus");
     assert_eq!(a.read(0, 0, 8).good(), blocks(8, 2));
     a.send_logout_of(LogoutReason::CLOSE_CONNECTION, 1);
@@ -207,7 +204,7 @@ fn a_connection_is_reinstated_within_its_session() {
     assert!(again.hears_nothing(), "the store still works on its write");
     delay.release();
     again.finish_login();
-    assert_eq!(again.write(0, 0, blocks(8, 2)).sense(), CLEARED);
+    assert_eq!(again.write(0, 0, blocks(8, 2)).sense(), COMMANDS_CLEARED);
     assert_eq!(again.write(0, 0, blocks(8, 2)).good(), [], "on the same nexus");
     a.cmd_sn = again.cmd_sn;
     assert_eq!(a.read(0, 0, 8).good(), blocks(8, 2));

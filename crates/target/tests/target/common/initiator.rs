@@ -91,6 +91,9 @@ impl Outcome {
 pub(crate) const POWER_ON: (u8, u8, u8) = (6, 0x29, 0);
 pub(crate) const NEXUS_LOSS: (u8, u8, u8) = (6, 0x29, 7);
 
+/// Sense data of a nexus that has lost commands with a connection.
+pub(crate) const COMMANDS_CLEARED: (u8, u8, u8) = (6, 0x47, 0x7f);
+
 impl Initiator {
     pub(crate) fn connect(address: SocketAddr) -> Self {
         let stream = TcpStream::connect(address).unwrap();

@@ -17,7 +17,7 @@ use lunette_target::{
     Control, IoBackend, Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig,
 };
 
-pub(crate) use initiator::{Initiator, NEXUS_LOSS, Outcome, POWER_ON, Port, cdb_10};
+pub(crate) use initiator::{COMMANDS_CLEARED, Initiator, NEXUS_LOSS, Outcome, POWER_ON, Port, cdb_10};
 
 /// When a test gives up. Nothing passes because of it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
