@@ -48,7 +48,10 @@ pub struct Offers {
 
 /// What this version can do, whatever its user would agree to.
 fn within_reach(willing: &Willing) -> Willing {
+    // RFC 7143 section 13.19: of sequences in order, only the last one may be asked for again.
+    let one_by_one = willing.error_recovery_level > 0 && willing.data_sequence_in_order;
     Willing {
+        max_outstanding_r2t: if one_by_one { 1 } else { willing.max_outstanding_r2t },
         max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
         error_recovery_level: willing.error_recovery_level.min(CONNECTION_RECOVERY_LEVEL),
         task_reporting: Choices(0b001),
@@ -228,7 +231,7 @@ mod tests {
                 ("FirstBurstLength", "262144"),
                 ("DefaultTime2Wait", "0"),
                 ("DefaultTime2Retain", "0"),
-                ("MaxOutstandingR2T", "8"),
+                ("MaxOutstandingR2T", "1"),
                 ("DataPDUInOrder", "Yes"),
                 ("DataSequenceInOrder", "Yes"),
                 ("ErrorRecoveryLevel", "2"),
@@ -262,6 +265,15 @@ mod tests {
         assert_eq!(recovers.effective_max_outstanding_r2t(), 1, "only the last sequence can be asked for again");
         let any_order = Parameters { data_sequence_in_order: false, ..recovers };
         assert_eq!(any_order.effective_max_outstanding_r2t(), 65_535);
+    }
+
+    #[test]
+    fn one_r2t_is_offered_where_ordered_sequences_may_be_asked_for_again() {
+        for (level, in_order, expected) in [(0, true, 8), (1, false, 8), (1, true, 1)] {
+            let willing =
+                Willing { error_recovery_level: level, data_sequence_in_order: in_order, ..Willing::default() };
+            assert_eq!(within_reach(&willing).max_outstanding_r2t, expected);
+        }
     }
 
     #[test]

@@ -330,7 +330,7 @@ impl Collector {
         }
         let gap = self.asked.missing(0..self.wanted).next()?;
         let len = max_burst_len.min(gap.end - gap.start);
-        // It fills a gap from its lower end, which makes no new piece.
+        // It fills a gap from its lower end, or begins at the first byte: there is always a place for it.
         self.asked.insert(gap.start..gap.start + len).ok()?;
         let r2t_sn = self.next_r2t_sn;
         self.next_r2t_sn += 1;

@@ -194,6 +194,29 @@ fn gaps_in_unsolicited_data_are_asked_for() {
 }
 
 #[test]
+fn one_r2t_at_a_time_where_ordered_sequences_may_be_asked_for_again() {
+    for (level, sequences, outstanding) in [("0", "Yes", 5), ("1", "No", 5), ("1", "Yes", 1), ("2", "Yes", 1)] {
+        let willing = Willing {
+            data_sequence_in_order: false,
+            error_recovery_level: 2,
+            max_outstanding_r2t: 5,
+            ..Willing::default()
+        };
+        let keys = [
+            ("MaxBurstLength", "4096"),
+            ("ErrorRecoveryLevel", level),
+            ("DataSequenceInOrder", sequences),
+            ("MaxOutstandingR2T", "5"),
+        ];
+        let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&keys) }).manual();
+        peer.command(write(1, 40_000), &[]);
+        let task = peer.driver.commands[0].task;
+        peer.driver.want_data(task, 40_000);
+        assert_eq!(peer.rest().len(), outstanding, "level {level}, DataSequenceInOrder={sequences}");
+    }
+}
+
+#[test]
 fn thousands_of_r2ts_may_be_outstanding() {
     let keys = [("MaxBurstLength", "512"), ("InitialR2T", "Yes"), ("MaxOutstandingR2T", "65535")];
     let any = [("DataPDUInOrder", "No"), ("DataSequenceInOrder", "No")];
