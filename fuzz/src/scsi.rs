@@ -92,6 +92,7 @@ impl Disk {
                     DeviceInput::DataOut(buffer)
                 }
                 Step::Store { store, op } => self.submit(&store, op),
+                Step::File { .. } => DeviceInput::File(false),
                 Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
                 Step::Abort { .. } => DeviceInput::Aborted { lost: Vec::new() },
                 Step::Background(work) => {

@@ -370,7 +370,10 @@ impl Toy {
         self.given_bytes += data_len as usize;
         let sense = if status == 0 { Vec::new() } else { vec![0x70; usize::from(status) % 64] };
         let data_out_transfer_len = u64::from(data_out_len) + u64::from(status % 3) - u64::from(data_out_len.min(1));
-        self.conn.complete(task, Response { status, status_qualifier: 0, sense, data_in, data_out_transfer_len });
+        self.conn.complete(
+            task,
+            Response { status, status_qualifier: 0, sense, data_in, data_in_file: None, data_out_transfer_len },
+        );
     }
 
     fn buffer(&self, len: u32) -> Buffer {

@@ -23,6 +23,8 @@
 
 #![forbid(unsafe_code)]
 
+mod file_slice;
 mod pool;
 
+pub use file_slice::FileSlice;
 pub use pool::{Buffer, MAX_BUFFER_LEN, PAGE_LEN, Pool, SharedBuffer};

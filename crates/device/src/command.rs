@@ -1,6 +1,6 @@
 //! A command and its response.
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, FileSlice};
 use lunette_scsi::{Cdb, EncodedSense, SenseData, SenseFormat, Status, TaskAttribute};
 
 /// A command as the transport delivers it.
@@ -30,15 +30,30 @@ pub struct Response {
     /// Bytes for the initiator, already cut to the allocation length of the CDB. There may be more than
     /// [`Command::data_in_len`]: the transport sends what fits and reports the overflow.
     pub data_in: Option<Buffer>,
+    /// The same, when they are sent from their file.
+    pub data_in_file: Option<FileSlice>,
     /// Bytes that the CDB asked the initiator to send. The transport compares it with [`Command::data_out_len`] to report
     /// the residual.
     pub data_out_transfer_len: u64,
 }
 
 impl Response {
+    /// Bytes for the initiator.
+    pub fn data_in_len(&self) -> usize {
+        let of_file = || self.data_in_file.as_ref().map_or(0, FileSlice::len);
+        self.data_in.as_ref().map_or_else(of_file, Buffer::len)
+    }
+
     /// GOOD without data.
     pub(crate) fn good() -> Self {
-        Self { status: Status::GOOD, status_qualifier: 0, sense: None, data_in: None, data_out_transfer_len: 0 }
+        Self {
+            status: Status::GOOD,
+            status_qualifier: 0,
+            sense: None,
+            data_in: None,
+            data_in_file: None,
+            data_out_transfer_len: 0,
+        }
     }
 
     /// CHECK CONDITION.

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, FileSlice};
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status};
 use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
@@ -10,7 +10,7 @@ use crate::background::BackgroundTask;
 use crate::errors;
 use crate::exchange::Exchange;
 use crate::keeper::Save;
-use crate::limits::MAX_ZEROES_BYTES;
+use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};
 use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Range, Row};
 use crate::range_locks::{Claim, Hold};
@@ -93,6 +93,28 @@ impl Cx {
     pub(crate) async fn buffer(&self, len: usize) -> Result<Buffer, SenseData> {
         match self.exchange.ask(Step::Buffer { len }).await {
             Input::Buffer(buffer) => of_len(buffer, len),
+            _ => Err(INTERNAL),
+        }
+    }
+
+    /// The blocks that the CDB names where they are in the store's file, when they may be sent from there.
+    ///
+    /// They are sent when the command has ended for the device. What is written meanwhile may be sent in their place: no order
+    /// holds between commands that are under way at once.
+    pub(crate) async fn file_slice(&self) -> Result<Option<FileSlice>, SenseData> {
+        let (unit, extent) = (self.unit()?, self.extent);
+        if !unit.config().zero_copy || extent.len < MIN_FILE_SLICE_BYTES {
+            return Ok(None);
+        }
+        let Some(slice) = unit.store().file_slice(extent.offset, extent.len as usize) else { return Ok(None) };
+        let _shared = self.claim_on(unit, extent, Hold::Shared).await?;
+        unit.sanitize().check_since(self.era)?;
+        match self.exchange.ask(Step::File { slice: slice.clone() }).await {
+            Input::File(true) => {
+                self.count(unit, OpKind::Read, extent.len, true);
+                Ok(Some(slice))
+            }
+            Input::File(false) => Ok(None),
             _ => Err(INTERNAL),
         }
     }

@@ -8,6 +8,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use lunette_buffer::FileSlice;
 use lunette_scsi::Status;
 
 use crate::task::{Input, Step};
@@ -22,6 +23,7 @@ struct State {
     slot: Slot,
     data_out_transfer_len: u64,
     status: Option<(Status, u16)>,
+    data_in_file: Option<FileSlice>,
     /// Logical units that the command works on besides its own.
     others: Vec<Arc<LogicalUnit>>,
 }
@@ -72,6 +74,16 @@ impl Exchange {
     /// What the CDB asked the initiator to send.
     pub(crate) fn data_out_transfer_len(&self) -> u64 {
         self.state().data_out_transfer_len
+    }
+
+    /// Lets the command end with bytes that are sent from their file.
+    pub(crate) fn reply_with_file(&self, slice: FileSlice) {
+        self.state().data_in_file = Some(slice);
+    }
+
+    /// These bytes.
+    pub(crate) fn take_file(&self) -> Option<FileSlice> {
+        self.state().data_in_file.take()
     }
 
     /// Lets the command end with another status than GOOD and CHECK CONDITION, and with its qualifier.

@@ -115,3 +115,6 @@ pub(crate) fn copy_limits(unit: &LogicalUnit) -> CopyLimits {
 
 /// Workspaces of ended commands that a thread keeps for the next ones: as many as a few sessions have commands in flight.
 pub(crate) const MAX_IDLE_WORKSPACES: usize = 1024;
+
+/// Fewer bytes are not sent from their file: to copy them costs less than the system calls.
+pub(crate) const MIN_FILE_SLICE_BYTES: u64 = 32 << 10;

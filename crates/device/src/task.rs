@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 use std::time::Duration;
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, FileSlice};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 use lunette_store::{Completion, Op, Outcome, Store, StoreError};
 
@@ -31,6 +31,8 @@ pub enum Input {
     DataOut(Buffer),
     /// The answer to [`Step::Store`] and [`Step::Work`]; the latter has no buffer.
     Store(Outcome),
+    /// The answer to [`Step::File`]: whether these bytes may be sent from where they are.
+    File(bool),
     /// The answer to [`Step::Wait`] and [`Step::Pause`].
     Waited,
     /// The answer to [`Step::Background`].
@@ -71,6 +73,11 @@ pub enum Step {
         store: Arc<dyn Store>,
         /// What to ask of it.
         op: Op,
+    },
+    /// To know whether bytes of a file may be sent from there: the transport can do that, and will not have to wait for a medium.
+    File {
+        /// Which.
+        slice: FileSlice,
     },
     /// That other commands end which this one must not run beside. To abort the task meanwhile, drop it.
     Wait {
@@ -193,7 +200,7 @@ impl Task {
         let response = match reply {
             Ok(data_in) => {
                 let (status, status_qualifier) = exchange.status();
-                Response { status, status_qualifier, data_in, ..Response::good() }
+                Response { status, status_qualifier, data_in, data_in_file: exchange.take_file(), ..Response::good() }
             }
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
@@ -223,7 +230,7 @@ fn count(row: &Row, unit: &LogicalUnit, response: &Response) {
         counters.write_commands.add(1);
         counters.blocks_received.add(response.data_out_transfer_len / block_size);
     } else if row.direction == Direction::In {
-        let bytes = response.data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let bytes = response.data_in_len() as u64;
         counters.read_commands.add(1);
         counters.blocks_transmitted.add(bytes / block_size);
     }
@@ -235,6 +242,7 @@ impl fmt::Debug for Step {
             Self::Buffer { len } => write!(f, "Buffer({len})"),
             Self::DataOut { len } => write!(f, "DataOut({len})"),
             Self::Store { op, .. } => write!(f, "Store({op:?})"),
+            Self::File { slice } => write!(f, "File({})", slice.len()),
             Self::Wait { .. } => f.write_str("Wait"),
             Self::Pause { time } => write!(f, "Pause({time:?})"),
             Self::Work(_) => f.write_str("Work"),

@@ -130,6 +130,8 @@ pub(crate) struct LunEntry {
     #[serde(default)]
     pub(crate) long_cdbs: bool,
     #[serde(default)]
+    pub(crate) zero_copy: bool,
+    #[serde(default)]
     pub(crate) provisioning: Provisioning,
     pub(crate) serial: Option<String>,
 }
@@ -211,6 +213,7 @@ impl From<&LunEntry> for DiskConfig {
             thin_threshold: entry.thin_threshold,
             sanitize_rate: entry.sanitize_rate,
             long_cdbs: entry.long_cdbs,
+            zero_copy: entry.zero_copy,
             provisioning: entry.provisioning,
             serial: entry.serial.clone(),
         }

@@ -70,6 +70,8 @@ pub(crate) struct DiskConfig {
     pub(crate) sanitize_rate: Option<Size>,
     /// It takes 32-byte CDBs too.
     pub(crate) long_cdbs: bool,
+    /// Long reads are sent out of the file.
+    pub(crate) zero_copy: bool,
     pub(crate) provisioning: Provisioning,
     /// The serial number; derived from target and LUN when it is not given.
     pub(crate) serial: Option<String>,
@@ -117,6 +119,7 @@ pub(crate) fn open(
         soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),
         sanitize_rate: config.sanitize_rate.map(|Size(bytes)| bytes),
         long_cdbs: config.long_cdbs,
+        zero_copy: config.zero_copy,
         state: state.cloned(),
         ..LogicalUnitConfig::new(store.to_store(), serial)
     };

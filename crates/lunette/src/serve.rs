@@ -61,6 +61,9 @@ pub(crate) struct Arguments {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
+    /// Send long reads out of the file without copying them, in sessions without data digests
+    #[arg(long)]
+    zero_copy: bool,
     /// Keep in FILE what must survive a restart: reservations, saved mode pages, ...; created when missing
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
@@ -80,7 +83,7 @@ pub(crate) struct Arguments {
     max_connections: u32,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "target", "create", "block_size", "read_only", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "target", "create", "block_size", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections",
     ])]
     config: Option<PathBuf>,
@@ -135,6 +138,7 @@ impl Arguments {
             thin_threshold: None,
             sanitize_rate: None,
             long_cdbs: false,
+            zero_copy: self.zero_copy,
             provisioning: Provisioning::Thin,
             serial: None,
         };

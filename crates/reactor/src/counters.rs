@@ -26,6 +26,7 @@ pub(crate) struct Counters {
     pub(crate) received_bytes: Counter,
     pub(crate) direct_bytes: Counter,
     pub(crate) sent_bytes: Counter,
+    pub(crate) file_bytes: Counter,
 }
 
 impl Counters {
@@ -36,6 +37,7 @@ impl Counters {
             received_bytes: self.received_bytes.get(),
             direct_bytes: self.direct_bytes.get(),
             sent_bytes: self.sent_bytes.get(),
+            file_bytes: self.file_bytes.get(),
         }
     }
 }
@@ -53,6 +55,8 @@ pub struct Counts {
     pub direct_bytes: u64,
     /// Bytes that sockets took.
     pub sent_bytes: u64,
+    /// Of these, bytes that the system sent out of files.
+    pub file_bytes: u64,
 }
 
 impl Counts {
@@ -65,6 +69,7 @@ impl Counts {
             received_bytes: self.received_bytes.saturating_sub(earlier.received_bytes),
             direct_bytes: self.direct_bytes.saturating_sub(earlier.direct_bytes),
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
+            file_bytes: self.file_bytes.saturating_sub(earlier.file_bytes),
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::io::IoSlice;
 
+use lunette_buffer::FileSlice;
+
 /// The longest list that one send takes. A PDU needs three slices at most.
 pub const MAX_GATHER_SLICES: usize = 256;
 
@@ -14,12 +16,14 @@ pub struct Gather<'a> {
     slices: [IoSlice<'a>; MAX_GATHER_SLICES],
     count: usize,
     bytes: usize,
+    /// Comes behind the slices.
+    file: Option<FileSlice>,
 }
 
 impl<'a> Gather<'a> {
     /// An empty list. The reactor brings its own; others are for tests of handlers.
     pub fn new() -> Self {
-        Self { slices: [IoSlice::new(&[]); MAX_GATHER_SLICES], count: 0, bytes: 0 }
+        Self { slices: [IoSlice::new(&[]); MAX_GATHER_SLICES], count: 0, bytes: 0, file: None }
     }
 
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
@@ -27,6 +31,7 @@ impl<'a> Gather<'a> {
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
         if !fitting.is_empty()
+            && self.file.is_none()
             && let Some(free) = self.slices.get_mut(self.count)
         {
             *free = IoSlice::new(fitting);
@@ -36,19 +41,34 @@ impl<'a> Gather<'a> {
         !self.is_full()
     }
 
+    /// Appends bytes of a file, as far as they fit. Nothing fits behind them, so the answer is always `false`.
+    pub fn push_file(&mut self, slice: &FileSlice) -> bool {
+        let fitting = slice.slice(0..MAX_GATHER_BYTES - self.bytes);
+        if !self.is_full() && !fitting.is_empty() {
+            self.bytes += fitting.len();
+            self.file = Some(fitting);
+        }
+        false
+    }
+
     /// No further byte fits.
     pub fn is_full(&self) -> bool {
-        self.count == MAX_GATHER_SLICES || self.bytes == MAX_GATHER_BYTES
+        self.count == MAX_GATHER_SLICES || self.bytes == MAX_GATHER_BYTES || self.file.is_some()
     }
 
     /// Nothing was appended.
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.count == 0 && self.file.is_none()
     }
 
-    /// Sum of the lengths of the slices.
+    /// Sum of the lengths of the slices and of what lies in a file.
     pub fn len_bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// What lies in a file, behind the slices.
+    pub fn file(&self) -> Option<&FileSlice> {
+        self.file.as_ref()
     }
 
     /// The slices, in order; none is empty.
@@ -65,6 +85,8 @@ impl Default for Gather<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]
@@ -86,6 +108,17 @@ mod tests {
         assert!(!list.push(&long));
         assert_eq!(list.len_bytes(), MAX_GATHER_BYTES);
         assert_eq!(list.slices()[1].len(), MAX_GATHER_BYTES - 6);
+    }
+
+    #[test]
+    fn nothing_fits_behind_a_file() {
+        let file = FileSlice::new(File::open("/dev/null").unwrap().into(), 0, 2 * MAX_GATHER_BYTES);
+        let mut list = Gather::new();
+        assert!(list.push(b"header"));
+        assert!(!list.push_file(&file));
+        assert!(list.is_full() && !list.push(b"x"));
+        assert_eq!((list.len_bytes(), list.slices().len()), (MAX_GATHER_BYTES, 1));
+        assert_eq!(list.file().map(FileSlice::len), Some(MAX_GATHER_BYTES - 6));
     }
 
     #[test]

@@ -84,4 +84,5 @@ pub use handler::{Closed, Handler};
 pub use pool::{Job, ThreadPool};
 pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
+pub use sys::is_in_page_cache;
 pub use waker::Waker;

@@ -2,13 +2,17 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use lunette_buffer::FileSlice;
+use rustix::fs::sendfile;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
     acceptfrom_with, bind, listen, recv, recvmsg, sendmsg, socket_with, sockopt,
 };
+
+use rustix::param::page_size;
 
 use crate::gather::Gather;
 
@@ -116,11 +120,54 @@ pub(crate) fn receive(stream: &TcpStream, first: &mut [u8], second: &mut [u8]) -
     })
 }
 
-/// Sends once, without a signal for a broken pipe.
+/// Sends once, without a signal for a broken pipe; what lies in a file by a call of its own.
 pub(crate) fn send(socket: BorrowedFd<'_>, list: &Gather<'_>) -> Moved {
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    let Some(file) = list.file() else { return send_slices(socket, list, flags) };
+    if list.slices().is_empty() {
+        return send_file(socket, file);
+    }
+    match send_slices(socket, list, flags | SendFlags::MORE) {
+        Moved::Bytes(sent) if sent + file.len() == list.len_bytes() => match send_file(socket, file) {
+            Moved::Bytes(more) => Moved::Bytes(sent + more),
+            // A failure comes again when the file is the first in the list.
+            Moved::WouldBlock | Moved::Failed(_) => Moved::Bytes(sent),
+        },
+        moved => moved,
+    }
+}
+
+fn send_slices(socket: BorrowedFd<'_>, list: &Gather<'_>, flags: SendFlags) -> Moved {
     retry(|| sendmsg(socket, list.slices(), &mut SendAncillaryBuffer::default(), flags))
 }
+
+fn send_file(socket: BorrowedFd<'_>, slice: &FileSlice) -> Moved {
+    let mut offset = slice.offset();
+    match retry(|| sendfile(socket, slice.file(), Some(&mut offset), slice.len())) {
+        // Somebody has made it shorter. The peer waits for these bytes, and there are no others for it.
+        Moved::Bytes(0) => Moved::Failed(io::ErrorKind::UnexpectedEof.into()),
+        moved => moved,
+    }
+}
+
+/// Whether the system has all of it in memory, so that nobody waits for a medium when it is sent.
+#[expect(unsafe_code, reason = "there is no wrapper for this system call")]
+pub fn is_in_page_cache(slice: &FileSlice) -> bool {
+    let page_len = page_size() as u64;
+    let end = slice.offset() + slice.len() as u64;
+    let pages = end.div_ceil(page_len) - slice.offset() / page_len;
+    let range = [slice.offset(), slice.len() as u64];
+    // Pages in the cache, and of these dirty, under writeback, evicted, and recently evicted.
+    let mut counts = [0_u64; 5];
+    // SAFETY: both structures are as long as cachestat(2) says, and outlive the call.
+    let result =
+        unsafe { libc::syscall(CACHESTAT, slice.file().as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0_u32) };
+    // Before Linux 6.5 there is no such call.
+    result == 0 && counts[0] == pages
+}
+
+/// The number of cachestat(2), the same for all architectures of Linux that are younger than 2011 and for x86-64.
+const CACHESTAT: libc::c_long = 451;
 
 /// The error that waits on the socket, or that the connection is gone without one.
 pub(crate) fn pending_error(stream: &TcpStream) -> io::Error {
@@ -137,6 +184,67 @@ fn retry(mut call: impl FnMut() -> rustix::io::Result<usize>) -> Moved {
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Moved::WouldBlock,
             Err(error) => return Moved::Failed(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Write};
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        near.set_nonblocking(true).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    /// A file in the page cache.
+    fn file(bytes: &[u8]) -> (tempfile::NamedTempFile, Arc<File>) {
+        let mut named = tempfile::NamedTempFile::new().unwrap();
+        named.write_all(bytes).unwrap();
+        let file = Arc::new(named.reopen().unwrap());
+        (named, file)
+    }
+
+    #[test]
+    fn slices_and_the_file_behind_them_leave_in_order() {
+        let (near, mut far) = pair();
+        let (_named, file) = file(b"0123456789");
+        let mut list = Gather::new();
+        list.push(b"head");
+        list.push_file(&FileSlice::new(file, 3, 5));
+        assert!(matches!(send(near.as_fd(), &list), Moved::Bytes(9)));
+        let mut bytes = [0; 9];
+        far.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"head34567");
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_a_failure() {
+        let (near, _far) = pair();
+        let (_named, file) = file(b"0123456789");
+        let mut list = Gather::new();
+        list.push_file(&FileSlice::new(file, 10, 5));
+        let moved = send(near.as_fd(), &list);
+        assert!(matches!(&moved, Moved::Failed(error) if error.kind() == io::ErrorKind::UnexpectedEof), "{moved:?}");
+    }
+
+    #[test]
+    fn what_a_file_does_not_have_is_not_in_the_page_cache() {
+        let bytes = vec![7; 3 * page_size()];
+        let (_named, file) = file(&bytes);
+        // On systems before Linux 6.5 nothing is.
+        let known = is_in_page_cache(&FileSlice::new(Arc::clone(&file), 0, bytes.len()));
+        for (offset, len, cached) in
+            [(0, bytes.len(), known), (100, bytes.len() - 100, known), (0, bytes.len() + 1, false)]
+        {
+            assert_eq!(is_in_page_cache(&FileSlice::new(Arc::clone(&file), offset, len)), cached, "{offset}+{len}");
         }
     }
 }

@@ -77,5 +77,6 @@ mod timers;
 pub use chap::{Authentication, Credentials, Secret};
 pub use entropy::Entropy;
 pub use name::{NameError, check_name};
+pub use outbox::Piece;
 pub use time::Time;
 pub use timers::Timers;

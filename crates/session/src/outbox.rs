@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use lunette_buffer::SharedBuffer;
+use lunette_buffer::{FileSlice, SharedBuffer};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
@@ -17,6 +17,22 @@ pub(crate) enum Segment {
     Owned(Box<[u8]>),
     /// A piece of a pooled buffer.
     Shared(SharedBuffer),
+    /// A piece of a file, where there are no digests and no markers.
+    File(FileSlice),
+}
+
+/// Something to send.
+#[derive(Debug, Clone, Copy)]
+pub enum Piece<'a> {
+    /// Bytes.
+    Bytes(&'a [u8]),
+    /// Bytes of a file.
+    File {
+        /// Where they are.
+        slice: &'a FileSlice,
+        /// So many of them, from the first on, have been sent.
+        sent: usize,
+    },
 }
 
 impl Segment {
@@ -30,12 +46,18 @@ impl Segment {
             Self::Empty => Self::Empty,
             Self::Owned(bytes) => Self::Owned(bytes[range].into()),
             Self::Shared(bytes) => Self::Shared(bytes.slice(range)),
+            Self::File(file) => Self::File(file.slice(range)),
         }
     }
 
+    fn len(&self) -> usize {
+        if let Self::File(file) = self { file.len() } else { self.bytes().len() }
+    }
+
+    /// Empty for what is in a file.
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Empty => &[],
+            Self::Empty | Self::File(_) => &[],
             Self::Owned(bytes) => bytes,
             Self::Shared(bytes) => bytes,
         }
@@ -65,12 +87,20 @@ impl Pdu {
         Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, goes_on: true }
     }
 
+    fn pieces(&self) -> [Piece<'_>; 3] {
+        let [head, segment, tail] = self.parts().map(Piece::Bytes);
+        match &self.segment {
+            Segment::File(slice) => [head, Piece::File { slice, sent: 0 }, tail],
+            _ => [head, segment, tail],
+        }
+    }
+
     fn parts(&self) -> [&[u8]; 3] {
         [&self.head[..usize::from(self.head_len)], self.segment.bytes(), &self.tail[..usize::from(self.tail_len)]]
     }
 
     fn len(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
+        usize::from(self.head_len) + self.segment.len() + usize::from(self.tail_len)
     }
 }
 
@@ -125,9 +155,9 @@ impl Outbox {
             head[BHS_LEN..].copy_from_slice(&to_wire(crc32c(&bhs)));
             head_len += DIGEST_LEN;
         }
-        let (tail, tail_len) = self.tail(segment.bytes());
+        let (tail, tail_len) = self.tail(&segment);
         self.owned_bytes += segment.owned_len();
-        self.segment_bytes += segment.bytes().len();
+        self.segment_bytes += segment.len();
         self.enqueue([Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false }]);
     }
 
@@ -137,10 +167,10 @@ impl Outbox {
         if self.header_digest {
             header.extend(to_wire(crc32c(&header)));
         }
-        let (tail, tail_len) = self.tail(segment.bytes());
+        let (tail, tail_len) = self.tail(&segment);
         let header = Segment::owned(header);
         self.owned_bytes += header.owned_len() + segment.owned_len();
-        self.segment_bytes += header.bytes().len() + segment.bytes().len();
+        self.segment_bytes += header.len() + segment.len();
         let end = Pdu { tail, tail_len: tail_len as u8, goes_on: false, ..Pdu::part(&[], segment) };
         self.enqueue([Pdu::part(&[], header), end]);
     }
@@ -158,12 +188,13 @@ impl Outbox {
         }
     }
 
-    fn tail(&self, segment: &[u8]) -> ([u8; 3 + DIGEST_LEN], usize) {
+    fn tail(&self, segment: &Segment) -> ([u8; 3 + DIGEST_LEN], usize) {
         let mut tail = [0; 3 + DIGEST_LEN];
         let mut len = pad_len(segment.len());
-        if self.data_digest && !segment.is_empty() {
+        let bytes = segment.bytes();
+        if self.data_digest && !bytes.is_empty() {
             let mut digest = Crc32c::new();
-            digest.update(segment);
+            digest.update(bytes);
             digest.update(&tail[..len]);
             tail[len..len + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
             len += DIGEST_LEN;
@@ -171,7 +202,21 @@ impl Outbox {
         (tail, len)
     }
 
-    /// What is to be sent, in order; empty slices are left out.
+    /// What is to be sent, in order; nothing is empty.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        let mut skip = self.front_sent;
+        let mut rest = move |len: usize| {
+            let skipped = skip.min(len);
+            skip -= skipped;
+            (skipped < len).then_some(skipped..len)
+        };
+        self.queue.iter().flat_map(Pdu::pieces).filter_map(move |piece| match piece {
+            Piece::Bytes(bytes) => rest(bytes.len()).map(|range| Piece::Bytes(&bytes[range])),
+            Piece::File { slice, .. } => rest(slice.len()).map(|range| Piece::File { slice, sent: range.start }),
+        })
+    }
+
+    /// What is to be sent, in order; empty slices are left out. There is nothing in files.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         let mut skip = self.front_sent;
         self.queue.iter().flat_map(Pdu::parts).filter_map(move |part| {
@@ -191,7 +236,7 @@ impl Outbox {
             }
             self.front_sent -= front_len;
             self.owned_bytes -= front.segment.owned_len();
-            self.segment_bytes -= front.segment.bytes().len();
+            self.segment_bytes -= front.segment.len();
             self.pdus -= usize::from(!front.goes_on);
             self.queue.pop_front();
         }
@@ -202,6 +247,10 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         (self.front_sent, self.pdus, self.owned_bytes, self.segment_bytes) = (0, 0, 0, 0);
+    }
+
+    pub(crate) fn has_markers(&self) -> bool {
+        matches!(self.markers, Markers::On(_))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

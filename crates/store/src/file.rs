@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use lunette_buffer::FileSlice;
+
 use crate::durable::Durable;
 use crate::file_open::{self, OpenError, OpenOptions, Opened};
 use crate::{Capabilities, Completion, CopySource, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Space, Store};
@@ -162,6 +164,11 @@ impl Store for FileStore {
 
     fn can_copy_from(&self, source: &CopySource) -> bool {
         source.is_near(&self.file)
+    }
+
+    fn file_slice(&self, offset: u64, len: usize) -> Option<FileSlice> {
+        let end = offset.checked_add(len as u64)?;
+        (end <= self.len_bytes.load(Ordering::Acquire)).then(|| FileSlice::new(Arc::clone(&self.file), offset, len))
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {

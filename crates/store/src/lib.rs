@@ -33,6 +33,8 @@ pub mod filters;
 mod memory;
 mod request;
 
+use lunette_buffer::FileSlice;
+
 pub use allocation::{AllocationMap, Run};
 pub use copy::CopySource;
 pub use file::FileStore;
@@ -68,6 +70,13 @@ pub trait Store: Send + Sync {
     fn can_copy_from(&self, source: &CopySource) -> bool {
         let _ = source;
         false
+    }
+
+    /// These bytes where they are, when the system can send them from there; `None` where they must be read. The caller asks for
+    /// bytes that the store has.
+    fn file_slice(&self, offset: u64, len: usize) -> Option<FileSlice> {
+        let _ = (offset, len);
+        None
     }
 
     /// Starts `op`. It ends exactly once, through `done`.

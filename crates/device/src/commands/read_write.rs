@@ -14,6 +14,10 @@ pub(crate) async fn read(cx: Cx) -> Reply {
     if cx.extent.len == 0 {
         return Ok(None);
     }
+    if let Some(slice) = cx.file_slice().await? {
+        cx.exchange.reply_with_file(slice);
+        return Ok(None);
+    }
     let buffer = cx.buffer(cx.extent.len as usize).await?;
     cx.read(cx.extent.offset, buffer).await.map(Some)
 }

@@ -45,6 +45,9 @@ pub struct LogicalUnitConfig {
     /// Take 32-byte CDBs too. SBC-4 wants most of them on media with type 2 protection information only, and what asks a
     /// disk for its commands may not expect any this long.
     pub long_cdbs: bool,
+    /// Long reads are sent out of the store's file, where the store and the transport can do that. A byte that is written while
+    /// a read of it is under way may be sent as it was or as it is, and change when it has to be sent again.
+    pub zero_copy: bool,
     /// Stable identity: printable ASCII, 1 to 200 bytes. Designators that name the unit worldwide are derived from it, so
     /// two units with one serial number are one unit to an initiator.
     pub serial: String,
@@ -75,6 +78,7 @@ impl LogicalUnitConfig {
             soft_threshold_bytes: None,
             sanitize_rate: None,
             long_cdbs: false,
+            zero_copy: false,
             serial: serial.into(),
             vendor: DEFAULT_VENDOR.into(),
             product: DEFAULT_PRODUCT.into(),

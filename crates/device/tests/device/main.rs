@@ -8,6 +8,7 @@ mod copy;
 mod data;
 mod decoders;
 mod describe;
+mod files;
 mod identifying;
 mod inventory;
 mod log;

@@ -299,6 +299,7 @@ impl Rig {
                     buffer.copy_from_slice(&data_out[..len]);
                     Input::DataOut(buffer)
                 }
+                Step::File { .. } => Input::File(false),
                 Step::Store { store, op } => Input::Store(execute(&*store, op)),
                 Step::Wait { on } => {
                     let told = wait(&*on);

@@ -5,6 +5,7 @@
 mod both_ways;
 mod disks;
 mod examples;
+mod files;
 mod loss;
 mod markers;
 mod peers;

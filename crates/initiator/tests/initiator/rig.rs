@@ -14,7 +14,7 @@ use lunette_initiator::limits::DEFAULT_BUFFER_BYTES;
 use lunette_initiator::{Disk, Initiator, IoBackend, Options, Portal, Session, wait};
 use lunette_scsi::Lun;
 use lunette_store::{MemoryStore, Store};
-use lunette_target::{PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
+use lunette_target::{Monitor, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.org.example:disk";
 pub(crate) const HOST: &str = "iqn.2026-11.org.example:host";
@@ -27,6 +27,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// A server on a thread of its own, which stops when it is dropped.
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
+    pub(crate) monitor: Monitor,
     stopper: Stopper,
 }
 
@@ -51,11 +52,11 @@ impl Target {
         let (bound, ready) = channel();
         thread::spawn(move || {
             let server = Server::bind(config).unwrap();
-            bound.send((server.portals()[0], server.stopper())).unwrap();
+            bound.send((server.portals()[0], server.monitor(), server.stopper())).unwrap();
             server.run()
         });
-        let (address, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
-        Self { address, stopper }
+        let (address, monitor, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
+        Self { address, monitor, stopper }
     }
 }
 

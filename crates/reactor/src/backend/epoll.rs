@@ -11,11 +11,11 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
-use super::{Event, Outgoing};
+use super::{Event, Outgoing, send_by_calls};
 use crate::counters::Counters;
 use crate::slab::Key;
 use crate::sockets::Connection;
-use crate::sys::{self, Moved};
+use crate::sys::Moved;
 use crate::waker::Waker;
 
 /// Events taken from the system at once.
@@ -120,8 +120,7 @@ impl Epoll {
 
     /// Sends once.
     pub(super) fn send(&self, outgoing: &Outgoing<'_>) -> Moved {
-        self.counters.system_calls.add(1);
-        sys::send(outgoing.socket, &outgoing.list)
+        send_by_calls(outgoing, &self.counters)
     }
 
     pub(crate) fn remove_connection(&self, connection: &Connection) {

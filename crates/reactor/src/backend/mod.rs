@@ -15,11 +15,13 @@ pub(crate) use buffers::{Buffers, Chunk};
 pub(crate) use epoll::Epoll;
 pub(crate) use ring::{Armed, Receiving, Ring};
 
+use lunette_buffer::FileSlice;
+
 use crate::Gather;
 use crate::counters::Counters;
 use crate::slab::Key;
 use crate::sockets::Connection;
-use crate::sys::Moved;
+use crate::sys::{self, Moved};
 use crate::waker::Waker;
 
 /// Connections that are sent on together: by one call, if the backend can.
@@ -83,6 +85,17 @@ pub(crate) type SendResults = [Option<Moved>; MAX_SENDS];
 
 /// Nothing was sent.
 pub(crate) const NO_RESULTS: SendResults = [const { None }; MAX_SENDS];
+
+/// Sends by calls.
+fn send_by_calls(Outgoing { socket, list }: &Outgoing<'_>, counters: &Counters) -> Moved {
+    let moved = sys::send(*socket, list);
+    let file_len = list.file().map_or(0, FileSlice::len);
+    counters.system_calls.add(1 + u64::from(file_len > 0));
+    if let Moved::Bytes(len) = moved {
+        counters.file_bytes.add(len.saturating_sub(list.len_bytes() - file_len) as u64);
+    }
+    moved
+}
 
 pub(crate) enum Backend {
     Epoll(Epoll),

@@ -28,7 +28,7 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
 use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
-use super::{Event, MAX_SENDS, NO_RESULTS, Outgoing, Poll, SendResults};
+use super::{Event, MAX_SENDS, NO_RESULTS, Outgoing, Poll, SendResults, send_by_calls};
 use crate::counters::Counters;
 use crate::slab::Key;
 use crate::sockets::Connection;
@@ -380,7 +380,13 @@ impl Ring {
             self.enter(0, None)?;
         }
         for ((list, header), index) in lists.iter().zip(&mut headers).zip(0..) {
-            let Some(Outgoing { socket, list }) = list else { continue };
+            let Some(outgoing) = list else { continue };
+            // The system splices a file through a pipe of its own, which a ring would have to be told in three steps.
+            if outgoing.list.file().is_some() {
+                results[index as usize] = Some(send_by_calls(outgoing, &self.counters));
+                continue;
+            }
+            let Outgoing { socket, list } = outgoing;
             header.msg_iov = list.slices().as_ptr().cast_mut().cast();
             header.msg_iovlen = list.slices().len();
             let entry = opcode::SendMsg::new(Fd(socket.as_raw_fd()), header)

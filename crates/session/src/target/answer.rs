@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use lunette_buffer::SharedBuffer;
+use lunette_buffer::{FileSlice, SharedBuffer};
 use lunette_pdu::sense::SENSE_LENGTH_LEN;
 use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, LunField, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
@@ -105,6 +105,36 @@ impl Iterator for Pieces {
     }
 }
 
+/// Bytes for the initiator.
+enum Data {
+    Shared(SharedBuffer),
+    File(FileSlice),
+}
+
+impl Data {
+    fn len(&self) -> usize {
+        match self {
+            Self::Shared(bytes) => bytes.len(),
+            Self::File(file) => file.len(),
+        }
+    }
+
+    /// No more than `len` bytes.
+    fn first(self, len: usize) -> Self {
+        match self {
+            Self::Shared(bytes) => Self::Shared(bytes.slice(0..len.min(bytes.len()))),
+            Self::File(file) => Self::File(file.slice(0..len)),
+        }
+    }
+
+    fn segment(&self, range: Range<usize>) -> Segment {
+        match self {
+            Self::Shared(bytes) => Segment::Shared(bytes.slice(range)),
+            Self::File(file) => Segment::File(file.slice(range)),
+        }
+    }
+}
+
 /// A command's answer. It is [sent](Self::send) once; parts of it may be sent again.
 pub(crate) struct Answer {
     itt: InitiatorTaskTag,
@@ -118,7 +148,7 @@ pub(crate) struct Answer {
     bidi_read_residual: Residual,
     /// The status rides on the last Data-In PDU.
     collapsed: bool,
-    data: Option<SharedBuffer>,
+    data: Option<Data>,
     data_len: usize,
     cut: Cut,
     /// Where data begins that has not been acknowledged.
@@ -143,17 +173,14 @@ pub(crate) enum Unsendable {
 impl Answer {
     /// From the device's words.
     pub(crate) fn new(task: &Answered, response: Response, parameters: &Parameters) -> Self {
-        let Response { status, status_qualifier, sense, data_in, data_out_transfer_len } = response;
+        let Response { status, status_qualifier, sense, data_in, data_in_file, data_out_transfer_len } = response;
         let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
-        let read_len = data_in.as_ref().map_or(0, |data| data.len() as u64);
+        let data = data_in.map(Data::Shared).or(data_in_file.map(Data::File));
+        let read_len = data.as_ref().map_or(0, |data| data.len() as u64);
         let read_residual = residual(read_len, task.data_in_len);
         let write_residual = residual(data_out_transfer_len, task.data_out_len);
         let writes = task.data_out_len > 0 || data_out_transfer_len > 0;
-        let data = data_in.map(|data| {
-            let sent = data.len().min(task.data_in_len as usize);
-            data.slice(0..sent)
-        });
-        let data = data.filter(|data| !data.is_empty());
+        let data = data.map(|data| data.first(task.data_in_len as usize)).filter(|data| data.len() > 0);
         Self {
             itt: task.itt,
             lun: task.lun,
@@ -170,7 +197,7 @@ impl Answer {
                 && !task.bidirectional
                 && data.is_some(),
             sense,
-            data_len: data.as_ref().map_or(0, |data| data.len()),
+            data_len: data.as_ref().map_or(0, Data::len),
             data,
             cut: parameters.into(),
             unacknowledged: Mark { data_sn: task.first_data_sn, offset: 0 },
@@ -342,7 +369,7 @@ impl Answer {
         pieces.at.data_sn
     }
 
-    fn push_piece(&self, piece: &Piece, data: &SharedBuffer, numbers: CommandNumbers, outbox: &mut Outbox) {
+    fn push_piece(&self, piece: &Piece, data: &Data, numbers: CommandNumbers, outbox: &mut Outbox) {
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let status = (piece.last && self.collapsed).then_some(DataInStatus {
             status: STATUS_GOOD,
@@ -367,7 +394,7 @@ impl Answer {
             buffer_offset: offset as u32,
             data_segment_len: piece.len,
         };
-        outbox.push(pdu.emit(), Segment::Shared(data.slice(offset..offset + piece.len)));
+        outbox.push(pdu.emit(), data.segment(offset..offset + piece.len));
     }
 
     fn push_response(&self, numbers: CommandNumbers, outbox: &mut Outbox) {

@@ -25,6 +25,7 @@ use crate::keys::Digest;
 use crate::limits::{
     ACKNOWLEDGE_TIMEOUT, COMMAND_GAP_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS,
 };
+use crate::outbox::Piece;
 use crate::outbox::Segment;
 use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers};
@@ -216,6 +217,21 @@ impl Connection {
     /// What is ready to be sent, in order.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.sender.outbox.slices()
+    }
+
+    /// The same with what is sent from files, for a driver that has given such data: see
+    /// [`sends_files`](Self::sends_files).
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.sender.outbox.pieces()
+    }
+
+    /// Whether [`Response::data_in_file`] may be used: nobody has to look at the bytes, now (a digest, markers) or later (to
+    /// send them again).
+    pub fn sends_files(&self) -> bool {
+        let Phase::FullFeature(full) = &self.phase else { return false };
+        full.parameters().data_digest == Digest::None
+            && full.parameters().error_recovery_level == 0
+            && !self.sender.outbox.has_markers()
     }
 
     /// The first `len` of these bytes are on their way.

@@ -1,6 +1,6 @@
 //! What a connection tells its driver, and what the driver answers with.
 
-use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_buffer::{Buffer, FileSlice, SharedBuffer};
 use lunette_pdu::{
     Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode,
 };
@@ -102,6 +102,8 @@ pub struct Response {
     pub sense: Vec<u8>,
     /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow.
     pub data_in: Option<SharedBuffer>,
+    /// The same, when they are sent from their file: see [`super::Connection::sends_files`].
+    pub data_in_file: Option<FileSlice>,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
 }

@@ -76,6 +76,7 @@ fn session_response(response: DeviceResponse) -> Response {
         status_qualifier: response.status_qualifier,
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
         data_in: response.data_in.map(Buffer::share),
+        data_in_file: response.data_in_file,
         data_out_transfer_len: response.data_out_transfer_len,
     }
 }

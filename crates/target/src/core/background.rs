@@ -126,7 +126,7 @@ impl Core {
             Step::Work(work) => {
                 self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
             }
-            Step::DataOut { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
+            Step::DataOut { .. } | Step::File { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
                 tracing::error!(?step, "background work asks for what it cannot have; it ends");
                 self.background.tasks.remove(key);
             }

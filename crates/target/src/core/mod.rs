@@ -31,8 +31,8 @@ use std::time::Instant;
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, ThreadPool, Waker};
-use lunette_session::Time;
 use lunette_session::target::{CloseReason, Directory, Event, Session, Sessions, Timers};
+use lunette_session::{Piece, Time};
 use lunette_store::Outcome;
 
 use crate::control::Updates;
@@ -318,8 +318,12 @@ impl Handler for Core {
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         if let Some(conn) = self.connections.get(id) {
-            for slice in conn.protocol.slices() {
-                if !list.push(slice) {
+            for piece in conn.protocol.pieces() {
+                let room = match piece {
+                    Piece::Bytes(bytes) => list.push(bytes),
+                    Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
+                };
+                if !room {
                     break;
                 }
             }

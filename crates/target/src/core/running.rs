@@ -6,7 +6,7 @@ use lunette_buffer::{Buffer, PAGE_LEN, Pool};
 use lunette_device::{
     Command as DeviceCommand, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step, TargetDevice, Task,
 };
-use lunette_reactor::ConnectionId;
+use lunette_reactor::{ConnectionId, is_in_page_cache};
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 use lunette_store::{Completion, CompletionSink, Outcome};
@@ -137,6 +137,12 @@ impl Core {
                     Some(buffer) => return self.want_data(key, buffer),
                     None => return self.starve(key, Waiting::DataBuffer { len }),
                 },
+                Step::File { slice } => {
+                    let connection = running.connection;
+                    let conn = self.connections.get_mut(connection);
+                    let may = conn.is_some_and(|conn| conn.protocol.sends_files()) && is_in_page_cache(&slice);
+                    input = Input::File(may);
+                }
                 Step::Store { store, op } => {
                     running.waiting = Waiting::Store;
                     let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
@@ -225,7 +231,14 @@ impl Core {
         let status = Status::TASK_SET_FULL;
         self.finish(
             key,
-            DeviceResponse { status, status_qualifier: 0, sense: None, data_in: None, data_out_transfer_len: 0 },
+            DeviceResponse {
+                status,
+                status_qualifier: 0,
+                sense: None,
+                data_in: None,
+                data_in_file: None,
+                data_out_transfer_len: 0,
+            },
         );
     }
 

@@ -1,0 +1,64 @@
+//! Bytes that stay in their file.
+
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A run of a file's bytes that is handed on instead of a copy of them: the system sends it out of its page cache.
+///
+/// It is what the file holds when it is sent, and if a byte has to be sent again, when it is sent again.
+#[derive(Debug, Clone)]
+pub struct FileSlice {
+    file: Arc<File>,
+    offset: u64,
+    len: usize,
+}
+
+impl FileSlice {
+    /// `len` bytes from byte `offset` on. Whether the file has them shows when they are sent.
+    pub fn new(file: Arc<File>, offset: u64, len: usize) -> Self {
+        Self { file, offset, len }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where the run begins in the file, in bytes.
+    pub fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes `range` of the run, as far as it has them.
+    #[must_use]
+    pub fn slice(&self, range: Range<usize>) -> Self {
+        let end = range.end.min(self.len);
+        let start = range.start.min(end);
+        Self { file: Arc::clone(&self.file), offset: self.offset + start as u64, len: end - start }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_of_a_slice_stays_within_it() {
+        let file = Arc::new(File::open("/dev/null").unwrap());
+        let whole = FileSlice::new(file, 4096, 100);
+        let part = whole.slice(10..50).slice(5..1000);
+        assert_eq!((part.offset(), part.len()), (4096 + 15, 35));
+        assert!(part.slice(70..90).is_empty());
+    }
+}
