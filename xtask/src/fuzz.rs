@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     target: Option<String>,
 }
 
-/// Runs cargo-fuzz on one target or on all. New inputs go to `fuzz/artifacts` (crashes) and, beside the corpus that is kept
+/// Runs cargo-fuzz on one target or on all; one that fails does not keep the others from running. New inputs go to `fuzz/artifacts` (crashes) and, beside the corpus that is kept
 /// in git, to `fuzz/target/corpus`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let targets = file_stems(&root().join("fuzz/fuzz_targets"))?;
@@ -36,6 +36,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         },
     };
     need_cargo_fuzz()?;
+    let mut failed = Vec::new();
     for target in chosen {
         let found = root().join("fuzz/target/corpus").join(target);
         fs::create_dir_all(&found).with_context(|| format!("cannot create {}", found.display()))?;
@@ -43,7 +44,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         command.args(["+nightly", "fuzz", "run", "--features", "libfuzzer", target]);
         command.arg(&found).arg(root().join("fuzz/corpus").join(target));
         command.arg("--").arg(format!("-max_total_time={}", arguments.time)).arg("-max_len=16384");
-        process::run(command.current_dir(root()))?;
+        if let Err(error) = process::run(command.current_dir(root())) {
+            eprintln!("{error:#}");
+            failed.push(target.as_str());
+        }
+    }
+    if !failed.is_empty() {
+        bail!("{} failed; what they say stands above, and inputs that crash are in fuzz/artifacts", failed.join(", "));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -74,6 +81,14 @@ fn need_cargo_fuzz() -> Result<()> {
     }
     if !succeeds(&["+nightly", "fuzz", "--version"]) {
         bail!("coverage-guided fuzzing needs cargo-fuzz; install it: cargo install cargo-fuzz --locked");
+    }
+    // As the build script of libfuzzer-sys chooses it.
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
+    let answer = Command::new(&compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !answer.is_ok_and(|status| status.success()) {
+        bail!(
+            "coverage-guided fuzzing needs a C++ compiler, and {compiler:?} is none; install g++ or clang, or set CXX"
+        );
     }
     Ok(())
 }
