@@ -396,7 +396,9 @@ impl Connection {
     }
 
     fn advance_header(&mut self, shared: &mut Shared, input: &mut &[u8]) -> Result<bool, SessionError> {
-        if !self.receiver.header(input)? {
+        let complete = self.receiver.header(input)?;
+        shared.recoveries.lost_headers += self.receiver.take_lost_headers();
+        if !complete {
             return Ok(false);
         }
         let bhs = self.receiver.bhs();

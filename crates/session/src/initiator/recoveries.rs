@@ -5,6 +5,8 @@ use std::ops::AddAssign;
 /// What was lost on the way and recovered since the session began. All zero at recovery level 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recoveries {
+    /// Headers of the target with a wrong digest, behind which a marker named the next one (RFC 3720 appendix A).
+    pub lost_headers: u64,
     /// PDUs of the target that were discarded because their data digest was wrong.
     pub damaged_pdus: u64,
     /// Status SNACKs: responses that were asked for again.
@@ -23,8 +25,9 @@ pub struct Recoveries {
 
 impl Recoveries {
     /// All kinds with their names, for reports.
-    pub fn kinds(&self) -> [(&'static str, u64); 7] {
+    pub fn kinds(&self) -> [(&'static str, u64); 8] {
         [
+            ("lost headers", self.lost_headers),
             ("damaged PDUs", self.damaged_pdus),
             ("status SNACKs", self.status_snacks),
             ("data SNACKs", self.data_snacks),
@@ -44,7 +47,17 @@ impl Recoveries {
 impl AddAssign for Recoveries {
     fn add_assign(&mut self, rhs: Self) {
         // One by one, so that none is forgotten.
-        let Self { damaged_pdus, status_snacks, data_snacks, retries, recovery_r2ts, connections, reassignments } = rhs;
+        let Self {
+            lost_headers,
+            damaged_pdus,
+            status_snacks,
+            data_snacks,
+            retries,
+            recovery_r2ts,
+            connections,
+            reassignments,
+        } = rhs;
+        self.lost_headers += lost_headers;
         self.damaged_pdus += damaged_pdus;
         self.status_snacks += status_snacks;
         self.data_snacks += data_snacks;

@@ -19,6 +19,8 @@ pub(super) struct MarkedStream {
     stripper: Stripper,
     /// A wrong header digest costs the bytes up to the next header that a marker names, not the connection.
     resync: bool,
+    /// How often that was.
+    lost_headers: u64,
 }
 
 impl MarkedStream {
@@ -56,8 +58,16 @@ impl Receiver {
     pub(crate) fn start_markers(&mut self, interval: Option<u32>, resync: bool) {
         let Markers::Login { len } = self.markers else { return };
         self.markers = interval.map_or(Markers::Off, |interval| {
-            Markers::On(Box::new(MarkedStream { stripper: Stripper::new(len, interval), resync }))
+            Markers::On(Box::new(MarkedStream { stripper: Stripper::new(len, interval), resync, lost_headers: 0 }))
         });
+    }
+
+    /// Headers with a wrong digest that did not end the connection, since it was asked last.
+    pub(crate) fn take_lost_headers(&mut self) -> u64 {
+        match &mut self.markers {
+            Markers::On(stream) => std::mem::take(&mut stream.lost_headers),
+            _ => 0,
+        }
     }
 
     pub(super) fn marked_header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
@@ -92,6 +102,7 @@ impl Receiver {
                 Ok(Taken::Part) => {}
                 Ok(Taken::Lost) => {
                     tracing::debug!("a header digest is wrong; the stream goes on where a marker says");
+                    stream.lost_headers += 1;
                     stream.stripper.lose_step();
                     self.head_filled = 0;
                 }
