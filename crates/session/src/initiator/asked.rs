@@ -25,6 +25,16 @@ impl Asked {
         self.at + patience
     }
 
+    /// Whether something came from the peer since.
+    pub(crate) fn was_before(&self, heard: Time) -> bool {
+        self.at < heard
+    }
+
+    /// No more than waiting can be done.
+    pub(crate) fn wait(&mut self, now: Time) {
+        self.at = now;
+    }
+
     /// Once more: it has not come.
     pub(crate) fn after_silence(&mut self, what: &'static str, now: Time) -> Result<(), SessionError> {
         self.at = now;

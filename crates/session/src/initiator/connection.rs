@@ -282,6 +282,11 @@ impl Connection {
         self.fill(shared);
     }
 
+    /// When bytes came last.
+    pub(super) fn heard_at(&self) -> Time {
+        self.last_received
+    }
+
     pub(super) fn has_output(&self) -> bool {
         !self.sender.outbox.is_empty()
     }
@@ -328,8 +333,8 @@ impl Connection {
     fn ask_again(&mut self, shared: &mut Shared, now: Time) -> Result<(), SessionError> {
         match self.split(shared) {
             Some((full, mut context)) if full.recovers() => {
-                context.now = now;
-                full.ask_again(&mut context)
+                let heard = std::mem::replace(&mut context.now, now);
+                full.ask_again(heard, &mut context)
             }
             _ => Ok(()),
         }

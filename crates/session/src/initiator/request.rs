@@ -1,6 +1,6 @@
 //! Requests other than commands, until they are answered.
 
-use lunette_pdu::{Cid, LunField, SerialNumber, TaskManagementFunction};
+use lunette_pdu::{BHS_LEN, Cid, LunField, SerialNumber, TaskManagementFunction};
 
 use super::event::TaskTag;
 use super::text::TextExchange;
@@ -12,6 +12,16 @@ pub(crate) struct Underway {
     /// Its number among the commands, or that of its last part; an immediate one has none.
     pub(crate) cmd_sn: Option<SerialNumber>,
     pub(crate) request: Request,
+    /// From recovery level 1 on, its last PDU: the target may have to get it again.
+    pub(crate) sent: Option<Box<SentRequest>>,
+}
+
+/// A PDU as it was sent.
+pub(crate) struct SentRequest {
+    pub(crate) header: [u8; BHS_LEN],
+    pub(crate) segment: Vec<u8>,
+    /// How often it was sent again because it came to the target damaged.
+    pub(crate) retries: u32,
 }
 
 /// What waits for an answer.

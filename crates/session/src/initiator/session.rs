@@ -1,11 +1,13 @@
 //! The session: the driver's face of the protocol.
 
 mod lost;
+mod retry;
 
 use std::collections::VecDeque;
 
 use lunette_pdu::{AsyncEvent, Cid, LunField, TaskManagementFunction, Tsih};
 
+pub(super) use self::retry::Unacknowledged;
 use super::config::SessionConfig;
 use super::connection::Connection;
 use super::error::SessionError;
@@ -130,6 +132,9 @@ impl Session {
         if let Some(event) = &event {
             self.note(cid, event, now);
         }
+        if self.shared.parameters.error_recovery_level > 0 {
+            self.watch(now);
+        }
         if self.shared.lost.is_idle() {
             return event;
         }
@@ -218,7 +223,7 @@ impl Session {
     /// When [`time_has_come`](Self::time_has_come) wants to be called.
     pub fn next_timeout(&self) -> Option<Time> {
         let of_connections = self.connections.iter().filter_map(Connection::next_timeout);
-        of_connections.chain(self.shared.lost.next_timeout()).min()
+        of_connections.chain(self.shared.lost.next_timeout()).chain(self.acknowledgement_timeout()).min()
     }
 
     /// Does what is due at `now`.
@@ -226,6 +231,7 @@ impl Session {
         for connection in &mut self.connections {
             connection.time_has_come(&mut self.shared, now);
         }
+        self.retry_unacknowledged(now);
         if !self.shared.lost.is_idle() {
             self.recover(now);
         }

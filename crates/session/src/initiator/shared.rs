@@ -10,6 +10,7 @@ use super::event::{Command, TaskTag};
 use super::lost::LostConnections;
 use super::recoveries::Recoveries;
 use super::request::Underway;
+use super::session::Unacknowledged;
 use super::table::Table;
 use super::task::Task;
 use super::window::Window;
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) over: Option<SessionError>,
     pub(crate) lost: LostConnections,
     pub(crate) recoveries: Recoveries,
+    /// What the target waits for, from recovery level 1 on.
+    pub(super) unacknowledged: Option<Unacknowledged>,
     /// The last commands that a request on another connection ended. What the target sent for them before may still be under way.
     withdrawn: VecDeque<(Cid, TaskTag)>,
 }
@@ -61,6 +64,7 @@ impl Shared {
             over: None,
             lost: LostConnections::default(),
             recoveries: Recoveries::default(),
+            unacknowledged: None,
             withdrawn: VecDeque::new(),
         }
     }

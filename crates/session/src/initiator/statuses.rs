@@ -94,12 +94,22 @@ impl<T> Statuses<T> {
         self.ahead.range(places.start.min(self.ahead.len())..places.end.min(self.ahead.len())).any(Slot::is_missing)
     }
 
-    /// The runs of places that have not come in time: they are to be asked for again.
-    pub(crate) fn overdue(&mut self, now: Time, patience: Duration) -> Result<Vec<Range<usize>>, SessionError> {
+    /// The runs of places that have not come in time: they are to be asked for again. A peer that was `heard` before that is
+    /// silent altogether, which others deal with.
+    pub(crate) fn overdue(
+        &mut self,
+        now: Time,
+        patience: Duration,
+        heard: Time,
+    ) -> Result<Vec<Range<usize>>, SessionError> {
         let mut runs: Vec<Range<usize>> = Vec::new();
         for (place, slot) in self.ahead.iter_mut().enumerate() {
             let Slot::Missing(asked) = slot else { continue };
             if asked.due(patience) > now {
+                continue;
+            }
+            if !asked.was_before(heard) {
+                asked.wait(now);
                 continue;
             }
             asked.after_silence(WHAT, now)?;
@@ -130,7 +140,7 @@ mod tests {
     }
 
     fn overdue(statuses: &mut Statuses<char>, seconds: u64) -> Result<Vec<(usize, usize)>, SessionError> {
-        let runs = statuses.overdue(at(seconds), PATIENCE)?;
+        let runs = statuses.overdue(at(seconds), PATIENCE, at(seconds))?;
         Ok(runs.into_iter().map(|run| (run.start, run.end)).collect())
     }
 
@@ -167,6 +177,17 @@ mod tests {
             assert!(overdue(&mut statuses, 5 + 5 * u64::from(n)).is_ok());
         }
         assert_eq!(overdue(&mut statuses, 1000), Err(SessionError::Unrecovered(WHAT)));
+    }
+
+    #[test]
+    fn a_silent_peer_is_not_asked_again() {
+        let mut statuses: Statuses<char> = Statuses::default();
+        statuses.learn(1, at(3));
+        for n in 0..10 {
+            let runs = statuses.overdue(at(8 + 5 * n), PATIENCE, at(3)).unwrap();
+            assert!(runs.is_empty());
+        }
+        assert_eq!(statuses.overdue(at(100), PATIENCE, at(99)).map(|runs| runs.len()), Ok(1));
     }
 
     #[test]

@@ -39,6 +39,10 @@ pub(crate) struct Task {
     incoming: Incoming,
     /// Nothing has come since it moved to another connection.
     resumes: bool,
+    /// How often it came to the target damaged.
+    pub(crate) retries: u32,
+    /// It was sent again on its connection: the target may have had it already.
+    pub(crate) is_retried: bool,
     /// What of its PDUs was lost on the way; mostly nothing.
     lost: Option<Box<Lost>>,
 }
@@ -56,6 +60,8 @@ impl Task {
             open_r2ts: 0,
             incoming: Incoming::default(),
             resumes: false,
+            retries: 0,
+            is_retried: false,
             lost: None,
         }
     }
@@ -212,7 +218,7 @@ impl Task {
 
     /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send.
     fn check_silent(&self) -> Result<(), SessionError> {
-        if self.unsolicited || self.open_r2ts > 0 {
+        if (self.unsolicited || self.open_r2ts > 0) && !self.is_retried {
             return Err(broken("11.4.2", "a status for a task whose data is still being sent"));
         }
         Ok(())

@@ -43,6 +43,11 @@ impl Window {
         cmd_sn.is_before(self.expected)
     }
 
+    /// The number that the target waits for, when it has not said that it has all that were sent.
+    pub(crate) fn waits_for(&self) -> Option<SerialNumber> {
+        (self.expected != self.next).then_some(self.expected)
+    }
+
     /// Every PDU of a target reports ExpCmdSN and MaxCmdSN. Those that were overtaken by others change nothing.
     pub(crate) fn update(&mut self, exp_cmd_sn: SerialNumber, max_cmd_sn: SerialNumber) -> Result<(), SessionError> {
         if exp_cmd_sn.is_after(self.next) {

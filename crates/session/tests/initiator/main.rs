@@ -19,6 +19,7 @@ mod lost_statuses;
 mod markers;
 mod orders;
 mod pair;
+mod retries;
 mod sam5;
 mod several;
 mod text;

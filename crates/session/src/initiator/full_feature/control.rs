@@ -1,9 +1,8 @@
 //! Pings, news, and the end of a connection.
 
 use lunette_pdu::{
-    AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorPdu, InitiatorTaskTag, LogoutReason, LogoutRequest,
-    LogoutResponse, LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, TargetTransferTag,
-    TaskManagementResponseCode,
+    AsyncEvent, AsyncMessage, BHS_LEN, Bhs, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
+    LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, TargetTransferTag, TaskManagementResponseCode,
 };
 
 use super::{Context, FullFeature};
@@ -12,7 +11,6 @@ use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::lost::Answer;
 use crate::initiator::request::Request;
 use crate::limits::MAX_UNREAD_PDUS;
-use crate::outbox::Segment;
 
 impl FullFeature {
     /// Sends a ping for the driver. False when it cannot be sent, or when its echo would not fit a PDU.
@@ -128,10 +126,10 @@ impl FullFeature {
         let Some(refused) = segment.get(..BHS_LEN).and_then(Bhs::ref_from) else {
             return Err(broken("11.17", "a Reject without the header that it refuses"));
         };
-        if let Ok(InitiatorPdu::SnackRequest(snack)) = InitiatorPdu::parse(refused)
-            && self.recovers()
+        if self.recovers()
+            && let Some(outcome) = self.recover_rejected(refused, pdu.reason, context)
         {
-            return self.snack_rejected(&snack, context);
+            return outcome;
         }
         let tag = TaskTag::from_itt(refused.itt());
         match context.request(tag).map(|underway| &underway.request) {
@@ -186,7 +184,7 @@ impl FullFeature {
             cmd_sn: if immediate { context.shared.window.cmd_sn() } else { context.take_number(tag) },
             exp_stat_sn: context.sender.exp_stat_sn(),
         };
-        context.sender.outbox.push(pdu.emit(), Segment::Empty);
+        context.send_request(tag, pdu.emit(), Vec::new());
         true
     }
 }
@@ -225,5 +223,5 @@ fn nop_out(itt: InitiatorTaskTag, ttt: TargetTransferTag, lun: LunField, data: V
         exp_stat_sn: context.sender.exp_stat_sn(),
         data_segment_len: data.len(),
     };
-    context.sender.outbox.push(pdu.emit(), Segment::owned(data));
+    context.send_request(TaskTag::from_itt(itt), pdu.emit(), data);
 }

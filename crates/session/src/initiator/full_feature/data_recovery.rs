@@ -10,6 +10,7 @@ use lunette_pdu::{
 use super::commands::data_in_ended;
 use super::control::answers_are_read;
 use super::{Context, FullFeature};
+use crate::Time;
 use crate::initiator::connection::Expect;
 use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::TaskTag;
@@ -154,7 +155,7 @@ impl FullFeature {
     }
 
     /// Asks again for data that has not come in time.
-    pub(super) fn ask_for_data_again(&mut self, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(super) fn ask_for_data_again(&mut self, heard: Time, context: &mut Context<'_>) -> Result<(), SessionError> {
         let patience = context.shared.config.timers.resend;
         for tag in self.recovery().overdue(context.now, patience) {
             let runs = context.task(tag).filter(|task| task.lacks_data()).map(|task| task.lost_runs());
@@ -164,6 +165,10 @@ impl FullFeature {
                 continue;
             };
             if let Some(asked) = self.recovery().asked_for(tag) {
+                if !asked.was_before(heard) {
+                    asked.wait(context.now);
+                    continue;
+                }
                 asked.after_silence(DATA, context.now)?;
             }
             for run in runs {

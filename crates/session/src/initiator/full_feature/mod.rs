@@ -5,12 +5,13 @@ mod control;
 mod data_recovery;
 mod reassign;
 mod recovery;
+mod retry;
 mod task_management;
 mod text;
 
 use std::collections::VecDeque;
 
-use lunette_pdu::{Cid, LunField, SerialNumber, TargetPdu};
+use lunette_pdu::{BHS_LEN, Cid, LunField, SerialNumber, TargetPdu};
 
 use self::commands::scsi_response;
 use self::control::logout_response;
@@ -21,11 +22,12 @@ use super::connection::Expect;
 use super::error::{SessionError, broken};
 use super::event::{Event, TaskTag};
 use super::lost::Answer;
-use super::request::{Request, Underway};
+use super::request::{Request, SentRequest, Underway};
 use super::sender::Sender;
 use super::shared::Shared;
 use crate::Time;
 use crate::keys::Parameters;
+use crate::outbox::Segment;
 
 pub(super) use self::commands::data_in_ended;
 pub(super) use self::task_management::manage_tasks;
@@ -194,7 +196,18 @@ impl Context<'_> {
 
     /// Notes a request that is sent now, ahead of the window. `None` when too many wait for their answer.
     fn add_request(&mut self, request: Request) -> Option<TaskTag> {
-        self.shared.requests.insert(Underway { cid: self.cid, cmd_sn: None, request }).ok()
+        self.shared.requests.insert(Underway { cid: self.cid, cmd_sn: None, request, sent: None }).ok()
+    }
+
+    /// Sends a PDU of a request.
+    fn send_request(&mut self, tag: TaskTag, header: [u8; BHS_LEN], segment: Vec<u8>) {
+        if self.shared.parameters.error_recovery_level > 0
+            && let Some(underway) = self.request(tag)
+        {
+            let retries = 0;
+            underway.sent = Some(Box::new(SentRequest { header, segment: segment.clone(), retries }));
+        }
+        self.sender.outbox.push(header, Segment::owned(segment));
     }
 
     /// The number of a request that takes its turn among the commands.

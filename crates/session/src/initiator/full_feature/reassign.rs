@@ -61,7 +61,7 @@ impl FullFeature {
 
     /// Uses a number up that the target waits for, on a ping. False when it cannot be sent now.
     pub(in crate::initiator) fn fill_gap(&self, cmd_sn: SerialNumber, context: &mut Context<'_>) -> bool {
-        let filler = Underway { cid: self.cid, cmd_sn: Some(cmd_sn), request: Request::Filler };
+        let filler = Underway { cid: self.cid, cmd_sn: Some(cmd_sn), request: Request::Filler, sent: None };
         let Ok(tag) = context.shared.requests.insert(filler) else { return false };
         let pdu = NopOut {
             immediate: false,
@@ -72,7 +72,7 @@ impl FullFeature {
             exp_stat_sn: context.sender.exp_stat_sn(),
             data_segment_len: 0,
         };
-        context.sender.outbox.push(pdu.emit(), Segment::Empty);
+        context.send_request(tag, pdu.emit(), Vec::new());
         context.shared.recoveries.retries += 1;
         true
     }

@@ -246,12 +246,21 @@ impl FullFeature {
     }
 
     /// Asks again for what has not come in time.
-    pub(in crate::initiator) fn ask_again(&mut self, context: &mut Context<'_>) -> Result<(), SessionError> {
+    pub(in crate::initiator) fn ask_again(
+        &mut self,
+        heard: Time,
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
         let patience = context.shared.config.timers.resend;
-        for run in self.recovery().statuses.overdue(context.now, patience)? {
+        let overdue = self.resend_timeout(patience).is_some_and(|due| due <= context.now);
+        if overdue && heard + patience <= context.now {
+            // Whether the target is there at all is the first question.
+            self.keep_alive(context);
+        }
+        for run in self.recovery().statuses.overdue(context.now, patience, heard)? {
             self.ask_for_statuses(run.start, run.len(), context)?;
         }
-        self.ask_for_data_again(context)
+        self.ask_for_data_again(heard, context)
     }
 }
 

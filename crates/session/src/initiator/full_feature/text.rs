@@ -9,7 +9,6 @@ use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::request::{Request, Underway};
 use crate::initiator::text::TextExchange;
 use crate::keys::{DATA_LENGTH, MAX_RECV_DATA_SEGMENT_LENGTH, number_in, row};
-use crate::outbox::Segment;
 
 /// What no key is answered with.
 const REFUSALS: [&str; 3] = ["Reject", "NotUnderstood", "Irrelevant"];
@@ -132,5 +131,5 @@ fn send_text(tag: TaskTag, lun: LunField, ttt: TargetTransferTag, context: &mut 
         exp_stat_sn: context.sender.exp_stat_sn(),
         data_segment_len: part.len(),
     };
-    context.sender.outbox.push(pdu.emit(), Segment::owned(part));
+    context.send_request(tag, pdu.emit(), part);
 }

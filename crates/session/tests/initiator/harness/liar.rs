@@ -8,8 +8,8 @@ use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
     BHS_LEN, Bhs, Cid, DIGEST_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse,
-    LoginStatus, LunField, NopIn, R2t, Residual, ScsiResponse, ScsiResponseCode, SerialNumber, Stage,
-    TargetTransferTag, Tsih, pad_len,
+    LoginStatus, LunField, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
+    Stage, TargetTransferTag, Tsih, pad_len,
 };
 use lunette_session::Time;
 use lunette_session::initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
@@ -62,6 +62,8 @@ pub(crate) struct Liar {
     pub(crate) exp_cmd_sn: SerialNumber,
     /// Both sides digest their data segments.
     data_digest: bool,
+    /// Commands are not acknowledged, but by setting `exp_cmd_sn`.
+    pub(crate) behind: bool,
     stream: Vec<u8>,
     pub(crate) sent: VecDeque<Sent>,
     pub(crate) events: VecDeque<Event>,
@@ -82,6 +84,7 @@ impl Liar {
             stat_sn: SerialNumber(u32::MAX - 1),
             exp_cmd_sn: SerialNumber(0xffff_fffe),
             data_digest: false,
+            behind: false,
             stream: Vec::new(),
             sent: VecDeque::new(),
             events: VecDeque::new(),
@@ -118,9 +121,13 @@ impl Liar {
 
     /// At recovery level 1 with data digests; no data goes unasked.
     pub(crate) fn recovering() -> Self {
+        Self::recovering_with(&[("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "8192")])
+    }
+
+    /// At recovery level 1 with data digests, and with these answers.
+    pub(crate) fn recovering_with(answers: &[(&str, &str)]) -> Self {
         let offers = Willing { error_recovery_level: 1, ..Willing::default() };
-        let answers =
-            [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "8192"), ("DataDigest", "CRC32C")];
+        let answers = [answers, &[("DataDigest", "CRC32C")]].concat();
         let mut liar = Self::logged_in(SessionConfig { offers, ..super::config() }, &answers);
         liar.data_digest = true;
         liar
@@ -191,8 +198,11 @@ impl Liar {
                 _ => None,
             };
             if let Some(cmd_sn) = numbered {
-                assert_eq!(cmd_sn, self.exp_cmd_sn);
-                self.exp_cmd_sn = cmd_sn.next();
+                // A retry has its old number.
+                assert!(!cmd_sn.is_after(self.exp_cmd_sn) || self.behind, "{cmd_sn} where {} was due", self.exp_cmd_sn);
+                if cmd_sn == self.exp_cmd_sn && !self.behind {
+                    self.exp_cmd_sn = cmd_sn.next();
+                }
             }
             self.sent.push_back(sent);
         }
@@ -335,6 +345,27 @@ impl Liar {
             max_cmd_sn: self.max_cmd_sn(),
             data_segment_len: 0,
         }
+    }
+
+    /// Refuses a PDU.
+    pub(crate) fn reject(&mut self, reason: RejectReason, header: [u8; BHS_LEN]) {
+        let pdu = Reject {
+            reason,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            data_sn: 0,
+            data_segment_len: BHS_LEN,
+        };
+        self.send(pdu.emit(), &header);
+    }
+
+    /// Time passes, and the target is heard in it.
+    pub(crate) fn pass_in_company(&mut self, span: Duration) {
+        self.pass(Duration::from_secs(1));
+        let report = NopIn { ttt: TargetTransferTag::RESERVED, ..self.nop_in() };
+        self.send(report.emit(), &[]);
+        self.pass(span.saturating_sub(Duration::from_secs(1)));
     }
 
     // What comes of it.

@@ -1,0 +1,233 @@
+//! Requests that did not reach the target, or came damaged: at recovery level 1 they are sent again with their old numbers and
+//! tags.
+
+use std::time::Duration;
+
+use lunette_pdu::{
+    DataOut, InitiatorPdu, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber, TargetTransferTag, TextRequest,
+};
+use lunette_session::initiator::{Event, SessionError};
+
+use crate::harness::{Liar, pattern, write};
+
+/// A kilobyte goes with a command, three more follow it unasked.
+const ANSWERS: [(&str, &str); 3] =
+    [("MaxRecvDataSegmentLength", "1024"), ("FirstBurstLength", "4096"), ("MaxBurstLength", "8192")];
+
+/// The command and the data that goes with it unasked.
+fn unasked_write(liar: &mut Liar) -> (ScsiCommand, Vec<DataOut>) {
+    let sent = liar.next();
+    let InitiatorPdu::ScsiCommand(command) = sent.pdu else { panic!("{sent:?}") };
+    let mut bytes = sent.data;
+    let mut data = Vec::new();
+    while data.last().is_none_or(|pdu: &DataOut| !pdu.final_) {
+        let sent = liar.next();
+        let InitiatorPdu::DataOut(pdu) = sent.pdu else { panic!("{sent:?}") };
+        assert_eq!((pdu.buffer_offset as usize, pdu.data_sn as usize), (bytes.len(), data.len()));
+        bytes.extend(sent.data);
+        data.push(pdu);
+    }
+    assert_eq!(bytes, pattern(4096));
+    (command, data)
+}
+
+fn submit_write(liar: &mut Liar) {
+    let command = write(&liar.pool, 1, 0, &pattern(4096));
+    liar.session.submit(command, liar.now).expect("there is room");
+    liar.raw(&[]);
+}
+
+fn completed(liar: &mut Liar) -> u8 {
+    match liar.event() {
+        Event::Completed { response, .. } => response.status,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_command_that_came_damaged_is_sent_again_with_all_its_data() {
+    let mut liar = Liar::recovering_with(&ANSWERS);
+    liar.behind = true;
+    submit_write(&mut liar);
+    let (command, data) = unasked_write(&mut liar);
+    for n in 1..=2 {
+        liar.reject(RejectReason::DATA_DIGEST_ERROR, command.emit());
+        let (again, data_again) = unasked_write(&mut liar);
+        assert_eq!(ScsiCommand { exp_stat_sn: command.exp_stat_sn, ..again }, command);
+        assert_eq!(data_again.len(), data.len());
+        assert_eq!(liar.session.recoveries().retries, n);
+    }
+    liar.exp_cmd_sn = command.cmd_sn.next();
+    let response = liar.response(command.itt);
+    liar.send(response.emit(), &[]);
+    assert_eq!(completed(&mut liar), 0);
+}
+
+#[test]
+fn a_command_that_always_comes_damaged_is_given_up() {
+    let mut liar = Liar::recovering_with(&ANSWERS);
+    liar.behind = true;
+    submit_write(&mut liar);
+    let (command, _) = unasked_write(&mut liar);
+    for _ in 0..33 {
+        assert!(liar.events.is_empty());
+        liar.reject(RejectReason::DATA_DIGEST_ERROR, command.emit());
+    }
+    assert_eq!(liar.closed(), SessionError::Unrecovered("an acknowledgement"));
+    assert_eq!(liar.session.into_unfinished().len(), 1);
+}
+
+#[test]
+fn what_the_target_has_taken_is_not_sent_again() {
+    let mut liar = Liar::recovering_with(&ANSWERS);
+    submit_write(&mut liar);
+    let (command, data) = unasked_write(&mut liar);
+    liar.reject(RejectReason::DATA_DIGEST_ERROR, command.emit());
+    // RFC 7143 section 7.3: the target asks for data that it refuses, or ends the task.
+    liar.reject(RejectReason::DATA_DIGEST_ERROR, data[1].emit());
+    liar.reject(RejectReason::PROTOCOL_ERROR, data[2].emit());
+    assert!(liar.sent.is_empty() && liar.events.is_empty(), "{:?} {:?}", liar.sent, liar.events);
+    let pdu = liar.r2t(command.itt, 0, 2048, 1024);
+    liar.send(pdu.emit(), &[]);
+    assert!(matches!(liar.next().pdu, InitiatorPdu::DataOut(DataOut { buffer_offset: 2048, final_: true, .. })));
+    let response = liar.response(command.itt);
+    liar.send(response.emit(), &[]);
+    assert_eq!(completed(&mut liar), 0);
+}
+
+#[test]
+fn a_status_may_overtake_a_retry_that_was_none_of_need() {
+    let mut liar = Liar::recovering_with(&ANSWERS);
+    liar.behind = true;
+    submit_write(&mut liar);
+    let (command, _) = unasked_write(&mut liar);
+    liar.pass_in_company(Duration::from_secs(5));
+    unasked_write(&mut liar);
+    liar.exp_cmd_sn = command.cmd_sn.next();
+    let response = liar.response(command.itt);
+    liar.send(response.emit(), &[]);
+    assert_eq!(completed(&mut liar), 0);
+}
+
+#[test]
+fn a_command_that_is_not_acknowledged_is_sent_again_until_the_connection_is_given_up() {
+    let mut liar = Liar::recovering();
+    liar.behind = true;
+    let first = liar.exp_cmd_sn;
+    liar.read(512);
+    liar.read(512);
+    for _ in 0..4 {
+        liar.pass_in_company(Duration::from_secs(5));
+        let sent = liar.next();
+        let InitiatorPdu::ScsiCommand(pdu) = sent.pdu else { panic!("{sent:?}") };
+        assert_eq!(pdu.cmd_sn, first);
+        assert!(liar.sent.is_empty(), "only what the target waits for: {:?}", liar.sent);
+    }
+    liar.pass_in_company(Duration::from_secs(5));
+    assert_eq!(liar.closed(), SessionError::Unrecovered("an acknowledgement"));
+    assert_eq!(liar.session.into_unfinished().len(), 2);
+}
+
+#[test]
+fn what_the_target_waits_for_moves_on() {
+    let mut liar = Liar::recovering();
+    liar.behind = true;
+    let first = liar.exp_cmd_sn;
+    let (_, itt) = liar.read(512);
+    liar.read(512);
+    liar.pass_in_company(Duration::from_secs(5));
+    assert!(matches!(liar.next().pdu, InitiatorPdu::ScsiCommand(pdu) if pdu.cmd_sn == first && pdu.itt == itt));
+    liar.exp_cmd_sn = first.next();
+    liar.pass_in_company(Duration::from_secs(5));
+    assert!(liar.sent.is_empty(), "the patience begins anew: {:?}", liar.sent);
+    liar.pass_in_company(Duration::from_secs(5));
+    assert!(matches!(liar.next().pdu, InitiatorPdu::ScsiCommand(pdu) if pdu.cmd_sn == first.next()));
+    liar.exp_cmd_sn = first.add(2);
+    for _ in 0..10 {
+        liar.pass_in_company(Duration::from_secs(5));
+    }
+    assert!(liar.sent.is_empty() && liar.events.is_empty(), "{:?} {:?}", liar.sent, liar.events);
+}
+
+/// It is pinged instead, and given up when that is not answered.
+#[test]
+fn nothing_is_sent_again_to_a_target_that_is_silent() {
+    let mut liar = Liar::recovering();
+    liar.behind = true;
+    liar.read(512);
+    liar.pass(Duration::from_secs(49));
+    assert!(matches!(liar.next().pdu, InitiatorPdu::NopOut(_)));
+    assert!(liar.sent.is_empty() && liar.events.is_empty(), "{:?} {:?}", liar.sent, liar.events);
+    liar.pass(Duration::from_secs(2));
+    assert_eq!(liar.closed(), SessionError::PingTimeout);
+}
+
+fn text_request(liar: &mut Liar) -> (TextRequest, Vec<u8>) {
+    let sent = liar.next();
+    let InitiatorPdu::TextRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
+    (pdu, sent.data)
+}
+
+#[test]
+fn text_that_came_damaged_is_sent_again() {
+    let mut liar = Liar::recovering();
+    liar.behind = true;
+    assert!(liar.session.text(5, &[("SendTargets", "All")]));
+    liar.raw(&[]);
+    let (pdu, text) = text_request(&mut liar);
+    liar.reject(RejectReason::DATA_DIGEST_ERROR, pdu.emit());
+    let (again, text_again) = text_request(&mut liar);
+    assert_eq!((TextRequest { exp_stat_sn: pdu.exp_stat_sn, ..again }, text_again), (pdu, text));
+    assert_eq!(again.exp_stat_sn, pdu.exp_stat_sn.next());
+    // The same when it does not come at all.
+    liar.pass_in_company(Duration::from_secs(5));
+    assert_eq!(text_request(&mut liar).0.cmd_sn, pdu.cmd_sn);
+}
+
+fn ping_of_ours(liar: &mut Liar) -> (NopOut, Vec<u8>) {
+    let sent = liar.next();
+    let InitiatorPdu::NopOut(pdu) = sent.pdu else { panic!("{sent:?}") };
+    (pdu, sent.data)
+}
+
+#[test]
+fn a_ping_that_came_damaged_is_sent_again() {
+    let mut liar = Liar::recovering();
+    assert!(liar.session.ping(9, liar.cid, b"echo".to_vec()));
+    liar.raw(&[]);
+    let (pdu, data) = ping_of_ours(&mut liar);
+    liar.reject(RejectReason::DATA_DIGEST_ERROR, pdu.emit());
+    let (again, data_again) = ping_of_ours(&mut liar);
+    assert_eq!((again.itt, data_again), (pdu.itt, data));
+    let stat_sn = liar.next_stat_sn();
+    let answer = NopIn { itt: pdu.itt, ttt: TargetTransferTag::RESERVED, stat_sn, ..liar.nop_in() };
+    liar.send(NopIn { data_segment_len: 4, ..answer }.emit(), b"echo");
+    assert!(matches!(liar.event(), Event::Pong { user: 9, intact: true }));
+}
+
+/// The number of a command that was ended otherwise is used up by a ping.
+#[test]
+fn a_number_that_nobody_waits_for_is_filled() {
+    let mut liar = Liar::recovering();
+    liar.behind = true;
+    let first: SerialNumber = liar.exp_cmd_sn;
+    liar.read(512);
+    let terminated = lunette_pdu::AsyncMessage {
+        lun: crate::harness::LUN,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: first,
+        max_cmd_sn: liar.max_cmd_sn(),
+        event: lunette_pdu::AsyncEvent::TASK_TERMINATION,
+        vcode: 0,
+        parameter1: 0,
+        parameter2: 0,
+        parameter3: 0,
+        data_segment_len: 0,
+    };
+    liar.send(terminated.emit(), &[]);
+    assert!(matches!(liar.event(), Event::Aborted(_)));
+    liar.sent.clear();
+    liar.pass_in_company(Duration::from_secs(5));
+    let (pdu, _) = ping_of_ours(&mut liar);
+    assert_eq!((pdu.immediate, pdu.cmd_sn), (false, first));
+}
