@@ -56,6 +56,10 @@ pub const MAX_RETAINED_BYTES: usize = 64 << 20;
 /// The same of echoes, text and the like.
 pub const MAX_RETAINED_OWNED_BYTES: usize = 1 << 20;
 
+/// How long nothing of a task's data may come before it is asked for again, where damage may cost whole PDUs: the R2T or the
+/// data may have been among them.
+pub const DATA_OUT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// How long an initiator has to acknowledge what is kept for it while others wait for the buffers. It is a hundred round trips
 /// of a slow line: time to ask for what is missing.
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);

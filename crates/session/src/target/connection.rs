@@ -23,7 +23,8 @@ use super::session::Session;
 use crate::held::Held;
 use crate::keys::Digest;
 use crate::limits::{
-    ACKNOWLEDGE_TIMEOUT, COMMAND_GAP_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS,
+    ACKNOWLEDGE_TIMEOUT, COMMAND_GAP_TIMEOUT, DATA_OUT_TIMEOUT, LOGIN_DATA_SEGMENT_BYTES, MAX_OUTBOX_OWNED_BYTES,
+    MAX_OUTBOX_PDUS,
 };
 use crate::outbox::Piece;
 use crate::outbox::Segment;
@@ -124,6 +125,10 @@ pub struct Connection {
     gap_ends: Option<Time>,
     /// When data before this status number is kept no longer: others wait for its buffers.
     room_due: Option<(Time, SerialNumber)>,
+    /// Whether PDUs may be lost unseen: a damaged header costs all that comes before the next marker's PDU.
+    loses_pdus: bool,
+    /// When it is looked for data that is overdue.
+    data_due: Option<Time>,
 }
 
 impl Connection {
@@ -143,6 +148,8 @@ impl Connection {
             last_received: now,
             gap_ends: None,
             room_due: None,
+            loses_pdus: false,
+            data_due: None,
         }
     }
 
@@ -266,7 +273,7 @@ impl Connection {
         };
         let deadline = self.deadline.as_ref().map(|(at, _)| *at);
         let room = self.room_due.map(|(at, _)| at);
-        ping.into_iter().chain(deadline).chain(self.gap_ends).chain(room).min()
+        ping.into_iter().chain(deadline).chain(self.gap_ends).chain(room).chain(self.data_due).min()
     }
 
     /// Does what is due at `now`.
@@ -275,6 +282,12 @@ impl Connection {
             && let Some(retained) = self.sender.retained()
         {
             retained.forget_data_before(before);
+        }
+        if self.data_due.take_if(|at| *at <= now).is_some()
+            && let Phase::FullFeature(full) = &mut self.phase
+            && full.ask_for_overdue(&mut self.sender, &mut self.events)
+        {
+            self.data_due = Some(now + DATA_OUT_TIMEOUT);
         }
         if self.gap_ends.is_some_and(|at| at <= now) {
             return self.close(CloseReason::Gap);
@@ -316,6 +329,8 @@ impl Connection {
         }
         let markers = parameters.marker_intervals();
         self.receiver.start_markers(markers.out, parameters.error_recovery_level > 0);
+        let is_marked = markers.out.is_some() || markers.in_.is_some();
+        self.loses_pdus = is_marked && parameters.error_recovery_level > 0;
         self.sender.outbox.start_markers(markers.in_);
         self.phase = Phase::FullFeature(Box::new(full));
         self.deadline = None;
@@ -567,6 +582,9 @@ impl Connection {
     fn advance(&mut self, input: &mut &[u8], now: Time) -> bool {
         if !input.is_empty() {
             self.heard(now);
+            if self.loses_pdus && self.data_due.is_none() {
+                self.data_due = Some(now + DATA_OUT_TIMEOUT);
+            }
         }
         let outcome = match self.receiver.stage() {
             Stage::Header => self.advance_header(input),
@@ -693,6 +711,7 @@ impl Connection {
         self.deadline = None;
         self.gap_ends = None;
         self.room_due = None;
+        self.data_due = None;
         self.held = Held::default();
         self.events.push_back(Event::Close(reason));
     }

@@ -57,38 +57,45 @@ struct Sequence {
     data_sn: u32,
     /// A solicited sequence must fill its R2T; an unsolicited one may end before its limit.
     exact: bool,
+    /// PDUs of it were lost on the way.
+    has_gaps: bool,
 }
 
 impl Sequence {
     fn new(range: Range<u32>, exact: bool) -> Self {
-        Self { start: range.start, end: range.end, reach: range.start, filled: 0, data_sn: 0, exact }
+        Self { start: range.start, end: range.end, reach: range.start, filled: 0, data_sn: 0, exact, has_gaps: false }
     }
 
     /// Checks the next PDU. True when it is the last one.
-    fn accept(&mut self, pdu: &DataOut, in_order: bool) -> Result<bool, DataOutError> {
-        self.check_number(pdu)?;
+    fn accept(&mut self, pdu: &DataOut, rules: DataRules) -> Result<bool, DataOutError> {
+        let DataRules { in_order, recovers } = rules;
+        self.check_number(pdu, recovers)?;
         self.check_place(pdu, in_order)?;
         let len = pdu.data_segment_len as u32;
         self.reach = self.reach.max(pdu.buffer_offset + len);
         self.filled += len;
         let full = self.filled == self.end - self.start;
-        if (full && !pdu.final_) || (self.exact && pdu.final_ && !full) {
+        if (full && !pdu.final_) || (self.exact && pdu.final_ && !full && !self.has_gaps) {
             return Err(DataOutError::Final);
         }
         Ok(pdu.final_)
     }
 
-    fn check_number(&mut self, pdu: &DataOut) -> Result<(), DataOutError> {
-        if pdu.data_sn != self.data_sn {
+    /// RFC 7143 section 7.9: a number that is left out tells of a PDU that was lost.
+    fn check_number(&mut self, pdu: &DataOut, recovers: bool) -> Result<(), DataOutError> {
+        if pdu.data_sn > self.data_sn && recovers {
+            self.has_gaps = true;
+        } else if pdu.data_sn != self.data_sn {
             return Err(DataOutError::DataSn { got: pdu.data_sn, expected: self.data_sn });
         }
-        self.data_sn = self.data_sn.wrapping_add(1);
+        self.data_sn = pdu.data_sn.wrapping_add(1);
         Ok(())
     }
 
     fn check_place(&self, pdu: &DataOut, in_order: bool) -> Result<(), DataOutError> {
         let got = pdu.buffer_offset;
-        if (in_order && got != self.reach) || got < self.start {
+        let is_next = got == self.reach || (self.has_gaps && got > self.reach);
+        if (in_order && !is_next) || got < self.start {
             let expected = if in_order { self.reach } else { self.start };
             return Err(DataOutError::Offset { got, expected });
         }
@@ -98,6 +105,15 @@ impl Sequence {
         }
         Ok(())
     }
+}
+
+/// What holds for the data of a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DataRules {
+    /// DataPDUInOrder.
+    pub(crate) in_order: bool,
+    /// PDUs that are lost are asked for again.
+    pub(crate) recovers: bool,
 }
 
 /// An R2T to send.
@@ -133,6 +149,10 @@ pub(crate) struct Collector {
     brought: Vec<u8>,
     /// The command has come again: so does its unsolicited data.
     repeats: bool,
+    /// Something came or was asked for since [`is_overdue`](Self::is_overdue) looked last.
+    moved: bool,
+    /// R2Ts were sent again, and nothing has come since.
+    asked_again: bool,
 }
 
 impl Collector {
@@ -153,6 +173,8 @@ impl Collector {
             next_r2t_sn: 0,
             brought: Vec::new(),
             repeats: false,
+            moved: true,
+            asked_again: false,
         }
     }
 
@@ -213,19 +235,53 @@ impl Collector {
         self.next_r2t_sn
     }
 
-    /// Checks a Data-Out header against what is expected of its sequence. `in_order`: DataPDUInOrder.
-    pub(crate) fn accept(&mut self, pdu: &DataOut, in_order: bool) -> Result<(), DataOutError> {
+    /// Checks a Data-Out header against what is expected of its sequence.
+    pub(crate) fn accept(&mut self, pdu: &DataOut, rules: DataRules) -> Result<(), DataOutError> {
         let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len);
         let sequence = if pdu.ttt.is_reserved() { self.unsolicited.as_mut() } else { self.sequence(pdu.ttt) };
-        let last = sequence.ok_or(DataOutError::Unannounced)?.accept(pdu, in_order)?;
+        let sequence = sequence.ok_or(DataOutError::Unannounced)?;
+        let last = sequence.accept(pdu, rules)?;
+        let lacks = (last && sequence.has_gaps).then_some(sequence.start..sequence.end);
         // The sequence has checked that the end is no overflow.
         let range = offset..offset + len as u32;
         self.arrived.insert(range).map_err(|why| DataOutError::Place { offset, len, why })?;
         self.arriving = true;
+        (self.moved, self.asked_again) = (true, false);
         if last {
             self.end_sequence(pdu.ttt);
         }
+        lacks.map_or(Ok(()), |range| self.ask_for_missing(range))
+    }
+
+    /// What has not come of this range will not come any more.
+    fn ask_for_missing(&mut self, range: Range<u32>) -> Result<(), DataOutError> {
+        let missing: Vec<_> = self.arrived.missing(range).collect();
+        for gap in missing {
+            let (offset, len) = (gap.start, (gap.end - gap.start) as usize);
+            self.asked.remove(&gap).map_err(|why| DataOutError::Place { offset, len, why })?;
+        }
         Ok(())
+    }
+
+    /// Whether data is outstanding and nothing has moved since this was asked last.
+    pub(crate) fn is_overdue(&mut self) -> bool {
+        let moved = std::mem::take(&mut self.moved);
+        !moved && !self.arriving && self.open()
+    }
+
+    /// Waits no longer for data that is overdue. First, R2Ts that nobody has answered count as lost: they are
+    /// [outstanding](Self::outstanding) still and may be sent again, as they were. True then. Later the data counts as lost,
+    /// and `solicit` asks for it (a recovery R2T because of a reception timeout).
+    pub(crate) fn give_up(&mut self) -> bool {
+        let unanswered = self.solicited.iter().flatten().any(|sequence| sequence.data_sn == 0);
+        if unanswered && !std::mem::replace(&mut self.asked_again, true) {
+            return true;
+        }
+        let announced = self.unsolicited.is_some();
+        self.interrupt();
+        // What of it comes late is dropped.
+        self.repeats = announced;
+        false
     }
 
     fn end_sequence(&mut self, ttt: TargetTransferTag) {
@@ -345,6 +401,7 @@ impl Collector {
         debug_assert_eq!(self.index(ttt), self.solicited.len(), "a sequence is found by its tag");
         self.solicited.push_back(Some(Sequence::new(asked.offset..asked.offset + asked.len, true)));
         self.outstanding += 1;
+        self.moved = true;
     }
 
     /// The buffer, once all that was wanted is in it.

@@ -39,8 +39,12 @@ fn solicit(collector: &mut Collector, next_ttt: &mut u16, at_most: u32) -> Vec<(
 }
 
 fn arrive(collector: &mut Collector, pdu: &DataOut) {
-    collector.accept(pdu, false).unwrap();
+    collector.accept(pdu, rules(false)).unwrap();
     collector.verified(pdu.buffer_offset, pdu.data_segment_len as u32);
+}
+
+fn rules(in_order: bool) -> DataRules {
+    DataRules { in_order, recovers: false }
 }
 
 #[test]
@@ -76,7 +80,7 @@ fn tags_of_ended_sequences_name_nothing() {
     let [(first, _), (second, range), (third, _)] = &open[..] else { panic!("three R2Ts") };
     arrive(&mut collector, &pdu(*second, 0, range.clone(), true));
     assert_eq!([first, second, third].map(|ttt| collector.solicits(*ttt)), [true, false, true]);
-    let again = collector.accept(&pdu(*second, 1, range.clone(), true), false);
+    let again = collector.accept(&pdu(*second, 1, range.clone(), true), rules(false));
     assert_eq!(again, Err(DataOutError::Unannounced));
     assert!(!collector.solicits(TargetTransferTag(third.0 + 1)));
 }
@@ -89,18 +93,18 @@ fn what_was_lost_is_asked_for_again() {
     let [(first, _), (second, _), (third, _)] = open[..] else { panic!("three R2Ts") };
     arrive(&mut collector, &pdu(first, 0, 0..40, false));
     // The header is right, its data is not; the sequence goes on.
-    collector.accept(&pdu(first, 1, 40..70, false), true).unwrap();
+    collector.accept(&pdu(first, 1, 40..70, false), rules(true)).unwrap();
     collector.lost(40, 30).unwrap();
     let again = solicit(&mut collector, &mut next_ttt, 8);
     assert_eq!(again, [(TargetTransferTag(0x0007_0003), 40..70)]);
     arrive(&mut collector, &pdu(first, 2, 70..100, true));
     // The last PDU is lost with its F bit, and again when it is repeated.
     arrive(&mut collector, &pdu(third, 0, 200..250, true));
-    collector.accept(&pdu(second, 0, 100..200, true), true).unwrap();
+    collector.accept(&pdu(second, 0, 100..200, true), rules(true)).unwrap();
     collector.lost(100, 100).unwrap();
     let (ttt, range) = solicit(&mut collector, &mut next_ttt, 8)[0].clone();
     assert_eq!(range, 100..200);
-    collector.accept(&pdu(ttt, 0, range.clone(), true), true).unwrap();
+    collector.accept(&pdu(ttt, 0, range.clone(), true), rules(true)).unwrap();
     collector.lost(100, 100).unwrap();
     let (ttt, range) = solicit(&mut collector, &mut next_ttt, 8)[0].clone();
     arrive(&mut collector, &pdu(ttt, 0, range, true));
@@ -140,11 +144,93 @@ fn data_in_too_many_pieces_ends_the_task() {
     let mut data_sn = 0;
     let error = loop {
         let piece = pdu(ttt, data_sn, data_sn * 2..data_sn * 2 + 1, false);
-        match collector.accept(&piece, false) {
+        match collector.accept(&piece, rules(false)) {
             Ok(()) => collector.verified(piece.buffer_offset, 1),
             Err(error) => break error,
         }
         data_sn += 1;
     };
     assert!(matches!(error, DataOutError::Place { why: ExtentsError::TooMany, .. }), "{error}");
+}
+
+const RECOVERS: DataRules = DataRules { in_order: true, recovers: true };
+
+fn arrives_with_gaps(collector: &mut Collector, pdu: &DataOut) {
+    collector.accept(pdu, RECOVERS).unwrap();
+    collector.verified(pdu.buffer_offset, pdu.data_segment_len as u32);
+}
+
+#[test]
+fn pdus_that_were_lost_whole_are_asked_for_when_their_sequence_ends() {
+    let (mut collector, mut next_ttt) = (collector(150), 0);
+    let (first, _) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+    arrives_with_gaps(&mut collector, &pdu(first, 1, 20..40, false));
+    arrives_with_gaps(&mut collector, &pdu(first, 4, 70..100, true));
+    let mut asked = Vec::new();
+    while let [(ttt, range)] = &solicit(&mut collector, &mut next_ttt, 1)[..] {
+        asked.push(range.clone());
+        arrives_with_gaps(&mut collector, &pdu(*ttt, 0, range.clone(), true));
+    }
+    assert_eq!(asked, [0..20, 40..70, 100..150]);
+    assert_eq!(collector.take_complete().map(|buffer| buffer.len()), Some(150));
+}
+
+#[test]
+fn without_recovery_a_gap_is_an_error() {
+    let (mut collector, mut next_ttt) = (collector(100), 0);
+    let (ttt, _) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+    let behind = pdu(ttt, 1, 20..40, false);
+    assert_eq!(collector.accept(&behind, rules(true)), Err(DataOutError::DataSn { got: 1, expected: 0 }));
+    for (data_sn, range) in [(0, 20..40), (1, 40..50)] {
+        let mut collector = self::collector(100);
+        let (ttt, _) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+        if data_sn == 1 {
+            arrives_with_gaps(&mut collector, &pdu(ttt, 0, 0..20, false));
+        }
+        let hole = collector.accept(&pdu(ttt, data_sn, range, false), RECOVERS);
+        assert!(matches!(hole, Err(DataOutError::Offset { .. })), "no PDU is missing, so no byte may be");
+    }
+}
+
+#[test]
+fn an_r2t_that_is_not_answered_is_repeated_and_then_replaced() {
+    let (mut collector, mut next_ttt) = (collector(100), 0);
+    let (first, range) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+    assert!(!collector.is_overdue(), "it was sent just now");
+    assert!(collector.is_overdue());
+    assert!(collector.give_up(), "it comes again as it was");
+    assert_eq!(collector.outstanding(7).map(|(ttt, asked)| (ttt, asked.r2t_sn)).collect::<Vec<_>>(), [(first, 0)]);
+    assert!(collector.is_overdue());
+    assert!(!collector.give_up());
+    assert!(!collector.solicits(first));
+    let (second, again) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+    assert_eq!((again, collector.r2ts()), (range.clone(), 2));
+    arrives_with_gaps(&mut collector, &pdu(second, 0, range, true));
+    assert!(collector.take_complete().is_some());
+}
+
+#[test]
+fn the_rest_of_a_sequence_that_stays_away_is_asked_for() {
+    let (mut collector, mut next_ttt) = (collector(100), 0);
+    let (first, _) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+    arrives_with_gaps(&mut collector, &pdu(first, 0, 0..30, false));
+    assert!(!collector.is_overdue());
+    collector.accept(&pdu(first, 1, 30..40, false), RECOVERS).unwrap();
+    assert!(!collector.is_overdue() && !collector.is_overdue(), "its segment is on its way");
+    collector.verified(30, 10);
+    assert!(collector.is_overdue() && !collector.give_up());
+    let (second, rest) = solicit(&mut collector, &mut next_ttt, 1)[0].clone();
+    assert_eq!(rest, 40..100);
+    arrives_with_gaps(&mut collector, &pdu(second, 0, rest, true));
+    assert!(collector.take_complete().is_some());
+}
+
+#[test]
+fn announced_data_that_stays_away_is_asked_for_and_dropped_when_it_comes() {
+    let mut collector = Collector::new(0, Some(50));
+    collector.want(Pool::new(1 << 20).take(80).expect("the pool is large"), 80);
+    assert!(!collector.is_overdue() && collector.is_overdue() && !collector.give_up());
+    let mut next_ttt = 0;
+    assert_eq!(solicit(&mut collector, &mut next_ttt, 1)[0].1, 0..80);
+    assert!(collector.skips_repetition(false) && collector.skips_repetition(true) && !collector.skips_repetition(true));
 }

@@ -9,7 +9,7 @@ use crate::limits::MAX_OUTBOX_PDUS;
 use crate::outbox::Segment;
 use crate::target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::target::connection::{Expect, Sender, Violation};
-use crate::target::data_out::{DataOutError, Solicitation};
+use crate::target::data_out::{DataOutError, DataRules, Solicitation};
 use crate::target::event::{Event, Response, TaskTag};
 use crate::target::task::{Phase, Task, TaskTable};
 
@@ -21,10 +21,12 @@ impl FullFeature {
         events: &mut VecDeque<Event>,
     ) -> Result<Expect, Violation> {
         let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
-        // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence.
+        let recovers = self.recovers();
+        // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence. So is the
+        // answer to an R2T that was given up.
         let Some((tag, task)) = found.and_then(|tag| Some((tag, self.tasks.get_mut(tag)?))) else {
             let named = self.tasks.find(pdu.itt).and_then(|tag| self.tasks.get(tag));
-            if named.is_some_and(|task| !task.is_silent()) {
+            if !recovers && named.is_some_and(|task| !task.is_silent()) {
                 let why = format!("transfer tag {} names no R2T of task {}", pdu.ttt, pdu.itt);
                 return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, why));
             }
@@ -38,8 +40,9 @@ impl FullFeature {
             return Ok(Expect::Nothing);
         }
         let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len as u32);
-        match task.data.accept(pdu, self.parameters.data_pdu_in_order) {
-            Ok(()) if self.recovers() && self.is_early(tag) => Ok(Expect::Lost { task: tag, offset, len }),
+        let rules = DataRules { in_order: self.parameters.data_pdu_in_order, recovers };
+        match task.data.accept(pdu, rules) {
+            Ok(()) if recovers && self.is_early(tag) => Ok(Expect::Lost { task: tag, offset, len }),
             Ok(()) => Ok(Expect::Data { task: tag, offset, len }),
             Err(error) => {
                 self.fail_delivery(tag, error, sender, events);

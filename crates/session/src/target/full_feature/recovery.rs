@@ -140,6 +140,33 @@ impl FullFeature {
         }
     }
 
+    /// Data or R2Ts may have been lost whole, with their headers: what is overdue is asked for again. False when no task is
+    /// left that could wait for data.
+    pub(crate) fn ask_for_overdue(&mut self, sender: &mut Sender, events: &mut VecDeque<Event>) -> bool {
+        let all = self.tasks.tags_where(|_| true);
+        for tag in &all {
+            let Some(task) = self.tasks.get_mut(*tag).filter(|task| !task.is_undecided()) else { continue };
+            if !task.data.is_overdue() {
+                continue;
+            }
+            if task.data.give_up() {
+                self.push_r2ts(*tag, |_| true, sender);
+            } else {
+                self.go_on(*tag, sender, events);
+            }
+        }
+        !all.is_empty()
+    }
+
+    /// Queues R2Ts of a task again that wait for data.
+    fn push_r2ts(&self, tag: TaskTag, concerns: impl Fn(u32) -> bool, sender: &mut Sender) {
+        let Some(task) = self.tasks.get(tag) else { return };
+        for (ttt, asked) in task.data.outstanding(tag.slot).filter(|(_, asked)| concerns(asked.r2t_sn)) {
+            let pdu = r2t(task, ttt, asked, sender.stat_sn(), self.session.command_numbers());
+            sender.outbox.push(pdu.emit(), Segment::Empty);
+        }
+    }
+
     /// Queues R2Ts again that wait for data (RFC 7143 section 11.16). `None`: there is no such task.
     pub(super) fn resend_r2ts(&self, snack: &SnackRequest, sender: &mut Sender) -> Option<Result<(), Violation>> {
         let tag = self.tasks.find(snack.itt)?;
@@ -150,17 +177,13 @@ impl FullFeature {
             0 => snack.beg_run..end,
             len => snack.beg_run..snack.beg_run.saturating_add(len),
         };
-        let asked = task.data.outstanding(tag.slot).filter(|(_, asked)| run.contains(&asked.r2t_sn));
-        let asked: Vec<_> = asked.collect();
+        let known = task.data.outstanding(tag.slot).filter(|(_, asked)| run.contains(&asked.r2t_sn)).count();
         // One that has been answered was received.
-        let are_there = !asked.is_empty() && (asked.len() == run.len() || snack.run_length == 0);
+        let are_there = known > 0 && (known == run.len() || snack.run_length == 0);
         if !all && !are_there {
             return Some(Err(unsendable(Unsendable::OutOfRange, end)));
         }
-        for (ttt, asked) in asked {
-            let pdu = r2t(task, ttt, asked, sender.stat_sn(), self.session.command_numbers());
-            sender.outbox.push(pdu.emit(), Segment::Empty);
-        }
+        self.push_r2ts(tag, |r2t_sn| run.contains(&r2t_sn), sender);
         Some(Ok(()))
     }
 }
