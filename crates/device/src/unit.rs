@@ -343,6 +343,8 @@ impl LogicalUnit {
     pub(crate) fn lose(&self, gone: &Link) {
         if !self.links().iter().any(|link| link.nexus != gone.nexus && link.ports == gone.ports) {
             self.reservations.nexus_lost(&gone.ports);
+            // The loss of the nexus says that, too.
+            gone.attentions.clear(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
             if gone.attentions.is_empty() {
                 self.absent.add(&gone.ports);
             }

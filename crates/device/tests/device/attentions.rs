@@ -196,6 +196,17 @@ fn a_nexus_reset_is_a_loss_for_that_nexus_alone() {
 }
 
 #[test]
+fn a_nexus_that_is_lost_with_its_commands_comes_back() {
+    let rig = Rig::new(THIN);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    ready(&rig, &nexus, [0; 8]);
+    rig.device.commands_cleared(&nexus, [Lun::ZERO]);
+    drop(nexus);
+    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
+    assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
+}
+
+#[test]
 fn functions_of_sam5_are_reported_where_the_transport_has_them() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));

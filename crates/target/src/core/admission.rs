@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_device::{Nexus, NexusName, TargetDevice};
-use lunette_pdu::{LoginStatus, Tsih};
+use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{AdmitRequest, Session};
 
@@ -25,9 +25,6 @@ impl Core {
         let nexus = self.joined_nexus(request.tsih, &admitted.displaced);
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
-            if request.tsih != Tsih::NEW {
-                self.terminate_tasks(displaced, None);
-            }
             self.cut(cx, displaced);
         }
         if let Some(detached) = admitted.detached {

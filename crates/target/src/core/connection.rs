@@ -58,7 +58,9 @@ impl Conn {
     pub(super) fn log_close(&self, reason: &CloseReason) {
         let (peer, initiator) = (self.peer, self.initiator());
         match reason {
-            CloseReason::Logout | CloseReason::ConnectionLogout => tracing::info!(%peer, initiator, "logged out"),
+            CloseReason::Logout | CloseReason::ConnectionLogout | CloseReason::RecoveryLogout => {
+                tracing::info!(%peer, initiator, "logged out");
+            }
             reason => tracing::warn!(%peer, initiator, %reason, "connection ended"),
         }
     }

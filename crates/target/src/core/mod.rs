@@ -197,7 +197,7 @@ impl Core {
 
     /// Ends what a connection has in this process beside its socket.
     fn end_session_part(&mut self, id: ConnectionId) {
-        self.abandon_tasks(id, None);
+        self.terminate_tasks(id, None);
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.nexus = None;
         if let Some(session) = conn.session.take() {

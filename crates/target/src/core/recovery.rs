@@ -154,7 +154,6 @@ impl Core {
 
     /// Nobody has taken over what the connection kept.
     pub(super) fn end_unrecovered(&mut self, id: ConnectionId) {
-        self.terminate_tasks(id, None);
         let tsih = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()).map(|session| session.tsih);
         self.end_session_part(id);
         self.connections.remove(id);

@@ -204,11 +204,15 @@ fn what_nobody_recovers_ends_in_time() {
     let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "1" } else { value }));
     let mut a = Initiator::log_in(&target, Port::A, &keys);
     assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
-    a.answers_r2ts = false;
-    a.start_write(0, 0, blocks(8, 1), 0);
-    a.take_one();
+    let mut b = a.join(&target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn.next();
+    for lost in [&mut a, &mut b] {
+        lost.answers_r2ts = false;
+        lost.start_write(0, 0, blocks(8, 1), 0);
+        lost.take_one();
+    }
+    b.cut();
     a.cut();
-    target.wait_until("the loss", |now| now.suspended == 1);
     let left = target.wait_until("the end of the session", |now| now.sessions == 0 && now.suspended == 0);
     assert_eq!((left.tasks, left.buffer_bytes), (0, 0));
     let refused = a.send_join(&target, Port::A, 0, &[]).login_status();
