@@ -1,4 +1,4 @@
-//! A wire that counts.
+//! A wire that counts, and that damages what it carries when it is told to.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,23 +9,80 @@ use std::thread;
 /// Passes TCP connections on to another address, and counts their bytes in both directions.
 pub struct Relay {
     address: SocketAddr,
-    bytes: Arc<AtomicU64>,
+    counts: Arc<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    bytes: AtomicU64,
+    flipped: AtomicU64,
+}
+
+/// How much of a stream stays whole at its beginning: no digest protects a login.
+const LOGIN_BYTES: u64 = 4096;
+
+/// Where the bits are that are flipped in one direction of one connection.
+struct Damage {
+    /// The stream's position, and that of the next damaged byte.
+    at: u64,
+    next: u64,
+    /// Mean bytes between two of them.
+    every: u64,
+    random: u64,
+}
+
+impl Damage {
+    fn new(seed: u64, every: u64) -> Self {
+        let mut damage = Self { at: 0, next: LOGIN_BYTES, every, random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 };
+        damage.move_on();
+        damage
+    }
+
+    /// Flips the bits that are due in the next bytes of the stream; says how many.
+    fn hit(&mut self, bytes: &mut [u8]) -> u64 {
+        let end = self.at + bytes.len() as u64;
+        let mut flipped = 0;
+        while self.next < end {
+            bytes[(self.next - self.at) as usize] ^= 1 << (self.random % 8);
+            flipped += 1;
+            self.move_on();
+        }
+        self.at = end;
+        flipped
+    }
+
+    fn move_on(&mut self) {
+        // xorshift64*
+        self.random ^= self.random >> 12;
+        self.random ^= self.random << 25;
+        self.random ^= self.random >> 27;
+        self.next += 1 + self.random.wrapping_mul(0x2545_f491_4f6c_dd1d) % (2 * self.every);
+    }
 }
 
 impl Relay {
     /// Listens until the process ends.
     pub fn to(target: SocketAddr) -> Self {
+        Self::start(target, None)
+    }
+
+    /// The same, but one of so many bytes arrives with a flipped bit, in either direction, from the end of the login on.
+    pub fn damaging(target: SocketAddr, every: u64) -> Self {
+        Self::start(target, Some(every))
+    }
+
+    fn start(target: SocketAddr, every: Option<u64>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback interface");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let bytes = Arc::<AtomicU64>::default();
-        let counter = Arc::clone(&bytes);
+        let counts = Arc::<Counts>::default();
+        let counter = Arc::clone(&counts);
         thread::spawn(move || {
-            for client in listener.incoming().map_while(Result::ok) {
+            for (client, seed) in listener.incoming().map_while(Result::ok).zip(1..) {
                 // A target that is gone is told by closing the client.
-                let _ = pass(client, target, &counter);
+                let _ = pass(client, target, &counter, every.map(|every| (seed, every)));
             }
         });
-        Self { address, bytes }
+        Self { address, counts }
     }
 
     /// `url` with this relay as its portal.
@@ -36,26 +93,37 @@ impl Relay {
 
     /// Bytes since the last time that this was asked.
     pub fn take_bytes(&self) -> u64 {
-        self.bytes.swap(0, Ordering::Relaxed)
+        self.counts.bytes.swap(0, Ordering::Relaxed)
+    }
+
+    /// Bits that were flipped so far.
+    pub fn flipped_bits(&self) -> u64 {
+        self.counts.flipped.load(Ordering::Relaxed)
     }
 }
 
-fn pass(client: TcpStream, target: SocketAddr, counter: &Arc<AtomicU64>) -> io::Result<()> {
+fn pass(client: TcpStream, target: SocketAddr, counts: &Arc<Counts>, damage: Option<(u64, u64)>) -> io::Result<()> {
     let server = TcpStream::connect(target)?;
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
     }
-    for (from, to) in [(client.try_clone()?, server.try_clone()?), (server, client)] {
-        let counter = Arc::clone(counter);
-        thread::spawn(move || one_way(from, to, &counter));
+    for (direction, (from, to)) in
+        [(client.try_clone()?, server.try_clone()?), (server, client)].into_iter().enumerate()
+    {
+        let counts = Arc::clone(counts);
+        let damage = damage.map(|(seed, every)| Damage::new(2 * seed + direction as u64, every));
+        thread::spawn(move || one_way(from, to, &counts, damage));
     }
     Ok(())
 }
 
-fn one_way(mut from: TcpStream, mut to: TcpStream, counter: &AtomicU64) {
+fn one_way(mut from: TcpStream, mut to: TcpStream, counts: &Counts, mut damage: Option<Damage>) {
     let mut bytes = vec![0; 256 << 10];
     while let Ok(len @ 1..) = from.read(&mut bytes) {
-        counter.fetch_add(len as u64, Ordering::Relaxed);
+        counts.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        if let Some(damage) = &mut damage {
+            counts.flipped.fetch_add(damage.hit(&mut bytes[..len]), Ordering::Relaxed);
+        }
         if to.write_all(&bytes[..len]).is_err() {
             break;
         }
