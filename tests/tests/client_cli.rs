@@ -120,6 +120,7 @@ fn json_has_the_keys_that_the_guide_lists() {
         "latency_us",
         "cpu_us_per_io",
         "event_loop",
+        "recoveries",
     ];
     let bench = printed(&["bench", "--json", "--rw", "randrw", "--jobs", "2", "--time", "1", url], &keys);
     has_keys(&bench["event_loop"], &["batches", "system_calls", "received_bytes", "direct_bytes", "sent_bytes"]);

@@ -3,11 +3,12 @@
 mod job;
 mod pattern;
 
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lunette_initiator::{Counts, Disk, Initiator};
+use lunette_initiator::{Counts, Disk, Initiator, Recoveries, wait};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -114,11 +115,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let cpu = cpu_time().saturating_sub(cpu_before);
     let counted = event_loops.iter().zip(&counts_before).map(|(event_loop, before)| event_loop.counts().since(before));
     let event_loop = EventLoop::of(counted);
+    let recoveries = recoveries(&disks)?;
     let mut total = Tally::empty();
     for end in ends {
         total.add(&end.map_err(job_failure)?);
     }
-    print(&Report::new(arguments, &total, cpu, event_loop), arguments.json)
+    print(&Report::new(arguments, &total, cpu, event_loop, recoveries), arguments.json)
 }
 
 fn job_failure(error: JobError) -> Failure {
@@ -126,6 +128,16 @@ fn job_failure(error: JobError) -> Failure {
         JobError::Request(error) => remote_failure(error),
         JobError::WrongData { .. } => Failure::Mismatch(error.to_string()),
     }
+}
+
+/// What all sessions have recovered from, by kind; the names are those of JSON keys.
+fn recoveries(disks: &[Disk]) -> Result<BTreeMap<String, u64>, Failure> {
+    let mut sum = Recoveries::default();
+    for disk in disks {
+        sum += wait(disk.session().recoveries()).map_err(remote_failure)?;
+    }
+    let kinds = sum.kinds().into_iter();
+    Ok(kinds.map(|(kind, count)| (kind.to_lowercase().replace(' ', "_"), count)).collect())
 }
 
 /// A disk with an event loop of its own.
@@ -190,6 +202,8 @@ struct Report {
     latency_us: Latencies,
     cpu_us_per_io: f64,
     event_loop: EventLoop,
+    /// How often the protocol recovered, by kind. All zero at recovery level 0.
+    recoveries: BTreeMap<String, u64>,
 }
 
 /// What the event loops did, all together.
@@ -242,7 +256,13 @@ struct Latencies {
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
 impl Report {
-    fn new(arguments: &Arguments, total: &Tally, cpu: Duration, event_loop: EventLoop) -> Self {
+    fn new(
+        arguments: &Arguments,
+        total: &Tally,
+        cpu: Duration,
+        event_loop: EventLoop,
+        recoveries: BTreeMap<String, u64>,
+    ) -> Self {
         let requests = total.reads + total.writes;
         let seconds = total.elapsed.as_secs_f64();
         let iops = requests as f64 / seconds;
@@ -268,6 +288,7 @@ impl Report {
             },
             cpu_us_per_io: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
             event_loop,
+            recoveries,
         }
     }
 }
@@ -287,5 +308,15 @@ fn print(report: &Report, json: bool) -> Result<(), Failure> {
         "latency in us: mean {mean:.1}, p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}"
     ))?;
     output::line(format_args!("CPU time: {cpu_us_per_io:.2} us per request"))?;
-    report.event_loop.print(reads + writes)
+    report.event_loop.print(reads + writes)?;
+    let recovered: Vec<_> = report
+        .recoveries
+        .iter()
+        .filter(|(_, count)| **count > 0)
+        .map(|(kind, count)| format!("{count} {kind}"))
+        .collect();
+    if recovered.is_empty() {
+        return Ok(());
+    }
+    output::line(format_args!("recovered: {}", recovered.join(", ")))
 }
