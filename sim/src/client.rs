@@ -161,7 +161,7 @@ impl Client {
         let session = self.session.as_mut()?;
         let may_lead = self.lanes.is_empty() && (!self.logged_in || session.wants_connection());
         let may_join = self.logged_in && !self.lanes.is_empty();
-        if session.is_over() || self.stage == Stage::Leaving || !(may_lead || may_join) || self.lanes.len() >= wanted {
+        if session.is_over() || self.logging_out || !(may_lead || may_join) || self.lanes.len() >= wanted {
             return None;
         }
         let Some(id) = net.connect(env) else {

@@ -137,6 +137,11 @@ impl Frames {
         (len > 0).then(|| Region { place: Place::Marker, opcode: self.header().opcode(), bytes: at..at + len })
     }
 
+    /// The header whose last byte was just walked over.
+    pub(crate) fn finished_header(&self) -> Option<&Bhs> {
+        (PLACES[self.place] == Place::Header && self.seen == BHS_LEN).then(|| self.header())
+    }
+
     /// Whether the PDU whose last byte was just walked over ends a login.
     pub(crate) fn login_ended(&self) -> bool {
         const FINAL_TO_FULL_FEATURE: u8 = 0x83;

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use lunette_pdu::{Bhs, InitiatorPdu, TargetPdu};
 use lunette_session::Time;
 
 use crate::env::{Env, Happening};
 use crate::fault::{Fault, FaultKind};
-use crate::frames::{Frames, Region};
+use crate::frames::{Frames, Place, Region};
 
 /// One end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -296,6 +297,9 @@ fn places_to_strike(
     let (mut at, mut flips, mut login_ended) = (0, Vec::new(), false);
     while let Some(region) = pipe.frames.next(bytes, at) {
         at = region.bytes.end;
+        if let Some(header) = pipe.frames.finished_header().filter(|_| region.place == Place::Header) {
+            env.note(|| format!("wire {id} to the {to:?}: {}", show(header, to)));
+        }
         if pipe.frames.is_full_feature() {
             if let Some(fault) = armed_for(armed, to, &region, &pipe.frames) {
                 env.tally.fault(fault.kind, to);
@@ -309,6 +313,15 @@ fn places_to_strike(
         }
     }
     (flips, login_ended)
+}
+
+/// A header in words.
+fn show(header: &Bhs, to: Side) -> String {
+    match to {
+        Side::Target => InitiatorPdu::parse(header).map(|pdu| format!("{pdu:?}")),
+        Side::Initiator => TargetPdu::parse(header).map(|pdu| format!("{pdu:?}")),
+    }
+    .unwrap_or_else(|error| error.to_string())
 }
 
 fn armed_for(armed: &mut Vec<Fault>, to: Side, region: &Region, frames: &Frames) -> Option<Fault> {
