@@ -10,8 +10,7 @@ use std::time::Instant;
 use clap::Parser;
 use lunette_sim::{Campaign, Setup, run};
 
-/// Levels that both sides can do.
-const LEVELS: [u32; 1] = [0];
+const LEVELS: [u32; 3] = [0, 1, 2];
 const CONNECTIONS: [u32; 3] = [1, 2, 8];
 
 /// Initiator and target under a virtual clock and a network that breaks everything.

@@ -7,7 +7,7 @@ use anyhow::Result;
 use crate::process::{self, cargo};
 
 /// Runs for each recovery level and number of connections, in `cargo xtask test`.
-const SEEDS_OF_THE_STEP: &str = "60";
+const SEEDS_OF_THE_STEP: &str = "40";
 
 /// Simulated sessions; each seed is one run, the same every time.
 #[derive(clap::Args)]
