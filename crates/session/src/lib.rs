@@ -44,8 +44,9 @@
 //! - **TASK REASSIGN** comes as [`target::Event::TaskManagement`]: look for the task with
 //!   [`target::Connection::known_task`] on all other connections of the session. On one that is detached: answer FUNCTION
 //!   COMPLETE first, then [`target::Connection::release_task`] there, [`target::Connection::adopt_task`] here, and know the
-//!   task by its new connection and tag from now on. On any other: TASK STILL ALLEGIANT. Nowhere: TASK DOES NOT EXIST, or FUNCTION
-//!   REJECTED when the name is [that of a request](target::Connection::is_request).
+//!   task by its new connection and tag from now on. On any other: TASK STILL ALLEGIANT. Nowhere: TASK DOES NOT EXIST, once
+//!   nothing that was aborted before still works, or FUNCTION REJECTED when the name is [that of a
+//!   request](target::Connection::is_request).
 //! - **ABORT TASK without `referenced`:** the task may be on a suspended connection. When the driver has it, it is aborted
 //!   there; when it has ended, it is moved here as above, which answers it, and then the request is answered.
 //! - **An answer that was sent but not acknowledged** moves like a task that has not ended: its status and the data from

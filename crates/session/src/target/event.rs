@@ -130,12 +130,13 @@ pub struct TaskManagement {
 }
 
 impl TaskManagement {
-    /// The answer once everything is done.
+    /// The answer once everything is done that the request waits for. Of a task that is nowhere: it does not exist.
     pub fn done(&self) -> TaskManagementResponseCode {
-        if self.function == TaskManagementFunction::ABORT_TASK && self.referenced.is_none() {
-            TaskManagementResponseCode::TASK_DOES_NOT_EXIST
-        } else {
-            TaskManagementResponseCode::FUNCTION_COMPLETE
+        match self.function {
+            TaskManagementFunction::ABORT_TASK | TaskManagementFunction::TASK_REASSIGN if self.referenced.is_none() => {
+                TaskManagementResponseCode::TASK_DOES_NOT_EXIST
+            }
+            _ => TaskManagementResponseCode::FUNCTION_COMPLETE,
         }
     }
 }

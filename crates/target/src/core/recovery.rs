@@ -208,7 +208,7 @@ impl Core {
             Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
             Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
             Whereabouts::Nowhere if self.is_here(id, request.referenced_itt) => (None, Answer::TASK_STILL_ALLEGIANT),
-            Whereabouts::Nowhere => (None, Answer::TASK_DOES_NOT_EXIST),
+            Whereabouts::Nowhere => return self.answer_gone(id, request),
         };
         // RFC 7143 section 11.5.1: the answer goes out before the task moves.
         self.answer_task_management(id, request.itt, answer);
@@ -236,13 +236,13 @@ impl Core {
                 self.answer_task_management(id, itt, response);
             }
             Whereabouts::Request => self.answer_task_management(id, itt, Answer::FUNCTION_REJECTED),
-            Whereabouts::Served | Whereabouts::Nowhere => self.abort_gone(id, request),
+            Whereabouts::Served | Whereabouts::Nowhere => self.answer_gone(id, request),
         }
         self.touch(id);
     }
 
-    /// ABORT TASK of a task that is gone. It may be one of those that were aborted before and whose stores still work.
-    fn abort_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
+    /// A request for a task that is gone. It may be one of those that were aborted before and whose stores still work.
+    fn answer_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
         let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));
         let (itt, response) = (request.itt, request.done());
         let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response, covers: None });

@@ -321,6 +321,31 @@ fn target_warm_reset() {
 }
 
 #[test]
+fn the_reassignment_of_a_task_that_a_reset_is_ending_waits_too() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b) = pair(&target);
+    delay.hold();
+    let write = b.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    a.cmd_sn = b.cmd_sn;
+    let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
+    a.round_trip();
+    b.cut();
+    target.wait_until("the loss", |now| now.connections == 1);
+    a.hear_of_loss();
+    a.recover(&b);
+    a.take_over(&mut b, write);
+    let reassignment = a.send_management(Function::TASK_REASSIGN, 0, Some(write), 0);
+    a.round_trip();
+    a.round_trip();
+    assert!(!a.has_answer(reassignment), "the store still works on the write");
+    delay.release();
+    assert_eq!(a.finish_management(reassignment), Answer::TASK_DOES_NOT_EXIST);
+    assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
+}
+
+#[test]
 fn answers_that_wait_are_dropped_by_a_request_that_covers_them() {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());

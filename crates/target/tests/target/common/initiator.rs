@@ -611,7 +611,7 @@ impl Initiator {
         self.send_management(function, lun, referenced, 0)
     }
 
-    fn send_management(
+    pub(crate) fn send_management(
         &mut self,
         function: TaskManagementFunction,
         lun: u16,
