@@ -215,6 +215,10 @@ impl Client {
         }
     }
 
+    pub(crate) fn ids(&self) -> Vec<WireId> {
+        self.lanes.keys().copied().collect()
+    }
+
     fn touch_all(&mut self) {
         for lane in self.lanes.values_mut() {
             lane.touched = true;

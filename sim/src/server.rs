@@ -96,6 +96,11 @@ impl Server {
         self.connections.insert(id, Conn { protocol, session: None, touched: true, closing: false, parked: false });
     }
 
+    /// All connections, those without a socket among them.
+    pub(crate) fn ids(&self) -> Vec<WireId> {
+        self.connections.keys().copied().collect()
+    }
+
     fn touch(&mut self, id: WireId) {
         if let Some(conn) = self.connections.get_mut(&id) {
             conn.touched = true;

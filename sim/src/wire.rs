@@ -124,10 +124,6 @@ impl Network {
         self.wires.is_empty()
     }
 
-    pub(crate) fn ids(&self) -> Vec<WireId> {
-        self.wires.keys().copied().collect()
-    }
-
     /// A fault waits from now on.
     pub(crate) fn arm(&mut self, fault: Fault) {
         self.armed.push(fault);

@@ -104,8 +104,10 @@ impl World {
         let Self { env, net, client, server } = self;
         for _ in 0..MAX_TURNS {
             let mut moved = server.pass_fences(net, env) | client.settle(net, env);
-            for id in net.ids() {
+            for id in server.ids() {
                 moved |= server.turn(id, net, env);
+            }
+            for id in client.ids() {
                 moved |= client.turn(id, net, env);
             }
             if !moved || env.has_failed() {

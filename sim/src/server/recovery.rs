@@ -164,7 +164,7 @@ impl Server {
             Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
             Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
             Whereabouts::Nowhere if self.is_here(id, request.referenced_itt) => (None, Answer::TASK_STILL_ALLEGIANT),
-            Whereabouts::Nowhere => (None, Answer::TASK_DOES_NOT_EXIST),
+            Whereabouts::Nowhere => return self.answer_gone(id, request, env),
         };
         self.answer(id, request, answer);
         if let Some(from) = from {
@@ -184,8 +184,7 @@ impl Server {
         }
     }
 
-    /// ABORT TASK of a task that this connection does not have. When it has ended on a lost one, its answer comes first; when it
-    /// is gone, it may be one of those that were aborted before and still run.
+    /// ABORT TASK of a task that this connection does not have. When it has ended on a lost one, its answer comes first.
     pub(super) fn abort_elsewhere(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
         match self.find_elsewhere(id, request.referenced_itt) {
             Whereabouts::Suspended { wire, task: KnownTask { tag: Some(tag), .. }, .. } => {
@@ -198,11 +197,14 @@ impl Server {
                 self.answer(id, request, Answer::FUNCTION_COMPLETE);
             }
             Whereabouts::Request => self.answer(id, request, Answer::FUNCTION_REJECTED),
-            Whereabouts::Served | Whereabouts::Nowhere => {
-                let orphans = self.orphans();
-                self.abort_all(id, request, &orphans, env);
-            }
+            Whereabouts::Served | Whereabouts::Nowhere => self.answer_gone(id, request, env),
         }
+    }
+
+    /// A request for a task that is gone. It may be one of those that were aborted before and still run.
+    fn answer_gone(&mut self, id: WireId, request: &TaskManagement, env: &mut Env) {
+        let orphans = self.orphans();
+        self.abort_all(id, request, &orphans, env);
     }
 
     /// Looks for a task on the other connections of the session. A name may have been used before, by a task whose end the
