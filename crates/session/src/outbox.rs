@@ -179,12 +179,12 @@ impl Outbox {
     fn enqueue<const N: usize>(&mut self, pdu: [Pdu; N]) {
         self.pdus += 1;
         match &mut self.markers {
-            Markers::Off => self.queue.extend(pdu),
-            Markers::Login { len } => {
-                *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64;
-                self.queue.extend(pdu);
-            }
-            Markers::On(weaver) => weave(weaver, &pdu, &mut self.queue),
+            Markers::Off => {}
+            Markers::Login { len } => *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64,
+            Markers::On(weaver) => return weave(weaver, &pdu, &mut self.queue),
+        }
+        for part in pdu {
+            self.queue.push_back(part);
         }
     }
 
