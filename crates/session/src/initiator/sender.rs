@@ -85,6 +85,11 @@ impl Sender {
                 self.sequences.pop_front();
                 continue;
             };
+            if task.is_muted() {
+                task.sequence_ended(sequence.ttt);
+                self.sequences.pop_front();
+                continue;
+            }
             let len = pdu_len.min(sequence.end - sequence.next);
             let range = sequence.next as usize..(sequence.next + len) as usize;
             let data = task.command.data_out.as_ref().map(|data| data.slice(range));

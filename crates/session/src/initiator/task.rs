@@ -36,6 +36,8 @@ pub(crate) struct Task {
     unsolicited: bool,
     /// R2Ts whose Data-Out is not at its end.
     open_r2ts: u32,
+    /// It is to be aborted, and sends no more data.
+    muted: bool,
     incoming: Incoming,
     /// Nothing has come since it moved to another connection.
     resumes: bool,
@@ -58,6 +60,7 @@ impl Task {
             granted: Extents::default(),
             unsolicited: false,
             open_r2ts: 0,
+            muted: false,
             incoming: Incoming::default(),
             resumes: false,
             retries: 0,
@@ -214,6 +217,15 @@ impl Task {
             read_residual: some(pdu.bidi_read_residual),
             data_in_len: self.incoming.front() as usize,
         })
+    }
+
+    /// No more of its data is sent: it is one of many that are aborted fast (RFC 7143 section 4.2.3.4).
+    pub(crate) fn mute(&mut self) {
+        self.muted = true;
+    }
+
+    pub(crate) fn is_muted(&self) -> bool {
+        self.muted
     }
 
     /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send.

@@ -208,7 +208,7 @@ impl Default for Willing {
             data_pdu_in_order: true,
             data_sequence_in_order: true,
             error_recovery_level: 0,
-            task_reporting: Choices(0b001),
+            task_reporting: Choices(0b111),
             protocol_level: SAM5_PROTOCOL_LEVEL,
             marker_interval: None,
         }
@@ -223,6 +223,7 @@ impl Willing {
             data_digest: Choices(0b01),
             max_connections: 1,
             max_outstanding_r2t: 16,
+            task_reporting: Choices(0b001),
             protocol_level: 1,
             ..Self::default()
         }

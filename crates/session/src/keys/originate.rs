@@ -4,7 +4,7 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
-use super::{Choices, MARKER_INTERVAL, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
+use super::{MARKER_INTERVAL, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
 use crate::limits::{CONNECTION_RECOVERY_LEVEL, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
@@ -54,7 +54,6 @@ fn within_reach(willing: &Willing) -> Willing {
         max_outstanding_r2t: if one_by_one { 1 } else { willing.max_outstanding_r2t },
         max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
         error_recovery_level: willing.error_recovery_level.min(CONNECTION_RECOVERY_LEVEL),
-        task_reporting: Choices(0b001),
         protocol_level: willing.protocol_level.min(SAM5_PROTOCOL_LEVEL),
         ..willing.clone()
     }
@@ -206,7 +205,7 @@ impl Offers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::Digest;
+    use crate::keys::{Choices, Digest};
 
     fn offers() -> Offers {
         Offers::leading(&Willing::default())
@@ -235,6 +234,7 @@ mod tests {
                 ("DataPDUInOrder", "Yes"),
                 ("DataSequenceInOrder", "Yes"),
                 ("ErrorRecoveryLevel", "2"),
+                ("TaskReporting", "FastAbort,ResponseFence,RFC3720"),
                 ("iSCSIProtocolLevel", "2"),
             ]
         );
@@ -408,7 +408,9 @@ mod tests {
 
     #[test]
     fn the_peer_may_offer_what_we_did_not() {
-        let mut offers = offers();
+        let mut offers = Offers::leading(&Willing { task_reporting: Choices(0b011), ..Willing::initiator() });
+        assert_eq!(offers.take("TaskReporting", "ResponseFence"), Ok(None));
+        let mut offers = Offers::leading(&Willing::initiator());
         assert_eq!(offers.take("TaskReporting", "FastAbort,RFC3720"), Ok(Some("RFC3720".into())));
         assert_eq!(offers.take("X-org.example.speed", "9"), Ok(Some("NotUnderstood".into())));
         assert_eq!(offers.take("IFMarker", "Yes"), Ok(Some("No".into())));

@@ -418,6 +418,26 @@ impl Connection {
         }
     }
 
+    /// Tasks of the connection on a logical unit were ended by a task management function that came another way. Tells the
+    /// initiator, where FastAbort was agreed on (RFC 7143 section 11.9.1, event 5), and lets go of their data when it has heard.
+    pub fn tasks_terminated(&mut self, lun: LunField) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.tasks_terminated(lun, &mut self.sender);
+        }
+    }
+
+    /// Whether the initiator has yet to send data of tasks that were ended without a response: of that logical unit, or of all.
+    pub fn owes_data(&self, lun: Option<LunField>) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) if full.owes_data(lun))
+    }
+
+    /// Nobody waits for that data any more. What comes of it is dropped.
+    pub fn forget_data(&mut self, lun: Option<LunField>) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.forget_data(lun);
+        }
+    }
+
     /// The status number that the initiator has to acknowledge before it has received everything that is sent by now; `None`
     /// when it has. It is asked to answer at once.
     pub fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {

@@ -9,6 +9,7 @@ mod both_ways;
 mod chap;
 mod commands;
 mod control;
+mod fast_abort;
 mod garbage;
 mod lengths;
 mod lies;

@@ -13,6 +13,7 @@ mod data_in;
 mod data_out;
 mod digests;
 mod discovery;
+mod fast_abort;
 mod limits;
 mod login;
 mod logout;

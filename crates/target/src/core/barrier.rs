@@ -11,6 +11,7 @@ use lunette_pdu::{InitiatorTaskTag, LogoutResponseCode, TaskManagementResponseCo
 use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
+use super::fences::Remains;
 use super::running::TaskKey;
 use super::siblings::Covered;
 
@@ -25,6 +26,7 @@ pub(super) enum Behind {
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
         covers: Option<Covered>,
+        remains: Remains,
     },
     /// All connections of a target are closed: TARGET COLD RESET.
     ColdReset { connection: ConnectionId, itt: InitiatorTaskTag, device: Arc<TargetDevice> },
@@ -78,8 +80,8 @@ impl Core {
     pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
         for behind in std::mem::take(&mut self.barriers.passed) {
             match behind {
-                Behind::TaskManagement { connection, itt, response, covers } => {
-                    self.answer_behind_fence(connection, itt, response, covers);
+                Behind::TaskManagement { connection, itt, response, covers, remains } => {
+                    self.answer_behind_fence(cx, connection, (itt, response), covers, remains);
                 }
                 Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
                 Behind::ColdReset { connection, itt, device } => self.finish_cold_reset(cx, connection, itt, &device),

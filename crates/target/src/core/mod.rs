@@ -6,6 +6,7 @@ mod background;
 mod barrier;
 mod completions;
 mod connection;
+mod fences;
 mod leaving;
 mod portals;
 mod queries;
@@ -43,10 +44,10 @@ use background::Background;
 use barrier::Barriers;
 use completions::{CompletionQueue, PoolIo};
 use connection::Conn;
+use fences::Fence;
 use leaving::Leaving;
 pub(crate) use portals::Portals;
 use running::{RunningTask, TaskKey};
-use siblings::Fence;
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
 use task_order::TaskSets;
@@ -75,6 +76,8 @@ pub(crate) struct Core {
     tasks: Slab<RunningTask>,
     barriers: Barriers,
     fences: Vec<Fence>,
+    /// Some may be answered at once.
+    fences_moved: bool,
     task_sets: TaskSets,
     pool: Pool,
     /// Tasks that wait for a buffer, first come, first served.
@@ -111,6 +114,7 @@ impl Core {
             tasks: Slab::default(),
             barriers: Barriers::default(),
             fences: Vec::new(),
+            fences_moved: false,
             task_sets: TaskSets::default(),
             pool: config.pool,
             starving: VecDeque::new(),
@@ -229,13 +233,17 @@ impl Core {
         loop {
             self.take_completions();
             self.pass_barriers(cx);
-            self.pass_fences();
+            self.pass_fences(cx);
             self.feed_starving();
             self.make_room(self.time(cx));
             self.begin_ready();
             self.give_up_stalled();
             // A store in memory may have answered one that was fed.
-            if self.touched.is_empty() && self.completions.is_empty() && self.task_sets.is_settled() {
+            if self.touched.is_empty()
+                && self.completions.is_empty()
+                && self.task_sets.is_settled()
+                && !self.fences_moved
+            {
                 break;
             }
             let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
@@ -359,7 +367,8 @@ impl Handler for Core {
         if self.unsettled || !self.touched.is_empty() || self.background.is_due() {
             return Some(self.epoch);
         }
-        let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
+        let earliest = self.timetable.next().into_iter().chain(self.next_fence_timeout()).min();
+        let connections = earliest.map(|time| self.epoch + time.since_epoch());
         connections.into_iter().chain(self.stopping.deadline()).chain(self.background.next_timeout()).min()
     }
 

@@ -11,6 +11,7 @@ use lunette_session::target::{CloseReason, KnownTask, Session, TaskManagement};
 use super::Core;
 use super::answers::Answers;
 use super::barrier::{BarrierKey, Behind};
+use super::fences::Remains;
 use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
 
 /// Where a task is that the initiator names.
@@ -223,8 +224,13 @@ impl Core {
         let (itt, response) = (request.itt, Answer::FUNCTION_COMPLETE);
         match self.find_elsewhere(id, request.referenced_itt) {
             Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
-                let barrier =
-                    self.barriers.open(Behind::TaskManagement { connection: id, itt, response, covers: None });
+                let barrier = self.barriers.open(Behind::TaskManagement {
+                    connection: id,
+                    itt,
+                    response,
+                    covers: None,
+                    remains: Remains::Nothing,
+                });
                 let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(&tag).copied());
                 if let Some(key) = key {
                     self.abort_task(key, Some(barrier));
@@ -245,7 +251,13 @@ impl Core {
     fn answer_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
         let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));
         let (itt, response) = (request.itt, request.done());
-        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, itt, response, covers: None });
+        let barrier = self.barriers.open(Behind::TaskManagement {
+            connection: id,
+            itt,
+            response,
+            covers: None,
+            remains: Remains::Nothing,
+        });
         for key in self.tasks_where(|task| task.orphaned && Some(task.nexus) == nexus) {
             self.abort_task(key, Some(barrier));
         }

@@ -40,6 +40,8 @@ pub(super) enum Waiting {
     Aborts,
     /// Its place in the task set.
     Order,
+    /// It has ended; its response waits for others.
+    Fence,
 }
 
 /// A device task and where it belongs.
@@ -54,6 +56,8 @@ pub(super) struct RunningTask {
     /// From 1, the most urgent, to 15; 0 is none.
     priority: u8,
     pub(super) waiting: Waiting,
+    /// It is one that ended tasks of others (PREEMPT AND ABORT).
+    pub(super) aborted_others: bool,
     /// Bytes of buffers it has been given.
     pub(super) bytes: usize,
     /// Nobody wants the outcome any more; the store still works on it.
@@ -106,6 +110,7 @@ impl Core {
             lun: Lun::decode(command.lun.0),
             priority: command.priority,
             waiting: Waiting::Nothing,
+            aborted_others: false,
             bytes: 0,
             orphaned: false,
             orphaned_by: None,
@@ -184,7 +189,15 @@ impl Core {
         self.touch(id);
     }
 
+    /// A task has ended.
     pub(super) fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
+        if let Some(response) = self.hold_response(key, response) {
+            self.finish_now(key, response);
+        }
+    }
+
+    /// Answers a task.
+    pub(super) fn finish_now(&mut self, key: TaskKey, response: DeviceResponse) {
         self.leave_task_set(key, self.place_in_order(key));
         let Some(running) = self.tasks.remove(key) else { return };
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
@@ -363,6 +376,7 @@ impl Core {
         self.barriers.close(barrier);
         if let Some(running) = self.tasks.get_mut(by) {
             running.waiting = Waiting::Aborts;
+            running.aborted_others = true;
             let id = running.connection;
             self.touch(id);
         }

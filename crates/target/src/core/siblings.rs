@@ -3,25 +3,12 @@
 use std::sync::Arc;
 
 use lunette_device::Nexus;
-use lunette_pdu::{
-    Cid, InitiatorTaskTag, LogoutResponseCode, LunField, SerialNumber, TaskManagementFunction as Function,
-    TaskManagementResponseCode, Tsih,
-};
+use lunette_pdu::{Cid, LogoutResponseCode, LunField, SerialNumber, TaskManagementFunction as Function, Tsih};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{CloseReason, Connection, TaskManagement};
 
 use super::Core;
 use super::barrier::Behind;
-
-/// The answer to a task management request that waits until the initiator has received what other connections of its session
-/// sent before: the response fence of RFC 7143 section 4.2.2.3.
-pub(super) struct Fence {
-    connection: ConnectionId,
-    itt: InitiatorTaskTag,
-    response: TaskManagementResponseCode,
-    behind: Vec<(ConnectionId, SerialNumber)>,
-    covers: Option<Covered>,
-}
 
 /// The tasks of a session that a task management request covers.
 #[derive(Clone, Copy)]
@@ -137,66 +124,12 @@ impl Core {
         Some(covered)
     }
 
-    fn silence(&mut self, id: ConnectionId, covered: Covered, concerned: impl Fn(&Connection) -> bool) {
+    pub(super) fn silence(&mut self, id: ConnectionId, covered: Covered, concerned: impl Fn(&Connection) -> bool) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
         for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
             if let Some(conn) = self.connections.get_mut(other).filter(|conn| concerned(&conn.protocol)) {
                 conn.protocol.silence(covered.lun, covered.before);
             }
-        }
-    }
-
-    /// Answers once the initiator has acknowledged what was sent on other connections before: an answer that it has not
-    /// received yet would be one to a task that is gone.
-    pub(super) fn answer_behind_fence(
-        &mut self,
-        connection: ConnectionId,
-        itt: InitiatorTaskTag,
-        response: TaskManagementResponseCode,
-        covers: Option<Covered>,
-    ) {
-        let mut behind = Vec::new();
-        for other in self.siblings(connection) {
-            if let Some(stat_sn) = self.connections.get_mut(other).and_then(|conn| conn.protocol.ask_acknowledgement())
-            {
-                behind.push((other, stat_sn));
-                self.touch(other);
-            }
-        }
-        let fence = Fence { connection, itt, response, behind, covers };
-        if fence.behind.is_empty() {
-            self.answer_fenced(&fence);
-        } else {
-            self.fences.push(fence);
-        }
-    }
-
-    /// What was sent on a connection that was lost meanwhile is not acknowledged, and could be taken over.
-    fn answer_fenced(&mut self, fence: &Fence) {
-        if let Some(covered) = fence.covers {
-            self.silence(fence.connection, covered, Connection::is_suspended);
-            self.let_go_of_empty(fence.connection);
-        }
-        self.answer_task_management(fence.connection, fence.itt, fence.response);
-    }
-
-    /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
-    pub(super) fn pass_fences(&mut self) {
-        if self.fences.is_empty() {
-            return;
-        }
-        let connections = &mut self.connections;
-        let passed: Vec<Fence> = self
-            .fences
-            .extract_if(.., |fence| {
-                fence.behind.retain(|(id, stat_sn)| {
-                    connections.get_mut(*id).is_some_and(|conn| !conn.protocol.has_acknowledged(*stat_sn))
-                });
-                fence.behind.is_empty()
-            })
-            .collect();
-        for fence in passed {
-            self.answer_fenced(&fence);
         }
     }
 

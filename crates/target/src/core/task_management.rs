@@ -10,6 +10,7 @@ use lunette_session::target::TaskManagement;
 
 use super::Core;
 use super::barrier::Behind;
+use super::fences::Remains;
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
@@ -60,13 +61,17 @@ impl Core {
         }
         let covers = self.silence_siblings(id, request);
         let itt = request.itt;
-        let barrier = self.barriers.open(match request.function {
-            Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
-            _ => Behind::TaskManagement { connection: id, itt, response: request.done(), covers },
+        let barrier = self.barriers.open(if request.function == Function::TARGET_COLD_RESET {
+            Behind::ColdReset { connection: id, itt, device }
+        } else {
+            let (response, remains) = (request.done(), remains(request));
+            Behind::TaskManagement { connection: id, itt, response, covers, remains }
         });
+        let affected = if request.function == Function::ABORT_TASK { Vec::new() } else { self.affected_by(&doomed) };
         for key in doomed {
             self.abort_task(key, Some(barrier));
         }
+        self.tell_of_aborts(id, &affected);
         self.barriers.close(barrier);
         self.touch(id);
     }
@@ -122,9 +127,21 @@ impl Core {
                 self.end_session_part(id);
                 cx.send(id);
                 cx.close_after_send(id);
+            } else if let Some(conn) = self.connections.get_mut(other).filter(|conn| !conn.protocol.is_suspended()) {
+                conn.protocol.drop_session();
+                self.touch(other);
             } else {
                 self.cut(cx, other);
             }
         }
+    }
+}
+
+/// The data that the answer waits for.
+fn remains(request: &TaskManagement) -> Remains {
+    match request.function {
+        Function::ABORT_TASK => Remains::Nothing,
+        Function::TARGET_WARM_RESET | Function::I_T_NEXUS_RESET => Remains::OfAll,
+        _ => Remains::OfUnit(request.lun),
     }
 }

@@ -7,6 +7,7 @@ mod background;
 mod buffers;
 mod changes;
 mod common;
+mod fast_abort;
 mod kept;
 mod leaks;
 mod nexuses;

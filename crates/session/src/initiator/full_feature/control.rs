@@ -10,6 +10,7 @@ use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::lost::Answer;
 use crate::initiator::request::Request;
+use crate::initiator::task::Task;
 use crate::limits::MAX_UNREAD_PDUS;
 
 impl FullFeature {
@@ -82,16 +83,17 @@ impl FullFeature {
             AsyncEvent::SESSION_DROP => self.drop_announced(pdu),
             AsyncEvent::NEGOTIATION_REQUEST => self.negotiate(context),
             AsyncEvent::TASK_TERMINATION => {
-                context.give_back_unit(pdu.lun, u64::MAX);
+                // Commands that the target had not received by then are not concerned, and those on other connections are
+                // told of there.
+                let (cid, lun) = (self.cid, pdu.lun);
+                let ended =
+                    |task: &Task| task.cid == cid && task.command.lun == lun && task.cmd_sn.is_before(pdu.exp_cmd_sn);
+                let ended = context.shared.tasks_where(ended);
+                context.give_back(&ended);
                 answers_are_read(context)?;
-                // RFC 7143 section 4.2.3.4: the target waits for the acknowledgement.
-                nop_out(
-                    InitiatorTaskTag::RESERVED,
-                    TargetTransferTag::RESERVED,
-                    LunField::default(),
-                    Vec::new(),
-                    context,
-                );
+                // RFC 7143 section 11.9.1: the target waits for the acknowledgement, which names the logical unit.
+                let reserved = (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED);
+                nop_out(reserved.0, reserved.1, pdu.lun, Vec::new(), context);
             }
             _ => {}
         }

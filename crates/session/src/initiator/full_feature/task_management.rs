@@ -10,6 +10,8 @@ use crate::initiator::error::SessionError;
 use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::lost::Answer;
 use crate::initiator::request::Request;
+use crate::initiator::task::Task;
+use crate::keys::TaskReporting;
 use crate::outbox::Segment;
 
 /// Sends a request, ahead of the window. False when it cannot be sent.
@@ -60,7 +62,40 @@ pub(in crate::initiator) fn manage_tasks(
         exp_data_sn: 0,
     };
     context.sender.outbox.push(pdu.emit(), Segment::Empty);
+    if context.shared.parameters.task_reporting == TaskReporting::FastAbort {
+        mute(function, lun, context);
+    }
     true
+}
+
+/// What a function that ends many tasks concerns.
+enum Scope {
+    Unit,
+    All,
+}
+
+fn scope(function: TaskManagementFunction) -> Option<Scope> {
+    match function {
+        TaskManagementFunction::ABORT_TASK_SET
+        | TaskManagementFunction::CLEAR_TASK_SET
+        | TaskManagementFunction::LOGICAL_UNIT_RESET => Some(Scope::Unit),
+        TaskManagementFunction::TARGET_WARM_RESET
+        | TaskManagementFunction::TARGET_COLD_RESET
+        | TaskManagementFunction::I_T_NEXUS_RESET => Some(Scope::All),
+        _ => None,
+    }
+}
+
+/// RFC 7143 section 4.2.3.4: no more data of the tasks concerned goes over the issuing connection.
+fn mute(function: TaskManagementFunction, lun: LunField, context: &mut Context<'_>) {
+    let Some(scope) = scope(function) else { return };
+    let cid = context.cid;
+    let concerned = |task: &Task| task.cid == cid && (matches!(scope, Scope::All) || task.command.lun == lun);
+    for tag in context.shared.tasks_where(concerned) {
+        if let Some(task) = context.shared.tasks.get_mut(tag) {
+            task.mute();
+        }
+    }
 }
 
 pub(super) fn task_management_response(
@@ -104,21 +139,14 @@ fn end_tasks(
         {
             context.give_back(referenced.as_slice());
         }
-        TaskManagementFunction::ABORT_TASK_SET
-        | TaskManagementFunction::CLEAR_TASK_SET
-        | TaskManagementFunction::LOGICAL_UNIT_RESET
-            if complete =>
-        {
-            context.give_back_unit(lun, order);
-        }
-        TaskManagementFunction::TARGET_WARM_RESET
-        | TaskManagementFunction::TARGET_COLD_RESET
-        | TaskManagementFunction::I_T_NEXUS_RESET
-            if complete =>
-        {
-            let tasks = context.shared.tasks_where(|task| task.order < order);
-            context.give_back(&tasks);
-        }
+        _ if complete => match scope(function) {
+            Some(Scope::Unit) => context.give_back_unit(lun, order),
+            Some(Scope::All) => {
+                let tasks = context.shared.tasks_where(|task| task.order < order);
+                context.give_back(&tasks);
+            }
+            None => {}
+        },
         _ => {}
     }
 }

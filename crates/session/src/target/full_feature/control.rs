@@ -18,6 +18,9 @@ use crate::target::event::{CloseReason, Event};
 impl FullFeature {
     pub(super) fn nop_out(&mut self, nop: NopOut, events: &mut VecDeque<Event>) -> Result<Expect, Violation> {
         // Without a task tag it answers our ping, or only carries numbers; nothing goes back (RFC 7143 section 11.18).
+        if nop.itt.is_reserved() && nop.ttt.is_reserved() {
+            self.termination_acknowledged(&nop);
+        }
         let waits = self.recovers() && nop.data_segment_len > 0;
         let expect = if nop.itt.is_reserved() && !waits { Expect::Nothing } else { Expect::Ping(nop) };
         self.numbered(nop.immediate, nop.cmd_sn, expect, events)

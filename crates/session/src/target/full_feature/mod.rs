@@ -9,6 +9,7 @@ mod recovery;
 mod snack;
 mod suspended;
 mod task_management;
+mod terminated;
 mod text;
 
 use std::collections::VecDeque;
@@ -21,6 +22,7 @@ use lunette_pdu::{
 
 use self::early::{Early, Turn, Waiting};
 pub use self::suspended::MovedTask;
+use self::terminated::Termination;
 use self::text::ReceiveLimit;
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
@@ -45,6 +47,7 @@ pub(crate) struct FullFeature {
     pending_task_management: Vec<InitiatorTaskTag>,
     text: TextExchanges,
     receive_limit: ReceiveLimit,
+    terminations: Vec<Termination>,
     last_ping: u32,
     /// What came before its turn.
     early: Vec<Early>,
@@ -75,6 +78,7 @@ impl FullFeature {
             pending_task_management: Vec::new(),
             text: TextExchanges::default(),
             receive_limit: ReceiveLimit::new(recv_data_segment_len),
+            terminations: Vec::new(),
             last_ping: 0,
             early: Vec::new(),
             waiters: Waiters::None,

@@ -101,7 +101,8 @@ impl Liar {
         let (request, keys) = liar.login_request();
         let answer = |key: &str, offer: &str| {
             let given = answers.iter().find(|(k, _)| *k == key).map(|(_, value)| (*value).to_owned());
-            let usual = if offer.ends_with(",None") { "None" } else { offer };
+            // Of lists, the default.
+            let usual = offer.rsplit(',').next().unwrap_or(offer);
             given.unwrap_or_else(|| usual.into())
         };
         let keys: Vec<_> = keys.iter().map(|(key, offer)| (key.clone(), answer(key, offer))).collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_pdu::Isid;
 use lunette_session::initiator::SessionConfig;
-use lunette_session::keys::Willing;
+use lunette_session::keys::{Choices, Willing};
 use lunette_session::target::{Portal, TargetNode};
 use lunette_session::{Authentication, Credentials, Entropy, Secret, Timers};
 
@@ -27,7 +27,7 @@ pub(crate) fn config() -> SessionConfig {
         target_name: Some(TARGET.into()),
         isid: Isid::random(0x0012_3456, 1),
         chap: None,
-        offers: Willing::default(),
+        offers: Willing { task_reporting: Choices(0b001), ..Willing::default() },
         timers: timers(),
     }
 }

@@ -213,6 +213,13 @@ impl Initiator {
         self.news.remove(0)
     }
 
+    /// Acknowledges news of ended tasks: a NOP-Out that asks for nothing.
+    pub(crate) fn acknowledge(&mut self, lun: LunField) {
+        let (itt, ttt) = (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED);
+        let (cmd_sn, exp_stat_sn) = (self.cmd_sn, self.exp_stat_sn);
+        self.send(NopOut { immediate: true, lun, itt, ttt, cmd_sn, exp_stat_sn, data_segment_len: 0 }.emit(), &[]);
+    }
+
     /// The next asynchronous message for that event; others before it do not come.
     pub(crate) fn message(&mut self, event: AsyncEvent) -> AsyncMessage {
         while self.messages.is_empty() {

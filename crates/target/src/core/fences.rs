@@ -1,0 +1,263 @@
+//! Answers that wait until the initiator has received what other connections of its session sent before: response fences (RFC
+//! 7143 section 4.2.2.3).
+//!
+//! The answer to a task management function waits in every session. Where TaskReporting is ResponseFence or FastAbort, so do
+//! responses that tell of such a function of others and the end of PREEMPT AND ABORT, and whatever follows a fenced response
+//! waits until that is acknowledged too.
+
+use lunette_device::Response;
+use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TaskManagementResponseCode, Tsih};
+use lunette_reactor::{ConnectionId, Context};
+use lunette_scsi::{SenseData, SenseKey};
+use lunette_session::Time;
+use lunette_session::keys::TaskReporting;
+use lunette_session::target::{Connection, Session};
+
+use super::Core;
+use super::running::{TaskKey, Waiting};
+use super::siblings::Covered;
+use crate::limits::DATA_OUT_GRACE;
+
+/// One answer, and what it waits for.
+pub(super) struct Fence {
+    session: Tsih,
+    connection: ConnectionId,
+    answer: Answer,
+    behind: Vec<(ConnectionId, SerialNumber)>,
+    data: Option<Data>,
+}
+
+enum Answer {
+    TaskManagement {
+        itt: InitiatorTaskTag,
+        response: TaskManagementResponseCode,
+        covers: Option<Covered>,
+    },
+    /// Of a task. `fenced`: what follows waits too.
+    Response {
+        key: TaskKey,
+        response: Response,
+        fenced: bool,
+    },
+    /// It has been sent; what follows waits for its acknowledgement.
+    Sent,
+}
+
+/// Data of aborted tasks that the issuing session still has to send (RFC 7143 section 4.2.3.3). Not every initiator does, so
+/// it is not waited for without end.
+struct Data {
+    of: Remains,
+    until: Time,
+}
+
+/// What may be left of the data of tasks that a task management function has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remains {
+    /// Nothing that the answer waits for.
+    Nothing,
+    OfUnit(LunField),
+    OfAll,
+}
+
+impl Remains {
+    /// The logical unit; `None` for all.
+    fn lun(self) -> Option<LunField> {
+        if let Self::OfUnit(lun) = self { Some(lun) } else { None }
+    }
+}
+
+/// Whether responses of the session are fenced: it was agreed on, and there are several connections to order.
+fn fences_responses(session: &Session) -> bool {
+    session.parameters.task_reporting != TaskReporting::Rfc3720 && session.parameters.max_connections > 1
+}
+
+/// Whether a response tells of tasks that others have cleared, or of a reset (RFC 7143 section 4.2.2.3.4).
+fn tells_of_aborts(response: &Response) -> bool {
+    const COMMANDS_CLEARED: u8 = 0x2f;
+    const RESET: u8 = 0x29;
+    let sense = response.sense.as_ref().and_then(|sense| SenseData::decode(sense).ok());
+    sense.is_some_and(|sense| {
+        sense.key == SenseKey::UNIT_ATTENTION && matches!(sense.code.asc, COMMANDS_CLEARED | RESET)
+    })
+}
+
+impl Core {
+    /// Answers a task management request once the initiator has acknowledged what was sent on other connections before (an
+    /// answer that it has not received yet would be one to a task that is gone), and has sent what `remains` of the data of the
+    /// tasks that it ended.
+    pub(super) fn answer_behind_fence(
+        &mut self,
+        cx: &Context<'_>,
+        connection: ConnectionId,
+        answer: (InitiatorTaskTag, TaskManagementResponseCode),
+        covers: Option<Covered>,
+        remains: Remains,
+    ) {
+        let (itt, response) = answer;
+        let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else { return };
+        let behind = self.unacknowledged(connection, false);
+        let standard = session.parameters.task_reporting != TaskReporting::FastAbort;
+        let of = if standard { remains } else { Remains::Nothing };
+        let data = self.owes_data(session.tsih, of).then(|| Data { of, until: self.time(cx) + DATA_OUT_GRACE });
+        let answer = Answer::TaskManagement { itt, response, covers };
+        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data });
+    }
+
+    /// Holds the response of a task back when a fence concerns it. Gives it back when none does.
+    pub(super) fn hold_response(&mut self, key: TaskKey, response: Response) -> Option<Response> {
+        let Some(running) = self.tasks.get(key) else { return Some(response) };
+        let (connection, aborted_others) = (running.connection, running.aborted_others);
+        if self.fences.is_empty() && response.sense.is_none() && !aborted_others {
+            return Some(response);
+        }
+        let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else {
+            return Some(response);
+        };
+        let is_behind_others = self.fences.iter().any(|fence| fence.session == session.tsih);
+        let fenced = aborted_others || tells_of_aborts(&response);
+        if !fences_responses(&session) || !(fenced || is_behind_others) {
+            return Some(response);
+        }
+        let behind = if fenced { self.unacknowledged(connection, false) } else { Vec::new() };
+        if let Some(running) = self.tasks.get_mut(key) {
+            running.waiting = Waiting::Fence;
+        }
+        let answer = Answer::Response { key, response, fenced };
+        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data: None });
+        None
+    }
+
+    fn raise_fence(&mut self, fence: Fence) {
+        self.fences.push(fence);
+        // Nothing may hold it up.
+        self.fences_moved = true;
+    }
+
+    /// What the initiator has yet to acknowledge on the connections beside this one, or on this one `alone`.
+    fn unacknowledged(&mut self, id: ConnectionId, alone: bool) -> Vec<(ConnectionId, SerialNumber)> {
+        let connections = if alone { vec![id] } else { self.siblings(id) };
+        let mut behind = Vec::new();
+        for other in connections {
+            if let Some(stat_sn) = self.connections.get_mut(other).and_then(|conn| conn.protocol.ask_acknowledgement())
+            {
+                behind.push((other, stat_sn));
+                self.touch(other);
+            }
+        }
+        behind
+    }
+
+    fn owes_data(&self, session: Tsih, of: Remains) -> bool {
+        if of == Remains::Nothing {
+            return false;
+        }
+        let mut all = self.sessions.connections(session).iter();
+        all.any(|(_, id)| self.connections.get(*id).is_some_and(|conn| conn.protocol.owes_data(of.lun())))
+    }
+
+    /// When an answer stops to wait for data.
+    pub(super) fn next_fence_timeout(&self) -> Option<Time> {
+        self.fences.iter().filter_map(|fence| fence.data.as_ref().map(|data| data.until)).min()
+    }
+
+    /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
+    pub(super) fn pass_fences(&mut self, cx: &Context<'_>) {
+        self.fences_moved = false;
+        if self.fences.is_empty() {
+            return;
+        }
+        let now = self.time(cx);
+        // Sessions of which an earlier answer waits.
+        let mut blocked: Vec<Tsih> = Vec::new();
+        let mut waiting = Vec::new();
+        for mut fence in std::mem::take(&mut self.fences) {
+            fence.behind.retain(|(id, stat_sn)| {
+                self.connections.get_mut(*id).is_some_and(|conn| !conn.protocol.has_acknowledged(*stat_sn))
+            });
+            if let Some(data) = fence.data.take_if(|data| data.until <= now) {
+                self.forget_data(fence.session, data.of);
+            }
+            let owes_data = fence.data.as_ref().is_some_and(|data| self.owes_data(fence.session, data.of));
+            let is_ordered = !matches!(fence.answer, Answer::TaskManagement { .. });
+            if !fence.behind.is_empty() || owes_data || (is_ordered && blocked.contains(&fence.session)) {
+                blocked.push(fence.session);
+                waiting.push(fence);
+                continue;
+            }
+            if let Some(sent) = self.answer_fenced(fence) {
+                blocked.push(sent.session);
+                waiting.push(sent);
+            }
+        }
+        // What came up meanwhile comes after them.
+        waiting.append(&mut self.fences);
+        self.fences = waiting;
+    }
+
+    /// Sends an answer. Gives the fence that it leaves behind.
+    fn answer_fenced(&mut self, fence: Fence) -> Option<Fence> {
+        let (connection, session) = (fence.connection, fence.session);
+        let fenced = match fence.answer {
+            Answer::TaskManagement { itt, response, covers } => {
+                // What was sent on a connection that was lost meanwhile is not acknowledged, and could be taken over.
+                if let Some(covered) = covers {
+                    self.silence(connection, covered, Connection::is_suspended);
+                    self.let_go_of_empty(connection);
+                }
+                self.answer_task_management(connection, itt, response);
+                covers.is_some()
+            }
+            Answer::Response { key, response, fenced } => {
+                self.finish_now(key, response);
+                fenced
+            }
+            Answer::Sent => false,
+        };
+        let session_fences =
+            self.connections.get_mut(connection)?.session.as_ref().is_some_and(|session| fences_responses(session));
+        if !fenced || !session_fences {
+            return None;
+        }
+        let behind = self.unacknowledged(connection, true);
+        (!behind.is_empty()).then_some(Fence { session, connection, answer: Answer::Sent, behind, data: None })
+    }
+
+    /// Nobody waits for that data any more; what comes of it is dropped.
+    fn forget_data(&mut self, session: Tsih, of: Remains) {
+        let all: Vec<_> = self.sessions.connections(session).iter().map(|(_, id)| *id).collect();
+        for id in all {
+            if let Some(conn) = self.connections.get_mut(id) {
+                conn.protocol.forget_data(of.lun());
+            }
+        }
+    }
+
+    // News of aborts.
+
+    /// The connections that have tasks among these, with the logical units.
+    pub(super) fn affected_by(&self, doomed: &[TaskKey]) -> Vec<(ConnectionId, LunField)> {
+        let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.orphaned);
+        let mut affected: Vec<_> = tasks.map(|task| (task.connection, LunField(task.lun.encode()))).collect();
+        affected.sort_unstable_by_key(|(id, lun)| (id.index(), lun.0));
+        affected.dedup();
+        affected
+    }
+
+    /// RFC 7143 sections 4.2.3.4 and 4.2.3.5: where FastAbort was agreed on, connections other than the issuing one are told
+    /// that the tasks are gone. On the issuing one no more data comes.
+    pub(super) fn tell_of_aborts(&mut self, issuing: ConnectionId, affected: &[(ConnectionId, LunField)]) {
+        for (id, lun) in affected {
+            let Some(conn) = self.connections.get_mut(*id) else { continue };
+            if *id != issuing {
+                conn.protocol.tasks_terminated(*lun);
+            } else if conn.session.as_ref().is_some_and(|session| is_fast(session)) {
+                conn.protocol.forget_data(Some(*lun));
+            }
+            self.touch(*id);
+        }
+    }
+}
+
+fn is_fast(session: &Session) -> bool {
+    session.parameters.task_reporting == TaskReporting::FastAbort
+}
