@@ -83,12 +83,12 @@ impl Session {
         self.done(Function::TARGET_WARM_RESET, Lun::ZERO).await
     }
 
-    /// I_T NEXUS RESET: ends all tasks of this session; its logical units forget what they keep for it alone, as when it is
-    /// lost (SAM-5 7.6). Needs iSCSIProtocolLevel 2.
+    /// I_T NEXUS RESET: the target ends the session with all its tasks, and forgets what it keeps for this session alone (SAM-5
+    /// 7.6, RFC 7144 section 6.3). A new session takes its place. Needs iSCSIProtocolLevel 2.
     ///
     /// # Errors
     ///
-    /// As above.
+    /// As above; the answer may be lost with the connection, which is [`Error::Session`] or [`Error::TimedOut`].
     pub async fn reset_nexus(&self) -> Result<(), Error> {
         self.done(Function::I_T_NEXUS_RESET, Lun::ZERO).await
     }

@@ -1,8 +1,6 @@
 //! The task management functions that transports of SAM-5 add.
 
-use std::sync::atomic::Ordering;
-
-use lunette_scsi::{AdditionalSense, Lun, SenseKey};
+use lunette_scsi::{Lun, SenseKey};
 
 use super::TargetDevice;
 use crate::nexus::Nexus;
@@ -28,15 +26,5 @@ impl TargetDevice {
         let Some((code, count)) = link.attentions.peek() else { return PendingEvent::Nothing };
         let depth = if count > 1 { SEVERAL } else { ONE };
         PendingEvent::UnitAttention([depth | SenseKey::UNIT_ATTENTION.0, code.asc, code.ascq])
-    }
-
-    /// I_T NEXUS RESET (SAM-5 7.6): on every logical unit that it sees, the nexus is as one that is lost and has come back
-    /// (SAM-5 6.3.4). The caller aborts its tasks.
-    pub fn reset_nexus(&self, nexus: &Nexus) {
-        for link in nexus.state.links() {
-            link.prevents_removal.store(false, Ordering::Release);
-            link.unit.reservations().nexus_lost(&link.ports);
-            link.attentions.raise(AdditionalSense::I_T_NEXUS_LOSS);
-        }
     }
 }

@@ -179,23 +179,6 @@ fn what_waits_can_be_asked_for_and_stays() {
 }
 
 #[test]
-fn a_nexus_reset_is_a_loss_for_that_nexus_alone() {
-    let rig = Rig::new(THIN);
-    let [a, b] = ["iqn.2026-11.host:a", "iqn.2026-11.host:b"].map(|host| rig.device.attach(name(host)));
-    for nexus in [&a, &b] {
-        ready(&rig, nexus, [0; 8]);
-    }
-    // RESERVE(6) ends with its nexus.
-    assert_eq!(rig.run_on(&a, [0; 8], cdb(&[0x16]), &[]).status, Status::GOOD);
-    assert_eq!(rig.run_on(&b, [0; 8], cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]), &[]).status, Status::RESERVATION_CONFLICT);
-    rig.device.reset_nexus(&a);
-    assert_eq!(ready(&rig, &b, [0; 8]), None);
-    assert_eq!(rig.run_on(&b, [0; 8], cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1]), &[]).status, Status::GOOD);
-    assert_eq!(ready(&rig, &a, [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
-    assert_eq!(ready(&rig, &a, [0; 8]), None);
-}
-
-#[test]
 fn a_nexus_that_is_lost_with_its_commands_comes_back() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));

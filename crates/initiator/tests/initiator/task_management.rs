@@ -58,8 +58,6 @@ fn resets_do_what_they_say() {
         reply.sense_data().map(|sense| sense.code)
     };
     attention();
-    wait(session.reset_nexus()).unwrap();
-    assert_eq!(attention(), Some(AdditionalSense::I_T_NEXUS_LOSS));
     wait(session.reset_logical_unit(Lun::ZERO)).unwrap();
     assert_eq!(attention(), Some(AdditionalSense::BUS_DEVICE_RESET));
     wait(session.reset_target()).unwrap();
@@ -70,6 +68,18 @@ fn resets_do_what_they_say() {
     let nowhere = wait(session.abort_task_set(Lun::new(9).unwrap())).unwrap_err();
     let expected = TaskManagementResponseCode::LUN_DOES_NOT_EXIST;
     assert!(matches!(nowhere, Error::TaskManagement { response, .. } if response == expected), "{nowhere}");
+}
+
+#[test]
+fn a_nexus_reset_is_followed_by_a_new_session() {
+    let target = Target::new();
+    let session = connect(target.address, modern());
+    wait(session.execute(test_unit_ready())).result.unwrap();
+    // The answer may be lost with the connection.
+    let _ = wait(session.reset_nexus());
+    let request = || Request { repeat: lunette_initiator::Repeat::Always, ..test_unit_ready() };
+    wait(session.execute(request())).result.unwrap().ok().unwrap();
+    assert_eq!(wait(session.query_asynchronous_event(Lun::ZERO)).unwrap(), None, "the loss of the nexus was told");
 }
 
 #[test]

@@ -212,20 +212,21 @@ fn a_number_that_nobody_waits_for_is_filled() {
     liar.behind = true;
     let first: SerialNumber = liar.exp_cmd_sn;
     liar.read(512);
-    let terminated = lunette_pdu::AsyncMessage {
-        lun: crate::harness::LUN,
+    let reset = lunette_pdu::TaskManagementFunction::LOGICAL_UNIT_RESET;
+    assert!(liar.session.manage_tasks(1, reset, crate::harness::LUN, None));
+    liar.raw(&[]);
+    let InitiatorPdu::TaskManagementRequest(request) = liar.next().pdu else { panic!("no request") };
+    let complete = lunette_pdu::TaskManagementResponse {
+        response: lunette_pdu::TaskManagementResponseCode::FUNCTION_COMPLETE,
+        additional_response_information: [0; 3],
+        itt: request.itt,
         stat_sn: liar.next_stat_sn(),
         exp_cmd_sn: first,
         max_cmd_sn: liar.max_cmd_sn(),
-        event: lunette_pdu::AsyncEvent::TASK_TERMINATION,
-        vcode: 0,
-        parameter1: 0,
-        parameter2: 0,
-        parameter3: 0,
-        data_segment_len: 0,
     };
-    liar.send(terminated.emit(), &[]);
+    liar.send(complete.emit(), &[]);
     assert!(matches!(liar.event(), Event::Aborted(_)));
+    liar.event();
     liar.sent.clear();
     liar.pass_in_company(Duration::from_secs(5));
     let (pdu, _) = ping_of_ours(&mut liar);

@@ -83,6 +83,14 @@ fn query_task_finds_a_task_until_its_response_is_sent() {
 }
 
 #[test]
+fn query_task_does_not_ask_for_task_management() {
+    let mut peer = modern();
+    peer.task_management(task_management(5, Function::LOGICAL_UNIT_RESET));
+    peer.task_management(query_task(9, 5));
+    assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_REJECTED);
+}
+
+#[test]
 fn other_questions_and_the_reset_go_to_the_driver() {
     for function in [Function::QUERY_TASK_SET, Function::QUERY_ASYNCHRONOUS_EVENT, Function::I_T_NEXUS_RESET] {
         let mut peer = modern();

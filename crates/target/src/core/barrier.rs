@@ -30,6 +30,8 @@ pub(super) enum Behind {
     },
     /// All connections of a target are closed: TARGET COLD RESET.
     ColdReset { connection: ConnectionId, itt: InitiatorTaskTag, device: Arc<TargetDevice> },
+    /// All connections of a session are closed: I_T NEXUS RESET.
+    NexusReset { connection: ConnectionId, itt: InitiatorTaskTag },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
     Task { key: TaskKey, lost: Vec<NexusId> },
     /// A logout is answered: the connection that it names is closed.
@@ -84,6 +86,7 @@ impl Core {
                     self.answer_behind_fence(cx, connection, (itt, response), covers, remains);
                 }
                 Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
+                Behind::NexusReset { connection, itt } => self.finish_nexus_reset(cx, connection, itt),
                 Behind::ColdReset { connection, itt, device } => self.finish_cold_reset(cx, connection, itt, &device),
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection } => self.finish_login(cx, connection),

@@ -61,11 +61,13 @@ impl Core {
         }
         let covers = self.silence_siblings(id, request);
         let itt = request.itt;
-        let barrier = self.barriers.open(if request.function == Function::TARGET_COLD_RESET {
-            Behind::ColdReset { connection: id, itt, device }
-        } else {
-            let (response, remains) = (request.done(), remains(request));
-            Behind::TaskManagement { connection: id, itt, response, covers, remains }
+        let barrier = self.barriers.open(match request.function {
+            Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
+            Function::I_T_NEXUS_RESET => Behind::NexusReset { connection: id, itt },
+            _ => {
+                let (response, remains) = (request.done(), remains(request));
+                Behind::TaskManagement { connection: id, itt, response, covers, remains }
+            }
         });
         let affected = if request.function == Function::ABORT_TASK { Vec::new() } else { self.affected_by(&doomed) };
         for key in doomed {
@@ -93,10 +95,6 @@ impl Core {
                 device.reset_target();
                 return true;
             }
-            Function::I_T_NEXUS_RESET => {
-                device.reset_nexus(&nexus);
-                return true;
-            }
             _ => return true,
         };
         outcome == lunette_device::ResetOutcome::Done
@@ -122,11 +120,25 @@ impl Core {
         let same = |other: &Option<Arc<TargetDevice>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
         let reset: Vec<ConnectionId> =
             self.connections.iter_mut().filter(|(_, conn)| same(&conn.device)).map(|(id, _)| id).collect();
-        for other in reset {
-            if other == id && !self.connections.is_parked(id) {
-                self.end_session_part(id);
-                cx.send(id);
-                cx.close_after_send(id);
+        self.drop_connections(cx, id, reset);
+    }
+
+    /// RFC 7144 section 6.3: I_T NEXUS RESET drops all connections of the session, after its answer, and nothing waits to be
+    /// recovered. The device hears of the loss of the nexus when it goes with them.
+    pub(super) fn finish_nexus_reset(&mut self, cx: &mut Context<'_>, id: ConnectionId, itt: InitiatorTaskTag) {
+        self.answer_task_management(id, itt, Answer::FUNCTION_COMPLETE);
+        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
+        let all = self.sessions.members(session.tsih).collect();
+        self.drop_connections(cx, id, all);
+    }
+
+    /// Drops connections after a reset that one of them has asked for: that one when its answer is sent.
+    fn drop_connections(&mut self, cx: &mut Context<'_>, asked: ConnectionId, all: Vec<ConnectionId>) {
+        for other in all {
+            if other == asked && !self.connections.is_parked(asked) {
+                self.end_session_part(asked);
+                cx.send(asked);
+                cx.close_after_send(asked);
             } else if let Some(conn) = self.connections.get_mut(other).filter(|conn| !conn.protocol.is_suspended()) {
                 conn.protocol.drop_session();
                 self.touch(other);
@@ -141,7 +153,7 @@ impl Core {
 fn remains(request: &TaskManagement) -> Remains {
     match request.function {
         Function::ABORT_TASK => Remains::Nothing,
-        Function::TARGET_WARM_RESET | Function::I_T_NEXUS_RESET => Remains::OfAll,
+        Function::TARGET_WARM_RESET => Remains::OfAll,
         _ => Remains::OfUnit(request.lun),
     }
 }

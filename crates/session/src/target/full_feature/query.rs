@@ -21,6 +21,10 @@ pub(super) fn is_query(function: TaskManagementFunction) -> bool {
 impl FullFeature {
     /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that.
     pub(super) fn query_task(&self, request: &TaskManagementRequest) -> TaskManagementResponseCode {
+        // RFC 7144 section 6.3: nobody asks for requests that are no commands.
+        if self.is_request(request.referenced_task_tag) && request.referenced_task_tag != request.itt {
+            return TaskManagementResponseCode::FUNCTION_REJECTED;
+        }
         let named = self.tasks.find(request.referenced_task_tag).and_then(|tag| self.tasks.get(tag));
         match named {
             Some(task) if task.lun == request.lun && !task.is_silent() => {
