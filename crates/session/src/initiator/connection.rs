@@ -402,7 +402,11 @@ impl Connection {
 
     fn advance_header(&mut self, shared: &mut Shared, input: &mut &[u8]) -> Result<bool, SessionError> {
         let complete = self.receiver.header(input)?;
-        shared.recoveries.lost_headers += self.receiver.take_lost_headers();
+        let lost = self.receiver.take_lost_headers();
+        if lost > 0 {
+            shared.recoveries.lost_headers += lost;
+            self.probe(shared);
+        }
         if !complete {
             return Ok(false);
         }
@@ -461,6 +465,15 @@ impl Connection {
         outcome
     }
 
+    /// A PDU was lost, and nobody knows which: the answer to a ping has a status number, so it tells of all responses before.
+    fn probe(&mut self, shared: &mut Shared) {
+        if let Some((full, mut context)) = self.split(shared)
+            && full.recovers()
+        {
+            full.keep_alive(&mut context);
+        }
+    }
+
     fn recovers(&self) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) if full.recovers())
     }
@@ -469,6 +482,7 @@ impl Connection {
     fn damaged(&mut self, shared: &mut Shared) -> Result<(), SessionError> {
         let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
         let Some((full, mut context)) = self.split(shared) else { return Ok(()) };
+        context.shared.recoveries.damaged_pdus += 1;
         match expect {
             Expect::Segment(pdu) => full.damaged(&pdu, &mut context),
             Expect::Recoverable(pdu) => full.data_in_damaged(&pdu, &mut context),

@@ -23,4 +23,5 @@ mod pair;
 mod retries;
 mod sam5;
 mod several;
+mod storm;
 mod text;

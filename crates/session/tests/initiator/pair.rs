@@ -43,7 +43,7 @@ fn meets(ours: Choices, theirs: Choices) -> bool {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+pub(crate) enum Step {
     Read { slot: u32, len: u32 },
     Write { slot: u32, len: u32 },
     Rounds(usize),
@@ -52,7 +52,7 @@ enum Step {
 /// Commands work on places of their own, so that their order does not matter.
 const SLOT: u32 = 12_000;
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let slot = || 0..12_u32;
     prop_oneof![
         3 => (slot(), 0..SLOT).prop_map(|(slot, len)| Step::Read { slot, len }),
@@ -61,15 +61,20 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-struct Play {
-    pair: Pair,
+pub(crate) struct Play {
+    pub(crate) pair: Pair,
     next_user: u64,
-    busy: HashMap<u64, (u32, Option<Vec<u8>>)>,
-    model: Vec<u8>,
+    pub(crate) busy: HashMap<u64, (u32, Option<Vec<u8>>)>,
+    pub(crate) model: Vec<u8>,
 }
 
 impl Play {
-    fn submit(&mut self, slot: u32, len: u32, writes: bool) {
+    pub(crate) fn new(pair: Pair) -> Self {
+        let model = pair.disk.bytes.clone();
+        Self { pair, next_user: 0, busy: HashMap::new(), model }
+    }
+
+    pub(crate) fn submit(&mut self, slot: u32, len: u32, writes: bool) {
         if self.pair.session.room() == 0 || self.busy.values().any(|(busy, _)| *busy == slot) {
             return;
         }
@@ -84,7 +89,7 @@ impl Play {
         self.busy.insert(user, (slot, data));
     }
 
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         while let Some(event) = self.pair.events.pop_front() {
             let Event::Completed { command, response } = event else { panic!("{event:?}") };
             let (slot, data) = self.busy.remove(&command.user).expect("ends once");
@@ -125,8 +130,7 @@ proptest! {
             return Ok(());
         }
         pair.expect_login();
-        let model = pair.disk.bytes.clone();
-        let mut play = Play { pair, next_user: 0, busy: HashMap::new(), model };
+        let mut play = Play::new(pair);
         for step in steps {
             match step {
                 Step::Read { slot, len } => play.submit(slot, len, false),

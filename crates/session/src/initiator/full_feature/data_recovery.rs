@@ -68,7 +68,6 @@ impl FullFeature {
         pdu: &DataIn,
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
-        context.shared.recoveries.damaged_pdus += 1;
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(task) = context.task(tag) else { return Ok(()) };
         let again = task.data_in_damaged(pdu)?;

@@ -148,7 +148,6 @@ impl FullFeature {
         pdu: &TargetPdu,
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
-        context.shared.recoveries.damaged_pdus += 1;
         let Number::Own(stat_sn) = number(pdu) else { return Ok(()) };
         let Some(place) = place(stat_sn, context)? else { return Ok(()) };
         if self.recovery().statuses.damaged(place, context.now)? {

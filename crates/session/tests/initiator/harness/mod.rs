@@ -7,6 +7,7 @@ mod lanes;
 mod liar;
 mod pair;
 mod setup;
+mod storm;
 
 pub(crate) use crew::Crew;
 pub(crate) use disk::{LUN, exchange, read, write};
@@ -14,3 +15,4 @@ pub(crate) use lanes::Bundle;
 pub(crate) use liar::{Liar, Sent};
 pub(crate) use pair::{Dice, Pair};
 pub(crate) use setup::{INITIATOR, TARGET, config, credentials, entropy, node, pattern};
+pub(crate) use storm::Storm;

@@ -14,6 +14,7 @@ use lunette_session::{Authentication, Time};
 
 use super::disk::Disk;
 use super::setup::{config, entropy, node, timers};
+use super::storm::Storm;
 
 /// Pseudo-random numbers, the same in every run.
 pub(crate) struct Dice(u64);
@@ -57,6 +58,8 @@ pub(crate) struct Pair {
     pub(crate) idle: bool,
     /// Damages one byte of what the target sends: which, and the bits that flip.
     pub(crate) flip: Option<(usize, u8)>,
+    /// What damages data segments: those to the target, and those to the initiator.
+    pub(crate) storms: Option<[Storm; 2]>,
     /// Bytes that the target has sent.
     pub(crate) sent_by_target: usize,
     /// The same for what the initiator sends.
@@ -92,6 +95,7 @@ impl Pair {
             jobs: Vec::new(),
             idle: false,
             flip: None,
+            storms: None,
             sent_by_target: 0,
             flip_to_target: None,
             sent_by_initiator: 0,
@@ -142,6 +146,9 @@ impl Pair {
         let len = self.to_target.len() - before;
         assert_eq!(len > 0, self.session.has_output(self.cid));
         flip(self.flip_to_target, self.sent_by_initiator, &mut self.to_target, before);
+        if let Some([storm, _]) = &mut self.storms {
+            storm.pass(&mut self.to_target, before, &mut self.dice);
+        }
         self.sent_by_initiator += len;
         self.session.sent(self.cid, len);
         len > 0
@@ -153,6 +160,9 @@ impl Pair {
         take(self.target.slices(), most, &mut self.to_initiator);
         let len = self.to_initiator.len() - before;
         flip(self.flip, self.sent_by_target, &mut self.to_initiator, before);
+        if let Some([_, storm]) = &mut self.storms {
+            storm.pass(&mut self.to_initiator, before, &mut self.dice);
+        }
         self.sent_by_target += len;
         self.target.sent(len);
         len > 0
