@@ -17,6 +17,13 @@ pub(crate) enum Place {
     Marker,
 }
 
+impl Place {
+    /// Whether the header digest covers it.
+    pub(crate) fn is_of_header(self) -> bool {
+        matches!(self, Self::Header | Self::Ahs | Self::HeaderDigest)
+    }
+}
+
 /// Those of a PDU, in their order.
 const PLACES: [Place; 6] = [Place::Header, Place::Ahs, Place::HeaderDigest, Place::Data, Place::Pad, Place::DataDigest];
 
@@ -35,10 +42,10 @@ impl Format {
     /// Whether a damaged byte there does no harm that nobody could find.
     pub(crate) fn cover(self, place: Place) -> bool {
         match place {
-            Place::Header | Place::Ahs | Place::HeaderDigest => self.header_digest,
+            _ if place.is_of_header() => self.header_digest,
             Place::Data | Place::Pad | Place::DataDigest => self.data_digest,
             // Only who has lost its place looks at one, and then at both copies of the pointer.
-            Place::Marker => self.marker_interval.is_some(),
+            _ => self.marker_interval.is_some(),
         }
     }
 }

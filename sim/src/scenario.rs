@@ -65,8 +65,6 @@ impl Scenario {
     pub(crate) fn draw(setup: Setup, dice: &mut Dice) -> Self {
         let marker_words = dice.pick(&[None, None, Some(MIN_MARKER_INTERVAL_WORDS), Some(512)]);
         let (header_digest, data_digest) = (!dice.one_in(3), !dice.one_in(3));
-        // What is lost with a header that is found again by a marker does not come again in every case yet.
-        let marker_words = marker_words.filter(|_| setup.level == 0 || !header_digest);
         let format =
             Format { header_digest, data_digest, marker_interval: marker_words.map(|words| words as usize * 4) };
         let timers = timers(dice);
@@ -84,7 +82,7 @@ impl Scenario {
             timers,
         };
         let load = load(dice);
-        let faults = fault::draw(dice, format, load.commands, 2 + 4 * u64::from(setup.level));
+        let faults = fault::draw(dice, format, setup.level, load.commands, 4 + 3 * u64::from(setup.level));
         Self { setup, config, willing, format, weather: weather(dice), load, faults }
     }
 
