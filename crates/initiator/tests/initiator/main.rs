@@ -9,6 +9,7 @@ mod files;
 mod loss;
 mod markers;
 mod peers;
+mod recovery;
 mod rig;
 mod sessions;
 mod several;

@@ -189,6 +189,13 @@ impl Wire {
         }
     }
 
+    /// Cuts one of those that are open, chosen by a number.
+    pub(crate) fn cut_any(&self, chosen: usize) {
+        let mut open: Vec<u64> = self.shared.open.lock().unwrap().keys().copied().collect();
+        open.sort_unstable();
+        self.cut_one(open[chosen % open.len()]);
+    }
+
     /// Lets so many connections through, and no more.
     pub(crate) fn lead_only(&self, connections: u64) {
         self.shared.only.store(connections, Ordering::SeqCst);

@@ -16,7 +16,7 @@ fn several(connections: u32) -> Options {
 }
 
 /// Each worker writes and reads blocks of its own, in pieces of different lengths.
-fn load(disk: &Disk, workers: u64, rounds: u64, done: &Arc<AtomicU64>) {
+pub(crate) fn load(disk: &Disk, workers: u64, rounds: u64, done: &Arc<AtomicU64>) {
     std::thread::scope(|scope| {
         for worker in 0..workers {
             let (disk, done) = (disk.clone(), Arc::clone(done));
