@@ -9,7 +9,7 @@ use lunette_pdu::{
 };
 use lunette_session::initiator::{Command, Event, Recoveries, Response, SessionError};
 
-use crate::harness::{LUN, Liar, Sent, pattern};
+use crate::harness::{LUN, Liar, Sent, pattern, write};
 
 fn snack(liar: &mut Liar) -> SnackRequest {
     let sent = liar.next();
@@ -103,6 +103,26 @@ fn a_run_that_is_missing_is_asked_for_once() {
     liar.send_data(part(&liar, itt, 1));
     liar.send_data(last);
     assert!(liar.events.is_empty() && liar.sent.is_empty(), "{:?} {:?}", liar.events, liar.sent);
+}
+
+#[test]
+fn the_data_of_a_bidirectional_command_is_missed_too() {
+    let mut liar = Liar::recovering();
+    let data_in = Some(liar.pool.take(1024).unwrap());
+    let command = Command { data_in, ..write(&liar.pool, 1, 0, &pattern(1024)) };
+    liar.session.submit(command, liar.now).unwrap();
+    liar.raw(&[]);
+    let sent = liar.next();
+    let InitiatorPdu::ScsiCommand(pdu) = sent.pdu else { panic!("{sent:?}") };
+    // R2Ts and Data-In share one numbering.
+    liar.send(liar.r2t(pdu.itt, 0, 0, 1024).emit(), &[]);
+    liar.next();
+    let response = good(&mut liar, pdu.itt, 2);
+    liar.send(response.emit(), &[]);
+    assert_asked(&mut liar, pdu.itt, 1, 1);
+    assert!(liar.events.is_empty());
+    liar.send_data(liar.data_in(pdu.itt, 1, 0, 1024));
+    assert_whole(&mut liar, 1024);
 }
 
 #[test]

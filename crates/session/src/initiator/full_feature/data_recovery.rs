@@ -105,8 +105,8 @@ impl FullFeature {
         };
         let tag = TaskTag::from_itt(itt);
         let Some(task) = context.task(tag) else { return Ok(true) };
-        // For commands that write, targets do not agree on what is counted.
-        let lost = if task.command.data_out.is_none() { task.numbers_sent(exp_data_sn)? } else { 0..0 };
+        // For commands that only write, targets do not agree on what is counted.
+        let lost = if task.command.data_in.is_some() { task.numbers_sent(exp_data_sn)? } else { 0..0 };
         let whole = !task.lacks_data();
         self.lost_data(tag, lost, context)?;
         Ok(whole)
