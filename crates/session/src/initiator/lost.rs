@@ -82,13 +82,18 @@ impl LostConnections {
     }
 
     /// A connection is lost. Nothing is done before `wait` is over; `retain` begins then.
+    ///
+    /// It may have taken the place of one whose tasks are not all taken over yet. They wait with its own: some may have moved to
+    /// it, and those cannot be taken over before it is logged out.
     pub(crate) fn begin(&mut self, cid: Cid, exp_stat_sn: SerialNumber, wait: Duration, retain: Duration, now: Time) {
+        let before = self.lost.iter().position(|lost| lost.cid == cid).map(|at| self.lost.remove(at));
+        let (tasks, requests) = before.map(|before| (before.tasks, before.requests)).unwrap_or_default();
         self.lost.push(Lost {
             cid,
             stage: Stage::Lost,
             exp_stat_sn,
-            tasks: Vec::new(),
-            requests: Vec::new(),
+            tasks,
+            requests,
             pause: pause(wait, now),
             until: now + wait + retain,
         });
@@ -204,4 +209,28 @@ impl LostConnections {
 /// The end of a pause; none when there is nothing to wait for.
 fn pause(span: Duration, now: Time) -> Option<Time> {
     (!span.is_zero()).then(|| now + span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_lost_again_has_to_be_logged_out_again() {
+        let (cid, tag) = (Cid(0), |slot| TaskTag { slot, generation: 0 });
+        let mut lost = LostConnections::default();
+        let begin = |lost: &mut LostConnections, stat_sn| {
+            lost.begin(cid, SerialNumber(stat_sn), Duration::ZERO, Duration::from_secs(20), Time::default());
+        };
+        begin(&mut lost, 1);
+        lost.park(cid, &[tag(1)]);
+        lost.set(cid, Stage::LoggedOut);
+        begin(&mut lost, 9);
+        lost.park(cid, &[tag(2)]);
+        assert_eq!((lost.due(Stage::LoggedOut), lost.due(Stage::Lost)), (vec![], vec![cid]));
+        assert_eq!(lost.get(cid).map(|lost| lost.exp_stat_sn), Some(SerialNumber(9)));
+        assert_eq!(lost.take_tasks(cid), [tag(1), tag(2)]);
+        lost.end(cid);
+        assert!(lost.is_idle());
+    }
 }
