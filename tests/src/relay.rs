@@ -1,15 +1,16 @@
-//! A wire that counts, and that damages what it carries when it is told to.
+//! A wire that counts, damages what it carries when it is told to, and can be cut.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Passes TCP connections on to another address, and counts their bytes in both directions.
 pub struct Relay {
     address: SocketAddr,
     counts: Arc<Counts>,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
 #[derive(Default)]
@@ -76,19 +77,33 @@ impl Relay {
         let address = listener.local_addr().expect("a bound socket has an address");
         let counts = Arc::<Counts>::default();
         let counter = Arc::clone(&counts);
+        let clients = Arc::<Mutex<Vec<TcpStream>>>::default();
+        let open = Arc::clone(&clients);
         thread::spawn(move || {
             for (client, seed) in listener.incoming().map_while(Result::ok).zip(1..) {
+                open.lock().expect("nobody panics here").extend(client.try_clone());
                 // A target that is gone is told by closing the client.
                 let _ = pass(client, target, &counter, every.map(|every| (seed, every)));
             }
         });
-        Self { address, counts }
+        Self { address, counts, clients }
     }
 
     /// `url` with this relay as its portal.
     pub fn url(&self, url: &str) -> String {
         let rest = url.split_once("://").and_then(|(_, rest)| rest.split_once('/'));
         format!("iscsi://{}/{}", self.address, rest.expect("iscsi://HOST:PORT/TARGET/LUN").1)
+    }
+
+    /// Ends one of the connections that are open, chosen by a number.
+    pub fn cut_one(&self, chosen: usize) {
+        let mut clients = self.clients.lock().expect("nobody panics here");
+        // One that has ended has no other end.
+        clients.retain(|client| client.peer_addr().is_ok());
+        if !clients.is_empty() {
+            let len = clients.len();
+            let _ = clients.swap_remove(chosen % len).shutdown(Shutdown::Both);
+        }
     }
 
     /// Bytes since the last time that this was asked.
