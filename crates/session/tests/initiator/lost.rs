@@ -223,6 +223,31 @@ fn the_only_connection_is_replaced_by_a_login_with_its_number() {
     assert_eq!(wire, new);
 }
 
+/// The one that has its number is lost before all of its tasks have been taken over.
+#[test]
+fn the_only_connection_is_lost_again_while_its_tasks_are_taken_over() {
+    for answered in [false, true] {
+        let mut crew = Crew::new(1, 0, 20);
+        let (first, _, command) = crew.read(8192);
+        crew.exp_cmd_sn = command.cmd_sn.next();
+        crew.cut(first);
+        let second = crew.join();
+        let reassign = crew.reassign(second);
+        if answered {
+            crew.answer_task_management(second, &reassign, COMPLETE);
+        }
+        crew.cut(second);
+        let third = crew.join();
+        // Its login has logged out both that had its number. A logout would be its own.
+        let reassign = crew.reassign(third);
+        assert_eq!(reassign.referenced_task_tag, command.itt);
+        crew.answer_task_management(third, &reassign, COMPLETE);
+        crew.data_in(third, command.itt, 0, 0, 8192, true);
+        crew.completed();
+        assert!(!crew.session.is_over() && !crew.session.is_recovering());
+    }
+}
+
 #[test]
 fn all_connections_are_lost_and_one_comes_back() {
     let mut crew = Crew::new(3, 0, 20);
