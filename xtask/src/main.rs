@@ -9,6 +9,7 @@ mod fuzz;
 mod packages;
 mod process;
 mod profile;
+mod protocol;
 mod sim;
 mod suite;
 mod test;

@@ -9,6 +9,7 @@ use crate::count;
 use crate::fuzz;
 use crate::packages;
 use crate::process::{self, cargo, file_stems, root};
+use crate::protocol;
 use crate::sim;
 use crate::suite;
 
@@ -33,7 +34,7 @@ struct Step {
 const STEPS: [Step; 9] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
-    Step { name: "docs", what: "the documentation builds without warnings", run: docs },
+    Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
     Step { name: "unit", what: "unit, property and documentation tests", run: unit },
     Step {
         name: "sim",
@@ -101,6 +102,7 @@ fn clippy() -> Result<()> {
 }
 
 fn docs() -> Result<()> {
+    protocol::check()?;
     let mut command = cargo(["doc", "--locked", "--workspace", "--no-deps"]);
     process::run(command.env("RUSTDOCFLAGS", "-D warnings"))
 }
