@@ -120,9 +120,10 @@ impl Shared {
     }
 
     /// Whether a PDU on this connection that asks for data of a command, or brings some, comes too late for it. Responses do not:
-    /// the target fences them (RFC 7143 section 4.2.2.3.4).
+    /// the target fences them (RFC 7143 section 4.2.2.3.4). A tag that names a command again, after 2^16 others in its slot, is
+    /// that command's.
     pub(crate) fn is_withdrawn(&self, cid: Cid, tag: TaskTag) -> bool {
-        self.withdrawn.contains(&(cid, tag))
+        self.tasks.get(tag).is_none() && self.withdrawn.contains(&(cid, tag))
     }
 
     /// In a discovery session there is nothing that could take a command.
@@ -147,5 +148,58 @@ impl Shared {
             self.tasks.iter().filter(|(_, task)| concerned(task)).map(|(tag, task)| (task.order, tag)).collect();
         found.sort_unstable_by_key(|(order, _)| *order);
         found.into_iter().map(|(_, tag)| tag).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_pdu::{Isid, LunField, TaskAttribute};
+
+    use super::*;
+    use crate::Timers;
+    use crate::keys::Willing;
+
+    const CID: Cid = Cid(1);
+
+    fn shared() -> Shared {
+        Shared::new(SessionConfig {
+            initiator_name: "iqn.2026-01.example:i".into(),
+            initiator_alias: None,
+            target_name: Some("iqn.2026-01.example:t".into()),
+            isid: Isid([0x80, 0, 0, 0, 0, 1]),
+            chap: None,
+            offers: Willing::default(),
+            timers: Timers::default(),
+        })
+    }
+
+    fn add(shared: &mut Shared) -> TaskTag {
+        let command = Command {
+            user: 1,
+            lun: LunField::default(),
+            cdb: [0; 16],
+            cdb_rest: Box::default(),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            data_out: None,
+            data_in: None,
+        };
+        shared.add_task(Task::new(command, CID, SerialNumber(0), 1)).unwrap()
+    }
+
+    #[test]
+    fn a_tag_that_names_a_command_again_is_not_withdrawn() {
+        let mut shared = shared();
+        let tag = add(&mut shared);
+        shared.remove_task(tag);
+        shared.withdraw(CID, tag);
+        assert!(shared.is_withdrawn(CID, tag) && !shared.is_withdrawn(Cid(0), tag));
+        // One command at a time uses one slot, and comes round to the same tag.
+        let mut again = add(&mut shared);
+        while again != tag {
+            shared.remove_task(again);
+            again = add(&mut shared);
+        }
+        assert!(!shared.is_withdrawn(CID, tag));
     }
 }
