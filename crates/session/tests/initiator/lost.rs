@@ -7,8 +7,9 @@ use lunette_pdu::{
     LunField, NopIn, Reject, RejectReason, TargetTransferTag, TaskManagementFunction, TaskManagementResponseCode,
     TextResponse, Tsih,
 };
+use lunette_session::Timers;
 use lunette_session::initiator::{Event, SessionError};
-use lunette_session::limits::{MAX_REASSIGNMENTS, RECOVERY_PAUSE};
+use lunette_session::limits::{MAX_REASSIGNMENTS, MAX_UNANSWERED_REQUESTS, RECOVERY_PAUSE};
 
 use crate::harness::{Crew, LUN};
 
@@ -615,4 +616,27 @@ fn the_number_of_a_recovered_connection_is_free_again() {
     crew.answer_logout(1, &logout, LogoutResponseCode::CLOSED);
     let new = crew.connect();
     assert_eq!(crew.login_request(new).cid, Cid(0));
+}
+
+#[test]
+fn what_one_connection_did_not_bring_is_not_held_against_the_next() {
+    let mut crew = Crew::new(1, 0, 60);
+    let resend = Timers::default().resend;
+    let (_, _, command) = crew.read(4096);
+    crew.raw(0, &[]);
+    for _ in 0..=MAX_UNANSWERED_REQUESTS {
+        // The target lives, and does not acknowledge the command.
+        crew.pass(Duration::from_millis(1));
+        crew.sign_of_life(0);
+        crew.pass(resend);
+    }
+    assert!(matches!(crew.event(), Event::Closed { why: SessionError::Unrecovered(_), .. }));
+    crew.pass(resend.saturating_sub(Duration::from_millis(10)));
+    let new = crew.join();
+    assert_eq!(crew.command(new).itt, command.itt);
+    crew.pass(Duration::from_millis(10));
+    assert!(crew.events.is_empty(), "given up at once: {:?}", crew.events);
+    crew.exp_cmd_sn = command.cmd_sn.next();
+    crew.data_in(new, command.itt, 0, 0, 4096, true);
+    crew.completed();
 }

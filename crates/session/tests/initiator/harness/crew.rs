@@ -7,7 +7,7 @@ use std::time::Duration;
 use lunette_buffer::Pool;
 use lunette_pdu::{
     BHS_LEN, Cid, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus,
-    LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, LunField, R2t, Residual, ScsiCommand,
+    LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, LunField, NopIn, R2t, Residual, ScsiCommand,
     ScsiResponse, ScsiResponseCode, SerialNumber, Stage, TargetTransferTag, TaskManagementFunction,
     TaskManagementRequest, TaskManagementResponse, TaskManagementResponseCode, Tsih, pad_len,
 };
@@ -332,6 +332,20 @@ impl Crew {
             r2t_sn,
             buffer_offset: offset,
             desired_data_transfer_length: len,
+        };
+        self.send(wire, pdu.emit(), &[]);
+    }
+
+    /// A NOP-In that wants no answer.
+    pub(crate) fn sign_of_life(&mut self, wire: usize) {
+        let pdu = NopIn {
+            lun: LunField::default(),
+            itt: InitiatorTaskTag::RESERVED,
+            ttt: TargetTransferTag::RESERVED,
+            stat_sn: self.wires[wire].stat_sn,
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            data_segment_len: 0,
         };
         self.send(wire, pdu.emit(), &[]);
     }
