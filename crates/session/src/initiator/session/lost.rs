@@ -205,7 +205,10 @@ impl Session {
         // First what closes gaps.
         unknown.retain(|tag| !self.send_again(*tag));
         self.fill_gaps(cid);
+        let room = MAX_REASSIGNMENTS.saturating_sub(self.reassignments(None));
+        let later = known.split_off(room.min(known.len()));
         known.retain(|tag| !self.reassign(*tag, cid));
+        known.extend(later);
         self.shared.lost.park(cid, &unknown);
         self.shared.lost.park(cid, &known);
         if unknown.is_empty() && known.is_empty() && self.reassignments(Some(cid)) == 0 {
@@ -226,9 +229,6 @@ impl Session {
 
     /// False when it has to wait.
     fn reassign(&mut self, tag: TaskTag, from: Cid) -> bool {
-        if self.reassignments(None) >= MAX_REASSIGNMENTS {
-            return false;
-        }
         let Some((full, mut context)) = self.any_connection() else { return false };
         full.reassign(tag, from, &mut context)
     }
