@@ -26,6 +26,11 @@ impl Link {
             Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
             Event::Completed { command, response } => {
                 self.patience.worked();
+                if let Phase::Live(live) = &mut self.phase
+                    && let Some(keeper) = &mut live.keeper
+                {
+                    keeper.worked();
+                }
                 let lun = command.lun;
                 if let Some(sense) = self.requests.completed(command, response, env.now) {
                     if may_lose_cache(&sense) {
@@ -89,7 +94,7 @@ impl Link {
         self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
         live.joining = parameters.max_connections.saturating_sub(1);
         live.keeper = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
-            .then(|| Keeper::new(parameters.max_connections));
+            .then(|| Keeper::new(parameters.max_connections, env.now));
         for _ in 0..live.joining {
             dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
         }
@@ -103,7 +108,7 @@ impl Link {
         live.joining = live.joining.saturating_sub(1);
         let connections = live.connections();
         match (&mut live.keeper, &result) {
-            (Some(keeper), Ok(())) => keeper.succeeded(),
+            (Some(keeper), Ok(())) => keeper.succeeded(env.now),
             (Some(keeper), Err(_)) => keeper.failed(env.now),
             (None, _) => {}
         }
@@ -148,6 +153,9 @@ impl Link {
             let portal = self.portal.to_string();
             self.joined(Err(Error::Session { portal, why }), env);
         } else {
+            if let Some(keeper) = &mut live.keeper {
+                keeper.lost(env.now);
+            }
             tracing::info!(portal = %self.portal, %why, connections, "connection lost");
             self.tell(&SessionEvent::ConnectionLost { connections, why });
         }
