@@ -30,8 +30,9 @@ const WARM_UP: u64 = 20_000;
 
 const COUNTED: u64 = 20_000;
 
-/// Lists may still grow once in a while, when more than ever comes at once. One allocation for a command would be thousands.
-const TOLERATED: u64 = 40;
+/// Lists may still grow once in a while, when more than ever comes at once: that depends on who gets the CPU when. An allocation
+/// for each command would be a hundred times as many.
+const TOLERATED: u64 = COUNTED / 100;
 
 /// Keeps `DEPTH` commands in flight until so many have ended.
 struct Load {
