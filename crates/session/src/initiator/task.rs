@@ -237,9 +237,15 @@ impl Task {
     }
 
     /// ExpDataSN counts the Data-In PDUs. A lost one shows here. Zero is what many targets always send, and for commands that
-    /// write they do not agree on what is counted.
+    /// write they do not agree on whether R2Ts, which share the numbering (RFC 7143 section 11.8.2), count too. More than all
+    /// numbers there cannot be.
     fn check_count(&self, exp_data_sn: u32) -> Result<(), SessionError> {
-        if self.command.data_out.is_none() && exp_data_sn != 0 && exp_data_sn != self.next_sn {
+        let right = match (self.command.data_in.is_some(), self.command.data_out.is_some()) {
+            (_, false) => exp_data_sn == 0 || exp_data_sn == self.next_sn,
+            (true, true) => exp_data_sn <= self.next_sn,
+            (false, true) => true,
+        };
+        if !right {
             let due = self.next_sn;
             return Err(broken("11.4.8", format!("ExpDataSN {exp_data_sn} after {due} Data-In PDUs")));
         }

@@ -110,6 +110,24 @@ fn r2ts_and_data_in_share_one_numbering() {
     }
 }
 
+/// A target may count the Data-In PDUs alone, or with the R2Ts; never more (RFC 7143 sections 11.4.8 and 11.8.2).
+#[test]
+fn a_response_counts_no_more_than_there_was() {
+    for (count, is_right) in [(0, true), (1, true), (2, true), (3, false)] {
+        let mut liar = Liar::asked_only();
+        let itt = both(&mut liar);
+        liar.send(liar.r2t(itt, 0, 0, 8000).emit(), &[]);
+        liar.send_data(liar.data_in(itt, 1, 0, 8000));
+        let response = ScsiResponse { exp_data_sn: count, ..liar.response(itt) };
+        liar.send(response.emit(), &[]);
+        if is_right {
+            assert!(matches!(liar.event(), Event::Completed { .. }), "{count}");
+        } else {
+            liar.broken("11.4.8");
+        }
+    }
+}
+
 #[test]
 fn the_longest_cdb_arrives_whole() {
     let mut pair = pair(Willing::default());
