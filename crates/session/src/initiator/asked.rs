@@ -10,6 +10,8 @@ use crate::limits::{MAX_DAMAGED_RESENDS, MAX_UNANSWERED_REQUESTS};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     at: Time,
+    /// Asking was put off then, as nothing had come.
+    put_off: bool,
     unanswered: u32,
     damaged: u32,
 }
@@ -17,7 +19,7 @@ pub(crate) struct Asked {
 impl Asked {
     /// For the first time.
     pub(crate) fn first(now: Time) -> Self {
-        Self { at: now, unanswered: 0, damaged: 0 }
+        Self { at: now, put_off: false, unanswered: 0, damaged: 0 }
     }
 
     /// When it should have come.
@@ -25,27 +27,47 @@ impl Asked {
         self.at + patience
     }
 
-    /// Whether something came from the peer since.
+    /// Whether something came from the peer since. In the very moment of asking that is not known: what came then may be what
+    /// showed the loss. When asking was put off then, it came later: it was put off because nothing had come.
     pub(crate) fn was_before(&self, heard: Time) -> bool {
-        self.at < heard
+        self.at < heard || (self.put_off && self.at == heard)
     }
 
-    /// No more than waiting can be done.
+    /// No more than waiting can be done: nothing has come from the peer.
     pub(crate) fn wait(&mut self, now: Time) {
-        self.at = now;
+        (self.at, self.put_off) = (now, true);
     }
 
     /// Once more: it has not come.
     pub(crate) fn after_silence(&mut self, what: &'static str, now: Time) -> Result<(), SessionError> {
-        self.at = now;
+        (self.at, self.put_off) = (now, false);
         self.unanswered += 1;
         if self.unanswered > MAX_UNANSWERED_REQUESTS { Err(SessionError::Unrecovered(what)) } else { Ok(()) }
     }
 
     /// Once more: it has come, and was damaged again. That ends somewhere, too: a peer may be wrong about digests.
     pub(crate) fn after_damage(&mut self, what: &'static str, now: Time) -> Result<(), SessionError> {
-        self.at = now;
+        (self.at, self.put_off) = (now, false);
         self.damaged += 1;
         if self.damaged > MAX_DAMAGED_RESENDS { Err(SessionError::Unrecovered(what)) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_in_the_moment_of_waiting_is_heard() {
+        let at = |seconds| Time::new(Duration::from_secs(seconds));
+        let mut asked = Asked::first(at(1));
+        assert!(!asked.was_before(at(1)) && asked.was_before(at(2)));
+        asked.wait(at(6));
+        assert!(!asked.was_before(at(1)) && asked.was_before(at(6)));
+        assert_eq!(asked.after_silence("it", at(11)), Ok(()));
+        assert!(!asked.was_before(at(11)));
+        asked.wait(at(16));
+        assert_eq!(asked.after_damage("it", at(16)), Ok(()));
+        assert!(!asked.was_before(at(16)));
     }
 }
