@@ -38,6 +38,11 @@ impl Asked {
         (self.at, self.put_off) = (now, true);
     }
 
+    /// It is too early to ask again.
+    pub(crate) fn later(&mut self, now: Time) {
+        (self.at, self.put_off) = (now, false);
+    }
+
     /// Once more: it has not come.
     pub(crate) fn after_silence(&mut self, what: &'static str, now: Time) -> Result<(), SessionError> {
         (self.at, self.put_off) = (now, false);

@@ -1,9 +1,13 @@
 //! Requests other than commands, until they are answered.
 
-use lunette_pdu::{BHS_LEN, Cid, LunField, SerialNumber, TaskManagementFunction};
+use std::time::Duration;
 
+use lunette_pdu::{BHS_LEN, Bhs, Cid, LunField, SerialNumber, TaskManagementFunction};
+
+use super::asked::Asked;
 use super::event::TaskTag;
 use super::text::TextExchange;
+use crate::Time;
 
 /// A request under way.
 pub(crate) struct Underway {
@@ -22,6 +26,33 @@ pub(crate) struct SentRequest {
     pub(crate) segment: Vec<u8>,
     /// How often it was sent again because it came to the target damaged.
     pub(crate) retries: u32,
+    /// When its answer was asked for last; not known before the driver has looked at the clock.
+    pub(crate) asked: Option<Asked>,
+    /// A ping went after it.
+    pub(crate) probed: bool,
+}
+
+impl SentRequest {
+    pub(crate) fn new(header: [u8; BHS_LEN], segment: Vec<u8>) -> Self {
+        Self { header, segment, retries: 0, asked: None, probed: false }
+    }
+}
+
+impl Underway {
+    /// Begins to wait for the answer.
+    pub(crate) fn watch(&mut self, now: Time) {
+        if let Some(sent) = &mut self.sent {
+            sent.asked.get_or_insert(Asked::first(now));
+        }
+    }
+
+    /// When the answer should have come, for a request whose loss shows nowhere else: not in the numbers of the commands. A
+    /// logout has one at times, but no command follows it.
+    pub(crate) fn answer_due(&self, patience: Duration) -> Option<Time> {
+        let sent = self.sent.as_ref()?;
+        let shows_nowhere = Bhs::from(sent.header).immediate() || matches!(self.request, Request::Logout { .. });
+        sent.asked.filter(|_| shows_nowhere).map(|asked| asked.due(patience))
+    }
 }
 
 /// What waits for an answer.
@@ -62,6 +93,11 @@ impl Request {
     /// Whether it loses its sense with the connection that it went over.
     pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::Keepalive | Self::Reassign { .. } | Self::LogOutLost { .. })
+    }
+
+    /// Whether a target may work on it for long. It says in time when it will not.
+    pub(crate) fn takes_long(&self) -> bool {
+        !matches!(self, Self::Ping { .. } | Self::Keepalive | Self::Filler | Self::Text(_))
     }
 
     /// The lost connection whose task is reassigned.

@@ -223,7 +223,8 @@ impl Session {
     /// When [`time_has_come`](Self::time_has_come) wants to be called.
     pub fn next_timeout(&self) -> Option<Time> {
         let of_connections = self.connections.iter().filter_map(Connection::next_timeout);
-        of_connections.chain(self.shared.lost.next_timeout()).chain(self.acknowledgement_timeout()).min()
+        let of_requests = self.acknowledgement_timeout().into_iter().chain(self.answer_timeout());
+        of_connections.chain(self.shared.lost.next_timeout()).chain(of_requests).min()
     }
 
     /// Does what is due at `now`.

@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     pub(super) unacknowledged: Option<Unacknowledged>,
     /// The last commands that a request on another connection ended. What the target sent for them before may still be under way.
     withdrawn: VecDeque<(Cid, TaskTag)>,
+    /// The last requests that were sent again without being asked for: they may be answered twice.
+    repeated: VecDeque<TaskTag>,
 }
 
 impl Shared {
@@ -66,6 +68,7 @@ impl Shared {
             recoveries: Recoveries::default(),
             unacknowledged: None,
             withdrawn: VecDeque::new(),
+            repeated: VecDeque::new(),
         }
     }
 
@@ -124,6 +127,22 @@ impl Shared {
     /// that command's.
     pub(crate) fn is_withdrawn(&self, cid: Cid, tag: TaskTag) -> bool {
         self.tasks.get(tag).is_none() && self.withdrawn.contains(&(cid, tag))
+    }
+
+    /// A request is sent again, though the target may have it.
+    pub(crate) fn repeat(&mut self, tag: TaskTag) {
+        if self.is_repeated(tag) {
+            return;
+        }
+        if self.repeated.len() == MAX_REQUESTS {
+            self.repeated.pop_front();
+        }
+        self.repeated.push_back(tag);
+    }
+
+    /// Whether a request may be answered a second time.
+    pub(crate) fn is_repeated(&self, tag: TaskTag) -> bool {
+        self.repeated.contains(&tag)
     }
 
     /// In a discovery session there is nothing that could take a command.

@@ -92,6 +92,11 @@ impl<T> Table<T> {
         })
     }
 
+    /// All entries, in no order, to be changed.
+    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut())
+    }
+
     /// All entries, in no order.
     pub(crate) fn into_entries(self) -> impl Iterator<Item = T> {
         self.slots.into_iter().filter_map(|slot| slot.entry)

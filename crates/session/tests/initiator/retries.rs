@@ -4,11 +4,12 @@
 use std::time::Duration;
 
 use lunette_pdu::{
-    DataOut, InitiatorPdu, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber, TargetTransferTag, TextRequest,
+    DataOut, InitiatorPdu, LogoutResponse, LogoutResponseCode, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber,
+    TargetTransferTag, TaskManagementFunction, TaskManagementResponse, TaskManagementResponseCode, TextRequest,
 };
 use lunette_session::initiator::{Event, SessionError};
 
-use crate::harness::{Liar, pattern, write};
+use crate::harness::{Liar, Sent, pattern, write};
 
 /// A kilobyte goes with a command, three more follow it unasked.
 const ANSWERS: [(&str, &str); 3] =
@@ -231,4 +232,121 @@ fn a_number_that_nobody_waits_for_is_filled() {
     liar.pass_in_company(Duration::from_secs(5));
     let (pdu, _) = ping_of_ours(&mut liar);
     assert_eq!((pdu.immediate, pdu.cmd_sn), (false, first));
+}
+
+/// Answers a ping with what it brought.
+fn pong(liar: &mut Liar, pdu: &NopOut, data: &[u8]) {
+    let stat_sn = liar.next_stat_sn();
+    let answer = NopIn { itt: pdu.itt, ttt: TargetTransferTag::RESERVED, stat_sn, ..liar.nop_in() };
+    liar.send(NopIn { data_segment_len: data.len(), ..answer }.emit(), data);
+}
+
+/// Time passes, in which a target answers the pings that bring nothing. Gives what else was sent.
+fn pass_with_pongs(liar: &mut Liar, seconds: u64) -> Vec<Sent> {
+    let mut others = Vec::new();
+    for _ in 0..seconds {
+        liar.pass(Duration::from_secs(1));
+        for sent in std::mem::take(&mut liar.sent) {
+            match sent.pdu {
+                InitiatorPdu::NopOut(pdu) if sent.data.is_empty() => pong(liar, &pdu, &[]),
+                _ => others.push(sent),
+            }
+        }
+    }
+    others
+}
+
+#[test]
+fn a_ping_that_is_lost_is_sent_again_when_others_are_answered() {
+    let mut liar = Liar::recovering();
+    assert!(liar.session.ping(9, liar.cid, b"echo".to_vec()));
+    liar.raw(&[]);
+    let (pdu, data) = ping_of_ours(&mut liar);
+    let again = pass_with_pongs(&mut liar, 11);
+    let [Sent { pdu: InitiatorPdu::NopOut(again), data: data_again, .. }] = &again[..] else { panic!("{again:?}") };
+    assert_eq!((NopOut { exp_stat_sn: pdu.exp_stat_sn, ..*again }, data_again), (pdu, &data));
+    // It was not lost, but late.
+    pong(&mut liar, &pdu, b"echo");
+    pong(&mut liar, &pdu, b"echo");
+    assert!(matches!(liar.event(), Event::Pong { user: 9, intact: true }));
+    assert!(liar.events.is_empty() && pass_with_pongs(&mut liar, 30).is_empty(), "{:?}", liar.events);
+}
+
+#[test]
+fn a_ping_that_is_never_answered_though_others_are_is_given_up() {
+    let mut liar = Liar::recovering();
+    assert!(liar.session.ping(9, liar.cid, b"echo".to_vec()));
+    liar.raw(&[]);
+    let again = pass_with_pongs(&mut liar, 49);
+    assert_eq!((again.len(), liar.events.len()), (5, 0), "{again:?}");
+    assert!(pass_with_pongs(&mut liar, 2).is_empty());
+    assert_eq!(liar.closed(), SessionError::Unrecovered("an answer"));
+    assert_eq!(liar.session.next_timeout(), None);
+}
+
+/// The target may work on it.
+#[test]
+fn a_task_management_function_is_sent_again_but_not_for_ever() {
+    let mut liar = Liar::recovering();
+    let reset = TaskManagementFunction::LOGICAL_UNIT_RESET;
+    assert!(liar.session.manage_tasks(1, reset, crate::harness::LUN, None));
+    liar.raw(&[]);
+    let again = pass_with_pongs(&mut liar, 200);
+    let requests = again.iter().map(|sent| match sent.pdu {
+        InitiatorPdu::TaskManagementRequest(pdu) => (pdu.itt, pdu.cmd_sn, pdu.function),
+        _ => panic!("{sent:?}"),
+    });
+    let requests: Vec<_> = requests.collect();
+    assert!(requests.len() == 5 && requests.iter().all(|request| *request == requests[0]), "{requests:?}");
+    let InitiatorPdu::TaskManagementRequest(request) = again[4].pdu else { panic!("{again:?}") };
+    liar.reject(RejectReason::TASK_IN_PROGRESS, request.emit());
+    assert!(liar.events.is_empty());
+    for _ in 0..2 {
+        let complete = TaskManagementResponse {
+            response: TaskManagementResponseCode::FUNCTION_COMPLETE,
+            additional_response_information: [0; 3],
+            itt: request.itt,
+            stat_sn: liar.next_stat_sn(),
+            exp_cmd_sn: liar.exp_cmd_sn,
+            max_cmd_sn: liar.max_cmd_sn(),
+        };
+        liar.send(complete.emit(), &[]);
+    }
+    liar.reject(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, request.emit());
+    assert!(matches!(liar.event(), Event::TaskManagementDone { user: 1, .. }));
+    assert!(liar.events.is_empty(), "{:?}", liar.events);
+}
+
+#[test]
+fn a_logout_that_is_lost_is_sent_again() {
+    let mut liar = Liar::recovering();
+    assert!(liar.session.logout());
+    liar.raw(&[]);
+    let InitiatorPdu::LogoutRequest(request) = liar.next().pdu else { panic!("no logout") };
+    liar.pass(Duration::from_secs(5));
+    let InitiatorPdu::LogoutRequest(again) = liar.next().pdu else { panic!("no logout") };
+    assert_eq!(again, request);
+    let closed = LogoutResponse {
+        response: LogoutResponseCode::CLOSED,
+        itt: request.itt,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: liar.max_cmd_sn(),
+        time2wait: 0,
+        time2retain: 0,
+    };
+    liar.send(closed.emit(), &[]);
+    assert_eq!(liar.closed(), SessionError::LoggedOut);
+}
+
+/// A response before that of the ping is missing: it may be the one.
+#[test]
+fn nothing_is_sent_again_while_a_response_is_missing() {
+    let mut liar = Liar::recovering();
+    assert!(liar.session.ping(9, liar.cid, b"echo".to_vec()));
+    liar.raw(&[]);
+    ping_of_ours(&mut liar);
+    liar.next_stat_sn();
+    let again = pass_with_pongs(&mut liar, 20);
+    assert!(again.iter().all(|sent| matches!(sent.pdu, InitiatorPdu::SnackRequest(_))), "{again:?}");
 }

@@ -40,6 +40,20 @@ fn functions_that_concern_tasks_reach_the_driver() {
     }
 }
 
+/// An initiator cannot know whether an immediate request came damaged.
+#[test]
+fn a_function_that_is_sent_again_runs_once() {
+    let mut peer = Peer::logged_in(Setup::default()).manual();
+    for _ in 0..2 {
+        peer.task_management(task_management(9, Function::LOGICAL_UNIT_RESET));
+        peer.silence();
+    }
+    let [reset] = peer.driver.task_management[..] else { panic!("{:?}", peer.driver.task_management) };
+    peer.driver.connection.task_management_done(reset.itt, Code::FUNCTION_COMPLETE);
+    assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
+    peer.silence();
+}
+
 #[test]
 fn functions_that_we_do_not_have_are_answered_at_once() {
     for (function, expected) in [

@@ -49,8 +49,10 @@ impl FullFeature {
         let is_kind =
             |request: &Request| matches!(request, Request::Ping { .. } | Request::Keepalive | Request::Filler);
         match context.take_request(tag, "NOP-In", is_kind)? {
-            Request::Ping { user, data } => context.events.push_back(Event::Pong { user, intact: data == segment }),
-            Request::Keepalive => self.keepalive = None,
+            Some(Request::Ping { user, data }) => {
+                context.events.push_back(Event::Pong { user, intact: data == segment });
+            }
+            Some(Request::Keepalive) => self.keepalive = None,
             _ => {}
         }
         Ok(())
@@ -134,6 +136,9 @@ impl FullFeature {
             return outcome;
         }
         let tag = TaskTag::from_itt(refused.itt());
+        if Self::refused_twin(tag, pdu.reason, context) {
+            return Ok(());
+        }
         match context.request(tag).map(|underway| &underway.request) {
             Some(Request::TaskManagement { .. } | Request::Ping { .. } | Request::Keepalive) => {}
             Some(Request::Reassign { .. } | Request::LogOutLost { .. })
@@ -203,7 +208,8 @@ pub(super) fn answers_are_read(context: &Context<'_>) -> Result<(), SessionError
 pub(super) fn logout_response(pdu: &LogoutResponse, context: &mut Context<'_>) -> Result<(), SessionError> {
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let is_kind = |request: &Request| matches!(request, Request::Logout { .. } | Request::LogOutLost { .. });
-    let request = context.take_request(TaskTag::from_itt(pdu.itt), "Logout Response", is_kind)?;
+    let tag = TaskTag::from_itt(pdu.itt);
+    let Some(request) = context.take_request(tag, "Logout Response", is_kind)? else { return Ok(()) };
     if let Request::LogOutLost { lost } = request {
         context.answered(Answer::LoggedOut { lost, response: *pdu });
         return Ok(());

@@ -8,6 +8,7 @@ mod recovery;
 mod retry;
 mod task_management;
 mod text;
+mod unanswered;
 
 use std::collections::VecDeque;
 
@@ -204,8 +205,7 @@ impl Context<'_> {
         if self.shared.parameters.error_recovery_level > 0
             && let Some(underway) = self.request(tag)
         {
-            let retries = 0;
-            underway.sent = Some(Box::new(SentRequest { header, segment: segment.clone(), retries }));
+            underway.sent = Some(Box::new(SentRequest::new(header, segment.clone())));
         }
         self.sender.outbox.push(header, Segment::owned(segment));
     }
@@ -224,17 +224,20 @@ impl Context<'_> {
         self.shared.requests.get_mut(tag).filter(|underway| underway.cid == self.cid)
     }
 
-    /// Finds the request that is answered.
+    /// Finds the request that is answered. `None` when it was sent twice, and has an answer already.
     fn take_request(
         &mut self,
         tag: TaskTag,
         what: &str,
         is_kind: impl Fn(&Request) -> bool,
-    ) -> Result<Request, SessionError> {
-        let found = self.request(tag).is_some_and(|underway| is_kind(&underway.request));
-        let underway = if found { self.shared.requests.remove(tag) } else { None };
-        underway
-            .map(|underway| underway.request)
-            .ok_or_else(|| broken("11.2.1.8", format!("{what} for tag {}, which waits for none", tag.itt())))
+    ) -> Result<Option<Request>, SessionError> {
+        let is_repeated = self.shared.is_repeated(tag);
+        match self.request(tag) {
+            Some(underway) if is_kind(&underway.request) => {
+                Ok(self.shared.requests.remove(tag).map(|underway| underway.request))
+            }
+            None if is_repeated => Ok(None),
+            _ => Err(broken("11.2.1.8", format!("{what} for tag {}, which waits for none", tag.itt()))),
+        }
     }
 }

@@ -10,7 +10,6 @@ use super::{Context, FullFeature, manage_tasks};
 use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::request::{Request, Underway};
 use crate::initiator::task::Task;
-use crate::outbox::Segment;
 
 impl FullFeature {
     /// Logs out a lost connection over this one, ahead of the window: the lost commands may have closed it.
@@ -25,7 +24,7 @@ impl FullFeature {
             cmd_sn: context.shared.window.cmd_sn(),
             exp_stat_sn,
         };
-        context.sender.outbox.push(pdu.emit(), Segment::Empty);
+        context.send_request(tag, pdu.emit(), Vec::new());
         true
     }
 
@@ -45,7 +44,7 @@ impl FullFeature {
             exp_data_sn: context.shared.tasks.get_mut(task).map_or(0, Task::reassigned),
         };
         context.shared.move_task(task, self.cid);
-        context.sender.outbox.push(pdu.emit(), Segment::Empty);
+        context.send_request(tag, pdu.emit(), Vec::new());
         true
     }
 

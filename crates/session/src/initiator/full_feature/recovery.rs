@@ -21,7 +21,7 @@ use crate::outbox::Segment;
 /// What a connection knows of losses.
 #[derive(Default)]
 pub(super) struct Recovery {
-    statuses: Statuses<Held>,
+    pub(super) statuses: Statuses<Held>,
     /// Commands that lack data, and when it was asked for.
     lacking: Vec<(TaskTag, Asked)>,
 }
@@ -63,7 +63,7 @@ impl Recovery {
 }
 
 /// A PDU that waits for its turn.
-struct Held {
+pub(super) struct Held {
     pdu: TargetPdu,
     segment: Box<[u8]>,
     /// Only its number waits.
@@ -259,7 +259,8 @@ impl FullFeature {
         for run in self.recovery().statuses.overdue(context.now, patience, heard)? {
             self.ask_for_statuses(run.start, run.len(), context)?;
         }
-        self.ask_for_data_again(heard, context)
+        self.ask_for_data_again(heard, context)?;
+        self.repeat_unanswered(heard, context)
     }
 }
 

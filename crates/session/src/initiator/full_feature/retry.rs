@@ -9,7 +9,7 @@ use lunette_pdu::{Bhs, InitiatorPdu, Opcode, RejectReason, SerialNumber};
 use super::{Context, FullFeature};
 use crate::initiator::error::SessionError;
 use crate::initiator::event::TaskTag;
-use crate::initiator::request::Underway;
+use crate::initiator::request::{Request, Underway};
 use crate::limits::MAX_DAMAGED_RESENDS;
 use crate::outbox::Segment;
 
@@ -76,10 +76,13 @@ impl FullFeature {
     }
 }
 
-fn resend_request(tag: TaskTag, context: &mut Context<'_>) {
+pub(super) fn resend_request(tag: TaskTag, context: &mut Context<'_>) {
     let exp_stat_sn = context.sender.exp_stat_sn();
-    let Some(sent) = context.request(tag).and_then(|underway| underway.sent.as_mut()) else { return };
-    sent.header[EXP_STAT_SN].copy_from_slice(&exp_stat_sn.0.to_be_bytes());
+    let Some(Underway { sent: Some(sent), request, .. }) = context.request(tag) else { return };
+    // RFC 7143 section 11.14.4: the logout of a lost connection has that of the lost one.
+    if !matches!(request, Request::LogOutLost { .. }) {
+        sent.header[EXP_STAT_SN].copy_from_slice(&exp_stat_sn.0.to_be_bytes());
+    }
     let (header, segment) = (sent.header, Segment::owned(sent.segment.clone()));
     context.sender.outbox.push(header, segment);
     context.shared.recoveries.retries += 1;

@@ -12,7 +12,6 @@ use crate::initiator::lost::Answer;
 use crate::initiator::request::Request;
 use crate::initiator::task::Task;
 use crate::keys::TaskReporting;
-use crate::outbox::Segment;
 
 /// Sends a request, ahead of the window. False when it cannot be sent.
 pub(in crate::initiator) fn manage_tasks(
@@ -61,7 +60,7 @@ pub(in crate::initiator) fn manage_tasks(
         ref_cmd_sn,
         exp_data_sn: 0,
     };
-    context.sender.outbox.push(pdu.emit(), Segment::Empty);
+    context.send_request(tag, pdu.emit(), Vec::new());
     if context.shared.parameters.task_reporting == TaskReporting::FastAbort {
         mute(function, lun, context);
     }
@@ -105,7 +104,7 @@ pub(super) fn task_management_response(
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
     let is_kind = |request: &Request| matches!(request, Request::TaskManagement { .. } | Request::Reassign { .. });
-    let request = context.take_request(tag, "Task Management Function Response", is_kind)?;
+    let Some(request) = context.take_request(tag, "Task Management Function Response", is_kind)? else { return Ok(()) };
     match request {
         Request::TaskManagement { user, function, lun, referenced, order } => {
             end_tasks(pdu.response, function, lun, referenced, order, context);

@@ -70,6 +70,9 @@ impl FullFeature {
         context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
         let tag = TaskTag::from_itt(pdu.itt);
         let Some(Underway { request: Request::Text(exchange), .. }) = context.request(tag) else {
+            if context.shared.is_repeated(tag) {
+                return Ok(());
+            }
             return Err(broken("11.2.1.8", format!("Text Response for tag {}, which waits for none", pdu.itt)));
         };
         if pdu.final_ != pdu.ttt.is_reserved() {

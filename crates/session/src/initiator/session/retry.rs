@@ -18,8 +18,9 @@ pub(in crate::initiator) struct Unacknowledged {
 }
 
 impl Session {
-    /// Begins to wait for the acknowledgement of what has been sent.
+    /// Begins to wait for the acknowledgement of what has been sent, and for answers.
     pub(super) fn watch(&mut self, now: Time) {
+        self.shared.requests.entries_mut().for_each(|underway| underway.watch(now));
         if self.shared.unacknowledged.is_none() {
             let waiting = |cmd_sn| Unacknowledged { cmd_sn, asked: Asked::first(now) };
             self.shared.unacknowledged = self.shared.window.waits_for().map(waiting);
@@ -29,6 +30,14 @@ impl Session {
     /// When the acknowledgement should have come.
     pub(super) fn acknowledgement_timeout(&self) -> Option<Time> {
         Some(self.shared.unacknowledged.as_ref()?.asked.due(self.shared.config.timers.resend))
+    }
+
+    /// When the first of the requests should have been answered that no acknowledgement tells of.
+    pub(super) fn answer_timeout(&self) -> Option<Time> {
+        let patience = self.shared.config.timers.resend;
+        let is_open = |cid| self.connection(cid).is_some_and(|connection| !connection.is_closed());
+        let requests = self.shared.requests.iter().filter(|(_, underway)| is_open(underway.cid));
+        requests.filter_map(|(_, underway)| underway.answer_due(patience)).min()
     }
 
     /// Sends again what the target waits for, when it has done so for long.

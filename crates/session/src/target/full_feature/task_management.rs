@@ -27,6 +27,10 @@ impl FullFeature {
         if turn == Turn::Never {
             return Ok(Expect::Nothing);
         }
+        if request.immediate && self.pending_task_management.contains(&request.itt) {
+            // Sent again by an initiator that could not know that it has come. It is answered once.
+            return Ok(Expect::Nothing);
+        }
         if self.pending_task_management.len() >= MAX_PENDING_TASK_MANAGEMENT {
             if turn == Turn::Later {
                 self.pass_over(request.cmd_sn, request.cmd_sn.next(), events);
