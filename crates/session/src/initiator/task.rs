@@ -43,7 +43,7 @@ pub(crate) struct Task {
     resumes: bool,
     /// How often it came to the target damaged.
     pub(crate) retries: u32,
-    /// It was sent again on its connection: the target may have had it already.
+    /// It was sent again on its connection, or data of it was asked for again: the target may have had that already.
     pub(crate) is_retried: bool,
     /// What of its PDUs was lost on the way; mostly nothing.
     lost: Option<Box<Lost>>,

@@ -199,6 +199,60 @@ impl Task {
             self.granted.insert(part).map_err(|why| broken("11.8.4", why.to_string()))?;
         }
         self.open_r2ts += 1;
+        // The answer to the first R2T may have been late, not lost: then the status does not wait for the second one.
+        self.is_retried |= again;
         Ok((Sequence { task: tag, ttt: pdu.ttt, lun: pdu.lun, next: range.start, end: range.end, data_sn: 0 }, again))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_buffer::Pool;
+    use lunette_pdu::{Cid, InitiatorTaskTag, Residual, SerialNumber, TaskAttribute};
+
+    use super::*;
+    use crate::initiator::event::Command;
+
+    const LEN: u32 = 512;
+
+    fn write() -> Task {
+        let command = Command {
+            user: 1,
+            lun: LunField::default(),
+            cdb: [0; 16],
+            cdb_rest: Box::default(),
+            attribute: TaskAttribute::SIMPLE,
+            priority: 0,
+            data_out: Some(Pool::new(1 << 20).take(LEN as usize).unwrap().share()),
+            data_in: None,
+        };
+        Task::new(command, Cid(0), SerialNumber(0), 1)
+    }
+
+    fn r2t(task: &mut Task, r2t_sn: u32) -> Sequence {
+        let pdu = R2t {
+            lun: LunField::default(),
+            itt: InitiatorTaskTag(0),
+            ttt: TargetTransferTag(r2t_sn),
+            stat_sn: SerialNumber(0),
+            exp_cmd_sn: SerialNumber(0),
+            max_cmd_sn: SerialNumber(0),
+            r2t_sn,
+            buffer_offset: 0,
+            desired_data_transfer_length: LEN,
+        };
+        task.number_came(r2t_sn).unwrap();
+        let tag = TaskTag { slot: 0, generation: 0 };
+        task.recoverable_r2t(tag, &pdu, &Parameters::default()).unwrap().0
+    }
+
+    #[test]
+    fn a_status_waits_for_data_unless_it_was_asked_for_again() {
+        let mut task = write();
+        r2t(&mut task, 0);
+        assert!(task.end_with_data(0, Residual::None).is_err());
+        let again = r2t(&mut task, 1);
+        assert_eq!((again.next, again.end), (0, LEN));
+        assert!(task.end_with_data(0, Residual::None).is_ok());
     }
 }
