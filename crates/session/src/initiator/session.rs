@@ -173,7 +173,8 @@ impl Session {
         if !carried {
             return self.login_failed(cid, why);
         }
-        if expected && others {
+        // A lost connection is one that can come back.
+        if expected && (others || !self.shared.lost.is_idle()) {
             return;
         }
         if self.is_recoverable(why) {

@@ -640,3 +640,20 @@ fn what_one_connection_did_not_bring_is_not_held_against_the_next() {
     crew.data_in(new, command.itt, 0, 0, 4096, true);
     crew.completed();
 }
+
+#[test]
+fn a_connection_may_leave_while_the_other_one_is_lost() {
+    let mut crew = Crew::new(2, 0, 20);
+    assert!(crew.session.remove_connection(Cid(1)));
+    crew.raw(1, &[]);
+    let sent = crew.next(1);
+    let InitiatorPdu::LogoutRequest(logout) = sent.pdu else { panic!("{sent:?}") };
+    crew.cut(0);
+    crew.exp_cmd_sn = logout.cmd_sn.next();
+    crew.answer_logout(1, &logout, LogoutResponseCode::CLOSED);
+    assert!(matches!(crew.event(), Event::Closed { cid: Cid(1), why: SessionError::ConnectionRemoved }));
+    assert!(!crew.session.is_over() && crew.session.wants_connection());
+    crew.join();
+    assert!(!crew.session.is_recovering());
+    crew.read(4096);
+}
