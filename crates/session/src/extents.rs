@@ -92,6 +92,26 @@ impl Extents {
         Ok(())
     }
 
+    /// From now on the set has those bytes of `within` that `other` has. An error changes nothing.
+    pub(crate) fn copy_within(&mut self, within: &Range<u32>, other: &Self) -> Result<(), ExtentsError> {
+        let before = self.ranges().map(|range| range.start..range.end.min(within.start));
+        let inside = other.ranges().map(|range| range.start.max(within.start)..range.end.min(within.end));
+        let after = self.ranges().map(|range| range.start.max(within.end)..range.end);
+        let mut all: Vec<Range<u32>> = Vec::new();
+        for range in before.chain(inside).chain(after).filter(|range| !range.is_empty()) {
+            match all.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => all.push(range),
+            }
+        }
+        if all.len() > MAX_EXTENTS {
+            return Err(ExtentsError::TooMany);
+        }
+        let mut all = all.into_iter();
+        (self.first, self.rest) = (all.next().unwrap_or_default(), all.collect());
+        Ok(())
+    }
+
     /// The bytes of `within` that are not in the set, as ranges in order.
     pub(crate) fn missing(&self, within: Range<u32>) -> impl Iterator<Item = Range<u32>> {
         // The gaps are what lies between the ends of neighbours.
@@ -225,6 +245,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn bytes_of_a_part_are_copied(
+            of in prop::collection::btree_set(0_u32..60, 0..60),
+            other in prop::collection::btree_set(0_u32..60, 0..60),
+            start in 0_u32..60,
+            len in 0_u32..60,
+        ) {
+            let set_of = |bytes: &BTreeSet<u32>| set(&bytes.iter().map(|byte| *byte..byte + 1).collect::<Vec<_>>());
+            let within = start..start + len;
+            let mut copied = set_of(&of);
+            copied.copy_within(&within, &set_of(&other)).unwrap();
+            let source = |byte: &u32| if within.contains(byte) { &other } else { &of };
+            let expected = (0..60).filter(|byte| source(byte).contains(byte)).collect();
+            prop_assert_eq!(copied, set_of(&expected));
+        }
+
         #[test]
         fn a_set_of_ranges_is_a_set_of_bytes(steps in prop::collection::vec((any::<bool>(), 0_u32..60, 0_u32..12), 0..60)) {
             let (mut extents, mut bytes) = (Extents::default(), BTreeSet::new());

@@ -73,7 +73,8 @@ impl Sequence {
         self.check_place(pdu, in_order)?;
         let len = pdu.data_segment_len as u32;
         self.reach = self.reach.max(pdu.buffer_offset + len);
-        self.filled += len;
+        // Bytes of a task that has failed may come again and again.
+        self.filled = self.filled.saturating_add(len);
         let full = self.filled == self.end - self.start;
         if (full && !pdu.final_) || (self.exact && pdu.final_ && !full && !self.has_gaps) {
             return Err(DataOutError::Final);
@@ -255,12 +256,9 @@ impl Collector {
 
     /// What has not come of this range will not come any more.
     fn ask_for_missing(&mut self, range: Range<u32>) -> Result<(), DataOutError> {
-        let missing: Vec<_> = self.arrived.missing(range).collect();
-        for gap in missing {
-            let (offset, len) = (gap.start, (gap.end - gap.start) as usize);
-            self.asked.remove(&gap).map_err(|why| DataOutError::Place { offset, len, why })?;
-        }
-        Ok(())
+        // All gaps at once: one after the other would be the square of them.
+        let (offset, len) = (range.start, range.len());
+        self.asked.copy_within(&range, &self.arrived).map_err(|why| DataOutError::Place { offset, len, why })
     }
 
     /// Whether data is outstanding and nothing has moved since this was asked last.

@@ -234,3 +234,14 @@ fn announced_data_that_stays_away_is_asked_for_and_dropped_when_it_comes() {
     assert_eq!(solicit(&mut collector, &mut next_ttt, 1)[0].1, 0..80);
     assert!(collector.skips_repetition(false) && collector.skips_repetition(true) && !collector.skips_repetition(true));
 }
+
+#[test]
+fn bytes_of_a_failed_task_may_come_for_ever() {
+    let len = (1 << 24) - 1;
+    let mut collector = Collector::new(0, Some(len));
+    collector.discard();
+    for data_sn in 0..300 {
+        let outcome = collector.accept(&pdu(TargetTransferTag::RESERVED, data_sn, 1..len, false), rules(false));
+        assert_eq!(outcome.is_ok(), data_sn == 0);
+    }
+}
