@@ -173,8 +173,9 @@ impl Core {
         let most_bytes = self.pool.budget_bytes() / SUSPENDED_BUFFER_SHARE;
         let too_old = |core: &Self| {
             let (oldest, _) = core.connections.parked().next()?;
-            let held: usize = core.connections.parked().map(|(_, conn)| conn.held_bytes()).sum();
-            (core.connections.parked().count() > MAX_SUSPENDED_CONNECTIONS || held > most_bytes).then_some(oldest)
+            let held = || core.connections.parked().map(|(_, conn)| conn.held_bytes()).sum::<usize>();
+            let too_much = core.pool.used_bytes() > most_bytes && held() > most_bytes;
+            (core.connections.parked().count() > MAX_SUSPENDED_CONNECTIONS || too_much).then_some(oldest)
         };
         while let Some(oldest) = too_old(self) {
             tracing::warn!("too much waits to be recovered; the oldest lost connection is given up");

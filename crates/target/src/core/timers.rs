@@ -53,7 +53,7 @@ impl Ord for Opaque {
 impl Timetable {
     /// Drops the entries of connections that are gone, when they have become many: an entry may lie far in the future.
     pub(super) fn tidy(&mut self, connections: &mut ConnectionTable<Conn>) {
-        if self.due.len() > MIN_TIDY + 2 * connections.len() {
+        if self.due.len() > MIN_TIDY + 2 * (connections.len() + connections.parked().count()) {
             self.due.retain(|Reverse(due)| connections.get_mut(due.connection.0).is_some());
         }
     }
