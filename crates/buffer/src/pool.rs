@@ -275,6 +275,11 @@ impl SharedBuffer {
         Self { handle: self.handle.clone(), range: start..start + range.len() }
     }
 
+    /// Bytes of the pool that it keeps, however few of them it shows.
+    pub fn pooled_bytes(&self) -> usize {
+        class_len(self.handle.memory().class)
+    }
+
     /// The writable buffer again, when this is the last handle and shows the buffer from its start.
     ///
     /// # Errors

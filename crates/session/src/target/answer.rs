@@ -225,6 +225,11 @@ impl Answer {
         self.data_len
     }
 
+    /// Bytes of the pool that it keeps.
+    pub(crate) fn pooled_bytes(&self) -> usize {
+        if let Some(Data::Shared(bytes)) = &self.data { bytes.pooled_bytes() } else { 0 }
+    }
+
     /// The DataSN that a next Data-In PDU would have.
     pub(crate) fn end_data_sn(&self) -> u32 {
         self.end_data_sn

@@ -257,10 +257,16 @@ impl Connection {
     }
 
     /// The same, and bytes that were sent and may have to be sent again: at recovery level 1 and above, data is kept until
-    /// the initiator acknowledges it. On a suspended connection, that of ended tasks is kept until these are taken over.
+    /// the initiator acknowledges it.
     pub fn kept_bytes(&self) -> usize {
-        let waiting = if let Phase::Suspended(full) = &self.phase { full.kept_bytes() } else { 0 };
-        self.sender.kept_bytes() + waiting
+        self.sender.kept_bytes()
+    }
+
+    /// Bytes of the pool that the answers of a suspended connection keep until they are taken over. A buffer
+    /// counts as a whole, however few of its bytes are wanted.
+    pub fn suspended_bytes(&self) -> usize {
+        let Phase::Suspended(full) = &self.phase else { return 0 };
+        full.kept_bytes() + self.sender.pooled_bytes()
     }
 
     // Time.

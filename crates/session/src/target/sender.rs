@@ -97,6 +97,11 @@ impl Sender {
         self.outbox.segment_bytes().max(self.retained_bytes())
     }
 
+    /// Bytes of the pool that are kept to be sent again.
+    pub(crate) fn pooled_bytes(&self) -> usize {
+        self.retains().map_or(0, |retained| retained.answers().map(Answer::pooled_bytes).sum())
+    }
+
     /// Queues statuses again, as [`Retained::resend_statuses`] says.
     pub(crate) fn resend_statuses(
         &mut self,

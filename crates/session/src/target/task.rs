@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 
 use super::data_out::Collector;
@@ -172,9 +172,9 @@ impl TaskTable {
         self.slots.iter().enumerate().filter_map(tag).collect()
     }
 
-    /// Bytes of answers that wait.
+    /// Bytes of the pool that answers which wait keep.
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.slots.iter().filter_map(|slot| slot.task.as_ref()?.answer_len()).sum()
+        self.slots.iter().filter_map(|slot| slot.task.as_ref()?.pooled_bytes()).sum()
     }
 
     /// Forgets a task.
@@ -215,10 +215,10 @@ impl Task {
         matches!(self.phase, Phase::Draining(None))
     }
 
-    /// Bytes of data of its answer, when it has ended and the answer waits.
-    pub(crate) fn answer_len(&self) -> Option<usize> {
+    /// Bytes of the pool that its answer keeps, when it has ended and the answer waits.
+    pub(crate) fn pooled_bytes(&self) -> Option<usize> {
         match &self.phase {
-            Phase::Draining(Some(response)) => response.data_in.as_ref().map(|data| data.len()),
+            Phase::Draining(Some(response)) => response.data_in.as_ref().map(SharedBuffer::pooled_bytes),
             _ => None,
         }
     }

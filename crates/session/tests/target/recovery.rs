@@ -125,6 +125,22 @@ fn a_task_may_be_decided_on_after_it_has_moved() {
 }
 
 #[test]
+fn data_that_has_just_become_complete_moves_with_its_task() {
+    let mut a = first();
+    let data = pattern(4096);
+    a.command(write(1, 4096), &data);
+    let old = tag(&a);
+    cut(&mut a);
+    // The driver does not hear of it before the task moves.
+    a.driver.want_data(old, 4096);
+    let mut b = join(&mut a, Cid(7));
+    let new = reassign(&mut a, &mut b, 1, 0).unwrap();
+    assert_eq!(b.driver.data_out, [(new, data)]);
+    a.collect();
+    assert_eq!(a.driver.data_out, []);
+}
+
+#[test]
 fn only_what_is_missing_is_asked_for_again() {
     let mut a = first();
     let data = pattern(16384);
@@ -207,13 +223,13 @@ fn a_task_that_ended_meanwhile_is_answered_by_whoever_takes_it_over() {
     cut(&mut a);
     let response = a.driver.read_response(4096);
     a.driver.connection.complete(old, response);
-    assert_eq!((a.rest(), a.driver.connection.kept_bytes()), (vec![], 4096));
+    assert_eq!((a.rest(), a.driver.connection.suspended_bytes()), (vec![], 4096));
     let order = a.driver.commands[0].order;
     assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), Some(KnownTask { tag: None, order }));
     let mut b = join(&mut a, Cid(7));
     assert_eq!(reassign(&mut a, &mut b, 1, 0), None);
     assert_eq!(b.data_in().1, pattern(4096));
-    assert_eq!(a.driver.connection.kept_bytes(), 0);
+    assert_eq!(a.driver.connection.suspended_bytes(), 0);
     assert!(a.driver.connection.keeps_nothing());
 }
 
@@ -274,6 +290,21 @@ fn the_command_window_counts_tasks_wherever_they_are() {
 }
 
 #[test]
+fn a_name_that_is_used_twice_costs_no_place_in_the_window() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    b.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
+    let draining = tag(&b);
+    b.driver.connection.complete(draining, Response { status: 8, ..Response::default() });
+    let moved = reassign(&mut a, &mut b, 1, 0).unwrap();
+    b.driver.connection.complete(moved, Response::default());
+    let (response, _) = b.scsi_response();
+    assert_eq!(response.max_cmd_sn, response.exp_cmd_sn.add(127));
+}
+
+#[test]
 fn immediate_commands_end_with_their_connection() {
     let mut a = first();
     a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);
@@ -322,6 +353,7 @@ fn kept_answers_are_dropped_when_a_request_covers_their_tasks() {
     assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some(), "the request was sent before");
     a.driver.connection.silence(None, before.next());
     assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
+    assert!(a.driver.connection.keeps_nothing());
 }
 
 #[test]
@@ -415,7 +447,7 @@ fn an_answer_comes_again_from_where_the_initiator_has_it() {
     let all = [(0, 8192), (8192, 12288)];
     for (exp_data_sn, pieces) in [(0, &all[..]), (1, &[(4096, 12288)]), (3, &[]), (4, &all)] {
         let (mut a, data) = with_an_answered_read();
-        assert_eq!(a.driver.connection.kept_bytes(), 12288);
+        assert_eq!(a.driver.connection.suspended_bytes(), 16384, "a buffer counts as a whole");
         let mut b = join(&mut a, Cid(7));
         assert_eq!(reassign(&mut a, &mut b, 1, exp_data_sn), None);
         let first = if exp_data_sn == 4 { 0 } else { exp_data_sn };
@@ -429,7 +461,7 @@ fn an_answer_comes_again_from_where_the_initiator_has_it() {
             let (response, _) = b.scsi_response();
             assert_eq!((response.status, response.exp_data_sn, response.snack_tag), (0, 3, 0));
         }
-        assert_eq!(a.driver.connection.kept_bytes(), 0);
+        assert_eq!(a.driver.connection.suspended_bytes(), 0);
         b.silence();
     }
 }
@@ -453,7 +485,7 @@ fn requests_that_cover_answered_tasks_forget_their_answers() {
     a.driver.connection.silence(Some(LunField([0, 3, 0, 0, 0, 0, 0, 0])), second);
     assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
     assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "it was sent after the request");
-    assert_eq!(a.driver.connection.kept_bytes(), 0);
+    assert_eq!(a.driver.connection.suspended_bytes(), 0);
     a.driver.connection.silence(Some(LunField([0, 4, 0, 0, 0, 0, 0, 0])), second.next());
     assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "of another logical unit");
 }

@@ -46,25 +46,25 @@ impl Answers {
 impl Conn {
     /// Answers a task.
     pub(super) fn complete(&mut self, task: TaskTag, response: DeviceResponse) {
-        let data_len = response.data_in.as_ref().map(Buffer::len);
+        let pooled = response.data_in.as_ref().map(|data| pooled_len(data.len()));
         let before = self.protocol.queued_bytes();
         self.protocol.complete(task, session_response(response));
-        self.count_answer(before, data_len);
+        self.count_answer(before, pooled);
     }
 
     /// Takes over a task of a connection that was lost; gives its new tag when it has not ended.
     pub(super) fn adopt(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
-        let data_len = task.answer_len();
+        let pooled = task.pooled_bytes();
         let before = self.protocol.queued_bytes();
         let tag = self.protocol.adopt_task(task, exp_data_sn);
-        self.count_answer(before, data_len);
+        self.count_answer(before, pooled);
         tag
     }
 
-    fn count_answer(&mut self, queued_before: usize, data_len: Option<usize>) {
+    fn count_answer(&mut self, queued_before: usize, pooled_bytes: Option<usize>) {
         let segment_bytes = self.protocol.queued_bytes() - queued_before;
-        if let Some(len) = data_len.filter(|_| segment_bytes > 0) {
-            self.answers.push(segment_bytes, pooled_len(len));
+        if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
+            self.answers.push(segment_bytes, pooled_bytes);
         }
     }
 }

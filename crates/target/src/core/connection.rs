@@ -34,7 +34,7 @@ impl Conn {
     /// Buffers that this connection keeps from others.
     pub(super) fn held_bytes(&self) -> usize {
         let answered =
-            if self.protocol.is_suspended() { self.protocol.kept_bytes() } else { self.answers.held_bytes() };
+            if self.protocol.is_suspended() { self.protocol.suspended_bytes() } else { self.answers.held_bytes() };
         self.task_bytes + answered
     }
 

@@ -9,7 +9,9 @@ use lunette_pdu::{
 use lunette_store::Store;
 use lunette_store::filters::Delay;
 
-use crate::common::{COMMANDS_CLEARED, Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{
+    COMMANDS_CLEARED, Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, cdb_10, device, memory,
+};
 
 fn target(store: Arc<dyn Store>) -> Target {
     Target::of(vec![device(TARGET, vec![store])], |config| {
@@ -440,6 +442,28 @@ fn what_waits_holds_no_more_than_its_share_of_the_buffers() {
         a.answers_r2ts = false;
         for n in 0..16 {
             a.start_write(0, n * 2048, blocks(2048, 1), 0);
+            a.take_one();
+        }
+        a.cut();
+        lost.push(a);
+    }
+    let left = target.wait_until("the bound", |now| now.connections == 0 && now.suspended == 4);
+    assert_eq!(left.buffer_bytes, 64 << 20);
+}
+
+#[test]
+fn buffers_of_which_few_bytes_are_wanted_are_counted_too() {
+    let target = target(memory());
+    let mut lost = Vec::new();
+    // Eight sessions whose answers keep 16 MiB each and say four bytes of each MiB.
+    for isid in 0..8 {
+        let port = Port { isid: 100 + isid, ..Port::A };
+        let mut a = Initiator::log_in(&target, port, &KEYS);
+        a.test_unit_ready(0).sense();
+        for _ in 0..16 {
+            a.start(0, &cdb_10(0x28, 0, 2048), Vec::new(), 4, 0);
+        }
+        for _ in 0..16 {
             a.take_one();
         }
         a.cut();

@@ -55,7 +55,7 @@ impl Connection {
     /// Takes a task out, for another connection. [`known_task`](Self::known_task) has told its tag, which ends here.
     pub fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
         match &mut self.phase {
-            Phase::Suspended(full) => full.release_task(itt, &mut self.sender),
+            Phase::Suspended(full) => full.release_task(itt, &mut self.sender, &mut self.events),
             _ => None,
         }
     }

@@ -13,7 +13,11 @@ use crate::target::event::{Event, Response, TaskTag};
 use crate::target::task::{Phase, Task};
 
 /// A task on its way from a suspended connection to another one of its session.
-pub struct MovedTask(Moved);
+pub struct MovedTask {
+    state: Moved,
+    /// Its data, when the driver has yet to hear that it is complete.
+    complete: Option<Buffer>,
+}
 
 enum Moved {
     /// It has not been answered.
@@ -23,18 +27,18 @@ enum Moved {
 }
 
 impl MovedTask {
-    /// Bytes of data of the answer, when the task has ended with some.
-    pub fn answer_len(&self) -> Option<usize> {
-        match &self.0 {
-            Moved::Task(task) => task.answer_len(),
-            Moved::Answered(answer) => Some(answer.data_len()).filter(|len| *len > 0),
+    /// Bytes of the pool that the answer keeps, when the task has ended with data.
+    pub fn pooled_bytes(&self) -> Option<usize> {
+        match &self.state {
+            Moved::Task(task) => task.pooled_bytes(),
+            Moved::Answered(answer) => Some(answer.pooled_bytes()).filter(|len| *len > 0),
         }
     }
 }
 
 impl std::fmt::Debug for MovedTask {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let itt = match &self.0 {
+        let itt = match &self.state {
             Moved::Task(task) => task.itt,
             Moved::Answered(answer) => answer.itt(),
         };
@@ -100,32 +104,45 @@ impl FullFeature {
             || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
     }
 
-    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag, sender: &mut Sender) -> Option<MovedTask> {
+    pub(crate) fn release_task(
+        &mut self,
+        itt: InitiatorTaskTag,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) -> Option<MovedTask> {
         let named = self.tasks.find(itt).filter(|tag| self.tasks.get(*tag).is_some_and(|task| !task.is_silent()));
         let Some(task) = named.and_then(|tag| self.tasks.remove(tag)) else {
-            return sender.retained()?.take(itt).map(|answer| MovedTask(Moved::Answered(Box::new(answer))));
+            let answer = sender.retained()?.take(itt)?;
+            return Some(MovedTask { state: Moved::Answered(Box::new(answer)), complete: None });
         };
         // It keeps its place in the command window, which bounds how many one connection can have.
         self.numbered_tasks -= 1;
-        Some(MovedTask(Moved::Task(Box::new(task))))
+        // An event that names its old tag would find nothing.
+        let is_its = |event: &Event| matches!(event, Event::DataOut { task, .. } if Some(*task) == named);
+        let event = events.iter().position(is_its).and_then(|at| events.remove(at));
+        let complete = if let Some(Event::DataOut { buffer, .. }) = event { Some(buffer) } else { None };
+        Some(MovedTask { state: Moved::Task(Box::new(task)), complete })
     }
 
     pub(crate) fn adopt_task(
         &mut self,
-        MovedTask(moved): MovedTask,
+        MovedTask { state, complete }: MovedTask,
         exp_data_sn: u32,
         sender: &mut Sender,
         events: &mut VecDeque<Event>,
     ) -> Option<TaskTag> {
-        let mut task = match moved {
+        let mut task = match state {
             Moved::Task(task) => *task,
             Moved::Answered(answer) => {
                 self.answer_again(*answer, exp_data_sn, sender);
                 return None;
             }
         };
-        if let Some(silent) = self.tasks.find(task.itt) {
-            self.tasks.remove(silent);
+        // A name that is in use here twice costs its task here.
+        if let Some(named) = self.tasks.find(task.itt).and_then(|tag| self.tasks.remove(tag))
+            && !named.is_silent()
+        {
+            self.release(named.order.immediate);
         }
         self.numbered_tasks += 1;
         task.data.resume(exp_data_sn);
@@ -138,6 +155,7 @@ impl FullFeature {
                 let collects = matches!(phase, Phase::Collecting);
                 task.phase = phase;
                 let tag = self.tasks.insert(task)?;
+                events.extend(complete.map(|buffer| Event::DataOut { task: tag, buffer }));
                 if collects {
                     self.collect(tag, sender, events);
                 }
@@ -164,7 +182,7 @@ impl FullFeature {
 
     pub(crate) fn keeps_nothing(&self, sender: &Sender) -> bool {
         let is_recoverable = |answer: &Answer| !answer.order().immediate;
-        self.tasks.tags_where(|_| true).is_empty()
+        self.tasks.tags_where(|task| !task.is_silent()).is_empty()
             && sender.retains().is_none_or(|retained| !retained.answers().any(is_recoverable))
     }
 
