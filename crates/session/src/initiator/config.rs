@@ -36,7 +36,7 @@ pub struct SessionConfig {
     /// Without one, only `AuthMethod=None` is offered.
     pub chap: Option<ChapIdentity>,
     /// What is offered in the negotiation; where the rule of a key leaves the choice to the target, what it must stay within.
-    /// No recovery level above 1 is offered, whatever stands here.
+    /// Recovery levels above 2 do not exist and are not offered. Level 2 needs a `time2retain_s` above 0 to save anything.
     pub offers: Willing,
     /// How long to wait for what.
     pub timers: Timers,
