@@ -181,7 +181,9 @@ impl Task {
 
     /// The end of the command by a status in its last Data-In.
     pub(crate) fn end_with_data(&self, status: u8, residual: Residual) -> Result<Response, SessionError> {
-        if let Some(response) = self.end_incomplete(status, &[]) {
+        if let Some(response) = self.end_incomplete(status, &[])
+            && !self.was_an_r2t(status, residual, Residual::None)
+        {
             return Ok(response);
         }
         self.check_silent()?;
@@ -197,7 +199,9 @@ impl Task {
     /// The end of the command by a SCSI Response.
     pub(crate) fn end(&self, pdu: &ScsiResponse, sense: &[u8]) -> Result<Response, SessionError> {
         let (response, status) = (pdu.response.0, pdu.status);
-        if let Some(response) = self.end_incomplete(status, sense) {
+        if let Some(response) = self.end_incomplete(status, sense)
+            && !self.was_an_r2t(status, pdu.residual, pdu.bidi_read_residual)
+        {
             return Ok(response);
         }
         self.check_silent()?;
@@ -217,6 +221,11 @@ impl Task {
             read_residual: some(pdu.bidi_read_residual),
             data_in_len: self.incoming.front() as usize,
         })
+    }
+
+    /// Whether what the target refused to send again was no data: all of that has come.
+    fn was_an_r2t(&self, status: u8, residual: Residual, read_residual: Residual) -> bool {
+        self.command.data_out.is_some() && self.check_moved(status, residual, read_residual).is_ok()
     }
 
     /// No more of its data is sent: it is one of many that are aborted fast (RFC 7143 section 4.2.3.4).

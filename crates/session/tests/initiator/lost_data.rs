@@ -321,6 +321,31 @@ fn a_lost_r2t_is_asked_for_and_one_that_comes_twice_is_answered_once() {
     assert_eq!(completed(&mut liar).1.status, 0);
 }
 
+/// The target refuses when it has the data that the R2T asked for, as a later one has asked for it, too.
+#[test]
+fn a_refusal_to_send_an_r2t_again_ends_no_command() {
+    for reads in [false, true] {
+        let mut liar = Liar::recovering();
+        let data_in = reads.then(|| liar.pool.take(1024).unwrap());
+        let command = Command { data_in, ..write(&liar.pool, 1, 0, &pattern(1024)) };
+        liar.session.submit(command, liar.now).unwrap();
+        liar.raw(&[]);
+        let sent = liar.next();
+        let InitiatorPdu::ScsiCommand(pdu) = sent.pdu else { panic!("{sent:?}") };
+        liar.send(liar.r2t(pdu.itt, 1, 0, 1024).emit(), &[]);
+        let asked = snack(&mut liar);
+        assert_eq!((asked.beg_run, asked.run_length), (0, 1));
+        assert!(data_out(&mut liar).2);
+        liar.reject(RejectReason::PROTOCOL_ERROR, asked.emit());
+        if reads {
+            liar.send_data(liar.data_in(pdu.itt, 2, 0, 1024));
+        }
+        let response = good(&mut liar, pdu.itt, if reads { 3 } else { 0 });
+        liar.send(response.emit(), &[]);
+        assert_eq!(completed(&mut liar).1.status, 0, "{reads}");
+    }
+}
+
 #[test]
 fn a_recovery_r2t_gets_the_same_bytes_again() {
     let mut liar = Liar::recovering();

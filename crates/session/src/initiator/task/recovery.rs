@@ -160,13 +160,15 @@ impl Task {
         self.lost.as_ref().map(|lost| lost.numbers.ranges().cloned().collect()).unwrap_or_default()
     }
 
-    /// The target refuses to send a run again. That does not matter when it has come in the meantime.
+    /// The target refuses to send a run again. That does not matter when it has come in the meantime; nor for R2Ts: the target has
+    /// their data, or asks for it otherwise.
     pub(crate) fn refuse(&mut self, run: &Range<u32>) {
         let concerned = |lost: &Range<u32>| lost.start < run.end && run.start < lost.end;
+        let reads = self.command.data_in.is_some();
         if let Some(lost) = &mut self.lost
             && lost.numbers.ranges().any(concerned)
         {
-            lost.refused = true;
+            lost.refused |= reads || lost.numbers.remove(run).is_err();
         }
     }
 
