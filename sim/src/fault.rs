@@ -87,10 +87,8 @@ impl FaultKind {
     }
 
     /// Whether it cannot do harm that nobody could find.
-    fn is_fair(self, format: Format, level: u32) -> bool {
-        // What is lost with a header that is found again by a marker does not come again in every case yet.
-        let resyncs = level > 0 && format.marker_interval.is_some();
-        self.place().is_none_or(|place| format.cover(place) && !(resyncs && place.is_of_header()))
+    fn is_fair(self, format: Format) -> bool {
+        self.place().is_none_or(|place| format.cover(place))
     }
 }
 
@@ -107,8 +105,8 @@ pub(crate) struct Fault {
 }
 
 /// Draws the faults of a run.
-pub(crate) fn draw(dice: &mut Dice, format: Format, level: u32, commands: u32, most: u64) -> Vec<Fault> {
-    let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|kind| kind.is_fair(format, level)).collect();
+pub(crate) fn draw(dice: &mut Dice, format: Format, commands: u32, most: u64) -> Vec<Fault> {
+    let kinds: Vec<FaultKind> = FaultKind::ALL.into_iter().filter(|kind| kind.is_fair(format)).collect();
     let count = dice.below(most + 1);
     (0..count)
         .map(|_| {

@@ -82,7 +82,7 @@ impl Scenario {
             timers,
         };
         let load = load(dice);
-        let faults = fault::draw(dice, format, setup.level, load.commands, 4 + 3 * u64::from(setup.level));
+        let faults = fault::draw(dice, format, load.commands, 4 + 3 * u64::from(setup.level));
         Self { setup, config, willing, format, weather: weather(dice), load, faults }
     }
 
