@@ -57,7 +57,8 @@ impl FullFeature {
         sender: &mut Sender,
         events: &mut VecDeque<Event>,
     ) {
-        let before = self.session.may_have_siblings().then_some(request.cmd_sn);
+        // What comes after it by its number may have come before it: it may have been lost, or have waited for lost commands.
+        let before = self.session.may_have_gaps().then_some(request.cmd_sn);
         let covered = |task: &Task| before.is_none_or(|before| task.order.is_covered_by(before));
         let (at_once, referenced) = match request.function {
             TaskManagementFunction::ABORT_TASK => self.referenced_task(request, events),
