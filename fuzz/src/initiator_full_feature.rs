@@ -451,7 +451,11 @@ mod tests {
         for (name, bytes) in seeds() {
             let expected = usize::from(matches!(name.as_str(), "read" | "write" | "unasked_write"));
             for level in [0, 1] {
-                assert_eq!(play(&bytes, &Recovery { level, ..Recovery::default() }).0, expected, "{name} at level {level}");
+                assert_eq!(
+                    play(&bytes, &Recovery { level, ..Recovery::default() }).0,
+                    expected,
+                    "{name} at level {level}"
+                );
             }
         }
     }
