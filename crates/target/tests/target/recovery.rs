@@ -8,6 +8,7 @@ use lunette_pdu::{
 };
 use lunette_store::Store;
 use lunette_store::filters::Delay;
+use lunette_target::Statistics;
 
 use crate::common::{
     COMMANDS_CLEARED, Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, cdb_10, device, memory,
@@ -215,8 +216,9 @@ fn what_nobody_recovers_ends_in_time() {
     }
     b.cut();
     a.cut();
-    let left = target.wait_until("the end of the session", |now| now.sessions == 0 && now.suspended == 0);
-    assert_eq!((left.tasks, left.buffer_bytes), (0, 0));
+    // The numbers are not of one moment, so all of them are waited for.
+    let ended = |now: &Statistics| (now.sessions, now.suspended, now.tasks, now.buffer_bytes) == (0, 0, 0, 0);
+    target.wait_until("the end of the session", ended);
     let refused = a.send_join(&target, Port::A, 0, &[]).login_status();
     assert_eq!(refused, LoginStatus::SESSION_DOES_NOT_EXIST);
     Initiator::attach_again(&target, Port::A);
