@@ -70,7 +70,8 @@ pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
                 "InitialR2T" if asked_only => "Yes",
                 "ImmediateData" if asked_only => "No",
                 "InitiatorName" | "TargetName" | "SessionType" => return Vec::new(),
-                _ => offer,
+                // Of a list, one is chosen.
+                _ => offer.split(',').next().unwrap_or(offer),
             };
             format!("{key}={value}\0").into_bytes()
         };
