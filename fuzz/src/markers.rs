@@ -23,7 +23,8 @@ pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let recovery = recovery(&mut input);
     let marked = full_feature::play(input.rest(), &recovery);
-    if !marked.spoilt {
+    // From level 1 on a gap in DataSN is taken for a header that was lost, which it cannot be without markers.
+    if !marked.spoilt && recovery.level == 0 {
         let plain = full_feature::play(&data[data.len().min(2)..], &Recovery { marker_interval: None, ..recovery });
         assert!(marked.transcript() == plain.transcript(), "markers make a difference");
     }
