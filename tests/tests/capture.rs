@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lunette_tests::{DEFAULT_TARGET, Initiator, Server, random_bytes, run, stop, wait_until};
+use lunette_tests::{DEFAULT_TARGET, Initiator, Server, lunette, random_bytes, run, stop, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -83,6 +83,11 @@ impl Packets {
         self.tshark(&["-Y", filter]).lines().map(str::to_owned).collect()
     }
 
+    /// The values of `field` in the packets that `filter` shows.
+    fn field(&self, filter: &str, field: &str) -> Vec<String> {
+        self.tshark(&["-Y", filter, "-T", "fields", "-e", field]).lines().map(str::to_owned).collect()
+    }
+
     /// Everything that the dissector says about the PDUs.
     fn details(&self) -> String {
         self.tshark(&["-Y", "iscsi", "-O", "iscsi,scsi"])
@@ -147,6 +152,43 @@ fn a_session_of_qemu_is_well_formed() {
     nothing_is_malformed(&packets);
     let (good, bad) = digests(&packets.details());
     assert!(bad == 0 && good > 20, "{good} digests are good, {bad} are bad");
+    server.stop();
+}
+
+const CONFIGURATION: &str = r#"
+listen = ["127.0.0.1:0"]
+
+[[target]]
+name = "iqn.2026-11.lunette:disk"
+session = { error_recovery_level = 2 }
+lun = [{ number = 0, disk = "mem:16M" }]
+"#;
+
+/// The last one of a login: it goes to the full feature phase.
+const LOGIN_REQUEST: &str = "iscsi.opcode == 0x03 && iscsi.login.T == 1 && iscsi.login.nsg == 3";
+
+#[test]
+fn a_session_of_four_connections_is_well_formed() {
+    let folder = tempfile::tempdir().unwrap();
+    let configuration = folder.path().join("config");
+    fs::write(&configuration, CONFIGURATION).unwrap();
+    let server = Server::spawn(lunette().args(["serve", "--config"]).arg(&configuration), 1);
+    let capture = Capture::start(folder.path().join("four.pcap"), &server);
+    let file = folder.path().join("disk");
+    fs::write(&file, random_bytes(1, 4 << 20)).unwrap();
+    let keys = "error_recovery_level=2&connections=4&header_digest=crc32c&data_digest=crc32c";
+    let copied = lunette().arg("cp").arg(&file).arg(format!("{}?{keys}", server.url(0))).output().unwrap();
+    assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+    let packets = capture.end(LOGOUT_RESPONSE, 1);
+    nothing_is_malformed(&packets);
+    let (good, bad) = digests(&packets.details());
+    assert!(bad == 0 && good > 20, "{good} digests are good, {bad} are bad");
+    let joined = packets.field(LOGIN_REQUEST, "iscsi.cid").len();
+    assert_eq!(joined, 4, "connections that logged in");
+    let mut wrote = packets.field("iscsi.scsicommand.W == 1", "tcp.stream");
+    wrote.sort_unstable();
+    wrote.dedup();
+    assert_eq!(wrote.len(), 4, "connections that brought writes");
     server.stop();
 }
 

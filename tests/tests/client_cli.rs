@@ -93,10 +93,16 @@ fn json_has_the_keys_that_the_guide_lists() {
         "InitialR2T",
         "ImmediateData",
         "MaxOutstandingR2T",
+        "DataPDUInOrder",
+        "DataSequenceInOrder",
         "MaxConnections",
         "ErrorRecoveryLevel",
         "DefaultTime2Wait",
         "DefaultTime2Retain",
+        "TaskReporting",
+        "iSCSIProtocolLevel",
+        "OFMarkInt",
+        "IFMarkInt",
     ];
     has_keys(&info["session"], &session);
     assert_eq!((&info["session"]["HeaderDigest"], &info["bytes"]), (&"CRC32C".into(), &(16 << 20).into()));

@@ -1,14 +1,16 @@
 //! `lunette info`: everything about one remote disk.
 
+mod negotiated;
+
 use clap::Args;
 use lunette_initiator::{Disk, Error, Session, wait};
 use lunette_scsi::{OpCode, ServiceAction, requests};
-use lunette_session::keys::{Digest, Parameters};
 use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::output;
 use crate::remote::Remote;
+use negotiated::Negotiated;
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or it is no
@@ -76,28 +78,6 @@ struct Info {
     commands: Vec<String>,
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Negotiated {
-    header_digest: &'static str,
-    data_digest: &'static str,
-    max_recv_data_segment_length: u32,
-    target_max_recv_data_segment_length: u32,
-    max_burst_length: u32,
-    first_burst_length: u32,
-    #[serde(rename = "InitialR2T")]
-    initial_r2t: bool,
-    immediate_data: bool,
-    #[serde(rename = "MaxOutstandingR2T")]
-    max_outstanding_r2t: u32,
-    max_connections: u32,
-    error_recovery_level: u32,
-    #[serde(rename = "DefaultTime2Wait")]
-    default_time2wait: u32,
-    #[serde(rename = "DefaultTime2Retain")]
-    default_time2retain: u32,
-}
-
 impl Info {
     fn new(disk: &Disk, commands: Vec<String>) -> Self {
         let facts = disk.facts();
@@ -129,10 +109,6 @@ impl Info {
 
     fn lines(&self) -> Vec<String> {
         let text = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".into());
-        let session = &self.session;
-        let to_us = session.max_recv_data_segment_length;
-        let to_target = session.target_max_recv_data_segment_length;
-        let (r2t, immediate) = (yes(session.initial_r2t), yes(session.immediate_data));
         let mut rows = vec![
             ("vendor, product", format!("{} {} {}", self.vendor, self.product, self.revision)),
             ("serial number", text(&self.serial_number)),
@@ -150,45 +126,12 @@ impl Info {
             ("max unmap", blocks(self.max_unmap_blocks.into())),
             ("max write same", blocks(self.max_write_same_blocks)),
             ("max compare and write", blocks(self.max_compare_and_write_blocks.into())),
-            ("digests", format!("header {}, data {}", session.header_digest, session.data_digest)),
-            ("data segments", format!("{to_us} bytes to us, {to_target} to the target")),
-            ("bursts", format!("first {} bytes, then {}", session.first_burst_length, session.max_burst_length)),
-            ("unsolicited data", format!("InitialR2T {r2t}, ImmediateData {immediate}")),
-            ("outstanding R2Ts", session.max_outstanding_r2t.to_string()),
-            ("connections", session.max_connections.to_string()),
-            ("error recovery level", session.error_recovery_level.to_string()),
         ];
+        rows.extend(self.session.rows());
         if !self.commands.is_empty() {
             rows.push(("commands", self.commands.join(", ")));
         }
         rows.into_iter().map(|(name, value)| format!("{name:<24}{value}")).collect()
-    }
-}
-
-impl Negotiated {
-    fn new(parameters: &Parameters) -> Self {
-        Self {
-            header_digest: digest(parameters.header_digest),
-            data_digest: digest(parameters.data_digest),
-            max_recv_data_segment_length: parameters.recv_data_segment_len,
-            target_max_recv_data_segment_length: parameters.send_data_segment_len,
-            max_burst_length: parameters.max_burst_len,
-            first_burst_length: parameters.first_burst_len,
-            initial_r2t: parameters.initial_r2t,
-            immediate_data: parameters.immediate_data,
-            max_outstanding_r2t: parameters.max_outstanding_r2t,
-            max_connections: parameters.max_connections,
-            error_recovery_level: parameters.error_recovery_level,
-            default_time2wait: parameters.time2wait_s,
-            default_time2retain: parameters.time2retain_s,
-        }
-    }
-}
-
-fn digest(digest: Digest) -> &'static str {
-    match digest {
-        Digest::None => "None",
-        Digest::Crc32c => "CRC32C",
     }
 }
 
