@@ -54,6 +54,16 @@ impl<'a> Context<'a> {
         self.sockets.release(connection)
     }
 
+    /// Gives up a connection as [`release`](Self::release) does, at any time: nothing more is received, and when nothing is
+    /// under way to the handler any more, [`Handler::released`](crate::Handler::released) gets the stream. What was
+    /// received before comes to [`Handler::received`](crate::Handler::received) first, also when the connection was paused.
+    ///
+    /// Until then the connection sends as always, and may end: then [`Handler::closed`](crate::Handler::closed) is called
+    /// instead. [`close`](Self::close) and [`close_after_send`](Self::close_after_send) take the wish back.
+    pub fn hand_over(&mut self, connection: ConnectionId) {
+        self.sockets.hand_over(connection);
+    }
+
     /// Says that [`Handler::gather`](crate::Handler::gather) has something for `connection`. It is asked after the batch.
     pub fn send(&mut self, connection: ConnectionId) {
         self.sockets.send(connection);

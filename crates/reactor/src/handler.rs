@@ -1,7 +1,7 @@
 //! What a user of the reactor implements.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
 use crate::{ConnectionId, Context, Gather, ListenerId};
@@ -53,6 +53,12 @@ pub trait Handler {
 
     /// The connection has ended and its id is dead. Not called after [`Context::close`] or [`Context::release`].
     fn closed(&mut self, cx: &mut Context<'_>, connection: ConnectionId, why: Closed);
+
+    /// The connection that was to be handed over by [`Context::hand_over`] is the reactor's no longer, and its id is dead.
+    /// What was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
+    fn released(&mut self, cx: &mut Context<'_>, connection: ConnectionId, stream: TcpStream) {
+        let _ = (cx, connection, stream);
+    }
 
     /// A [`Waker`](crate::Waker) was used, once or more often: time to drain the queues that other threads fill.
     fn woken(&mut self, cx: &mut Context<'_>) {

@@ -152,6 +152,7 @@ impl Reactor {
             self.dispatch(event, handler);
         }
         self.events = events;
+        self.hand_over(handler);
         // Asked again, for what the events led to at once (a store in memory) can leave in this batch.
         called |= self.waker.was_called();
         if called {
@@ -172,6 +173,7 @@ impl Reactor {
 
     fn wait(&mut self, handler_timeout: Option<Instant>) -> io::Result<()> {
         let busy = self.sockets.has_touched() || self.sockets.backend().is_busy() || self.looks_again();
+        let busy = busy || self.sockets.has_parting();
         let timeout = if !busy && self.waker.fall_asleep() {
             let next = [handler_timeout, self.sockets.next_timeout()].into_iter().flatten().min();
             next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
@@ -267,6 +269,16 @@ impl Reactor {
         // Nobody would read the failure, and epoll would report it again and again.
         let error = sys::pending_error(&connection.stream);
         self.end(key, Closed::Error(error), handler);
+    }
+
+    /// Hands over the connections of which nothing is under way any more.
+    fn hand_over(&mut self, handler: &mut impl Handler) {
+        while let Some(key) = self.sockets.pop_parting() {
+            self.hand_on_all(key, handler);
+            if let Some(stream) = self.sockets.part(key) {
+                handler.released(&mut self.context(), ConnectionId(key), stream);
+            }
+        }
     }
 
     fn handle_time(&mut self, handler: &mut impl Handler) {

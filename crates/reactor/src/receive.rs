@@ -156,6 +156,15 @@ impl Reactor {
         self.hand_on_stash(key, handler);
     }
 
+    /// Hands on what came of a connection that is to be handed over.
+    pub(crate) fn hand_on_all(&mut self, key: Key, handler: &mut impl Handler) {
+        let Some(connection) = self.sockets.connection(key).filter(|connection| connection.leaving) else { return };
+        let stash = std::mem::take(&mut connection.stash);
+        if !stash.is_empty() {
+            handler.received(&mut Context::new(&mut self.sockets), ConnectionId(key), &stash);
+        }
+    }
+
     /// Hands on what came while the connection was paused, if it is so no longer.
     pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) {
         let Some(connection) = self.sockets.connection(key) else { return };

@@ -64,6 +64,8 @@ pub(crate) struct Connection {
     pub(crate) blocked: bool,
     /// The peer closed its side while we drained.
     pub(crate) peer_closed: bool,
+    /// To be handed over; paused for good.
+    pub(crate) leaving: bool,
     /// Has its place in the list of connections to look at after the batch.
     touched: bool,
     /// Number of the batch that it came in.
@@ -138,6 +140,8 @@ pub(crate) struct Sockets {
     touched: Vec<Key>,
     /// Connections with a stash that were resumed.
     resumed: Vec<Key>,
+    /// Connections that are to be handed over.
+    leaving: Vec<Key>,
     /// When draining and lingering connections must be gone: in order, for all get the same time.
     deadlines: VecDeque<(Instant, Key)>,
     accept_again: Option<Instant>,
@@ -157,6 +161,7 @@ impl Sockets {
             connections: Slab::new(),
             touched: Vec::new(),
             resumed: Vec::new(),
+            leaving: Vec::new(),
             deadlines: VecDeque::new(),
             accept_again: None,
             exhaustion_logged: false,
@@ -285,6 +290,7 @@ impl Sockets {
             wants_send: false,
             blocked: false,
             peer_closed: false,
+            leaving: false,
             touched: false,
             batch: self.batch,
             interest: EventFlags::empty(),
@@ -321,12 +327,47 @@ impl Sockets {
     pub(crate) fn release(&mut self, id: ConnectionId) -> Option<TcpStream> {
         let batch = self.batch;
         self.handled(id).filter(|connection| connection.batch == batch)?;
-        let connection = self.remove(id.0)?;
+        self.take_out(id.0)
+    }
+
+    /// Takes a connection out that the system has no request of.
+    fn take_out(&mut self, key: Key) -> Option<TcpStream> {
+        let connection = self.remove(key)?;
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
         connection.stream.set_nonblocking(true).ok()?;
         Some(connection.stream)
+    }
+
+    pub(crate) fn hand_over(&mut self, id: ConnectionId) {
+        let Some(connection) = self.handled(id).filter(|connection| connection.phase == Phase::Open) else { return };
+        if !std::mem::replace(&mut connection.leaving, true) {
+            connection.paused = true;
+            self.leaving.push(id.0);
+            self.touch(id.0);
+        }
+    }
+
+    /// Whether a connection is to be handed over and nothing of it is under way.
+    pub(crate) fn has_parting(&self) -> bool {
+        self.leaving.iter().any(|key| self.is_parting(*key))
+    }
+
+    fn is_parting(&self, key: Key) -> bool {
+        self.connections.get(key).is_none_or(|connection| !connection.leaving || !connection.armed.any())
+    }
+
+    /// The next of these.
+    pub(crate) fn pop_parting(&mut self) -> Option<Key> {
+        let at = self.leaving.iter().position(|key| self.is_parting(*key))?;
+        Some(self.leaving.remove(at))
+    }
+
+    /// Hands it over, if that is still wanted.
+    pub(crate) fn part(&mut self, key: Key) -> Option<TcpStream> {
+        self.connections.get(key).filter(|connection| connection.leaving)?;
+        self.take_out(key)
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId) {
@@ -338,7 +379,7 @@ impl Sockets {
     }
 
     pub(crate) fn set_paused(&mut self, id: ConnectionId, paused: bool) {
-        let Some(connection) = self.handled(id) else { return };
+        let Some(connection) = self.handled(id).filter(|connection| !connection.leaving) else { return };
         connection.paused = paused;
         if !paused && !connection.stash.is_empty() {
             self.resumed.push(id.0);
@@ -357,6 +398,7 @@ impl Sockets {
         let Some(connection) = self.handled(id) else { return };
         if connection.phase == Phase::Open {
             connection.phase = Phase::Draining;
+            connection.leaving = false;
             self.deadlines.push_back((deadline, id.0));
         }
         self.send(id);

@@ -322,6 +322,9 @@ impl Ring {
 
     /// Called right before the wait.
     pub(super) fn update_connection(&mut self, key: Key, connection: &mut Connection) -> io::Result<()> {
+        if connection.leaving {
+            return self.let_go(key, connection);
+        }
         let receives = connection.receives();
         let stays_armed = receives && !connection.is_direct();
         match connection.armed.receiving {
@@ -332,10 +335,7 @@ impl Ring {
                 connection.armed.receiving = Receiving::Yes;
             }
             Receiving::Yes if !stays_armed => {
-                let entry = opcode::AsyncCancel::new(Token::Receive(key).pack()).build();
-                let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(Token::Ignored.pack());
-                // SAFETY: it points at nothing and names no descriptor.
-                unsafe { self.push(&entry)? };
+                self.cancel(Token::Receive(key))?;
                 connection.armed.receiving = Receiving::Ending;
             }
             Receiving::No if receives => self.poll(key, Poll::In, connection)?,
@@ -347,6 +347,27 @@ impl Ring {
             self.poll(key, Poll::Out, connection)?;
         }
         Ok(())
+    }
+
+    /// Ends all that the system has of the socket: a request holds it open, and who has the stream next could not close it.
+    fn let_go(&mut self, key: Key, connection: &mut Connection) -> io::Result<()> {
+        let armed = &mut connection.armed;
+        if armed.receiving == Receiving::Yes {
+            self.cancel(Token::Receive(key))?;
+            armed.receiving = Receiving::Ending;
+        }
+        let polls = [(armed.poll_in, Poll::In), (armed.poll_out, Poll::Out), (armed.poll_failure, Poll::Failure)];
+        for (_, what) in polls.into_iter().filter(|(is_armed, _)| *is_armed) {
+            self.cancel(Token::Poll(what, key))?;
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self, request: Token) -> io::Result<()> {
+        let entry = opcode::AsyncCancel::new(request.pack()).build();
+        let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(Token::Ignored.pack());
+        // SAFETY: it points at nothing and names no descriptor.
+        unsafe { self.push(&entry) }
     }
 
     fn poll(&mut self, key: Key, what: Poll, connection: &mut Connection) -> io::Result<()> {
