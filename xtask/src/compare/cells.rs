@@ -27,7 +27,17 @@ pub(crate) enum Target {
     Tgt,
     /// With the settings that make it fastest.
     TunedTgt,
-    Lunette,
+    Lunette(Disk),
+}
+
+/// What our target serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Disk {
+    Memory,
+    /// A file in the page cache.
+    File,
+    /// The same, sent from where it is.
+    ZeroCopy,
 }
 
 /// The two that talk.
@@ -56,10 +66,12 @@ pub(crate) struct Cell {
     pub(crate) digests: bool,
 }
 
-pub(crate) const OURS: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette);
+pub(crate) const OURS: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::Memory));
+pub(crate) const OURS_FILE: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::File));
+pub(crate) const OURS_ZERO_COPY: Pair = Pair::Iscsi(Initiator::Lunette, Target::Lunette(Disk::ZeroCopy));
 pub(crate) const LIBISCSI_TGT: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Tgt);
 pub(crate) const LIBISCSI_TUNED: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::TunedTgt);
-pub(crate) const LIBISCSI_OURS: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Lunette);
+pub(crate) const LIBISCSI_OURS: Pair = Pair::Iscsi(Initiator::Libiscsi, Target::Lunette(Disk::Memory));
 pub(crate) const OURS_TGT: Pair = Pair::Iscsi(Initiator::Lunette, Target::Tgt);
 pub(crate) const OURS_TUNED: Pair = Pair::Iscsi(Initiator::Lunette, Target::TunedTgt);
 
@@ -84,7 +96,7 @@ pub(crate) const fn alone(cell: Cell) -> Cell {
 }
 
 /// What the ratios are made of, in the order of a round. What is compared stands together, so that a disturbance meets both.
-pub(crate) const CELLS: [Cell; 22] = [
+pub(crate) const CELLS: [Cell; 24] = [
     read(LIBISCSI_TGT, 4),
     read(LIBISCSI_TUNED, 4),
     read(LIBISCSI_OURS, 4),
@@ -99,6 +111,8 @@ pub(crate) const CELLS: [Cell; 22] = [
     read(OURS, 256),
     digested(read(OURS, 256)),
     read(Pair::Tcp, 256),
+    read(OURS_FILE, 256),
+    read(OURS_ZERO_COPY, 256),
     write(OURS, 4),
     write(Pair::Tcp, 4),
     write(OURS, 64),
@@ -150,7 +164,9 @@ impl fmt::Display for Pair {
         let target = match target {
             Target::Tgt => "tgt",
             Target::TunedTgt => "tgt, tuned",
-            Target::Lunette => "lunette",
+            Target::Lunette(Disk::Memory) => "lunette",
+            Target::Lunette(Disk::File) => "lunette, file",
+            Target::Lunette(Disk::ZeroCopy) => "lunette, zero-copy",
         };
         f.pad(&format!("{initiator} - {target}"))
     }

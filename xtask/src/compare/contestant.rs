@@ -123,16 +123,27 @@ fn free_port() -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// `lunette serve` with one disk in memory.
+/// `lunette serve` with one disk.
 pub(crate) struct Lunette {
     pub(crate) child: Child,
     pub(crate) url: String,
 }
 
 impl Lunette {
+    /// With a disk in memory.
     pub(crate) fn start(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
-        let disk = format!("mem:{len_bytes}");
-        let arguments = words!["serve", disk, "--block-size", BLOCK_LEN.to_string(), "--listen", "127.0.0.1:0"];
+        Self::serve(stage, name, words![format!("mem:{len_bytes}")])
+    }
+
+    /// With a file.
+    pub(crate) fn start_file(stage: &Stage, name: &str, disk: &Path, zero_copy: bool) -> Result<Self> {
+        let option = zero_copy.then(|| "--zero-copy".into());
+        Self::serve(stage, name, words![disk].into_iter().chain(option).collect())
+    }
+
+    fn serve(stage: &Stage, name: &str, disk: Vec<OsString>) -> Result<Self> {
+        let rest = words!["--block-size", BLOCK_LEN.to_string(), "--listen", "127.0.0.1:0"];
+        let arguments = [words!["serve"], disk, rest].concat();
         let mut child = stage.start(name, stage.cpus.target, &lunette(), arguments)?;
         let url = child.wait_until(START_LIMIT, Child::first_line)?;
         Ok(Self { child, url })

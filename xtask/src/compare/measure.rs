@@ -1,13 +1,13 @@
 //! Runs cells in interleaved rounds and keeps what each process has used.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::cells::{Cell, Initiator, Pair, Target};
+use super::cells::{Cell, Disk, Initiator, Pair, Target};
 use super::child::Child;
 use super::contestant::{self, Load, Lunette, Stage, TcpServer, Tgt};
+use super::disks::Disks;
 
 /// From the end of a run's time to the end of its processes.
 const END_LIMIT: Duration = Duration::from_secs(20);
@@ -51,18 +51,42 @@ impl Measured {
     }
 }
 
+/// Our targets, one for each kind of disk.
+pub(crate) struct OurTargets {
+    memory: Lunette,
+    file: Lunette,
+    zero_copy: Lunette,
+}
+
+impl OurTargets {
+    pub(crate) fn start(stage: &Stage, disks: &Disks) -> Result<Self> {
+        let memory = Lunette::start(stage, "serve", DISK_LEN)?;
+        memory.fill(stage, disks.tgt.path())?;
+        let file = Lunette::start_file(stage, "serve-file", disks.file.path(), false)?;
+        let zero_copy = Lunette::start_file(stage, "serve-zero-copy", disks.zero_copy.path(), true)?;
+        Ok(Self { memory, file, zero_copy })
+    }
+
+    pub(crate) fn find(&self, disk: Disk) -> &Lunette {
+        match disk {
+            Disk::Memory => &self.memory,
+            Disk::File => &self.file,
+            Disk::ZeroCopy => &self.zero_copy,
+        }
+    }
+}
+
 /// The targets, which serve from the first round to the last.
 pub(crate) struct Targets {
     tgt: Tgt,
-    lunette: Lunette,
+    ours: OurTargets,
 }
 
 impl Targets {
-    /// Both serve the bytes of `disk`.
-    pub(crate) fn start(stage: &Stage, disk: &Path) -> Result<Self> {
-        let lunette = Lunette::start(stage, "serve", DISK_LEN)?;
-        lunette.fill(stage, disk)?;
-        Ok(Self { tgt: Tgt::start(stage, disk)?, lunette })
+    /// All serve the same bytes.
+    pub(crate) fn start(stage: &Stage, disks: &Disks) -> Result<Self> {
+        let ours = OurTargets::start(stage, disks)?;
+        Ok(Self { tgt: Tgt::start(stage, disks.tgt.path())?, ours })
     }
 
     /// The process and the logical unit's URL.
@@ -70,7 +94,10 @@ impl Targets {
         match target {
             Target::Tgt => (&self.tgt.child, &self.tgt.url),
             Target::TunedTgt => (&self.tgt.child, &self.tgt.tuned_url),
-            Target::Lunette => (&self.lunette.child, &self.lunette.url),
+            Target::Lunette(disk) => {
+                let server = self.ours.find(disk);
+                (&server.child, &server.url)
+            }
         }
     }
 }

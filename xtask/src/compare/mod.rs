@@ -7,6 +7,7 @@ pub(crate) mod ceiling;
 pub(crate) mod cells;
 mod child;
 pub(crate) mod contestant;
+pub(crate) mod disks;
 pub(crate) mod measure;
 mod memory;
 mod output;
@@ -15,8 +16,7 @@ pub(crate) mod system;
 mod table;
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -25,6 +25,7 @@ use crate::packages;
 use crate::process::{self, cargo, target_dir};
 use cells::{CELLS, Cell, MORE_CELLS};
 use contestant::{Stage, TGT_SETTINGS};
+use disks::Disks;
 use measure::{DISK_LEN, Targets};
 use memory::Memory;
 use output::Conditions;
@@ -78,12 +79,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let interrupt = Interrupt::on_signals()?;
     let stage = Stage { folder: folder()?, cpus: Cpus::choose()?, interrupt };
     let _congestion_control = CongestionControl::pin()?;
-    let disk = DiskFile::create()?;
+    let disks = Disks::create()?;
     let mut conditions = conditions(arguments, &stage);
     let memory = Memory::measure(&stage)?;
-    let targets = Targets::start(&stage, disk.path())?;
-    // tgt has it open. So nothing is left of it, whatever happens from here on.
-    drop(disk);
+    let targets = Targets::start(&stage, &disks)?;
+    // The targets have them open. So nothing is left of them, whatever happens from here on.
+    drop(disks);
     let measured = measure::rounds(&stage, &targets, &arguments.cells(), arguments.rounds(), arguments.seconds())?;
     conditions.push(("load average after", load()));
     let rows = table::rows(&measured, &memory);
@@ -112,7 +113,13 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
         ("kernel", system::kernel()),
         ("CPUs", format!("targets on {}, initiators on {}", cpus.target, cpus.initiator)),
         ("congestion control", CONGESTION_CONTROL.into()),
-        ("disks", format!("{} MiB of the same bytes; tgt: a file on tmpfs, lunette: memory", DISK_LEN >> 20)),
+        (
+            "disks",
+            format!(
+                "{} MiB of the same bytes; tgt and what is called so: a file on tmpfs, lunette: memory",
+                DISK_LEN >> 20
+            ),
+        ),
         ("packages", packages::versions(&["tgt", "libiscsi-bin"])),
         ("tgt, tuned", tuned.join(" ")),
         ("rounds", format!("{rounds} of {seconds} s for each pair, interleaved")),
@@ -122,32 +129,4 @@ fn conditions(arguments: &Arguments, stage: &Stage) -> Conditions {
 
 pub(crate) fn load() -> String {
     system::load_average().map_or_else(|| "unknown".into(), |load| format!("{load:.2}"))
-}
-
-/// tgt's disk, in memory like Lunette's, and full of bytes that are not zero. Removed when dropped.
-pub(crate) struct DiskFile(PathBuf);
-
-/// Where tmpfs is on every Linux.
-const TMPFS: &str = "/dev/shm";
-
-impl DiskFile {
-    pub(crate) fn create() -> Result<Self> {
-        let disk = Self(Path::new(TMPFS).join(format!("lunette-compare-{}", std::process::id())));
-        let mut file = fs::File::create_new(&disk.0).with_context(|| format!("cannot create {}", disk.0.display()))?;
-        let piece = vec![0x5a; 1 << 20];
-        for _ in 0..DISK_LEN >> 20 {
-            file.write_all(&piece).with_context(|| format!("cannot write {}", disk.0.display()))?;
-        }
-        Ok(disk)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for DiskFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
 }

@@ -1,4 +1,5 @@
-//! `cargo xtask profile`: in which layer the CPU time goes, on both sides, for reads and writes, with and without digests.
+//! `cargo xtask profile`: in which layer the CPU time goes, on both sides, for reads and writes, with and without digests and
+//! zero-copy.
 //!
 //! `perf` samples both processes by the CPU's clock while a load runs; the functions are sorted into layers by their names. So what
 //! the compiler has put into its caller counts for the caller.
@@ -13,11 +14,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::compare::cells::{Cell, Direction, Initiator, OURS, digested, read, write};
+use crate::compare;
+use crate::compare::cells::{
+    Cell, Direction, Disk, Initiator, OURS, OURS_FILE, OURS_ZERO_COPY, Pair, Target, digested, read, write,
+};
 use crate::compare::contestant::{self, Lunette, Stage};
-use crate::compare::measure::DISK_LEN;
+use crate::compare::disks::Disks;
+use crate::compare::measure::OurTargets;
 use crate::compare::system::{CONGESTION_CONTROL, CongestionControl, Cpus, Interrupt};
-use crate::compare::{self, DiskFile};
 use crate::packages;
 use crate::process::{self, cargo};
 use class::Class;
@@ -64,12 +68,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let interrupt = Interrupt::on_signals()?;
     let stage = Stage { folder: compare::folder()?, cpus: Cpus::choose()?, interrupt };
     let _congestion_control = CongestionControl::pin()?;
-    let target = Lunette::start(&stage, "serve", DISK_LEN)?;
-    target.fill(&stage, DiskFile::create()?.path())?;
+    let targets = OurTargets::start(&stage, &Disks::create()?)?;
     let mut profiles = Vec::new();
     for cell in cells() {
         eprintln!("{cell}");
-        profiles.push(profile(&stage, &target, cell, arguments.seconds).with_context(|| cell.to_string())?);
+        let target = targets.find(disk(&cell));
+        profiles.push(profile(&stage, target, cell, arguments.seconds).with_context(|| cell.to_string())?);
     }
     if arguments.json {
         print_json(&profiles);
@@ -86,7 +90,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
 
 fn cells() -> Vec<Cell> {
     let plain = [read(OURS, 4), read(OURS, 256), write(OURS, 4), write(OURS, 256)];
-    plain.into_iter().flat_map(|cell| [cell, digested(cell)]).collect()
+    let of_memory = plain.into_iter().flat_map(|cell| [cell, digested(cell)]);
+    of_memory.chain([read(OURS_FILE, 256), read(OURS_ZERO_COPY, 256)]).collect()
+}
+
+/// What the target serves.
+fn disk(cell: &Cell) -> Disk {
+    match cell.pair {
+        Pair::Iscsi(_, Target::Lunette(disk)) => disk,
+        _ => Disk::Memory,
+    }
 }
 
 fn profile(stage: &Stage, target: &Lunette, cell: Cell, seconds: u32) -> Result<Profile> {
@@ -142,7 +155,12 @@ fn script(data: &Path) -> Result<String> {
 fn title(cell: &Cell) -> String {
     let direction = if cell.direction == Direction::Read { "rd" } else { "wr" };
     let digests = if cell.digests { "+crc" } else { "" };
-    format!("{direction} {}K{digests}", cell.len / 1024)
+    let disk = match disk(cell) {
+        Disk::Memory => "",
+        Disk::File => " file",
+        Disk::ZeroCopy => " zc",
+    };
+    format!("{direction} {}K{digests}{disk}", cell.len / 1024)
 }
 
 fn print_table(name: &str, profiles: &[Profile], side: impl Fn(&Profile) -> &Side) {
