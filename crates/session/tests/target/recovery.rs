@@ -315,6 +315,26 @@ fn immediate_commands_end_with_their_connection() {
 }
 
 #[test]
+fn a_task_that_ends_with_its_connection_is_not_told_of_its_data_first() {
+    let mut setup = setup();
+    setup.willing.marker_interval = Some(65_535);
+    setup.keys.extend([("OFMarker", "Yes"), ("OFMarkInt", "65535")]);
+    let mut a = Peer::logged_in(setup).manual();
+    let immediate = ScsiCommand { immediate: true, final_: false, ..write(1, 8192) };
+    a.command(immediate, &pattern(4096));
+    let task = tag(&a);
+    // Nothing is missing but the rest of what was announced.
+    a.driver.want_data(task, 4096);
+    // The driver sleeps for so long that several things are due at once: the rest is overdue, the answer to a ping too.
+    for late in [35, 70] {
+        a.driver.connection.time_has_come(a.driver.now + Duration::from_secs(late));
+    }
+    a.driver.pump();
+    assert!(a.driver.connection.is_suspended());
+    assert_eq!((a.driver.aborted, a.driver.data_out), (vec![task], vec![]));
+}
+
+#[test]
 fn what_came_before_its_turn_may_come_again() {
     let mut a = first();
     let gap = a.cmd_sn;

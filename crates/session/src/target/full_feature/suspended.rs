@@ -46,6 +46,13 @@ impl std::fmt::Debug for MovedTask {
     }
 }
 
+/// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any more.
+fn take_data_out(tag: TaskTag, events: &mut VecDeque<Event>) -> Option<Buffer> {
+    let is_its = |event: &Event| matches!(event, Event::DataOut { task, .. } if *task == tag);
+    let event = events.iter().position(is_its).and_then(|at| events.remove(at))?;
+    if let Event::DataOut { buffer, .. } = event { Some(buffer) } else { None }
+}
+
 impl FullFeature {
     /// The stream is lost. What came before its turn is discarded and may come again (RFC 7143 section 11.14); so may the
     /// data that was `arriving`. Requests that are no commands are not answered any more: their initiator asks again.
@@ -56,6 +63,8 @@ impl FullFeature {
         self.tasks.interrupt(arriving);
         for tag in self.tasks.tags_where(|task| task.order.immediate) {
             if self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_))) {
+                // The driver would end the task when it hears that its data is complete.
+                take_data_out(tag, events);
                 events.push_back(Event::Aborted(tag));
             }
             self.forget(tag);
@@ -117,10 +126,7 @@ impl FullFeature {
         };
         // It keeps its place in the command window, which bounds how many one connection can have.
         self.numbered_tasks -= 1;
-        // An event that names its old tag would find nothing.
-        let is_its = |event: &Event| matches!(event, Event::DataOut { task, .. } if Some(*task) == named);
-        let event = events.iter().position(is_its).and_then(|at| events.remove(at));
-        let complete = if let Some(Event::DataOut { buffer, .. }) = event { Some(buffer) } else { None };
+        let complete = named.and_then(|tag| take_data_out(tag, events));
         Some(MovedTask { state: Moved::Task(Box::new(task)), complete })
     }
 
