@@ -155,7 +155,6 @@ impl Toy {
     }
 
     /// What the target has sent after the login, without markers.
-    #[cfg(test)]
     pub(crate) fn transcript(&self) -> &[u8] {
         &self.sent.transcript
     }
