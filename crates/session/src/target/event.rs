@@ -14,6 +14,13 @@ pub struct TaskTag {
     pub(crate) generation: u32,
 }
 
+impl TaskTag {
+    /// Where it stands in a table of the connection's tasks: a small number, which no other living task of the connection has.
+    pub fn index(self) -> usize {
+        usize::from(self.slot)
+    }
+}
+
 /// Something that the driver has to deal with before it calls the connection again.
 #[derive(Debug)]
 pub enum Event {

@@ -1,10 +1,11 @@
 //! The tasks of one connection, found by slot and by initiator task tag.
 
-use std::collections::HashMap;
+mod by_itt;
 
 use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 
+use self::by_itt::ByItt;
 use super::data_out::Collector;
 use super::event::{CommandOrder, Response, TaskTag};
 use crate::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
@@ -49,7 +50,7 @@ struct Slot {
 pub(crate) struct TaskTable {
     slots: Vec<Slot>,
     free: Vec<u16>,
-    by_itt: HashMap<InitiatorTaskTag, TaskTag>,
+    by_itt: ByItt,
     /// Tasks that drain without a response.
     silent: usize,
 }
@@ -71,13 +72,14 @@ impl TaskTable {
         };
         let entry = &mut self.slots[usize::from(slot)];
         let tag = TaskTag { slot, generation: entry.generation };
-        self.by_itt.insert(task.itt, tag);
+        self.by_itt.insert(task.itt, slot);
         entry.task = Some(task);
         Some(tag)
     }
 
     pub(crate) fn find(&self, itt: InitiatorTaskTag) -> Option<TaskTag> {
-        self.by_itt.get(&itt).copied()
+        let slot = self.by_itt.find(itt)?;
+        Some(TaskTag { slot, generation: self.slots[usize::from(slot)].generation })
     }
 
     /// The task that asked for data under this transfer tag.
@@ -184,7 +186,7 @@ impl TaskTable {
         let task = entry.task.take()?;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(tag.slot);
-        self.by_itt.remove(&task.itt);
+        self.by_itt.remove(task.itt, tag.slot);
         if task.is_silent() {
             self.silent -= 1;
         }

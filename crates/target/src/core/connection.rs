@@ -1,6 +1,5 @@
 //! One connection: its protocol, its nexus, its tasks.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,11 +7,11 @@ use std::sync::Arc;
 use lunette_device::{Nexus, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context};
 use lunette_session::Time;
-use lunette_session::target::{CloseReason, Connection, ConnectionConfig, Entropy, Session, TaskTag};
+use lunette_session::target::{CloseReason, Connection, ConnectionConfig, Entropy, Session};
 
 use super::Core;
 use super::answers::Answers;
-use super::running::TaskKey;
+use super::table::TaskKeys;
 
 pub(super) struct Conn {
     pub(super) protocol: Connection,
@@ -21,7 +20,7 @@ pub(super) struct Conn {
     pub(super) device: Option<Arc<TargetDevice>>,
     /// That of the session, which all its connections share.
     pub(super) nexus: Option<Arc<Nexus>>,
-    pub(super) tasks: HashMap<TaskTag, TaskKey>,
+    pub(super) tasks: TaskKeys,
     /// Bytes of buffers that its tasks hold.
     pub(super) task_bytes: usize,
     pub(super) answers: Answers,
@@ -100,7 +99,7 @@ impl Core {
             session: None,
             device: None,
             nexus: None,
-            tasks: HashMap::new(),
+            tasks: TaskKeys::default(),
             task_bytes: 0,
             answers: Answers::default(),
             touched: false,

@@ -148,7 +148,7 @@ impl Core {
             && let (Some(device), Some(nexus), Some(session)) = (&conn.device, &conn.nexus, &conn.session)
             && self.sessions.members(session.tsih).any(|other| other != id)
         {
-            device.commands_cleared(nexus, conn.tasks.values().filter_map(|key| Some(self.tasks.get(*key)?.lun)));
+            device.commands_cleared(nexus, conn.tasks.keys().filter_map(|key| Some(self.tasks.get(key)?.lun)));
         }
         self.abandon_tasks(id, barrier);
     }
@@ -232,7 +232,7 @@ impl Core {
                     covers: None,
                     remains: Remains::Nothing,
                 });
-                let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(&tag).copied());
+                let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(tag));
                 if let Some(key) = key {
                     self.abort_task(key, Some(barrier));
                 }
@@ -303,7 +303,7 @@ impl Core {
         let session = old.session.clone();
         let tag = old.protocol.known_task(itt).and_then(|known| known.tag);
         let Some(moved) = old.protocol.release_task(itt) else { return };
-        let key = tag.and_then(|tag| old.tasks.remove(&tag));
+        let key = tag.and_then(|tag| old.tasks.remove(tag));
         let bytes = key.and_then(|key| self.tasks.get(key)).map_or(0, |running| running.bytes);
         old.task_bytes -= bytes;
         let Some(new) = self.connections.get_mut(to) else { return };

@@ -122,7 +122,7 @@ impl Core {
     }
 
     pub(super) fn data_arrived(&mut self, id: ConnectionId, tag: TaskTag, buffer: Buffer) {
-        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(&tag).copied());
+        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(tag));
         if let Some(key) = key {
             self.drive(key, Input::DataOut(buffer));
         }
@@ -201,7 +201,7 @@ impl Core {
         self.leave_task_set(key, self.place_in_order(key));
         let Some(running) = self.tasks.remove(key) else { return };
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
-        conn.tasks.remove(&running.tag);
+        conn.tasks.remove(running.tag);
         conn.task_bytes -= running.bytes;
         conn.complete(running.tag, response);
         self.touch(running.connection);
@@ -235,7 +235,7 @@ impl Core {
     /// Whether a connection is not read from while tasks of it wait for data.
     pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
         let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.protocol.wants_input()) else { return false };
-        let mut tasks = conn.tasks.values().filter_map(|other| self.tasks.get(*other));
+        let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));
         tasks.any(|other| other.waiting == Waiting::Data)
     }
 
@@ -330,7 +330,7 @@ impl Core {
             && let Some(conn) = self.connections.get_mut(running.connection)
         {
             conn.protocol.abort(running.tag);
-            conn.tasks.remove(&running.tag);
+            conn.tasks.remove(running.tag);
             if running.waiting != Waiting::Store {
                 conn.task_bytes -= running.bytes;
             }
@@ -350,7 +350,7 @@ impl Core {
 
     /// The connection has answered the task itself.
     pub(super) fn forget_task(&mut self, id: ConnectionId, tag: TaskTag) {
-        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(&tag).copied());
+        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(tag));
         if let Some(key) = key {
             self.abort_task(key, None);
         }
@@ -389,7 +389,7 @@ impl Core {
     /// The connection is gone: so are its tasks. `barrier` learns when no store works for them any more.
     pub(super) fn abandon_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
         let Some(conn) = self.connections.get_mut(id) else { return };
-        let keys: Vec<TaskKey> = conn.tasks.values().copied().collect();
+        let keys: Vec<TaskKey> = conn.tasks.keys().collect();
         for key in keys {
             self.abort_task(key, barrier);
         }

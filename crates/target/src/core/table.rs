@@ -1,6 +1,7 @@
 //! Tables by small numbers.
 
 use lunette_reactor::ConnectionId;
+use lunette_session::target::TaskTag;
 
 /// Values by connection. Ids of connections that are gone find nothing, unless their value was parked.
 pub(super) struct ConnectionTable<T> {
@@ -146,6 +147,33 @@ impl<T> Slab<T> {
             let key = Key { index: index as u32, generation: *generation };
             entry.as_ref().map(|value| (key, value))
         })
+    }
+}
+
+/// The tasks of a connection, by the name that its protocol gives them.
+#[derive(Default)]
+pub(super) struct TaskKeys(Vec<Option<(TaskTag, Key)>>);
+
+impl TaskKeys {
+    pub(super) fn insert(&mut self, tag: TaskTag, key: Key) {
+        if tag.index() >= self.0.len() {
+            self.0.resize(tag.index() + 1, None);
+        }
+        self.0[tag.index()] = Some((tag, key));
+    }
+
+    pub(super) fn get(&self, tag: TaskTag) -> Option<Key> {
+        let (owner, key) = (*self.0.get(tag.index())?)?;
+        (owner == tag).then_some(key)
+    }
+
+    pub(super) fn remove(&mut self, tag: TaskTag) -> Option<Key> {
+        let entry = self.0.get_mut(tag.index())?;
+        entry.take_if(|(owner, _)| *owner == tag).map(|(_, key)| key)
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+        self.0.iter().flatten().map(|(_, key)| *key)
     }
 }
 

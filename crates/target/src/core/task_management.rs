@@ -32,7 +32,7 @@ impl Core {
         if matches!(request.function, Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT) {
             return self.answer_query(id, request);
         }
-        let referenced = request.referenced.and_then(|tag| conn.tasks.get(&tag).copied());
+        let referenced = request.referenced.and_then(|tag| conn.tasks.get(tag));
         let lun = Lun::decode(request.lun.0);
         let ours = |task: &super::RunningTask| Arc::ptr_eq(&task.device, &device);
         // What the initiator sent after the request may have come before it, on another connection.
