@@ -254,11 +254,20 @@ impl Collector {
         lacks.map_or(Ok(()), |range| self.ask_for_missing(range))
     }
 
-    /// What has not come of this range will not come any more.
+    /// What has not come of this range will not come any more, except what was asked for once more meanwhile.
     fn ask_for_missing(&mut self, range: Range<u32>) -> Result<(), DataOutError> {
         // All gaps at once: one after the other would be the square of them.
         let (offset, len) = (range.start, range.len());
-        self.asked.copy_within(&range, &self.arrived).map_err(|why| DataOutError::Place { offset, len, why })
+        let place = |why| DataOutError::Place { offset, len, why };
+        self.asked.copy_within(&range, &self.arrived).map_err(place)?;
+        let overlaps = |other: &&Sequence| other.start < range.end && range.start < other.end;
+        for Sequence { start, end, .. } in self.solicited.iter().flatten().filter(overlaps) {
+            let forgotten: Vec<Range<u32>> = self.asked.missing(*start..*end).collect();
+            for gap in forgotten {
+                self.asked.insert(gap).map_err(place)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether data is outstanding and nothing has moved since this was asked last.

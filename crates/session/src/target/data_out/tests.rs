@@ -175,6 +175,29 @@ fn pdus_that_were_lost_whole_are_asked_for_when_their_sequence_ends() {
     assert_eq!(collector.take_complete().map(|buffer| buffer.len()), Some(150));
 }
 
+fn ranges(asked: &[(TargetTransferTag, Range<u32>)]) -> Vec<(u32, u32)> {
+    asked.iter().map(|(_, range)| (range.start, range.end)).collect()
+}
+
+#[test]
+fn what_was_asked_for_again_is_not_asked_for_a_third_time_when_its_sequence_ends_with_gaps() {
+    let (mut collector, mut next_ttt) = (collector(100), 0);
+    let (first, _) = solicit(&mut collector, &mut next_ttt, 2)[0];
+    // The PDU before it was lost whole, and this one is damaged.
+    let damaged = pdu(first, 1, 20..40, false);
+    collector.accept(&damaged, DataRules { recovers: true, ..rules(true) }).unwrap();
+    collector.lost(20, 20).unwrap();
+    let again = solicit(&mut collector, &mut next_ttt, 2);
+    assert_eq!(ranges(&again), [(20, 40)]);
+    arrives_with_gaps(&mut collector, &pdu(first, 2, 40..100, true));
+    let rest = solicit(&mut collector, &mut next_ttt, 2);
+    assert_eq!(ranges(&rest), [(0, 20)]);
+    for (ttt, range) in again.into_iter().chain(rest) {
+        arrive(&mut collector, &pdu(ttt, 0, range, true));
+    }
+    assert!(collector.take_complete().is_some());
+}
+
 #[test]
 fn without_recovery_a_gap_is_an_error() {
     let (mut collector, mut next_ttt) = (collector(100), 0);
