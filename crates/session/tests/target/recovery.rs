@@ -599,6 +599,26 @@ fn a_logout_of_another_connection_acknowledges_what_came_there() {
 }
 
 #[test]
+fn logouts_that_have_waited_are_answered_one_by_one() {
+    let mut a = first();
+    let missing = a.cmd_sn;
+    a.cmd_sn = missing.next();
+    for itt in [0x61, 0x62] {
+        let (immediate, reason) = (false, LogoutReason::CLOSE_CONNECTION);
+        a.logout(LogoutRequest { immediate, reason, itt: InitiatorTaskTag(itt), ..logout(Cid(90)) });
+    }
+    a.silence();
+    let next = std::mem::replace(&mut a.cmd_sn, missing);
+    a.command(command(1), &[]);
+    a.cmd_sn = next;
+    for itt in [0x61, 0x62] {
+        assert_eq!(a.rest(), [], "the driver has not dealt with {itt:#x}");
+        a.driver.connection.logout_done(LogoutResponseCode::CID_NOT_FOUND);
+        assert_eq!(a.logout_response().0.itt.0, itt);
+    }
+}
+
+#[test]
 fn a_connection_that_is_not_there_is_not_logged_out() {
     let mut a = first();
     a.driver.automatic = true;

@@ -130,7 +130,8 @@ impl FullFeature {
     /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection could
     /// hand out a later command first.
     pub(crate) fn deliver(&mut self, sender: &mut Sender, events: &mut VecDeque<Event>) -> bool {
-        if self.logged_out.is_some() {
+        // Nothing follows a logout, and one at a time is answered.
+        if self.is_logging_out() || self.logged_out.is_some() {
             return false;
         }
         let Some((waiting, waiters)) = self.take_due() else { return false };
