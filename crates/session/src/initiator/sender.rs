@@ -28,6 +28,8 @@ pub(crate) struct Sender {
     exp_stat_sn: SerialNumber,
     /// In order: unsolicited data follows the order of its commands (RFC 7143 section 4.2.5.2).
     sequences: VecDeque<Sequence>,
+    /// Of tasks that send nothing for now.
+    muted: Vec<Sequence>,
 }
 
 impl Sender {
@@ -70,11 +72,22 @@ impl Sender {
     /// No more data of any task is sent.
     pub(crate) fn stop_data(&mut self) {
         self.sequences.clear();
+        self.muted.clear();
     }
 
     /// No more data of this task is sent.
     pub(crate) fn forget(&mut self, task: TaskTag) {
         self.sequences.retain(|sequence| sequence.task != task);
+        self.muted.retain(|sequence| sequence.task != task);
+    }
+
+    /// Data of tasks that are not muted any more goes on.
+    pub(crate) fn resume_data(&mut self, tasks: &Table<Task>) {
+        let is_muted = |sequence: &mut Sequence| tasks.get(sequence.task).is_some_and(Task::is_muted);
+        let resumed: Vec<Sequence> = self.muted.extract_if(.., |sequence| !is_muted(sequence)).collect();
+        for sequence in resumed.into_iter().rev() {
+            self.sequences.push_front(sequence);
+        }
     }
 
     /// Cuts waiting data to PDUs of up to `pdu_len` bytes, as far as the outbox has room.
@@ -86,8 +99,7 @@ impl Sender {
                 continue;
             };
             if task.is_muted() {
-                task.sequence_ended(sequence.ttt);
-                self.sequences.pop_front();
+                self.muted.extend(self.sequences.pop_front());
                 continue;
             }
             let len = pdu_len.min(sequence.end - sequence.next);

@@ -106,6 +106,8 @@ impl Shared {
     /// A command goes on over another connection.
     pub(crate) fn move_task(&mut self, tag: TaskTag, to: Cid) {
         let Some(task) = self.tasks.get_mut(tag) else { return };
+        // What held its data back was a request on the connection that it leaves.
+        task.set_muted(false);
         let from = std::mem::replace(&mut task.cid, to);
         for (cid, change) in [(from, -1), (to, 1)] {
             if let Some(load) = self.loads.get_mut(usize::from(cid.0)) {

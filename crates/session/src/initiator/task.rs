@@ -36,7 +36,7 @@ pub(crate) struct Task {
     unsolicited: bool,
     /// R2Ts whose Data-Out is not at its end.
     open_r2ts: u32,
-    /// It is to be aborted, and sends no more data.
+    /// It is to be aborted, and sends no data.
     muted: bool,
     incoming: Incoming,
     /// Nothing has come since it moved to another connection.
@@ -228,18 +228,18 @@ impl Task {
         self.command.data_out.is_some() && self.check_moved(status, residual, read_residual).is_ok()
     }
 
-    /// No more of its data is sent: it is one of many that are aborted fast (RFC 7143 section 4.2.3.4).
-    pub(crate) fn mute(&mut self) {
-        self.muted = true;
+    /// Whether none of its data is sent: it is one of many that are aborted fast (RFC 7143 section 4.2.3.4).
+    pub(crate) fn set_muted(&mut self, muted: bool) {
+        self.muted = muted;
     }
 
     pub(crate) fn is_muted(&self) -> bool {
         self.muted
     }
 
-    /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send.
+    /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send, unless we send none.
     fn check_silent(&self) -> Result<(), SessionError> {
-        if (self.unsolicited || self.open_r2ts > 0) && !self.is_retried {
+        if (self.unsolicited || self.open_r2ts > 0) && !self.is_retried && !self.muted {
             return Err(broken("11.4.2", "a status for a task whose data is still being sent"));
         }
         Ok(())

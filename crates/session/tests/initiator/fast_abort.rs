@@ -1,6 +1,9 @@
 //! Tasks that are aborted together, with FastAbort and without (RFC 7143 sections 4.2.3.3, 4.2.3.4 and 11.9.1).
 
-use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorPdu, SerialNumber, TaskManagementFunction as Function};
+use lunette_pdu::{
+    AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, SerialNumber, TaskManagementFunction as Function,
+    TaskManagementResponse, TaskManagementResponseCode,
+};
 use lunette_session::initiator::{Event, SessionConfig};
 use lunette_session::keys::{Choices, Willing};
 
@@ -34,6 +37,43 @@ fn no_data_follows_the_request_with_fast_abort_and_all_of_it_without() {
         liar.send(liar.r2t(itt, 0, 0, 4096).emit(), &[]);
         assert_eq!(data_out_of(&mut liar), expected, "{task_reporting}, {function}");
     }
+}
+
+#[test]
+fn a_request_that_is_refused_lets_the_data_go_on() {
+    for response in [TaskManagementResponseCode::LUN_DOES_NOT_EXIST, TaskManagementResponseCode::FUNCTION_REJECTED] {
+        let mut liar = session("FastAbort");
+        let (_, itt) = liar.write(4096);
+        for user in [1, 2] {
+            assert!(liar.session.manage_tasks(user, Function::LOGICAL_UNIT_RESET, LUN, None));
+            liar.raw(&[]);
+        }
+        liar.send(liar.r2t(itt, 0, 0, 4096).emit(), &[]);
+        let requests: Vec<_> = liar.sent.drain(..).map(|sent| sent.pdu).collect();
+        let [InitiatorPdu::TaskManagementRequest(first), InitiatorPdu::TaskManagementRequest(second)] = requests[..]
+        else {
+            panic!("{requests:?}")
+        };
+        refuse(&mut liar, first.itt, response);
+        assert_eq!(data_out_of(&mut liar), 0, "the other one may still succeed");
+        refuse(&mut liar, second.itt, response);
+        assert_eq!(data_out_of(&mut liar), 4096, "{response}");
+        let end = liar.response(itt).emit();
+        liar.send(end, &[]);
+        assert!(liar.events.iter().any(|event| matches!(event, Event::Completed { .. })), "{:?}", liar.events);
+    }
+}
+
+fn refuse(liar: &mut Liar, itt: InitiatorTaskTag, response: TaskManagementResponseCode) {
+    let pdu = TaskManagementResponse {
+        response,
+        additional_response_information: [0; 3],
+        itt,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: SerialNumber(liar.exp_cmd_sn.0.wrapping_add(31)),
+    };
+    liar.send(pdu.emit(), &[]);
 }
 
 #[test]

@@ -61,9 +61,7 @@ pub(in crate::initiator) fn manage_tasks(
         exp_data_sn: 0,
     };
     context.send_request(tag, pdu.emit(), Vec::new());
-    if context.shared.parameters.task_reporting == TaskReporting::FastAbort {
-        mute(function, lun, context);
-    }
+    mute(context);
     true
 }
 
@@ -85,16 +83,34 @@ fn scope(function: TaskManagementFunction) -> Option<Scope> {
     }
 }
 
-/// RFC 7143 section 4.2.3.4: no more data of the tasks concerned goes over the issuing connection.
-fn mute(function: TaskManagementFunction, lun: LunField, context: &mut Context<'_>) {
-    let Some(scope) = scope(function) else { return };
+/// Whether a request concerns a task that was submitted before it.
+fn covers(request: &Request, task: &Task) -> bool {
+    let Request::TaskManagement { function, lun, order, .. } = request else { return false };
+    let is_in_scope = match scope(*function) {
+        Some(Scope::Unit) => task.command.lun == *lun,
+        Some(Scope::All) => true,
+        None => false,
+    };
+    is_in_scope && task.order < *order
+}
+
+/// RFC 7143 section 4.2.3.4: with FastAbort no more data of the tasks concerned goes over the issuing connection. When a request
+/// is refused, what only it has held back follows.
+pub(super) fn mute(context: &mut Context<'_>) {
+    if context.shared.parameters.task_reporting != TaskReporting::FastAbort {
+        return;
+    }
     let cid = context.cid;
-    let concerned = |task: &Task| task.cid == cid && (matches!(scope, Scope::All) || task.command.lun == lun);
-    for tag in context.shared.tasks_where(concerned) {
+    let requests = context.shared.requests.iter().map(|(_, underway)| underway).filter(|underway| underway.cid == cid);
+    let requests: Vec<&Request> = requests.map(|underway| &underway.request).collect();
+    let is_muted = |task: &Task| requests.iter().any(|request| covers(request, task));
+    let turned = context.shared.tasks_where(|task| task.cid == cid && task.is_muted() != is_muted(task));
+    for tag in turned {
         if let Some(task) = context.shared.tasks.get_mut(tag) {
-            task.mute();
+            task.set_muted(!task.is_muted());
         }
     }
+    context.sender.resume_data(&context.shared.tasks);
 }
 
 pub(super) fn task_management_response(
@@ -108,6 +124,7 @@ pub(super) fn task_management_response(
     match request {
         Request::TaskManagement { user, function, lun, referenced, order } => {
             end_tasks(pdu.response, function, lun, referenced, order, context);
+            mute(context);
             let information = if context.shared.parameters.has_sam5_features() {
                 pdu.additional_response_information
             } else {
