@@ -63,6 +63,8 @@ pub(super) struct Connection {
     last_received: Time,
     /// Its end is one of the session: it leads, or has carried commands.
     carries_session: bool,
+    /// Another one had its number before.
+    is_successor: bool,
     /// A Data-In whose segment had not come whole when the connection ended.
     cut_short: Option<DataIn>,
     /// Time2Wait and Time2Retain in seconds, when the target has announced the end of the connection.
@@ -86,6 +88,7 @@ impl Connection {
             deadline: Some((now + timers.login, LoginError::Timeout.into())),
             last_received: now,
             carries_session: leads,
+            is_successor: false,
             cut_short: None,
             announced: None,
         };
@@ -122,9 +125,19 @@ impl Connection {
             deadline: None,
             last_received: now,
             carries_session: false,
+            is_successor: false,
             cut_short: None,
             announced: None,
         }
+    }
+
+    /// Another one had its number before.
+    pub(super) fn into_successor(self) -> Self {
+        Self { is_successor: true, ..self }
+    }
+
+    pub(super) fn is_successor(&self) -> bool {
+        self.is_successor
     }
 
     pub(super) fn cid(&self) -> Cid {
@@ -195,6 +208,13 @@ impl Connection {
         full.drop_announced(message);
         self.close(SessionError::Dropped);
         std::mem::take(&mut self.events)
+    }
+
+    /// Whether the target still has this connection is not certain: it has to give a sign of life.
+    pub(super) fn doubt(&mut self, shared: &mut Shared, now: Time) {
+        let Some((full, mut context)) = self.split(shared) else { return };
+        full.keep_alive(&mut context);
+        self.deadline.get_or_insert((now + self.timers.ping_answer, SessionError::PingTimeout));
     }
 
     pub(super) fn takes_requests(&self) -> bool {

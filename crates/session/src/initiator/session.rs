@@ -52,7 +52,7 @@ impl Session {
         };
         self.shared.lost.set(cid, Stage::LoggingOut);
         match free {
-            Some(index) => self.connections[index] = connection,
+            Some(index) => self.connections[index] = connection.into_successor(),
             None => self.connections.push(connection),
         }
         cid

@@ -577,6 +577,27 @@ fn the_target_says_that_it_has_dropped_a_connection() {
 }
 
 #[test]
+fn a_drop_notice_that_comes_late_does_not_end_the_connection_that_has_the_number_now() {
+    for lives in [true, false] {
+        let mut crew = Crew::new(2, 0, 20);
+        crew.cut(1);
+        let logout = crew.logout(0);
+        crew.answer_logout(0, &logout, LogoutResponseCode::CLOSED);
+        let again = crew.join();
+        drop_notice(&mut crew, 0, AsyncEvent::CONNECTION_DROP, 1, 20);
+        assert!(matches!(crew.event(), Event::Async { .. }));
+        assert!(crew.events.is_empty(), "{:?}", crew.events);
+        assert!(matches!(crew.next(again).pdu, InitiatorPdu::NopOut(_)), "it is asked for a sign of life");
+        if lives {
+            crew.sign_of_life(again);
+        }
+        crew.pass(Timers::default().ping_answer);
+        let ended = matches!(crew.events.front(), Some(Event::Closed { why: SessionError::PingTimeout, .. }));
+        assert_eq!(ended, !lives, "{:?}", crew.events);
+    }
+}
+
+#[test]
 fn a_session_that_is_dropped_for_good_is_lost() {
     let mut crew = Crew::new(1, 0, 20);
     crew.read(4096);

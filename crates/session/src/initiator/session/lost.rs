@@ -75,13 +75,16 @@ impl Session {
     }
 
     /// The target says over one connection that it has dropped another one: that counts as the end of its stream (RFC 7143
-    /// section 7.1.4.3).
+    /// section 7.1.4.3). It names only the number, and may have said so long ago: then it meant one that had the number before.
     pub(super) fn dropped(&mut self, messenger: Cid, message: &AsyncMessage, now: Time) {
         let cid = Cid(message.parameter1);
         if cid == messenger || !self.is_recoverable(&SessionError::Dropped) {
             return;
         }
-        let Some((connection, _)) = self.connection_mut(cid) else { return };
+        let Some((connection, shared)) = self.connection_mut(cid) else { return };
+        if connection.is_successor() {
+            return connection.doubt(shared, now);
+        }
         for event in connection.dropped(message) {
             if let Event::Closed { why, .. } = &event {
                 self.closed(cid, why, now);
