@@ -147,6 +147,25 @@ impl Core {
         behind
     }
 
+    /// A connection has taken over a task. Its answer may have been sent before on the connection that was lost, so answers that
+    /// wait for what others have sent wait for this connection too.
+    pub(super) fn wait_for_adopted(&mut self, adopter: ConnectionId) {
+        let Some(conn) = self.connections.get_mut(adopter) else { return };
+        let Some(session) = conn.session.as_ref().map(|session| session.tsih) else { return };
+        let is_concerned = |fence: &&mut Fence| {
+            fence.session == session && fence.connection != adopter && !matches!(fence.answer, Answer::Sent)
+        };
+        let mut concerned = self.fences.iter_mut().filter(is_concerned).peekable();
+        if concerned.peek().is_none() {
+            return;
+        }
+        let Some(stat_sn) = conn.protocol.ask_acknowledgement() else { return };
+        for fence in concerned {
+            fence.behind.retain(|(id, _)| *id != adopter);
+            fence.behind.push((adopter, stat_sn));
+        }
+    }
+
     fn owes_data(&self, session: Tsih, of: Remains) -> bool {
         if of == Remains::Nothing {
             return false;

@@ -185,7 +185,8 @@ impl Core {
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.log_close(reason);
-        let takes_along = conn.session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
+        let session = conn.session.clone();
+        let takes_along = session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
         if self.keep_failed(cx, id, reason) {
             return;
         }
@@ -196,6 +197,10 @@ impl Core {
             self.end_siblings(cx, id, reason);
         }
         self.end_session_part(id);
+        // Who logs a connection out hears of the window in the answer.
+        if let Some(session) = session.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
+            self.announce_window(session.tsih);
+        }
         cx.close_after_send(id);
     }
 

@@ -4,7 +4,7 @@
 //! A suspended connection has no socket any more. It stays in the table until its tasks are taken over or its time is over,
 //! and keeps the session and the nexus alive.
 
-use lunette_pdu::{InitiatorTaskTag, SerialNumber, TaskManagementResponseCode as Answer};
+use lunette_pdu::{InitiatorTaskTag, SerialNumber, TaskManagementResponseCode as Answer, Tsih};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{CloseReason, KnownTask, Session, TaskManagement};
 
@@ -42,8 +42,7 @@ impl Core {
         if conn.session.as_ref().is_some_and(|session| !session.recovers_connections()) {
             self.end_siblings(cx, id, &CloseReason::SessionLost);
         }
-        self.end_session_part(id);
-        self.connections.remove(id);
+        self.end_unrecovered(id);
     }
 
     /// A connection that has failed keeps its tasks, and gets rid of its socket. False when it has to end.
@@ -153,18 +152,23 @@ impl Core {
         self.abandon_tasks(id, barrier);
     }
 
-    /// Nobody has taken over what the connection kept.
+    /// The tasks of a connection that is gone end with it: nobody takes them over. The session may go on.
     pub(super) fn end_unrecovered(&mut self, id: ConnectionId) {
         let tsih = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()).map(|session| session.tsih);
         self.end_session_part(id);
         self.connections.remove(id);
-        // Its tasks may have held the command window shut.
-        let served = tsih.and_then(|tsih| self.sessions.connections(tsih).first().copied());
-        if let Some((_, other)) = served
-            && let Some(conn) = self.connections.get_mut(other)
+        if let Some(tsih) = tsih {
+            self.announce_window(tsih);
+        }
+    }
+
+    /// Tasks of a session have ended without an answer. They may have held the command window shut.
+    pub(super) fn announce_window(&mut self, session: Tsih) {
+        if let Some((_, served)) = self.sessions.connections(session).first().copied()
+            && let Some(conn) = self.connections.get_mut(served)
         {
             conn.protocol.announce_window();
-            self.touch(other);
+            self.touch(served);
         }
     }
 
@@ -314,6 +318,7 @@ impl Core {
             (running.connection, running.tag) = (to, tag);
             new.tasks.insert(tag, key);
         }
+        self.wait_for_adopted(to);
         self.touch(to);
         if let Some(session) = session {
             self.let_go_if_empty(from, &session);

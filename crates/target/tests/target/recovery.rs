@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use lunette_pdu::{
-    Cid, LoginStatus, LogoutReason, LogoutResponseCode, TaskManagementFunction as Function,
+    Cid, LoginStatus, LogoutReason, LogoutResponseCode, TargetPdu, TaskManagementFunction as Function,
     TaskManagementResponseCode as Answer,
 };
+use lunette_session::limits::COMMAND_WINDOW;
 use lunette_store::Store;
 use lunette_store::filters::Delay;
 use lunette_target::Statistics;
@@ -245,6 +246,32 @@ fn a_session_goes_on_without_what_nobody_recovers() {
 }
 
 #[test]
+fn the_window_opens_again_when_tasks_end_with_their_connection() {
+    let target = target(memory());
+    let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "0" } else { value }));
+    for breaks_a_rule in [false, true] {
+        let mut a = Initiator::log_in(&target, Port { isid: 9 + u16::from(breaks_a_rule), ..Port::A }, &keys);
+        assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+        let mut b = a.join(&target, Port { isid: 9 + u16::from(breaks_a_rule), ..Port::A }, 1);
+        b.cmd_sn = a.cmd_sn;
+        b.answers_r2ts = false;
+        b.start_write(0, 0, blocks(8, 1), 0);
+        b.take_one();
+        if breaks_a_rule {
+            // A login request.
+            b.send_bytes(&[&[0x43][..], &[0; 47]].concat());
+        } else {
+            b.cut();
+        }
+        let (pdu, _) = a.receive().unwrap();
+        let TargetPdu::NopIn(news) = pdu else { panic!("{pdu:?} is no news of the window") };
+        assert!(news.itt.is_reserved() && news.ttt.is_reserved());
+        assert_eq!(news.exp_cmd_sn, b.cmd_sn);
+        assert_eq!(news.max_cmd_sn, b.cmd_sn.add(COMMAND_WINDOW - 1), "nothing is under way");
+    }
+}
+
+#[test]
 fn a_second_connection_may_come_where_one_is_allowed() {
     let target = target(memory());
     let mut a = Initiator::log_in(&target, Port::A, &KEYS[..3]);
@@ -360,6 +387,30 @@ fn answers_that_wait_are_dropped_by_a_request_that_covers_them() {
     assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
     a.recover(&b);
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
+}
+
+#[test]
+fn an_answer_that_has_moved_comes_before_that_of_a_request_that_waits_for_acknowledgements() {
+    let target = target(memory());
+    let (mut a, mut b) = pair(&target);
+    let read = b.start_read(0, 0, 8);
+    target.wait_until("the end of the task", |now| now.tasks == 0);
+    a.cmd_sn = b.cmd_sn;
+    let mut c = a.join(&target, Port::A, 2);
+    // The answer to the ping waits for its acknowledgement.
+    c.round_trip();
+    let request = a.start_management(Function::ABORT_TASK_SET, 0, None);
+    a.round_trip();
+    b.cut();
+    a.hear_of_loss();
+    a.recover(&b);
+    assert_eq!(c.reassign(&mut b, read), Answer::FUNCTION_COMPLETE);
+    a.round_trip();
+    a.round_trip();
+    assert!(!a.has_answer(request), "C has not acknowledged the answer that it brings again");
+    assert_eq!(c.finish(read).good().len(), 4096);
+    c.round_trip();
+    assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
 }
 
 #[test]
