@@ -421,6 +421,9 @@ impl Connection {
     }
 
     fn advance_header(&mut self, shared: &mut Shared, input: &mut &[u8]) -> Result<bool, SessionError> {
+        if let Phase::FullFeature(full) = &self.phase {
+            self.receiver.limit_segments(full.receive_limit());
+        }
         let complete = self.receiver.header(input)?;
         let lost = self.receiver.take_lost_headers();
         if lost > 0 {
@@ -477,10 +480,6 @@ impl Connection {
             Expect::Segment(pdu) => full.pdu(pdu, &segment, &mut context),
             Expect::Data { .. } | Expect::Nothing => Ok(()),
         };
-        if let Expect::Segment(TargetPdu::TextResponse(_)) = expect {
-            let at_most = full.parameters().recv_data_segment_len;
-            self.receiver.limit_segments(at_most);
-        }
         self.segment = segment;
         outcome
     }

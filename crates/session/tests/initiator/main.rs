@@ -20,6 +20,7 @@ mod lost_statuses;
 mod markers;
 mod orders;
 mod pair;
+mod recut;
 mod retries;
 mod sam5;
 mod several;

@@ -54,6 +54,7 @@ proptest! {
                 Step::Rounds(rounds) => (0..rounds).for_each(|_| {
                     play.pair.step();
                 }),
+                Step::Declare(len) => play.declare(len),
             }
             play.look();
         }

@@ -7,6 +7,7 @@ use super::{Context, FullFeature};
 use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::request::{Request, Underway};
+use crate::initiator::task::Task;
 use crate::initiator::text::TextExchange;
 use crate::keys::{DATA_LENGTH, MAX_RECV_DATA_SEGMENT_LENGTH, number_in, row};
 
@@ -45,6 +46,7 @@ impl FullFeature {
         let exchange = TextExchange::new(user, list, declares, self.parameters.send_data_segment_len);
         let Some(tag) = context.add_request(Request::Text(exchange)) else { return false };
         self.text = Some(tag);
+        self.longest_segment = self.longest_segment.max(declares.unwrap_or(0));
         send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
         true
     }
@@ -54,11 +56,18 @@ impl FullFeature {
         if exchange.user.is_none() {
             return;
         }
+        self.longest_segment = self.longest_segment.max(exchange.declares.unwrap_or(0));
         let exchange = exchange.again(self.parameters.send_data_segment_len);
         self.text = context.add_request(Request::Text(exchange));
         if let Some(tag) = self.text {
             send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
         }
+    }
+
+    /// The longest data segment that may come. At recovery level 0 that is what was declared last. Above, PDUs come again as they
+    /// were, and the response that puts a longer one in force may be lost.
+    pub(in crate::initiator) fn receive_limit(&self) -> u32 {
+        if self.recovers() { self.longest_segment } else { self.parameters.recv_data_segment_len }
     }
 
     pub(super) fn text_response(
@@ -89,7 +98,7 @@ impl FullFeature {
         if let Some(Underway { request: Request::Text(exchange), .. }) = context.shared.requests.remove(tag) {
             let (user, declares) = (exchange.user, exchange.declares);
             let pairs = exchange.finish()?;
-            self.declared(&pairs, declares)?;
+            self.declared(&pairs, declares, context)?;
             if let Some(user) = user {
                 context.events.push_back(Event::Text { user, pairs });
             }
@@ -99,7 +108,12 @@ impl FullFeature {
 
     /// Both sides may declare another MaxRecvDataSegmentLength (RFC 7143 section 13.12). It holds from the end of the exchange
     /// on: what the target sends after its last response keeps to ours, what we send from now on to its.
-    fn declared(&mut self, pairs: &[(String, String)], declares: Option<u32>) -> Result<(), SessionError> {
+    fn declared(
+        &mut self,
+        pairs: &[(String, String)],
+        declares: Option<u32>,
+        context: &mut Context<'_>,
+    ) -> Result<(), SessionError> {
         let theirs = pairs.iter().find(|(key, _)| key == MAX_RECV_DATA_SEGMENT_LENGTH).map(|(_, value)| value);
         match (theirs, declares) {
             // It does not take ours, and keeps its own.
@@ -110,8 +124,10 @@ impl FullFeature {
             }
             (None, _) => {}
         }
-        if let Some(ours) = declares {
+        if let Some(ours) = declares.filter(|ours| *ours != self.parameters.recv_data_segment_len) {
             self.parameters.recv_data_segment_len = ours;
+            let tasks = context.shared.tasks.entries_mut().filter(|task| task.cid == self.cid);
+            tasks.for_each(Task::segment_len_changed);
         }
         Ok(())
     }
