@@ -44,34 +44,46 @@ impl Extents {
     }
 
     fn insert_anywhere(&mut self, range: Range<u32>) -> Result<(), ExtentsError> {
+        if range.start < self.first.start || self.first.is_empty() || range.is_empty() {
+            return self.insert_lowest(range);
+        }
+        let at = self.rest.partition_point(|other| other.start <= range.start);
+        let (lower, upper) = self.rest.split_at_mut(at);
+        let before = lower.last_mut().unwrap_or(&mut self.first);
+        let next = upper.first_mut();
+        if range.start < before.end || next.as_ref().is_some_and(|next| next.start < range.end) {
+            return Err(ExtentsError::Overlap);
+        }
+        match next.filter(|next| next.start == range.end) {
+            Some(next) if before.end == range.start => {
+                before.end = next.end;
+                self.rest.remove(at);
+            }
+            Some(next) => next.start = range.start,
+            None if before.end == range.start => before.end = range.end,
+            None => return self.put(at, range),
+        }
+        Ok(())
+    }
+
+    /// Adds what lies before all others, if it is not empty.
+    fn insert_lowest(&mut self, range: Range<u32>) -> Result<(), ExtentsError> {
         if range.is_empty() {
             return Ok(());
         }
         if self.first.is_empty() {
             self.first = range;
-            return Ok(());
-        }
-        let at = self.reaching(range.start);
-        let Some(old) = self.get(at) else { return self.put(at, range) };
-        if range.end < old.start {
-            return self.put(at, range);
-        }
-        let joined = if range.end == old.start {
-            range.start..old.end
-        } else if old.end == range.start {
-            match self.get(at + 1) {
-                Some(next) if next.start < range.end => return Err(ExtentsError::Overlap),
-                Some(next) if next.start == range.end => {
-                    let joined = old.start..next.end;
-                    self.rest.remove(at);
-                    joined
-                }
-                _ => old.start..range.end,
-            }
-        } else {
+        } else if self.first.start < range.end {
             return Err(ExtentsError::Overlap);
-        };
-        *self.get_mut(at) = joined;
+        } else if self.first.start == range.end {
+            self.first.start = range.start;
+        } else {
+            // A range at the very beginning is one more at most, and may always be asked for.
+            if range.start > 0 {
+                self.check_room()?;
+            }
+            self.rest.insert(0, std::mem::replace(&mut self.first, range));
+        }
         Ok(())
     }
 
@@ -135,33 +147,17 @@ impl Extents {
         [&self.first].into_iter().filter(|first| !first.is_empty()).chain(&self.rest)
     }
 
-    /// The place of the first range that reaches up to `start` or beyond, or would if there was one.
-    fn reaching(&self, start: u32) -> usize {
-        if start <= self.first.end { 0 } else { 1 + self.rest.partition_point(|range| range.end < start) }
-    }
-
-    fn get(&self, at: usize) -> Option<&Range<u32>> {
-        if at == 0 { Some(&self.first) } else { self.rest.get(at - 1) }
-    }
-
-    fn get_mut(&mut self, at: usize) -> &mut Range<u32> {
-        if at == 0 { &mut self.first } else { &mut self.rest[at - 1] }
-    }
-
     fn put(&mut self, at: usize, range: Range<u32>) -> Result<(), ExtentsError> {
-        // A range at the very beginning is one more at most, and may always be asked for.
-        if self.rest.len() + 1 >= MAX_EXTENTS && range.start > 0 {
-            return Err(ExtentsError::TooMany);
-        }
+        self.check_room()?;
         if self.rest.capacity() == 0 {
             self.rest.reserve(FEW_RANGES);
         }
-        if at == 0 {
-            self.rest.insert(0, std::mem::replace(&mut self.first, range));
-        } else {
-            self.rest.insert(at - 1, range);
-        }
+        self.rest.insert(at, range);
         Ok(())
+    }
+
+    fn check_room(&self) -> Result<(), ExtentsError> {
+        if self.rest.len() + 1 >= MAX_EXTENTS { Err(ExtentsError::TooMany) } else { Ok(()) }
     }
 }
 

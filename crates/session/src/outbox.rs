@@ -158,7 +158,7 @@ impl Outbox {
         let (tail, tail_len) = self.tail(&segment);
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.len();
-        self.enqueue([Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false }]);
+        self.enqueue(Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false });
     }
 
     /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
@@ -172,34 +172,38 @@ impl Outbox {
         self.owned_bytes += header.owned_len() + segment.owned_len();
         self.segment_bytes += header.len() + segment.len();
         let end = Pdu { tail, tail_len: tail_len as u8, goes_on: false, ..Pdu::part(&[], segment) };
-        self.enqueue([Pdu::part(&[], header), end]);
+        self.enqueue_parts([Pdu::part(&[], header), end]);
+    }
+
+    /// Appends a PDU of one part.
+    #[inline]
+    fn enqueue(&mut self, pdu: Pdu) {
+        match &mut self.markers {
+            Markers::Off => {}
+            Markers::Login { len } => *len += pdu.len() as u64,
+            Markers::On(_) => return self.enqueue_parts([pdu]),
+        }
+        self.pdus += 1;
+        self.queue.push_back(pdu);
     }
 
     /// Appends the parts of one PDU.
-    fn enqueue<const N: usize>(&mut self, pdu: [Pdu; N]) {
+    #[inline(never)]
+    fn enqueue_parts<const N: usize>(&mut self, pdu: [Pdu; N]) {
         self.pdus += 1;
         match &mut self.markers {
             Markers::Off => {}
             Markers::Login { len } => *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64,
             Markers::On(weaver) => return weave(weaver, &pdu, &mut self.queue),
         }
-        for part in pdu {
-            self.queue.push_back(part);
-        }
+        self.queue.extend(pdu);
     }
 
+    /// Pad and digest, and how long they are.
+    #[inline]
     fn tail(&self, segment: &Segment) -> ([u8; 3 + DIGEST_LEN], usize) {
-        let mut tail = [0; 3 + DIGEST_LEN];
-        let mut len = pad_len(segment.len());
-        let bytes = segment.bytes();
-        if self.data_digest && !bytes.is_empty() {
-            let mut digest = Crc32c::new();
-            digest.update(bytes);
-            digest.update(&tail[..len]);
-            tail[len..len + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
-            len += DIGEST_LEN;
-        }
-        (tail, len)
+        let pad = pad_len(segment.len());
+        if self.data_digest { digested_tail(segment.bytes(), pad) } else { ([0; _], pad) }
     }
 
     /// What is to be sent, in order; nothing is empty.
@@ -270,6 +274,19 @@ impl Outbox {
     pub(crate) fn owned_bytes(&self) -> usize {
         self.owned_bytes
     }
+}
+
+/// Pad and digest of a data segment, which has none when it is empty.
+fn digested_tail(bytes: &[u8], pad: usize) -> ([u8; 3 + DIGEST_LEN], usize) {
+    let mut tail = [0; 3 + DIGEST_LEN];
+    if bytes.is_empty() {
+        return (tail, pad);
+    }
+    let mut digest = Crc32c::new();
+    digest.update(bytes);
+    digest.update(&tail[..pad]);
+    tail[pad..pad + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
+    (tail, pad + DIGEST_LEN)
 }
 
 /// Cuts a PDU to parts where markers stand in it. Pooled data is not copied.

@@ -53,6 +53,13 @@ impl From<&Task> for Answered {
     }
 }
 
+impl Answered {
+    /// Whether its command used up no number.
+    pub(crate) fn is_immediate(&self) -> bool {
+        self.order.immediate
+    }
+}
+
 /// How data is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cut {
@@ -122,7 +129,8 @@ impl Data {
     /// No more than `len` bytes.
     fn first(self, len: usize) -> Self {
         match self {
-            Self::Shared(bytes) => Self::Shared(bytes.slice(0..len.min(bytes.len()))),
+            whole if whole.len() <= len => whole,
+            Self::Shared(bytes) => Self::Shared(bytes.slice(0..len)),
             Self::File(file) => Self::File(file.slice(0..len)),
         }
     }

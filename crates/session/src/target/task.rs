@@ -179,18 +179,27 @@ impl TaskTable {
         self.slots.iter().filter_map(|slot| slot.task.as_ref()?.pooled_bytes()).sum()
     }
 
-    /// Forgets a task.
+    /// Takes a task out.
     pub(crate) fn remove(&mut self, tag: TaskTag) -> Option<Task> {
-        self.get(tag)?;
-        let entry = &mut self.slots[usize::from(tag.slot)];
-        let task = entry.task.take()?;
+        self.release(tag)?.take()
+    }
+
+    /// Forgets a task where it is.
+    pub(crate) fn forget(&mut self, tag: TaskTag) {
+        if let Some(task) = self.release(tag) {
+            *task = None;
+        }
+    }
+
+    /// Makes the place of a task free: it is still there, and must be gone next.
+    fn release(&mut self, tag: TaskTag) -> Option<&mut Option<Task>> {
+        let entry = self.slots.get_mut(usize::from(tag.slot)).filter(|slot| slot.generation == tag.generation)?;
+        let task = entry.task.as_ref()?;
+        self.by_itt.remove(task.itt, tag.slot);
+        self.silent -= usize::from(task.is_silent());
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(tag.slot);
-        self.by_itt.remove(task.itt, tag.slot);
-        if task.is_silent() {
-            self.silent -= 1;
-        }
-        Some(task)
+        Some(&mut entry.task)
     }
 
     /// Data for a task that we have forgotten is dropped without an answer, so forgetting one early does no harm.

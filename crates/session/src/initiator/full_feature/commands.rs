@@ -157,7 +157,13 @@ fn complete(tag: TaskTag, response: Response, context: &mut Context<'_>) {
 
 /// The additional header segments of a long CDB and of a bidirectional command; mostly none. `None` when no header has room
 /// for them.
+#[inline]
 pub(super) fn extension(command: &Command) -> Option<Vec<u8>> {
+    let is_plain = command.cdb_rest.is_empty() && (command.data_in.is_none() || command.data_out.is_none());
+    if is_plain { Some(Vec::new()) } else { long_extension(command) }
+}
+
+fn long_extension(command: &Command) -> Option<Vec<u8>> {
     let extended = (!command.cdb_rest.is_empty()).then_some(Ahs::ExtendedCdb(&command.cdb_rest));
     let read = command.data_in.as_ref().filter(|_| command.data_out.is_some());
     let segments = extended.into_iter().chain(read.map(|data| Ahs::BidiReadLength(data.len() as u32)));

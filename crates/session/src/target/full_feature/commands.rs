@@ -171,15 +171,16 @@ impl FullFeature {
         // its place in the window until then.
         if task.data.open() {
             self.tasks.end(tag, Some(response));
-        } else if let Some(task) = self.tasks.remove(tag) {
-            self.answer(&task, response, sender);
+        } else {
+            let answered = Answered::from(task);
+            self.tasks.forget(tag);
+            self.answer(&answered, response, sender);
         }
     }
 
-    pub(super) fn answer(&mut self, task: &Task, response: Response, sender: &mut Sender) {
-        self.release(task.order.immediate);
-        let answer = Answer::new(&Answered::from(task), response, &self.parameters);
-        sender.push_answer(answer, &self.session);
+    pub(super) fn answer(&mut self, task: &Answered, response: Response, sender: &mut Sender) {
+        self.release(task.is_immediate());
+        sender.push_answer(Answer::new(task, response, &self.parameters), &self.session);
     }
 
     pub(crate) fn abort(&mut self, tag: TaskTag, sender: &mut Sender) {

@@ -130,7 +130,7 @@ impl FullFeature {
         }
         let Some(mut task) = self.tasks.remove(tag) else { return };
         if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
-            self.answer(&task, response, sender);
+            self.answer(&Answered::from(&task), response, sender);
         }
     }
 }

@@ -7,7 +7,7 @@ use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
 
 use super::FullFeature;
 use crate::outbox::Segment;
-use crate::target::answer::Answer;
+use crate::target::answer::{Answer, Answered};
 use crate::target::connection::{KnownTask, Sender};
 use crate::target::event::{Event, Response, TaskTag};
 use crate::target::task::{Phase, Task};
@@ -154,7 +154,7 @@ impl FullFeature {
         task.data.resume(exp_data_sn);
         match std::mem::replace(&mut task.phase, Phase::Running) {
             Phase::Draining(Some(response)) => {
-                self.answer(&task, response, sender);
+                self.answer(&Answered::from(&task), response, sender);
                 None
             }
             phase => {
