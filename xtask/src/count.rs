@@ -1,9 +1,10 @@
-//! `cargo xtask count`: instructions of the digest kernels, and of data in other orders, under callgrind. A count is the same on a busy machine and on an
-//! idle one, so a regression shows where a stopwatch sees noise.
+//! `cargo xtask count`: instructions of the digest kernels, of data in other orders, and of commands at each recovery level, under
+//! callgrind. A count is the same on a busy machine and on an idle one, so a regression shows where a stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
 
 mod orders;
+mod recovery;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -22,7 +23,8 @@ const LENGTHS: [u32; 3] = [48, 512, 4096];
 /// A count may be this many percent above its baseline: compilers differ a little.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// Instruction counts: of the digest kernels against `xtask/instructions.tsv`, of data in random order against data in order.
+/// Instruction counts: of the digest kernels against `xtask/instructions.tsv`, of data in random order against data in order, of
+/// commands against those before there was error recovery.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Write the counts to the baseline instead of comparing.
@@ -46,8 +48,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let kernels = compare(&counts)?;
-    let orders = orders::run()?;
-    Ok(if kernels == ExitCode::SUCCESS { orders } else { kernels })
+    let (orders, recovery) = (orders::run()?, recovery::run()?);
+    let failed = [kernels, orders, recovery].into_iter().find(|code| *code != ExitCode::SUCCESS);
+    Ok(failed.unwrap_or(ExitCode::SUCCESS))
 }
 
 fn count_all() -> Result<Counts> {

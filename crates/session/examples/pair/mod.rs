@@ -1,0 +1,115 @@
+//! Both sides of the protocol, logged in to each other, for the programs whose instructions are counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_buffer::Buffer;
+use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
+use lunette_session::initiator::{self, Session, SessionConfig};
+use lunette_session::keys::{Choices, Willing};
+use lunette_session::target::{self, Connection, ConnectionConfig, Directory, Portal, Sessions, TargetNode};
+use lunette_session::{Authentication, Entropy, Time, Timers};
+
+const TARGET: &str = "iqn.2026-11.example:disk";
+
+/// Both sides.
+pub(crate) struct Pair {
+    pub(crate) session: Session,
+    pub(crate) cid: Cid,
+    pub(crate) target: Connection,
+    sessions: Sessions<()>,
+    /// What the target has been asked for.
+    pub(crate) commands: Vec<target::Command>,
+    pub(crate) now: Time,
+}
+
+impl Pair {
+    /// In full feature phase, when both sides offer and accept `willing`, with both digests or none.
+    pub(crate) fn logged_in(willing: &Willing, digests: bool) -> Self {
+        let now = Time::new(Duration::ZERO);
+        let choice = Choices(if digests { 0b10 } else { 0b01 });
+        let willing = || Willing { header_digest: choice, data_digest: choice, ..willing.clone() };
+        let mut session = Session::new(SessionConfig {
+            initiator_name: "iqn.2026-11.example:host".into(),
+            initiator_alias: None,
+            target_name: Some(TARGET.into()),
+            isid: Isid::random(1, 1),
+            chap: None,
+            offers: willing(),
+            timers: Timers::default(),
+        });
+        let local = "192.0.2.1:3260".parse().expect("an address");
+        let node = TargetNode {
+            name: TARGET.into(),
+            alias: None,
+            authentication: Authentication::None,
+            initiators: None,
+            portals: vec![Portal { address: local, group: 1 }],
+            willing: willing(),
+            moved: None,
+        };
+        let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };
+        let config = ConnectionConfig {
+            directory: Arc::new(directory),
+            local,
+            portal_group: 1,
+            timers: Timers::default(),
+            entropy: Entropy(std::array::from_fn(|n| n as u8)),
+        };
+        let cid = session.connect(Entropy(std::array::from_fn(|n| n as u8)), now);
+        let target = Connection::new(config, now);
+        let mut pair = Self { session, cid, target, sessions: Sessions::default(), commands: Vec::new(), now };
+        while pair.feed_target() | pair.feed_initiator() {}
+        pair
+    }
+
+    pub(crate) fn initiator_output(&mut self) -> Vec<u8> {
+        let bytes = self.session.slices(self.cid).collect::<Vec<_>>().concat();
+        self.session.sent(self.cid, bytes.len());
+        bytes
+    }
+
+    pub(crate) fn target_output(&mut self) -> Vec<u8> {
+        let bytes = self.target.slices().collect::<Vec<_>>().concat();
+        self.target.sent(bytes.len());
+        bytes
+    }
+
+    pub(crate) fn feed_target(&mut self) -> bool {
+        let bytes = self.initiator_output();
+        let mut input = &bytes[..];
+        while let Some(event) = self.target.next_event(&mut input, self.now) {
+            match event {
+                target::Event::Admit(request) => {
+                    let admitted = self.sessions.admit(&request, ()).expect("there is room");
+                    self.target.admit(admitted.session, self.now);
+                }
+                target::Event::Command(command) => self.commands.push(command),
+                other => panic!("{other:?}"),
+            }
+        }
+        !bytes.is_empty()
+    }
+
+    pub(crate) fn feed_initiator(&mut self) -> bool {
+        let bytes = self.target_output();
+        let mut input = &bytes[..];
+        while let Some(event) = self.session.next_event(self.cid, &mut input, self.now) {
+            assert!(matches!(event, initiator::Event::LoggedIn(_)), "{event:?}");
+        }
+        !bytes.is_empty()
+    }
+}
+
+pub(crate) fn command(data_in: Option<Buffer>, data_out: Option<Buffer>) -> initiator::Command {
+    initiator::Command {
+        user: 0,
+        lun: LunField::default(),
+        cdb: [0; 16],
+        cdb_rest: Box::default(),
+        attribute: TaskAttribute::SIMPLE,
+        priority: 0,
+        data_out: data_out.map(Buffer::share),
+        data_in,
+    }
+}
