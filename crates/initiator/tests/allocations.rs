@@ -46,7 +46,7 @@ struct State {
     to_submit: u64,
     in_flight: usize,
     next_chunk: u64,
-    /// Memory that came back from a write. To share a buffer is an allocation of the caller's.
+    /// Memory that came back from writes. It goes out again as it is: one who has it shared cannot fill it, and need not here.
     written: Vec<SharedBuffer>,
 }
 
