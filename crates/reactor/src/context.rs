@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 
 /// The reactor, as its handler sees it. Calls with ids that are dead do nothing.
@@ -92,6 +93,16 @@ impl<'a> Context<'a> {
     /// [`LINGER_TIMEOUT`](crate::LINGER_TIMEOUT).
     pub fn close_after_send(&mut self, connection: ConnectionId) {
         self.sockets.close_after_send(connection);
+    }
+
+    /// Has the system work on a file, without a thread of ours; it is handed in with the sends of this batch. Ends with
+    /// [`Handler::file_done`](crate::Handler::file_done) under `tag`.
+    ///
+    /// # Errors
+    ///
+    /// The request itself: there is no ring, or the system has no such offset.
+    pub fn submit_file(&mut self, tag: u64, request: FileRequest) -> Result<(), FileRequest> {
+        self.sockets.backend().submit_file(tag, request)
     }
 
     /// Ends [`Reactor::run`](crate::Reactor::run) after this batch and its sends.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::{ConnectionId, Context, Gather, ListenerId};
+use crate::{ConnectionId, Context, FileRequest, Gather, ListenerId};
 
 /// Receives the events of a [`Reactor`](crate::Reactor), and says which bytes go where.
 ///
@@ -58,6 +58,12 @@ pub trait Handler {
     /// What was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
     fn released(&mut self, cx: &mut Context<'_>, connection: ConnectionId, stream: TcpStream) {
         let _ = (cx, connection, stream);
+    }
+
+    /// What [`Context::submit_file`] was given has ended: the request with its buffer, and the bytes that a read or write has
+    /// moved, which may be fewer than asked for.
+    fn file_done(&mut self, cx: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        let _ = (cx, tag, request, result);
     }
 
     /// A [`Waker`](crate::Waker) was used, once or more often: time to drain the queues that other threads fill.

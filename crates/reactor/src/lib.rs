@@ -11,7 +11,8 @@
 //! A [`Reactor`] turns in *batches*. One batch is:
 //!
 //! 1. wait for events, a [`Waker`] or the next timeout; nothing wakes an idle reactor;
-//! 2. accept connections and receive bytes: [`Handler::accepted`], [`Handler::direct`], [`Handler::received`];
+//! 2. accept connections, receive bytes and end requests on files: [`Handler::accepted`], [`Handler::direct`],
+//!    [`Handler::received`], [`Handler::file_done`];
 //! 3. [`Handler::woken`] when a waker was used, [`Handler::timeout`] when one is due;
 //! 4. [`Handler::batch_end`];
 //! 5. for each connection marked by [`Context::send`]: [`Handler::gather`], one vectored send, [`Handler::sent`], until
@@ -65,6 +66,7 @@
 mod backend;
 mod context;
 mod counters;
+mod files;
 mod gather;
 mod handler;
 mod pool;
@@ -79,6 +81,7 @@ mod waker;
 pub use backend::IoBackend;
 pub use context::Context;
 pub use counters::{Counts, CountsView};
+pub use files::{FileCall, FileRequest, INLINE_READ_BYTES};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
 pub use handler::{Closed, Handler};
 pub use pool::{Job, ThreadPool};

@@ -217,6 +217,7 @@ impl Reactor {
                 }
             }
             Event::Received { connection, result, ends } => self.received(connection, result, ends, handler),
+            Event::FileDone { tag, request, result } => handler.file_done(&mut self.context(), tag, request, result),
         }
     }
 

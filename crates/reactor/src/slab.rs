@@ -68,6 +68,12 @@ impl<T> Slab<T> {
         Some(value)
     }
 
+    /// Takes all values out, for good.
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
+        self.free.clear();
+        self.places.drain(..).filter_map(|place| place.value)
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0..).zip(&self.places).filter_map(|(index, place)| {
             let value = place.value.as_ref()?;

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod epoll;
+mod files;
 mod ring;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use lunette_buffer::FileSlice;
 
 use crate::Gather;
 use crate::counters::Counters;
+use crate::files::FileRequest;
 use crate::slab::Key;
 use crate::sockets::Connection;
 use crate::sys::{self, Moved};
@@ -35,8 +37,8 @@ pub enum IoBackend {
     /// Readiness by epoll, and one call for each receive and send. io_uring was not measured to need less CPU time.
     #[default]
     Epoll,
-    /// Completions by io_uring: one call for the wait and all receives of a batch, and one for its sends. Needs Linux 6.1,
-    /// and a system that does not forbid it (containers often do, and `kernel.io_uring_disabled`).
+    /// Completions by io_uring: one call for the wait and all receives of a batch, and one for its sends and requests on files.
+    /// Needs Linux 6.1, and a system that does not forbid it (containers often do, and `kernel.io_uring_disabled`).
     Uring,
 }
 
@@ -61,6 +63,8 @@ pub(crate) enum Event {
     Ready { connection: Key, readable: bool, writable: bool, failed: bool, ended: Option<Poll> },
     /// The system received bytes of a connection, none for its end, or stopped receiving.
     Received { connection: Key, result: io::Result<Option<Chunk>>, ends: bool },
+    /// A request on a file has ended, with as many bytes.
+    FileDone { tag: u64, request: FileRequest, result: io::Result<usize> },
 }
 
 /// What the ring waits for on a socket beside bytes.
@@ -175,6 +179,14 @@ impl Backend {
         match self {
             Self::Epoll(epoll) => epoll.update_connection(key, connection),
             Self::Ring(ring) => ring.update_connection(key, connection),
+        }
+    }
+
+    /// Takes on a request on a file, to be handed in with the next call; gives it back when it cannot.
+    pub(crate) fn submit_file(&mut self, tag: u64, request: FileRequest) -> Result<(), FileRequest> {
+        match self {
+            Self::Epoll(_) => Err(request),
+            Self::Ring(ring) => ring.submit_file(tag, request),
         }
     }
 

@@ -15,6 +15,12 @@
 //! - **Sends** name slices of the handler, and are asked not to wait (`MSG_DONTWAIT`): the system completes them, in part if
 //!   the socket is full, before the call that hands them in returns. [`Ring::send`] keeps the borrow until it has seen
 //!   every completion.
+//! - **Requests on files** own their memory; see [`files`].
+//!
+//! # Time
+//!
+//! The next timeout goes along with the wait, in the one call that also hands in the batch (`IORING_ENTER_EXT_ARG`). A timer as
+//! a request of its own would have to be armed and taken back in nearly every batch.
 
 #![expect(unsafe_code, reason = "requests name memory and descriptors")]
 
@@ -28,8 +34,10 @@ use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 use rustix::io::Errno;
 
 use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
+use super::files::{self, Files, UnderWay};
 use super::{Event, MAX_SENDS, NO_RESULTS, Outgoing, Poll, SendResults, send_by_calls};
 use crate::counters::Counters;
+use crate::files::FileRequest;
 use crate::slab::Key;
 use crate::sockets::Connection;
 use crate::sys::Moved;
@@ -51,6 +59,7 @@ enum Token {
     Receive(Key),
     Poll(Poll, Key),
     Send(u32),
+    File(Key),
 }
 
 impl Token {
@@ -67,6 +76,7 @@ impl Token {
             Self::Poll(Poll::Out, key) => (5, key),
             Self::Poll(Poll::Failure, key) => (6, key),
             Self::Send(index) => (7, Key { index, generation: 0 }),
+            Self::File(key) => (8, key),
         };
         // A process has far fewer descriptors than that.
         debug_assert!(key.index <= Self::INDEX);
@@ -84,6 +94,7 @@ impl Token {
             5 => Self::Poll(Poll::Out, key),
             6 => Self::Poll(Poll::Failure, key),
             7 => Self::Send(key.index),
+            8 => Self::File(key),
             _ => Self::Ignored,
         }
     }
@@ -132,6 +143,8 @@ pub(crate) struct Ring {
     completed: Vec<cqueue::Entry>,
     enabled: bool,
     counters: Arc<Counters>,
+    /// Requests on files. After the ring: what the system still has of them is given up only then.
+    files: Files,
     /// After the ring: it must not be freed earlier.
     _memory: Arc<Memory>,
 }
@@ -160,7 +173,9 @@ impl Ring {
             opcode::PollAdd::CODE,
             opcode::AsyncCancel::CODE,
         ];
-        if !needed.iter().all(|&code| probe.is_supported(code)) || !uring.params().is_feature_ext_arg() {
+        if !needed.iter().chain(&files::NEEDED).all(|&code| probe.is_supported(code))
+            || !uring.params().is_feature_ext_arg()
+        {
             return Err(io::ErrorKind::Unsupported.into());
         }
         let memory = buffers.memory();
@@ -175,6 +190,7 @@ impl Ring {
             completed: Vec::with_capacity(COMPLETIONS as usize),
             enabled: false,
             counters,
+            files: Files::new(),
             _memory: memory,
         };
         ring.arm_waker()?;
@@ -275,6 +291,10 @@ impl Ring {
                     unsafe { Chunk::new(buffer, len as usize) }
                 };
                 Some(Event::Received { connection, result: result.map(chunk), ends })
+            }
+            Token::File(key) => {
+                let result = result.map(|len| len as usize);
+                self.files.remove(key).map(|UnderWay { tag, request }| Event::FileDone { tag, request, result })
             }
             Token::Poll(what, connection) => {
                 // A poll that was cancelled says so by an error; what it would have told is then told otherwise.
@@ -389,6 +409,21 @@ impl Ring {
         Ok(())
     }
 
+    /// Queues a request on a file, which is handed in with the batch.
+    pub(super) fn submit_file(&mut self, tag: u64, mut request: FileRequest) -> Result<(), FileRequest> {
+        // Before it is taken on: what fails here has told the system nothing.
+        if !files::is_valid(&request) || (self.free_submissions() == 0 && self.enter(0, None).is_err()) {
+            return Err(request);
+        }
+        let entry = files::entry(&mut request);
+        let key = self.files.insert(tag, request);
+        // SAFETY: file and buffer belong to `files` until the completion, and beyond it if there is none.
+        if unsafe { self.push(&entry.user_data(Token::File(key).pack())) }.is_err() {
+            return self.files.remove(key).map_or(Ok(()), |under_way| Err(under_way.request));
+        }
+        Ok(())
+    }
+
     // Sends.
 
     /// Sends each of `lists` once, all by one call, which also lets the system do what it has for us.
@@ -442,9 +477,11 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.collect();
         for entry in self.completed.drain(..) {
-            if let (Token::Accept(_), fd @ 0..) = (Token::unpack(entry.user_data()), entry.result()) {
+            match (Token::unpack(entry.user_data()), entry.result()) {
                 // SAFETY: the system made this descriptor for us, and nobody was told of it.
-                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+                (Token::Accept(_), fd @ 0..) => drop(unsafe { OwnedFd::from_raw_fd(fd) }),
+                (Token::File(key), _) => drop(self.files.remove(key)),
+                _ => {}
             }
         }
     }
@@ -485,7 +522,8 @@ mod tests {
     fn tokens_survive_packing() {
         let key = Key { index: Token::INDEX, generation: u32::MAX };
         let polls = [Poll::In, Poll::Out, Poll::Failure].map(|what| Token::Poll(what, key));
-        let others = [Token::Ignored, Token::Waker, Token::Accept(key), Token::Receive(key), Token::Send(9)];
+        let others =
+            [Token::Ignored, Token::Waker, Token::Accept(key), Token::Receive(key), Token::Send(9), Token::File(key)];
         for token in polls.into_iter().chain(others) {
             assert_eq!(Token::unpack(token.pack()), token);
         }

@@ -2,14 +2,18 @@
 //!
 //! The same tests run once for each backend.
 
+mod files;
+
 use std::collections::{HashMap, HashSet};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, IoBackend, ListenerId, Reactor, Waker};
+use lunette_reactor::{
+    Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
+};
 
 /// What the handler under test was told.
 enum Event<'a> {
@@ -19,6 +23,7 @@ enum Event<'a> {
     Sent(ConnectionId),
     Closed(ConnectionId, Closed),
     Released(ConnectionId, TcpStream),
+    FileDone(u64, FileRequest, io::Result<usize>),
     Woken,
     Timeout,
 }
@@ -84,6 +89,10 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
 
     fn released(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
         (self.on)(&mut self.state, cx, Event::Released(id, stream));
+    }
+
+    fn file_done(&mut self, cx: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        (self.on)(&mut self.state, cx, Event::FileDone(tag, request, result));
     }
 
     fn woken(&mut self, cx: &mut Context<'_>) {

@@ -1,0 +1,50 @@
+//! Requests on files, for a ring.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use lunette_buffer::Buffer;
+
+/// The longest read that the thread of a reactor makes itself when the system has the bytes in memory. The thread that it saves
+/// costs more than copying so many; longer copies keep the connections waiting.
+pub const INLINE_READ_BYTES: usize = 16 << 10;
+
+/// One system call on a file, which may have to wait for the medium. The reactor owns it, with its buffer, from
+/// [`Context::submit_file`](crate::Context::submit_file) to [`Handler::file_done`](crate::Handler::file_done).
+#[derive(Debug)]
+pub struct FileRequest {
+    /// The file or block device.
+    pub file: Arc<File>,
+    /// What to do with it.
+    pub call: FileCall,
+}
+
+/// The system calls on files that a ring makes.
+#[derive(Debug)]
+pub enum FileCall {
+    /// pread(2), of as much as the buffer holds.
+    Read {
+        /// File offset.
+        offset: u64,
+        /// Destination.
+        into: Buffer,
+    },
+    /// pwrite(2), of all of the buffer.
+    Write {
+        /// File offset.
+        offset: u64,
+        /// Source.
+        from: Buffer,
+    },
+    /// fallocate(2): makes a range read as zero, and keeps the length of the file.
+    Zero {
+        /// File offset.
+        offset: u64,
+        /// How many bytes.
+        len: u64,
+        /// Free the space (`FALLOC_FL_PUNCH_HOLE`) or keep it (`FALLOC_FL_ZERO_RANGE`).
+        punch: bool,
+    },
+    /// fdatasync(2).
+    Sync,
+}
