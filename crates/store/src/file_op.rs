@@ -165,7 +165,7 @@ fn write_error(error: io::Error) -> StoreError {
     }
 }
 
-fn flush_failed(error: impl Into<io::Error>) -> StoreError {
+pub(crate) fn flush_failed(error: impl Into<io::Error>) -> StoreError {
     StoreError::FlushFailed(Arc::new(error.into()))
 }
 

@@ -27,6 +27,7 @@ mod allocation;
 mod copy;
 mod durable;
 mod file;
+mod file_attempt;
 mod file_op;
 mod file_open;
 pub mod filters;

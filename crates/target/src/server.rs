@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
-use lunette_reactor::{LoopConfig, Reactor, ThreadPool, Waker};
+use lunette_reactor::{IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
 use lunette_session::keys::Willing;
 use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
@@ -159,6 +159,7 @@ impl Server {
             timers: config.timers,
             pool,
             counts,
+            files_on_ring: reactor.backend() == IoBackend::Uring,
             file_threads: ThreadPool::new("lunette-file", config.file_threads, MAX_QUEUED_FILE_OPS)?,
             waker: reactor.waker(),
             stop_asked: Arc::clone(&stopper.asked),

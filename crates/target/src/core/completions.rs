@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-use lunette_reactor::{Job, ThreadPool, Waker};
-use lunette_store::{Completion, CompletionSink, FileIo, FileOp, Outcome};
+use lunette_reactor::Waker;
+use lunette_store::{CompletionSink, Outcome};
 
 /// Outcomes that the reactor has not seen yet.
 pub(super) struct CompletionQueue {
@@ -36,23 +36,5 @@ impl CompletionSink for CompletionQueue {
         if thread::current().id() != self.reader {
             self.waker.wake();
         }
-    }
-}
-
-/// File operations on a pool of threads.
-pub(super) struct PoolIo(pub(super) ThreadPool);
-
-impl PoolIo {
-    /// Runs `job` on a thread, or here when too many wait.
-    pub(super) fn run(&self, job: Job) {
-        if let Err(job) = self.0.spawn(job) {
-            job();
-        }
-    }
-}
-
-impl FileIo for PoolIo {
-    fn submit(&self, op: FileOp, done: Completion) {
-        self.run(Box::new(move || done.complete(op.run())));
     }
 }

@@ -7,6 +7,7 @@ mod barrier;
 mod completions;
 mod connection;
 mod fences;
+mod files;
 mod leaving;
 mod portals;
 mod queries;
@@ -31,7 +32,7 @@ use std::time::Instant;
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
-use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, ThreadPool, Waker};
+use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::target::{CloseReason, Directory, Event, Session, Sessions, Timers};
 use lunette_session::{Piece, Time};
 use lunette_store::Outcome;
@@ -42,9 +43,10 @@ use crate::monitor::Counts;
 pub(crate) use admission::port_name;
 use background::Background;
 use barrier::Barriers;
-use completions::{CompletionQueue, PoolIo};
+use completions::CompletionQueue;
 use connection::Conn;
 use fences::Fence;
+use files::Files;
 use leaving::Leaving;
 pub(crate) use portals::Portals;
 use running::{RunningTask, TaskKey};
@@ -60,6 +62,8 @@ pub(crate) struct CoreConfig {
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
     pub(crate) file_threads: ThreadPool,
+    /// The reactor takes file operations.
+    pub(crate) files_on_ring: bool,
     pub(crate) waker: Waker,
     pub(crate) stop_asked: Arc<AtomicBool>,
     pub(crate) updates: Arc<Updates>,
@@ -93,7 +97,7 @@ pub(crate) struct Core {
     /// Empty: the memory for the next completions.
     outcomes: Vec<(u64, Outcome)>,
     background: Background,
-    io: PoolIo,
+    io: Files,
     epoch: Instant,
     stop_asked: Arc<AtomicBool>,
     stopping: Stopping,
@@ -125,7 +129,7 @@ impl Core {
             completions: Arc::new(CompletionQueue::new(config.waker.clone())),
             outcomes: Vec::new(),
             background: Background::new(config.waker),
-            io: PoolIo(config.file_threads),
+            io: Files::new(config.file_threads, config.files_on_ring),
             epoch: Instant::now(),
             stop_asked: config.stop_asked,
             stopping: Stopping::No,
@@ -262,6 +266,7 @@ impl Core {
         }
         self.part();
         self.continue_stop(cx);
+        self.io.submit_queued(cx);
         self.timetable.tidy(&mut self.connections);
         self.count();
     }
@@ -362,6 +367,10 @@ impl Handler for Core {
         }
     }
 
+    fn file_done(&mut self, _: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        self.io.done(tag, request, result);
+    }
+
     fn woken(&mut self, cx: &mut Context<'_>) {
         self.begin_stop_if_asked(cx);
         self.apply_updates(cx);
@@ -369,7 +378,7 @@ impl Handler for Core {
 
     fn next_timeout(&mut self) -> Option<Instant> {
         // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
-        if self.unsettled || !self.touched.is_empty() || self.background.is_due() {
+        if self.unsettled || !self.touched.is_empty() || self.background.is_due() || self.io.are_queued() {
             return Some(self.epoch);
         }
         let earliest = self.timetable.next().into_iter().chain(self.next_fence_timeout()).min();

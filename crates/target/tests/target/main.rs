@@ -8,6 +8,7 @@ mod buffers;
 mod changes;
 mod common;
 mod fast_abort;
+mod files;
 mod kept;
 mod leaks;
 mod nexuses;

@@ -180,7 +180,9 @@ impl Store for Hanging {
             let _ = rx.recv();
             done.complete(Outcome { result: Ok(()), buffer: op.into_buffer() });
         };
-        let op = FileOp { file: Arc::clone(&self.file), kind: FileOpKind::Sync };
+        // A thread does this one whatever the event loop runs on.
+        let kind = FileOpKind::Allocation { offset: 0, len: 1, found: Arc::default() };
+        let op = FileOp { file: Arc::clone(&self.file), kind };
         io.submit(op, Completion::call(hang));
     }
 }

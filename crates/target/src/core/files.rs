@@ -1,0 +1,114 @@
+//! File operations: at once, on the reactor's ring, or on a pool of threads.
+
+use std::cell::RefCell;
+use std::io;
+
+use lunette_reactor::{Context, FileCall, FileRequest, INLINE_READ_BYTES, Job, ThreadPool};
+use lunette_store::{Completion, FileIo, FileOp, FileOpKind, Outcome};
+
+use super::table::{Key, Slab};
+
+/// Where the file operations of a core are done.
+pub(super) struct Files {
+    pool: ThreadPool,
+    has_ring: bool,
+    /// For the ring, at the end of the batch.
+    queued: RefCell<Vec<(FileRequest, Completion)>>,
+    /// Those that the ring has.
+    under_way: Slab<Completion>,
+}
+
+impl Files {
+    pub(super) fn new(pool: ThreadPool, has_ring: bool) -> Self {
+        Self { pool, has_ring, queued: RefCell::default(), under_way: Slab::default() }
+    }
+
+    /// Runs `job` on a thread, or here when too many wait.
+    pub(super) fn run(&self, job: Job) {
+        if let Err(job) = self.pool.spawn(job) {
+            job();
+        }
+    }
+
+    fn run_op(&self, op: FileOp, done: Completion) {
+        self.run(Box::new(move || done.complete(op.run())));
+    }
+
+    /// Operations wait for the end of a batch.
+    pub(super) fn are_queued(&self) -> bool {
+        !self.queued.borrow().is_empty()
+    }
+
+    /// Hands in what was queued.
+    pub(super) fn submit_queued(&mut self, cx: &mut Context<'_>) {
+        let mut queued = std::mem::take(self.queued.get_mut());
+        for (request, done) in queued.drain(..) {
+            let key = self.under_way.insert(done);
+            if let Err(request) = cx.submit_file(key.to_u64(), request)
+                && let Some(done) = self.under_way.remove(key)
+            {
+                self.run_op(op(request), done);
+            }
+        }
+        *self.queued.get_mut() = queued;
+    }
+
+    /// A request has ended.
+    pub(super) fn done(&mut self, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        let Some(done) = self.under_way.remove(Key::from_u64(tag)) else { return };
+        match op(request).attempted(result) {
+            Ok(outcome) => done.complete(outcome),
+            Err(op) => self.run_op(op, done),
+        }
+    }
+}
+
+impl FileIo for Files {
+    fn submit(&self, op: FileOp, done: Completion) {
+        if self.has_ring {
+            match request(op) {
+                Ok(request) => self.queued.borrow_mut().push((request, done)),
+                Err(op) => self.run_op(op, done),
+            }
+        } else {
+            match read_cached_if_short(op) {
+                Ok(outcome) => done.complete(outcome),
+                Err(op) => self.run_op(op, done),
+            }
+        }
+    }
+}
+
+/// A ring does the same by itself.
+fn read_cached_if_short(op: FileOp) -> Result<Outcome, FileOp> {
+    match &op.kind {
+        FileOpKind::Read { into, .. } if into.len() <= INLINE_READ_BYTES => op.read_cached(),
+        _ => Err(op),
+    }
+}
+
+/// The one system call that does `op`, for a ring.
+///
+/// Writes with data synchronisation are not among them: on a ring all writes to one file wait for each other, and for the medium
+/// they should wait together.
+fn request(op: FileOp) -> Result<FileRequest, FileOp> {
+    let call = match op.kind {
+        FileOpKind::Read { offset, into } => FileCall::Read { offset, into },
+        FileOpKind::Write { offset, from, dsync: false } => FileCall::Write { offset, from },
+        FileOpKind::Zero { offset, len, punch, dsync: false } => FileCall::Zero { offset, len, punch },
+        FileOpKind::Sync => FileCall::Sync,
+        kind => return Err(FileOp { file: op.file, kind }),
+    };
+    Ok(FileRequest { file: op.file, call })
+}
+
+/// The operation that `request` was made for.
+fn op(request: FileRequest) -> FileOp {
+    let kind = match request.call {
+        FileCall::Read { offset, into } => FileOpKind::Read { offset, into },
+        FileCall::Write { offset, from } => FileOpKind::Write { offset, from, dsync: false },
+        FileCall::Zero { offset, len, punch } => FileOpKind::Zero { offset, len, punch, dsync: false },
+        FileCall::Sync => FileOpKind::Sync,
+    };
+    FileOp { file: request.file, kind }
+}
