@@ -129,7 +129,22 @@ fn json_has_the_keys_that_the_guide_lists() {
         "recoveries",
     ];
     let bench = printed(&["bench", "--json", "--rw", "randrw", "--jobs", "2", "--time", "1", url], &keys);
-    has_keys(&bench["event_loop"], &["batches", "system_calls", "received_bytes", "direct_bytes", "sent_bytes"]);
+    let counts = [
+        "batches",
+        "system_calls",
+        "received_bytes",
+        "direct_bytes",
+        "sent_bytes",
+        "received_pdus",
+        "sent_pdus",
+        "copies",
+        "copied_bytes",
+        "digested_copies",
+        "digested_copied_bytes",
+        "direct_receives",
+    ];
+    has_keys(&bench["event_loop"], &counts);
+    assert!(bench["event_loop"]["received_pdus"].as_u64() >= bench["reads"].as_u64(), "{bench}");
     has_keys(&bench["latency_us"], &["mean", "p50", "p90", "p99", "p999", "max"]);
     assert!(bench["reads"].as_u64() > Some(0) && bench["writes"].as_u64() > Some(0), "{bench}");
     server.stop();

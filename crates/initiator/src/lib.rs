@@ -62,6 +62,7 @@ pub use discovery::{TargetRecord, discover};
 pub use disk::{Disk, Facts};
 pub use error::Error;
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
+pub use lunette_session::Traffic;
 pub use lunette_session::initiator::{ChapIdentity, Recoveries, SessionError};
 pub use options::{DEFAULT_PORT, Listener, Options, Portal};
 pub use pending::wait;

@@ -14,6 +14,7 @@ use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::initiator::{Recoveries, SessionError};
 use lunette_session::keys::Parameters;
+use lunette_session::{SharedTraffic, Traffic};
 
 use crate::Error;
 use crate::engine::{Done, Engine, Message, Owner, Question, Queue, Ticket};
@@ -90,6 +91,7 @@ struct Running {
     queue: Arc<Queue>,
     pool: Pool,
     counts: CountsView,
+    traffic: Arc<SharedTraffic>,
     thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
@@ -121,14 +123,16 @@ impl Initiator {
         let failed = |error| Error::Reactor(Arc::new(error));
         let config = config.into();
         let (started, start) = mpsc::channel();
+        let traffic = Arc::new(SharedTraffic::default());
+        let counted = Arc::clone(&traffic);
         let thread = thread::Builder::new()
             .name("lunette-client".into())
-            .spawn(move || run(config, &started))
+            .spawn(move || run(config, &started, counted))
             .map_err(failed)?;
         let (queue, counts) =
             start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
         let pool = Pool::new(buffer_bytes);
-        Ok(Self(Arc::new(Running { queue, pool, counts, thread: Mutex::new(Some(thread)) })))
+        Ok(Self(Arc::new(Running { queue, pool, counts, traffic, thread: Mutex::new(Some(thread)) })))
     }
 
     /// Where the buffers of this event loop come from.
@@ -140,10 +144,19 @@ impl Initiator {
     pub fn counts(&self) -> Counts {
         self.0.counts.counts()
     }
+
+    /// What its sessions have moved so far: PDUs and copies.
+    pub fn traffic(&self) -> Traffic {
+        self.0.traffic.read()
+    }
 }
 
 /// The event loop's thread. The reactor is made where it runs; who started it learns the way to it.
-fn run(config: LoopConfig, started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>) -> io::Result<()> {
+fn run(
+    config: LoopConfig,
+    started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>,
+    traffic: Arc<SharedTraffic>,
+) -> io::Result<()> {
     let mut reactor = match Reactor::with(config) {
         Ok(reactor) => reactor,
         Err(error) => {
@@ -152,7 +165,7 @@ fn run(config: LoopConfig, started: &mpsc::Sender<io::Result<(Arc<Queue>, Counts
         }
     };
     let queue = Queue::new(reactor.waker());
-    let mut engine = Engine::new(Arc::clone(&queue));
+    let mut engine = Engine::new(Arc::clone(&queue), traffic);
     let _ = started.send(Ok((queue, reactor.counts())));
     let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
     // Also when a caller's completion or listener has panicked: nobody waits for ever.

@@ -74,6 +74,7 @@ mod receiver;
 pub mod target;
 mod time;
 mod timers;
+mod traffic;
 
 pub use chap::{Authentication, Credentials, Secret};
 pub use entropy::Entropy;
@@ -81,3 +82,4 @@ pub use name::{NameError, check_name};
 pub use outbox::Piece;
 pub use time::Time;
 pub use timers::Timers;
+pub use traffic::{SharedTraffic, Traffic};

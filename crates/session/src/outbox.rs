@@ -111,6 +111,8 @@ pub(crate) struct Outbox {
     /// Bytes of the first PDU that the socket has already taken.
     front_sent: usize,
     pdus: usize,
+    /// PDUs that were queued since this was asked last.
+    queued_pdus: u64,
     owned_bytes: usize,
     segment_bytes: usize,
     header_digest: bool,
@@ -184,6 +186,7 @@ impl Outbox {
             Markers::On(_) => return self.enqueue_parts([pdu]),
         }
         self.pdus += 1;
+        self.queued_pdus += 1;
         self.queue.push_back(pdu);
     }
 
@@ -191,6 +194,7 @@ impl Outbox {
     #[inline(never)]
     fn enqueue_parts<const N: usize>(&mut self, pdu: [Pdu; N]) {
         self.pdus += 1;
+        self.queued_pdus += 1;
         match &mut self.markers {
             Markers::Off => {}
             Markers::Login { len } => *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64,
@@ -204,6 +208,11 @@ impl Outbox {
     fn tail(&self, segment: &Segment) -> ([u8; 3 + DIGEST_LEN], usize) {
         let pad = pad_len(segment.len());
         if self.data_digest { digested_tail(segment.bytes(), pad) } else { ([0; _], pad) }
+    }
+
+    /// How many PDUs were queued since this was asked last.
+    pub(crate) fn take_queued_pdus(&mut self) -> u64 {
+        std::mem::take(&mut self.queued_pdus)
     }
 
     /// What is to be sent, in order; nothing is empty.

@@ -10,6 +10,7 @@ use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, MAX_AHS_LEN, pad_len};
 
 use self::marked::Markers;
 use crate::limits::DIRECT_RECEIVE_BYTES;
+use crate::traffic::Traffic;
 
 /// Why the stream cannot be cut any further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -45,6 +46,7 @@ pub(crate) struct Receiver {
     data_digest: bool,
     max_segment_len: usize,
     markers: Markers,
+    traffic: Traffic,
 }
 
 impl Receiver {
@@ -61,6 +63,7 @@ impl Receiver {
             data_digest: false,
             max_segment_len: max_segment_len as usize,
             markers: Markers::Login { len: 0 },
+            traffic: Traffic::default(),
         }
     }
 
@@ -74,6 +77,11 @@ impl Receiver {
     /// Segments of the headers that come may be so long.
     pub(crate) fn limit_segments(&mut self, max_segment_len: u32) {
         self.max_segment_len = max_segment_len as usize;
+    }
+
+    /// What has been received since this was asked last.
+    pub(crate) fn take_traffic(&mut self) -> Traffic {
+        std::mem::take(&mut self.traffic)
     }
 
     pub(crate) fn stage(&self) -> Stage {
@@ -117,6 +125,7 @@ impl Receiver {
         if segment_len > self.max_segment_len {
             return Err(FrameError::TooLong(segment_len));
         }
+        self.traffic.received_pdus += 1;
         self.stage = Stage::Data;
         self.segment_filled = 0;
         self.tail_filled = 0;
@@ -174,6 +183,7 @@ impl Receiver {
             self.digest.update(filled);
         }
         self.segment_filled += len;
+        self.traffic.direct_receives += 1;
         if let Markers::On(stream) = &mut self.markers {
             stream.pass(len);
         }
@@ -197,6 +207,7 @@ impl Receiver {
         } else {
             room.copy_from_slice(kept);
         }
+        self.traffic.copied(kept.len(), self.data_digest);
         self.segment_filled += kept.len();
         if kept.len() == room_len {
             let dropped = take(input, segment_len - self.segment_filled);

@@ -1,10 +1,11 @@
 //! What a server has in hand, for whoever watches it from another thread.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use lunette_buffer::Pool;
 use lunette_reactor::CountsView;
+use lunette_session::{SharedTraffic, Traffic};
 
 /// Reads the [`Statistics`] of a [`Server`](crate::Server), from any thread.
 #[derive(Clone)]
@@ -31,6 +32,10 @@ pub struct Statistics {
     pub buffer_bytes: usize,
     /// What the event loop has done since the start: batches, system calls, bytes.
     pub event_loop: lunette_reactor::Counts,
+    /// PDUs and copies of all connections since the start.
+    pub traffic: Traffic,
+    /// How often a command had to wait for a buffer, since the start.
+    pub buffer_waits: u64,
 }
 
 #[derive(Default)]
@@ -40,6 +45,8 @@ pub(crate) struct Counts {
     pub(crate) sessions: AtomicUsize,
     pub(crate) tasks: AtomicUsize,
     pub(crate) timers: AtomicUsize,
+    pub(crate) traffic: SharedTraffic,
+    pub(crate) buffer_waits: AtomicU64,
 }
 
 impl Monitor {
@@ -58,6 +65,8 @@ impl Monitor {
             timers: load(&self.counts.timers),
             buffer_bytes: self.pool.used_bytes(),
             event_loop: self.event_loop.counts(),
+            traffic: self.counts.traffic.read(),
+            buffer_waits: self.counts.buffer_waits.load(Ordering::Relaxed),
         }
     }
 }

@@ -14,8 +14,8 @@ use std::time::Instant;
 use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
 use lunette_scsi::Lun;
-use lunette_session::Time;
 use lunette_session::initiator::Recoveries;
+use lunette_session::{SharedTraffic, Time};
 use slotmap::{DenseSlotMap, new_key_type};
 use std::net::{SocketAddr, TcpStream};
 
@@ -201,6 +201,7 @@ pub(super) struct Env<'a, 'b> {
     pub(super) queue: &'a Arc<Queue>,
     /// Connections that were adopted since the table was brought up to date.
     pub(super) adopted: &'a mut Vec<ConnectionId>,
+    pub(super) traffic: &'a SharedTraffic,
 }
 
 pub(crate) struct Engine {
@@ -212,10 +213,11 @@ pub(crate) struct Engine {
     messages: Vec<Message>,
     adopted: Vec<ConnectionId>,
     epoch: Instant,
+    traffic: Arc<SharedTraffic>,
 }
 
 impl Engine {
-    pub(crate) fn new(queue: Arc<Queue>) -> Self {
+    pub(crate) fn new(queue: Arc<Queue>, traffic: Arc<SharedTraffic>) -> Self {
         Self {
             queue,
             links: DenseSlotMap::with_key(),
@@ -224,6 +226,7 @@ impl Engine {
             messages: Vec::new(),
             adopted: Vec::new(),
             epoch: Instant::now(),
+            traffic,
         }
     }
 
@@ -239,7 +242,7 @@ impl Engine {
     fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut Link, &mut Env<'_, '_>)) {
         let Some(link) = self.links.get_mut(key) else { return };
         let now = Time::new(cx.now().saturating_duration_since(self.epoch));
-        let mut env = Env { cx, now, queue: &self.queue, adopted: &mut self.adopted };
+        let mut env = Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic };
         act(link, &mut env);
         link.settle(&mut env);
         if link.is_gone() {

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod both_ways;
+mod counts;
 mod disks;
 mod examples;
 mod files;

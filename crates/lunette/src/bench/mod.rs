@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lunette_initiator::{Counts, Disk, Initiator, Recoveries, wait};
+use lunette_initiator::{Counts, Disk, Initiator, Recoveries, Traffic, wait};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -106,21 +106,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         (0..arguments.jobs).map(|_| connect(&arguments.remote)).collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     let jobs: Vec<_> =
         plans(arguments, &disks)?.into_iter().zip(&disks).map(|(plan, disk)| Job::new(disk.clone(), plan)).collect();
-    let counts_before: Vec<Counts> = event_loops.iter().map(Initiator::counts).collect();
+    let counts_before: Vec<(Counts, Traffic)> = event_loops.iter().map(counted).collect();
     let cpu_before = cpu_time();
     let ends: Vec<Result<Tally, JobError>> = thread::scope(|scope| {
         let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| job.run())).collect();
         threads.into_iter().map(|thread| thread.join().expect("a job does not panic")).collect()
     });
     let cpu = cpu_time().saturating_sub(cpu_before);
-    let counted = event_loops.iter().zip(&counts_before).map(|(event_loop, before)| event_loop.counts().since(before));
-    let event_loop = EventLoop::of(counted);
+    let since = event_loops.iter().zip(&counts_before).map(|(event_loop, (counts, traffic))| {
+        let now = counted(event_loop);
+        (now.0.since(counts), now.1.since(traffic))
+    });
+    let event_loop = EventLoop::of(since);
     let recoveries = recoveries(&disks)?;
     let mut total = Tally::empty();
     for end in ends {
         total.add(&end.map_err(job_failure)?);
     }
     print(&Report::new(arguments, &total, cpu, event_loop, recoveries), arguments.json)
+}
+
+/// What an event loop and its sessions have done so far.
+fn counted(initiator: &Initiator) -> (Counts, Traffic) {
+    (initiator.counts(), initiator.traffic())
 }
 
 fn job_failure(error: JobError) -> Failure {
@@ -206,8 +214,8 @@ struct Report {
     recoveries: BTreeMap<String, u64>,
 }
 
-/// What the event loops did, all together.
-#[derive(Serialize)]
+/// What the event loops and their sessions did, all together.
+#[derive(Default, Serialize)]
 struct EventLoop {
     batches: u64,
     system_calls: u64,
@@ -215,17 +223,34 @@ struct EventLoop {
     /// Of these, received straight to their place.
     direct_bytes: u64,
     sent_bytes: u64,
+    received_pdus: u64,
+    sent_pdus: u64,
+    /// Copies of received data to its place, without a digest.
+    copies: u64,
+    copied_bytes: u64,
+    /// The same, digested on the way.
+    digested_copies: u64,
+    digested_copied_bytes: u64,
+    /// Receives straight to the place.
+    direct_receives: u64,
 }
 
 impl EventLoop {
-    fn of(counted: impl Iterator<Item = Counts>) -> Self {
-        let mut sum = Self { batches: 0, system_calls: 0, received_bytes: 0, direct_bytes: 0, sent_bytes: 0 };
-        for counts in counted {
+    fn of(counted: impl Iterator<Item = (Counts, Traffic)>) -> Self {
+        let mut sum = Self::default();
+        for (counts, traffic) in counted {
             sum.batches += counts.batches;
             sum.system_calls += counts.system_calls;
             sum.received_bytes += counts.received_bytes;
             sum.direct_bytes += counts.direct_bytes;
             sum.sent_bytes += counts.sent_bytes;
+            sum.received_pdus += traffic.received_pdus;
+            sum.sent_pdus += traffic.sent_pdus;
+            sum.copies += traffic.copies;
+            sum.copied_bytes += traffic.copied_bytes;
+            sum.digested_copies += traffic.digested_copies;
+            sum.digested_copied_bytes += traffic.digested_copied_bytes;
+            sum.direct_receives += traffic.direct_receives;
         }
         sum
     }
@@ -240,6 +265,16 @@ impl EventLoop {
             per_request(self.received_bytes),
             per_request(self.direct_bytes),
             per_request(self.sent_bytes),
+        ))?;
+        output::line(format_args!(
+            "per request: {:.2} PDUs received, {:.2} sent, {:.2} copies of {:.0} bytes ({:.2} of {:.0} digested on the way), {:.2} receives in place",
+            per_request(self.received_pdus),
+            per_request(self.sent_pdus),
+            per_request(self.copies + self.digested_copies),
+            per_request(self.copied_bytes + self.digested_copied_bytes),
+            per_request(self.digested_copies),
+            per_request(self.digested_copied_bytes),
+            per_request(self.direct_receives),
         ))
     }
 }

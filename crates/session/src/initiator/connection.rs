@@ -17,7 +17,7 @@ use crate::keys::Digest;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
 use crate::outbox::{Outbox, Segment};
 use crate::receiver::{FrameError, Receiver, Stage};
-use crate::{Entropy, Time, Timers};
+use crate::{Entropy, Time, Timers, Traffic};
 
 /// What the data segment of the header that has just been read is for.
 pub(super) enum Expect {
@@ -300,6 +300,10 @@ impl Connection {
     pub(super) fn sent(&mut self, shared: &mut Shared, len: usize) {
         self.sender.outbox.sent(len);
         self.fill(shared);
+    }
+
+    pub(super) fn take_traffic(&mut self) -> Traffic {
+        Traffic { sent_pdus: self.sender.outbox.take_queued_pdus(), ..self.receiver.take_traffic() }
     }
 
     /// When bytes came last.

@@ -17,7 +17,7 @@ use super::lost::Stage;
 use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Parameters};
-use crate::{Entropy, Time};
+use crate::{Entropy, Time, Traffic};
 
 /// One session with all of its connections. See the module's documentation for the contract.
 pub struct Session {
@@ -214,6 +214,11 @@ impl Session {
         if let Some((connection, shared)) = self.connection_mut(cid) {
             connection.sent(shared, len);
         }
+    }
+
+    /// What has been moved on the connection since this was asked last.
+    pub fn take_traffic(&mut self, cid: Cid) -> Traffic {
+        self.connection_mut(cid).map(|(connection, _)| connection.take_traffic()).unwrap_or_default()
     }
 
     /// Whether there is anything to send on the connection.

@@ -29,7 +29,7 @@ use crate::limits::{
 use crate::outbox::Piece;
 use crate::outbox::Segment;
 use crate::receiver::{FrameError, Receiver, Stage};
-use crate::{Entropy, Time, Timers};
+use crate::{Entropy, Time, Timers, Traffic};
 
 /// What a connection needs to know of where it came in.
 #[derive(Clone)]
@@ -267,6 +267,11 @@ impl Connection {
     pub fn suspended_bytes(&self) -> usize {
         let Phase::Suspended(full) = &self.phase else { return 0 };
         full.kept_bytes() + self.sender.pooled_bytes()
+    }
+
+    /// What has been moved since this was asked last.
+    pub fn take_traffic(&mut self) -> Traffic {
+        Traffic { sent_pdus: self.sender.outbox.take_queued_pdus(), ..self.receiver.take_traffic() }
     }
 
     // Time.

@@ -167,6 +167,7 @@ impl Core {
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.protocol.hold(bytes);
         conn.answers.released(conn.protocol.kept_bytes());
+        self.counts.traffic.add(conn.protocol.take_traffic());
         conn.update_socket(cx, id);
         self.timetable.watch(id, conn);
     }

@@ -1,6 +1,7 @@
 //! Tasks, from command to response.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use lunette_buffer::{Buffer, PAGE_LEN, Pool};
 use lunette_device::{
@@ -258,6 +259,7 @@ impl Core {
     /// Lets a task wait for a buffer: before those that are less urgent (SAM-5 8.7), behind its equals.
     fn starve(&mut self, key: TaskKey, waiting: Waiting) {
         let Some(running) = self.tasks.get_mut(key) else { return };
+        self.counts.buffer_waits.fetch_add(1, Ordering::Relaxed);
         running.waiting = waiting;
         let rank = rank(running.priority);
         let tasks = &self.tasks;

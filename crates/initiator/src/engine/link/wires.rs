@@ -93,7 +93,9 @@ impl Link {
 
     pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
         while let Some((live, cid)) = self.live(id) {
-            let Some(event) = live.session.next_event(cid, &mut bytes, env.now) else { return };
+            let Some(event) = live.session.next_event(cid, &mut bytes, env.now) else {
+                return env.traffic.add(live.session.take_traffic(cid));
+            };
             self.handle(event, env);
         }
     }
