@@ -5,10 +5,6 @@ use std::sync::Arc;
 
 use lunette_buffer::Buffer;
 
-/// The longest read that the thread of a reactor makes itself when the system has the bytes in memory. The thread that it saves
-/// costs more than copying so many; longer copies keep the connections waiting.
-pub const INLINE_READ_BYTES: usize = 16 << 10;
-
 /// One system call on a file, which may have to wait for the medium. The reactor owns it, with its buffer, from
 /// [`Context::submit_file`](crate::Context::submit_file) to [`Handler::file_done`](crate::Handler::file_done).
 #[derive(Debug)]
@@ -22,7 +18,7 @@ pub struct FileRequest {
 /// The system calls on files that a ring makes.
 #[derive(Debug)]
 pub enum FileCall {
-    /// pread(2), of as much as the buffer holds.
+    /// pread(2), of as much as the buffer holds. What the system has in memory is copied in the call that hands it in.
     Read {
         /// File offset.
         offset: u64,

@@ -81,7 +81,7 @@ mod waker;
 pub use backend::IoBackend;
 pub use context::Context;
 pub use counters::{Counts, CountsView};
-pub use files::{FileCall, FileRequest, INLINE_READ_BYTES};
+pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
 pub use handler::{Closed, Handler};
 pub use pool::{Job, ThreadPool};

@@ -15,6 +15,11 @@ const _: () =
 /// Threads for file operations. They wait for the medium, not for a core.
 pub const DEFAULT_FILE_THREADS: usize = 8;
 
+/// The longest read or write of a file that the reactor's thread makes itself when it need not wait for the medium. The hop to
+/// another thread that it saves costs more than copying so many bytes; longer copies are better made side by side, and keep
+/// the connections waiting.
+pub(crate) const MAX_INLINE_FILE_BYTES: usize = 16 << 10;
+
 /// File operations that wait for a thread. Beyond it, the reactor does them itself and so slows its initiators down. There
 /// is room for every command that may be in hand, or a medium that hangs would stop the reactor too.
 pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize;

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{opcode, squeue};
 
-use crate::files::{FileCall, FileRequest, INLINE_READ_BYTES};
+use crate::files::{FileCall, FileRequest};
 use crate::slab::{Key, Slab};
 
 /// The opcodes of [`entry`].
@@ -69,12 +69,10 @@ pub(super) fn entry(request: &mut FileRequest) -> squeue::Entry {
     match &mut request.call {
         // Buffers are shorter than 2^32 bytes.
         FileCall::Read { offset, into } => {
-            let entry = opcode::Read::new(fd, into.as_mut_ptr(), into.len() as u32).offset(*offset).build();
-            on_a_thread_if_long(entry, into.len())
+            opcode::Read::new(fd, into.as_mut_ptr(), into.len() as u32).offset(*offset).build()
         }
         FileCall::Write { offset, from } => {
-            let entry = opcode::Write::new(fd, from.as_ptr(), from.len() as u32).offset(*offset).build();
-            on_a_thread_if_long(entry, from.len())
+            opcode::Write::new(fd, from.as_ptr(), from.len() as u32).offset(*offset).build()
         }
         FileCall::Zero { offset, len, punch } => {
             let kind = if *punch { libc::FALLOC_FL_PUNCH_HOLE } else { libc::FALLOC_FL_ZERO_RANGE };
@@ -82,11 +80,6 @@ pub(super) fn entry(request: &mut FileRequest) -> squeue::Entry {
         }
         FileCall::Sync => opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build(),
     }
-}
-
-/// The system tries by itself, in our call, whether it has to wait; long copies it should not make there.
-fn on_a_thread_if_long(entry: squeue::Entry, len: usize) -> squeue::Entry {
-    if len > INLINE_READ_BYTES { entry.flags(squeue::Flags::ASYNC) } else { entry }
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_reactor::{Context, FileCall, FileRequest, INLINE_READ_BYTES, IoBackend, Reactor};
+use lunette_reactor::{Context, FileCall, FileRequest, IoBackend, Reactor};
 use rustix::io::Errno;
 
 use super::{Event, State, Toy, reactor};
@@ -74,7 +74,7 @@ fn without_a_ring_it_is_given_back() {
 #[test]
 fn what_was_written_is_synced_read_and_zeroed() {
     let file = Arc::new(tempfile::tempfile().unwrap());
-    let long = 4 * INLINE_READ_BYTES;
+    let long = 16 * LEN;
     let Some(done) = run_all(vec![
         (&file, FileCall::Write { offset: 0, from: buffer(long, 7) }),
         (&file, FileCall::Write { offset: LEN as u64, from: buffer(LEN, 8) }),

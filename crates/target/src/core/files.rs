@@ -3,10 +3,11 @@
 use std::cell::RefCell;
 use std::io;
 
-use lunette_reactor::{Context, FileCall, FileRequest, INLINE_READ_BYTES, Job, ThreadPool};
-use lunette_store::{Completion, FileIo, FileOp, FileOpKind, Outcome};
+use lunette_reactor::{Context, FileCall, FileRequest, Job, ThreadPool};
+use lunette_store::{Completion, FileIo, FileOp, FileOpKind};
 
 use super::table::{Key, Slab};
+use crate::limits::MAX_INLINE_FILE_BYTES;
 
 /// Where the file operations of a core are done.
 pub(super) struct Files {
@@ -65,13 +66,15 @@ impl Files {
 
 impl FileIo for Files {
     fn submit(&self, op: FileOp, done: Completion) {
-        if self.has_ring {
+        if copies_much(&op) {
+            self.run_op(op, done);
+        } else if self.has_ring {
             match request(op) {
                 Ok(request) => self.queued.borrow_mut().push((request, done)),
                 Err(op) => self.run_op(op, done),
             }
         } else {
-            match read_cached_if_short(op) {
+            match op.read_cached() {
                 Ok(outcome) => done.complete(outcome),
                 Err(op) => self.run_op(op, done),
             }
@@ -79,11 +82,12 @@ impl FileIo for Files {
     }
 }
 
-/// A ring does the same by itself.
-fn read_cached_if_short(op: FileOp) -> Result<Outcome, FileOp> {
+fn copies_much(op: &FileOp) -> bool {
     match &op.kind {
-        FileOpKind::Read { into, .. } if into.len() <= INLINE_READ_BYTES => op.read_cached(),
-        _ => Err(op),
+        FileOpKind::Read { into: buffer, .. } | FileOpKind::Write { from: buffer, .. } => {
+            buffer.len() > MAX_INLINE_FILE_BYTES
+        }
+        _ => false,
     }
 }
 
