@@ -34,8 +34,10 @@ impl FileOp {
                 *len == buffer.len()
             }
             (_, Ok(_)) => true,
-            // The system reports a lost write once, so the next attempt would succeed.
-            (FileOpKind::Sync, Err(error)) => Errno::from_io_error(error) != Some(Errno::INTR),
+            // The system reports a lost write once, so the next attempt would succeed. These say that there was no attempt yet.
+            (FileOpKind::Sync, Err(error)) => {
+                !matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
+            }
             (_, Err(_)) => false,
         };
         if !is_done {
@@ -125,7 +127,9 @@ mod tests {
             assert!(read(&file, 0).attempted(Err(errno.into())).is_err());
         }
         assert!(op(&file, zero).attempted(Err(Errno::OPNOTSUPP.into())).is_err());
-        assert!(op(&file, FileOpKind::Sync).attempted(Err(Errno::INTR.into())).is_err());
+        for errno in [Errno::INTR, Errno::AGAIN, Errno::CANCELED] {
+            assert!(op(&file, FileOpKind::Sync).attempted(Err(errno.into())).is_err());
+        }
         let lost = op(&file, FileOpKind::Sync).attempted(Err(Errno::IO.into())).unwrap();
         assert!(matches!(lost.result, Err(StoreError::FlushFailed(_))));
         assert!(op(&file, FileOpKind::Sync).attempted(Ok(0)).unwrap().result.is_ok());
