@@ -431,9 +431,11 @@ impl Connection {
 
     /// Tasks of the connection on a logical unit were ended by a task management function that came another way. Tells the
     /// initiator, where FastAbort was agreed on (RFC 7143 section 11.9.1, event 5), and lets go of their data when it has heard.
-    pub fn tasks_terminated(&mut self, lun: LunField) {
+    /// Call it when nothing works for them any more: the initiator may do their work anew. `before`: of those on its way, the
+    /// commands with smaller numbers were ended; see [`Session::exp_cmd_sn`].
+    pub fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber) {
         if let Phase::FullFeature(full) = &mut self.phase {
-            full.tasks_terminated(lun, &mut self.sender);
+            full.tasks_terminated(lun, before, &mut self.sender);
         }
     }
 

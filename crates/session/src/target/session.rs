@@ -61,6 +61,11 @@ impl Session {
         self.window.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The number of the next command that is to be delivered: those before it have come.
+    pub fn exp_cmd_sn(&self) -> SerialNumber {
+        self.window().exp_cmd_sn()
+    }
+
     /// ExpCmdSN and MaxCmdSN, as every PDU of the target reports them.
     pub(crate) fn command_numbers(&self) -> (SerialNumber, SerialNumber) {
         let mut window = self.window();

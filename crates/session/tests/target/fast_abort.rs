@@ -37,7 +37,7 @@ fn data_of_aborted_tasks_is_owed_until_it_has_come() {
 fn news_of_ended_tasks_are_for_sessions_with_fast_abort() {
     for task_reporting in ["RFC3720", "ResponseFence"] {
         let (mut peer, _, lun) = aborted(task_reporting);
-        peer.driver.connection.tasks_terminated(lun);
+        peer.driver.connection.tasks_terminated(lun, peer.cmd_sn);
         peer.silence();
     }
 }
@@ -45,8 +45,13 @@ fn news_of_ended_tasks_are_for_sessions_with_fast_abort() {
 #[test]
 fn data_is_let_go_of_when_the_news_is_acknowledged() {
     let (mut peer, r2t, lun) = aborted("FastAbort");
-    peer.driver.connection.tasks_terminated(lun);
+    let before = peer.cmd_sn;
+    peer.command(command(9), &[]);
+    peer.driver.connection.tasks_terminated(lun, before);
+    peer.checker.exp_cmd_sn = None;
     let (message, _) = peer.async_message();
+    assert_eq!(message.exp_cmd_sn, before, "the younger command goes on");
+    peer.checker.exp_cmd_sn = None;
     assert_eq!((message.event, message.lun), (AsyncEvent::TASK_TERMINATION, lun));
     // One for another unit, and one that was sent before.
     peer.nop_out(acknowledgement(ELSEWHERE), &[]);
@@ -61,14 +66,14 @@ fn data_is_let_go_of_when_the_news_is_acknowledged() {
     peer.silence();
     // Its tag is free.
     peer.command(write(1, 4096), &[]);
-    assert_eq!(peer.driver.commands.len(), 2);
+    assert_eq!(peer.driver.commands.len(), 3);
 }
 
 #[test]
 fn the_last_news_of_a_unit_covers_those_before() {
     let (mut peer, _, lun) = aborted("FastAbort");
     for _ in 0..1000 {
-        peer.driver.connection.tasks_terminated(lun);
+        peer.driver.connection.tasks_terminated(lun, peer.cmd_sn);
     }
     let first = peer.async_message().0;
     peer.rest();

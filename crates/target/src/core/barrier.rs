@@ -4,34 +4,24 @@
 //! by a new login of the same initiator) may write the same blocks again at once; the old write must not land after that.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use lunette_device::{NexusId, TargetDevice};
-use lunette_pdu::{InitiatorTaskTag, LogoutResponseCode, TaskManagementResponseCode};
+use lunette_device::NexusId;
+use lunette_pdu::LogoutResponseCode;
 use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
-use super::fences::Remains;
+use super::fences::{Affected, Managed};
 use super::running::TaskKey;
-use super::siblings::Covered;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BarrierKey(u64);
 
 /// What happens when the last store is done.
 pub(super) enum Behind {
+    /// Connections are told that their tasks were ended by a function that another one has asked for.
+    News { issuing: ConnectionId, affected: Vec<Affected> },
     /// A task management function is answered.
-    TaskManagement {
-        connection: ConnectionId,
-        itt: InitiatorTaskTag,
-        response: TaskManagementResponseCode,
-        covers: Option<Covered>,
-        remains: Remains,
-    },
-    /// All connections of a target are closed: TARGET COLD RESET.
-    ColdReset { connection: ConnectionId, itt: InitiatorTaskTag, device: Arc<TargetDevice> },
-    /// All connections of a session are closed: I_T NEXUS RESET.
-    NexusReset { connection: ConnectionId, itt: InitiatorTaskTag },
+    TaskManagement { connection: ConnectionId, managed: Managed },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
     Task { key: TaskKey, lost: Vec<NexusId> },
     /// A logout is answered: the connection that it names is closed.
@@ -82,12 +72,9 @@ impl Core {
     pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
         for behind in std::mem::take(&mut self.barriers.passed) {
             match behind {
-                Behind::TaskManagement { connection, itt, response, covers, remains } => {
-                    self.answer_behind_fence(cx, connection, (itt, response), covers, remains);
-                }
+                Behind::News { issuing, affected } => self.tell_of_aborts(issuing, &affected),
+                Behind::TaskManagement { connection, managed } => self.answer_behind_fence(cx, connection, managed),
                 Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
-                Behind::NexusReset { connection, itt } => self.finish_nexus_reset(cx, connection, itt),
-                Behind::ColdReset { connection, itt, device } => self.finish_cold_reset(cx, connection, itt, &device),
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection } => self.finish_login(cx, connection),
             }

@@ -5,13 +5,15 @@
 //! responses that tell of such a function of others and the end of PREEMPT AND ABORT, and whatever follows a fenced response
 //! waits until that is acknowledged too.
 
-use lunette_device::Response;
+use std::sync::Arc;
+
+use lunette_device::{Response, TargetDevice};
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TaskManagementResponseCode, Tsih};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::{SenseData, SenseKey};
 use lunette_session::Time;
 use lunette_session::keys::TaskReporting;
-use lunette_session::target::{Connection, Session};
+use lunette_session::target::{Connection, Session, TaskManagement};
 
 use super::Core;
 use super::running::{TaskKey, Waiting};
@@ -32,6 +34,7 @@ enum Answer {
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
         covers: Option<Covered>,
+        then: Then,
     },
     /// Of a task. `fenced`: what follows waits too.
     Response {
@@ -41,6 +44,40 @@ enum Answer {
     },
     /// It has been sent; what follows waits for its acknowledgement.
     Sent,
+}
+
+/// The answer to a task management function.
+pub(super) struct Managed {
+    pub(super) itt: InitiatorTaskTag,
+    pub(super) response: TaskManagementResponseCode,
+    pub(super) covers: Option<Covered>,
+    pub(super) remains: Remains,
+    pub(super) then: Then,
+}
+
+impl Managed {
+    /// Of a function that concerns one task.
+    pub(super) fn of_one(itt: InitiatorTaskTag, response: TaskManagementResponseCode) -> Self {
+        Self { itt, response, covers: None, remains: Remains::Nothing, then: Then::GoOn }
+    }
+}
+
+/// What follows the answer.
+pub(super) enum Then {
+    GoOn,
+    /// All connections of a target are closed: TARGET COLD RESET.
+    DropTarget(Arc<TargetDevice>),
+    /// All connections of the session are closed: I_T NEXUS RESET.
+    DropSession,
+}
+
+/// A connection that has tasks on a logical unit that were ended by a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Affected {
+    connection: ConnectionId,
+    lun: LunField,
+    /// Those with smaller numbers.
+    before: SerialNumber,
 }
 
 /// Data of aborted tasks that the issuing session still has to send (RFC 7143 section 4.2.3.3). Not every initiator does, so
@@ -87,19 +124,18 @@ impl Core {
     /// tasks that it ended.
     pub(super) fn answer_behind_fence(
         &mut self,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
         connection: ConnectionId,
-        answer: (InitiatorTaskTag, TaskManagementResponseCode),
-        covers: Option<Covered>,
-        remains: Remains,
+        Managed { itt, response, covers, remains, then }: Managed,
     ) {
-        let (itt, response) = answer;
-        let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else { return };
+        let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else {
+            return self.follow(cx, connection, then);
+        };
         let behind = self.unacknowledged(connection, false);
         let standard = session.parameters.task_reporting != TaskReporting::FastAbort;
         let of = if standard { remains } else { Remains::Nothing };
         let data = self.owes_data(session.tsih, of).then(|| Data { of, until: self.time(cx) + DATA_OUT_GRACE });
-        let answer = Answer::TaskManagement { itt, response, covers };
+        let answer = Answer::TaskManagement { itt, response, covers, then };
         self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data });
     }
 
@@ -180,7 +216,7 @@ impl Core {
     }
 
     /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
-    pub(super) fn pass_fences(&mut self, cx: &Context<'_>) {
+    pub(super) fn pass_fences(&mut self, cx: &mut Context<'_>) {
         self.fences_moved = false;
         if self.fences.is_empty() {
             return;
@@ -203,7 +239,7 @@ impl Core {
                 waiting.push(fence);
                 continue;
             }
-            if let Some(sent) = self.answer_fenced(fence) {
+            if let Some(sent) = self.answer_fenced(cx, fence) {
                 blocked.push(sent.session);
                 waiting.push(sent);
             }
@@ -214,16 +250,17 @@ impl Core {
     }
 
     /// Sends an answer. Gives the fence that it leaves behind.
-    fn answer_fenced(&mut self, fence: Fence) -> Option<Fence> {
+    fn answer_fenced(&mut self, cx: &mut Context<'_>, fence: Fence) -> Option<Fence> {
         let (connection, session) = (fence.connection, fence.session);
         let fenced = match fence.answer {
-            Answer::TaskManagement { itt, response, covers } => {
+            Answer::TaskManagement { itt, response, covers, then } => {
                 // What was sent on a connection that was lost meanwhile is not acknowledged, and could be taken over.
                 if let Some(covered) = covers {
                     self.silence(connection, covered, Connection::is_suspended);
                     self.let_go_of_empty(connection);
                 }
                 self.answer_task_management(connection, itt, response);
+                self.follow(cx, connection, then);
                 covers.is_some()
             }
             Answer::Response { key, response, fenced } => {
@@ -241,6 +278,15 @@ impl Core {
         (!behind.is_empty()).then_some(Fence { session, connection, answer: Answer::Sent, behind, data: None })
     }
 
+    /// What follows the answer to a function that `connection` has asked for. That connection may be gone.
+    fn follow(&mut self, cx: &mut Context<'_>, connection: ConnectionId, then: Then) {
+        match then {
+            Then::GoOn => {}
+            Then::DropTarget(device) => self.drop_target(cx, connection, &device),
+            Then::DropSession => self.drop_session(cx, connection),
+        }
+    }
+
     /// Nobody waits for that data any more; what comes of it is dropped.
     fn forget_data(&mut self, session: Tsih, of: Remains) {
         let all: Vec<_> = self.sessions.connections(session).iter().map(|(_, id)| *id).collect();
@@ -253,26 +299,39 @@ impl Core {
 
     // News of aborts.
 
-    /// The connections that have tasks among these, with the logical units.
-    pub(super) fn affected_by(&self, doomed: &[TaskKey]) -> Vec<(ConnectionId, LunField)> {
+    /// The connections that have tasks among these, which a request of connection `issuing` ends.
+    pub(super) fn affected_by(
+        &self,
+        doomed: &[TaskKey],
+        issuing: ConnectionId,
+        request: &TaskManagement,
+    ) -> Vec<Affected> {
+        let session_of = |id| self.connections.get(id).and_then(|conn| conn.session.as_ref());
+        let issuer = session_of(issuing).map(|session| session.tsih);
         let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.orphaned);
-        let mut affected: Vec<_> = tasks.map(|task| (task.connection, LunField(task.lun.encode()))).collect();
-        affected.sort_unstable_by_key(|(id, lun)| (id.index(), lun.0));
+        let affected = tasks.filter_map(|task| {
+            let session = session_of(task.connection)?;
+            let before = request.before.filter(|_| issuer == Some(session.tsih));
+            let (connection, lun) = (task.connection, LunField(task.lun.encode()));
+            Some(Affected { connection, lun, before: before.unwrap_or_else(|| session.exp_cmd_sn()) })
+        });
+        let mut affected: Vec<Affected> = affected.collect();
+        affected.sort_unstable_by_key(|affected| (affected.connection.index(), affected.lun.0));
         affected.dedup();
         affected
     }
 
     /// RFC 7143 sections 4.2.3.4 and 4.2.3.5: where FastAbort was agreed on, connections other than the issuing one are told
     /// that the tasks are gone. On the issuing one no more data comes.
-    pub(super) fn tell_of_aborts(&mut self, issuing: ConnectionId, affected: &[(ConnectionId, LunField)]) {
-        for (id, lun) in affected {
-            let Some(conn) = self.connections.get_mut(*id) else { continue };
-            if *id != issuing {
-                conn.protocol.tasks_terminated(*lun);
+    pub(super) fn tell_of_aborts(&mut self, issuing: ConnectionId, affected: &[Affected]) {
+        for Affected { connection, lun, before } in affected {
+            let Some(conn) = self.connections.get_mut(*connection) else { continue };
+            if *connection != issuing {
+                conn.protocol.tasks_terminated(*lun, *before);
             } else if conn.session.as_ref().is_some_and(|session| is_fast(session)) {
                 conn.protocol.forget_data(Some(*lun));
             }
-            self.touch(*id);
+            self.touch(*connection);
         }
     }
 }

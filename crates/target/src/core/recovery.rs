@@ -11,7 +11,7 @@ use lunette_session::target::{CloseReason, KnownTask, Session, TaskManagement};
 use super::Core;
 use super::answers::Answers;
 use super::barrier::{BarrierKey, Behind};
-use super::fences::Remains;
+use super::fences::Managed;
 use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
 
 /// Where a task is that the initiator names.
@@ -229,13 +229,9 @@ impl Core {
         let (itt, response) = (request.itt, Answer::FUNCTION_COMPLETE);
         match self.find_elsewhere(id, request.referenced_itt) {
             Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
-                let barrier = self.barriers.open(Behind::TaskManagement {
-                    connection: id,
-                    itt,
-                    response,
-                    covers: None,
-                    remains: Remains::Nothing,
-                });
+                let barrier = self
+                    .barriers
+                    .open(Behind::TaskManagement { connection: id, managed: Managed::of_one(itt, response) });
                 let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(tag));
                 if let Some(key) = key {
                     self.abort_task(key, Some(barrier));
@@ -256,13 +252,8 @@ impl Core {
     fn answer_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
         let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));
         let (itt, response) = (request.itt, request.done());
-        let barrier = self.barriers.open(Behind::TaskManagement {
-            connection: id,
-            itt,
-            response,
-            covers: None,
-            remains: Remains::Nothing,
-        });
+        let barrier =
+            self.barriers.open(Behind::TaskManagement { connection: id, managed: Managed::of_one(itt, response) });
         for key in self.tasks_where(|task| task.orphaned && Some(task.nexus) == nexus) {
             self.abort_task(key, Some(barrier));
         }

@@ -10,7 +10,7 @@ use lunette_session::target::TaskManagement;
 
 use super::Core;
 use super::barrier::Behind;
-use super::fences::Remains;
+use super::fences::{Managed, Remains, Then};
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
@@ -60,20 +60,23 @@ impl Core {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
         let covers = self.silence_siblings(id, request);
-        let itt = request.itt;
-        let barrier = self.barriers.open(match request.function {
-            Function::TARGET_COLD_RESET => Behind::ColdReset { connection: id, itt, device },
-            Function::I_T_NEXUS_RESET => Behind::NexusReset { connection: id, itt },
-            _ => {
-                let (response, remains) = (request.done(), remains(request));
-                Behind::TaskManagement { connection: id, itt, response, covers, remains }
-            }
-        });
-        let affected = if request.function == Function::ABORT_TASK { Vec::new() } else { self.affected_by(&doomed) };
+        let (remains, then) = match request.function {
+            Function::TARGET_COLD_RESET => (Remains::Nothing, Then::DropTarget(device)),
+            Function::I_T_NEXUS_RESET => (Remains::Nothing, Then::DropSession),
+            _ => (remains(request), Then::GoOn),
+        };
+        let managed = Managed { itt: request.itt, response: request.done(), covers, remains, then };
+        let affected =
+            if request.function == Function::ABORT_TASK { Vec::new() } else { self.affected_by(&doomed, id, request) };
+        // Who is told that a task has ended may do its work anew, so the news wait for the stores as the answer does.
+        let news = self.barriers.open(Behind::News { issuing: id, affected });
+        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, managed });
         for key in doomed {
-            self.abort_task(key, Some(barrier));
+            for barrier in [news, barrier] {
+                self.abort_task(key, Some(barrier));
+            }
         }
-        self.tell_of_aborts(id, &affected);
+        self.barriers.close(news);
         self.barriers.close(barrier);
         self.touch(id);
     }
@@ -109,14 +112,7 @@ impl Core {
 
     /// RFC 7143 section 11.5.1: TARGET COLD RESET ends all sessions of the target, after its answer.
     /// The connection that asked for it may be gone.
-    pub(super) fn finish_cold_reset(
-        &mut self,
-        cx: &mut Context<'_>,
-        id: ConnectionId,
-        itt: InitiatorTaskTag,
-        device: &Arc<TargetDevice>,
-    ) {
-        self.answer_task_management(id, itt, Answer::FUNCTION_COMPLETE);
+    pub(super) fn drop_target(&mut self, cx: &mut Context<'_>, id: ConnectionId, device: &Arc<TargetDevice>) {
         let same = |other: &Option<Arc<TargetDevice>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
         let reset: Vec<ConnectionId> =
             self.connections.iter_mut().filter(|(_, conn)| same(&conn.device)).map(|(id, _)| id).collect();
@@ -125,8 +121,7 @@ impl Core {
 
     /// RFC 7144 section 6.3: I_T NEXUS RESET drops all connections of the session, after its answer, and nothing waits to be
     /// recovered. The device hears of the loss of the nexus when it goes with them.
-    pub(super) fn finish_nexus_reset(&mut self, cx: &mut Context<'_>, id: ConnectionId, itt: InitiatorTaskTag) {
-        self.answer_task_management(id, itt, Answer::FUNCTION_COMPLETE);
+    pub(super) fn drop_session(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
         let all = self.sessions.members(session.tsih).collect();
         self.drop_connections(cx, id, all);

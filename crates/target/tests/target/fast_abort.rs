@@ -1,7 +1,11 @@
 //! Multi-task aborts: the data that is still under way, the news for others, and response fences (RFC 7143 sections 4.2.2.3 and
 //! 4.2.3.3 to 4.2.3.5).
 
+use std::sync::Arc;
+
 use lunette_pdu::{AsyncEvent, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+
+use lunette_store::filters::Delay;
 
 use crate::common::{Initiator, Port, Target, blocks, memory};
 
@@ -83,6 +87,27 @@ fn others_with_fast_abort_are_told_of_their_tasks() {
         assert_eq!(idle.test_unit_ready(0).sense(), RESET);
         idle.is_undisturbed();
     }
+}
+
+#[test]
+fn others_are_told_when_the_store_is_done() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::over(vec![delay.clone()]);
+    let mut a = attach(&target, Port::A, STANDARD);
+    let mut b = attach(&target, Port::B, FAST);
+    delay.hold();
+    b.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    let after = b.cmd_sn;
+    let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
+    settle(&mut a);
+    // Who hears of the end may write the same blocks anew.
+    b.is_undisturbed();
+    assert_eq!(b.test_unit_ready(0).sense(), RESET);
+    delay.release();
+    let message = b.message(AsyncEvent::TASK_TERMINATION);
+    assert_eq!(message.exp_cmd_sn, after, "later commands are not concerned");
+    assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
 }
 
 #[test]

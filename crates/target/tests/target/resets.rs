@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, POWER_ON, Port, TARGET, Target, blocks, device, memory};
 
 const OTHER: &str = "iqn.2026-11.org.example:other";
 
@@ -21,6 +21,28 @@ fn all_connections_of_the_target_are_closed() {
     b.wait_for_end();
     target.wait_until("the end of the sessions", |now| now.sessions == 1);
     assert_eq!(elsewhere.test_unit_ready(0).good(), []);
+}
+
+#[test]
+fn answers_of_other_connections_come_first() {
+    let target = Target::over(vec![memory()]);
+    let mut a = Initiator::log_in(&target, Port::A, &[("MaxConnections", "2")]);
+    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    let mut b = a.join(&target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn;
+    let read = b.start_read(0, 0, 8);
+    // The read is answered when this is.
+    a.cmd_sn = b.cmd_sn;
+    a.test_unit_ready(0).good();
+    let reset = a.start_management(Function::TARGET_COLD_RESET, 0, None);
+    a.round_trip();
+    a.round_trip();
+    assert!(!a.has_answer(reset), "the read has not been acknowledged");
+    assert_eq!(b.finish(read).good().len(), 4096);
+    b.round_trip();
+    assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
+    a.wait_for_end();
+    b.wait_for_end();
 }
 
 #[test]

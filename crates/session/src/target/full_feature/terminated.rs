@@ -14,12 +14,14 @@ pub(super) struct Termination {
 }
 
 impl FullFeature {
-    /// Event 5 is for sessions with FastAbort alone.
-    pub(crate) fn tasks_terminated(&mut self, lun: LunField, sender: &mut Sender) {
+    /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an initiator can
+    /// tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section 4.2.2.1).
+    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, sender: &mut Sender) {
         if self.parameters.task_reporting != TaskReporting::FastAbort {
             return;
         }
-        let message = AsyncMessage { event: AsyncEvent::TASK_TERMINATION, lun, ..self.news(sender) };
+        let event = AsyncEvent::TASK_TERMINATION;
+        let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..self.news(sender) };
         // The last one covers those before it.
         self.terminations.retain(|known| known.lun != lun);
         self.terminations.push(Termination { stat_sn: message.stat_sn, lun });
