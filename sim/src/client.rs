@@ -2,6 +2,7 @@
 
 mod events;
 mod load;
+mod management;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,6 +11,7 @@ use lunette_pdu::Cid;
 use lunette_session::initiator::{Session, TaskTag};
 use lunette_session::{Entropy, Time};
 
+use self::management::Asked;
 use crate::env::{Env, Happening};
 use crate::fault::Fault;
 use crate::oracle::{Extent, User};
@@ -46,7 +48,7 @@ struct Open {
 enum Question {
     Ping,
     Text,
-    Management,
+    Management(Asked),
 }
 
 /// How far the run is.

@@ -24,6 +24,8 @@ pub(crate) enum Happening {
     Reopen,
     /// The device is done with a command.
     Done(u64),
+    /// The target has something to say.
+    News,
 }
 
 pub(crate) struct Env {

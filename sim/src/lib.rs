@@ -6,7 +6,8 @@
 //! - a command is delivered once, in the order of its number, and runs at most once; exactly once when it is answered GOOD,
 //!   not at all when it is answered with an error;
 //! - nothing of a command happens after its end: after the answer to a task management function that concerns it, after the
-//!   login that follows the loss of its session;
+//!   news that others have ended it, after the login that follows the loss of its session; when such an answer comes, all that it
+//!   concerns has ended;
 //! - every byte of data is that of its command, on both sides; a read finds the last acknowledged write or a later one;
 //! - neither side finds fault with the other, unless a byte was changed on its way;
 //! - everything comes to an end, and no buffer is left.

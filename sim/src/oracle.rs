@@ -164,6 +164,16 @@ impl Oracle {
         Ok(())
     }
 
+    /// The target has answered that it does not keep the data any more that was to be sent again: the command has run.
+    pub(crate) fn forgotten(&mut self, user: User) -> Result<(), Broken> {
+        let entry = self.end(user, End::Answered)?;
+        if !entry.executed || !entry.kind.reads() {
+            return Err(format!("command {user} was answered as one whose data was forgotten"));
+        }
+        self.unlock_written(user);
+        Ok(())
+    }
+
     /// The command was given back without an answer.
     pub(crate) fn aborted(&mut self, user: User) -> Result<(), Broken> {
         self.end(user, End::Aborted)?;
@@ -215,6 +225,17 @@ impl Oracle {
         for place in extent.places() {
             self.locked.remove(&place);
         }
+    }
+
+    /// Whether a command to that unit was submitted after the one named.
+    pub(crate) fn has_younger(&self, than: User, unit: usize) -> bool {
+        self.entries.iter().skip(than as usize).any(|entry| entry.extent.unit == unit)
+    }
+
+    /// Whether the device has been given the command, and has not come to its end.
+    pub(crate) fn is_running(&self, user: User) -> bool {
+        let entry = usize::try_from(user - 1).ok().and_then(|index| self.entries.get(index));
+        entry.is_some_and(|entry| entry.delivered && !entry.executed && entry.refused.is_none() && !entry.over)
     }
 
     // The device's side.

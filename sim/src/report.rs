@@ -30,6 +30,10 @@ fn write_text(text: &mut String, report: &Report, seconds: f64) -> std::fmt::Res
     for (end, count) in &total.commands {
         writeln!(text, "  {end:26} {count:>10}")?;
     }
+    writeln!(text, "requests and messages")?;
+    for (kind, count) in &total.happenings {
+        writeln!(text, "  {kind:26} {count:>10}")?;
+    }
     writeln!(text, "runs")?;
     for SetupReport { setup: Setup { level, connections }, runs, tally, failures } in &report.setups {
         let struck = faults(tally);
@@ -85,5 +89,11 @@ fn tally_json(tally: &Tally) -> Value {
             (kind.name().to_owned(), json!({ "to_target": to_target, "to_initiator": to_initiator }))
         })
         .collect();
-    json!({ "faults": faults, "recoveries": tally.recoveries, "commands": tally.commands, "bytes": tally.bytes })
+    json!({
+        "faults": faults,
+        "recoveries": tally.recoveries,
+        "commands": tally.commands,
+        "happenings": tally.happenings,
+        "bytes": tally.bytes,
+    })
 }

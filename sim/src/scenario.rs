@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use lunette_pdu::Isid;
-use lunette_session::initiator::SessionConfig;
+use lunette_session::initiator::{ChapIdentity, SessionConfig};
 use lunette_session::keys::{Choices, Willing};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::target::{Portal, TargetNode};
-use lunette_session::{Authentication, Timers};
+use lunette_session::{Authentication, Credentials, Secret, Timers};
 
 use crate::Setup;
 use crate::dice::Dice;
@@ -16,6 +16,9 @@ use crate::frames::Format;
 
 const TARGET: &str = "iqn.2026-11.example:simulated";
 const INITIATOR: &str = "iqn.2026-11.example:simulator";
+
+/// More than any run needs.
+const AMPLE_POOL_BYTES: usize = 256 << 20;
 
 /// Logical units of the target.
 pub(crate) const UNITS: usize = 2;
@@ -48,6 +51,12 @@ pub(crate) struct Load {
     pub(crate) work_us: u64,
     /// One of so many actions is a task management function; 0: none is.
     pub(crate) manage: u64,
+    /// Messages that the target sends of its own accord.
+    pub(crate) news: u32,
+    /// Between two of them at most.
+    pub(crate) news_pause_us: u64,
+    /// Bytes of data that the target has at a time.
+    pub(crate) target_pool_bytes: usize,
 }
 
 /// Everything that was drawn.
@@ -68,7 +77,10 @@ impl Scenario {
         let format =
             Format { header_digest, data_digest, marker_interval: marker_words.map(|words| words as usize * 4) };
         let timers = timers(dice);
-        let offers = willing(setup, format, dice);
+        let offers = Willing {
+            task_reporting: dice.pick(&[Choices(0b111), Choices(0b101), Choices(0b011), Choices(0b001)]),
+            ..willing(setup, format, dice)
+        };
         // The target takes what is offered.
         let willing =
             Willing { header_digest: Choices(0b11), data_digest: Choices(0b11), ..willing(setup, format, dice) };
@@ -77,7 +89,7 @@ impl Scenario {
             initiator_alias: None,
             target_name: Some(TARGET.into()),
             isid: Isid::random(0x0012_3456, 1),
-            chap: None,
+            chap: identity(dice),
             offers,
             timers,
         };
@@ -91,7 +103,7 @@ impl Scenario {
         TargetNode {
             name: TARGET.into(),
             alias: Some("simulated".into()),
-            authentication: Authentication::None,
+            authentication: self.authentication(),
             initiators: None,
             moved: None,
             portals: vec![Portal { address: ([192, 0, 2, 7], 3260).into(), group: 1 }],
@@ -99,13 +111,41 @@ impl Scenario {
         }
     }
 
+    /// Whether the target may have to let go of data that it keeps to be able to send it again.
+    pub(crate) fn may_forget(&self) -> bool {
+        self.setup.level > 0 && self.load.target_pool_bytes < AMPLE_POOL_BYTES
+    }
+
+    /// What the target wants to know, and proves, when the initiator does.
+    fn authentication(&self) -> Authentication {
+        match &self.config.chap {
+            None => Authentication::None,
+            Some(ChapIdentity { initiator, target }) => {
+                Authentication::Chap { initiators: vec![initiator.clone()], target: target.clone() }
+            }
+        }
+    }
+
     /// The whole draw in a few lines.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nfaults {:?}",
-            self.format, self.weather, self.load, self.config.offers, self.willing, self.faults
+            "{:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            self.format, self.weather, self.load, self.config.offers, self.willing, self.config.chap, self.faults
         )
     }
+}
+
+/// None, CHAP, or CHAP both ways.
+fn identity(dice: &mut Dice) -> Option<ChapIdentity> {
+    let credentials = |user: &str, dice: &mut Dice| Credentials {
+        user: user.into(),
+        secret: Secret::new(dice.bytes::<16>().to_vec()),
+    };
+    let ways = dice.below(3);
+    (ways > 0).then(|| ChapIdentity {
+        initiator: credentials("initiator", dice),
+        target: (ways == 2).then(|| credentials("target", dice)),
+    })
 }
 
 fn timers(dice: &mut Dice) -> Timers {
@@ -160,5 +200,9 @@ fn load(dice: &mut Dice) -> Load {
         pause_us: dice.pick(&[10, 200, 2000]),
         work_us: dice.pick(&[0, 100, 2000, 50_000]),
         manage: dice.pick(&[0, 60, 15]),
+        news: dice.pick(&[0, 0, 1, 4]),
+        news_pause_us: dice.pick(&[10_000, 500_000, 20_000_000]),
+        // The least is enough for the longest command.
+        target_pool_bytes: dice.pick(&[AMPLE_POOL_BYTES, AMPLE_POOL_BYTES, 1 << 20, 256 << 10]),
     }
 }

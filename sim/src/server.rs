@@ -1,10 +1,13 @@
 //! The driver of the target: what a target process owes to `session`, and no more.
 
+mod buffers;
+mod fences;
 mod management;
+mod news;
 mod recovery;
 mod tasks;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use lunette_buffer::Pool;
@@ -14,15 +17,14 @@ use lunette_session::target::{
 };
 use lunette_session::{Authentication, Entropy, Time};
 
-use self::management::{Behind, Fence};
+use self::fences::Fence;
+use self::management::Behind;
+pub(crate) use self::management::EVENT;
 use self::tasks::Job;
 pub(crate) use self::tasks::SENSE;
 use crate::env::Env;
 use crate::scenario::Scenario;
 use crate::wire::{Network, Side, WireId};
-
-/// Bytes of data that the target has at a time: more than any run needs.
-const POOL_BYTES: usize = 256 << 20;
 
 struct Conn {
     protocol: Connection,
@@ -47,6 +49,10 @@ pub(crate) struct Server {
     /// The number of the last command that was delivered, by session.
     delivered: BTreeMap<u16, SerialNumber>,
     pool: Pool,
+    /// Jobs that wait for their buffers.
+    starving: VecDeque<u64>,
+    /// Messages that are still to be sent.
+    news: u32,
 }
 
 impl Server {
@@ -62,7 +68,9 @@ impl Server {
             last_barrier: 0,
             fences: Vec::new(),
             delivered: BTreeMap::new(),
-            pool: Pool::new(POOL_BYTES),
+            pool: Pool::new(scenario.load.target_pool_bytes),
+            starving: VecDeque::new(),
+            news: scenario.load.news,
         }
     }
 
@@ -110,7 +118,8 @@ impl Server {
     // Time.
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        self.connections.values().filter_map(|conn| conn.protocol.next_timeout()).min()
+        let connections = self.connections.values().filter_map(|conn| conn.protocol.next_timeout());
+        connections.chain(self.next_fence_timeout()).min()
     }
 
     pub(crate) fn time_has_come(&mut self, now: Time) {

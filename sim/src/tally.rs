@@ -14,6 +14,8 @@ pub struct Tally {
     pub recoveries: BTreeMap<&'static str, u64>,
     /// Commands by their end.
     pub commands: BTreeMap<&'static str, u64>,
+    /// Requests that were answered, messages of the target, and what else was seen, by kind.
+    pub happenings: BTreeMap<&'static str, u64>,
     /// Bytes that were sent.
     pub bytes: u64,
 }
@@ -35,6 +37,10 @@ impl Tally {
         *self.commands.entry(end).or_default() += 1;
     }
 
+    pub(crate) fn happening(&mut self, kind: &'static str) {
+        *self.happenings.entry(kind).or_default() += 1;
+    }
+
     /// Adds another run's counts.
     pub fn add(&mut self, other: &Self) {
         for (kind, [to_target, to_initiator]) in &other.faults {
@@ -47,6 +53,9 @@ impl Tally {
         }
         for (end, count) in &other.commands {
             *self.commands.entry(end).or_default() += count;
+        }
+        for (kind, count) in &other.happenings {
+            *self.happenings.entry(kind).or_default() += count;
         }
         self.bytes += other.bytes;
     }

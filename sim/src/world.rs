@@ -57,6 +57,7 @@ impl World {
     fn live(&mut self) {
         let end = self.env.now + VIRTUAL_LIMIT;
         self.client.begin(&mut self.net, &mut self.env);
+        self.server.plan_news(&mut self.env);
         for _ in 0..MAX_STEPS {
             if self.env.has_failed() {
                 return;
@@ -91,6 +92,8 @@ impl World {
             Some(Happening::Act) => client.act(net, env),
             Some(Happening::Reopen) => client.reopen(env),
             Some(Happening::Done(job)) => server.done(job, env),
+            Some(Happening::News) if client.is_done() => {}
+            Some(Happening::News) => server.tell_news(net, env),
             None => {
                 client.time_has_come(env.now);
                 server.time_has_come(env.now);
@@ -103,7 +106,7 @@ impl World {
     fn settle(&mut self) {
         let Self { env, net, client, server } = self;
         for _ in 0..MAX_TURNS {
-            let mut moved = server.pass_fences(net, env) | client.settle(net, env);
+            let mut moved = server.pass_fences(net, env) | server.feed(env) | client.settle(net, env);
             for id in server.ids() {
                 moved |= server.turn(id, net, env);
             }

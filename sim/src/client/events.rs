@@ -1,6 +1,6 @@
 //! What the session tells its driver, and what the driver makes of it.
 
-use lunette_pdu::{Cid, LoginStatus, RejectReason, Residual};
+use lunette_pdu::{AsyncEvent, Cid, LoginStatus, RejectReason, Residual};
 use lunette_session::initiator::{Command, Event, LoginError, Response, Session, SessionError};
 
 use super::{Client, Open, PAUSE_US, Question, Stage};
@@ -11,6 +11,13 @@ use crate::wire::{Network, Side, WireId};
 
 const GOOD: u8 = 0;
 const CHECK_CONDITION: u8 = 0x02;
+
+/// Fixed format, ABORTED COMMAND: FAILED RETRANSMISSION REQUEST, as the target says it, and PROTOCOL SERVICE CRC ERROR, which
+/// stands for a SNACK that it refuses.
+const FORGOTTEN: [[u8; 18]; 2] = [
+    [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x11, 0x13, 0, 0, 0, 0],
+    [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x47, 0x05, 0, 0, 0, 0],
+];
 
 impl Client {
     pub(super) fn take_events(&mut self, id: WireId, mut input: &[u8], net: &mut Network, env: &mut Env) {
@@ -37,9 +44,9 @@ impl Client {
                 env.check(aborted);
                 self.forget(user);
             }
-            Event::TaskManagementDone { user, response, .. } => {
+            Event::TaskManagementDone { user, response, information } => {
                 env.note(|| format!("request {user}: {response}"));
-                self.answered(user, Question::Management, env);
+                self.managed(user, response, information, env);
             }
             Event::Pong { user, intact } => {
                 // A ping that was damaged on its way is refused.
@@ -54,7 +61,10 @@ impl Client {
                 }
                 self.answered(user, Question::Text, env);
             }
-            Event::Async { message, .. } => env.note(|| format!("wire {id}: {}", message.event)),
+            Event::Async { message, data } => {
+                env.note(|| format!("wire {id}: {}", message.event));
+                self.heard(message.event, &data, env);
+            }
             Event::Redirected { .. } => env.fail("redirected without a reason"),
             Event::Closed { cid, why } => {
                 // Another connection may have told.
@@ -166,6 +176,9 @@ impl Client {
             check_moved(&open, response, env);
             let data_in = command.data_in.as_ref().map(|data| &data[..response.data_in_len]);
             env.oracle.succeeded(user, data_in)
+        } else if FORGOTTEN.iter().any(|sense| *sense == *response.sense) && env.scenario.may_forget() {
+            env.tally.command("data forgotten");
+            env.oracle.forgotten(user)
         } else {
             env.tally.command("refused");
             check_sense(user, response, env);
@@ -177,7 +190,30 @@ impl Client {
         }
     }
 
+    /// The target says something of its own accord.
+    fn heard(&mut self, event: AsyncEvent, data: &[u8], env: &mut Env) {
+        env.tally.happening(match event {
+            AsyncEvent::SCSI_EVENT => "SCSI event",
+            AsyncEvent::LOGOUT_REQUEST => "logout request",
+            AsyncEvent::CONNECTION_DROP => "connection drop notice",
+            AsyncEvent::SESSION_DROP => "session drop notice",
+            AsyncEvent::NEGOTIATION_REQUEST => "negotiation request",
+            AsyncEvent::TASK_TERMINATION => "task termination notice",
+            _ => "other message",
+        });
+        match event {
+            AsyncEvent::LOGOUT_REQUEST => {
+                self.log_out(env);
+            }
+            AsyncEvent::SCSI_EVENT if data != [&[0, SENSE.len() as u8], &SENSE[..]].concat() => {
+                env.fail(format!("a SCSI event with sense data {data:02x?}"));
+            }
+            _ => {}
+        }
+    }
+
     fn answered(&mut self, user: u64, question: Question, env: &mut Env) {
+        env.tally.happening(if question == Question::Ping { "ping" } else { "text" });
         if self.questions.remove(&user) != Some(question) {
             env.fail(format!("request {user} was answered and waits for nothing"));
         }

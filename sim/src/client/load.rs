@@ -1,13 +1,12 @@
 //! The load: commands, and everything else that an initiator may ask for.
 
-use lunette_pdu::TaskManagementFunction as Function;
 use lunette_session::Time;
 use lunette_session::initiator::Session;
 
 use super::{Client, Open, Question, Stage};
 use crate::env::{Env, Happening};
 use crate::oracle::{Extent, Kind};
-use crate::request::{Request, lun};
+use crate::request::Request;
 use crate::scenario::UNITS;
 use crate::wire::Network;
 
@@ -117,7 +116,12 @@ impl Client {
 
     // Everything else.
 
-    fn ask(&mut self, question: Question, env: &mut Env, ask: impl FnOnce(&mut Session, u64, &mut Env) -> bool) {
+    pub(super) fn ask(
+        &mut self,
+        question: Question,
+        env: &mut Env,
+        ask: impl FnOnce(&mut Session, u64, &mut Env) -> bool,
+    ) {
         let Some(session) = &mut self.session else { return };
         self.last_question += 1;
         if ask(session, self.last_question, env) {
@@ -141,28 +145,6 @@ impl Client {
         self.ask(Question::Text, env, |session, user, _| session.text(user, &[("SendTargets", "")]));
     }
 
-    fn manage(&mut self, env: &mut Env) {
-        let unit = env.dice.place(UNITS);
-        let function = match env.dice.below(10) {
-            0..6 => Function::ABORT_TASK,
-            6 => Function::ABORT_TASK_SET,
-            7 => Function::CLEAR_TASK_SET,
-            8 => Function::LOGICAL_UNIT_RESET,
-            _ => Function::TARGET_WARM_RESET,
-        };
-        let at = env.dice.place(self.open.len().max(1));
-        let referenced = self.open.values().nth(at).filter(|_| function == Function::ABORT_TASK);
-        let (tag, lun) =
-            (referenced.map(|open| open.tag), lun(referenced.map_or(unit, |open| open.request.extent.unit)));
-        if tag.is_none() && function == Function::ABORT_TASK {
-            return;
-        }
-        self.ask(Question::Management, env, |session, user, env| {
-            env.note(|| format!("request {user}: {function} {lun:?}"));
-            session.manage_tasks(user, function, lun, tag)
-        });
-    }
-
     fn remove_connection(&mut self, env: &mut Env) {
         let lane = env.dice.place(self.lanes.len().max(1));
         let (Some(lane), Some(session)) = (self.lanes.values().nth(lane), &mut self.session) else { return };
@@ -173,7 +155,7 @@ impl Client {
         }
     }
 
-    fn log_out(&mut self, env: &mut Env) -> bool {
+    pub(super) fn log_out(&mut self, env: &mut Env) -> bool {
         let asked = self.session.as_mut().is_some_and(Session::logout);
         if asked {
             env.note(|| "the session is to end".into());

@@ -1,7 +1,18 @@
 use super::*;
 
-const LOAD: Load =
-    Load { commands: 1, depth: 1, block_len: 16, blocks: 8, longest: 4, pause_us: 0, work_us: 0, manage: 0 };
+const LOAD: Load = Load {
+    commands: 1,
+    depth: 1,
+    block_len: 16,
+    blocks: 8,
+    longest: 4,
+    pause_us: 0,
+    work_us: 0,
+    manage: 0,
+    news: 0,
+    news_pause_us: 0,
+    target_pool_bytes: 0,
+};
 const EXTENT: Extent = Extent { unit: 0, first: 2, blocks: 3 };
 
 fn oracle(kind: Kind) -> Oracle {

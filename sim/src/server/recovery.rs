@@ -177,7 +177,7 @@ impl Server {
         self.connections.get(&id).is_some_and(|conn| conn.protocol.known_task(itt).is_some())
     }
 
-    fn answer(&mut self, id: WireId, request: &TaskManagement, answer: Answer) {
+    pub(super) fn answer(&mut self, id: WireId, request: &TaskManagement, answer: Answer) {
         if let Some(conn) = self.connections.get_mut(&id) {
             conn.protocol.task_management_done(request.itt, answer);
             conn.touched = true;
@@ -253,6 +253,7 @@ impl Server {
         {
             (job.wire, job.tag) = (to, tag);
         }
+        self.wait_for_adopted(to);
         self.let_go_if_empty(from, net, env);
     }
 }

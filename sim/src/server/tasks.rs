@@ -6,7 +6,6 @@ use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 
 use super::Server;
 use crate::env::{Env, Happening};
-use crate::oracle::Kind;
 use crate::request::Request;
 use crate::wire::WireId;
 
@@ -23,6 +22,10 @@ pub(super) struct Job {
     pub(super) order: CommandOrder,
     pub(super) request: Request,
     data: Option<Buffer>,
+    /// For what it reads.
+    pub(super) answer: Option<Buffer>,
+    /// Its data is on its way.
+    pub(super) collects: bool,
     /// The store has it: it cannot be called back.
     begun: bool,
     /// Nobody wants the outcome any more.
@@ -45,7 +48,8 @@ impl Server {
             env.fail(format!("command {} came with other lengths", request.user));
         }
         if env.dice.one_in(40) {
-            return self.refuse(id, command.task, request, env);
+            let status = env.dice.pick(&[CHECK_CONDITION, BUSY]);
+            return self.refuse(id, command.task, request, status, env);
         }
         self.last_job += 1;
         let job = Job {
@@ -54,18 +58,16 @@ impl Server {
             order: command.order,
             request,
             data: None,
+            answer: None,
+            collects: false,
             begun: false,
             orphaned: false,
             barriers: Vec::new(),
         };
         self.jobs.insert(self.last_job, job);
-        if !request.kind.writes() {
-            return self.begin(self.last_job, env);
-        }
-        let buffer = self.pool.take(len);
-        if let (Some(conn), Some(buffer)) = (self.connections.get_mut(&id), buffer) {
-            conn.protocol.want_data(command.task, buffer);
-            conn.touched = true;
+        if !self.supply(self.last_job, env) {
+            env.tally.happening("wait for buffers");
+            self.starving.push_back(self.last_job);
         }
     }
 
@@ -82,8 +84,7 @@ impl Server {
         }
     }
 
-    fn refuse(&mut self, id: WireId, tag: TaskTag, request: Request, env: &mut Env) {
-        let status = env.dice.pick(&[CHECK_CONDITION, BUSY]);
+    pub(super) fn refuse(&mut self, id: WireId, tag: TaskTag, request: Request, status: u8, env: &mut Env) {
         let noted = env.oracle.refused(request.user, status);
         env.check(noted);
         let sense = if status == CHECK_CONDITION { SENSE.to_vec() } else { Vec::new() };
@@ -91,7 +92,7 @@ impl Server {
     }
 
     /// The device works on it from now on.
-    fn begin(&mut self, key: u64, env: &mut Env) {
+    pub(super) fn begin(&mut self, key: u64, env: &mut Env) {
         let at = env.now + env.dice.micros(0, env.scenario.load.work_us);
         env.enter(at, Happening::Done(key));
         if let Some(job) = self.jobs.get_mut(&key) {
@@ -104,7 +105,7 @@ impl Server {
             return env.fail("data came for a task that the device does not have");
         };
         if let Some(job) = self.jobs.get_mut(&key) {
-            job.data = Some(buffer);
+            (job.data, job.collects) = (Some(buffer), false);
             self.begin(key, env);
         }
     }
@@ -116,8 +117,8 @@ impl Server {
 
     /// The device is done with a command, unless it was called back.
     pub(crate) fn done(&mut self, key: u64, env: &mut Env) {
-        let Some(job) = self.jobs.remove(&key) else { return };
-        let response = self.execute(&job, env);
+        let Some(mut job) = self.jobs.remove(&key) else { return };
+        let response = execute(&mut job, env);
         if job.orphaned {
             for barrier in job.barriers {
                 self.pass(barrier, env);
@@ -125,29 +126,6 @@ impl Server {
         } else {
             self.complete(job.wire, job.tag, response);
         }
-    }
-
-    fn execute(&mut self, job: &Job, env: &mut Env) -> Response {
-        let Request { user, kind, extent, .. } = job.request;
-        env.note(|| format!("command {user} runs"));
-        let len = extent.blocks * env.scenario.load.block_len;
-        if job.data.as_ref().is_some_and(|data| data.len() != len) {
-            env.fail(format!("command {user} has a buffer of another length"));
-        }
-        let outcome = env.oracle.execute(user, job.data.as_deref());
-        let found = env.check(outcome).unwrap_or_default();
-        let mut response = Response { status: GOOD, ..Response::default() };
-        if kind.writes() {
-            response.data_out_transfer_len = len as u64;
-        }
-        if kind != Kind::Write
-            && !env.has_failed()
-            && let Some(mut buffer) = self.pool.take(len)
-        {
-            env.oracle.medium.fill(extent.unit, extent.first, &found, &mut buffer);
-            response.data_in = Some(buffer.share());
-        }
-        response
     }
 
     fn complete(&mut self, id: WireId, tag: TaskTag, response: Response) {
@@ -202,4 +180,26 @@ impl Server {
     pub(super) fn orphans(&self) -> Vec<u64> {
         self.jobs_where(|job| job.orphaned)
     }
+}
+
+fn execute(job: &mut Job, env: &mut Env) -> Response {
+    let Request { user, kind, extent, .. } = job.request;
+    env.note(|| format!("command {user} runs"));
+    let len = extent.blocks * env.scenario.load.block_len;
+    if job.data.as_ref().is_some_and(|data| data.len() != len) {
+        env.fail(format!("command {user} has a buffer of another length"));
+    }
+    let outcome = env.oracle.execute(user, job.data.as_deref());
+    let found = env.check(outcome).unwrap_or_default();
+    let mut response = Response { status: GOOD, ..Response::default() };
+    if kind.writes() {
+        response.data_out_transfer_len = len as u64;
+    }
+    if !env.has_failed()
+        && let Some(mut buffer) = job.answer.take()
+    {
+        env.oracle.medium.fill(extent.unit, extent.first, &found, &mut buffer);
+        response.data_in = Some(buffer.share());
+    }
+    response
 }
