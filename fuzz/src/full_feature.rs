@@ -20,6 +20,9 @@ use crate::toy::{TARGET, Toy};
 /// Steps of one input.
 const MAX_STEPS: usize = 400;
 
+/// Kinds of steps.
+const STEPS: u8 = 27;
+
 /// The target.
 pub fn run(data: &[u8]) {
     play(data, &Recovery::default());
@@ -99,6 +102,9 @@ impl Initiator {
                 length(input.byte()),
                 length(input.byte()),
             );
+            if choice & 0x80 != 0 {
+                keys += "TaskReporting=FastAbort\0iSCSIProtocolLevel=2\0";
+            }
         } else {
             keys += "SessionType=Discovery\0";
         }
@@ -143,7 +149,7 @@ impl Initiator {
     }
 
     fn step(&mut self, input: &mut Input<'_>) {
-        match input.byte() % 24 {
+        match input.byte() % STEPS {
             0..=5 => self.scsi_command(input),
             6..=9 => self.answer_r2t(input),
             10 => self.data_out(input),
@@ -159,6 +165,9 @@ impl Initiator {
             20 => self.spoil = Some((input.byte(), input.byte())),
             21 => self.raw(input),
             22 => self.logout(input),
+            24 => self.toy.renegotiate(512 + u32::from(input.u16()) * 4),
+            25 => self.toy.tell_of_aborts(),
+            26 => self.toy.forget_data(),
             _ => match input.byte() % 8 {
                 0..=1 => self.toy.request_logout(),
                 2 => self.exp_stat_sn = SerialNumber(self.toy.stat_sn().0.wrapping_sub(u32::from(input.byte() % 8))),
@@ -336,7 +345,7 @@ impl Initiator {
         let continue_ = flags >> 5 & 3 == 3;
         let pdu = TextRequest {
             immediate,
-            final_: !continue_,
+            final_: flags >> 5 & 3 < 2,
             continue_,
             lun: LunField([0; 8]),
             itt: InitiatorTaskTag(u32::from(input.byte() & 1)),
@@ -450,7 +459,7 @@ pub fn random(random: &mut Random) -> Vec<u8> {
     }
     for _ in 0..random.below(60) {
         let step = match random.below(4) {
-            0 => random.below(24),
+            0 => random.below(usize::from(STEPS)),
             _ => *random.choose(&[0, 1, 6, 6, 6, 14]),
         };
         bytes.push(step as u8);
@@ -477,6 +486,12 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("snack".into(), [&[0x2c, 4, 1, 6, 6][..], &read, &[16, 0, 1, 0, 0, 5][..]].concat()),
         ("silence".into(), with(&[19, 40, 19, 40])),
         ("logout".into(), with(&[22, 0, 0, 0])),
+        (
+            "fast_abort".into(),
+            [&[0x8c, 4, 1, 6, 6], &write[..25], &[0, 13, 1, 5, 9, 0, 0, 0, 0, 0, 0, 15, 25, 11, 7, 0, 0, 26]].concat(),
+        ),
+        // Half a list, the other half, and an empty request for more.
+        ("text_in_parts".into(), with(&[24, 2, 0, 12, 0x65, 0, 0, 12, 0xc5, 0, 0, 12, 0x86, 0, 0])),
     ]
 }
 
@@ -521,6 +536,8 @@ mod tests {
             ("snack", Opcode::SCSI_DATA_IN),
             ("silence", Opcode::NOP_IN),
             ("logout", Opcode::LOGOUT_RESPONSE),
+            ("fast_abort", Opcode::ASYNC_MESSAGE),
+            ("text_in_parts", Opcode::TEXT_RESPONSE),
         ];
         for ((name, bytes), (of, opcode)) in seeds().into_iter().zip(answers) {
             assert_eq!(name, of);

@@ -52,6 +52,8 @@ struct Play {
 pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
     let mut input = Input::new(data);
     let choice = input.byte();
+    // Bits that nothing else uses.
+    let task_reporting = ["RFC3720", "ResponseFence", "FastAbort"][usize::from(choice >> 6) % 3];
     let header_digest = choice & 0x10 != 0 && recovery.level > 0;
     let offers = Willing {
         header_digest: Choices(if header_digest { 2 } else { 1 }),
@@ -69,6 +71,7 @@ pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
             let value = match &key[..] {
                 "InitialR2T" if asked_only => "Yes",
                 "ImmediateData" if asked_only => "No",
+                "TaskReporting" => task_reporting,
                 "InitiatorName" | "TargetName" | "SessionType" => return Vec::new(),
                 // Of a list, one is chosen.
                 _ => offer.split(',').next().unwrap_or(offer),
@@ -262,7 +265,7 @@ impl Play {
         let (itt, stat_sn) = (self.itt(input), self.status(input));
         let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
         let len = usize::from(input.byte() & 31);
-        let pdu = ScsiResponse {
+        let mut pdu = ScsiResponse {
             response: ScsiResponseCode(input.byte() & 1),
             status: input.byte() & 0x1e,
             status_qualifier: 0,
@@ -276,6 +279,7 @@ impl Play {
             bidi_read_residual: Self::residual(input),
             data_segment_len: 0,
         };
+        pdu.snack_tag = u32::from(input.byte() & 3);
         self.send(pdu.emit(), input.bytes(len));
     }
 
@@ -310,7 +314,8 @@ impl Play {
             max_cmd_sn,
             data_segment_len: 0,
         };
-        self.send(pdu.emit(), input.bytes(len));
+        let declares = flags & 4 != 0;
+        self.send(pdu.emit(), if declares { b"MaxRecvDataSegmentLength=512\0" } else { input.bytes(len) });
     }
 
     fn task_management_response(&mut self, input: &mut Input<'_>) {
@@ -371,7 +376,13 @@ impl Play {
                 session.manage_tasks(1, function, LunField([0, kind >> 6, 0, 0, 0, 0, 0, 0]), tag);
             }
             4 => drop(session.ping(2, self.host.cid, vec![7; usize::from(kind >> 4)])),
-            5 | 6 => drop(session.text(3, &[("SendTargets", "All")])),
+            5 if kind & 8 == 0 => drop(session.text(3, &[("SendTargets", "All")])),
+            5 => {
+                // In several parts, when the target takes short ones.
+                let value = "1".repeat(250);
+                session.text(3, &[("X-a", &value), ("X-b", &value), ("X-c", &value)]);
+            }
+            6 => drop(session.declare(3, self.host.cid, 512 << (kind >> 4))),
             _ => drop(session.logout()),
         }
         self.host.feed(&[]);
@@ -439,6 +450,13 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("logout".into(), vec![0, 10, 7, 13, 0, 0, 0, 31, 0]),
         ("ping".into(), vec![0, 6, 0, 31, 0, 0]),
         ("news".into(), vec![0, 9, 0, 0, 31, 2, 15]),
+        // What is declared holds for the data that follows.
+        ("declare".into(), [&[0x20][..], &[10, 6, 7, 0, 0, 1, 0, 31, 0], &read, &data_in].concat()),
+        ("fast_abort".into(), [&[0x84][..], &write, &[10, 0, 4], &r2t, &[8, 0, 0, 0, 31, 0]].concat()),
+        (
+            "text_in_parts".into(),
+            vec![0, 10, 5, 7, 0, 0, 5, 0, 31, 0, 10, 13, 7, 0, 0, 0, 0, 31, 0, 7, 0, 0, 1, 0, 31, 0],
+        ),
         ("reject".into(), [&[0][..], &read, &[9, 0, 0, 31, 0x48, 0]].concat()),
     ]
 }
@@ -450,7 +468,7 @@ mod tests {
     #[test]
     fn the_seeds_do_what_their_names_say() {
         for (name, bytes) in seeds() {
-            let expected = usize::from(matches!(name.as_str(), "read" | "write" | "unasked_write"));
+            let expected = usize::from(matches!(name.as_str(), "read" | "write" | "unasked_write" | "declare"));
             for level in [0, 1] {
                 assert_eq!(
                     play(&bytes, &Recovery { level, ..Recovery::default() }).0,

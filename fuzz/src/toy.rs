@@ -8,7 +8,7 @@ use std::time::Duration;
 use lunette_buffer::{Buffer, Pool};
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
-    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode,
+    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode, LunField,
     MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, pad_len,
 };
 use lunette_session::keys::{Digest, Parameters, Willing};
@@ -79,6 +79,8 @@ pub struct Toy {
     pub(crate) spoilt: bool,
     /// Bytes that the initiator has sent before the end of the login.
     login_len: usize,
+    /// The longest data segment that the target ever wanted to declare.
+    longest_segment: u32,
 }
 
 impl Toy {
@@ -130,6 +132,7 @@ impl Toy {
             markers: None,
             spoilt: false,
             login_len: 0,
+            longest_segment: 0,
         }
     }
 
@@ -184,7 +187,8 @@ impl Toy {
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(parameters) = &self.admitted {
             self.received.blind |= self.spoilt && parameters.error_recovery_level > 0;
-            self.received.follow(bytes, parameters);
+            let longest = self.longest_segment.max(parameters.recv_data_segment_len);
+            self.received.follow(bytes, &Parameters { recv_data_segment_len: longest, ..parameters.clone() });
         } else {
             self.login_len += bytes.len();
         }
@@ -243,6 +247,26 @@ impl Toy {
     pub fn request_logout(&mut self) {
         self.allowed_events += 1;
         self.conn.request_logout(Duration::from_secs(3), self.now);
+        self.pump();
+    }
+
+    /// The target's configuration takes another segment length.
+    pub fn renegotiate(&mut self, recv_data_segment_len: u32) {
+        self.longest_segment = self.longest_segment.max(recv_data_segment_len);
+        self.conn.renegotiate(recv_data_segment_len, Duration::from_secs(5));
+        self.pump();
+    }
+
+    /// Somebody else has reset the logical unit.
+    pub fn tell_of_aborts(&mut self) {
+        self.conn.tasks_terminated(LunField([0; 8]));
+        self.pump();
+    }
+
+    /// Nobody waits for the data of aborted tasks any more.
+    pub fn forget_data(&mut self) {
+        self.conn.forget_data(None);
+        assert!(!self.conn.owes_data(None), "data of aborted tasks is waited for");
         self.pump();
     }
 
@@ -396,7 +420,7 @@ impl Toy {
         let bound = (MAX_OUTBOX_PDUS + slack_pdus) * PDU_OVERHEAD
             + MAX_OUTBOX_OWNED_BYTES
             + 4 * MAX_TEXT_BYTES
-            + self.parameters().recv_data_segment_len as usize
+            + self.longest_segment.max(self.parameters().recv_data_segment_len) as usize
             + self.given_bytes;
         // What is sent again points to what is kept.
         let parameters = self.parameters();
