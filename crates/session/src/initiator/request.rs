@@ -30,11 +30,13 @@ pub(crate) struct SentRequest {
     pub(crate) asked: Option<Asked>,
     /// A ping went after it.
     pub(crate) probed: bool,
+    /// The target has said that it works on it.
+    pub(crate) is_known: bool,
 }
 
 impl SentRequest {
     pub(crate) fn new(header: [u8; BHS_LEN], segment: Vec<u8>) -> Self {
-        Self { header, segment, retries: 0, asked: None, probed: false }
+        Self { header, segment, retries: 0, asked: None, probed: false, is_known: false }
     }
 }
 
@@ -93,11 +95,6 @@ impl Request {
     /// Whether it loses its sense with the connection that it went over.
     pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::Keepalive | Self::Reassign { .. } | Self::LogOutLost { .. })
-    }
-
-    /// Whether a target may work on it for long. It says in time when it will not.
-    pub(crate) fn takes_long(&self) -> bool {
-        !matches!(self, Self::Ping { .. } | Self::Keepalive | Self::Filler | Self::Text(_))
     }
 
     /// The lost connection whose task is reassigned.

@@ -76,6 +76,16 @@ struct Exchange {
 }
 
 impl TextExchanges {
+    /// Whether the exchange that this tag names waits for more.
+    pub(crate) fn is_open(&self, itt: InitiatorTaskTag) -> bool {
+        self.current.as_ref().is_some_and(|exchange| exchange.itt == itt)
+    }
+
+    /// Ends the exchange that this tag names. Nothing of it holds. False when there is none.
+    pub(crate) fn abort(&mut self, itt: InitiatorTaskTag) -> bool {
+        self.current.take_if(|exchange| exchange.itt == itt).is_some()
+    }
+
     /// Takes a request with its data segment and gives the next part of the answer.
     pub(crate) fn request(
         &mut self,

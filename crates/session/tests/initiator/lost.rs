@@ -485,6 +485,138 @@ fn other_requests_are_repeated_on_another_connection() {
     assert!(matches!(crew.event(), Event::Pong { user: 8, intact: true }));
 }
 
+/// Answers the pings on all connections. Gives what else was sent, and where.
+fn answer_pings(crew: &mut Crew, wires: usize) -> Vec<(usize, InitiatorPdu)> {
+    let mut others = Vec::new();
+    for wire in 0..wires {
+        while !crew.is_silent(wire) {
+            let ping = match crew.next(wire).pdu {
+                InitiatorPdu::NopOut(ping) => ping,
+                other => {
+                    others.push((wire, other));
+                    continue;
+                }
+            };
+            let echo = NopIn {
+                lun: LunField::default(),
+                itt: ping.itt,
+                ttt: TargetTransferTag::RESERVED,
+                stat_sn: crew.stat_sn(wire),
+                exp_cmd_sn: crew.exp_cmd_sn,
+                max_cmd_sn: crew.max_cmd_sn(),
+                data_segment_len: 0,
+            };
+            crew.send(wire, echo.emit(), &[]);
+        }
+    }
+    others
+}
+
+/// The target answers nothing but pings, until that costs another connection. Gives what was sent there again and again, and the
+/// requests after it on the next one.
+fn wait_in_vain(crew: &mut Crew, wires: usize) -> (Vec<InitiatorPdu>, usize, Vec<InitiatorPdu>) {
+    let mut sent = Vec::new();
+    for _ in 0..100 {
+        sent.extend(answer_pings(crew, wires));
+        let messenger = sent[0].0;
+        if let Some((next, _)) = sent.iter().find(|(wire, _)| *wire != messenger).copied() {
+            let event = crew.event();
+            assert!(matches!(event, Event::Closed { why: SessionError::Unrecovered(_), .. }), "{event:?}");
+            let on = |wanted| sent.iter().filter(move |(wire, _)| *wire == wanted).map(|(_, pdu)| *pdu).collect();
+            return (on(messenger), next, on(next));
+        }
+        crew.pass(Duration::from_secs(1));
+    }
+    panic!("{sent:?}");
+}
+
+#[test]
+fn a_function_that_is_never_answered_goes_over_another_connection() {
+    let mut crew = Crew::new(2, 0, 20);
+    assert!(crew.session.manage_tasks(7, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
+    crew.raw(0, &[]);
+    let (again, other, next) = wait_in_vain(&mut crew, 2);
+    assert_eq!(again.len(), 1 + MAX_UNANSWERED_REQUESTS as usize, "{again:?}");
+    let [InitiatorPdu::LogoutRequest(logout)] = next[..] else { panic!("{next:?}") };
+    crew.answer_logout(other, &logout, LogoutResponseCode::CLOSED);
+    let request = crew.task_management(other);
+    assert_eq!((request.function, request.lun), (TaskManagementFunction::LOGICAL_UNIT_RESET, LUN));
+    crew.answer_task_management(other, &request, COMPLETE);
+    assert!(matches!(crew.event(), Event::TaskManagementDone { user: 7, response: COMPLETE, .. }));
+}
+
+#[test]
+fn steps_of_a_recovery_that_are_never_answered_go_over_another_connection() {
+    for logs_out in [false, true] {
+        let mut crew = Crew::new(3, 0, 3600);
+        let (lost, _, command) = crew.read(4096);
+        crew.exp_cmd_sn = command.cmd_sn.next();
+        crew.cut(lost);
+        if logs_out {
+            let (wire, request) = answer_pings(&mut crew, 3).pop().expect("the logout");
+            let InitiatorPdu::LogoutRequest(logout) = request else { panic!("{request:?}") };
+            let closed = LogoutResponse { time2retain: 3600, ..crew.logout_response(wire, &logout) };
+            crew.send(wire, closed.emit(), &[]);
+        }
+        let (again, last, mut requests) = wait_in_vain(&mut crew, 3);
+        assert_eq!(again.len(), 1 + MAX_UNANSWERED_REQUESTS as usize, "{again:?}");
+        let reassign = loop {
+            match requests.remove(0) {
+                InitiatorPdu::LogoutRequest(logout) => crew.answer_logout(last, &logout, LogoutResponseCode::CLOSED),
+                InitiatorPdu::TaskManagementRequest(pdu) => break pdu,
+                other => panic!("{other:?}"),
+            }
+            requests.extend(answer_pings(&mut crew, 3).into_iter().map(|(_, pdu)| pdu));
+        };
+        assert_eq!(reassign.referenced_task_tag, command.itt);
+        crew.answer_task_management(last, &reassign, COMPLETE);
+        crew.data_in(last, command.itt, 0, 0, 4096, true);
+        crew.completed();
+    }
+}
+
+/// RFC 7143 section 11.8.3: R2Ts and Data-In share one numbering, and ExpDataSN counts both.
+#[test]
+fn a_command_both_ways_goes_on_where_it_stopped() {
+    let mut crew = Crew::new(2, 0, 20);
+    let (lost, _, command) = crew.exchange(16 << 10);
+    crew.exp_cmd_sn = command.cmd_sn.next();
+    crew.r2t(lost, command.itt, 0, 0, 8192);
+    crew.next(lost);
+    crew.cut(lost);
+    let other = 1 - lost;
+    let logout = crew.logout(other);
+    crew.answer_logout(other, &logout, LogoutResponseCode::CLOSED);
+    let reassign = crew.reassign(other);
+    assert_eq!(reassign.exp_data_sn, 1);
+    crew.answer_task_management(other, &reassign, COMPLETE);
+    // All of the data was lost on its way; the numbers go on.
+    for (r2t_sn, offset) in [(1, 0), (2, 8192)] {
+        crew.r2t(other, command.itt, r2t_sn, offset, 8192);
+        let sent = crew.next(other);
+        assert!(matches!(sent.pdu, InitiatorPdu::DataOut(pdu) if pdu.buffer_offset == offset), "{sent:?}");
+    }
+    // The data for us begins behind the R2Ts, and the connection is lost once more.
+    crew.data_in(other, command.itt, 3, 0, 8192, false);
+    crew.cut(other);
+    assert!(crew.session.wants_connection());
+    let new = crew.join();
+    let reassign = loop {
+        match crew.peek(new) {
+            InitiatorPdu::LogoutRequest(_) => {
+                let logout = crew.logout(new);
+                crew.answer_logout(new, &logout, LogoutResponseCode::CLOSED);
+            }
+            _ => break crew.reassign(new),
+        }
+    };
+    assert_eq!(reassign.exp_data_sn, 4);
+    crew.answer_task_management(new, &reassign, COMPLETE);
+    crew.data_in(new, command.itt, 4, 8192, 8192, false);
+    crew.respond(new, command.itt);
+    crew.completed();
+}
+
 #[test]
 fn an_abort_whose_task_has_ended_meanwhile_is_answered() {
     let mut crew = Crew::new(2, 0, 20);

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use lunette_pdu::{
     DataOut, InitiatorPdu, LogoutResponse, LogoutResponseCode, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber,
-    TargetTransferTag, TaskManagementFunction, TaskManagementResponse, TaskManagementResponseCode, TextRequest,
+    TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
+    TaskManagementResponseCode, TextRequest,
 };
 use lunette_session::initiator::{Event, SessionError};
+use lunette_session::limits::MAX_UNANSWERED_REQUESTS;
 
 use crate::harness::{Liar, Sent, pattern, write};
 
@@ -284,23 +286,69 @@ fn a_ping_that_is_never_answered_though_others_are_is_given_up() {
     assert_eq!(liar.session.next_timeout(), None);
 }
 
-/// The target may work on it.
-#[test]
-fn a_task_management_function_is_sent_again_but_not_for_ever() {
-    let mut liar = Liar::recovering();
+fn manage(liar: &mut Liar) -> TaskManagementRequest {
     let reset = TaskManagementFunction::LOGICAL_UNIT_RESET;
     assert!(liar.session.manage_tasks(1, reset, crate::harness::LUN, None));
     liar.raw(&[]);
+    let sent = liar.next();
+    let InitiatorPdu::TaskManagementRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
+    pdu
+}
+
+/// Nobody knows whether it ever came.
+#[test]
+fn a_task_management_function_is_sent_again_but_not_for_ever() {
+    let mut liar = Liar::recovering();
+    let request = manage(&mut liar);
     let again = pass_with_pongs(&mut liar, 200);
-    let requests = again.iter().map(|sent| match sent.pdu {
-        InitiatorPdu::TaskManagementRequest(pdu) => (pdu.itt, pdu.cmd_sn, pdu.function),
-        _ => panic!("{sent:?}"),
-    });
-    let requests: Vec<_> = requests.collect();
-    assert!(requests.len() == 5 && requests.iter().all(|request| *request == requests[0]), "{requests:?}");
-    let InitiatorPdu::TaskManagementRequest(request) = again[4].pdu else { panic!("{again:?}") };
+    let is_it = |sent: &Sent| matches!(sent.pdu, InitiatorPdu::TaskManagementRequest(pdu) if pdu.itt == request.itt);
+    assert!(again.len() == MAX_UNANSWERED_REQUESTS as usize && again.iter().all(is_it), "{again:?}");
+    assert!(matches!(liar.closed(), SessionError::Unrecovered(_)));
+}
+
+/// RFC 7144 section 6.3.3: the target waits for it no more.
+#[test]
+fn a_command_that_a_query_counts_as_received_comes_back() {
+    let mut liar = Liar::recovering_with(&[("iSCSIProtocolLevel", "2")]);
+    liar.behind = true;
+    let (tag, _) = liar.read(512);
+    for (response, comes_back) in
+        [(TaskManagementResponseCode::FUNCTION_SUCCEEDED, false), (TaskManagementResponseCode::FUNCTION_COMPLETE, true)]
+    {
+        let query = TaskManagementFunction::QUERY_TASK;
+        assert!(liar.session.manage_tasks(1, query, crate::harness::LUN, Some(tag)));
+        liar.raw(&[]);
+        let sent = liar.next();
+        let InitiatorPdu::TaskManagementRequest(request) = sent.pdu else { panic!("{sent:?}") };
+        if comes_back {
+            liar.exp_cmd_sn = request.ref_cmd_sn.next();
+        }
+        let pdu = TaskManagementResponse {
+            response,
+            additional_response_information: [0; 3],
+            itt: request.itt,
+            stat_sn: liar.next_stat_sn(),
+            exp_cmd_sn: liar.exp_cmd_sn,
+            max_cmd_sn: liar.max_cmd_sn(),
+        };
+        liar.send(pdu.emit(), &[]);
+        let aborted = liar.events.iter().any(|event| matches!(event, Event::Aborted(_)));
+        assert_eq!(aborted, comes_back);
+        assert!(matches!(liar.events.pop_back(), Some(Event::TaskManagementDone { user: 1, .. })));
+        liar.events.clear();
+    }
+    assert!(liar.session.into_unfinished().is_empty());
+}
+
+#[test]
+fn a_target_that_works_on_a_function_is_waited_for() {
+    let mut liar = Liar::recovering();
+    let request = manage(&mut liar);
+    let again = pass_with_pongs(&mut liar, 12);
+    assert_eq!(again.len(), 1, "{again:?}");
     liar.reject(RejectReason::TASK_IN_PROGRESS, request.emit());
-    assert!(liar.events.is_empty());
+    let again = pass_with_pongs(&mut liar, 500);
+    assert!(again.is_empty() && liar.events.is_empty(), "{again:?} {:?}", liar.events);
     for _ in 0..2 {
         let complete = TaskManagementResponse {
             response: TaskManagementResponseCode::FUNCTION_COMPLETE,
@@ -337,6 +385,17 @@ fn a_logout_that_is_lost_is_sent_again() {
     };
     liar.send(closed.emit(), &[]);
     assert_eq!(liar.closed(), SessionError::LoggedOut);
+}
+
+#[test]
+fn a_logout_that_is_never_answered_ends_the_connection_all_the_same() {
+    let mut liar = Liar::recovering();
+    assert!(liar.session.logout());
+    liar.raw(&[]);
+    liar.pass(Duration::from_mins(1));
+    assert_eq!(liar.sent.len(), 1 + MAX_UNANSWERED_REQUESTS as usize, "{:?}", liar.sent);
+    assert!(matches!(liar.closed(), SessionError::Unrecovered(_)));
+    assert!(liar.session.is_over());
 }
 
 /// A response before that of the ping is missing: it may be the one.

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use lunette_pdu::{
-    AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode,
-    LunField, R2t, ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction, TaskManagementRequest,
-    TaskManagementResponseCode,
+    Ahs, AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode,
+    LunField, R2t, Residual, ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction,
+    TaskManagementRequest, TaskManagementResponseCode, TextRequest,
 };
 use lunette_session::keys::Willing;
 use lunette_session::target::{CloseReason, KnownTask, Response, TaskTag};
 
 use crate::harness::{
     INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, task_management, text,
-    write,
+    text_request, write,
 };
 
 /// Seconds that the tests agree to.
@@ -669,6 +669,66 @@ fn a_request_that_waits_for_its_answer_cannot_move() {
     assert!(a.driver.connection.is_request(InitiatorTaskTag(0x61)));
     a.driver.connection.task_management_done(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE);
     assert_eq!(a.rest(), []);
+}
+
+/// RFC 7143 section 11.5.1: only commands are reassigned.
+#[test]
+fn text_negotiations_and_requests_are_not_reassigned() {
+    let mut a = first();
+    a.text(TextRequest { final_: false, ..text_request(0x62) }, &text(&[("X-a", "1")]));
+    a.next();
+    a.task_management(task_management(0x61, TaskManagementFunction::LOGICAL_UNIT_RESET));
+    for itt in [0x61, 0x62] {
+        a.task_management(reassignment(itt));
+        let (response, _) = a.task_management_response();
+        assert_eq!(response.response, TaskManagementResponseCode::FUNCTION_REJECTED, "{itt:#x}");
+    }
+    a.task_management(reassignment(0x63));
+    let asked = a.driver.task_management.pop().unwrap();
+    assert_eq!(asked.done(), TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
+    cut(&mut a);
+    for itt in [0x61, 0x62] {
+        assert!(a.driver.connection.is_request(InitiatorTaskTag(itt)), "{itt:#x}");
+    }
+    assert!(!a.driver.connection.is_request(InitiatorTaskTag(0x63)));
+}
+
+/// RFC 7143 sections 7.2.2 and 11.8.3: one numbering for R2Ts and Data-In.
+#[test]
+fn a_command_both_ways_moves_with_its_numbers() {
+    let mut ahs = [0; 8];
+    Ahs::BidiReadLength(4096).emit(&mut ahs).unwrap();
+    let mut a = first();
+    let data = pattern(8192);
+    let command = ScsiCommand { read: true, ahs_len: ahs.len(), ..write(1, 8192) };
+    a.command_numbered(ScsiCommand { cmd_sn: a.cmd_sn, ..command }, &ahs, &[]);
+    a.cmd_sn = a.cmd_sn.next();
+    let old = tag(&a);
+    a.driver.want_data(old, 8192);
+    assert_eq!(a.r2t().0.r2t_sn, 0);
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    let new = reassign(&mut a, &mut b, 1, 1).unwrap();
+    let (r2t, _) = b.r2t();
+    assert_eq!((range(&r2t), r2t.r2t_sn), ((0, 8192), 1));
+    b.answer(&r2t, &data, 8192);
+    assert_eq!(b.driver.data_out, [(new, data)]);
+    let response = Response { data_out_transfer_len: 8192, ..b.driver.read_response(4096) };
+    b.driver.connection.complete(new, response);
+    let (data_in, bytes) = b.data_in();
+    assert_eq!((data_in.data_sn, data_in.status, bytes), (2, None, pattern(4096)));
+    assert_eq!(b.scsi_response().0.exp_data_sn, 3);
+    // That was lost: the data is wanted again, the R2Ts are not.
+    cut(&mut b);
+    let mut c = join(&mut b, Cid(5));
+    assert_eq!(reassign(&mut b, &mut c, 1, 2), None);
+    let (data_in, bytes) = c.data_in();
+    assert_eq!((data_in.data_sn, data_in.buffer_offset, bytes), (2, 0, pattern(4096)));
+    let (response, _) = c.scsi_response();
+    assert_eq!(
+        (response.exp_data_sn, response.residual, response.bidi_read_residual),
+        (3, Residual::None, Residual::None)
+    );
 }
 
 #[test]

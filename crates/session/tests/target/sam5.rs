@@ -4,6 +4,7 @@ use lunette_pdu::{
     InitiatorTaskTag, LunField, ScsiCommand, TaskManagementFunction as Function, TaskManagementRequest,
     TaskManagementResponseCode as Code,
 };
+use lunette_session::keys::Willing;
 use lunette_session::target::Response;
 
 use crate::harness::{Peer, Setup, command, read, task_management, write};
@@ -80,6 +81,30 @@ fn query_task_finds_a_task_until_its_response_is_sent() {
     peer.task_management(TaskManagementRequest { lun: elsewhere, ..query_task(9, 1) });
     assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     assert!(peer.driver.task_management.is_empty());
+}
+
+/// RFC 7144 section 6.3.3 and RFC 7143 section 11.6.1.
+#[test]
+fn query_task_of_a_command_that_was_lost_counts_it_as_received() {
+    let mut peer = Peer::logged_in(Setup {
+        willing: Willing { error_recovery_level: 1, ..Willing::default() },
+        ..Setup::keys(&[("iSCSIProtocolLevel", "2"), ("ErrorRecoveryLevel", "1")])
+    })
+    .manual();
+    let lost = peer.cmd_sn;
+    peer.cmd_sn = lost.next();
+    peer.command(command(2), &[]);
+    assert!(peer.driver.commands.is_empty());
+    let query = TaskManagementRequest { ref_cmd_sn: lost.next(), ..query_task(9, 2) };
+    peer.task_management(query);
+    assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_SUCCEEDED, "it waits for its turn");
+    peer.task_management(TaskManagementRequest { ref_cmd_sn: lost, ..query_task(9, 1) });
+    assert_eq!(peer.driver.commands.len(), 1, "it was waited for");
+    let (response, _) = peer.task_management_response();
+    assert_eq!((response.response, response.exp_cmd_sn), (Code::FUNCTION_COMPLETE, lost.next()));
+    // It may come all the same.
+    peer.command_numbered(ScsiCommand { cmd_sn: lost, ..command(1) }, &[], &[]);
+    assert_eq!(peer.driver.commands.len(), 1);
 }
 
 #[test]

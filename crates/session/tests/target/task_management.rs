@@ -2,12 +2,12 @@
 
 use lunette_pdu::{
     InitiatorTaskTag, LunField, RejectReason, ScsiCommand, SerialNumber, TaskManagementFunction as Function,
-    TaskManagementRequest, TaskManagementResponseCode as Code,
+    TaskManagementRequest, TaskManagementResponseCode as Code, TextRequest,
 };
 use lunette_session::limits::{COMMAND_WINDOW, MAX_PENDING_TASK_MANAGEMENT};
 use lunette_session::target::Response;
 
-use crate::harness::{Peer, Setup, command, data_out, nop_out, task_management, write};
+use crate::harness::{Peer, Setup, command, data_out, nop_out, read, task_management, text, text_request, write};
 
 fn abort(itt: u32, referenced: u32) -> TaskManagementRequest {
     let referenced_task_tag = InitiatorTaskTag(referenced);
@@ -40,14 +40,14 @@ fn functions_that_concern_tasks_reach_the_driver() {
     }
 }
 
-/// An initiator cannot know whether an immediate request came damaged.
+/// An initiator cannot know whether an immediate request came damaged. It learns that this one did not.
 #[test]
 fn a_function_that_is_sent_again_runs_once() {
     let mut peer = Peer::logged_in(Setup::default()).manual();
-    for _ in 0..2 {
-        peer.task_management(task_management(9, Function::LOGICAL_UNIT_RESET));
-        peer.silence();
-    }
+    peer.task_management(task_management(9, Function::LOGICAL_UNIT_RESET));
+    peer.silence();
+    peer.task_management(task_management(9, Function::LOGICAL_UNIT_RESET));
+    peer.rejected(RejectReason::TASK_IN_PROGRESS);
     let [reset] = peer.driver.task_management[..] else { panic!("{:?}", peer.driver.task_management) };
     peer.driver.connection.task_management_done(reset.itt, Code::FUNCTION_COMPLETE);
     assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
@@ -96,6 +96,32 @@ fn abort_task_of_no_task_says_so() {
         peer.task_management(abort(9, referenced));
         assert_eq!(peer.task_management_response().0.response, Code::TASK_DOES_NOT_EXIST);
     }
+}
+
+/// RFC 7143 section 11.5.1.
+#[test]
+fn a_task_management_request_is_not_aborted() {
+    let mut peer = Peer::logged_in(Setup::default()).manual();
+    peer.task_management(task_management(5, Function::LOGICAL_UNIT_RESET));
+    peer.task_management(abort(9, 5));
+    assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_REJECTED);
+    assert_eq!(peer.driver.task_management.len(), 1);
+}
+
+#[test]
+fn a_text_negotiation_is_aborted() {
+    let mut peer = Peer::logged_in(Setup::default());
+    peer.text(TextRequest { final_: false, ..text_request(5) }, &text(&[("MaxRecvDataSegmentLength", "512")]));
+    let (response, _) = peer.text_response();
+    for code in [Code::FUNCTION_COMPLETE, Code::TASK_DOES_NOT_EXIST] {
+        peer.task_management(abort(9, 5));
+        assert_eq!(peer.task_management_response().0.response, code);
+    }
+    // Nothing of it holds, and it does not go on.
+    peer.text(TextRequest { ttt: response.ttt, ..text_request(5) }, &[]);
+    peer.rejected(RejectReason::PROTOCOL_ERROR);
+    peer.command(read(1, 1024), &[]);
+    assert_eq!(peer.data_in().1.len(), 1024);
 }
 
 #[test]

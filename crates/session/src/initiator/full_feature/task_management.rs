@@ -117,13 +117,17 @@ pub(super) fn task_management_response(
     pdu: &TaskManagementResponse,
     context: &mut Context<'_>,
 ) -> Result<(), SessionError> {
-    context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
+    let lost = unreceived(tag, context);
+    context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let is_kind = |request: &Request| matches!(request, Request::TaskManagement { .. } | Request::Reassign { .. });
     let Some(request) = context.take_request(tag, "Task Management Function Response", is_kind)? else { return Ok(()) };
     match request {
         Request::TaskManagement { user, function, lun, referenced, order } => {
             end_tasks(pdu.response, function, lun, referenced, order, context);
+            if pdu.response == TaskManagementResponseCode::FUNCTION_COMPLETE {
+                context.give_back(lost.as_slice());
+            }
             mute(context);
             let information = if context.shared.parameters.has_sam5_features() {
                 pdu.additional_response_information
@@ -136,6 +140,19 @@ pub(super) fn task_management_response(
         _ => {}
     }
     Ok(())
+}
+
+/// The command that a QUERY TASK asks for, when the target has not had it. It counts as received then (RFC 7144 section 6.3.3), and is
+/// never answered.
+fn unreceived(query: TaskTag, context: &mut Context<'_>) -> Option<TaskTag> {
+    let Request::TaskManagement { function: TaskManagementFunction::QUERY_TASK, referenced, .. } =
+        context.request(query)?.request
+    else {
+        return None;
+    };
+    let tag = referenced.filter(|_| context.shared.parameters.error_recovery_level > 0)?;
+    let is_lost = !context.shared.window.is_acknowledged(context.shared.tasks.get(tag)?.cmd_sn);
+    is_lost.then_some(tag)
 }
 
 /// RFC 7143 section 4.2.3: what was submitted before the request and is not answered by now has ended with it.

@@ -2,7 +2,8 @@
 //!
 //! One whose header came damaged is lost without a trace: it has no number that the target could wait for. When a ping that went
 //! after it is answered and no response is missing, it is sent again with its old tag. The target may have had it all the same
-//! and work on it; so it may be answered twice.
+//! and work on it; so it may be answered twice. One that is asked for again and again without any answer is the end of the
+//! connection, as nobody knows whether it ever comes. A target that works on it for long may say so: Task in progress.
 
 use lunette_pdu::RejectReason;
 
@@ -33,20 +34,14 @@ impl FullFeature {
         let seems_lost = self.seems_lost(tag, heard, context);
         let (is_probed, now) = (self.keepalive.is_some(), context.now);
         let Some(underway) = context.request(tag) else { return Ok(()) };
-        let takes_long = underway.request.takes_long();
         let Some(sent) = &mut underway.sent else { return Ok(()) };
         let asked = sent.asked.get_or_insert(Asked::first(now));
-        if !seems_lost {
+        if !seems_lost || sent.is_known {
             sent.probed = is_probed;
             asked.later(now);
             return Ok(());
         }
-        match asked.after_silence(WHAT, now) {
-            Ok(()) => {}
-            // So often it cannot have been lost.
-            Err(_) if takes_long => return Ok(()),
-            Err(error) => return Err(error),
-        }
+        asked.after_silence(WHAT, now)?;
         sent.probed = false;
         context.shared.repeat(tag);
         resend_request(tag, context);
@@ -76,6 +71,11 @@ impl FullFeature {
 
     /// Whether a Reject is for one of two: the request has an answer already, or the target works on it.
     pub(super) fn refused_twin(tag: TaskTag, reason: RejectReason, context: &mut Context<'_>) -> bool {
+        if reason == RejectReason::TASK_IN_PROGRESS
+            && let Some(sent) = context.request(tag).and_then(|underway| underway.sent.as_mut())
+        {
+            sent.is_known = true;
+        }
         let busy = [RejectReason::TASK_IN_PROGRESS, RejectReason::TOO_MANY_IMMEDIATE_COMMANDS].contains(&reason);
         context.shared.is_repeated(tag) && (busy || context.request(tag).is_none())
     }

@@ -1,11 +1,14 @@
 //! Task management functions that ask and change nothing (RFC 7144, SAM-5 chapter 7).
 
+use std::collections::VecDeque;
+
 use lunette_pdu::{
     InitiatorTaskTag, LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode,
 };
 
 use super::FullFeature;
 use crate::target::connection::Sender;
+use crate::target::event::Event;
 use crate::target::task::Task;
 
 /// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any case.
@@ -19,8 +22,13 @@ pub(super) fn is_query(function: TaskManagementFunction) -> bool {
 }
 
 impl FullFeature {
-    /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that.
-    pub(super) fn query_task(&self, request: &TaskManagementRequest) -> TaskManagementResponseCode {
+    /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that. A command that
+    /// was lost on its way counts as received from now on, as for ABORT TASK (RFC 7144 section 6.3.3).
+    pub(super) fn query_task(
+        &self,
+        request: &TaskManagementRequest,
+        events: &mut VecDeque<Event>,
+    ) -> TaskManagementResponseCode {
         // RFC 7144 section 6.3: nobody asks for requests that are no commands.
         if self.is_request(request.referenced_task_tag) && request.referenced_task_tag != request.itt {
             return TaskManagementResponseCode::FUNCTION_REJECTED;
@@ -30,7 +38,11 @@ impl FullFeature {
             Some(task) if task.lun == request.lun && !task.is_silent() => {
                 TaskManagementResponseCode::FUNCTION_SUCCEEDED
             }
-            _ => TaskManagementResponseCode::FUNCTION_COMPLETE,
+            Some(_) => TaskManagementResponseCode::FUNCTION_COMPLETE,
+            None => {
+                self.count_lost(request, events);
+                TaskManagementResponseCode::FUNCTION_COMPLETE
+            }
         }
     }
 

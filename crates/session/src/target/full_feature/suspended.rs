@@ -107,9 +107,11 @@ impl FullFeature {
         Some(KnownTask { tag: (!ended).then_some(tag), order: task.order })
     }
 
-    /// Whether this is the name of a request that is no command and has not been answered.
+    /// Whether this is the name of a request that is no command and has not been answered: task management, a text negotiation, a
+    /// logout.
     pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
         self.pending_task_management.contains(&itt)
+            || self.text.is_open(itt)
             || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
     }
 

@@ -28,8 +28,9 @@ impl FullFeature {
             return Ok(Expect::Nothing);
         }
         if request.immediate && self.pending_task_management.contains(&request.itt) {
-            // Sent again by an initiator that could not know that it has come. It is answered once.
-            return Ok(Expect::Nothing);
+            // Sent again by an initiator that could not know that it has come. Now it can; it is answered once.
+            let why = "the task management request is under way";
+            return Err(Violation::harmless(RejectReason::TASK_IN_PROGRESS, why));
         }
         if self.pending_task_management.len() >= MAX_PENDING_TASK_MANAGEMENT {
             if turn == Turn::Later {
@@ -77,7 +78,7 @@ impl FullFeature {
                 (None, None)
             }
             TaskManagementFunction::QUERY_TASK if self.parameters.has_sam5_features() => {
-                (Some(self.query_task(request)), None)
+                (Some(self.query_task(request, events)), None)
             }
             function if is_query(function) && self.parameters.has_sam5_features() => (None, None),
             TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request, sender), None),
@@ -112,14 +113,24 @@ impl FullFeature {
             self.tasks.end(tag, None);
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
-        let elsewhere = self.session.window().holds(request.ref_cmd_sn);
-        if self.silence(|task| task.itt == request.referenced_task_tag)
-            || (!elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, events))
-        {
+        if self.text.abort(request.referenced_task_tag) {
+            return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
+        }
+        if request.referenced_task_tag != request.itt && self.is_request(request.referenced_task_tag) {
+            // Not of task management, says RFC 7143 section 11.5.1.
+            return (Some(TaskManagementResponseCode::FUNCTION_REJECTED), None);
+        }
+        if self.silence(|task| task.itt == request.referenced_task_tag) || self.count_lost(request, events) {
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
         // It may wait on a connection that was lost (RFC 7143 section 11.5.1), or be one that was aborted. The driver knows.
         (None, None)
+    }
+
+    /// Counts the command that a request names as received, when it was lost on its way (RFC 7143 section 11.6.1). True then.
+    pub(super) fn count_lost(&self, request: &TaskManagementRequest, events: &mut VecDeque<Event>) -> bool {
+        let elsewhere = self.session.window().holds(request.ref_cmd_sn);
+        !elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, events)
     }
 
     /// Why a task cannot come to this connection, when that needs no look at others.
@@ -131,7 +142,11 @@ impl FullFeature {
         if !self.session.recovers_connections() {
             return Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED);
         }
-        let is_here = self.known_task(request.referenced_task_tag, sender).is_some_and(|task| task.tag.is_some());
+        let referenced = request.referenced_task_tag;
+        if referenced != request.itt && self.is_request(referenced) {
+            return Some(TaskManagementResponseCode::FUNCTION_REJECTED);
+        }
+        let is_here = self.known_task(referenced, sender).is_some_and(|task| task.tag.is_some());
         is_here.then_some(TaskManagementResponseCode::TASK_STILL_ALLEGIANT)
     }
 

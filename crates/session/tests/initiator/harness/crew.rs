@@ -15,7 +15,7 @@ use lunette_session::Time;
 use lunette_session::initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
 use lunette_session::keys::Willing;
 
-use super::disk::{LUN, read, write};
+use super::disk::{LUN, exchange, read, write};
 use super::liar::{Sent, cut};
 use super::setup::{config, entropy, pattern};
 
@@ -145,6 +145,11 @@ impl Crew {
         self.wires[wire].sent.pop_front().unwrap_or_else(|| panic!("nothing was sent on {wire}; events: {events:?}"))
     }
 
+    /// What [`next`](Self::next) will give.
+    pub(crate) fn peek(&self, wire: usize) -> InitiatorPdu {
+        self.wires[wire].sent.front().unwrap_or_else(|| panic!("nothing was sent on {wire}")).pdu
+    }
+
     pub(crate) fn is_silent(&self, wire: usize) -> bool {
         self.wires[wire].sent.is_empty()
     }
@@ -158,6 +163,12 @@ impl Crew {
     pub(crate) fn write(&mut self, len: u32) -> (usize, TaskTag, ScsiCommand) {
         self.users += 1;
         self.submit(write(&self.pool, self.users, 0, &pattern(len as usize)))
+    }
+
+    /// As many bytes go out as come in.
+    pub(crate) fn exchange(&mut self, len: u32) -> (usize, TaskTag, ScsiCommand) {
+        self.users += 1;
+        self.submit(exchange(&self.pool, self.users, 0, len, &pattern(len as usize), len))
     }
 
     fn submit(&mut self, command: lunette_session::initiator::Command) -> (usize, TaskTag, ScsiCommand) {
