@@ -810,3 +810,36 @@ fn a_connection_may_leave_while_the_other_one_is_lost() {
     assert!(!crew.session.is_recovering());
     crew.read(4096);
 }
+
+#[test]
+fn an_answer_may_come_after_the_reset_that_ended_its_task() {
+    // The target lost the connection before we do, so it waited for no acknowledgement there (RFC 7143 section 4.2.2.3.3).
+    for with_data in [true, false] {
+        let mut crew = Crew::new(2, 0, 20);
+        let (first, _, one) = crew.read(4096);
+        let (second, _, two) = crew.read(4096);
+        assert_ne!(first, second);
+        crew.exp_cmd_sn = two.cmd_sn.next();
+        assert!(crew.session.manage_tasks(7, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
+        crew.raw(first, &[]);
+        let asked = if crew.is_silent(first) { second } else { first };
+        let (late, itt) = if asked == first { (second, two.itt) } else { (first, one.itt) };
+        let reset = crew.task_management(asked);
+        crew.answer_task_management(asked, &reset, COMPLETE);
+        for _ in 0..2 {
+            assert!(matches!(crew.event(), Event::Aborted(_)));
+        }
+        assert!(matches!(crew.event(), Event::TaskManagementDone { user: 7, .. }));
+        if with_data {
+            crew.data_in(late, itt, 0, 0, 4096, true);
+        } else {
+            crew.respond(late, itt);
+        }
+        // It is acknowledged, and the connection serves on.
+        let expected = crew.stat_sn(late);
+        assert!(crew.session.ping(8, Cid(late as u16), b"here?".to_vec()));
+        crew.raw(late, &[]);
+        let InitiatorPdu::NopOut(ping) = crew.next(late).pdu else { panic!("a ping") };
+        assert_eq!(ping.exp_stat_sn, expected);
+    }
+}

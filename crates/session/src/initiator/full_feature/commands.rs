@@ -137,6 +137,9 @@ pub(super) fn scsi_response(
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
     let Some(task) = context.shared.tasks.get(tag).filter(|task| task.cid == cid) else {
+        if context.shared.may_answer_late(cid, tag) {
+            return Ok(());
+        }
         return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command here", pdu.itt)));
     };
     let sense = if pdu.response == ScsiResponseCode::COMMAND_COMPLETED {

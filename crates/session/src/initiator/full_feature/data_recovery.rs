@@ -29,6 +29,9 @@ impl FullFeature {
         let Some(task) = context.task(tag) else {
             let fresh = |stat_sn: SerialNumber| !stat_sn.is_before(context.sender.exp_stat_sn());
             if pdu.status.is_some_and(|status| fresh(status.stat_sn)) {
+                if context.shared.may_answer_late(self.cid, tag) {
+                    return Ok(Expect::Recoverable(*pdu));
+                }
                 return Err(broken("11.2.1.8", format!("a status for tag {}, which names no command here", pdu.itt)));
             }
             return Ok(Expect::Nothing);
@@ -50,7 +53,10 @@ impl FullFeature {
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
-        let Some(task) = context.task(tag) else { return Ok(()) };
+        let Some(task) = context.task(tag) else {
+            // It has ended; its status counts.
+            return if pdu.status.is_some() { self.arrived(&TargetPdu::DataIn(*pdu), &[], context) } else { Ok(()) };
+        };
         let found = task.data_in_came(pdu)?;
         // Before the status: an acknowledged status acknowledges the data (RFC 7143 section 11.7.2).
         let ack = DataAck { lun: pdu.lun, ttt: pdu.ttt, beg_run: pdu.data_sn.saturating_add(1) };
