@@ -75,9 +75,18 @@ impl Child {
 
     /// Bytes of memory that it has.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
+        self.memory("VmRSS:")
+    }
+
+    /// The most memory that it has had.
+    pub(crate) fn peak_resident_bytes(&self) -> Result<u64> {
+        self.memory("VmHWM:")
+    }
+
+    fn memory(&self, field: &str) -> Result<u64> {
         let path = format!("/proc/{}/status", self.id());
         let status = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-        resident_of(&status).with_context(|| format!("{path} has no VmRSS"))
+        memory_of(&status, field).with_context(|| format!("{path} has no {field}"))
     }
 
     /// Waits until `ready` gives something, asking again and again. Fails when the process ends before.
@@ -157,8 +166,8 @@ fn cpu_of(stat: &str) -> Option<Duration> {
     Some(Duration::from_secs_f64(user.checked_add(system)? as f64 / USER_HZ))
 }
 
-fn resident_of(status: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+fn memory_of(status: &str, field: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(field))?;
     let kib: u64 = value.trim().strip_suffix(" kB")?.parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -177,7 +186,9 @@ mod tests {
 
     #[test]
     fn memory_is_in_kib() {
-        assert_eq!(resident_of("Name:\tx\nVmRSS:\t    1220 kB\nRssAnon:\t 4 kB\n"), Some(1_249_280));
-        assert_eq!(resident_of("Name:\tx\n"), None);
+        let status = "Name:\tx\nVmHWM:\t  2000 kB\nVmRSS:\t    1220 kB\nRssAnon:\t 4 kB\n";
+        assert_eq!(memory_of(status, "VmRSS:"), Some(1_249_280));
+        assert_eq!(memory_of(status, "VmHWM:"), Some(2_048_000));
+        assert_eq!(memory_of("Name:\tx\n", "VmRSS:"), None);
     }
 }

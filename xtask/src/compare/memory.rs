@@ -1,4 +1,6 @@
-//! What a target takes when nobody asks anything of it.
+//! What a target takes when nobody asks anything of it, and when too many do.
+
+mod busy;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -16,34 +18,48 @@ use super::contestant::{Lunette, Stage};
 /// A disk that is never written, so it takes no memory.
 const DISK_LEN: u64 = 64 << 20;
 
+/// What a session may take beside buffers.
+pub(super) const SESSION_BOUND_BYTES: u64 = 64 << 10;
+
 /// Sessions that log in and then do nothing.
 const SESSIONS: u16 = 256;
 
 /// From one byte of a login to the next.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Resident memory of `lunette serve`.
+/// Resident memory of `lunette serve`, in bytes.
 pub(super) struct Memory {
     /// Before anyone has connected.
-    pub(super) at_rest_bytes: u64,
+    pub(super) at_rest: u64,
     /// What each idle session adds.
-    pub(super) session_bytes: u64,
+    pub(super) idle_session: u64,
+    /// The most under 1,000 sessions that want more buffers than there are.
+    pub(super) busy_peak: u64,
 }
 
 impl Memory {
     /// Asks a server of its own.
     pub(super) fn measure(stage: &Stage) -> Result<Self> {
         let server = Lunette::start(stage, "serve-idle", DISK_LEN)?;
-        let at_rest_bytes = server.child.resident_bytes()?;
+        let at_rest = server.child.resident_bytes()?;
         let (portal, target) = parts(&server.url).with_context(|| format!("{} is no URL", server.url))?;
         let mut sessions = Vec::new();
         for number in 0..SESSIONS {
             stage.interrupt.check()?;
             sessions.push(log_in(portal, target, number).with_context(|| format!("session {number}"))?);
         }
-        let busy_bytes = server.child.resident_bytes()?;
-        drop(sessions);
-        Ok(Self { at_rest_bytes, session_bytes: busy_bytes.saturating_sub(at_rest_bytes) / u64::from(SESSIONS) })
+        let idle_bytes = server.child.resident_bytes()?;
+        drop((sessions, server));
+        Ok(Self {
+            at_rest,
+            idle_session: idle_bytes.saturating_sub(at_rest) / u64::from(SESSIONS),
+            busy_peak: busy::peak_bytes(stage)?,
+        })
+    }
+
+    /// What 1,000 busy sessions may take: the memory at rest, all buffers, and what each session may have beside them.
+    pub(super) fn busy_bound(&self) -> u64 {
+        self.at_rest + busy::BUFFER_BYTES + u64::from(busy::SESSIONS) * SESSION_BOUND_BYTES
     }
 }
 

@@ -141,10 +141,8 @@ const RATIOS: [Ratio; 20] = [
 ];
 
 /// Rows that nothing fills yet, and why.
-const EMPTY: [(&str, Verdict); 2] = [
-    ("two sessions on two target cores ÷ one, target CPU per request", Verdict::NotBuilt("targets on several cores")),
-    ("memory under 1,000 busy sessions", Verdict::NotMeasured),
-];
+const EMPTY: [(&str, Verdict); 1] =
+    [("two sessions on two target cores ÷ one, target CPU per request", Verdict::NotBuilt("targets on several cores"))];
 
 /// A line of the outcome.
 #[derive(Clone)]
@@ -178,13 +176,20 @@ pub(super) fn rows(measured: &[Measured], memory: &Memory) -> Vec<Row> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-fn memory_rows(memory: &Memory) -> [Row; 2] {
+fn memory_rows(memory: &Memory) -> [Row; 3] {
     let row = |name, bytes: u64, unit_len: f64, unit, solid| {
         Row::new(name, Spread::of([bytes as f64 / unit_len]), unit, Goal::AtMost { solid, aim: None })
     };
     [
-        row("resident memory of the target at rest", memory.at_rest_bytes, 1e6, "MB", 20.0),
-        row("resident memory of an idle session", memory.session_bytes, 1024.0, "KiB", 64.0),
+        row("resident memory of the target at rest", memory.at_rest, 1e6, "MB", 20.0),
+        row("resident memory of an idle session", memory.idle_session, 1024.0, "KiB", 64.0),
+        row(
+            "resident memory under 1,000 busy sessions, at most",
+            memory.busy_peak,
+            1e6,
+            "MB",
+            memory.busy_bound() as f64 / 1e6,
+        ),
     ]
 }
 
@@ -220,7 +225,8 @@ mod tests {
             .zip([[10.0, 30.0, 20.0], [40.0, 40.0, 40.0]])
             .map(|(cell, iops)| Measured { cell, samples: iops.map(sample).to_vec() })
             .collect::<Vec<_>>();
-        let rows = rows(&measured, &Memory { at_rest_bytes: 30_000_000, session_bytes: 1024 });
+        let memory = Memory { at_rest: 30_000_000, idle_session: 1024, busy_peak: 300_000_000 };
+        let rows = rows(&measured, &memory);
         let find = |name: &str| rows.iter().find(|row| row.name.starts_with(name)).unwrap();
         let ceiling = find("4 KiB reads: lunette ÷ plain TCP");
         assert_eq!(ceiling.value, Some(Spread { median: 0.5, low: 0.25, high: 0.75 }));
@@ -228,6 +234,7 @@ mod tests {
         let unknown = find("64 KiB reads");
         assert_eq!((unknown.value, unknown.verdict), (None, Verdict::NotMeasured));
         assert_eq!(find("resident memory of the target").verdict, Verdict::Missed);
+        assert_eq!(find("resident memory under").verdict, Verdict::Solid);
         assert!(matches!(find("two sessions").verdict, Verdict::NotBuilt(_)));
     }
 }
