@@ -35,6 +35,8 @@ struct Inventory {
     /// The target ports that are there, whether or not a nexus uses them now.
     ports: BTreeSet<TargetPort>,
     port_groups: PortGroups,
+    /// Each nexus has a task set of its own.
+    separate_task_sets: bool,
 }
 
 /// How a reset or the clearing of a task set ended.
@@ -59,6 +61,9 @@ impl Inventory {
 
     fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
+        if let Some(unit) = unit.as_ref().filter(|_| self.separate_task_sets) {
+            unit.mode().separate_task_sets();
+        }
         self.units.values().for_each(|unit| unit.absent().forget());
         for nexus in self.nexuses.values() {
             if luns_change {
@@ -118,6 +123,14 @@ impl TargetDevice {
     pub fn set_ports<'a>(&self, ports: impl IntoIterator<Item = (&'a str, u16)>) {
         let port = |(name, relative): (&str, u16)| TargetPort { relative, name: name.into() };
         self.inventory().ports = ports.into_iter().map(port).collect();
+    }
+
+    /// Declares that each nexus has a task set of its own on all logical units, also those to come (TST 001b of the control mode
+    /// page). Then the driver orders tasks, and CLEAR TASK SET clears them, within one nexus.
+    pub fn separate_task_sets(&self) {
+        let mut inventory = self.inventory();
+        inventory.separate_task_sets = true;
+        inventory.units.values().for_each(|unit| unit.mode().separate_task_sets());
     }
 
     /// The ROD tokens that were given out.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use lunette_session::keys::{MARKER_INTERVAL, Willing};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
-use lunette_target::PortalConfig;
+use lunette_target::{MAX_CORES, PortalConfig};
 use serde::Deserialize;
 
 use crate::disk::{DiskConfig, DiskName, Provisioning};
@@ -41,6 +41,8 @@ pub(crate) struct Config {
     #[serde(rename = "portal", default)]
     pub(crate) portals: Vec<Portal>,
     pub(crate) state: Option<PathBuf>,
+    #[serde(default = "default_cores")]
+    pub(crate) cores: usize,
     #[serde(default)]
     pub(crate) discovery: Discovery,
     #[serde(rename = "target")]
@@ -136,6 +138,10 @@ pub(crate) struct LunEntry {
     pub(crate) serial: Option<String>,
 }
 
+pub(crate) fn default_cores() -> usize {
+    1
+}
+
 fn default_portal_group() -> u16 {
     DEFAULT_PORTAL_GROUP
 }
@@ -151,6 +157,14 @@ pub(crate) fn check_max_connections(connections: u32) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("max_connections = {connections}: a session has 1 to {MAX_SESSION_CONNECTIONS} connections"))
+}
+
+/// A number of event loops that a server can have.
+pub(crate) fn check_cores(cores: usize) -> Result<(), String> {
+    if (1..=MAX_CORES).contains(&cores) {
+        return Ok(());
+    }
+    Err(format!("cores = {cores}: a server has 1 to {MAX_CORES} cores"))
 }
 
 fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
@@ -240,6 +254,7 @@ fn parse(text: &str) -> Result<Config, String> {
         // The tag is the RELATIVE TARGET PORT IDENTIFIER too, where zero is reserved (SPC-5 4.3.4).
         return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address.0));
     }
+    check_cores(config.cores)?;
     if config.targets.is_empty() {
         return Err("there is no [[target]]".into());
     }
@@ -348,7 +363,7 @@ mod tests {
         assert_eq!(target.luns[1].provisioning, Provisioning::Thin);
         assert!(target.luns[1].long_cdbs && !target.luns[0].long_cdbs);
         assert_eq!(target.luns[1].disk, DiskName::Memory(Size(64 << 20)));
-        assert_eq!(config.discovery.chap[0].user, "scan");
+        assert_eq!((config.discovery.chap[0].user.as_str(), config.cores), ("scan", 1));
     }
 
     #[test]
@@ -368,6 +383,7 @@ mod tests {
     fn mistakes_are_named_with_their_line() {
         for (wrong, right, expected) in [
             ("colour = 1\n[discovery]", "[discovery]", "line 5"),
+            ("cores = 0\n[discovery]", "[discovery]", "cores = 0: a server has 1 to 64 cores"),
             ("block_sise", "block_size", "unknown field `block_sise`"),
             ("10X", "10G", "not a size"),
             ("example.com:3260", "0.0.0.0:3260", "not an address"),

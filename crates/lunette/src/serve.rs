@@ -78,13 +78,16 @@ pub(crate) struct Arguments {
     allow: Vec<String>,
     #[command(flatten)]
     event_loop: EventLoop,
+    /// Event loops, each on a thread and, where there are enough, a CPU of its own; sessions are spread over them
+    #[arg(long, value_name = "N", default_value_t = config::default_cores(), value_parser = cores)]
+    cores: usize,
     /// Connections that a session may have
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "target", "create", "block_size", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
-        "max_connections",
+        "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
 }
@@ -96,6 +99,11 @@ fn block_size(text: &str) -> Result<u32, String> {
 fn max_connections(text: &str) -> Result<u32, String> {
     let connections = text.parse().map_err(|_| "write a number".to_owned())?;
     config::check_max_connections(connections).map(|()| connections)
+}
+
+fn cores(text: &str) -> Result<usize, String> {
+    let cores = text.parse().map_err(|_| "write a number".to_owned())?;
+    config::check_cores(cores).map(|()| cores)
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -111,6 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let server = Server::bind(ServerConfig {
         discovery: served.discovery.clone(),
         event_loop: arguments.event_loop.config(),
+        cores: config.cores,
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
@@ -160,6 +169,7 @@ impl Arguments {
             listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
             portals: Vec::new(),
             state: self.state.clone(),
+            cores: self.cores,
             discovery: Discovery::default(),
             targets: vec![target],
         })
@@ -169,7 +179,7 @@ impl Arguments {
 pub(crate) fn bind_failure(error: BindError) -> Failure {
     match error {
         BindError::Listen { address, source } => system::listen_failure(address, &source),
-        BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),
+        BindError::Cores(_) | BindError::DuplicateName(_) | BindError::SharedSecret(_) => Failure::configuration(error),
         BindError::Reactor(_) => Failure::other(error),
     }
 }

@@ -60,6 +60,19 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// What two event loops have done together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            batches: self.batches + other.batches,
+            system_calls: self.system_calls + other.system_calls,
+            received_bytes: self.received_bytes + other.received_bytes,
+            direct_bytes: self.direct_bytes + other.direct_bytes,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            file_bytes: self.file_bytes + other.file_bytes,
+        }
+    }
+
     /// What has been done since `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -118,6 +118,12 @@ pub mod control {
     pub const D_SENSE_AT: usize = 0;
     /// `D_SENSE`: sense data in descriptor format.
     pub const D_SENSE: u8 = 0x04;
+    /// The byte that holds [`TST`].
+    pub const TST_AT: usize = 0;
+    /// TST: the task set type. Zero: one task set of all nexuses.
+    pub const TST: u8 = 0xe0;
+    /// TST 001b: a task set for each nexus.
+    pub const TST_PER_NEXUS: u8 = 0x20;
     /// The byte that holds [`SWP`].
     pub const SWP_AT: usize = 2;
     /// SWP: software write protection.

@@ -93,6 +93,9 @@ pub const MAX_MOVED_ADDRESSES: usize = 16;
 /// Sessions of one target process.
 pub const MAX_SESSIONS: usize = 8192;
 
+/// Tables that may share the sessions of a daemon, each with a part of the numbers.
+pub const MAX_SESSION_TABLES: usize = 64;
+
 // The initiator's own.
 
 /// Login responses on one connection: a target that never comes to an end is given up.

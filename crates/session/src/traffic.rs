@@ -30,6 +30,12 @@ impl Traffic {
         self.zip(earlier, u64::saturating_sub)
     }
 
+    /// What two have moved together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+
     pub(crate) fn copied(&mut self, len: usize, digested: bool) {
         if len == 0 {
             return;

@@ -14,6 +14,11 @@
 //! asks for one thing after the other: a buffer (from the pool, or it waits), the command's data (from the connection), a
 //! request to the store (which ends through the completion queue, on whatever thread). Its response goes back to the
 //! connection, and from there to the socket. All of this happens on the reactor's thread; only stores use others.
+//!
+//! # Cores
+//!
+//! [`ServerConfig::cores`] event loops run on as many threads. Each has sessions, tasks, buffers and timers of its own; a session
+//! lives on one of them with all its connections. The few things that concern several travel as letters (`core::orders`).
 
 #![forbid(unsafe_code)]
 
@@ -22,9 +27,10 @@ mod core;
 mod limits;
 mod monitor;
 mod server;
+mod threads;
 
 pub use control::{Control, Growth, UnitChange, Update, UpdateError};
-pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MIN_BUFFER_BYTES};
+pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_reactor::IoBackend;
 pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_SESSION_CONNECTIONS};
+use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_SESSION_CONNECTIONS, MAX_SESSION_TABLES};
+
+/// Event loops that a server may have, each on a thread of its own.
+pub const MAX_CORES: usize = 64;
+const _: () = assert!(MAX_CORES <= MAX_SESSION_TABLES);
 
 /// Bytes of buffers for data in flight, of all sessions together.
 pub const DEFAULT_BUFFER_BYTES: usize = 256 << 20;
@@ -38,7 +42,7 @@ pub(crate) const MAX_CONNECTIONS: usize = 8192;
 /// than the session has connections tell of one that fails again and again.
 pub(crate) const MAX_SESSION_SUSPENDED: usize = MAX_SESSION_CONNECTIONS as usize;
 
-/// The same of all sessions. Beyond it the longest waiting one is given up.
+/// The same of all sessions of a core. Beyond it the longest waiting one is given up.
 pub(crate) const MAX_SUSPENDED_CONNECTIONS: usize = 1024;
 
 /// The share of the buffers that they may hold, all together: one part in this many. Beyond it the longest waiting one is

@@ -10,13 +10,18 @@ use lunette_session::{SharedTraffic, Traffic};
 /// Reads the [`Statistics`] of a [`Server`](crate::Server), from any thread.
 #[derive(Clone)]
 pub struct Monitor {
-    counts: Arc<Counts>,
-    event_loop: CountsView,
-    pool: Pool,
+    cores: Arc<[Watched]>,
+}
+
+/// One core.
+pub(crate) struct Watched {
+    pub(crate) counts: Arc<Counts>,
+    pub(crate) event_loop: CountsView,
+    pub(crate) pool: Pool,
 }
 
 /// What a server has in hand, as it stood after the last events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Connections, in whatever state.
     pub connections: usize,
@@ -50,12 +55,39 @@ pub(crate) struct Counts {
 }
 
 impl Monitor {
-    pub(crate) fn new(counts: Arc<Counts>, event_loop: CountsView, pool: Pool) -> Self {
-        Self { counts, event_loop, pool }
+    pub(crate) fn new(cores: Vec<Watched>) -> Self {
+        Self { cores: cores.into() }
     }
 
-    /// The numbers, each as it is now; they need not belong to one moment.
+    /// The numbers of all cores together, each as it is now; they need not belong to one moment.
     pub fn read(&self) -> Statistics {
+        self.read_cores().fold(Statistics::default(), Statistics::and)
+    }
+
+    /// The same of each core.
+    pub fn read_cores(&self) -> impl Iterator<Item = Statistics> {
+        self.cores.iter().map(Watched::read)
+    }
+}
+
+impl Statistics {
+    fn and(self, other: Self) -> Self {
+        Self {
+            connections: self.connections + other.connections,
+            suspended: self.suspended + other.suspended,
+            sessions: self.sessions + other.sessions,
+            tasks: self.tasks + other.tasks,
+            timers: self.timers + other.timers,
+            buffer_bytes: self.buffer_bytes + other.buffer_bytes,
+            event_loop: self.event_loop.and(&other.event_loop),
+            traffic: self.traffic.and(&other.traffic),
+            buffer_waits: self.buffer_waits + other.buffer_waits,
+        }
+    }
+}
+
+impl Watched {
+    fn read(&self) -> Statistics {
         let load = |count: &AtomicUsize| count.load(Ordering::Acquire);
         Statistics {
             connections: load(&self.counts.connections),

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
@@ -13,9 +14,10 @@ use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
-use crate::core::{Core, CoreConfig, Portals, port_name};
-use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
+use crate::core::{CoreConfig, FIRST, Homes, Portals, Post, port_name};
+use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::{Counts, Monitor};
+use crate::threads::{Seat, run_all};
 
 /// One address to listen on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +62,15 @@ pub struct ServerConfig {
     pub discovery: Authentication,
     /// How long to wait for what.
     pub timers: Timers,
-    /// Bytes of buffers for data in flight; [`MIN_BUFFER_BYTES`] at least.
+    /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`] for each at least.
     pub buffer_bytes: usize,
-    /// Threads for file operations.
+    /// Threads for file operations, of all cores together; one for each at least.
     pub file_threads: usize,
-    /// How the event loop runs.
+    /// How the event loops run.
     pub event_loop: LoopConfig,
+    /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
+    /// Sessions are spread over them. With more than one, each nexus has a task set of its own (TST 001b, SAM-5 8.6).
+    pub cores: usize,
 }
 
 impl ServerConfig {
@@ -79,6 +84,7 @@ impl ServerConfig {
             buffer_bytes: DEFAULT_BUFFER_BYTES,
             file_threads: DEFAULT_FILE_THREADS,
             event_loop: LoopConfig::default(),
+            cores: 1,
         }
     }
 }
@@ -97,6 +103,9 @@ pub enum BindError {
     /// The event loop or its threads.
     #[error("cannot start the event loop: {0}")]
     Reactor(#[from] io::Error),
+    /// No event loop, or too many.
+    #[error("{0} cores are not possible; ask for 1 to {MAX_CORES}")]
+    Cores(usize),
     /// Two targets of one name.
     #[error("two targets are named {0}; names must differ")]
     DuplicateName(String),
@@ -107,8 +116,7 @@ pub enum BindError {
 
 /// A target that listens.
 pub struct Server {
-    reactor: Reactor,
-    core: Core,
+    seats: Vec<Seat>,
     portals: Vec<SocketAddr>,
     stopper: Stopper,
     monitor: Monitor,
@@ -139,35 +147,64 @@ impl Server {
     /// When a portal cannot be opened, or the targets contradict each other.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
-        let mut reactor = Reactor::with(config.event_loop)?;
-        tracing::info!("the event loop runs on {}", reactor.backend());
-        let stopper = Stopper { asked: Arc::default(), waker: reactor.waker() };
+        let cores = config.cores;
+        if !(1..=MAX_CORES).contains(&cores) {
+            return Err(BindError::Cores(cores));
+        }
+        let mut reactors = (0..cores).map(|_| Reactor::with(config.event_loop)).collect::<io::Result<Vec<_>>>()?;
+        let post = Post::between(reactors.iter().map(Reactor::waker));
+        let first = &mut reactors[FIRST];
+        tracing::info!(cores, "the event loop runs on {}", first.backend());
+        let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
         let updates: Arc<Updates> = Arc::default();
+        let control = Control::new(Arc::clone(&updates), first.waker());
         let mut open = Portals::default();
-        open.change(&mut reactor.context(), &config.portals)?;
+        open.change(&mut first.context(), &config.portals)?;
         let portals = open.to_vec();
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         declare_ports(&devices, &portals);
+        if cores > 1 {
+            for device in &devices {
+                device.separate_task_sets();
+            }
+        }
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
-        let pool = Pool::new(config.buffer_bytes.max(MIN_BUFFER_BYTES));
-        let counts: Arc<Counts> = Arc::default();
-        let monitor = Monitor::new(Arc::clone(&counts), reactor.counts(), pool.clone());
-        let core = Core::new(CoreConfig {
-            portals: open,
-            devices,
-            directory: Arc::new(Directory { targets, discovery: config.discovery }),
-            timers: config.timers,
-            pool,
-            counts,
-            files_on_ring: reactor.backend() == IoBackend::Uring,
-            file_threads: ThreadPool::new("lunette-file", config.file_threads, MAX_QUEUED_FILE_OPS)?,
-            waker: reactor.waker(),
-            stop_asked: Arc::clone(&stopper.asked),
-            updates: Arc::clone(&updates),
-        });
-        let control = Control::new(Arc::clone(&updates), reactor.waker());
+        let directory = Arc::new(Directory { targets, discovery: config.discovery });
+        let counts: Vec<Arc<Counts>> = (0..cores).map(|_| Arc::default()).collect();
+        let (homes, epoch) = (Homes::new(cores), Instant::now());
+        let mut seats = Vec::new();
+        for (mut reactor, post) in reactors.into_iter().zip(post) {
+            let others = post.others().map(|core| Arc::clone(&counts[core])).collect();
+            let config = CoreConfig {
+                counts: Arc::clone(&counts[post.me()]),
+                others,
+                post,
+                homes: Arc::clone(&homes),
+                epoch,
+                portals: Portals::default(),
+                devices: devices.clone(),
+                directory: Arc::clone(&directory),
+                timers: config.timers,
+                pool: Pool::new((config.buffer_bytes / cores).max(MIN_BUFFER_BYTES)),
+                file_threads: ThreadPool::new(
+                    "lunette-file",
+                    config.file_threads.div_ceil(cores),
+                    MAX_QUEUED_FILE_OPS,
+                )?,
+                files_on_ring: reactor.backend() == IoBackend::Uring,
+                waker: reactor.waker(),
+                stop_asked: Arc::default(),
+                updates: Arc::default(),
+            };
+            seats.push(Seat { reactor, config });
+        }
+        let first = &mut seats[FIRST].config;
+        first.portals = open;
+        first.stop_asked = Arc::clone(&stopper.asked);
+        first.updates = Arc::clone(&updates);
+        let monitor = Monitor::new(seats.iter().map(Seat::watched).collect());
         let portals = portals.iter().map(|portal| portal.address).collect();
-        Ok(Self { reactor, core, portals, stopper, monitor, control, _updates_end: UpdatesEnd(updates) })
+        Ok(Self { seats, portals, stopper, monitor, control, _updates_end: UpdatesEnd(updates) })
     }
 
     /// The addresses that are listened on, in the order of the configuration.
@@ -194,10 +231,9 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the event loop fails, or a store could not be flushed at the end.
-    pub fn run(mut self) -> io::Result<()> {
-        self.reactor.run(&mut self.core)?;
-        self.core.into_stop_result()
+    /// When an event loop fails, or a store could not be flushed at the end.
+    pub fn run(self) -> io::Result<()> {
+        run_all(self.seats)
     }
 }
 

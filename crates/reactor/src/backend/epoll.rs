@@ -1,12 +1,12 @@
 //! Readiness by epoll.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -55,7 +55,6 @@ impl Token {
 pub(crate) struct Epoll {
     descriptor: OwnedFd,
     waker: Waker,
-    events: Vec<epoll::Event>,
     counters: Arc<Counters>,
 }
 
@@ -63,17 +62,20 @@ impl Epoll {
     pub(super) fn new(waker: &Waker, counters: Arc<Counters>) -> io::Result<Self> {
         let descriptor = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&descriptor, waker, Token::Waker.pack(), EventFlags::IN)?;
-        Ok(Self { descriptor, waker: waker.clone(), events: Vec::with_capacity(MAX_EVENTS), counters })
+        Ok(Self { descriptor, waker: waker.clone(), counters })
     }
 
-    pub(super) fn wait(&mut self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
+    pub(super) fn wait(&self, timeout: Option<Duration>, events: &mut Vec<Event>) -> io::Result<()> {
         let timeout = timeout.map(round_up);
         self.counters.system_calls.add(1);
-        match epoll::wait(&self.descriptor, spare_capacity(&mut self.events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        // Here and not kept: a reactor may change its thread before it runs, and these may not.
+        let mut ready = [const { MaybeUninit::uninit() }; MAX_EVENTS];
+        let ready: &[epoll::Event] = match epoll::wait(&self.descriptor, &mut ready, timeout.as_ref()) {
+            Ok((ready, _)) => ready,
+            Err(Errno::INTR) => return Ok(()),
             Err(error) => return Err(error.into()),
-        }
-        for event in self.events.drain(..) {
+        };
+        for event in ready {
             // Copied, for the struct is packed.
             let flags = event.flags;
             match Token::unpack(event.data) {

@@ -9,7 +9,7 @@ use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 use super::directory::TargetNode;
 use super::window::CommandWindow;
 use crate::keys::Parameters;
-use crate::limits::MAX_SESSIONS;
+use crate::limits::{MAX_SESSION_TABLES, MAX_SESSIONS};
 
 /// What is common to the connections of a session.
 #[derive(Debug)]
@@ -148,15 +148,26 @@ impl<H: Copy + PartialEq> Entry<H> {
 pub struct Sessions<H> {
     by_tsih: HashMap<Tsih, Entry<H>>,
     last_tsih: u16,
+    /// The remainder of all numbers by `sharers`.
+    share: u16,
+    sharers: u16,
 }
 
 impl<H: Copy + PartialEq> Default for Sessions<H> {
     fn default() -> Self {
-        Self { by_tsih: HashMap::new(), last_tsih: 0 }
+        Self::sharing(0, 1)
     }
 }
 
 impl<H: Copy + PartialEq> Sessions<H> {
+    /// One of `sharers` tables of a daemon: the remainder of a TSIH by `sharers` is the `share` of the table that the session
+    /// is in. There may be [`MAX_SESSION_TABLES`].
+    pub fn sharing(share: usize, sharers: usize) -> Self {
+        debug_assert!(share < sharers && sharers <= MAX_SESSION_TABLES);
+        let (share, sharers) = (share as u16, sharers as u16);
+        Self { by_tsih: HashMap::new(), last_tsih: share, share, sharers }
+    }
+
     /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
     /// connection of a session that exists.
     ///
@@ -279,11 +290,13 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 
     fn free_tsih(&mut self) -> Option<Tsih> {
-        if self.by_tsih.len() >= MAX_SESSIONS {
+        // Zero is none, and of the last few below 2^16 not every share has one.
+        let numbers = (u16::MAX / self.sharers - 1) as usize;
+        if self.by_tsih.len() >= MAX_SESSIONS.min(numbers) {
             return None;
         }
         loop {
-            self.last_tsih = self.last_tsih.wrapping_add(1);
+            self.last_tsih = self.last_tsih.checked_add(self.sharers).unwrap_or(self.share);
             let tsih = Tsih(self.last_tsih);
             if tsih != Tsih::NEW && !self.by_tsih.contains_key(&tsih) {
                 return Some(tsih);
@@ -292,7 +305,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 }
 
-const _: () = assert!(MAX_SESSIONS < u16::MAX as usize, "there is always a free TSIH");
+const _: () = assert!(MAX_SESSIONS < u16::MAX as usize - 1, "there is always a free TSIH");
 
 fn same_name(session: &Session, request: &AdmitRequest) -> bool {
     let name = |target: &Option<Arc<TargetNode>>| target.as_ref().map(|t| t.name.clone());

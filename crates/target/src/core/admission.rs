@@ -8,19 +8,33 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{AdmitRequest, Session};
 
 use super::Core;
+use super::aborts::Doomed;
 use super::barrier::Behind;
+use super::orders::Departure;
 
 impl Core {
+    /// Lets the core decide where the session lives.
+    pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, request: Box<AdmitRequest>) {
+        if self.post.is_alone() {
+            return self.admit_here(cx, id, *request);
+        }
+        match self.homes.find(&request) {
+            Err(status) => self.refuse(id, status),
+            Ok(home) if home.core() != self.post.me() => self.depart(cx, id, Departure { home, request }),
+            Ok(home) => {
+                if let Some(conn) = self.connections.get_mut(id) {
+                    conn.home = Some(home);
+                }
+                self.admit_here(cx, id, *request);
+            }
+        }
+    }
+
     /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
-    pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
+    pub(super) fn admit_here(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
         let admitted = match self.recheck(id, &mut request).and_then(|()| self.sessions.admit(&request, id)) {
             Ok(admitted) => admitted,
-            Err(status) => {
-                if let Some(conn) = self.connections.get_mut(id) {
-                    conn.protocol.refuse(status);
-                }
-                return;
-            }
+            Err(status) => return self.refuse(id, status),
         };
         let nexus = self.joined_nexus(request.tsih, &admitted.displaced);
         for displaced in admitted.displaced {
@@ -39,14 +53,20 @@ impl Core {
         }
         let barrier = self.barriers.open(Behind::Login { connection: id });
         if let Some(device) = device {
-            let theirs = |task: &super::RunningTask| {
-                task.orphaned_by.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(&request.initiator_name))
-            };
-            for key in self.tasks_where(|task| theirs(task) && Arc::ptr_eq(&task.device, &device)) {
+            let theirs = Doomed::Orphans { device, initiator: request.initiator_name };
+            for key in self.tasks_where(|task| theirs.covers(task)) {
                 self.abort_task(key, Some(barrier));
             }
+            self.abort_on_others(barrier, &theirs);
         }
         self.barriers.close(barrier);
+        self.touch(id);
+    }
+
+    fn refuse(&mut self, id: ConnectionId, status: LoginStatus) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.refuse(status);
+        }
         self.touch(id);
     }
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lunette_device::{BackgroundTask, Input, Step, TargetDevice};
+use lunette_device::{BackgroundTask, Input, Step};
 use lunette_reactor::Waker;
 use lunette_store::{Completion, CompletionSink, Outcome};
 
-use super::Core;
 use super::completions::CompletionQueue;
 use super::running::may_begin;
 use super::table::{Key, Slab};
+use super::{Core, FIRST};
 
 /// Background work at hand.
 pub(super) struct Background {
@@ -51,9 +51,12 @@ impl Background {
 }
 
 impl Core {
-    /// Goes on with what an earlier process has left on the units of `device`.
-    pub(super) fn resume_background(&mut self, device: &TargetDevice) {
-        for task in device.background() {
+    /// Goes on with what an earlier process has left on the units that are served, unless another core does.
+    pub(super) fn resume_all_background(&mut self) {
+        if self.post.me() != FIRST {
+            return;
+        }
+        for task in self.devices.iter().flat_map(|device| device.background()).collect::<Vec<_>>() {
             self.begin_background(task);
         }
     }

@@ -4,6 +4,8 @@
 //! by a new login of the same initiator) may write the same blocks again at once; the old write must not land after that.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::mpsc::Sender;
 
 use lunette_device::NexusId;
 use lunette_pdu::LogoutResponseCode;
@@ -11,15 +13,18 @@ use lunette_reactor::{ConnectionId, Context};
 
 use super::Core;
 use super::fences::{Affected, Managed};
+use super::orders::{Order, Ticket};
 use super::running::TaskKey;
+use crate::control::UpdateError;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct BarrierKey(u64);
+pub(crate) struct BarrierKey(u64);
 
 /// What happens when the last store is done.
 pub(super) enum Behind {
-    /// Connections are told that their tasks were ended by a function that another one has asked for.
-    News { issuing: ConnectionId, affected: Vec<Affected> },
+    /// Connections are told that their tasks were ended by a function that another one has asked for, which may be on
+    /// another core.
+    News { issuing: Option<ConnectionId>, affected: Vec<Affected> },
     /// A task management function is answered.
     TaskManagement { connection: ConnectionId, managed: Managed },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
@@ -28,6 +33,10 @@ pub(super) enum Behind {
     Logout { connection: ConnectionId },
     /// A login is answered.
     Login { connection: ConnectionId },
+    /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
+    Order { ticket: Ticket, lost: Vec<NexusId> },
+    /// An update is answered: the sessions of all cores know of it.
+    Update { answer: Sender<Result<Vec<SocketAddr>, UpdateError>>, portals: Vec<SocketAddr> },
 }
 
 #[derive(Default)]
@@ -57,6 +66,13 @@ impl Barriers {
         }
     }
 
+    /// Another core has ended tasks of these nexuses.
+    pub(super) fn add_lost(&mut self, key: BarrierKey, more: Vec<NexusId>) {
+        if let Some((_, Behind::Task { lost, .. })) = self.waiting.get_mut(&key) {
+            lost.extend(more);
+        }
+    }
+
     pub(super) fn one_less(&mut self, key: BarrierKey) {
         let Some((count, _)) = self.waiting.get_mut(&key) else { return };
         *count -= 1;
@@ -77,6 +93,11 @@ impl Core {
                 Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection } => self.finish_login(cx, connection),
+                Behind::Order { ticket, lost } => {
+                    self.post.send(ticket.core, Order::Aborted { ticket: ticket.barrier, lost });
+                }
+                // Who asked may have gone.
+                Behind::Update { answer, portals } => drop(answer.send(Ok(portals))),
             }
         }
     }

@@ -11,6 +11,8 @@ use lunette_session::target::{CloseReason, Connection, ConnectionConfig, Entropy
 
 use super::Core;
 use super::answers::Answers;
+use super::homes::Home;
+use super::orders::Departure;
 use super::table::TaskKeys;
 
 pub(super) struct Conn {
@@ -26,10 +28,19 @@ pub(super) struct Conn {
     pub(super) answers: Answers,
     pub(super) touched: bool,
     pub(super) watched_for: Option<Time>,
+    /// Its place among several cores.
+    pub(super) home: Option<Home>,
+    /// It waits to go to another core.
+    pub(super) departure: Option<Departure>,
     paused: bool,
 }
 
 impl Conn {
+    /// It comes to another event loop, which reads from it and knows nothing of it yet.
+    pub(super) fn arrive(&mut self) {
+        (self.touched, self.watched_for, self.paused) = (false, None, false);
+    }
+
     /// Buffers that this connection keeps from others.
     pub(super) fn held_bytes(&self) -> usize {
         let answered =
@@ -104,6 +115,8 @@ impl Core {
             answers: Answers::default(),
             touched: false,
             watched_for: None,
+            home: None,
+            departure: None,
             paused: false,
         })
     }

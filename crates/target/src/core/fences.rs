@@ -13,7 +13,7 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::{SenseData, SenseKey};
 use lunette_session::Time;
 use lunette_session::keys::TaskReporting;
-use lunette_session::target::{Connection, Session, TaskManagement};
+use lunette_session::target::{Connection, Session};
 
 use super::Core;
 use super::running::{TaskKey, Waiting};
@@ -303,15 +303,15 @@ impl Core {
     pub(super) fn affected_by(
         &self,
         doomed: &[TaskKey],
-        issuing: ConnectionId,
-        request: &TaskManagement,
+        issuing: Option<ConnectionId>,
+        before: Option<SerialNumber>,
     ) -> Vec<Affected> {
         let session_of = |id| self.connections.get(id).and_then(|conn| conn.session.as_ref());
-        let issuer = session_of(issuing).map(|session| session.tsih);
+        let issuer = issuing.and_then(session_of).map(|session| session.tsih);
         let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.orphaned);
         let affected = tasks.filter_map(|task| {
             let session = session_of(task.connection)?;
-            let before = request.before.filter(|_| issuer == Some(session.tsih));
+            let before = before.filter(|_| issuer == Some(session.tsih));
             let (connection, lun) = (task.connection, LunField(task.lun.encode()));
             Some(Affected { connection, lun, before: before.unwrap_or_else(|| session.exp_cmd_sn()) })
         });
@@ -323,10 +323,10 @@ impl Core {
 
     /// RFC 7143 sections 4.2.3.4 and 4.2.3.5: where FastAbort was agreed on, connections other than the issuing one are told
     /// that the tasks are gone. On the issuing one no more data comes.
-    pub(super) fn tell_of_aborts(&mut self, issuing: ConnectionId, affected: &[Affected]) {
+    pub(super) fn tell_of_aborts(&mut self, issuing: Option<ConnectionId>, affected: &[Affected]) {
         for Affected { connection, lun, before } in affected {
             let Some(conn) = self.connections.get_mut(*connection) else { continue };
-            if *connection != issuing {
+            if Some(*connection) != issuing {
                 conn.protocol.tasks_terminated(*lun, *before);
             } else if conn.session.as_ref().is_some_and(|session| is_fast(session)) {
                 conn.protocol.forget_data(Some(*lun));

@@ -6,8 +6,9 @@ use lunette_device::{LogicalUnit, Response, TargetDevice};
 use lunette_scsi::{AdditionalSense, SenseData, SenseFormat, Status};
 use lunette_store::{Completion, CompletionSink, Op, Outcome};
 
-use super::Core;
+use super::orders::Order;
 use super::running::{RunningTask, TaskKey, Waiting};
+use super::{Core, FIRST};
 
 /// The tag of these flushes. No slab key has this index.
 pub(super) const LEAVE_TAG: u64 = u64::MAX - 1;
@@ -15,14 +16,43 @@ pub(super) const LEAVE_TAG: u64 = u64::MAX - 1;
 /// What leaves, and the flushes that have not ended.
 #[derive(Default)]
 pub(super) struct Leaving {
-    targets: Vec<Arc<TargetDevice>>,
-    units: Vec<Arc<LogicalUnit>>,
+    here: Vec<Parting>,
     flushes: usize,
+}
+
+struct Parting {
+    leaver: Leaver,
+    /// Other cores that may work with it. The first core counts them, and flushes.
+    others: usize,
+}
+
+/// What is not served any more.
+#[derive(Clone)]
+pub(crate) enum Leaver {
+    Target(Arc<TargetDevice>),
+    Unit(Arc<LogicalUnit>),
+}
+
+impl Leaver {
+    fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Target(one), Self::Target(other)) => Arc::ptr_eq(one, other),
+            (Self::Unit(one), Self::Unit(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
+    }
+
+    fn units(self) -> Vec<Arc<LogicalUnit>> {
+        match self {
+            Self::Target(device) => device.units().into_iter().map(|(_, unit)| unit).collect(),
+            Self::Unit(unit) => vec![unit],
+        }
+    }
 }
 
 impl Leaving {
     pub(super) fn is_empty(&self) -> bool {
-        self.targets.is_empty() && self.units.is_empty() && self.flushes == 0
+        self.here.is_empty() && self.flushes == 0
     }
 }
 
@@ -33,38 +63,50 @@ pub(super) fn needs_flush(unit: &LogicalUnit) -> bool {
 }
 
 impl Core {
-    /// The target is gone when its last session is.
-    pub(super) fn let_target_go(&mut self, device: Arc<TargetDevice>) {
-        self.leaving.targets.push(device);
+    /// A target is gone when its last session is, a unit when its last command is. Those that wait for their initiator end
+    /// now.
+    pub(super) fn let_go(&mut self, leaver: Leaver) {
+        if let Leaver::Unit(unit) = &leaver {
+            let wait_for_initiator = |running: &RunningTask| {
+                running.task.uses(unit)
+                    && matches!(running.waiting, Waiting::Data | Waiting::Buffer { .. } | Waiting::DataBuffer { .. })
+            };
+            let waiting: Vec<TaskKey> = self.tasks_where(wait_for_initiator);
+            for key in waiting {
+                self.finish(key, not_supported());
+            }
+        }
+        let others = if self.post.me() == FIRST { self.post.others().count() } else { 0 };
+        self.leaving.here.push(Parting { leaver, others });
     }
 
-    /// The unit is gone when its last command is. Those that wait for their initiator end now.
-    pub(super) fn let_unit_go(&mut self, unit: Arc<LogicalUnit>) {
-        let wait_for_initiator = |running: &RunningTask| {
-            running.task.uses(&unit)
-                && matches!(running.waiting, Waiting::Data | Waiting::Buffer { .. } | Waiting::DataBuffer { .. })
-        };
-        let waiting: Vec<TaskKey> = self.tasks_where(wait_for_initiator);
-        for key in waiting {
-            self.finish(key, not_supported());
+    /// Another core works with it no longer.
+    pub(super) fn let_go_elsewhere(&mut self, leaver: &Leaver) {
+        let waits = |parting: &&mut Parting| parting.others > 0 && parting.leaver.is(leaver);
+        if let Some(parting) = self.leaving.here.iter_mut().find(waits) {
+            parting.others -= 1;
         }
-        self.leaving.units.push(unit);
     }
 
     /// Flushes the stores of what nobody works with any more.
     pub(super) fn part(&mut self) {
-        if self.leaving.targets.is_empty() && self.leaving.units.is_empty() {
+        if self.leaving.here.is_empty() {
             return;
         }
         let (connections, tasks) = (&mut self.connections, &self.tasks);
-        let mut in_use = |device: &Arc<TargetDevice>| {
-            tasks.iter().any(|(_, running)| Arc::ptr_eq(&running.device, device))
-                || connections.iter_mut().any(|(_, conn)| conn.is_of(device))
+        let mut in_use = |leaver: &Leaver| match leaver {
+            Leaver::Target(device) => {
+                tasks.iter().any(|(_, running)| Arc::ptr_eq(&running.device, device))
+                    || connections.iter_mut().any(|(_, conn)| conn.is_of(device))
+            }
+            Leaver::Unit(unit) => tasks.iter().any(|(_, running)| running.task.uses(unit)),
         };
-        let gone: Vec<_> = self.leaving.targets.extract_if(.., |device| !in_use(device)).collect();
-        let of_targets = gone.iter().flat_map(|device| device.units()).map(|(_, unit)| unit);
-        let unused = |unit: &mut Arc<LogicalUnit>| !tasks.iter().any(|(_, running)| running.task.uses(unit));
-        let units: Vec<_> = self.leaving.units.extract_if(.., unused).chain(of_targets).collect();
+        let is_over = |parting: &mut Parting| parting.others == 0 && !in_use(&parting.leaver);
+        let gone: Vec<_> = self.leaving.here.extract_if(.., is_over).map(|parting| parting.leaver).collect();
+        if self.post.me() != FIRST {
+            return gone.into_iter().for_each(|leaver| self.post.send(FIRST, Order::LetGo(leaver)));
+        }
+        let units: Vec<_> = gone.into_iter().flat_map(Leaver::units).collect();
         for unit in units.iter().filter(|unit| needs_flush(unit)) {
             self.leaving.flushes += 1;
             let (sink, store) = (Arc::clone(&self.completions), Arc::clone(unit.store()));

@@ -1,5 +1,6 @@
 //! One core's share of the target: its connections, tasks and timers, driven by a reactor.
 
+mod aborts;
 mod admission;
 mod answers;
 mod background;
@@ -8,8 +9,11 @@ mod completions;
 mod connection;
 mod fences;
 mod files;
+mod homes;
 mod leaving;
+mod orders;
 mod portals;
+mod post;
 mod queries;
 mod recovery;
 mod room;
@@ -25,7 +29,7 @@ mod updates;
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -47,8 +51,11 @@ use completions::CompletionQueue;
 use connection::Conn;
 use fences::Fence;
 use files::Files;
+pub(crate) use homes::Homes;
 use leaving::Leaving;
+pub(crate) use orders::Order;
 pub(crate) use portals::Portals;
+pub(crate) use post::{FIRST, Post};
 use running::{RunningTask, TaskKey};
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
@@ -56,6 +63,11 @@ use task_order::TaskSets;
 use timers::Timetable;
 
 pub(crate) struct CoreConfig {
+    pub(crate) post: Post<Order>,
+    pub(crate) homes: Arc<Homes>,
+    /// What time is counted from, by all cores.
+    pub(crate) epoch: Instant,
+    /// Of the first core, as are the updates and the wish to stop.
     pub(crate) portals: Portals,
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) directory: Arc<Directory>,
@@ -68,9 +80,13 @@ pub(crate) struct CoreConfig {
     pub(crate) stop_asked: Arc<AtomicBool>,
     pub(crate) updates: Arc<Updates>,
     pub(crate) counts: Arc<Counts>,
+    /// Those of the other cores.
+    pub(crate) others: Vec<Arc<Counts>>,
 }
 
 pub(crate) struct Core {
+    post: Post<Order>,
+    homes: Arc<Homes>,
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
@@ -103,23 +119,31 @@ pub(crate) struct Core {
     stopping: Stopping,
     updates: Arc<Updates>,
     leaving: Leaving,
+    /// Other cores that have nothing left to stop.
+    quiet: usize,
     counts: Arc<Counts>,
+    others: Vec<Arc<Counts>>,
 }
 
 impl Core {
     pub(crate) fn new(config: CoreConfig) -> Self {
+        // The numbers of sessions tell their homes.
+        let sessions = Sessions::sharing(config.post.me(), config.post.cores());
+        let task_sets = TaskSets::new(!config.post.is_alone());
         let mut core = Self {
+            post: config.post,
+            homes: config.homes,
             portals: config.portals,
             devices: config.devices,
             directory: config.directory,
             timers: config.timers,
             connections: ConnectionTable::default(),
-            sessions: Sessions::default(),
+            sessions,
             tasks: Slab::default(),
             barriers: Barriers::default(),
             fences: Vec::new(),
             fences_moved: false,
-            task_sets: TaskSets::default(),
+            task_sets,
             pool: config.pool,
             starving: VecDeque::new(),
             touched: Vec::new(),
@@ -130,16 +154,16 @@ impl Core {
             outcomes: Vec::new(),
             background: Background::new(config.waker),
             io: Files::new(config.file_threads, config.files_on_ring),
-            epoch: Instant::now(),
+            epoch: config.epoch,
             stop_asked: config.stop_asked,
             stopping: Stopping::No,
             updates: config.updates,
             leaving: Leaving::default(),
+            quiet: 0,
             counts: config.counts,
+            others: config.others,
         };
-        for device in core.devices.clone() {
-            core.resume_background(&device);
-        }
+        core.resume_all_background();
         core
     }
 
@@ -178,7 +202,7 @@ impl Core {
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
             Event::TaskManagement(request) => self.manage_tasks(id, &request),
-            Event::Admit(request) => self.admit(cx, id, *request),
+            Event::Admit(request) => self.admit(cx, id, request),
             Event::Resume(cid) => self.resume_siblings(id, cid),
             Event::Logout(cid) => self.log_out(cx, id, cid),
             Event::LogoutForRecovery { cid, received } => self.log_out_for_recovery(cx, id, cid, received),
@@ -272,6 +296,12 @@ impl Core {
         self.count();
     }
 
+    /// The connections of all cores; those of the others as they were at the end of their last batches.
+    fn all_connections(&self) -> usize {
+        let others: usize = self.others.iter().map(|counts| counts.connections.load(Ordering::Acquire)).sum();
+        self.connections.len() + others
+    }
+
     /// Tells those who watch.
     fn count(&self) {
         self.counts.connections.store(self.connections.len(), Ordering::Release);
@@ -300,7 +330,7 @@ impl Handler for Core {
         peer: SocketAddr,
         local: SocketAddr,
     ) {
-        let group = self.portals.group_of(listener).filter(|_| self.connections.len() < MAX_CONNECTIONS);
+        let group = self.portals.group_of(listener).filter(|_| self.all_connections() < MAX_CONNECTIONS);
         let (Some(portal_group), true) = (group, self.stopping.is_no()) else {
             tracing::warn!(%peer, "connection refused: too many, or stopping");
             cx.close(id);
@@ -372,7 +402,12 @@ impl Handler for Core {
         self.io.done(tag, request, result);
     }
 
+    fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+        self.departed(id, stream);
+    }
+
     fn woken(&mut self, cx: &mut Context<'_>) {
+        self.obey_orders(cx);
         self.begin_stop_if_asked(cx);
         self.apply_updates(cx);
     }

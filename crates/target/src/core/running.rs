@@ -13,6 +13,7 @@ use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
+use super::aborts::Doomed;
 use super::barrier::{BarrierKey, Behind};
 use super::connection::Conn;
 use super::leaving::LEAVE_TAG;
@@ -174,7 +175,7 @@ impl Core {
                     self.begin_background(task);
                     input = Input::Begun;
                 }
-                Step::Abort { tasks, unit } => return self.abort_for(key, &tasks, &unit),
+                Step::Abort { tasks, unit } => return self.abort_for(key, tasks, unit),
                 Step::Done(response) => return self.finish(key, response),
             }
         }
@@ -359,22 +360,16 @@ impl Core {
     }
 
     /// Ends the tasks that `by` wants to end (PREEMPT AND ABORT). It goes on when no store works for them any more.
-    fn abort_for(&mut self, by: TaskKey, doomed: &[(NexusId, Lun)], unit: &Arc<LogicalUnit>) {
-        let is_doomed = |task: &RunningTask| {
-            let works_there = task.task.uses(unit);
-            doomed.iter().any(|(nexus, lun)| task.nexus == *nexus && (task.lun == *lun || works_there))
-        };
-        let keys: Vec<TaskKey> = self.tasks_where(is_doomed).into_iter().filter(|key| *key != by).collect();
-        let mut lost: Vec<NexusId> = keys
-            .iter()
-            .filter_map(|key| self.tasks.get_mut(*key).filter(|task| !task.orphaned).map(|task| task.nexus))
-            .collect();
-        lost.sort_unstable();
-        lost.dedup();
+    fn abort_for(&mut self, by: TaskKey, nexuses: Vec<(NexusId, Lun)>, unit: Arc<LogicalUnit>) {
+        let doomed = Doomed::OfNexuses { nexuses, unit };
+        let mut keys = self.tasks_where(|task| doomed.covers(task));
+        keys.retain(|key| *key != by);
+        let lost = self.nexuses_of(&keys);
         let barrier = self.barriers.open(Behind::Task { key: by, lost });
         for key in keys {
             self.abort_task(key, Some(barrier));
         }
+        self.abort_on_others(barrier, &doomed);
         self.barriers.close(barrier);
         if let Some(running) = self.tasks.get_mut(by) {
             running.waiting = Waiting::Aborts;

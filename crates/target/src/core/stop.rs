@@ -8,8 +8,9 @@ use std::time::Instant;
 use lunette_reactor::Context;
 use lunette_store::{Completion, CompletionSink, Op, Outcome};
 
-use super::Core;
 use super::leaving::needs_flush;
+use super::orders::Order;
+use super::{Core, FIRST};
 use crate::limits::{LOGOUT_GRACE, STOP_TIMEOUT};
 
 /// The tag of flushes that belong to no task. No slab key has this index.
@@ -23,6 +24,8 @@ pub(super) enum Stopping {
     LoggingOut {
         deadline: Instant,
     },
+    /// Nothing is left on this core. The first one flushes the stores when that is so on all.
+    Quiet,
     /// Stores are being flushed.
     Flushing {
         deadline: Instant,
@@ -59,7 +62,16 @@ impl Core {
         if !self.stopping.is_no() || !self.stop_asked.load(Ordering::Acquire) {
             return;
         }
-        tracing::info!(connections = self.connections.len(), "stopping");
+        tracing::info!(connections = self.all_connections(), "stopping");
+        let deadline = cx.now() + STOP_TIMEOUT;
+        for core in self.post.others() {
+            self.post.send(core, Order::Stop { deadline });
+        }
+        self.begin_stop(cx, deadline);
+    }
+
+    /// Asks all initiators to log out.
+    pub(super) fn begin_stop(&mut self, cx: &mut Context<'_>, deadline: Instant) {
         self.portals.close(cx);
         self.end_suspended(cx, |_| true);
         let now = self.time(cx);
@@ -71,7 +83,7 @@ impl Core {
         for id in asked {
             self.touch(id);
         }
-        self.stopping = Stopping::LoggingOut { deadline: cx.now() + STOP_TIMEOUT };
+        self.stopping = Stopping::LoggingOut { deadline };
     }
 
     /// Goes on when nothing of a stage is left.
@@ -82,14 +94,32 @@ impl Core {
             && self.leaving.is_empty()
             && self.background.is_idle()
         {
-            self.flush_all(deadline);
-            self.take_completions();
+            if self.post.me() != FIRST {
+                self.stopping = Stopping::Quiet;
+                self.post.send(FIRST, Order::Quiet);
+            } else if self.quiet == self.post.others().count() {
+                self.flush_all(deadline);
+                self.take_completions();
+            }
         }
         if let Stopping::Flushing { left: 0, result, .. } = &mut self.stopping {
             let result = std::mem::replace(result, Ok(()));
             self.stopping = Stopping::Done(result);
             cx.stop();
         }
+    }
+
+    /// The event loop of another core has ended: that of the first one, which comes last, or one that has failed.
+    pub(super) fn leave(&mut self, cx: &mut Context<'_>) {
+        match self.stopping {
+            Stopping::Done(_) => {}
+            Stopping::Quiet => self.stopping = Stopping::Done(Ok(())),
+            _ => {
+                let error = io::Error::new(io::ErrorKind::TimedOut, "the end came before that of tasks or flushes");
+                self.stopping = Stopping::Done(Err(error));
+            }
+        }
+        cx.stop();
     }
 
     fn flush_all(&mut self, deadline: Instant) {

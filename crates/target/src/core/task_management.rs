@@ -9,8 +9,10 @@ use lunette_scsi::Lun;
 use lunette_session::target::TaskManagement;
 
 use super::Core;
+use super::aborts::Doomed;
 use super::barrier::Behind;
 use super::fences::{Managed, Remains, Then};
+use super::orders::Order;
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
@@ -39,9 +41,11 @@ impl Core {
         let covered = |task: &super::RunningTask| {
             task.nexus != nexus || request.before.is_none_or(|before| task.order.is_covered_by(before))
         };
+        let own_task_set = request.function == Function::ABORT_TASK_SET
+            || request.function == Function::CLEAR_TASK_SET && self.task_sets.are_per_nexus();
         let doomed: Vec<_> = match request.function {
             Function::ABORT_TASK => referenced.into_iter().collect(),
-            Function::ABORT_TASK_SET => {
+            _ if own_task_set => {
                 self.tasks_where(|task| ours(task) && task.lun == lun && task.nexus == nexus && covered(task))
             }
             Function::CLEAR_TASK_SET | Function::LOGICAL_UNIT_RESET => {
@@ -59,6 +63,11 @@ impl Core {
         if !self.notify_device(id, request, &device, &others) {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
+        let elsewhere = match request.function {
+            Function::LOGICAL_UNIT_RESET => Some(Doomed::OfUnit { device: Arc::clone(&device), lun }),
+            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(Doomed::OfTarget(Arc::clone(&device))),
+            _ => None,
+        };
         let covers = self.silence_siblings(id, request);
         let (remains, then) = match request.function {
             Function::TARGET_COLD_RESET => (Remains::Nothing, Then::DropTarget(device)),
@@ -66,10 +75,13 @@ impl Core {
             _ => (remains(request), Then::GoOn),
         };
         let managed = Managed { itt: request.itt, response: request.done(), covers, remains, then };
-        let affected =
-            if request.function == Function::ABORT_TASK { Vec::new() } else { self.affected_by(&doomed, id, request) };
+        let affected = if request.function == Function::ABORT_TASK {
+            Vec::new()
+        } else {
+            self.affected_by(&doomed, Some(id), request.before)
+        };
         // Who is told that a task has ended may do its work anew, so the news wait for the stores as the answer does.
-        let news = self.barriers.open(Behind::News { issuing: id, affected });
+        let news = self.barriers.open(Behind::News { issuing: Some(id), affected });
         let barrier = self.barriers.open(Behind::TaskManagement { connection: id, managed });
         for key in doomed {
             for barrier in [news, barrier] {
@@ -77,6 +89,9 @@ impl Core {
             }
         }
         self.barriers.close(news);
+        if let Some(elsewhere) = elsewhere {
+            self.abort_on_others(barrier, &elsewhere);
+        }
         self.barriers.close(barrier);
         self.touch(id);
     }
@@ -113,10 +128,21 @@ impl Core {
     /// RFC 7143 section 11.5.1: TARGET COLD RESET ends all sessions of the target, after its answer.
     /// The connection that asked for it may be gone.
     pub(super) fn drop_target(&mut self, cx: &mut Context<'_>, id: ConnectionId, device: &Arc<TargetDevice>) {
-        let same = |other: &Option<Arc<TargetDevice>>| other.as_ref().is_some_and(|other| Arc::ptr_eq(other, device));
-        let reset: Vec<ConnectionId> =
-            self.connections.iter_mut().filter(|(_, conn)| same(&conn.device)).map(|(id, _)| id).collect();
-        self.drop_connections(cx, id, reset);
+        self.drop_sessions(cx, Some(id), device);
+        for core in self.post.others() {
+            self.post.send(core, Order::Reset(Arc::clone(device)));
+        }
+    }
+
+    /// Ends all sessions of a target here. One of their connections may have asked for it.
+    pub(super) fn drop_sessions(
+        &mut self,
+        cx: &mut Context<'_>,
+        asked: Option<ConnectionId>,
+        device: &Arc<TargetDevice>,
+    ) {
+        let reset = self.connections.iter_mut().filter(|(_, conn)| conn.is_of(device)).map(|(id, _)| id).collect();
+        self.drop_connections(cx, asked, reset);
     }
 
     /// RFC 7144 section 6.3: I_T NEXUS RESET drops all connections of the session, after its answer, and nothing waits to be
@@ -124,16 +150,16 @@ impl Core {
     pub(super) fn drop_session(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
         let all = self.sessions.members(session.tsih).collect();
-        self.drop_connections(cx, id, all);
+        self.drop_connections(cx, Some(id), all);
     }
 
     /// Drops connections after a reset that one of them has asked for: that one when its answer is sent.
-    fn drop_connections(&mut self, cx: &mut Context<'_>, asked: ConnectionId, all: Vec<ConnectionId>) {
+    fn drop_connections(&mut self, cx: &mut Context<'_>, asked: Option<ConnectionId>, all: Vec<ConnectionId>) {
         for other in all {
-            if other == asked && !self.connections.is_parked(asked) {
-                self.end_session_part(asked);
-                cx.send(asked);
-                cx.close_after_send(asked);
+            if Some(other) == asked && !self.connections.is_parked(other) {
+                self.end_session_part(other);
+                cx.send(other);
+                cx.close_after_send(other);
             } else if let Some(conn) = self.connections.get_mut(other).filter(|conn| !conn.protocol.is_suspended()) {
                 conn.protocol.drop_session();
                 self.touch(other);

@@ -6,33 +6,43 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use lunette_device::Input;
+use lunette_device::{Input, NexusId};
 use lunette_scsi::{Lun, TaskAttribute};
 
 use super::Core;
 use super::running::{RunningTask, TaskKey, Waiting};
 use super::task_set::TaskSet;
 
-/// A logical unit: the address of its device, which its tasks keep alive, and its number.
-type Place = (usize, Lun);
+/// A task set: the address of a device, which its tasks keep alive, the number of a logical unit, and the nexus, where each has
+/// its own.
+type Place = (usize, Lun, Option<NexusId>);
 
 /// The task sets with tasks that are not SIMPLE.
-#[derive(Default)]
 pub(super) struct TaskSets {
+    /// Each nexus has a task set of its own (TST 001b, SAM-5 8.6). One of all nexuses would be one of several cores.
+    per_nexus: bool,
     sets: BTreeMap<Place, TaskSet<TaskKey>>,
     /// Tasks that are held no more.
     ready: VecDeque<TaskKey>,
 }
 
 impl TaskSets {
+    pub(super) fn new(per_nexus: bool) -> Self {
+        Self { per_nexus, sets: BTreeMap::new(), ready: VecDeque::new() }
+    }
+
+    pub(super) fn are_per_nexus(&self) -> bool {
+        self.per_nexus
+    }
+
+    fn place_of(&self, task: &RunningTask) -> Place {
+        (Arc::as_ptr(&task.device).addr(), task.lun, self.per_nexus.then_some(task.nexus))
+    }
+
     /// Nothing waits to begin.
     pub(super) fn is_settled(&self) -> bool {
         self.ready.is_empty()
     }
-}
-
-fn place_of(task: &RunningTask) -> Place {
-    (Arc::as_ptr(&task.device).addr(), task.lun)
 }
 
 impl Core {
@@ -41,14 +51,14 @@ impl Core {
         if attribute == TaskAttribute::Simple && self.task_sets.sets.is_empty() {
             return self.drive(key, Input::Start);
         }
-        let Some(place) = self.tasks.get(key).map(place_of) else { return };
+        let Some(place) = self.tasks.get(key).map(|task| self.task_sets.place_of(task)) else { return };
         let is_kept = self.task_sets.sets.contains_key(&place);
         // An ACA task is refused, which needs no order.
         if !is_kept && matches!(attribute, TaskAttribute::Simple | TaskAttribute::Aca) {
             return self.drive(key, Input::Start);
         }
         if !is_kept {
-            let mut begun = self.tasks_where(|task| !task.orphaned && place_of(task) == place);
+            let mut begun = self.tasks_where(|task| !task.orphaned && self.task_sets.place_of(task) == place);
             begun.retain(|other| *other != key);
             self.task_sets.sets.insert(place, TaskSet::new(begun));
         }
@@ -76,7 +86,10 @@ impl Core {
 
     /// Where a task stands, if an order is kept anywhere.
     pub(super) fn place_in_order(&self, key: TaskKey) -> Option<Place> {
-        if self.task_sets.sets.is_empty() { None } else { self.tasks.get(key).map(place_of) }
+        if self.task_sets.sets.is_empty() {
+            return None;
+        }
+        self.tasks.get(key).map(|task| self.task_sets.place_of(task))
     }
 
     /// Begins what is held no more.

@@ -1,6 +1,5 @@
 //! Changes to what is served, applied between two batches of events.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_device::{LogicalUnit, NexusId, PortGroupsChange, TargetDevice};
@@ -11,39 +10,78 @@ use lunette_session::Authentication;
 use lunette_session::target::Directory;
 
 use super::Core;
+use super::barrier::{BarrierKey, Behind};
 use super::connection::Conn;
-use crate::control::{Growth, UnitChange, Update, UpdateError};
+use super::leaving::Leaver;
+use super::orders::{Order, Ticket};
+use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
 use crate::limits::{LOGOUT_GRACE, NEGOTIATION_GRACE};
 use crate::server::{TargetConfig, declare_ports, node};
 
+/// What an update has changed, for the sessions of each core.
+#[derive(Clone)]
+pub(crate) struct News {
+    directory: Arc<Directory>,
+    devices: Vec<Arc<TargetDevice>>,
+    /// Unit attentions that initiators are told of.
+    attentions: Vec<(Arc<TargetDevice>, Lun, AdditionalSense)>,
+    gone: Vec<Leaver>,
+}
+
 impl Core {
     pub(super) fn apply_updates(&mut self, cx: &mut Context<'_>) {
-        for asked in self.updates.take() {
-            let outcome = if self.stopping.is_no() { self.apply(cx, asked.update) } else { Err(UpdateError::Stopping) };
-            // Who asked may have gone.
-            let _ = asked.answer.send(outcome);
+        for Asked { update, answer } in self.updates.take() {
+            let outcome = if self.stopping.is_no() { self.apply(cx, update) } else { Err(UpdateError::Stopping) };
+            match outcome {
+                Ok(news) => {
+                    let portals = self.portals.to_vec().iter().map(|portal| portal.address).collect();
+                    let barrier = self.barriers.open(Behind::Update { answer, portals });
+                    self.tell_others(barrier, &news);
+                    self.take_news(cx, news);
+                    self.barriers.close(barrier);
+                }
+                // Who asked may have gone.
+                Err(error) => drop(answer.send(Err(error))),
+            }
         }
     }
 
-    /// First what can fail, then the rest.
-    fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
+    /// What all cores share: first what can fail, then the rest.
+    fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<News, UpdateError> {
         let Update { portals, targets, discovery, port_groups, units, growth } = update;
         self.check_sanitizing(&targets, &units)?;
         self.portals.change(cx, &portals)?;
-        self.replace_targets(targets, discovery);
+        let mut news = self.replace_targets(targets, discovery);
         for change in port_groups {
-            self.change_port_groups(change);
+            news.change_port_groups(change);
         }
-        self.change_units(units);
-        for device in self.devices.clone() {
-            self.resume_background(&device);
-        }
+        news.change_units(units);
         for Growth { unit, grow } in growth {
             grow();
-            self.announce_growth(&unit);
+            news.announce_growth(&unit);
         }
+        Ok(news)
+    }
+
+    fn tell_others(&mut self, barrier: BarrierKey, news: &News) {
+        for core in self.post.others() {
+            self.barriers.one_more(barrier);
+            let ticket = Ticket { core: self.post.me(), barrier };
+            self.post.send(core, Order::News { ticket, news: news.clone() });
+        }
+    }
+
+    /// Lets the sessions of this core know.
+    pub(super) fn take_news(&mut self, cx: &mut Context<'_>, news: News) {
+        (self.directory, self.devices) = (news.directory, news.devices);
+        for (device, lun, code) in news.attentions {
+            self.tell(&device, lun, code);
+        }
+        for leaver in news.gone {
+            self.let_go(leaver);
+        }
+        self.resume_all_background();
         self.revise_sessions(cx);
-        Ok(self.portals.to_vec().iter().map(|portal| portal.address).collect())
     }
 
     /// A sanitize operation may have begun since the update was made.
@@ -59,54 +97,22 @@ impl Core {
         Ok(())
     }
 
-    fn change_port_groups(&mut self, change: PortGroupsChange) {
-        let device = Arc::clone(change.device());
-        for lun in change.apply() {
-            self.tell(&device, lun, AdditionalSense::ACCESS_STATE_CHANGED);
-        }
-    }
-
     /// A directory in place of the other one. Connections have it by reference: each knows the old one or the new one.
-    fn replace_targets(&mut self, targets: Vec<TargetConfig>, discovery: Authentication) {
+    fn replace_targets(&self, targets: Vec<TargetConfig>, discovery: Authentication) -> News {
         let portals = self.portals.to_vec();
         let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
         declare_ports(&devices, &portals);
+        if self.task_sets.are_per_nexus() {
+            for device in &devices {
+                device.separate_task_sets();
+            }
+        }
         let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
-        self.directory = Arc::new(Directory { targets, discovery });
-        for device in std::mem::replace(&mut self.devices, devices) {
-            if !self.devices.iter().any(|stays| Arc::ptr_eq(stays, &device)) {
-                self.let_target_go(device);
-            }
-        }
-    }
-
-    fn change_units(&mut self, changes: Vec<UnitChange>) {
-        let mut luns_changed: Vec<Arc<TargetDevice>> = Vec::new();
-        for UnitChange { device, lun, unit } in changes {
-            let comes = unit.is_some();
-            let old = device.assign(lun, unit);
-            if comes && old.is_some() {
-                self.tell(&device, lun, AdditionalSense::INQUIRY_DATA_CHANGED);
-            } else if !luns_changed.iter().any(|known| Arc::ptr_eq(known, &device)) {
-                luns_changed.push(device);
-            }
-            if let Some(old) = old {
-                self.let_unit_go(old);
-            }
-        }
-        for device in luns_changed {
-            let first = device.units().first().map_or(Lun::ZERO, |(lun, _)| *lun);
-            self.tell(&device, first, AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
-        }
-    }
-
-    fn announce_growth(&mut self, unit: &Arc<LogicalUnit>) {
-        unit.capacity_changed();
-        for device in self.devices.clone() {
-            for (lun, _) in device.units().iter().filter(|(_, known)| Arc::ptr_eq(known, unit)) {
-                self.tell(&device, *lun, AdditionalSense::CAPACITY_DATA_CHANGED);
-            }
-        }
+        let directory = Arc::new(Directory { targets, discovery });
+        let stays = |device: &&Arc<TargetDevice>| devices.iter().any(|stays| Arc::ptr_eq(stays, device));
+        let gone = self.devices.iter().filter(|device| !stays(device));
+        let gone = gone.map(|device| Leaver::Target(Arc::clone(device))).collect();
+        News { directory, devices, attentions: Vec::new(), gone }
     }
 
     /// Tells the initiators of a target at once of a unit attention that their next command would find.
@@ -146,6 +152,41 @@ impl Core {
         }
         for id in touched {
             self.touch(id);
+        }
+    }
+}
+
+impl News {
+    fn change_port_groups(&mut self, change: PortGroupsChange) {
+        let device = Arc::clone(change.device());
+        let changed = change.apply().into_iter();
+        self.attentions.extend(changed.map(|lun| (Arc::clone(&device), lun, AdditionalSense::ACCESS_STATE_CHANGED)));
+    }
+
+    fn change_units(&mut self, changes: Vec<UnitChange>) {
+        let mut luns_changed: Vec<Arc<TargetDevice>> = Vec::new();
+        for UnitChange { device, lun, unit } in changes {
+            let comes = unit.is_some();
+            let old = device.assign(lun, unit);
+            if comes && old.is_some() {
+                self.attentions.push((device, lun, AdditionalSense::INQUIRY_DATA_CHANGED));
+            } else if !luns_changed.iter().any(|known| Arc::ptr_eq(known, &device)) {
+                luns_changed.push(device);
+            }
+            self.gone.extend(old.map(Leaver::Unit));
+        }
+        for device in luns_changed {
+            let first = device.units().first().map_or(Lun::ZERO, |(lun, _)| *lun);
+            self.attentions.push((device, first, AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+        }
+    }
+
+    fn announce_growth(&mut self, unit: &Arc<LogicalUnit>) {
+        unit.capacity_changed();
+        for device in &self.devices {
+            for (lun, _) in device.units().iter().filter(|(_, known)| Arc::ptr_eq(known, unit)) {
+                self.attentions.push((Arc::clone(device), *lun, AdditionalSense::CAPACITY_DATA_CHANGED));
+            }
         }
     }
 }

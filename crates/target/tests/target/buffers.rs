@@ -10,7 +10,9 @@ const TASK_SET_FULL: u8 = 0x28;
 
 fn with_buffers(bytes: usize) -> (Target, Arc<Delay>) {
     let delay = Arc::new(Delay::new(memory()));
-    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.buffer_bytes = bytes);
+    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| {
+        (config.cores, config.buffer_bytes) = (1, bytes);
+    });
     (target, delay)
 }
 

@@ -38,7 +38,7 @@ fn settle(initiator: &mut Initiator) {
 #[test]
 fn the_answer_waits_for_data_that_was_asked_for() {
     for keys in [STANDARD, FENCED] {
-        let target = Target::over(vec![memory()]);
+        let target = Target::on_one_core(vec![memory()]);
         let mut a = attach(&target, Port::A, keys);
         hang(&mut a);
         let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
@@ -52,7 +52,7 @@ fn the_answer_waits_for_data_that_was_asked_for() {
 
 #[test]
 fn the_answer_does_not_wait_for_ever() {
-    let target = Target::over(vec![memory()]);
+    let target = Target::on_one_core(vec![memory()]);
     let mut a = attach(&target, Port::A, STANDARD);
     hang(&mut a);
     let reset = a.start_management(Function::ABORT_TASK_SET, 0, None);
@@ -61,7 +61,7 @@ fn the_answer_does_not_wait_for_ever() {
 
 #[test]
 fn the_answer_waits_for_no_data_with_fast_abort() {
-    let target = Target::over(vec![memory()]);
+    let target = Target::on_one_core(vec![memory()]);
     let mut a = attach(&target, Port::A, FAST);
     hang(&mut a);
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
@@ -72,7 +72,7 @@ fn the_answer_waits_for_no_data_with_fast_abort() {
 #[test]
 fn others_with_fast_abort_are_told_of_their_tasks() {
     for issuer in [FAST, STANDARD] {
-        let target = Target::over(vec![memory(), memory()]);
+        let target = Target::on_one_core(vec![memory(), memory()]);
         let mut a = attach(&target, Port::A, issuer);
         let mut b = attach(&target, Port::B, FAST);
         let mut idle = attach(&target, Port { isid: 77, ..Port::B }, FAST);
@@ -112,7 +112,7 @@ fn others_are_told_when_the_store_is_done() {
 
 #[test]
 fn other_connections_of_the_issuing_session_are_told_too() {
-    let target = Target::over(vec![memory()]);
+    let target = Target::on_one_core(vec![memory()]);
     let mut a = attach(&target, Port::A, FAST);
     let mut b = a.join(&target, Port::A, 1);
     b.answers_r2ts = false;
@@ -129,7 +129,7 @@ fn other_connections_of_the_issuing_session_are_told_too() {
 
 #[test]
 fn others_without_fast_abort_are_not_told() {
-    let target = Target::over(vec![memory()]);
+    let target = Target::on_one_core(vec![memory()]);
     let mut a = attach(&target, Port::A, FAST);
     let mut b = attach(&target, Port::B, FENCED);
     hang(&mut b);
@@ -141,7 +141,7 @@ fn others_without_fast_abort_are_not_told() {
 #[test]
 fn a_response_that_tells_of_a_reset_waits_for_what_was_sent_before() {
     for (keys, waits) in [(FENCED, true), (FAST, true), (STANDARD, false)] {
-        let target = Target::over(vec![memory()]);
+        let target = Target::on_one_core(vec![memory()]);
         let mut a = attach(&target, Port::A, STANDARD);
         let mut b = attach(&target, Port::B, keys);
         let mut c = b.join(&target, Port::B, 1);

@@ -12,7 +12,7 @@ const READ_LEN: usize = 1 << 20;
 
 fn target() -> Target {
     Target::of(vec![device(TARGET, vec![memory()])], |config| {
-        config.buffer_bytes = BUFFERS;
+        (config.cores, config.buffer_bytes) = (1, BUFFERS);
         for target in &mut config.targets {
             target.willing.error_recovery_level = 1;
         }

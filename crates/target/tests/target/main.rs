@@ -7,6 +7,7 @@ mod background;
 mod buffers;
 mod changes;
 mod common;
+mod cores;
 mod fast_abort;
 mod files;
 mod kept;

@@ -41,7 +41,7 @@ fn a_reset_is_told_to_each_nexus_once() {
 
 #[test]
 fn cleared_tasks_are_told_to_their_nexus() {
-    let target = Target::over(vec![memory()]);
+    let target = Target::on_one_core(vec![memory()]);
     let mut a = Initiator::attach(&target, Port::A);
     let mut b = Initiator::attach(&target, Port::B);
     b.answers_r2ts = false;

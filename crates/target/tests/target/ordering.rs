@@ -11,7 +11,7 @@ const TASK_SET_FULL: u8 = 0x28;
 
 fn slow() -> (Arc<Delay>, Target) {
     let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone(), memory()]);
+    let target = Target::on_one_core(vec![delay.clone(), memory()]);
     (delay, target)
 }
 

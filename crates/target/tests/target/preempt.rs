@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Outcome, Port, Target, blocks, memory};
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory};
 
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
@@ -37,18 +37,32 @@ fn registered(target: &Target) -> (Initiator, Initiator) {
     (a, b)
 }
 
+/// A slow store under a target on so many cores. On two, the nexuses are apart.
+fn slow_on(cores: usize) -> (Arc<Delay>, Target) {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.cores = cores);
+    (delay, target)
+}
+
 #[test]
 fn it_ends_when_the_store_is_done_with_what_it_aborted() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    for cores in [1, 2] {
+        ends_when_the_store_is_done(cores);
+    }
+}
+
+fn ends_when_the_store_is_done(cores: usize) {
+    let (delay, target) = slow_on(cores);
     let (mut a, mut b) = registered(&target);
     delay.hold();
     let writes = [0, 8, 16].map(|lba| b.start_write(0, lba, blocks(8, 1), 4096));
     delay.wait_until_held(writes.len());
     let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
     let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
-    a.round_trip();
-    a.round_trip();
+    for _ in 0..2 {
+        a.round_trip();
+        b.round_trip();
+    }
     assert!(!a.has_answer(preempt), "the store still works on the writes");
     delay.release();
     a.finish(preempt).good();
@@ -61,8 +75,13 @@ fn it_ends_when_the_store_is_done_with_what_it_aborted() {
 
 #[test]
 fn the_preempted_nexus_learns_of_it_and_may_not_write() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    for cores in [1, 2] {
+        preempted_nexus_learns_of_it(cores);
+    }
+}
+
+fn preempted_nexus_learns_of_it(cores: usize) {
+    let (delay, target) = slow_on(cores);
     let (mut a, mut b) = registered(&target);
     delay.hold();
     b.start_write(0, 0, blocks(8, 1), 4096);
@@ -134,8 +153,10 @@ fn copies_that_write_from_another_unit_are_aborted_too() {
     delay.wait_until_held(1);
     let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
     let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
-    a.round_trip();
-    a.round_trip();
+    for _ in 0..2 {
+        a.round_trip();
+        b.round_trip();
+    }
     assert!(!a.has_answer(preempt), "the store still works on the copy");
     delay.release();
     a.finish(preempt).good();

@@ -9,6 +9,7 @@ use lunette_pdu::{
 use lunette_session::limits::COMMAND_WINDOW;
 use lunette_store::Store;
 use lunette_store::filters::Delay;
+use lunette_target::ServerConfig;
 use lunette_target::Statistics;
 
 use crate::common::{
@@ -16,12 +17,23 @@ use crate::common::{
 };
 
 fn target(store: Arc<dyn Store>) -> Target {
-    Target::of(vec![device(TARGET, vec![store])], |config| {
-        for target in &mut config.targets {
-            target.willing.error_recovery_level = 2;
-            target.willing.time2retain_s = 3600;
-        }
-    })
+    Target::of(vec![device(TARGET, vec![store])], recover)
+}
+
+/// The same where one core has all buffers.
+fn on_one_core(store: Arc<dyn Store>) -> Target {
+    let change = |config: &mut ServerConfig| {
+        recover(config);
+        config.cores = 1;
+    };
+    Target::of(vec![device(TARGET, vec![store])], change)
+}
+
+fn recover(config: &mut ServerConfig) {
+    for target in &mut config.targets {
+        target.willing.error_recovery_level = 2;
+        target.willing.time2retain_s = 3600;
+    }
 }
 
 /// Recovery from here to the end of the test, however long that takes.
@@ -486,7 +498,7 @@ fn a_stop_does_not_wait_for_what_waits() {
 
 #[test]
 fn what_waits_holds_no_more_than_its_share_of_the_buffers() {
-    let target = target(memory());
+    let target = on_one_core(memory());
     let mut lost = Vec::new();
     // Eight sessions with 16 MiB each, of which a quarter of 256 MiB may wait.
     for isid in 0..8 {
@@ -507,7 +519,7 @@ fn what_waits_holds_no_more_than_its_share_of_the_buffers() {
 
 #[test]
 fn buffers_of_which_few_bytes_are_wanted_are_counted_too() {
-    let target = target(memory());
+    let target = on_one_core(memory());
     let mut lost = Vec::new();
     // Eight sessions whose answers keep 16 MiB each and say four bytes of each MiB.
     for isid in 0..8 {

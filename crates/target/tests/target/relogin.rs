@@ -9,7 +9,8 @@ use crate::common::{Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, block
 /// A target on which the initiator A has a write in the store, and B none.
 fn with_a_write_in_the_store() -> (Target, Arc<Delay>, Initiator, Initiator) {
     let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    // The witness is on the core of the login.
+    let target = Target::on_one_core(vec![delay.clone()]);
     let mut a = Initiator::attach(&target, Port::A);
     let b = Initiator::attach(&target, Port::B);
     delay.hold();

@@ -10,7 +10,7 @@ use crate::common::{Initiator, Port, TARGET, Target, cdb_10, device, memory};
 const BUFFERS: usize = 32 << 20;
 
 fn target() -> Target {
-    Target::of(vec![device(TARGET, vec![memory()])], |config| config.buffer_bytes = BUFFERS)
+    Target::of(vec![device(TARGET, vec![memory()])], |config| (config.cores, config.buffer_bytes) = (1, BUFFERS))
 }
 
 #[test]
@@ -50,7 +50,9 @@ fn it_cannot_hold_more_by_taking_less_than_the_command_reads() {
 #[test]
 fn it_cannot_hold_more_by_aborting_what_a_store_works_on() {
     let delay = Arc::new(Delay::new(memory()));
-    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.buffer_bytes = BUFFERS);
+    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| {
+        (config.cores, config.buffer_bytes) = (1, BUFFERS);
+    });
     let mut initiator = Initiator::attach(&target, Port::A);
     delay.hold();
     for _ in 0..16 {

@@ -4,8 +4,8 @@ mod initiator;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub(crate) struct Target {
     pub(crate) monitor: Monitor,
     pub(crate) control: Control,
     stopper: Stopper,
-    ended: Receiver<io::Result<()>>,
+    ended: Mutex<Receiver<io::Result<()>>>,
 }
 
 /// `LUNETTE_TEST_IO=uring cargo test` runs all tests on io_uring.
@@ -43,10 +43,20 @@ fn io() -> IoBackend {
     }
 }
 
+/// `LUNETTE_TEST_CORES=2 cargo test` runs all tests that do not choose themselves on two cores.
+fn cores() -> usize {
+    std::env::var("LUNETTE_TEST_CORES").map_or(1, |cores| cores.parse().expect("a number of cores"))
+}
+
 impl Target {
     /// One target with these stores as its logical units, from 0.
     pub(crate) fn over(stores: Vec<Arc<dyn Store>>) -> Self {
         Self::of(vec![device(TARGET, stores)], |_| {})
+    }
+
+    /// The same where one core has it all: one pool, one task set.
+    pub(crate) fn on_one_core(stores: Vec<Arc<dyn Store>>) -> Self {
+        Self::of(vec![device(TARGET, stores)], |config| config.cores = 1)
     }
 
     pub(crate) fn of(devices: Vec<Arc<TargetDevice>>, change: impl FnOnce(&mut ServerConfig)) -> Self {
@@ -56,6 +66,7 @@ impl Target {
         let never = 20 * LIMIT;
         config.timers = Timers { login: never, ping_after: never, ping_answer: never, ..Timers::default() };
         config.event_loop = io().into();
+        config.cores = cores();
         change(&mut config);
         let (bound, ready) = channel();
         let (tx, ended) = channel();
@@ -66,7 +77,7 @@ impl Target {
             let _ = tx.send(server.run());
         });
         let (address, monitor, control, stopper) = ready.recv_timeout(LIMIT).expect("the server is bound");
-        Self { address, monitor, control, stopper, ended }
+        Self { address, monitor, control, stopper, ended: Mutex::new(ended) }
     }
 
     /// Asks for an orderly end.
@@ -76,7 +87,7 @@ impl Target {
 
     /// How it ended.
     pub(crate) fn end(&self) -> io::Result<()> {
-        self.ended.recv_timeout(LIMIT).expect("the server ends")
+        self.ended.lock().unwrap().recv_timeout(LIMIT).expect("the server ends")
     }
 
     pub(crate) fn stop(&self) -> io::Result<()> {
