@@ -1,6 +1,7 @@
 //! Processes on a CPU of their own, whose CPU time is read from their own accounting, and which never outlive this one.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command, Stdio};
@@ -36,14 +37,14 @@ pub(crate) struct Ended {
 }
 
 impl Child {
-    /// Starts a program on `cpu`. What it prints goes to files called `name` in `folder`.
+    /// Starts a program on these CPUs, one or a list. What it prints goes to files called `name` in `folder`.
     ///
     /// `setpriv` lets the kernel kill it when this process is killed itself and can no longer do it; the two programs in front
     /// replace themselves by it, so its number is the one known here.
     pub(crate) fn start<A: AsRef<OsStr>>(
         folder: &Path,
         name: &str,
-        cpu: usize,
+        cpus: impl fmt::Display,
         program: impl AsRef<OsStr>,
         arguments: impl IntoIterator<Item = A>,
         interrupt: &Interrupt,
@@ -51,7 +52,7 @@ impl Child {
         let (stdout, stderr) = (folder.join(format!("{name}.out")), folder.join(format!("{name}.err")));
         let create = |path: &Path| File::create(path).with_context(|| format!("cannot create {}", path.display()));
         let process = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", "taskset", "--cpu-list", &cpu.to_string()])
+            .args(["--pdeathsig", "KILL", "taskset", "--cpu-list", &cpus.to_string()])
             .arg(program.as_ref())
             .args(arguments)
             .stdin(Stdio::null())

@@ -1,6 +1,7 @@
 //! Those who are compared: tgt, libiscsi's `iscsi-perf`, Lunette on both sides, and the ceiling.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -42,8 +43,8 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    fn start(&self, name: &str, cpu: usize, program: &Path, arguments: Vec<OsString>) -> Result<Child> {
-        Child::start(&self.folder, name, cpu, program, arguments, &self.interrupt)
+    fn start(&self, name: &str, cpus: impl fmt::Display, program: &Path, arguments: Vec<OsString>) -> Result<Child> {
+        Child::start(&self.folder, name, cpus, program, arguments, &self.interrupt)
     }
 }
 
@@ -132,19 +133,26 @@ pub(crate) struct Lunette {
 impl Lunette {
     /// With a disk in memory.
     pub(crate) fn start(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
-        Self::serve(stage, name, words![format!("mem:{len_bytes}")])
+        Self::start_on(stage, name, len_bytes, &[stage.cpus.target])
+    }
+
+    /// With a disk in memory and a core for each of these CPUs.
+    pub(crate) fn start_on(stage: &Stage, name: &str, len_bytes: u64, cpus: &[usize]) -> Result<Self> {
+        let options = words![format!("mem:{len_bytes}"), "--cores", cpus.len().to_string()];
+        Self::serve(stage, name, cpus, options)
     }
 
     /// With a file.
     pub(crate) fn start_file(stage: &Stage, name: &str, disk: &Path, zero_copy: bool) -> Result<Self> {
         let option = zero_copy.then(|| "--zero-copy".into());
-        Self::serve(stage, name, words![disk].into_iter().chain(option).collect())
+        Self::serve(stage, name, &[stage.cpus.target], words![disk].into_iter().chain(option).collect())
     }
 
-    fn serve(stage: &Stage, name: &str, disk: Vec<OsString>) -> Result<Self> {
+    fn serve(stage: &Stage, name: &str, cpus: &[usize], options: Vec<OsString>) -> Result<Self> {
         let rest = words!["--block-size", BLOCK_LEN.to_string(), "--listen", "127.0.0.1:0"];
-        let arguments = [words!["serve"], disk, rest].concat();
-        let mut child = stage.start(name, stage.cpus.target, &lunette(), arguments)?;
+        let arguments = [words!["serve"], options, rest].concat();
+        let cpus: Vec<_> = cpus.iter().map(ToString::to_string).collect();
+        let mut child = stage.start(name, cpus.join(","), &lunette(), arguments)?;
         let url = child.wait_until(START_LIMIT, Child::first_line)?;
         Ok(Self { child, url })
     }
@@ -208,24 +216,35 @@ pub(crate) fn start_initiator(
     seconds: u32,
     url: &str,
 ) -> Result<Child> {
-    let (depth, seconds) = (cell.depth.to_string(), seconds.to_string());
     match initiator {
         Initiator::Libiscsi => {
-            let mut arguments = words!["-m", depth, "-b", (cell.len / BLOCK_LEN).to_string(), "-t", seconds];
+            let (depth, blocks) = (cell.depth.to_string(), (cell.len / BLOCK_LEN).to_string());
+            let mut arguments = words!["-m", depth, "-b", blocks, "-t", seconds.to_string()];
             if cell.is_random() {
                 arguments.push("-r".into());
             }
             arguments.push(url.into());
             stage.start("iscsi-perf", stage.cpus.initiator, Path::new("iscsi-perf"), arguments)
         }
-        Initiator::Lunette => {
-            let digests = if cell.digests { "?header_digest=crc32c&data_digest=crc32c" } else { "" };
-            let (url, len) = (format!("{url}{digests}"), cell.len.to_string());
-            let arguments =
-                words!["bench", url, "--json", "--rw", mode(cell), "--bs", len, "--depth", depth, "--time", seconds];
-            stage.start("bench", stage.cpus.initiator, &lunette(), arguments)
-        }
+        Initiator::Lunette => start_bench(stage, "bench", stage.cpus.initiator, cell, seconds, url),
     }
+}
+
+/// Starts our initiator on a CPU.
+pub(crate) fn start_bench(
+    stage: &Stage,
+    name: &str,
+    cpu: usize,
+    cell: &Cell,
+    seconds: u32,
+    url: &str,
+) -> Result<Child> {
+    let digests = if cell.digests { "?header_digest=crc32c&data_digest=crc32c" } else { "" };
+    let (url, len) = (format!("{url}{digests}"), cell.len.to_string());
+    let (depth, seconds) = (cell.depth.to_string(), seconds.to_string());
+    let arguments =
+        words!["bench", url, "--json", "--rw", mode(cell), "--bs", len, "--depth", depth, "--time", seconds];
+    stage.start(name, cpu, &lunette(), arguments)
 }
 
 /// What `lunette bench --rw` calls it.

@@ -150,6 +150,7 @@ fn run_tcp(stage: &Stage, cell: &Cell, seconds: u32) -> Result<Sample> {
     Ok(Sample::new(&load, server.cpu, client.cpu))
 }
 
-fn limit(seconds: u32) -> Duration {
+/// For a run of that time.
+pub(crate) fn limit(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into()) + END_LIMIT
 }

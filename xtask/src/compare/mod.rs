@@ -7,6 +7,7 @@ pub(crate) mod ceiling;
 pub(crate) mod cells;
 mod child;
 pub(crate) mod contestant;
+mod cores;
 pub(crate) mod disks;
 pub(crate) mod measure;
 mod memory;
@@ -25,6 +26,7 @@ use crate::packages;
 use crate::process::{self, cargo, target_dir};
 use cells::{CELLS, Cell, MORE_CELLS};
 use contestant::{Stage, TGT_SETTINGS};
+use cores::Cores;
 use disks::Disks;
 use measure::{DISK_LEN, Targets};
 use memory::Memory;
@@ -86,8 +88,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     // The targets have them open. So nothing is left of them, whatever happens from here on.
     drop(disks);
     let measured = measure::rounds(&stage, &targets, &arguments.cells(), arguments.rounds(), arguments.seconds())?;
+    drop(targets);
+    let cores = Cores::measure(&stage, arguments.rounds(), arguments.seconds())?;
     conditions.push(("load average after", load()));
-    let rows = table::rows(&measured, &memory);
+    let rows = table::rows(&measured, &memory, &cores);
     if arguments.json {
         output::json_lines(&conditions, &measured, &rows);
     } else {

@@ -121,10 +121,10 @@ mod tests {
             value: None,
             unit: "",
             goal: Goal::AtLeast { solid: 0.5, aim: 0.9 },
-            verdict: Verdict::NotBuilt("z"),
+            verdict: Verdict::NotMeasured,
         };
         let words: Vec<_> = row_line(&row).split_whitespace().map(str::to_owned).collect();
-        assert_eq!(words, ["x", "÷", "y", "-", "0.50", "0.90", "not", "built:", "z"]);
+        assert_eq!(words, ["x", "÷", "y", "-", "0.50", "0.90", "not", "measured"]);
         assert_eq!(row_json(&row)["value"], Value::Null);
     }
 

@@ -4,6 +4,7 @@ use super::cells::{
     Cell, LIBISCSI_OURS, LIBISCSI_TGT, LIBISCSI_TUNED, OURS, OURS_FILE, OURS_TGT, OURS_TUNED, OURS_ZERO_COPY, Pair,
     alone, digested, read, write,
 };
+use super::cores::Cores;
 use super::measure::{Measured, Sample};
 use super::memory::Memory;
 use super::statistics::Spread;
@@ -47,8 +48,6 @@ pub(super) enum Verdict {
     Missed,
     NoGoal,
     NotMeasured,
-    /// It needs this, which Lunette does not have.
-    NotBuilt(&'static str),
 }
 
 impl Verdict {
@@ -59,7 +58,6 @@ impl Verdict {
             Self::Missed => "missed".into(),
             Self::NoGoal => String::new(),
             Self::NotMeasured => "not measured".into(),
-            Self::NotBuilt(what) => format!("not built: {what}"),
         }
     }
 }
@@ -140,10 +138,6 @@ const RATIOS: [Ratio; 20] = [
     ratio("4 KiB reads, depth 1: lunette ÷ plain TCP", Figure::Iops, alone(read(OURS, 4)), alone(read(Pair::Tcp, 4)), Goal::Nothing),
 ];
 
-/// Rows that nothing fills yet, and why.
-const EMPTY: [(&str, Verdict); 1] =
-    [("two sessions on two target cores ÷ one, target CPU per request", Verdict::NotBuilt("targets on several cores"))];
-
 /// A line of the outcome.
 #[derive(Clone)]
 pub(super) struct Row {
@@ -163,7 +157,7 @@ impl Row {
 }
 
 /// All rows, in the order in which they are shown.
-pub(super) fn rows(measured: &[Measured], memory: &Memory) -> Vec<Row> {
+pub(super) fn rows(measured: &[Measured], memory: &Memory, cores: &Cores) -> Vec<Row> {
     let ratios = RATIOS.iter().map(|ratio| {
         let figures = |cell| {
             let found = measured.iter().find(|measured| measured.cell == cell);
@@ -171,8 +165,13 @@ pub(super) fn rows(measured: &[Measured], memory: &Memory) -> Vec<Row> {
         };
         Row::new(ratio.name, Spread::of_ratio(&figures(ratio.over), &figures(ratio.under)), "", ratio.goal)
     });
-    let empty = EMPTY.map(|(name, verdict)| Row { name, value: None, unit: "", goal: Goal::Nothing, verdict });
-    ratios.chain(memory_rows(memory)).chain(empty).collect()
+    ratios.chain([cores_row(cores)]).chain(memory_rows(memory)).collect()
+}
+
+fn cores_row(cores: &Cores) -> Row {
+    let value = Spread::of_ratio(&cores.two_us, &cores.one_us);
+    let goal = Goal::AtMost { solid: 1.1, aim: None };
+    Row::new("two sessions on two target cores ÷ one on one, target CPU per 4 KiB read", value, "", goal)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
@@ -225,8 +224,9 @@ mod tests {
             .zip([[10.0, 30.0, 20.0], [40.0, 40.0, 40.0]])
             .map(|(cell, iops)| Measured { cell, samples: iops.map(sample).to_vec() })
             .collect::<Vec<_>>();
+        let cores = Cores { one_us: vec![4.0, 5.0], two_us: vec![4.0, 6.0] };
         let memory = Memory { at_rest: 30_000_000, idle_session: 1024, busy_peak: 300_000_000 };
-        let rows = rows(&measured, &memory);
+        let rows = rows(&measured, &memory, &cores);
         let find = |name: &str| rows.iter().find(|row| row.name.starts_with(name)).unwrap();
         let ceiling = find("4 KiB reads: lunette ÷ plain TCP");
         assert_eq!(ceiling.value, Some(Spread { median: 0.5, low: 0.25, high: 0.75 }));
@@ -235,6 +235,8 @@ mod tests {
         assert_eq!((unknown.value, unknown.verdict), (None, Verdict::NotMeasured));
         assert_eq!(find("resident memory of the target").verdict, Verdict::Missed);
         assert_eq!(find("resident memory under").verdict, Verdict::Solid);
-        assert!(matches!(find("two sessions").verdict, Verdict::NotBuilt(_)));
+        let cores = find("two sessions");
+        assert_eq!(cores.value, Some(Spread { median: 5.0 / 4.5, low: 1.0, high: 1.2 }));
+        assert_eq!(cores.verdict, Verdict::Missed);
     }
 }
