@@ -633,19 +633,21 @@ impl Connection {
     }
 
     fn advance_header(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
+        if let Phase::FullFeature(full) = &self.phase {
+            // Also a request that has waited for its turn may have declared another one.
+            self.receiver.limit_segments(full.receive_limit());
+        }
         if !self.receiver.header(input)? {
             return Ok(false);
         }
         self.expect = Expect::Nothing;
-        if let Phase::FullFeature(full) = &mut self.phase
-            && let Some(limit) = full.shorter_receive_limit(self.receiver.bhs())
-        {
-            self.receiver.limit_segments(limit);
-        }
         let bhs = self.receiver.bhs();
         self.expect = match &mut self.phase {
             Phase::Login(_) => login_header(&self.receiver)?,
-            Phase::FullFeature(full) => full.header(bhs, self.receiver.ahs(), &mut self.sender, &mut self.events)?,
+            Phase::FullFeature(full) => {
+                full.shorten_receive_limit(bhs);
+                full.header(bhs, self.receiver.ahs(), &mut self.sender, &mut self.events)?
+            }
             Phase::Suspended(_) | Phase::Closed => Expect::Nothing,
         };
         if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
@@ -675,9 +677,6 @@ impl Connection {
             (Expect::Login(request), Phase::Login(_)) => self.login_request(&request, &segment),
             (expect, Phase::FullFeature(full)) => {
                 full.data(&expect, segment, self.receiver.ahs(), &mut self.sender, &mut self.events)?;
-                if matches!(expect, Expect::Text(_)) {
-                    self.receiver.limit_segments(full.receive_limit());
-                }
             }
             _ => {}
         }

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{AsyncEvent, RejectReason, TargetTransferTag, TextRequest, TextResponse};
+use lunette_pdu::{AsyncEvent, RejectReason, ScsiCommand, TargetPdu, TargetTransferTag, TextRequest, TextResponse};
+use lunette_session::keys::Willing;
 
 use crate::harness::{Peer, Setup, nop_out, pattern, read, text, text_request, write};
 
@@ -176,6 +177,25 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
     assert_eq!(answer(&mut peer, part(true, false), &[]).1, []);
     assert!(!peer.driver.connection.renegotiate(400_000, GRACE));
     peer.silence();
+}
+
+/// RFC 7143 section 13.12: a declaration holds for what the initiator sends after it, whenever the request was dealt with.
+#[test]
+fn a_request_that_waited_for_its_turn_declares_too() {
+    let willing = Willing { error_recovery_level: 2, ..Willing::default() };
+    let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&[("ErrorRecoveryLevel", "1")]) });
+    assert!(peer.driver.connection.renegotiate(400_000, GRACE));
+    peer.async_message();
+    let missing = peer.cmd_sn;
+    peer.cmd_sn = missing.next();
+    peer.text(part(true, false), &[]);
+    peer.silence();
+    peer.command_numbered(ScsiCommand { cmd_sn: missing, ..read(2, 10) }, &[], &[]);
+    let mut answers = peer.rest();
+    answers.retain(|answer| matches!(answer.pdu, TargetPdu::TextResponse(_)));
+    assert_eq!(answers.iter().map(|answer| &answer.data).collect::<Vec<_>>(), [&declaration(400_000)]);
+    peer.nop_out(nop_out(9), &vec![0; 400_000]);
+    assert_eq!(peer.nop_in().0.itt.0, 9);
 }
 
 #[test]

@@ -31,11 +31,11 @@ impl ReceiveLimit {
         self.current = self.current.max(declared);
     }
 
-    /// The initiator has sent a PDU with that ExpStatSN. Gives the shorter limit, when it holds for those that follow.
-    fn acknowledged(&mut self, exp_stat_sn: SerialNumber) -> Option<u32> {
-        let (_, shorter) = self.shorter.take_if(|(stat_sn, _)| exp_stat_sn.is_after(*stat_sn))?;
-        self.current = shorter;
-        Some(shorter)
+    /// The initiator has sent a PDU with that ExpStatSN.
+    fn acknowledged(&mut self, exp_stat_sn: SerialNumber) {
+        if let Some((_, shorter)) = self.shorter.take_if(|(stat_sn, _)| exp_stat_sn.is_after(*stat_sn)) {
+            self.current = shorter;
+        }
     }
 }
 
@@ -85,9 +85,11 @@ impl FullFeature {
         self.receive_limit.current
     }
 
-    /// The limit for the PDUs that follow this one, when it makes it shorter.
-    pub(crate) fn shorter_receive_limit(&mut self, bhs: &Bhs) -> Option<u32> {
-        if self.receive_limit.shorter.is_none() { None } else { self.receive_limit.acknowledged(exp_stat_sn(bhs)) }
+    /// The limit may be shorter for the PDUs that follow this one.
+    pub(crate) fn shorten_receive_limit(&mut self, bhs: &Bhs) {
+        if self.receive_limit.shorter.is_some() {
+            self.receive_limit.acknowledged(exp_stat_sn(bhs));
+        }
     }
 
     /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare `recv_data_segment_len`.
