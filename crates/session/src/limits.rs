@@ -154,3 +154,9 @@ pub const MAX_OPEN_RECOVERY_R2TS: u32 = 64;
 
 /// How often the same PDU may come damaged again.
 pub const MAX_DAMAGED_RESENDS: u32 = 32;
+
+/// Commands of an initiator that go over one connection in a row at most, when all connections of the session have work.
+pub const RUN_COMMANDS: u32 = 16;
+
+/// Commands with more data than this go to the connection with the fewest, each by itself: they fill a system call alone. In bytes.
+pub const RUN_DATA_BYTES: usize = 16 << 10;

@@ -33,6 +33,14 @@ pub struct Command {
     pub data_in: Option<Buffer>,
 }
 
+impl Command {
+    /// Bytes of its data, both ways.
+    pub(crate) fn data_len(&self) -> usize {
+        let data_in_len = self.data_in.as_ref().map_or(0, Buffer::len);
+        data_in_len + self.data_out.as_ref().map_or(0, |data| data.len())
+    }
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, Default)]
 pub struct Response {

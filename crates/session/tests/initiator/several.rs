@@ -7,6 +7,7 @@ use lunette_session::Authentication;
 use lunette_session::initiator::{Event, LoginError, SessionConfig, SessionError, TaskTag};
 use lunette_session::keys::Willing;
 use lunette_session::limits::COMMAND_GAP_TIMEOUT;
+use lunette_session::limits::RUN_COMMANDS;
 use lunette_session::target::CloseReason;
 use proptest::prelude::*;
 
@@ -156,6 +157,29 @@ fn commands_are_spread_over_all_connections() {
     oracle.look(&mut lanes);
     oracle.check(&lanes);
     assert_eq!(oracle.completed.len(), 16);
+}
+
+#[test]
+fn short_commands_go_in_runs_when_all_connections_have_work() {
+    const COMMANDS: u64 = 4 + 2 * RUN_COMMANDS as u64;
+    let mut lanes = connected(2, 1);
+    let mut oracle = Oracle::default();
+    let mut went_to = Vec::new();
+    for user in 0..COMMANDS {
+        let queued = |lanes: &Bundle| [0, 1].map(|cid| lanes.session.slices(Cid(cid)).count());
+        let before = queued(&lanes);
+        assert!(oracle.submit(&mut lanes, user, false).is_some());
+        went_to.push(usize::from(queued(&lanes)[1] > before[1]));
+    }
+    let changes = went_to.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    // The first four find connections without work; then there are two whole runs, the first of them begun by the fourth.
+    assert!((4..=5).contains(&changes), "{went_to:?}");
+    let on_one = went_to.iter().sum::<usize>() as u64;
+    assert!(on_one >= u64::from(RUN_COMMANDS) && COMMANDS - on_one >= u64::from(RUN_COMMANDS), "{went_to:?}");
+    lanes.run();
+    oracle.look(&mut lanes);
+    oracle.check(&lanes);
+    assert_eq!(oracle.completed.len() as u64, COMMANDS);
 }
 
 /// Lets one connection bring its bytes to the target, and no other.
