@@ -40,6 +40,8 @@ pub(crate) struct Task {
     open_r2ts: u32,
     /// It is to be aborted, and sends no data.
     muted: bool,
+    /// The target has said that it does not have it.
+    unknown: bool,
     incoming: Incoming,
     /// Nothing has come since it moved to another connection.
     resumes: bool,
@@ -67,6 +69,7 @@ impl Task {
             unsolicited: false,
             open_r2ts: 0,
             muted: false,
+            unknown: false,
             incoming: Incoming::default(),
             resumes: false,
             retries: 0,
@@ -243,6 +246,15 @@ impl Task {
 
     pub(crate) fn is_muted(&self) -> bool {
         self.muted
+    }
+
+    /// It ends as soon as nothing under way may have aborted it.
+    pub(crate) fn set_unknown(&mut self) {
+        self.unknown = true;
+    }
+
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.unknown
     }
 
     /// RFC 7143 section 11.4.2: the status waits for the last data that we were allowed to send, unless we send none.

@@ -103,6 +103,33 @@ fn resets_end_what_was_submitted_before_them() {
     }
 }
 
+/// The target has not said that it had the command, and answers the query before the abort: it may still work on it.
+#[test]
+fn a_query_does_not_end_what_an_abort_under_way_concerns() {
+    for function in [
+        TaskManagementFunction::ABORT_TASK,
+        TaskManagementFunction::ABORT_TASK_SET,
+        TaskManagementFunction::TARGET_WARM_RESET,
+    ] {
+        // An abort that is refused has ended nothing: then the target never had the command.
+        for response in [COMPLETE, TaskManagementResponseCode::FUNCTION_REJECTED] {
+            let mut liar = Liar::recovering_with(&[("iSCSIProtocolLevel", "2")]);
+            liar.behind = true;
+            let (tag, _) = liar.read(512);
+            let named = (function == TaskManagementFunction::ABORT_TASK).then_some(tag);
+            assert!(liar.session.manage_tasks(7, function, LUN, named));
+            let abort = request(&mut liar);
+            assert!(liar.session.manage_tasks(8, TaskManagementFunction::QUERY_TASK, LUN, Some(tag)));
+            let query = request(&mut liar);
+            liar.exp_cmd_sn = query.ref_cmd_sn.next();
+            answer(&mut liar, &query, COMPLETE);
+            assert_eq!(aborted(&mut liar), (vec![], COMPLETE), "{function}");
+            answer(&mut liar, &abort, response);
+            assert_eq!(aborted(&mut liar), (vec![1], response), "{function}");
+        }
+    }
+}
+
 #[test]
 fn data_of_an_aborted_write_is_still_sent_until_the_answer() {
     let mut liar = Liar::asked_only();

@@ -5,7 +5,7 @@ use lunette_pdu::{
     LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, TargetTransferTag, TaskManagementResponseCode,
 };
 
-use super::task_management::mute;
+use super::task_management::request_ended;
 use super::{Context, FullFeature};
 use crate::initiator::error::{SessionError, broken};
 use crate::initiator::event::{Event, TaskTag};
@@ -150,7 +150,7 @@ impl FullFeature {
             Some(Request::TaskManagement { user, .. }) => {
                 let response = TaskManagementResponseCode::FUNCTION_REJECTED;
                 context.events.push_back(Event::TaskManagementDone { user, response, information: [0; 3] });
-                mute(context);
+                request_ended(context);
             }
             Some(Request::Ping { user, .. }) => context.events.push_back(Event::Pong { user, intact: false }),
             Some(Request::Reassign { task, from }) => context.answered(Answer::TaskBusy { task, from }),

@@ -10,6 +10,7 @@ use crate::initiator::error::SessionError;
 use crate::initiator::event::{Event, TaskTag};
 use crate::initiator::lost::Answer;
 use crate::initiator::request::Request;
+use crate::initiator::shared::Shared;
 use crate::initiator::task::Task;
 use crate::keys::TaskReporting;
 
@@ -96,7 +97,7 @@ fn covers(request: &Request, task: &Task) -> bool {
 
 /// RFC 7143 section 4.2.3.4: with FastAbort no more data of the tasks concerned goes over the issuing connection. When a request
 /// is refused, what only it has held back follows.
-pub(super) fn mute(context: &mut Context<'_>) {
+fn mute(context: &mut Context<'_>) {
     if context.shared.parameters.task_reporting != TaskReporting::FastAbort {
         return;
     }
@@ -125,10 +126,12 @@ pub(super) fn task_management_response(
     match request {
         Request::TaskManagement { user, function, lun, referenced, order } => {
             end_tasks(pdu.response, function, lun, referenced, order, context);
-            if pdu.response == TaskManagementResponseCode::FUNCTION_COMPLETE {
-                context.give_back(lost.as_slice());
+            if pdu.response == TaskManagementResponseCode::FUNCTION_COMPLETE
+                && let Some(task) = lost.and_then(|tag| context.shared.tasks.get_mut(tag))
+            {
+                task.set_unknown();
             }
-            mute(context);
+            request_ended(context);
             let information = if context.shared.parameters.has_sam5_features() {
                 pdu.additional_response_information
             } else {
@@ -142,8 +145,31 @@ pub(super) fn task_management_response(
     Ok(())
 }
 
-/// The command that a QUERY TASK asks for, when the target has not had it. It counts as received then (RFC 7144 section 6.3.3), and is
-/// never answered.
+/// A task management request has ended: what only it has held up goes on.
+pub(super) fn request_ended(context: &mut Context<'_>) {
+    give_back_unknown(context);
+    mute(context);
+}
+
+/// Ends the commands that the target has said not to know, but for those that it may have aborted: it may still work on them
+/// until it has answered the abort.
+fn give_back_unknown(context: &mut Context<'_>) {
+    let Shared { tasks, requests, .. } = &context.shared;
+    let unknown = tasks.iter().filter(|(_, task)| task.is_unknown());
+    let may_end = |tag: TaskTag, task: &Task| {
+        requests.iter().any(|(_, underway)| names_for_abort(&underway.request, tag) || covers(&underway.request, task))
+    };
+    let lost: Vec<TaskTag> = unknown.filter(|(tag, task)| !may_end(*tag, task)).map(|(tag, _)| tag).collect();
+    context.give_back(&lost);
+}
+
+fn names_for_abort(request: &Request, tag: TaskTag) -> bool {
+    matches!(request, Request::TaskManagement { function: TaskManagementFunction::ABORT_TASK, referenced, .. }
+        if *referenced == Some(tag))
+}
+
+/// The command that a QUERY TASK asks for, when the target may not have had it. Then it counts as received now (RFC 7144 section
+/// 6.3.3), and is never answered.
 fn unreceived(query: TaskTag, context: &mut Context<'_>) -> Option<TaskTag> {
     let Request::TaskManagement { function: TaskManagementFunction::QUERY_TASK, referenced, .. } =
         context.request(query)?.request
