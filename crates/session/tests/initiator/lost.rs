@@ -845,3 +845,32 @@ fn an_answer_may_come_after_the_reset_that_ended_its_task() {
         assert_eq!(ping.exp_stat_sn, expected);
     }
 }
+
+#[test]
+fn a_ping_is_repeated_as_far_as_the_new_connection_takes_it() {
+    let mut crew = Crew::new(1, 0, 20);
+    assert!(crew.session.ping(7, Cid(0), vec![5; 1000]));
+    crew.raw(0, &[]);
+    crew.cut(0);
+    let new = crew.connect();
+    for answer in [&b"AuthMethod=None\0"[..], b"MaxRecvDataSegmentLength=512\0"] {
+        let request = crew.login_request(new);
+        crew.answer_login(new, &request, LoginStatus::SUCCESS, answer);
+    }
+    assert!(matches!(crew.event(), Event::LoggedIn(Cid(0))));
+    let sent = crew.next(new);
+    let InitiatorPdu::NopOut(ping) = sent.pdu else { panic!("{sent:?} is no ping") };
+    assert_eq!(sent.data, vec![5; 512]);
+    let stat_sn = crew.stat_sn(new);
+    let pong = NopIn {
+        lun: LunField::default(),
+        itt: ping.itt,
+        ttt: TargetTransferTag::RESERVED,
+        stat_sn,
+        exp_cmd_sn: crew.exp_cmd_sn,
+        max_cmd_sn: crew.max_cmd_sn(),
+        data_segment_len: 512,
+    };
+    crew.send(new, pong.emit(), &[5; 512]);
+    assert!(matches!(crew.event(), Event::Pong { user: 7, intact: true }));
+}

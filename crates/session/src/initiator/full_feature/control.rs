@@ -17,13 +17,17 @@ use crate::limits::MAX_UNREAD_PDUS;
 impl FullFeature {
     /// Sends a ping for the driver. False when it cannot be sent, or when its echo would not fit a PDU.
     pub(in crate::initiator) fn ping(&mut self, user: u64, data: Vec<u8>, context: &mut Context<'_>) -> bool {
-        let most = self.parameters.send_data_segment_len.min(self.parameters.recv_data_segment_len);
-        if data.len() > most as usize || !context.shared.takes_requests() {
+        if data.len() > self.ping_limit() || !context.shared.takes_requests() {
             return false;
         }
         let Some(tag) = context.add_request(Request::Ping { user, data: data.clone() }) else { return false };
         nop_out(tag.itt(), TargetTransferTag::RESERVED, LunField::default(), data, context);
         true
+    }
+
+    /// Bytes of a ping that this connection can carry there and back.
+    pub(super) fn ping_limit(&self) -> usize {
+        self.parameters.send_data_segment_len.min(self.parameters.recv_data_segment_len) as usize
     }
 
     /// Asks whether the target is there. A ping that is under way will do.

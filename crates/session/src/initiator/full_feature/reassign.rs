@@ -85,7 +85,8 @@ impl FullFeature {
                     context.events.push_back(Event::TaskManagementDone { user, response, information: [0; 3] });
                 }
             }
-            Request::Ping { user, data } => {
+            Request::Ping { user, mut data } => {
+                data.truncate(self.ping_limit());
                 if !self.ping(user, data, context) {
                     context.events.push_back(Event::Pong { user, intact: false });
                 }
