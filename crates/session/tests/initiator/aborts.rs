@@ -1,31 +1,14 @@
 //! Task management: what ends with it comes back before its answer.
 
-use lunette_pdu::{
-    InitiatorPdu, LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
-    TaskManagementResponseCode,
-};
+use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode};
 use lunette_session::initiator::Event;
 
 use crate::harness::{LUN, Liar, Pair, pattern, read, write};
 
 const COMPLETE: TaskManagementResponseCode = TaskManagementResponseCode::FUNCTION_COMPLETE;
 
-fn request(liar: &mut Liar) -> TaskManagementRequest {
-    liar.raw(&[]);
-    let sent = liar.next();
-    let InitiatorPdu::TaskManagementRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
-    pdu
-}
-
 fn answer(liar: &mut Liar, request: &TaskManagementRequest, response: TaskManagementResponseCode) {
-    let pdu = TaskManagementResponse {
-        response,
-        additional_response_information: [0; 3],
-        itt: request.itt,
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
-    };
+    let pdu = liar.task_management_response(request.itt, response);
     liar.send(pdu.emit(), &[]);
 }
 
@@ -53,7 +36,7 @@ fn abort_task_names_its_task() {
         let cmd_sn = liar.exp_cmd_sn;
         let (tag, itt) = liar.read(512);
         assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
-        let request = request(&mut liar);
+        let request = liar.task_management_request();
         assert_eq!((request.referenced_task_tag, request.ref_cmd_sn, request.immediate), (itt, cmd_sn, true));
         assert_eq!(request.cmd_sn, liar.exp_cmd_sn);
         answer(&mut liar, &request, response);
@@ -97,7 +80,7 @@ fn resets_end_what_was_submitted_before_them() {
         }
         liar.raw(&[]);
         liar.sent.drain(..3);
-        let request = request(&mut liar);
+        let request = liar.task_management_request();
         answer(&mut liar, &request, COMPLETE);
         assert_eq!(aborted(&mut liar), (given_back, COMPLETE), "{function}");
     }
@@ -118,9 +101,9 @@ fn a_query_does_not_end_what_an_abort_under_way_concerns() {
             let (tag, _) = liar.read(512);
             let named = (function == TaskManagementFunction::ABORT_TASK).then_some(tag);
             assert!(liar.session.manage_tasks(7, function, LUN, named));
-            let abort = request(&mut liar);
+            let abort = liar.task_management_request();
             assert!(liar.session.manage_tasks(8, TaskManagementFunction::QUERY_TASK, LUN, Some(tag)));
-            let query = request(&mut liar);
+            let query = liar.task_management_request();
             liar.exp_cmd_sn = query.ref_cmd_sn.next();
             answer(&mut liar, &query, COMPLETE);
             assert_eq!(aborted(&mut liar), (vec![], COMPLETE), "{function}");
@@ -135,7 +118,7 @@ fn data_of_an_aborted_write_is_still_sent_until_the_answer() {
     let mut liar = Liar::asked_only();
     let (tag, itt) = liar.write(8192);
     assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
-    let request = request(&mut liar);
+    let request = liar.task_management_request();
     liar.send(liar.r2t(itt, 0, 0, 4096).emit(), &[]);
     assert_eq!(liar.next().data, pattern(4096));
     answer(&mut liar, &request, COMPLETE);

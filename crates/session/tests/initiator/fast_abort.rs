@@ -2,7 +2,7 @@
 
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, SerialNumber, TaskManagementFunction as Function,
-    TaskManagementResponse, TaskManagementResponseCode,
+    TaskManagementResponseCode,
 };
 use lunette_session::initiator::{Event, SessionConfig};
 use lunette_session::keys::{Choices, Willing};
@@ -65,14 +65,7 @@ fn a_request_that_is_refused_lets_the_data_go_on() {
 }
 
 fn refuse(liar: &mut Liar, itt: InitiatorTaskTag, response: TaskManagementResponseCode) {
-    let pdu = TaskManagementResponse {
-        response,
-        additional_response_information: [0; 3],
-        itt,
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: SerialNumber(liar.exp_cmd_sn.0.wrapping_add(31)),
-    };
+    let pdu = liar.task_management_response(itt, response);
     liar.send(pdu.emit(), &[]);
 }
 

@@ -3,7 +3,7 @@
 
 use lunette_pdu::{
     DataIn, InitiatorTaskTag, LogoutResponse, LogoutResponseCode, NopIn, R2t, Reject, RejectReason, Residual,
-    ScsiResponse, SerialNumber, TargetTransferTag, TaskManagementResponse, TaskManagementResponseCode, TextResponse,
+    ScsiResponse, SerialNumber, TargetTransferTag, TaskManagementResponseCode, TextResponse,
 };
 
 use crate::harness::{Liar, config};
@@ -224,14 +224,7 @@ fn answers_name_a_request_of_their_kind() {
             liar.send(pong.emit(), &[]);
         });
         read_lie(section, "", |liar, _| {
-            let pdu = TaskManagementResponse {
-                response: TaskManagementResponseCode::FUNCTION_COMPLETE,
-                additional_response_information: [0; 3],
-                itt,
-                stat_sn: liar.next_stat_sn(),
-                exp_cmd_sn: liar.exp_cmd_sn,
-                max_cmd_sn: liar.max_cmd_sn(),
-            };
+            let pdu = liar.task_management_response(itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
             liar.send(pdu.emit(), &[]);
         });
         read_lie(section, "", |liar, _| {

@@ -11,21 +11,15 @@ use lunette_session::initiator::{Command, Event, Recoveries, Response, SessionEr
 
 use crate::harness::{LUN, Liar, Sent, pattern, write};
 
-fn snack(liar: &mut Liar) -> SnackRequest {
-    let sent = liar.next();
-    let InitiatorPdu::SnackRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
-    pdu
-}
-
 fn assert_asked(liar: &mut Liar, itt: InitiatorTaskTag, first: u32, len: u32) -> SnackRequest {
-    let pdu = snack(liar);
+    let pdu = liar.snack_request();
     assert_eq!((pdu.snack_type, pdu.itt, pdu.ttt), (SnackType::DATA_R2T, itt, TargetTransferTag::RESERVED));
     assert_eq!((pdu.beg_run, pdu.run_length), (first, len));
     pdu
 }
 
 fn assert_acknowledged(liar: &mut Liar, ttt: u32, beg_run: u32) {
-    let pdu = snack(liar);
+    let pdu = liar.snack_request();
     assert_eq!((pdu.snack_type, pdu.itt), (SnackType::DATA_ACK, InitiatorTaskTag::RESERVED));
     assert_eq!((pdu.lun, pdu.ttt, pdu.beg_run, pdu.run_length), (LUN, TargetTransferTag(ttt), beg_run, 0));
 }
@@ -56,14 +50,6 @@ fn last(liar: &mut Liar, itt: InitiatorTaskTag, n: u32) -> DataIn {
 
 fn good(liar: &mut Liar, itt: InitiatorTaskTag, exp_data_sn: u32) -> ScsiResponse {
     ScsiResponse { exp_data_sn, ..liar.response(itt) }
-}
-
-fn ping(liar: &mut Liar) -> SerialNumber {
-    let ping = liar.nop_in();
-    liar.send(ping.emit(), &[]);
-    let sent = liar.next();
-    let InitiatorPdu::NopOut(pdu) = sent.pdu else { panic!("{sent:?}") };
-    pdu.exp_stat_sn
 }
 
 #[test]
@@ -145,13 +131,13 @@ fn a_response_says_how_much_data_there_was() {
     liar.send(response.emit(), &[]);
     assert_asked(&mut liar, itt, 1, 3);
     // The status waits, and is not acknowledged (RFC 7143 section 7.9).
-    assert_eq!(ping(&mut liar), response.stat_sn);
+    assert_eq!(liar.exp_stat_sn(), response.stat_sn);
     for n in 1..4 {
         assert!(liar.events.is_empty());
         liar.send_data(part(&liar, itt, n));
     }
     assert_whole(&mut liar, 4096);
-    assert_eq!(ping(&mut liar), response.stat_sn.next());
+    assert_eq!(liar.exp_stat_sn(), response.stat_sn.next());
 }
 
 #[test]
@@ -223,7 +209,7 @@ fn a_refused_snack_ends_its_command_with_a_check_condition() {
         let (_, response) = completed(&mut liar);
         assert_eq!((response.response, response.status, response.data_in_len), (0, 2, 1024));
         assert_eq!(response.sense, expected);
-        assert_eq!(ping(&mut liar), liar.stat_sn);
+        assert_eq!(liar.exp_stat_sn(), liar.stat_sn);
     }
 }
 
@@ -333,7 +319,7 @@ fn a_refusal_to_send_an_r2t_again_ends_no_command() {
         let sent = liar.next();
         let InitiatorPdu::ScsiCommand(pdu) = sent.pdu else { panic!("{sent:?}") };
         liar.send(liar.r2t(pdu.itt, 1, 0, 1024).emit(), &[]);
-        let asked = snack(&mut liar);
+        let asked = liar.snack_request();
         assert_eq!((asked.beg_run, asked.run_length), (0, 1));
         assert!(data_out(&mut liar).2);
         liar.reject(RejectReason::PROTOCOL_ERROR, asked.emit());

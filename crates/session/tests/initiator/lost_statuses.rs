@@ -4,22 +4,16 @@
 use std::time::Duration;
 
 use lunette_pdu::{
-    InitiatorPdu, InitiatorTaskTag, NopIn, RejectReason, ScsiResponse, SerialNumber, SnackRequest, SnackType,
-    TargetTransferTag, TaskManagementFunction, TaskManagementResponse, TaskManagementResponseCode,
+    InitiatorPdu, InitiatorTaskTag, NopIn, RejectReason, ScsiResponse, SerialNumber, SnackType, TargetTransferTag,
+    TaskManagementFunction, TaskManagementResponseCode,
 };
 use lunette_session::initiator::{Event, Recoveries, SessionError};
 
 use crate::harness::{LUN, Liar};
 
-fn snack(liar: &mut Liar) -> SnackRequest {
-    let sent = liar.next();
-    let InitiatorPdu::SnackRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
-    pdu
-}
-
 /// The next thing that was sent asks for these statuses.
 fn assert_asked(liar: &mut Liar, first: SerialNumber, len: u32) {
-    let pdu = snack(liar);
+    let pdu = liar.snack_request();
     assert_eq!((pdu.snack_type, pdu.beg_run, pdu.run_length), (SnackType::STATUS, first.0, len));
     assert_eq!((pdu.itt, pdu.ttt), (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED));
 }
@@ -37,14 +31,6 @@ fn completed(liar: &mut Liar) -> u64 {
     }
 }
 
-fn ping(liar: &mut Liar) -> SerialNumber {
-    let ping = liar.nop_in();
-    liar.send(ping.emit(), &[]);
-    let sent = liar.next();
-    let InitiatorPdu::NopOut(pdu) = sent.pdu else { panic!("{sent:?}") };
-    pdu.exp_stat_sn
-}
-
 #[test]
 fn a_gap_is_asked_for_once_and_all_ends_in_order() {
     let mut liar = Liar::recovering();
@@ -58,7 +44,7 @@ fn a_gap_is_asked_for_once_and_all_ends_in_order() {
     assert!(liar.events.is_empty() && liar.sent.is_empty(), "{:?} {:?}", liar.events, liar.sent);
     liar.send(second.emit(), &[]);
     assert_eq!([(); 4].map(|()| completed(&mut liar)), [2, 3, 4, 5]);
-    assert_eq!(ping(&mut liar), fifth.stat_sn.next());
+    assert_eq!(liar.exp_stat_sn(), fifth.stat_sn.next());
     let counted = Recoveries { status_snacks: 1, ..Recoveries::default() };
     assert_eq!(*liar.session.recoveries(), counted);
 }
@@ -69,7 +55,7 @@ fn nothing_is_acknowledged_before_what_was_lost() {
     let [first, second] = responses(&mut liar);
     liar.send(second.emit(), &[]);
     assert_asked(&mut liar, first.stat_sn, 1);
-    assert_eq!(ping(&mut liar), first.stat_sn);
+    assert_eq!(liar.exp_stat_sn(), first.stat_sn);
 }
 
 #[test]
@@ -128,17 +114,8 @@ fn an_answer_to_task_management_waits_for_the_responses_before_it() {
     let mut liar = Liar::recovering();
     let [lost] = responses(&mut liar);
     assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK_SET, LUN, None));
-    liar.raw(&[]);
-    let sent = liar.next();
-    let InitiatorPdu::TaskManagementRequest(request) = sent.pdu else { panic!("{sent:?}") };
-    let answer = TaskManagementResponse {
-        response: TaskManagementResponseCode::FUNCTION_COMPLETE,
-        additional_response_information: [0; 3],
-        itt: request.itt,
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
-    };
+    let request = liar.task_management_request();
+    let answer = liar.task_management_response(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
     liar.send(answer.emit(), &[]);
     assert!(liar.events.is_empty());
     liar.send(lost.emit(), &[]);
@@ -179,7 +156,7 @@ fn a_refused_snack_matters_while_something_is_missing() {
         let mut liar = Liar::recovering();
         let [first, second] = responses(&mut liar);
         liar.send(second.emit(), &[]);
-        let asked = snack(&mut liar);
+        let asked = liar.snack_request();
         if late {
             liar.send(first.emit(), &[]);
             assert_eq!([completed(&mut liar), completed(&mut liar)], [1, 2]);
@@ -187,7 +164,7 @@ fn a_refused_snack_matters_while_something_is_missing() {
         liar.reject(RejectReason::PROTOCOL_ERROR, asked.emit());
         if late {
             assert!(liar.events.is_empty());
-            assert_eq!(ping(&mut liar), liar.stat_sn);
+            assert_eq!(liar.exp_stat_sn(), liar.stat_sn);
         } else {
             assert_eq!(liar.closed(), SessionError::Unrecovered("a response"));
         }

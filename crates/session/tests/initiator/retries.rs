@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use lunette_pdu::{
     DataOut, InitiatorPdu, LogoutResponse, LogoutResponseCode, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber,
-    TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponse,
-    TaskManagementResponseCode, TextRequest,
+    TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, TextRequest,
 };
 use lunette_session::initiator::{Event, SessionError};
 use lunette_session::limits::MAX_UNANSWERED_REQUESTS;
@@ -217,15 +216,10 @@ fn a_number_that_nobody_waits_for_is_filled() {
     liar.read(512);
     let reset = lunette_pdu::TaskManagementFunction::LOGICAL_UNIT_RESET;
     assert!(liar.session.manage_tasks(1, reset, crate::harness::LUN, None));
-    liar.raw(&[]);
-    let InitiatorPdu::TaskManagementRequest(request) = liar.next().pdu else { panic!("no request") };
+    let request = liar.task_management_request();
     let complete = lunette_pdu::TaskManagementResponse {
-        response: lunette_pdu::TaskManagementResponseCode::FUNCTION_COMPLETE,
-        additional_response_information: [0; 3],
-        itt: request.itt,
-        stat_sn: liar.next_stat_sn(),
         exp_cmd_sn: first,
-        max_cmd_sn: liar.max_cmd_sn(),
+        ..liar.task_management_response(request.itt, lunette_pdu::TaskManagementResponseCode::FUNCTION_COMPLETE)
     };
     liar.send(complete.emit(), &[]);
     assert!(matches!(liar.event(), Event::Aborted(_)));
@@ -289,10 +283,7 @@ fn a_ping_that_is_never_answered_though_others_are_is_given_up() {
 fn manage(liar: &mut Liar) -> TaskManagementRequest {
     let reset = TaskManagementFunction::LOGICAL_UNIT_RESET;
     assert!(liar.session.manage_tasks(1, reset, crate::harness::LUN, None));
-    liar.raw(&[]);
-    let sent = liar.next();
-    let InitiatorPdu::TaskManagementRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
-    pdu
+    liar.task_management_request()
 }
 
 /// Nobody knows whether it ever came.
@@ -317,20 +308,11 @@ fn a_command_that_a_query_counts_as_received_comes_back() {
     {
         let query = TaskManagementFunction::QUERY_TASK;
         assert!(liar.session.manage_tasks(1, query, crate::harness::LUN, Some(tag)));
-        liar.raw(&[]);
-        let sent = liar.next();
-        let InitiatorPdu::TaskManagementRequest(request) = sent.pdu else { panic!("{sent:?}") };
+        let request = liar.task_management_request();
         if comes_back {
             liar.exp_cmd_sn = request.ref_cmd_sn.next();
         }
-        let pdu = TaskManagementResponse {
-            response,
-            additional_response_information: [0; 3],
-            itt: request.itt,
-            stat_sn: liar.next_stat_sn(),
-            exp_cmd_sn: liar.exp_cmd_sn,
-            max_cmd_sn: liar.max_cmd_sn(),
-        };
+        let pdu = liar.task_management_response(request.itt, response);
         liar.send(pdu.emit(), &[]);
         let aborted = liar.events.iter().any(|event| matches!(event, Event::Aborted(_)));
         assert_eq!(aborted, comes_back);
@@ -350,14 +332,7 @@ fn a_target_that_works_on_a_function_is_waited_for() {
     let again = pass_with_pongs(&mut liar, 500);
     assert!(again.is_empty() && liar.events.is_empty(), "{again:?} {:?}", liar.events);
     for _ in 0..2 {
-        let complete = TaskManagementResponse {
-            response: TaskManagementResponseCode::FUNCTION_COMPLETE,
-            additional_response_information: [0; 3],
-            itt: request.itt,
-            stat_sn: liar.next_stat_sn(),
-            exp_cmd_sn: liar.exp_cmd_sn,
-            max_cmd_sn: liar.max_cmd_sn(),
-        };
+        let complete = liar.task_management_response(request.itt, TaskManagementResponseCode::FUNCTION_COMPLETE);
         liar.send(complete.emit(), &[]);
     }
     liar.reject(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, request.emit());

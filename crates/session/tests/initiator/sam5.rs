@@ -61,19 +61,14 @@ fn a_task_is_asked_for_by_its_tag_and_stays() {
     let cmd_sn = liar.exp_cmd_sn;
     let (tag, itt) = liar.read(512);
     assert!(liar.session.manage_tasks(5, Function::QUERY_TASK, LUN, Some(tag)));
-    liar.raw(&[]);
-    let InitiatorPdu::TaskManagementRequest(request) = liar.next().pdu else { panic!("no request") };
+    let request = liar.task_management_request();
     assert_eq!(
         (request.function, request.referenced_task_tag, request.ref_cmd_sn),
         (Function::QUERY_TASK, itt, cmd_sn)
     );
     let response = TaskManagementResponse {
-        response: Code::FUNCTION_SUCCEEDED,
         additional_response_information: [1, 2, 3],
-        itt: request.itt,
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
+        ..liar.task_management_response(request.itt, Code::FUNCTION_SUCCEEDED)
     };
     liar.send(response.emit(), &[]);
     let Event::TaskManagementDone { user: 5, response, information } = liar.event() else { panic!("no answer") };
@@ -99,16 +94,8 @@ fn a_nexus_reset_ends_every_task() {
     let mut liar = modern();
     liar.read(512);
     assert!(liar.session.manage_tasks(5, Function::I_T_NEXUS_RESET, LUN, None));
-    liar.raw(&[]);
-    let InitiatorPdu::TaskManagementRequest(request) = liar.next().pdu else { panic!("no request") };
-    let response = TaskManagementResponse {
-        response: Code::FUNCTION_COMPLETE,
-        additional_response_information: [0; 3],
-        itt: request.itt,
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
-    };
+    let request = liar.task_management_request();
+    let response = liar.task_management_response(request.itt, Code::FUNCTION_COMPLETE);
     liar.send(response.emit(), &[]);
     assert!(matches!(liar.event(), Event::Aborted(_)));
     assert!(matches!(liar.event(), Event::TaskManagementDone { user: 5, .. }));

@@ -14,12 +14,7 @@ fn is_answered_when_the_store_is_done(function: Function) {
     delay.hold();
     let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
     delay.wait_until_held(1);
-    let request = initiator.start_management(function, 0, Some(write));
-    initiator.round_trip();
-    initiator.round_trip();
-    assert!(!initiator.has_answer(request), "the store still works on the write");
-    delay.release();
-    assert_eq!(initiator.finish_management(request), Answer::FUNCTION_COMPLETE);
+    initiator.manage_held(function, write, &delay);
     assert!(!initiator.has_answer(write), "an aborted task has no response");
     // A reset leaves a unit attention.
     initiator.test_unit_ready(0);

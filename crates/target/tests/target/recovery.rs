@@ -333,12 +333,7 @@ fn is_answered_when_the_store_is_done(function: Function) {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());
     let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
-    let request = a.start_management(function, 0, Some(write));
-    a.round_trip();
-    a.round_trip();
-    assert!(!a.has_answer(request), "the store still works on the write");
-    delay.release();
-    assert_eq!(a.finish_management(request), Answer::FUNCTION_COMPLETE);
+    a.manage_held(function, write, &delay);
     a.recover(&b);
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
 }

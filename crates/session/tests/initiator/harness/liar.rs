@@ -9,7 +9,8 @@ use lunette_pdu::text::pairs;
 use lunette_pdu::{
     BHS_LEN, Bhs, Cid, DIGEST_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse,
     LoginStatus, LunField, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
-    Stage, TargetTransferTag, Tsih, pad_len,
+    SnackRequest, Stage, TargetTransferTag, TaskManagementRequest, TaskManagementResponse, TaskManagementResponseCode,
+    Tsih, pad_len,
 };
 use lunette_session::Time;
 use lunette_session::initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
@@ -149,6 +150,29 @@ impl Liar {
         let Sent { pdu: InitiatorPdu::LoginRequest(pdu), data, .. } = self.next() else { panic!("no login request") };
         let keys = pairs(&data).map(|pair| pair.map(|(key, value)| (key.to_owned(), value.to_owned())).unwrap());
         (pdu, keys.collect())
+    }
+
+    /// The request that the session was asked for and has yet to send.
+    pub(crate) fn task_management_request(&mut self) -> TaskManagementRequest {
+        self.raw(&[]);
+        let sent = self.next();
+        let InitiatorPdu::TaskManagementRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
+        pdu
+    }
+
+    pub(crate) fn snack_request(&mut self) -> SnackRequest {
+        let sent = self.next();
+        let InitiatorPdu::SnackRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
+        pdu
+    }
+
+    /// ExpStatSN, asked for by a ping.
+    pub(crate) fn exp_stat_sn(&mut self) -> SerialNumber {
+        let ping = self.nop_in();
+        self.send(ping.emit(), &[]);
+        let sent = self.next();
+        let InitiatorPdu::NopOut(pdu) = sent.pdu else { panic!("{sent:?}") };
+        pdu.exp_stat_sn
     }
 
     /// A read is submitted; its header has been looked at.
@@ -318,6 +342,21 @@ impl Liar {
             residual: Residual::None,
             bidi_read_residual: Residual::None,
             data_segment_len: 0,
+        }
+    }
+
+    pub(crate) fn task_management_response(
+        &mut self,
+        itt: InitiatorTaskTag,
+        response: TaskManagementResponseCode,
+    ) -> TaskManagementResponse {
+        TaskManagementResponse {
+            response,
+            additional_response_information: [0; 3],
+            itt,
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
         }
     }
 

@@ -12,6 +12,7 @@ use lunette_pdu::{
     TaskManagementResponseCode, TextRequest, Tsih, pad_len,
 };
 use lunette_scsi::Lun;
+use lunette_store::filters::Delay;
 
 use super::{BLOCK_LEN, LIMIT, TARGET, Target};
 
@@ -648,6 +649,16 @@ impl Initiator {
             }
             self.take_one();
         }
+    }
+
+    /// A function that concerns a task of the store: its answer comes when the store is done with it, and not before.
+    pub(crate) fn manage_held(&mut self, function: TaskManagementFunction, task: InitiatorTaskTag, store: &Delay) {
+        let request = self.start_management(function, 0, Some(task));
+        self.round_trip();
+        self.round_trip();
+        assert!(!self.has_answer(request), "the store still works on the task");
+        store.release();
+        assert_eq!(self.finish_management(request), TaskManagementResponseCode::FUNCTION_COMPLETE);
     }
 
     pub(crate) fn send_logout(&mut self) {
