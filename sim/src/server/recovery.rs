@@ -207,8 +207,7 @@ impl Server {
         self.abort_all(id, request, &orphans, env);
     }
 
-    /// Looks for a task on the other connections of the session. A name may have been used before, by a task whose end the
-    /// initiator has not acknowledged: the last one is meant.
+    /// Looks for a task on the other connections of the session.
     fn find_elsewhere(&self, id: WireId, itt: InitiatorTaskTag) -> Whereabouts {
         let Some(session) = self.session_of(id) else { return Whereabouts::Nowhere };
         let (mut found, mut is_request): (Option<(WireId, KnownTask)>, _) = (None, false);
@@ -216,10 +215,7 @@ impl Server {
             let Some(conn) = self.connections.get(&other) else { continue };
             is_request |= conn.protocol.is_request(itt);
             let Some(task) = conn.protocol.known_task(itt) else { continue };
-            let is_younger = found.is_none_or(|(_, known)| {
-                task.tag.is_some() || known.tag.is_none() && task.order.cmd_sn.is_after(known.order.cmd_sn)
-            });
-            if is_younger {
+            if found.is_none_or(|(_, known)| task.supersedes(&known)) {
                 found = Some((other, task));
             }
         }

@@ -260,8 +260,7 @@ impl Core {
         self.barriers.close(barrier);
     }
 
-    /// Looks for a task on the other connections of the session. A name may have been used before, by a task whose end the
-    /// initiator has not acknowledged: the last one is meant.
+    /// Looks for a task on the other connections of the session.
     fn find_elsewhere(&mut self, id: ConnectionId, itt: InitiatorTaskTag) -> Whereabouts {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else {
             return Whereabouts::Nowhere;
@@ -272,10 +271,7 @@ impl Core {
             let Some(conn) = self.connections.get_mut(other) else { continue };
             is_request |= conn.protocol.is_request(itt);
             let Some(task) = conn.protocol.known_task(itt) else { continue };
-            let is_younger = found.is_none_or(|(_, known)| {
-                task.tag.is_some() || known.tag.is_none() && task.order.cmd_sn.is_after(known.order.cmd_sn)
-            });
-            if is_younger {
+            if found.is_none_or(|(_, known)| task.supersedes(&known)) {
                 found = Some((other, task));
             }
         }

@@ -19,6 +19,14 @@ pub struct KnownTask {
     pub order: CommandOrder,
 }
 
+impl KnownTask {
+    /// Whether their name means this task and not `other`, of another connection of the session. A name may have been used
+    /// before, by a task whose end the initiator has not acknowledged: the last one is meant.
+    pub fn supersedes(&self, other: &Self) -> bool {
+        self.tag.is_some() || other.tag.is_none() && self.order.cmd_sn.is_after(other.order.cmd_sn)
+    }
+}
+
 impl Connection {
     /// Whether the connection is lost and its tasks wait to be taken over. It sends nothing new and receives nothing; the
     /// driver goes on answering for its tasks.
@@ -135,5 +143,23 @@ impl Connection {
         if let (Phase::Suspended(full), None) = (&self.phase, &self.deadline) {
             self.deadline = full.session().recovery_time().map(|time| (now + time, CloseReason::NotRecovered));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(tag: Option<u16>, cmd_sn: u32) -> KnownTask {
+        let order = CommandOrder { cmd_sn: SerialNumber(cmd_sn), immediate: false };
+        KnownTask { tag: tag.map(|slot| TaskTag { slot, generation: 0 }), order }
+    }
+
+    #[test]
+    fn a_name_means_the_task_that_the_driver_has_and_else_the_last_one() {
+        assert!(known(Some(0), 1).supersedes(&known(None, 2)));
+        assert!(!known(None, 2).supersedes(&known(Some(0), 1)));
+        assert!(known(None, 1).supersedes(&known(None, u32::MAX)), "numbers wrap");
+        assert!(!known(None, u32::MAX).supersedes(&known(None, 1)));
     }
 }
