@@ -1,16 +1,17 @@
 //! Sessions on several cores, and what crosses from one to another.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use lunette_pdu::TaskManagementResponseCode as Answer;
 use lunette_pdu::{LoginStatus, Stage, TaskAttribute, TaskManagementFunction as Function};
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
-use lunette_store::Store;
 use lunette_store::filters::{Delay, PowerLoss};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store};
 use lunette_target::{BindError, IoBackend, MAX_CORES, PortalConfig, Server, ServerConfig};
-use lunette_target::{TargetConfig, UnitChange, Update};
+use lunette_target::{TargetConfig, UnitChange, Update, UpdateError};
 
 use crate::common::{Initiator, NEXUS_LOSS, Port, TARGET, Target, blocks, device, memory, unit};
 
@@ -373,6 +374,57 @@ fn a_stop_that_a_store_of_another_core_holds_up_ends_all_the_same() {
     delay.wait_until_held(1);
     assert_eq!(target.stop().unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     delay.release();
+}
+
+/// A store with a mistake in it: a write ends the thread that it is asked for on, when it is told to.
+struct Faulty {
+    inner: MemoryStore,
+    asked: Sender<()>,
+    told: Mutex<Receiver<()>>,
+}
+
+impl Store for Faulty {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        if op.kind() == OpKind::Write {
+            self.asked.send(()).unwrap();
+            let _ = self.told.lock().unwrap().recv();
+            panic!("on purpose");
+        }
+        self.inner.submit(op, io, done);
+    }
+}
+
+#[test]
+fn who_changes_a_server_is_answered_when_a_core_fails_meanwhile() {
+    let ((asked, is_asked), (tell, told)) = (channel(), channel());
+    let faulty = Faulty { inner: MemoryStore::new(1 << 20).unwrap(), asked, told: Mutex::new(told) };
+    let devices = vec![device(TARGET, vec![memory(), Arc::new(faulty)])];
+    let target = Target::of(devices.clone(), |config| config.cores = 2);
+    let mut a = Initiator::attach(&target, Port::A);
+    let mut b = Initiator::attach(&target, Port::B);
+    wait_for(&target, &[1, 1]);
+    for lun in [0, 1] {
+        b.test_unit_ready(lun);
+    }
+    b.start_write(1, 0, blocks(8, 1), 4096);
+    is_asked.recv().unwrap();
+    let (answer, answered) = channel();
+    let control = target.control.clone();
+    let units = vec![UnitChange { device: Arc::clone(&devices[0]), lun: Lun::new(2).unwrap(), unit: None }];
+    let asks = move || answer.send(control.apply(update(&devices, units))).unwrap();
+    thread::spawn(asks);
+    // The first core has told the other one, which hears nothing any more.
+    a.news();
+    drop(tell);
+    assert!(matches!(answered.recv_timeout(crate::common::LIMIT), Ok(Err(UpdateError::Stopping))));
 }
 
 #[test]
