@@ -66,6 +66,8 @@ pub(crate) enum Request {
         referenced: Option<TaskTag>,
         /// Its place among all requests of the session: it concerns the tasks before it.
         order: u64,
+        /// The command that a QUERY TASK asks for was not acknowledged when that was sent.
+        may_be_lost: bool,
     },
     Ping {
         user: u64,

@@ -7,7 +7,7 @@ use lunette_pdu::{
     DataOut, InitiatorPdu, LogoutResponse, LogoutResponseCode, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber,
     TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, TextRequest,
 };
-use lunette_session::initiator::{Event, SessionError};
+use lunette_session::initiator::{Event, SessionError, TaskTag};
 use lunette_session::limits::MAX_UNANSWERED_REQUESTS;
 
 use crate::harness::{Liar, Sent, pattern, write};
@@ -297,29 +297,34 @@ fn a_task_management_function_is_sent_again_but_not_for_ever() {
     assert!(matches!(liar.closed(), SessionError::Unrecovered(_)));
 }
 
-/// RFC 7144 section 6.3.3: the target waits for it no more.
+/// RFC 7144 section 6.3.3: the target waits for it no more. What it sends beside the answer may say so first.
 #[test]
 fn a_command_that_a_query_counts_as_received_comes_back() {
-    let mut liar = Liar::recovering_with(&[("iSCSIProtocolLevel", "2")]);
-    liar.behind = true;
-    let (tag, _) = liar.read(512);
-    for (response, comes_back) in
-        [(TaskManagementResponseCode::FUNCTION_SUCCEEDED, false), (TaskManagementResponseCode::FUNCTION_COMPLETE, true)]
-    {
-        let query = TaskManagementFunction::QUERY_TASK;
-        assert!(liar.session.manage_tasks(1, query, crate::harness::LUN, Some(tag)));
-        let request = liar.task_management_request();
-        if comes_back {
-            liar.exp_cmd_sn = request.ref_cmd_sn.next();
-        }
-        let pdu = liar.task_management_response(request.itt, response);
-        liar.send(pdu.emit(), &[]);
-        let aborted = liar.events.iter().any(|event| matches!(event, Event::Aborted(_)));
-        assert_eq!(aborted, comes_back);
-        assert!(matches!(liar.events.pop_back(), Some(Event::TaskManagementDone { user: 1, .. })));
-        liar.events.clear();
+    for is_told_before in [false, true] {
+        let mut liar = Liar::recovering_with(&[("iSCSIProtocolLevel", "2")]);
+        liar.behind = true;
+        let (tag, _) = liar.read(512);
+        assert!(!query(&mut liar, tag, TaskManagementResponseCode::FUNCTION_SUCCEEDED, false));
+        assert!(query(&mut liar, tag, TaskManagementResponseCode::FUNCTION_COMPLETE, is_told_before));
+        assert!(liar.session.into_unfinished().is_empty());
     }
-    assert!(liar.session.into_unfinished().is_empty());
+}
+
+/// Whether a command is given back before the answer to a query.
+fn query(liar: &mut Liar, task: TaskTag, response: TaskManagementResponseCode, is_told_before: bool) -> bool {
+    let query = TaskManagementFunction::QUERY_TASK;
+    assert!(liar.session.manage_tasks(1, query, crate::harness::LUN, Some(task)));
+    let request = liar.task_management_request();
+    if response == TaskManagementResponseCode::FUNCTION_COMPLETE {
+        liar.exp_cmd_sn = request.ref_cmd_sn.next();
+    }
+    if is_told_before {
+        liar.send(liar.nop_in().emit(), &[]);
+    }
+    let pdu = liar.task_management_response(request.itt, response);
+    liar.send(pdu.emit(), &[]);
+    assert!(matches!(liar.events.pop_back(), Some(Event::TaskManagementDone { user: 1, .. })));
+    std::mem::take(&mut liar.events).iter().any(|event| matches!(event, Event::Aborted(_)))
 }
 
 #[test]

@@ -48,7 +48,10 @@ pub(in crate::initiator) fn manage_tasks(
         return false;
     }
     let order = context.shared.next_order();
-    let request = Request::TaskManagement { user, function, lun, referenced, order };
+    let may_be_lost = function == TaskManagementFunction::QUERY_TASK
+        && context.shared.parameters.error_recovery_level > 0
+        && !context.shared.window.is_acknowledged(ref_cmd_sn);
+    let request = Request::TaskManagement { user, function, lun, referenced, order, may_be_lost };
     let Some(tag) = context.add_request(request) else { return false };
     let pdu = TaskManagementRequest {
         immediate: true,
@@ -119,15 +122,16 @@ pub(super) fn task_management_response(
     context: &mut Context<'_>,
 ) -> Result<(), SessionError> {
     let tag = TaskTag::from_itt(pdu.itt);
-    let lost = unreceived(tag, context);
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let is_kind = |request: &Request| matches!(request, Request::TaskManagement { .. } | Request::Reassign { .. });
     let Some(request) = context.take_request(tag, "Task Management Function Response", is_kind)? else { return Ok(()) };
     match request {
-        Request::TaskManagement { user, function, lun, referenced, order } => {
+        Request::TaskManagement { user, function, lun, referenced, order, may_be_lost } => {
             end_tasks(pdu.response, function, lun, referenced, order, context);
-            if pdu.response == TaskManagementResponseCode::FUNCTION_COMPLETE
-                && let Some(task) = lost.and_then(|tag| context.shared.tasks.get_mut(tag))
+            // RFC 7144 section 6.3.3: it counts as received now, and is never answered.
+            if may_be_lost
+                && pdu.response == TaskManagementResponseCode::FUNCTION_COMPLETE
+                && let Some(task) = referenced.and_then(|tag| context.shared.tasks.get_mut(tag))
             {
                 task.set_unknown();
             }
@@ -166,19 +170,6 @@ fn give_back_unknown(context: &mut Context<'_>) {
 fn names_for_abort(request: &Request, tag: TaskTag) -> bool {
     matches!(request, Request::TaskManagement { function: TaskManagementFunction::ABORT_TASK, referenced, .. }
         if *referenced == Some(tag))
-}
-
-/// The command that a QUERY TASK asks for, when the target may not have had it. Then it counts as received now (RFC 7144 section
-/// 6.3.3), and is never answered.
-fn unreceived(query: TaskTag, context: &mut Context<'_>) -> Option<TaskTag> {
-    let Request::TaskManagement { function: TaskManagementFunction::QUERY_TASK, referenced, .. } =
-        context.request(query)?.request
-    else {
-        return None;
-    };
-    let tag = referenced.filter(|_| context.shared.parameters.error_recovery_level > 0)?;
-    let is_lost = !context.shared.window.is_acknowledged(context.shared.tasks.get(tag)?.cmd_sn);
-    is_lost.then_some(tag)
 }
 
 /// RFC 7143 section 4.2.3: what was submitted before the request and is not answered by now has ended with it.
