@@ -111,7 +111,16 @@ fn unit() -> Result<()> {
     // Some tests let other programs read what is made.
     packages::provide()?;
     let mut command = cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]);
-    process::run(command.env("LUNETTE_REQUIRE_TOOLS", "1"))
+    process::run(command.env("LUNETTE_REQUIRE_TOOLS", "1"))?;
+    on_cores()
+}
+
+/// The target's tests once more, on two cores, and on io_uring where the system allows it.
+fn on_cores() -> Result<()> {
+    let mut command =
+        cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests", "--exclude", "lunette-session"]);
+    command.env("LUNETTE_TEST_CORES", "2").env("LUNETTE_TEST_IO", "auto");
+    process::run(command.args(["--test", "target"]))
 }
 
 fn count() -> Result<()> {

@@ -78,6 +78,7 @@ pub(crate) fn portal(address: SocketAddr) -> Portal {
 fn io() -> IoBackend {
     match std::env::var("LUNETTE_TEST_IO").as_deref() {
         Ok("uring") => IoBackend::Uring,
+        Ok("auto") => IoBackend::Auto,
         _ => IoBackend::default(),
     }
 }

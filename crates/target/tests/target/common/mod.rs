@@ -39,6 +39,7 @@ pub(crate) struct Target {
 fn io() -> IoBackend {
     match std::env::var("LUNETTE_TEST_IO").as_deref() {
         Ok("uring") => IoBackend::Uring,
+        Ok("auto") => IoBackend::Auto,
         _ => IoBackend::default(),
     }
 }
