@@ -259,7 +259,9 @@ impl Toy {
 
     /// Somebody else has reset the logical unit.
     pub fn tell_of_aborts(&mut self) {
-        self.conn.tasks_terminated(LunField([0; 8]));
+        if let Some(before) = self.conn.session().map(|session| session.exp_cmd_sn()) {
+            self.conn.tasks_terminated(LunField([0; 8]), before);
+        }
         self.pump();
     }
 

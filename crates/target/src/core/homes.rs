@@ -19,7 +19,7 @@ pub(crate) struct Homes {
 
 struct Table {
     normal: HashMap<Name, Tenancy>,
-    /// Normal sessions, for each core.
+    /// Sessions of each core.
     sessions: Vec<usize>,
     discovery: usize,
 }
@@ -78,6 +78,7 @@ impl Homes {
             None => {
                 table.check_room()?;
                 table.discovery += 1;
+                table.sessions[FIRST] += 1;
                 (FIRST, Claim::Discovery)
             }
             Some(name) if request.tsih == Tsih::NEW => (table.place(&name)?, Claim::Nexus(name)),
@@ -151,7 +152,10 @@ impl Drop for Home {
         let mut table = self.homes.table();
         match &self.claim {
             Claim::Nexus(name) => table.leave(name),
-            Claim::Discovery => table.discovery -= 1,
+            Claim::Discovery => {
+                table.discovery -= 1;
+                table.sessions[FIRST] -= 1;
+            }
             Claim::Nothing => {}
         }
     }
@@ -232,6 +236,9 @@ mod tests {
     fn discovery_stays_where_it_came_in_and_counts() {
         let homes = Homes::new(2);
         let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
+        let first = homes.find(&discovery).unwrap();
+        assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 1, "where fewer are");
+        drop(first);
         let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
         assert!(held.iter().all(|home| home.core() == FIRST));
         assert_eq!(homes.find(&login("iqn.a", 1, 0)).err(), Some(LoginStatus::OUT_OF_RESOURCES));

@@ -78,7 +78,9 @@ impl Core {
                 }
                 Order::Known { ticket } => self.barriers.one_less(ticket),
                 Order::LetGo(leaver) => self.let_go_elsewhere(&leaver),
-                Order::Stop { deadline } => self.begin_stop(cx, deadline),
+                // A stop that has ended already, by its deadline, is not begun again.
+                Order::Stop { deadline } if self.stopping.is_no() => self.begin_stop(cx, deadline),
+                Order::Stop { .. } => {}
                 Order::Quiet => self.quiet += 1,
                 Order::Leave => self.leave(cx),
             }
