@@ -124,17 +124,12 @@ impl Shared {
         self.withdrawn.push_back((cid, tag));
     }
 
-    /// Whether a PDU on this connection that asks for data of a command, or brings some, comes too late for it. Responses of a
-    /// connection that the target has not lost do not: it fences them (RFC 7143 section 4.2.2.3.4). A tag that names a command again, after 2^16 others in its slot, is
-    /// that command's.
+    /// Whether a PDU on this connection comes too late for its command: data, a request for data, or an answer. Targets fence answers
+    /// (RFC 7143 section 4.2.2.3.4), but one that has lost a connection waits for no acknowledgement there, and what it had sent
+    /// may still arrive; and RFC 3720 knew no fences. A tag that names a command again, after 2^16 others in its slot, is that
+    /// command's.
     pub(crate) fn is_withdrawn(&self, cid: Cid, tag: TaskTag) -> bool {
         self.tasks.get(tag).is_none() && self.withdrawn.contains(&(cid, tag))
-    }
-
-    /// Whether an answer on this connection comes too late for its command. At recovery level 2 the target may have lost the
-    /// connection while what it had sent was on its way: it waits for no acknowledgement of a lost connection.
-    pub(crate) fn may_answer_late(&self, cid: Cid, tag: TaskTag) -> bool {
-        self.parameters.error_recovery_level >= 2 && self.is_withdrawn(cid, tag)
     }
 
     /// A request is sent again, though the target may have it.

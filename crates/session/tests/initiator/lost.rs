@@ -816,8 +816,8 @@ fn a_connection_may_leave_while_the_other_one_is_lost() {
 #[test]
 fn an_answer_may_come_after_the_reset_that_ended_its_task() {
     // The target lost the connection before we do, so it waited for no acknowledgement there (RFC 7143 section 4.2.2.3.3).
-    for with_data in [true, false] {
-        let mut crew = Crew::new(2, 0, 20);
+    for (level, with_data) in [(0, true), (0, false), (1, true), (1, false), (2, true), (2, false)] {
+        let mut crew = Crew::at_level(level, 2, (0, 20));
         let (first, _, one) = crew.read(4096);
         let (second, _, two) = crew.read(4096);
         assert_ne!(first, second);

@@ -79,8 +79,11 @@ impl FullFeature {
 
     pub(super) fn data_in(&mut self, pdu: &DataIn, context: &mut Context<'_>) -> Result<Expect, SessionError> {
         let tag = TaskTag::from_itt(pdu.itt);
-        if pdu.status.is_none() && context.shared.is_withdrawn(self.cid, tag) {
+        if context.shared.is_withdrawn(self.cid, tag) {
             context.shared.window.update(pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
+            if let Some(DataInStatus { stat_sn, .. }) = pdu.status {
+                context.sender.status(stat_sn)?;
+            }
             return Ok(Expect::Nothing);
         }
         let Some(task) = context.shared.tasks.get_mut(tag).filter(|task| task.cid == self.cid) else {
@@ -137,7 +140,7 @@ pub(super) fn scsi_response(
     context.status(pdu.stat_sn, pdu.exp_cmd_sn, pdu.max_cmd_sn)?;
     let tag = TaskTag::from_itt(pdu.itt);
     let Some(task) = context.shared.tasks.get(tag).filter(|task| task.cid == cid) else {
-        if context.shared.may_answer_late(cid, tag) {
+        if context.shared.is_withdrawn(cid, tag) {
             return Ok(());
         }
         return Err(broken("11.2.1.8", format!("SCSI Response for tag {}, which names no command here", pdu.itt)));

@@ -29,7 +29,7 @@ impl FullFeature {
         let Some(task) = context.task(tag) else {
             let fresh = |stat_sn: SerialNumber| !stat_sn.is_before(context.sender.exp_stat_sn());
             if pdu.status.is_some_and(|status| fresh(status.stat_sn)) {
-                if context.shared.may_answer_late(self.cid, tag) {
+                if context.shared.is_withdrawn(self.cid, tag) {
                     return Ok(Expect::Recoverable(*pdu));
                 }
                 return Err(broken("11.2.1.8", format!("a status for tag {}, which names no command here", pdu.itt)));

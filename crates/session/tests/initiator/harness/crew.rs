@@ -37,11 +37,19 @@ pub(crate) struct Crew {
     pub(crate) events: VecDeque<Event>,
     users: u64,
     times: (u32, u32),
+    /// That the target agrees to.
+    level: u32,
 }
 
 impl Crew {
     /// So many connections, all logged in.
     pub(crate) fn new(connections: u32, time2wait_s: u32, time2retain_s: u32) -> Self {
+        Self::at_level(2, connections, (time2wait_s, time2retain_s))
+    }
+
+    /// The same at another recovery level.
+    pub(crate) fn at_level(level: u32, connections: u32, times: (u32, u32)) -> Self {
+        let (time2wait_s, time2retain_s) = times;
         let offers = Willing {
             max_connections: 8,
             error_recovery_level: 2,
@@ -58,7 +66,8 @@ impl Crew {
             exp_cmd_sn: SerialNumber(0xffff_fffe),
             events: VecDeque::new(),
             users: 0,
-            times: (time2wait_s, time2retain_s),
+            times,
+            level,
         };
         for _ in 0..connections {
             crew.join();
@@ -106,8 +115,9 @@ impl Crew {
         if leads {
             let (wait, retain) = self.times;
             keys = format!("{keys}MaxConnections=8\0DefaultTime2Wait={wait}\0DefaultTime2Retain={retain}\0");
-            keys +=
-                "ErrorRecoveryLevel=2\0MaxBurstLength=8192\0FirstBurstLength=8192\0InitialR2T=Yes\0ImmediateData=No\0";
+            let level = self.level;
+            keys += &format!("ErrorRecoveryLevel={level}\0MaxBurstLength=8192\0FirstBurstLength=8192\0");
+            keys += "InitialR2T=Yes\0ImmediateData=No\0";
         }
         keys.into_bytes()
     }
