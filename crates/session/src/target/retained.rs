@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
+use lunette_pdu::{AsyncEvent, BHS_LEN, Bhs, InitiatorTaskTag, SerialNumber, TargetPdu};
 
 use super::answer::{Answer, Unsendable};
 use super::event::CommandOrder;
@@ -229,11 +229,21 @@ impl Entry {
     /// Queues the PDU with the status as it was, with current numbers (RFC 7143 section 11.16).
     fn resend(&self, numbers: (SerialNumber, SerialNumber), outbox: &mut Outbox) {
         match self {
+            Self::Pdu { bhs, segment } if names_ended_tasks(bhs) => {
+                let at_their_end = SerialNumber(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]));
+                outbox.push(renumbered(*bhs, (at_their_end, numbers.1)), segment.clone());
+            }
             Self::Pdu { bhs, segment } => outbox.push(renumbered(*bhs, numbers), segment.clone()),
             Self::Answer { answer, .. } => answer.resend_status(numbers, outbox),
             Self::Forgotten => {}
         }
     }
+}
+
+/// Whether it is news of ended tasks. Its ExpCmdSN tells them from later ones, so it stays; for the command window it is old.
+fn names_ended_tasks(bhs: &[u8; BHS_LEN]) -> bool {
+    let parsed = TargetPdu::parse(&Bhs::from(*bhs));
+    matches!(parsed, Ok(TargetPdu::AsyncMessage(message)) if message.event == AsyncEvent::TASK_TERMINATION)
 }
 
 /// ExpCmdSN and MaxCmdSN stand at the same place in every PDU of a target.

@@ -118,6 +118,20 @@ fn what_comes_again_carries_the_numbers_of_today() {
 }
 
 #[test]
+fn news_of_ended_tasks_that_come_again_name_the_same_tasks() {
+    let mut peer = level_1(&[("TaskReporting", "FastAbort")]);
+    let before = peer.cmd_sn;
+    peer.driver.connection.tasks_terminated(LunField([0; 8]), before);
+    let (news, _) = peer.async_message();
+    peer.command(command(1), &[]);
+    peer.scsi_response();
+    peer.ask(snack(SnackType::STATUS, news.stat_sn.0, 1), news.stat_sn);
+    peer.checker.exp_cmd_sn = None;
+    let (again, _) = peer.async_message();
+    assert_eq!((again.event, again.stat_sn, again.exp_cmd_sn), (news.event, news.stat_sn, before));
+}
+
+#[test]
 fn statuses_that_were_not_sent_or_are_acknowledged_are_refused() {
     let first = level_1(&[]).stat_sn();
     let second = first.next();
