@@ -116,7 +116,7 @@ impl Crew {
             let (wait, retain) = self.times;
             keys = format!("{keys}MaxConnections=8\0DefaultTime2Wait={wait}\0DefaultTime2Retain={retain}\0");
             let level = self.level;
-            keys += &format!("ErrorRecoveryLevel={level}\0MaxBurstLength=8192\0FirstBurstLength=8192\0");
+            keys = format!("{keys}ErrorRecoveryLevel={level}\0MaxBurstLength=8192\0FirstBurstLength=8192\0");
             keys += "InitialR2T=Yes\0ImmediateData=No\0";
         }
         keys.into_bytes()
