@@ -8,8 +8,8 @@ use std::time::Duration;
 use lunette_buffer::{Buffer, Pool};
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
-    Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode, LunField,
-    MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, pad_len,
+    Ahs, AsyncEvent, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, LoginStatus, LogoutResponseCode,
+    LunField, MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu, pad_len,
 };
 use lunette_session::keys::{Digest, Parameters, Willing};
 use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_RETAINED_BYTES, MAX_TEXT_BYTES};
@@ -624,7 +624,12 @@ impl Outbound {
                 self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn);
             }
             TargetPdu::LogoutResponse(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
-            TargetPdu::AsyncMessage(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
+            TargetPdu::AsyncMessage(pdu) => {
+                // News of ended tasks have the ExpCmdSN of their end, also when they come again.
+                let is_news = pdu.event == AsyncEvent::TASK_TERMINATION;
+                let last = self.exp_cmd_sn.filter(|last| is_news && pdu.exp_cmd_sn.is_before(*last));
+                self.numbers(pdu.stat_sn, true, last.unwrap_or(pdu.exp_cmd_sn), pdu.max_cmd_sn);
+            }
             TargetPdu::Reject(pdu) => self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn),
         }
     }
