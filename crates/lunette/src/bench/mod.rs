@@ -215,7 +215,7 @@ struct Report {
 }
 
 /// What the event loops and their sessions did, all together.
-#[derive(Default, Serialize)]
+#[derive(Serialize)]
 struct EventLoop {
     batches: u64,
     system_calls: u64,
@@ -237,22 +237,23 @@ struct EventLoop {
 
 impl EventLoop {
     fn of(counted: impl Iterator<Item = (Counts, Traffic)>) -> Self {
-        let mut sum = Self::default();
-        for (counts, traffic) in counted {
-            sum.batches += counts.batches;
-            sum.system_calls += counts.system_calls;
-            sum.received_bytes += counts.received_bytes;
-            sum.direct_bytes += counts.direct_bytes;
-            sum.sent_bytes += counts.sent_bytes;
-            sum.received_pdus += traffic.received_pdus;
-            sum.sent_pdus += traffic.sent_pdus;
-            sum.copies += traffic.copies;
-            sum.copied_bytes += traffic.copied_bytes;
-            sum.digested_copies += traffic.digested_copies;
-            sum.digested_copied_bytes += traffic.digested_copied_bytes;
-            sum.direct_receives += traffic.direct_receives;
+        let (counts, traffic) = counted
+            .reduce(|(counts, traffic), (more, more_traffic)| (counts.and(&more), traffic.and(&more_traffic)))
+            .unwrap_or_default();
+        Self {
+            batches: counts.batches,
+            system_calls: counts.system_calls,
+            received_bytes: counts.received_bytes,
+            direct_bytes: counts.direct_bytes,
+            sent_bytes: counts.sent_bytes,
+            received_pdus: traffic.received_pdus,
+            sent_pdus: traffic.sent_pdus,
+            copies: traffic.copies,
+            copied_bytes: traffic.copied_bytes,
+            digested_copies: traffic.digested_copies,
+            digested_copied_bytes: traffic.digested_copied_bytes,
+            direct_receives: traffic.direct_receives,
         }
-        sum
     }
 
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
