@@ -52,8 +52,8 @@
 
 #![forbid(unsafe_code)]
 
-mod absent;
 mod attention;
+mod audience;
 mod background;
 mod clock;
 mod command;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use lunette_scsi::{AdditionalSense, Lun};
+use lunette_scsi::Lun;
 
 use crate::attention::Attentions;
 use crate::copies::Copies;
@@ -148,14 +148,11 @@ impl NexusState {
     }
 
     fn new_link(&self, lun: Lun, unit: &Arc<LogicalUnit>, access: Access) -> Arc<Link> {
-        let attentions = Attentions::default();
-        let comes_back = unit.absent().take(&self.ports);
-        attentions.raise(if comes_back { AdditionalSense::I_T_NEXUS_LOSS } else { AdditionalSense::POWER_ON_OR_RESET });
         let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
         let (access, prevents_removal) = (AccessWord::new(access), AtomicBool::new(false));
-        let copies = Copies::default();
+        let (attentions, copies) = (Attentions::default(), Copies::default());
         let link = Arc::new(Link { nexus, ports, lun, unit, attentions, access, prevents_removal, copies });
-        link.unit.watch(&link);
+        link.unit.audience().join(&link);
         link
     }
 

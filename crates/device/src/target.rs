@@ -11,7 +11,7 @@ use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::background::BackgroundTask;
 use crate::command::Command;
-use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
+use crate::nexus::{Link, Nexus, NexusId, NexusName, NexusState, TargetPort};
 use crate::port_groups::PortGroups;
 use crate::sanitize;
 use crate::task::Task;
@@ -64,7 +64,7 @@ impl Inventory {
         if let Some(unit) = unit.as_ref().filter(|_| self.separate_task_sets) {
             unit.mode().separate_task_sets();
         }
-        self.units.values().for_each(|unit| unit.absent().forget());
+        self.units.values().for_each(|unit| unit.audience().forget_absent());
         for nexus in self.nexuses.values() {
             if luns_change {
                 let others = nexus.links().into_iter().filter(|link| link.lun != lun);
@@ -160,7 +160,9 @@ impl TargetDevice {
     }
 
     pub(crate) fn detach(&self, nexus: &NexusState) {
-        self.inventory().nexuses.remove(&nexus.id);
+        // Under the lock, for what happens to the inventory is heard either by the nexus or by nobody who is absent.
+        let mut inventory = self.inventory();
+        inventory.nexuses.remove(&nexus.id);
         nexus.unlink();
     }
 
@@ -198,7 +200,8 @@ impl TargetDevice {
     /// ANOTHER INITIATOR. The caller, who knows the tasks, aborts them.
     pub fn clear_task_set(&self, lun: [u8; 8], by: &Nexus, cleared: &[NexusId]) -> ResetOutcome {
         let Some(link) = by.state.find(Lun::decode(lun)) else { return ResetOutcome::UnknownLun };
-        for other in link.unit.links().iter().filter(|other| other.nexus != by.id() && cleared.contains(&other.nexus)) {
+        let hears = |other: &&Arc<Link>| other.nexus != by.id() && cleared.contains(&other.nexus);
+        for other in link.unit.audience().present().iter().filter(hears) {
             other.attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
         }
         ResetOutcome::Done

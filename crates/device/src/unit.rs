@@ -3,14 +3,14 @@
 mod config;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lunette_scsi::vpd::Designator;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
-use crate::absent::Absent;
+use crate::audience::Audience;
 use crate::clock::DeviceClock;
 use crate::counters::Counters;
 use crate::identifying::Identifying;
@@ -35,9 +35,7 @@ pub struct LogicalUnit {
     medium: MediumState,
     counters: Counters,
     clock: DeviceClock,
-    /// The nexuses that must hear what happens to the unit.
-    links: Mutex<Vec<Weak<Link>>>,
-    absent: Absent,
+    audience: Audience,
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
     space: SpaceWatch,
@@ -59,7 +57,7 @@ impl LogicalUnit {
         let sanitize = Sanitize::open(state, &config.serial)?;
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
-        let (links, range_locks) = (Mutex::default(), Arc::default());
+        let (audience, range_locks) = (Audience::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial)?;
         let (watches, running_copies) = (Watches::new(Arc::clone(&config.clock)), AtomicU32::new(0));
         Ok(Self {
@@ -70,8 +68,7 @@ impl LogicalUnit {
             medium,
             counters,
             clock,
-            links,
-            absent: Absent::default(),
+            audience,
             range_locks,
             reservations,
             space: SpaceWatch::default(),
@@ -117,10 +114,7 @@ impl LogicalUnit {
 
     /// Tells all nexuses that the capacity has changed: the store has become longer.
     pub fn capacity_changed(&self) {
-        self.absent.forget();
-        for link in self.links() {
-            link.attentions.raise(AdditionalSense::CAPACITY_DATA_CHANGED);
-        }
+        self.raise(AdditionalSense::CAPACITY_DATA_CHANGED, |_| true);
     }
 
     /// Whether writes are refused: by configuration, by the store, or by an initiator (SWP).
@@ -164,7 +158,7 @@ impl LogicalUnit {
         if self.sanitize.runs() {
             return Err(EjectError::Sanitizing);
         }
-        let prevented = self.links().iter().any(|link| link.prevents_removal.load(Ordering::Acquire));
+        let prevented = self.audience.present().iter().any(|link| link.prevents_removal.load(Ordering::Acquire));
         if prevented { Err(EjectError::Prevented) } else { Ok(()) }
     }
 
@@ -172,10 +166,7 @@ impl LogicalUnit {
     pub(crate) fn load_for(&self, by: Option<NexusId>) {
         if self.medium.set_present(true) {
             self.watches.change_all();
-            self.absent.forget();
-            for link in self.links().iter().filter(|link| Some(link.nexus) != by) {
-                link.attentions.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED);
-            }
+            self.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED, |link| Some(link.nexus) != by);
         }
     }
 
@@ -236,10 +227,7 @@ impl LogicalUnit {
         });
         if self.space.note(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
             tracing::warn!(serial = %self.config.serial, ?space, "the soft threshold of the space is reached");
-            self.absent.forget();
-            for link in self.links() {
-                link.attentions.raise(AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
-            }
+            self.raise(AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED, |_| true);
         }
     }
 
@@ -309,21 +297,9 @@ impl LogicalUnit {
         self.mode.sense_format()
     }
 
-    /// Tells `link` from now on what happens to the unit.
-    pub(crate) fn watch(&self, link: &Arc<Link>) {
-        let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-        links.retain(|known| known.strong_count() > 0);
-        links.push(Arc::downgrade(link));
-    }
-
-    /// The nexuses that saw the unit, and may come back.
-    pub(crate) fn absent(&self) -> &Absent {
-        &self.absent
-    }
-
-    /// The nexuses that see the unit.
-    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        self.links.lock().unwrap_or_else(PoisonError::into_inner).iter().filter_map(Weak::upgrade).collect()
+    /// Who hears what happens to the unit.
+    pub(crate) fn audience(&self) -> &Audience {
+        &self.audience
     }
 
     /// Who may do what.
@@ -333,41 +309,37 @@ impl LogicalUnit {
 
     /// Establishes a unit attention for a nexus, on all its connections.
     pub(crate) fn attend(&self, nexus: &ItNexus, code: AdditionalSense) {
-        self.absent.take(nexus);
-        for link in self.links().iter().filter(|link| *link.ports == *nexus) {
-            link.attentions.raise(code);
-        }
+        self.audience.tell(nexus, |link| link.attentions.raise(code));
     }
 
     /// The nexus of `gone` does not see the unit any more, unless another connection of it does.
     pub(crate) fn lose(&self, gone: &Link) {
-        if !self.links().iter().any(|link| link.nexus != gone.nexus && link.ports == gone.ports) {
+        if self.audience.leave(gone) {
             self.reservations.nexus_lost(&gone.ports);
-            // The loss of the nexus says that, too.
-            gone.attentions.clear(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
-            if gone.attentions.is_empty() {
-                self.absent.add(&gone.ports);
-            }
         }
     }
 
     /// Lets all nexuses but `by` find the unit attention `code`.
     pub(crate) fn raise_for_others(&self, by: NexusId, code: AdditionalSense) {
-        self.absent.forget();
-        for link in self.links().iter().filter(|link| link.nexus != by) {
-            link.attentions.raise(code);
-        }
+        self.raise(code, |link| link.nexus != by);
+    }
+
+    fn raise(&self, code: AdditionalSense, concerned: impl Fn(&Link) -> bool) {
+        self.audience.tell_all(|link| {
+            if concerned(&link) {
+                link.attentions.raise(code);
+            }
+        });
     }
 
     /// A logical unit reset (SAM-5 6.3.3). The nexus that asked for it finds the unit attention too.
     pub(crate) fn reset(&self) {
         self.mode.reset();
         self.reservations.reset();
-        self.absent.forget();
-        for link in self.links() {
+        self.audience.tell_all(|link| {
             link.prevents_removal.store(false, Ordering::Release);
             link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
-        }
+        });
     }
 }
 

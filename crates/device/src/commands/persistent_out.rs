@@ -116,7 +116,7 @@ fn move_request(cx: &Cx, list: MoveList) -> Result<Request, SenseData> {
 
 /// Ends the tasks of those who were preempted, but for this one (SPC-5 5.14.11.5).
 async fn abort_tasks(cx: &Cx, change: &Change) -> Result<(), SenseData> {
-    let links = cx.unit()?.links();
+    let links = cx.unit()?.audience().present();
     let preempted = links.iter().filter(|link| change.preempted.contains(&link.ports));
     let lost = cx.abort(preempted.map(|link| (link.nexus, link.lun)).collect()).await?;
     for link in links.iter().filter(|link| lost.contains(&link.nexus) && link.nexus != cx.nexus.id) {

@@ -85,7 +85,7 @@ impl TargetDevice {
     pub fn fail_access_transition(&self, group: u16) {
         let mut inventory = self.inventory();
         let (luns, _) = inventory.change_access(None, |groups| groups.fail_transition(group));
-        inventory.units.values().for_each(|unit| unit.absent().forget());
+        inventory.units.values().for_each(|unit| unit.audience().forget_absent());
         for link in inventory.nexuses.values().flat_map(|nexus| nexus.links()) {
             if luns.contains(&link.lun) {
                 link.attentions.raise(AdditionalSense::IMPLICIT_ACCESS_STATE_TRANSITION_FAILED);
@@ -136,7 +136,7 @@ impl Inventory {
         let result = change(&mut self.port_groups);
         let differs = |(lun, report): (Lun, Vec<GroupDescriptor>)| (self.report(lun) != report).then_some(lun);
         let changed: Vec<Lun> = before.into_iter().filter_map(differs).collect();
-        changed.iter().filter_map(|lun| self.units.get(lun)).for_each(|unit| unit.absent().forget());
+        changed.iter().filter_map(|lun| self.units.get(lun)).for_each(|unit| unit.audience().forget_absent());
         for nexus in self.nexuses.values() {
             for link in nexus.links() {
                 link.access.set(self.port_groups.access(link.lun, nexus.name.relative_port));

@@ -1,6 +1,7 @@
 //! Unit attentions, resets, and which commands pass them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, LunInUse, Nexus, PendingEvent, ResetOutcome, TargetDevice};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
@@ -47,6 +48,44 @@ fn a_nexus_that_comes_back_is_told_of_its_loss_alone() {
     drop(nexus);
     rig.device.reset_target();
     assert_eq!(ready(&rig, &come(), [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
+}
+
+/// Another thread tells of an event meanwhile, many times. Whichever is first, the nexus must hear of it.
+#[test]
+fn a_nexus_that_comes_or_goes_hears_what_happens_meanwhile() {
+    const ROUNDS: usize = 10_000;
+    let rig = Rig::new(THIN);
+    let come = || rig.device.attach(name("iqn.2026-11.host:b"));
+    let all_told = |nexus: &Nexus| std::iter::from_fn(|| ready(&rig, nexus, [0; 8])).collect::<Vec<_>>();
+    let (unit, in_step) = (&rig.unit, Barrier::new(2));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..ROUNDS {
+                in_step.wait();
+                unit.capacity_changed();
+                in_step.wait();
+            }
+        });
+        let missed = |round: usize| {
+            let nexus = come();
+            all_told(&nexus);
+            let nexus = if round.is_multiple_of(2) {
+                drop(nexus);
+                in_step.wait();
+                come()
+            } else {
+                in_step.wait();
+                drop(nexus);
+                come()
+            };
+            in_step.wait();
+            let codes = all_told(&nexus);
+            !codes.contains(&AdditionalSense::CAPACITY_DATA_CHANGED)
+                && !codes.contains(&AdditionalSense::POWER_ON_OR_RESET)
+        };
+        // All rounds, for the other thread counts them, too.
+        assert_eq!((0..ROUNDS).filter(|round| missed(*round)).collect::<Vec<_>>(), []);
+    });
 }
 
 #[test]
