@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 
-use lunette_buffer::FileSlice;
+use lunette_buffer::{FileSlice, SharedBuffer};
 
 /// The longest list that one send takes. A PDU needs three slices at most.
 pub const MAX_GATHER_SLICES: usize = 256;
@@ -14,8 +14,12 @@ pub const MAX_GATHER_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Gather<'a> {
     slices: [IoSlice<'a>; MAX_GATHER_SLICES],
+    /// Who has the bytes of the slice in the same place, when that is known.
+    owners: [Option<&'a SharedBuffer>; MAX_GATHER_SLICES],
     count: usize,
     bytes: usize,
+    /// Sum of the lengths of the slices with an owner.
+    shared_bytes: usize,
     /// Comes behind the slices.
     file: Option<FileSlice>,
 }
@@ -23,22 +27,50 @@ pub struct Gather<'a> {
 impl<'a> Gather<'a> {
     /// An empty list. The reactor brings its own; others are for tests of handlers.
     pub fn new() -> Self {
-        Self { slices: [IoSlice::new(&[]); MAX_GATHER_SLICES], count: 0, bytes: 0, file: None }
+        Self {
+            slices: [IoSlice::new(&[]); MAX_GATHER_SLICES],
+            owners: [None; MAX_GATHER_SLICES],
+            count: 0,
+            bytes: 0,
+            shared_bytes: 0,
+            file: None,
+        }
     }
 
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
     /// next [`gather`](crate::Handler::gather).
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
-        let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
-        if !fitting.is_empty()
-            && self.file.is_none()
-            && let Some(free) = self.slices.get_mut(self.count)
-        {
-            *free = IoSlice::new(fitting);
-            self.count += 1;
-            self.bytes += fitting.len();
+        self.append(bytes);
+        !self.is_full()
+    }
+
+    /// Appends the bytes of `buffer` from `start` on, as far as they fit; `false` as with [`push`](Self::push). Who sends them
+    /// may clone the buffer, and so keep the bytes longer than they are borrowed.
+    ///
+    /// # Panics
+    ///
+    /// When `start` lies behind the end of the buffer.
+    pub fn push_shared(&mut self, buffer: &'a SharedBuffer, start: usize) -> bool {
+        let place = self.count;
+        let len = self.append(&buffer[start..]);
+        if len > 0 {
+            self.owners[place] = Some(buffer);
+            self.shared_bytes += len;
         }
         !self.is_full()
+    }
+
+    /// Appends what fits, and gives its length.
+    #[inline]
+    fn append(&mut self, bytes: &'a [u8]) -> usize {
+        let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
+        let Some(free) = self.slices.get_mut(self.count).filter(|_| !fitting.is_empty() && self.file.is_none()) else {
+            return 0;
+        };
+        *free = IoSlice::new(fitting);
+        self.count += 1;
+        self.bytes += fitting.len();
+        fitting.len()
     }
 
     /// Appends bytes of a file, as far as they fit. Nothing fits behind them, so the answer is always `false`.
@@ -66,6 +98,11 @@ impl<'a> Gather<'a> {
         self.bytes
     }
 
+    /// How many of these bytes have an owner: see [`parts`](Self::parts).
+    pub fn shared_bytes(&self) -> usize {
+        self.shared_bytes
+    }
+
     /// What lies in a file, behind the slices.
     pub fn file(&self) -> Option<&FileSlice> {
         self.file.as_ref()
@@ -74,6 +111,11 @@ impl<'a> Gather<'a> {
     /// The slices, in order; none is empty.
     pub fn slices(&self) -> &[IoSlice<'a>] {
         &self.slices[..self.count]
+    }
+
+    /// The same, each with the buffer that its bytes belong to, if it came by [`push_shared`](Self::push_shared).
+    pub fn parts(&self) -> impl Iterator<Item = (&IoSlice<'a>, Option<&'a SharedBuffer>)> {
+        self.slices().iter().zip(self.owners)
     }
 }
 
@@ -86,6 +128,8 @@ impl Default for Gather<'_> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+
+    use lunette_buffer::Pool;
 
     use super::*;
 
@@ -119,6 +163,24 @@ mod tests {
         assert!(list.is_full() && !list.push(b"x"));
         assert_eq!((list.len_bytes(), list.slices().len()), (MAX_GATHER_BYTES, 1));
         assert_eq!(list.file().map(FileSlice::len), Some(MAX_GATHER_BYTES - 6));
+    }
+
+    #[test]
+    fn tells_which_slices_have_an_owner() {
+        let pool = Pool::new(8 << 20);
+        let long = pool.take(MAX_GATHER_BYTES).unwrap().share();
+        let mut list = Gather::new();
+        assert!(list.push(b"header"));
+        assert!(list.push_shared(&long, MAX_GATHER_BYTES));
+        assert!(list.push_shared(&long, MAX_GATHER_BYTES - 10));
+        assert!(list.push(b"tail"));
+        assert!(!list.push_shared(&long, 1));
+        let parts: Vec<_> = list.parts().map(|(slice, owner)| (slice.len(), owner.is_some())).collect();
+        assert_eq!(parts, [(6, false), (10, true), (4, false), (MAX_GATHER_BYTES - 20, true)]);
+        assert_eq!((list.len_bytes(), list.shared_bytes()), (MAX_GATHER_BYTES, MAX_GATHER_BYTES - 10));
+        let kept = list.parts().find_map(|(_, owner)| owner.cloned()).unwrap();
+        drop(long);
+        assert_eq!(kept.len(), MAX_GATHER_BYTES, "it outlives who has lent it");
     }
 
     #[test]

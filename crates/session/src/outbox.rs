@@ -26,6 +26,13 @@ pub(crate) enum Segment {
 pub enum Piece<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
+    /// Bytes of a pooled buffer, which who sends them may keep.
+    Shared {
+        /// Where they are.
+        buffer: &'a SharedBuffer,
+        /// So many of them, from the first on, have been sent.
+        sent: usize,
+    },
     /// Bytes of a file.
     File {
         /// Where they are.
@@ -33,6 +40,26 @@ pub enum Piece<'a> {
         /// So many of them, from the first on, have been sent.
         sent: usize,
     },
+}
+
+impl Piece<'_> {
+    /// How many bytes, sent or not.
+    fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Shared { buffer, .. } => buffer.len(),
+            Self::File { slice, .. } => slice.len(),
+        }
+    }
+
+    /// What is left when the first `sent` bytes, not all, have been sent of a whole one.
+    fn after(self, sent: usize) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::Bytes(&bytes[sent..]),
+            Self::Shared { buffer, .. } => Self::Shared { buffer, sent },
+            Self::File { slice, .. } => Self::File { slice, sent },
+        }
+    }
 }
 
 impl Segment {
@@ -89,10 +116,12 @@ impl Pdu {
 
     fn pieces(&self) -> [Piece<'_>; 3] {
         let [head, segment, tail] = self.parts().map(Piece::Bytes);
-        match &self.segment {
-            Segment::File(slice) => [head, Piece::File { slice, sent: 0 }, tail],
-            _ => [head, segment, tail],
-        }
+        let segment = match &self.segment {
+            Segment::Empty | Segment::Owned(_) => segment,
+            Segment::Shared(buffer) => Piece::Shared { buffer, sent: 0 },
+            Segment::File(slice) => Piece::File { slice, sent: 0 },
+        };
+        [head, segment, tail]
     }
 
     fn parts(&self) -> [&[u8]; 3] {
@@ -218,14 +247,10 @@ impl Outbox {
     /// What is to be sent, in order; nothing is empty.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         let mut skip = self.front_sent;
-        let mut rest = move |len: usize| {
-            let skipped = skip.min(len);
+        self.queue.iter().flat_map(Pdu::pieces).filter_map(move |piece| {
+            let skipped = skip.min(piece.len());
             skip -= skipped;
-            (skipped < len).then_some(skipped..len)
-        };
-        self.queue.iter().flat_map(Pdu::pieces).filter_map(move |piece| match piece {
-            Piece::Bytes(bytes) => rest(bytes.len()).map(|range| Piece::Bytes(&bytes[range])),
-            Piece::File { slice, .. } => rest(slice.len()).map(|range| Piece::File { slice, sent: range.start }),
+            (skipped < piece.len()).then(|| piece.after(skipped))
         })
     }
 
@@ -324,6 +349,8 @@ fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
 
 #[cfg(test)]
 mod tests {
+    use lunette_buffer::Pool;
+
     use super::*;
 
     fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
@@ -403,6 +430,18 @@ mod tests {
             assert!(stream.len() > login.len() + pdus * 60, "each has a marker");
         }
         assert_eq!(wire, stream[login.len()..]);
+    }
+
+    #[test]
+    fn pieces_name_the_buffer_and_what_was_sent_of_it() {
+        let buffer = Pool::new(1 << 20).take(100).unwrap().share();
+        let mut outbox = Outbox::default();
+        outbox.push([1; BHS_LEN], Segment::Shared(buffer.slice(0..50)));
+        outbox.sent(BHS_LEN + 7);
+        let mut pieces = outbox.pieces();
+        assert!(matches!(pieces.next(), Some(Piece::Shared { buffer, sent: 7 }) if buffer.len() == 50));
+        assert!(matches!(pieces.next(), Some(Piece::Bytes(pad)) if pad == [0; 2]));
+        assert!(pieces.next().is_none());
     }
 
     #[test]

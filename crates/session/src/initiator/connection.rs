@@ -15,7 +15,7 @@ use super::task::Task;
 use super::window::Window;
 use crate::keys::Digest;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
-use crate::outbox::{Outbox, Segment};
+use crate::outbox::{Outbox, Piece, Segment};
 use crate::receiver::{FrameError, Receiver, Stage};
 use crate::{Entropy, Time, Timers, Traffic};
 
@@ -295,6 +295,10 @@ impl Connection {
 
     pub(super) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.sender.outbox.slices()
+    }
+
+    pub(super) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.sender.outbox.pieces()
     }
 
     pub(super) fn sent(&mut self, shared: &mut Shared, len: usize) {

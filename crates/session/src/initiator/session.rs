@@ -18,6 +18,7 @@ use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Parameters};
 use crate::limits::{RUN_COMMANDS, RUN_DATA_BYTES};
+use crate::outbox::Piece;
 use crate::{Entropy, Time, Traffic};
 
 /// One session with all of its connections. See the module's documentation for the contract.
@@ -210,6 +211,11 @@ impl Session {
     /// What is ready to be sent, in order.
     pub fn slices(&self, cid: Cid) -> impl Iterator<Item = &[u8]> {
         self.connection(cid).into_iter().flat_map(Connection::slices)
+    }
+
+    /// The same with the buffers that its data lies in, for a driver that may keep them. Nothing of it lies in files.
+    pub fn pieces(&self, cid: Cid) -> impl Iterator<Item = Piece<'_>> {
+        self.connection(cid).into_iter().flat_map(Connection::pieces)
     }
 
     /// The first `len` of these bytes are on their way. More may be ready then.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use lunette_pdu::Isid;
 use lunette_reactor::{Closed, ConnectionId, Gather};
-use lunette_session::Entropy;
 use lunette_session::initiator::{Session, SessionConfig};
+use lunette_session::{Entropy, Piece};
 
 use super::{Link, Live, Phase, Wire};
 use crate::Error;
@@ -103,8 +103,13 @@ impl Link {
     pub(in crate::engine) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         let Phase::Live(live) = &self.phase else { return };
         let Some(wire) = live.wires.iter().find(|wire| wire.id == id) else { return };
-        for slice in live.session.slices(wire.cid) {
-            if !list.push(slice) {
+        for piece in live.session.pieces(wire.cid) {
+            let room = match piece {
+                Piece::Bytes(bytes) => list.push(bytes),
+                Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
+                Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
+            };
+            if !room {
                 return;
             }
         }

@@ -12,8 +12,8 @@ impl Connection {
         self.sender.outbox.slices()
     }
 
-    /// The same with what is sent from files, for a driver that has given such data: see
-    /// [`sends_files`](Self::sends_files).
+    /// The same with the buffers that its data lies in, for a driver that may keep them, and with what is sent from files, for
+    /// one that has given such data: see [`sends_files`](Self::sends_files).
     pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
         self.sender.outbox.pieces()
     }
