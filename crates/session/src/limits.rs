@@ -95,6 +95,14 @@ pub const MAX_SESSIONS: usize = 8192;
 
 /// Tables that may share the sessions of a daemon, each with a part of the numbers.
 pub const MAX_SESSION_TABLES: usize = 64;
+const _: () = assert!(MAX_SESSION_TABLES * max_table_sessions(MAX_SESSION_TABLES) >= MAX_SESSIONS);
+
+/// Sessions of one of these tables.
+pub const fn max_table_sessions(tables: usize) -> usize {
+    // Zero is no number, and of the last few below 2^16 not every table has one.
+    let numbers = u16::MAX as usize / tables - 1;
+    if numbers < MAX_SESSIONS { numbers } else { MAX_SESSIONS }
+}
 
 // The initiator's own.
 

@@ -14,9 +14,9 @@ use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
-use crate::core::{CoreConfig, FIRST, Homes, Portals, Post, port_name};
+use crate::core::{CoreConfig, FIRST, Homes, Places, Portals, Post, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
-use crate::monitor::{Counts, Monitor};
+use crate::monitor::Monitor;
 use crate::threads::{Seat, run_all};
 
 /// One address to listen on.
@@ -170,16 +170,14 @@ impl Server {
         }
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let directory = Arc::new(Directory { targets, discovery: config.discovery });
-        let counts: Vec<Arc<Counts>> = (0..cores).map(|_| Arc::default()).collect();
-        let (homes, epoch) = (Homes::new(cores), Instant::now());
+        let (homes, places, epoch) = (Homes::new(cores), Places::default(), Instant::now());
         let mut seats = Vec::new();
         for (mut reactor, post) in reactors.into_iter().zip(post) {
-            let others = post.others().map(|core| Arc::clone(&counts[core])).collect();
             let config = CoreConfig {
-                counts: Arc::clone(&counts[post.me()]),
-                others,
+                counts: Arc::default(),
                 post,
                 homes: Arc::clone(&homes),
+                places: places.clone(),
                 epoch,
                 portals: Portals::default(),
                 devices: devices.clone(),

@@ -9,7 +9,7 @@ use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 use super::directory::TargetNode;
 use super::window::CommandWindow;
 use crate::keys::Parameters;
-use crate::limits::{MAX_SESSION_TABLES, MAX_SESSIONS};
+use crate::limits::{MAX_SESSION_TABLES, max_table_sessions};
 
 /// What is common to the connections of a session.
 #[derive(Debug)]
@@ -290,9 +290,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 
     fn free_tsih(&mut self) -> Option<Tsih> {
-        // Zero is none, and of the last few below 2^16 not every share has one.
-        let numbers = (u16::MAX / self.sharers - 1) as usize;
-        if self.by_tsih.len() >= MAX_SESSIONS.min(numbers) {
+        if self.by_tsih.len() >= max_table_sessions(self.sharers.into()) {
             return None;
         }
         loop {
@@ -304,8 +302,6 @@ impl<H: Copy + PartialEq> Sessions<H> {
         }
     }
 }
-
-const _: () = assert!(MAX_SESSIONS < u16::MAX as usize - 1, "there is always a free TSIH");
 
 fn same_name(session: &Session, request: &AdmitRequest) -> bool {
     let name = |target: &Option<Arc<TargetNode>>| target.as_ref().map(|t| t.name.clone());

@@ -13,6 +13,7 @@ use super::Core;
 use super::answers::Answers;
 use super::homes::Home;
 use super::orders::Departure;
+use super::places::Place;
 use super::table::TaskKeys;
 
 pub(super) struct Conn {
@@ -28,7 +29,9 @@ pub(super) struct Conn {
     pub(super) answers: Answers,
     pub(super) touched: bool,
     pub(super) watched_for: Option<Time>,
-    /// Its place among several cores.
+    /// While it is served.
+    pub(super) place: Option<Place>,
+    /// Where its session lives, among several cores.
     pub(super) home: Option<Home>,
     /// It waits to go to another core.
     pub(super) departure: Option<Departure>,
@@ -91,6 +94,7 @@ impl Core {
     pub(super) fn new_connection(
         &self,
         cx: &Context<'_>,
+        place: Place,
         portal_group: u16,
         peer: SocketAddr,
         local: SocketAddr,
@@ -115,6 +119,7 @@ impl Core {
             answers: Answers::default(),
             touched: false,
             watched_for: None,
+            place: Some(place),
             home: None,
             departure: None,
             paused: false,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_pdu::{Isid, LoginStatus, Tsih};
-use lunette_session::limits::MAX_SESSIONS;
+use lunette_session::limits::{MAX_SESSIONS, max_table_sessions};
 use lunette_session::target::AdmitRequest;
 
 use super::post::FIRST;
@@ -21,6 +21,8 @@ struct Table {
     normal: HashMap<Name, Tenancy>,
     /// Sessions of each core.
     sessions: Vec<usize>,
+    /// How many a core may have: it has its share of the numbers.
+    most: usize,
     discovery: usize,
 }
 
@@ -62,12 +64,14 @@ impl Home {
 
 impl Homes {
     pub(crate) fn new(cores: usize) -> Arc<Self> {
-        let table = Table { normal: HashMap::new(), sessions: vec![0; cores.max(1)], discovery: 0 };
+        let most = max_table_sessions(cores);
+        let table = Table { normal: HashMap::new(), sessions: vec![0; cores], most, discovery: 0 };
         Arc::new(Self { table: Mutex::new(table) })
     }
 
     /// The home of the session that a login makes or joins. The number of a session tells its home: TSIHs are given out like
-    /// that. A new session of a nexus that has one goes where that is; any other where there are the fewest.
+    /// that. A new session of a nexus that has one goes where that is; any other where there are the fewest, but for discovery,
+    /// which stays on the first core while that has numbers for it.
     ///
     /// # Errors
     ///
@@ -77,9 +81,10 @@ impl Homes {
         let (core, claim) = match Name::of(request) {
             None => {
                 table.check_room()?;
+                let core = if table.sessions[FIRST] < table.most { FIRST } else { table.emptiest() };
                 table.discovery += 1;
-                table.sessions[FIRST] += 1;
-                (FIRST, Claim::Discovery)
+                table.sessions[core] += 1;
+                (core, Claim::Discovery)
             }
             Some(name) if request.tsih == Tsih::NEW => (table.place(&name)?, Claim::Nexus(name)),
             Some(name) => {
@@ -102,14 +107,18 @@ impl Table {
         if room { Ok(()) } else { Err(LoginStatus::OUT_OF_RESOURCES) }
     }
 
+    fn emptiest(&self) -> usize {
+        let fewest = self.sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions);
+        fewest.map_or(FIRST, |(core, _)| core)
+    }
+
     fn place(&mut self, name: &Name) -> Result<usize, LoginStatus> {
         if let Some(tenancy) = self.normal.get_mut(name) {
             tenancy.connections += 1;
             return Ok(tenancy.core);
         }
         self.check_room()?;
-        let fewest = self.sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions);
-        let core = fewest.map_or(FIRST, |(core, _)| core);
+        let core = self.emptiest();
         self.sessions[core] += 1;
         self.normal.insert(name.clone(), Tenancy { core, connections: 1 });
         Ok(core)
@@ -154,7 +163,7 @@ impl Drop for Home {
             Claim::Nexus(name) => table.leave(name),
             Claim::Discovery => {
                 table.discovery -= 1;
-                table.sessions[FIRST] -= 1;
+                table.sessions[self.core] -= 1;
             }
             Claim::Nothing => {}
         }
@@ -244,5 +253,18 @@ mod tests {
         assert_eq!(homes.find(&login("iqn.a", 1, 0)).err(), Some(LoginStatus::OUT_OF_RESOURCES));
         drop(held);
         assert!(homes.find(&login("iqn.a", 1, 0)).is_ok());
+    }
+
+    #[test]
+    fn discovery_goes_elsewhere_when_the_first_core_has_no_numbers_left() {
+        const CORES: usize = 64;
+        let (homes, most) = (Homes::new(CORES), max_table_sessions(CORES));
+        let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
+        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
+        let sessions = homes.table().sessions.clone();
+        assert_eq!((sessions[FIRST], sessions.iter().sum()), (most, MAX_SESSIONS));
+        assert!(sessions.iter().all(|sessions| *sessions <= most));
+        drop(held);
+        assert_eq!(homes.table().sessions, [0; CORES]);
     }
 }

@@ -12,6 +12,7 @@ mod files;
 mod homes;
 mod leaving;
 mod orders;
+mod places;
 mod portals;
 mod post;
 mod queries;
@@ -42,7 +43,6 @@ use lunette_session::{Piece, Time};
 use lunette_store::Outcome;
 
 use crate::control::Updates;
-use crate::limits::MAX_CONNECTIONS;
 use crate::monitor::Counts;
 pub(crate) use admission::port_name;
 use background::Background;
@@ -54,6 +54,7 @@ use files::Files;
 pub(crate) use homes::Homes;
 use leaving::Leaving;
 pub(crate) use orders::Order;
+pub(crate) use places::Places;
 pub(crate) use portals::Portals;
 pub(crate) use post::{FIRST, Post};
 use running::{RunningTask, TaskKey};
@@ -65,6 +66,7 @@ use timers::Timetable;
 pub(crate) struct CoreConfig {
     pub(crate) post: Post<Order>,
     pub(crate) homes: Arc<Homes>,
+    pub(crate) places: Places,
     /// What time is counted from, by all cores.
     pub(crate) epoch: Instant,
     /// Of the first core, as are the updates and the wish to stop.
@@ -80,13 +82,12 @@ pub(crate) struct CoreConfig {
     pub(crate) stop_asked: Arc<AtomicBool>,
     pub(crate) updates: Arc<Updates>,
     pub(crate) counts: Arc<Counts>,
-    /// Those of the other cores.
-    pub(crate) others: Vec<Arc<Counts>>,
 }
 
 pub(crate) struct Core {
     post: Post<Order>,
     homes: Arc<Homes>,
+    places: Places,
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
@@ -122,7 +123,6 @@ pub(crate) struct Core {
     /// Other cores that have nothing left to stop.
     quiet: usize,
     counts: Arc<Counts>,
-    others: Vec<Arc<Counts>>,
 }
 
 impl Core {
@@ -133,6 +133,7 @@ impl Core {
         let mut core = Self {
             post: config.post,
             homes: config.homes,
+            places: config.places,
             portals: config.portals,
             devices: config.devices,
             directory: config.directory,
@@ -161,7 +162,6 @@ impl Core {
             leaving: Leaving::default(),
             quiet: 0,
             counts: config.counts,
-            others: config.others,
         };
         core.resume_all_background();
         core
@@ -298,12 +298,6 @@ impl Core {
         self.count();
     }
 
-    /// The connections of all cores; those of the others as they were at the end of their last batches.
-    fn all_connections(&self) -> usize {
-        let others: usize = self.others.iter().map(|counts| counts.connections.load(Ordering::Acquire)).sum();
-        self.connections.len() + others
-    }
-
     /// Tells those who watch.
     fn count(&self) {
         self.counts.connections.store(self.connections.len(), Ordering::Release);
@@ -332,13 +326,13 @@ impl Handler for Core {
         peer: SocketAddr,
         local: SocketAddr,
     ) {
-        let group = self.portals.group_of(listener).filter(|_| self.all_connections() < MAX_CONNECTIONS);
-        let (Some(portal_group), true) = (group, self.stopping.is_no()) else {
+        let (group, place) = (self.portals.group_of(listener), self.places.take());
+        let (Some(portal_group), Some(place), true) = (group, place, self.stopping.is_no()) else {
             tracing::warn!(%peer, "connection refused: too many, or stopping");
             cx.close(id);
             return;
         };
-        match self.new_connection(cx, portal_group, peer, local) {
+        match self.new_connection(cx, place, portal_group, peer, local) {
             Ok(conn) => {
                 self.connections.insert(id, conn);
                 self.touch(id);

@@ -90,7 +90,7 @@ impl Core {
     /// What was not sent is lost with the socket.
     fn park(&mut self, id: ConnectionId) {
         if let Some(conn) = self.connections.get_mut(id) {
-            conn.answers = Answers::default();
+            (conn.answers, conn.place) = (Answers::default(), None);
         }
         self.connections.park(id);
     }

@@ -62,7 +62,7 @@ impl Core {
         if !self.stopping.is_no() || !self.stop_asked.load(Ordering::Acquire) {
             return;
         }
-        tracing::info!(connections = self.all_connections(), "stopping");
+        tracing::info!(connections = self.places.taken(), "stopping");
         let deadline = cx.now() + STOP_TIMEOUT;
         for core in self.post.others() {
             self.post.send(core, Order::Stop { deadline });
