@@ -336,7 +336,10 @@ impl Sockets {
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
-        connection.stream.set_nonblocking(true).ok()?;
+        // The handler counts on getting it, or hears of its end. Who goes on with it would find out.
+        if let Err(error) = connection.stream.set_nonblocking(true) {
+            tracing::warn!(%error, "a socket that is handed over may block");
+        }
         Some(connection.stream)
     }
 
