@@ -23,6 +23,8 @@ pub(crate) enum Order {
     Take(Box<Arrival>),
     /// End these tasks, and say so when no store works for them any more.
     Abort { ticket: Ticket, doomed: Doomed },
+    /// The same for a login, whose initiator may have closed connections before it: look at them first.
+    AbortLost { ticket: Ticket, doomed: Doomed },
     /// That is done; these nexuses lost tasks by it.
     Aborted { ticket: BarrierKey, lost: Vec<NexusId> },
     /// TARGET COLD RESET: end all sessions of the target.
@@ -67,6 +69,10 @@ impl Core {
             match order {
                 Order::Take(arrival) => self.take(cx, *arrival),
                 Order::Abort { ticket, doomed } => self.abort_for_another(ticket, &doomed),
+                // This batch may have begun before; the next one brings all that was closed by now.
+                Order::AbortLost { ticket, doomed } => {
+                    self.post.send(self.post.me(), Order::Abort { ticket, doomed });
+                }
                 Order::Aborted { ticket, lost } => {
                     self.barriers.add_lost(ticket, lost);
                     self.barriers.one_less(ticket);
@@ -124,7 +130,14 @@ impl Core {
         for core in self.post.others() {
             self.barriers.one_more(barrier);
             let ticket = Ticket { core: self.post.me(), barrier };
-            self.post.send(core, Order::Abort { ticket, doomed: doomed.clone() });
+            let doomed = doomed.clone();
+            self.post.send(
+                core,
+                match doomed {
+                    Doomed::Orphans { .. } => Order::AbortLost { ticket, doomed },
+                    _ => Order::Abort { ticket, doomed },
+                },
+            );
         }
     }
 

@@ -376,7 +376,8 @@ fn a_stop_that_a_store_of_another_core_holds_up_ends_all_the_same() {
     delay.release();
 }
 
-/// A store with a mistake in it: a write ends the thread that it is asked for on, when it is told to.
+/// A store with a mistake in it: a write holds up the thread that it is asked for on until it is told to go on, and ends it when
+/// nobody can tell it any more.
 struct Faulty {
     inner: MemoryStore,
     asked: Sender<()>,
@@ -395,17 +396,50 @@ impl Store for Faulty {
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
         if op.kind() == OpKind::Write {
             self.asked.send(()).unwrap();
-            let _ = self.told.lock().unwrap().recv();
-            panic!("on purpose");
+            self.told.lock().unwrap().recv().expect("on purpose");
         }
         self.inner.submit(op, io, done);
     }
 }
 
+impl Faulty {
+    /// Beside it: what tells that it has been asked for a write, and what tells it to go on.
+    fn new() -> (Self, Receiver<()>, Sender<()>) {
+        let ((asked, is_asked), (tell, told)) = (channel(), channel());
+        (Self { inner: MemoryStore::new(1 << 20).unwrap(), asked, told: Mutex::new(told) }, is_asked, tell)
+    }
+}
+
+#[test]
+fn a_login_waits_for_a_connection_that_was_closed_before_it_and_whose_core_does_not_know_yet() {
+    let (delay, (busy, is_busy, go_on)) = (Arc::new(Delay::new(memory())), Faulty::new());
+    let target = on_cores(2, vec![delay.clone(), Arc::new(busy)]);
+    let _first = Initiator::attach(&target, Port::A);
+    let mut lost = Initiator::attach(&target, Port::B);
+    wait_for(&target, &[1, 1]);
+    lost.test_unit_ready(1);
+    delay.hold();
+    lost.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    lost.start_write(1, 0, blocks(8, 1), 4096);
+    is_busy.recv().unwrap();
+    drop(lost);
+    let mut again = Initiator::connect(target.address);
+    again.send_login(Port { isid: 77, ..Port::B }, &[]);
+    wait_for(&target, &[2, 1]);
+    go_on.send(()).unwrap();
+    wait_for(&target, &[2, 0]);
+    assert!(again.hears_nothing(), "the store still works on the write");
+    delay.release();
+    again.finish_login();
+    again.test_unit_ready(0);
+    again.write(0, 0, blocks(8, 2)).good();
+    assert_eq!(again.read(0, 0, 8).good(), blocks(8, 2));
+}
+
 #[test]
 fn who_changes_a_server_is_answered_when_a_core_fails_meanwhile() {
-    let ((asked, is_asked), (tell, told)) = (channel(), channel());
-    let faulty = Faulty { inner: MemoryStore::new(1 << 20).unwrap(), asked, told: Mutex::new(told) };
+    let (faulty, is_asked, tell) = Faulty::new();
     let devices = vec![device(TARGET, vec![memory(), Arc::new(faulty)])];
     let target = Target::of(devices.clone(), |config| config.cores = 2);
     let mut a = Initiator::attach(&target, Port::A);
