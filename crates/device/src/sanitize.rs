@@ -14,7 +14,7 @@ mod job;
 mod operation;
 mod work;
 
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
@@ -55,6 +55,8 @@ pub(crate) struct Sanitize {
     word: AtomicU32,
     /// PROGRESS INDICATION.
     progress: AtomicU16,
+    /// No operation may begin. Only changed under the lock of the state.
+    withdrawn: AtomicBool,
     state: Mutex<State>,
     keeper: Option<Arc<Keeper>>,
 }
@@ -80,7 +82,7 @@ impl Sanitize {
             Some(Record::Failed { unrestricted }) => (FAILED, State::Failed { unrestricted }),
         };
         let (word, progress) = (AtomicU32::new(condition), AtomicU16::new(0));
-        Ok(Self { word, progress, state: Mutex::new(state), keeper })
+        Ok(Self { word, progress, withdrawn: AtomicBool::new(false), state: Mutex::new(state), keeper })
     }
 
     /// Whether the medium may be looked at.
@@ -143,6 +145,21 @@ impl Sanitize {
         self.word() & CONDITION == RUNNING
     }
 
+    /// The unit is to go. False when an operation runs; else none begins until it comes back.
+    pub(crate) fn withdraw(&self) -> bool {
+        let state = self.state();
+        let may_go = !matches!(*state, State::Interrupted(_) | State::Running);
+        if may_go {
+            self.withdrawn.store(true, Ordering::Relaxed);
+        }
+        may_go
+    }
+
+    pub(crate) fn come_back(&self) {
+        let _state = self.state();
+        self.withdrawn.store(false, Ordering::Relaxed);
+    }
+
     /// EXIT FAILURE MODE: what has to be saved before [`Self::leave_failure`].
     ///
     /// # Errors
@@ -167,6 +184,9 @@ impl Sanitize {
     /// An operation is to begin. Gives the state that comes back when it cannot.
     fn start(&self, job: &Job) -> Result<State, SenseData> {
         let mut state = self.state();
+        if self.withdrawn.load(Ordering::Relaxed) {
+            return Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED));
+        }
         let before = match *state {
             State::Running | State::Interrupted(_) => return Err(self.in_progress()),
             State::Failed { unrestricted: false } if job.unrestricted => return Err(AUSE_FIELD.into()),

@@ -209,6 +209,17 @@ impl LogicalUnit {
         self.sanitize.runs()
     }
 
+    /// The unit is to go: no sanitize operation begins any more, also by commands that are under way. False when one runs, for
+    /// then only it can go on with that.
+    pub fn withdraw(&self) -> bool {
+        self.sanitize.withdraw()
+    }
+
+    /// The unit stays, or comes back, after [`Self::withdraw`].
+    pub fn come_back(&self) {
+        self.sanitize.come_back();
+    }
+
     /// How the unit is being sanitized.
     pub(crate) fn sanitize(&self) -> &Sanitize {
         &self.sanitize

@@ -197,6 +197,19 @@ fn an_aborted_command_leaves_the_operation_behind() {
 }
 
 #[test]
+fn none_begins_on_a_unit_that_is_to_go() {
+    let rig = Rig::new(THIN);
+    assert!(rig.unit.withdraw());
+    let absent = (SenseKey::ILLEGAL_REQUEST, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
+    assert_eq!(code(rig.refused(&sanitize(BLOCK_ERASE), &[])), absent);
+    rig.unit.come_back();
+    assert_eq!(rig.run(&sanitize(IMMED | BLOCK_ERASE), &[]).status, Status::GOOD);
+    assert!(!rig.unit.withdraw(), "one runs");
+    rig.finish_background();
+    assert!(rig.unit.withdraw());
+}
+
+#[test]
 fn commands_that_came_before_do_not_write_after() {
     let rig = Rig::new(THIN);
     let write = |lba| cdb(&[0x2a, 0, 0, 0, 0, lba, 0, 0, 1, 0]);

@@ -49,8 +49,11 @@ impl Core {
     /// What all cores share: first what can fail, then the rest.
     fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<News, UpdateError> {
         let Update { portals, targets, discovery, port_groups, units, growth } = update;
-        self.check_sanitizing(&targets, &units)?;
-        self.portals.change(cx, &portals)?;
+        let outcome = self.withdraw(&targets, &units).and_then(|()| Ok(self.portals.change(cx, &portals)?));
+        if let Err(error) = outcome {
+            come_back(&self.devices);
+            return Err(error);
+        }
         let mut news = self.replace_targets(targets, discovery);
         for change in port_groups {
             news.change_port_groups(change);
@@ -60,6 +63,7 @@ impl Core {
             grow();
             news.announce_growth(&unit);
         }
+        come_back(&news.devices);
         Ok(news)
     }
 
@@ -84,13 +88,14 @@ impl Core {
         self.revise_sessions(cx);
     }
 
-    /// A sanitize operation may have begun since the update was made.
-    fn check_sanitizing(&self, targets: &[TargetConfig], units: &[UnitChange]) -> Result<(), UpdateError> {
+    /// A sanitize operation may have begun since the update was made, and on another core one may be about to: from now on none
+    /// begins on what goes.
+    fn withdraw(&self, targets: &[TargetConfig], units: &[UnitChange]) -> Result<(), UpdateError> {
         for device in &self.devices {
             let stays = targets.iter().any(|target| Arc::ptr_eq(&target.device, device));
             let goes = |lun: Lun| units.iter().any(|change| Arc::ptr_eq(&change.device, device) && change.lun == lun);
             let mut gone = device.units().into_iter().filter(|(lun, _)| !stays || goes(*lun));
-            if let Some((lun, _)) = gone.find(|(_, unit)| unit.is_being_sanitized()) {
+            if let Some((lun, _)) = gone.find(|(_, unit)| !unit.withdraw()) {
                 return Err(UpdateError::Sanitizing { target: device.name().into(), lun });
             }
         }
@@ -153,6 +158,13 @@ impl Core {
         for id in touched {
             self.touch(id);
         }
+    }
+}
+
+/// What is served may be sanitized.
+fn come_back(devices: &[Arc<TargetDevice>]) {
+    for (_, unit) in devices.iter().flat_map(|device| device.units()) {
+        unit.come_back();
     }
 }
 

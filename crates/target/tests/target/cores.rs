@@ -438,6 +438,36 @@ fn a_login_waits_for_a_connection_that_was_closed_before_it_and_whose_core_does_
 }
 
 #[test]
+fn a_unit_that_goes_is_not_sanitized_by_a_command_that_its_core_goes_on_with() {
+    const OVERWRITE: [u8; 10] = [0x48, 0x81, 0, 0, 0, 0, 0, 0, 5, 0];
+    const NOT_SUPPORTED: (u8, u8, u8) = (5, 0x25, 0);
+    let (disk, (busy, is_busy, go_on)) = (memory(), Faulty::new());
+    let devices = vec![device(TARGET, vec![disk, memory(), Arc::new(busy)])];
+    let (device, unit) = (Arc::clone(&devices[0]), Arc::clone(&devices[0].units()[0].1));
+    let target = Target::of(devices.clone(), |config| config.cores = 2);
+    let _first = Initiator::attach(&target, Port::A);
+    let mut b = Initiator::attach(&target, Port::B);
+    wait_for(&target, &[1, 1]);
+    b.test_unit_ready(2);
+    b.answers_r2ts = false;
+    let sanitize = b.start(0, &OVERWRITE, vec![0, 1, 0, 1, 7], 0, 0);
+    b.round_trip();
+    let r2t = b.r2ts.remove(0);
+    b.start_write(2, 0, blocks(8, 1), 4096);
+    is_busy.recv().unwrap();
+    // The other core comes to it before it has heard of the change.
+    b.answer_r2t(&r2t);
+    let change = UnitChange { device: Arc::clone(&device), lun: Lun::ZERO, unit: None };
+    let control = target.control.clone();
+    let applies = thread::spawn(move || control.apply(update(&devices, vec![change])));
+    target.wait_until("the removal of the unit", |_| device.units().len() == 2);
+    go_on.send(()).unwrap();
+    assert_eq!(b.finish(sanitize).sense(), NOT_SUPPORTED);
+    applies.join().unwrap().unwrap();
+    assert!(!unit.is_being_sanitized());
+}
+
+#[test]
 fn who_changes_a_server_is_answered_when_a_core_fails_meanwhile() {
     let (faulty, is_asked, tell) = Faulty::new();
     let devices = vec![device(TARGET, vec![memory(), Arc::new(faulty)])];
