@@ -37,8 +37,10 @@ pub trait Handler {
         let _ = (cx, connection, len);
     }
 
-    /// `bytes` were received. The handler takes all of them, even when it pauses the connection now.
-    fn received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, bytes: &[u8]);
+    /// `bytes` were received. Gives how many of them the handler has taken: all, even when it pauses the connection now, or
+    /// fewer, when something is to leave first. Then that leaves, behind a [`batch_end`](Self::batch_end), and the rest comes
+    /// again. So a peer need not wait for its first answers until there is the last one.
+    fn received(&mut self, cx: &mut Context<'_>, connection: ConnectionId, bytes: &[u8]) -> usize;
 
     /// Appends what is ready to leave on `connection`, in order, from the first byte that was not yet reported by
     /// [`sent`](Self::sent). Bytes offered once must be offered again, unchanged, until they are sent.
@@ -82,7 +84,7 @@ pub trait Handler {
         let _ = cx;
     }
 
-    /// All events of this batch were handed out; its sends follow.
+    /// All events of this batch, or those before a [part](Self::received), were handed out; their sends follow.
     fn batch_end(&mut self, cx: &mut Context<'_>) {
         let _ = cx;
     }

@@ -18,6 +18,8 @@
 //! 5. for each connection marked by [`Context::send`]: [`Handler::gather`], one vectored send, [`Handler::sent`], until
 //!    nothing is left or the socket is full. A full socket is tried again by itself once it has room.
 //!
+//! A handler that takes only a part of what was received has steps 4 and 5 in between, as often as it likes.
+//!
 //! What one connection may receive or send per batch is bounded, so no connection starves another. An idle connection
 //! holds no memory: bytes are received into buffers of the reactor, or where [`Handler::direct`] says.
 //!
@@ -38,9 +40,10 @@
 //!     fn accepted(&mut self, _: &mut Context<'_>, _: ListenerId, id: ConnectionId, _: SocketAddr, _: SocketAddr) {
 //!         self.0.insert(id, Vec::new());
 //!     }
-//!     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+//!     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
 //!         self.0.entry(id).or_default().extend_from_slice(bytes);
 //!         cx.send(id);
+//!         bytes.len()
 //!     }
 //!     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
 //!         list.push(&self.0[&id]);

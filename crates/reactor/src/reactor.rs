@@ -145,14 +145,14 @@ impl Reactor {
             self.last_active = self.sockets.now();
         }
         while let Some(key) = self.sockets.pop_resumed() {
-            self.hand_on_stash(key, handler);
+            self.hand_on_stash(key, handler)?;
         }
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
-            self.dispatch(event, handler);
+            self.dispatch(event, handler)?;
         }
         self.events = events;
-        self.hand_over(handler);
+        self.hand_over(handler)?;
         // Asked again, for what the events led to at once (a store in memory) can leave in this batch.
         called |= self.waker.was_called();
         if called {
@@ -188,7 +188,7 @@ impl Reactor {
         !self.busy_poll.is_zero() && self.last_active.elapsed() < self.busy_poll
     }
 
-    fn dispatch(&mut self, event: Event, handler: &mut impl Handler) {
+    fn dispatch(&mut self, event: Event, handler: &mut impl Handler) -> io::Result<()> {
         match event {
             Event::Acceptable(key) => self.accept(key, handler),
             Event::Accepted { listener, result, ends, backlog_empty } => {
@@ -211,14 +211,15 @@ impl Reactor {
                     self.writable(key);
                 }
                 if failed {
-                    self.failed(key, handler);
+                    self.failed(key, handler)?;
                 } else if readable {
-                    self.readable(key, handler);
+                    self.readable(key, handler)?;
                 }
             }
-            Event::Received { connection, result, ends } => self.received(connection, result, ends, handler),
+            Event::Received { connection, result, ends } => self.received(connection, result, ends, handler)?,
             Event::FileDone { tag, request, result } => handler.file_done(&mut self.context(), tag, request, result),
         }
+        Ok(())
     }
 
     fn accept(&mut self, key: Key, handler: &mut impl Handler) {
@@ -262,24 +263,26 @@ impl Reactor {
         }
     }
 
-    fn failed(&mut self, key: Key, handler: &mut impl Handler) {
-        let Some(connection) = self.sockets.connection(key) else { return };
+    fn failed(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
         if connection.receives() {
             return self.readable(key, handler);
         }
         // Nobody would read the failure, and epoll would report it again and again.
         let error = sys::pending_error(&connection.stream);
         self.end(key, Closed::Error(error), handler);
+        Ok(())
     }
 
     /// Hands over the connections of which nothing is under way any more.
-    fn hand_over(&mut self, handler: &mut impl Handler) {
+    fn hand_over(&mut self, handler: &mut impl Handler) -> io::Result<()> {
         while let Some(key) = self.sockets.pop_parting() {
-            self.hand_on_all(key, handler);
+            self.hand_on_all(key, handler)?;
             if let Some(stream) = self.sockets.part(key) {
                 handler.released(&mut self.context(), ConnectionId(key), stream);
             }
         }
+        Ok(())
     }
 
     fn handle_time(&mut self, handler: &mut impl Handler) {
@@ -318,7 +321,9 @@ mod tests {
 
     impl Handler for Talker {
         fn accepted(&mut self, _: &mut Context<'_>, _: ListenerId, _: ConnectionId, _: SocketAddr, _: SocketAddr) {}
-        fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, _: &[u8]) {}
+        fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, bytes: &[u8]) -> usize {
+            bytes.len()
+        }
         fn gather<'a>(&'a self, _: ConnectionId, list: &mut Gather<'a>) {
             list.push(&[0; 16_384]);
         }

@@ -22,48 +22,63 @@ const MAX_RECEIVED_BYTES: usize = 1 << 20;
 
 impl Reactor {
     /// Receives what lies ready on a connection that is read from.
-    pub(crate) fn readable(&mut self, key: Key, handler: &mut impl Handler) {
+    pub(crate) fn readable(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         // An earlier event of this batch may have closed or paused it.
-        let Some(connection) = self.sockets.connection(key) else { return };
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
         if !connection.receives() || !connection.is_quiet() {
-            return;
+            return Ok(());
         }
         match connection.phase {
-            Phase::Open => self.receive(key, handler),
-            Phase::Draining | Phase::Lingering => self.discard(key, handler),
+            Phase::Open => {
+                self.hand_on_stash(key, handler)?;
+                // Not ours meanwhile: sends in between need all of the reactor.
+                let mut buffer = std::mem::take(&mut self.receive_buffer);
+                let result = self.receive(key, &mut buffer, handler);
+                self.receive_buffer = buffer;
+                result
+            }
+            Phase::Draining | Phase::Lingering => {
+                self.discard(key, handler);
+                Ok(())
+            }
         }
     }
 
-    fn receive(&mut self, key: Key, handler: &mut impl Handler) {
-        self.hand_on_stash(key, handler);
+    fn receive(&mut self, key: Key, buffer: &mut [u8], handler: &mut impl Handler) -> io::Result<()> {
         let id = ConnectionId(key);
         let mut received_bytes = 0;
         for round in 0..MAX_RECEIVES {
             // The handler may have closed or paused the connection meanwhile.
-            let Some(connection) = self.sockets.connection(key) else { return };
+            let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
             if connection.paused || connection.phase != Phase::Open || received_bytes >= MAX_RECEIVED_BYTES {
-                return;
+                return Ok(());
             }
             let direct = handler.direct(id).filter(|into| !into.is_empty());
             let is_direct = direct.is_some();
             if !is_direct && round > 0 {
                 connection.bulk = false;
-                return;
+                return Ok(());
             }
             connection.bulk |= is_direct;
             connection.was_asked(is_direct);
             // What follows a large data segment is looked at before much of it is taken: it may be the next one.
             let buffer_len = if connection.bulk { BULK_BUFFER_BYTES } else { RECEIVE_BUFFER_BYTES };
-            let buffer = &mut self.receive_buffer[..buffer_len];
+            let buffer = &mut buffer[..buffer_len];
             let direct = direct.unwrap_or_default();
             let (direct_len, asked) = (direct.len(), direct.len() + buffer_len);
             let moved = sys::receive(&connection.stream, direct, buffer);
             self.sockets.counters.system_calls.add(1);
             let len = match moved {
-                Moved::Bytes(0) => return self.end(key, Closed::PeerClosed, handler),
+                Moved::Bytes(0) => {
+                    self.end(key, Closed::PeerClosed, handler);
+                    return Ok(());
+                }
                 Moved::Bytes(len) => len,
-                Moved::WouldBlock => return,
-                Moved::Failed(error) => return self.end(key, Closed::Error(error), handler),
+                Moved::WouldBlock => return Ok(()),
+                Moved::Failed(error) => {
+                    self.end(key, Closed::Error(error), handler);
+                    return Ok(());
+                }
             };
             self.sockets.counters.received_bytes.add(len as u64);
             if is_direct {
@@ -71,14 +86,27 @@ impl Reactor {
                 handler.direct_received(&mut Context::new(&mut self.sockets), id, len.min(direct_len));
             }
             let behind = len.saturating_sub(direct_len);
-            if behind > 0 && self.sockets.is_handled(id) {
-                handler.received(&mut Context::new(&mut self.sockets), id, &self.receive_buffer[..behind]);
-            }
+            self.hand_on(id, &buffer[..behind], handler)?;
             if len < asked {
-                return;
+                return Ok(());
             }
             received_bytes += len;
         }
+        Ok(())
+    }
+
+    /// Hands on what was received. Sends where the handler wants it, and then hands on the rest.
+    fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
+        // Closed by what came before, perhaps.
+        while !bytes.is_empty() && self.sockets.is_handled(id) {
+            let taken = handler.received(&mut self.context(), id, bytes);
+            bytes = bytes.get(taken..).unwrap_or_default();
+            if !bytes.is_empty() {
+                handler.batch_end(&mut self.context());
+                self.flush(handler)?;
+            }
+        }
+        Ok(())
     }
 
     /// Drops what a peer sends on a connection that we are closing.
@@ -114,63 +142,72 @@ impl Reactor {
         result: io::Result<Option<Chunk>>,
         ends: bool,
         handler: &mut impl Handler,
-    ) {
+    ) -> io::Result<()> {
         if ends && let Some(connection) = self.sockets.connection(key) {
             connection.armed.receiving = crate::backend::Receiving::No;
             self.sockets.touch(key);
         }
         match result {
-            Ok(Some(chunk)) => self.chunk_received(key, chunk, handler),
+            Ok(Some(chunk)) => self.chunk_received(key, chunk, handler)?,
             Ok(None) => {
-                self.hand_on_stash(key, handler);
+                self.hand_on_stash(key, handler)?;
                 self.peer_closed(key, handler);
             }
             Err(error) => match Errno::from_io_error(&error) {
                 // Asked to end, or out of buffers. A call takes what lies ready, so who is out of luck with buffers in each
                 // batch has its turn in each batch.
-                Some(Errno::CANCELED | Errno::NOBUFS | Errno::INTR | Errno::AGAIN) => self.readable(key, handler),
+                Some(Errno::CANCELED | Errno::NOBUFS | Errno::INTR | Errno::AGAIN) => self.readable(key, handler)?,
                 _ => self.end(key, Closed::Error(error), handler),
             },
         }
+        Ok(())
     }
 
-    fn chunk_received(&mut self, key: Key, chunk: Chunk, handler: &mut impl Handler) {
-        // There are no chunks without them.
-        let Some(buffers) = &mut self.buffers else { return };
-        self.sockets.counters.received_bytes.add(buffers.bytes(&chunk).len() as u64);
-        if let Some(connection) = self.sockets.connection(key).filter(|connection| connection.phase == Phase::Open) {
-            if connection.paused || !connection.stash.is_empty() {
-                connection.stash.extend_from_slice(buffers.bytes(&chunk));
-            } else {
-                let id = ConnectionId(key);
-                handler.received(&mut Context::new(&mut self.sockets), id, buffers.bytes(&chunk));
-                if handler.direct(id).is_some_and(|into| !into.is_empty())
-                    && let Some(connection) = self.sockets.connection(key)
-                {
-                    connection.was_asked(true);
-                    self.sockets.touch(key);
-                }
-            }
-        }
+    fn chunk_received(&mut self, key: Key, chunk: Chunk, handler: &mut impl Handler) -> io::Result<()> {
+        // There are no chunks without them. Not ours meanwhile: sends in between need all of the reactor.
+        let Some(mut buffers) = self.buffers.take() else { return Ok(()) };
+        let result = self.bytes_received(key, buffers.bytes(&chunk), handler);
         buffers.give_back(chunk);
-        self.hand_on_stash(key, handler);
+        self.buffers = Some(buffers);
+        result?;
+        self.hand_on_stash(key, handler)
+    }
+
+    fn bytes_received(&mut self, key: Key, bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
+        self.sockets.counters.received_bytes.add(bytes.len() as u64);
+        let connection = self.sockets.connection(key).filter(|connection| connection.phase == Phase::Open);
+        let Some(connection) = connection else { return Ok(()) };
+        if connection.paused || !connection.stash.is_empty() {
+            connection.stash.extend_from_slice(bytes);
+            return Ok(());
+        }
+        let id = ConnectionId(key);
+        self.hand_on(id, bytes, handler)?;
+        if handler.direct(id).is_some_and(|into| !into.is_empty())
+            && let Some(connection) = self.sockets.connection(key)
+        {
+            connection.was_asked(true);
+            self.sockets.touch(key);
+        }
+        Ok(())
     }
 
     /// Hands on what came of a connection that is to be handed over.
-    pub(crate) fn hand_on_all(&mut self, key: Key, handler: &mut impl Handler) {
-        let Some(connection) = self.sockets.connection(key).filter(|connection| connection.leaving) else { return };
+    pub(crate) fn hand_on_all(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        let Some(connection) = self.sockets.connection(key).filter(|connection| connection.leaving) else {
+            return Ok(());
+        };
         let stash = std::mem::take(&mut connection.stash);
-        if !stash.is_empty() {
-            handler.received(&mut Context::new(&mut self.sockets), ConnectionId(key), &stash);
-        }
+        self.hand_on(ConnectionId(key), &stash, handler)
     }
 
     /// Hands on what came while the connection was paused, if it is so no longer.
-    pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) {
-        let Some(connection) = self.sockets.connection(key) else { return };
-        if connection.phase == Phase::Open && !connection.paused && !connection.stash.is_empty() {
-            let stash = std::mem::take(&mut connection.stash);
-            handler.received(&mut Context::new(&mut self.sockets), ConnectionId(key), &stash);
+    pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
+        if connection.phase != Phase::Open || connection.paused {
+            return Ok(());
         }
+        let stash = std::mem::take(&mut connection.stash);
+        self.hand_on(ConnectionId(key), &stash, handler)
     }
 }

@@ -27,7 +27,9 @@ impl Handler for Greeter {
         cx.send(id);
     }
 
-    fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, _: &[u8]) {}
+    fn received(&mut self, _: &mut Context<'_>, _: ConnectionId, bytes: &[u8]) -> usize {
+        bytes.len()
+    }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         if self.fresh.contains(&id) {

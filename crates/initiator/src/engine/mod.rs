@@ -339,9 +339,11 @@ impl Handler for Engine {
         self.with(cx, key, |link, env| link.direct_received(id, len, env));
     }
 
-    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
-        let Some(key) = self.session_of(id) else { return };
-        self.with(cx, key, |link, env| link.received(id, bytes, env));
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        if let Some(key) = self.session_of(id) {
+            self.with(cx, key, |link, env| link.received(id, bytes, env));
+        }
+        bytes.len()
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {

@@ -35,6 +35,9 @@ struct State {
     direct: HashMap<ConnectionId, Vec<u8>>,
     direct_filled: usize,
     timeout: Option<Instant>,
+    /// At most so many bytes of what is received; `None`: all.
+    takes: Option<usize>,
+    batch_ends: usize,
 }
 
 impl State {
@@ -65,8 +68,10 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
         (self.on)(&mut self.state, cx, Event::Direct(id));
     }
 
-    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        let bytes = &bytes[..bytes.len().min(self.state.takes.unwrap_or(usize::MAX))];
         (self.on)(&mut self.state, cx, Event::Received(id, bytes));
+        bytes.len()
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
@@ -105,6 +110,10 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
         (self.on)(&mut self.state, cx, Event::Timeout);
+    }
+
+    fn batch_end(&mut self, _: &mut Context<'_>) {
+        self.state.batch_ends += 1;
     }
 }
 
@@ -186,6 +195,35 @@ fn bytes_batches_and_calls_are_counted() {
     assert_eq!((counts.received_bytes, counts.direct_bytes, counts.sent_bytes), (1000, 0, 2000));
     // At least: accepted or received, sent, closed.
     assert!(counts.batches >= 2 && counts.system_calls >= counts.batches, "{counts:?}");
+}
+
+#[test]
+fn what_a_part_leads_to_leaves_before_the_rest_comes() {
+    let mut calls = String::new();
+    let mut batch_ends = 0;
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(_) => state.takes = Some(100),
+        Event::Received(id, bytes) => {
+            calls.push('r');
+            state.send(cx, id, bytes);
+        }
+        Event::Sent(_) => calls.push('s'),
+        Event::Closed(..) => {
+            batch_ends = state.batch_ends;
+            cx.stop();
+        }
+        _ => {}
+    };
+    let echoed = run(on, |address, _| {
+        let mut stream = connect(address);
+        stream.write_all(&pattern(450)).unwrap();
+        let mut echoed = vec![0; 450];
+        stream.read_exact(&mut echoed).unwrap();
+        echoed
+    });
+    assert!(echoed == pattern(450));
+    assert!(calls.len() >= 10 && calls == "rs".repeat(calls.len() / 2), "{calls}");
+    assert!(batch_ends >= 5, "{batch_ends}");
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub(super) struct Conn {
     /// Bytes of buffers that its tasks hold.
     pub(super) task_bytes: usize,
     pub(super) answers: Answers,
+    /// Commands that the initiator waits for, as far as one can tell here: those in hand, and those whose answers it had not
+    /// seen when it last sent something.
+    pub(super) under_way: usize,
     pub(super) touched: bool,
     pub(super) watched_for: Option<Time>,
     /// While it is served.
@@ -117,6 +120,7 @@ impl Core {
             tasks: TaskKeys::default(),
             task_bytes: 0,
             answers: Answers::default(),
+            under_way: 0,
             touched: false,
             watched_for: None,
             place: Some(place),

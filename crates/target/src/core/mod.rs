@@ -12,6 +12,7 @@ mod files;
 mod homes;
 mod leaving;
 mod orders;
+mod pace;
 mod places;
 mod portals;
 mod post;
@@ -54,6 +55,7 @@ use files::Files;
 pub(crate) use homes::Homes;
 use leaving::Leaving;
 pub(crate) use orders::Order;
+use pace::Pace;
 pub(crate) use places::Places;
 pub(crate) use portals::Portals;
 pub(crate) use post::{FIRST, Post};
@@ -109,6 +111,7 @@ pub(crate) struct Core {
     touched_before: Vec<ConnectionId>,
     /// A connection ended after the batch was settled: what it held may let others go on.
     unsettled: bool,
+    pace: Pace,
     timetable: Timetable,
     completions: Arc<CompletionQueue>,
     /// Empty: the memory for the next completions.
@@ -150,6 +153,7 @@ impl Core {
             touched: Vec::new(),
             touched_before: Vec::new(),
             unsettled: false,
+            pace: Pace::default(),
             timetable: Timetable::default(),
             completions: Arc::new(CompletionQueue::new(config.waker.clone())),
             outcomes: Vec::new(),
@@ -183,24 +187,37 @@ impl Core {
         Time::new(cx.now().duration_since(self.epoch))
     }
 
-    /// Lets the connection's state machine go on: over `bytes`, and over what it held back.
-    fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) {
+    /// Lets the connection's state machine go on: over `bytes`, and over what it held back. Gives how many bytes it leaves
+    /// for later, for answers are to leave first.
+    fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) -> usize {
         let now = self.time(cx);
+        let mut stops = false;
         while let Some(conn) = self.connections.get_mut(id) {
+            stops = !bytes.is_empty() && self.pace.is_due(conn.under_way);
+            if stops {
+                break;
+            }
             let Some(event) = conn.protocol.next_event(&mut bytes, now) else { break };
             self.handle(cx, id, event);
         }
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        conn.protocol.hold(bytes);
+        let Some(conn) = self.connections.get_mut(id) else { return 0 };
+        if !stops {
+            conn.protocol.hold(std::mem::take(&mut bytes));
+            conn.under_way = conn.tasks.len() + conn.protocol.unacknowledged_answers();
+        }
         conn.answers.released(conn.protocol.kept_bytes());
         self.counts.traffic.add(conn.protocol.take_traffic());
         conn.update_socket(cx, id);
         self.timetable.watch(id, conn);
+        bytes.len()
     }
 
     fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event) {
         match event {
-            Event::Command(command) => self.start_task(id, &command),
+            Event::Command(command) => {
+                self.pace.count();
+                self.start_task(id, &command);
+            }
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
             Event::TaskManagement(request) => self.manage_tasks(id, &request),
@@ -357,8 +374,8 @@ impl Handler for Core {
         }
     }
 
-    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) {
-        self.pump(cx, id, bytes);
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        bytes.len() - self.pump(cx, id, bytes)
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
@@ -433,6 +450,7 @@ impl Handler for Core {
     }
 
     fn batch_end(&mut self, cx: &mut Context<'_>) {
+        self.pace.begin();
         self.settle(cx);
     }
 }

@@ -152,28 +152,38 @@ impl<T> Slab<T> {
 
 /// The tasks of a connection, by the name that its protocol gives them.
 #[derive(Default)]
-pub(super) struct TaskKeys(Vec<Option<(TaskTag, Key)>>);
+pub(super) struct TaskKeys {
+    keys: Vec<Option<(TaskTag, Key)>>,
+    len: usize,
+}
 
 impl TaskKeys {
     pub(super) fn insert(&mut self, tag: TaskTag, key: Key) {
-        if tag.index() >= self.0.len() {
-            self.0.resize(tag.index() + 1, None);
+        if tag.index() >= self.keys.len() {
+            self.keys.resize(tag.index() + 1, None);
         }
-        self.0[tag.index()] = Some((tag, key));
+        let before = self.keys[tag.index()].replace((tag, key));
+        self.len += usize::from(before.is_none());
     }
 
     pub(super) fn get(&self, tag: TaskTag) -> Option<Key> {
-        let (owner, key) = (*self.0.get(tag.index())?)?;
+        let (owner, key) = (*self.keys.get(tag.index())?)?;
         (owner == tag).then_some(key)
     }
 
     pub(super) fn remove(&mut self, tag: TaskTag) -> Option<Key> {
-        let entry = self.0.get_mut(tag.index())?;
-        entry.take_if(|(owner, _)| *owner == tag).map(|(_, key)| key)
+        let entry = self.keys.get_mut(tag.index())?;
+        let (_, key) = entry.take_if(|(owner, _)| *owner == tag)?;
+        self.len -= 1;
+        Some(key)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
-        self.0.iter().flatten().map(|(_, key)| *key)
+        self.keys.iter().flatten().map(|(_, key)| *key)
     }
 }
 

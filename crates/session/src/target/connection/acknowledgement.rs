@@ -19,6 +19,12 @@ impl Connection {
         Some(due)
     }
 
+    /// Answers that were sent, and that the initiator had not received when it last told.
+    pub fn unacknowledged_answers(&self) -> usize {
+        let answers = self.sender.stat_sn().distance_from(self.sender.acknowledged());
+        usize::try_from(answers).unwrap_or_default()
+    }
+
     /// Whether the initiator has received everything before that status number. A connection that is over will hear of
     /// nothing more.
     pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
