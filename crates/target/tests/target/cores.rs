@@ -450,13 +450,16 @@ fn a_unit_that_goes_is_not_sanitized_by_a_command_that_its_core_goes_on_with() {
     wait_for(&target, &[1, 1]);
     b.test_unit_ready(2);
     b.answers_r2ts = false;
-    let sanitize = b.start(0, &OVERWRITE, vec![0, 1, 0, 1, 7], 0, 0);
+    let sanitize = b.start(0, &OVERWRITE, vec![1, 0, 0, 1, 7], 0, 0);
     b.round_trip();
     let r2t = b.r2ts.remove(0);
+    // The core takes up the second write and what is behind it at one time, and so before it hears of the change.
     b.start_write(2, 0, blocks(8, 1), 4096);
     is_busy.recv().unwrap();
-    // The other core comes to it before it has heard of the change.
+    b.start_write(2, 0, blocks(8, 1), 4096);
     b.answer_r2t(&r2t);
+    go_on.send(()).unwrap();
+    is_busy.recv().unwrap();
     let change = UnitChange { device: Arc::clone(&device), lun: Lun::ZERO, unit: None };
     let control = target.control.clone();
     let applies = thread::spawn(move || control.apply(update(&devices, vec![change])));
