@@ -49,6 +49,9 @@
 //!   request](target::Connection::is_request).
 //! - **ABORT TASK without `referenced`:** the task may be on a suspended connection. When the driver has it, it is aborted
 //!   there; when it has ended, it is moved here as above, which answers it, and then the request is answered.
+//! - **QUERY TASK:** this connection has no such task. On another one that is served, lost or detached: FUNCTION SUCCEEDED, and from one
+//!   that is detached it moves here (RFC 7144 section 6.3). Nowhere: FUNCTION COMPLETE, once nothing that was aborted before still
+//!   works, for the initiator may do its work anew.
 //! - **An answer that was sent but not acknowledged** moves like a task that has not ended: its status and the data from
 //!   ExpDataSN on are sent again, under the numbers of the new connection.
 //! - **Other task management functions** reach the tasks of suspended connections as they reach all others;

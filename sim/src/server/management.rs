@@ -32,6 +32,7 @@ impl Server {
         match (request.function, request.referenced) {
             (Function::TASK_REASSIGN, _) => self.reassign(id, request, net, env),
             (Function::ABORT_TASK, None) => self.abort_elsewhere(id, request, net, env),
+            (Function::QUERY_TASK, _) => self.query_elsewhere(id, request, net, env),
             (function, _) if is_of_unit(function) && !(0..UNITS).any(|unit| lun(unit) == request.lun) => {
                 self.answer(id, request, Answer::LUN_DOES_NOT_EXIST);
             }
@@ -103,12 +104,9 @@ impl Server {
             Function::QUERY_TASK_SET => self.sessions.members(session.tsih).any(has_tasks).then_some([0; 3]),
             _ => env.dice.coin().then_some(EVENT),
         };
-        match (found, self.connections.get_mut(&id)) {
-            (Some(information), Some(conn)) => {
-                conn.protocol.task_management_succeeded(request.itt, information);
-                conn.touched = true;
-            }
-            _ => self.answer(id, request, Answer::FUNCTION_COMPLETE),
+        match found {
+            Some(information) => self.succeed(id, request, information),
+            None => self.answer(id, request, Answer::FUNCTION_COMPLETE),
         }
     }
 

@@ -184,6 +184,13 @@ impl Server {
         }
     }
 
+    pub(super) fn succeed(&mut self, id: WireId, request: &TaskManagement, information: [u8; 3]) {
+        if let Some(conn) = self.connections.get_mut(&id) {
+            conn.protocol.task_management_succeeded(request.itt, information);
+            conn.touched = true;
+        }
+    }
+
     /// ABORT TASK of a task that this connection does not have. When it has ended on a lost one, its answer comes first.
     pub(super) fn abort_elsewhere(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
         match self.find_elsewhere(id, request.referenced_itt) {
@@ -198,6 +205,19 @@ impl Server {
             }
             Whereabouts::Request => self.answer(id, request, Answer::FUNCTION_REJECTED),
             Whereabouts::Served | Whereabouts::Nowhere => self.answer_gone(id, request, env),
+        }
+    }
+
+    /// QUERY TASK of a task that this connection does not have. From one that is logged out it comes here.
+    pub(super) fn query_elsewhere(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
+        let whereabouts = self.find_elsewhere(id, request.referenced_itt);
+        match whereabouts {
+            Whereabouts::Suspended { .. } | Whereabouts::Served => self.succeed(id, request, [0; 3]),
+            Whereabouts::Request => self.answer(id, request, Answer::FUNCTION_REJECTED),
+            Whereabouts::Nowhere => self.answer_gone(id, request, env),
+        }
+        if let Whereabouts::Suspended { wire, detached: true, .. } = whereabouts {
+            self.move_task(wire, id, request.referenced_itt, 0, net, env);
         }
     }
 

@@ -127,7 +127,7 @@ pub struct TaskManagement {
     /// The task to abort, for ABORT TASK. `None`: it may wait on a suspended connection of the session, or it is gone. Perhaps an
     /// earlier request aborted it and its store still works, so the answer, [`done`](Self::done), waits for what was aborted before.
     pub referenced: Option<TaskTag>,
-    /// The initiator's name for the task, for ABORT TASK and TASK REASSIGN.
+    /// The initiator's name for the task, for ABORT TASK, QUERY TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
     /// What the initiator has received of it, for TASK REASSIGN: hand it on to [`adopt_task`](super::Connection::adopt_task).
     pub exp_data_sn: u32,

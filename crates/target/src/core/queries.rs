@@ -21,11 +21,18 @@ impl Core {
             (Function::QUERY_ASYNCHRONOUS_EVENT, PendingEvent::Nothing) => None,
             _ => self.has_tasks(id, request).then_some([0; 3]),
         };
-        match (yes, self.connections.get_mut(id)) {
-            (Some(information), Some(conn)) => conn.protocol.task_management_succeeded(request.itt, information),
-            _ => return self.answer_task_management(id, request.itt, Answer::FUNCTION_COMPLETE),
+        match yes {
+            Some(information) => self.succeed(id, request, information),
+            None => self.answer_task_management(id, request.itt, Answer::FUNCTION_COMPLETE),
         }
-        self.touch(id);
+    }
+
+    /// Answers a request that asks: yes.
+    pub(super) fn succeed(&mut self, id: ConnectionId, request: &TaskManagement, information: [u8; 3]) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.task_management_succeeded(request.itt, information);
+            self.touch(id);
+        }
     }
 
     /// Whether the nexus, on any of its connections, has a task on the logical unit (SAM-5 7.11).

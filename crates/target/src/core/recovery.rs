@@ -248,6 +248,20 @@ impl Core {
         self.touch(id);
     }
 
+    /// QUERY TASK of a task that connection `id` does not have. From one that is logged out it comes here (RFC 7144 section 6.3).
+    pub(super) fn query_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) {
+        let itt = request.referenced_itt;
+        let whereabouts = self.find_elsewhere(id, itt);
+        match whereabouts {
+            Whereabouts::Suspended { .. } | Whereabouts::Served => self.succeed(id, request, [0; 3]),
+            Whereabouts::Request => self.answer_task_management(id, request.itt, Answer::FUNCTION_REJECTED),
+            Whereabouts::Nowhere => self.answer_gone(id, request),
+        }
+        if let Whereabouts::Suspended { connection, detached: true, .. } = whereabouts {
+            self.move_task(connection, id, itt, 0);
+        }
+    }
+
     /// A request for a task that is gone. It may be one of those that were aborted before and whose stores still work.
     fn answer_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
         let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));

@@ -19,6 +19,7 @@ impl Core {
         match (request.function, request.referenced) {
             (Function::TASK_REASSIGN, _) => self.reassign(id, request),
             (Function::ABORT_TASK, None) => self.abort_elsewhere(id, request),
+            (Function::QUERY_TASK, _) => self.query_elsewhere(id, request),
             _ => self.abort_covered(id, request),
         }
         self.let_go_of_empty(id);

@@ -37,8 +37,13 @@ fn recover(config: &mut ServerConfig) {
 }
 
 /// Recovery from here to the end of the test, however long that takes.
-const KEYS: [(&str, &str); 4] =
-    [("ErrorRecoveryLevel", "2"), ("DefaultTime2Wait", "0"), ("DefaultTime2Retain", "3600"), ("MaxConnections", "4")];
+const KEYS: [(&str, &str); 5] = [
+    ("ErrorRecoveryLevel", "2"),
+    ("DefaultTime2Wait", "0"),
+    ("DefaultTime2Retain", "3600"),
+    ("MaxConnections", "4"),
+    ("iSCSIProtocolLevel", "2"),
+];
 
 fn log_in(target: &Target) -> Initiator {
     let mut initiator = Initiator::log_in(target, Port::A, &KEYS);
@@ -327,6 +332,26 @@ fn with_a_lost_write(target: &Target, delay: &Delay) -> (Initiator, Initiator, l
     a.cmd_sn = b.cmd_sn;
     a.hear_of_loss();
     (a, b, write)
+}
+
+#[test]
+fn query_task_finds_a_task_of_a_lost_connection_and_takes_over_one_that_is_logged_out() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let ask = |a: &mut Initiator| {
+        let query = a.start_management(Function::QUERY_TASK, 0, Some(write));
+        a.finish_management(query)
+    };
+    assert_eq!(ask(&mut a), Answer::FUNCTION_SUCCEEDED);
+    a.recover(&b);
+    a.take_over(&mut b, write);
+    assert_eq!(ask(&mut a), Answer::FUNCTION_SUCCEEDED);
+    assert_eq!(a.reassign(&mut b, write), Answer::TASK_STILL_ALLEGIANT);
+    delay.release();
+    a.finish(write).good();
+    assert_eq!(ask(&mut a), Answer::FUNCTION_COMPLETE);
+    target.wait_until("the end of the old connection", |now| now.suspended == 0);
 }
 
 fn is_answered_when_the_store_is_done(function: Function) {

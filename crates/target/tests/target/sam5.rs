@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, Target, blocks, memory};
+use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
 
 const LEVEL: (&str, &str) = ("iSCSIProtocolLevel", "2");
 
@@ -40,6 +40,21 @@ fn a_task_set_is_that_of_the_nexus_on_all_its_connections() {
     delay.release();
     b.finish(write).good();
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 0), Answer::FUNCTION_COMPLETE);
+}
+
+/// Who hears that its task is gone may do its work anew.
+#[test]
+fn a_task_that_another_session_has_ended_is_there_until_its_store_is_done() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.cores = 1);
+    let mut a = attach(&target, Port::A);
+    let mut b = attach(&target, Port::B);
+    delay.hold();
+    let write = a.start_write(0, 0, blocks(8, 1), 4096);
+    delay.wait_until_held(1);
+    b.start_management(Function::CLEAR_TASK_SET, 0, None);
+    b.round_trip();
+    a.manage_held(Function::QUERY_TASK, write, &delay);
 }
 
 #[test]

@@ -23,26 +23,22 @@ pub(super) fn is_query(function: TaskManagementFunction) -> bool {
 
 impl FullFeature {
     /// QUERY TASK (SAM-5 7.10): a task is there until its response is sent, also when it waits for nothing but that. A command that
-    /// was lost on its way counts as received from now on, as for ABORT TASK (RFC 7144 section 6.3.3).
+    /// was lost on its way counts as received from now on, as for ABORT TASK (RFC 7144 section 6.3.3). `None`: it may wait on a
+    /// connection that was lost, or be one that was aborted. The driver knows.
     pub(super) fn query_task(
         &self,
         request: &TaskManagementRequest,
         events: &mut VecDeque<Event>,
-    ) -> TaskManagementResponseCode {
+    ) -> Option<TaskManagementResponseCode> {
         // RFC 7144 section 6.3: nobody asks for requests that are no commands.
         if self.is_request(request.referenced_task_tag) && request.referenced_task_tag != request.itt {
-            return TaskManagementResponseCode::FUNCTION_REJECTED;
+            return Some(TaskManagementResponseCode::FUNCTION_REJECTED);
         }
         let named = self.tasks.find(request.referenced_task_tag).and_then(|tag| self.tasks.get(tag));
-        match named {
-            Some(task) if task.lun == request.lun && !task.is_silent() => {
-                TaskManagementResponseCode::FUNCTION_SUCCEEDED
-            }
-            Some(_) => TaskManagementResponseCode::FUNCTION_COMPLETE,
-            None => {
-                self.count_lost(request, events);
-                TaskManagementResponseCode::FUNCTION_COMPLETE
-            }
+        match named.filter(|task| !task.is_silent()) {
+            Some(task) if task.lun == request.lun => Some(TaskManagementResponseCode::FUNCTION_SUCCEEDED),
+            Some(_) => Some(TaskManagementResponseCode::FUNCTION_COMPLETE),
+            None => self.count_lost(request, events).then_some(TaskManagementResponseCode::FUNCTION_COMPLETE),
         }
     }
 

@@ -78,7 +78,7 @@ impl FullFeature {
                 (None, None)
             }
             TaskManagementFunction::QUERY_TASK if self.parameters.has_sam5_features() => {
-                (Some(self.query_task(request, events)), None)
+                (self.query_task(request, events), None)
             }
             function if is_query(function) && self.parameters.has_sam5_features() => (None, None),
             TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request, sender), None),

@@ -277,8 +277,11 @@ impl Bundle {
     }
 
     fn manage_tasks(&mut self, lane: usize, request: TaskManagement) {
+        let names_one =
+            matches!(request.function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::QUERY_TASK);
         let hit = |job: &Job| match request.function {
             TaskManagementFunction::ABORT_TASK => job.lane == lane && Some(job.command.task) == request.referenced,
+            TaskManagementFunction::QUERY_TASK => false,
             _ => request.before.is_none_or(|before| job.command.order.is_covered_by(before)),
         };
         let doomed: Vec<(usize, TaskTag)> = self
@@ -294,7 +297,7 @@ impl Bundle {
         }
         let mut behind = Vec::new();
         for other in (0..self.lanes.len()).filter(|other| *other != lane) {
-            if let Some(before) = request.before.filter(|_| request.function != TaskManagementFunction::ABORT_TASK) {
+            if let Some(before) = request.before.filter(|_| !names_one) {
                 self.lanes[other].target.silence(None, before);
             }
             if let Some(stat_sn) = self.lanes[other].target.ask_acknowledgement() {

@@ -237,7 +237,10 @@ impl Pair {
             target::Event::Aborted(task) => self.waiting.retain(|(tag, _)| *tag != task),
             target::Event::TaskManagement(request) => {
                 let one = request.referenced;
-                let all = request.function != TaskManagementFunction::ABORT_TASK;
+                let all = !matches!(
+                    request.function,
+                    TaskManagementFunction::ABORT_TASK | TaskManagementFunction::QUERY_TASK
+                );
                 let hit = |task: TaskTag| all || one == Some(task);
                 let jobs = self.jobs.iter().map(|job| job.command.task);
                 let tasks: Vec<_> =
