@@ -68,9 +68,17 @@ impl Reactor {
     /// that needs.
     pub fn with(config: impl Into<LoopConfig>) -> io::Result<Self> {
         let LoopConfig { io, busy_poll } = config.into();
+        Self::over(|waker, counters| Backend::open(io, waker, counters), busy_poll)
+    }
+
+    /// A reactor over what `open` opens.
+    fn over(
+        open: impl FnOnce(&Waker, &Arc<Counters>) -> io::Result<(Backend, Option<Buffers>)>,
+        busy_poll: Duration,
+    ) -> io::Result<Self> {
         let waker = Waker::new()?;
         let counters = Arc::new(Counters::default());
-        let (backend, buffers) = Backend::open(io, &waker, &counters)?;
+        let (backend, buffers) = open(&waker, &counters)?;
         Ok(Self {
             sockets: Sockets::new(backend, counters),
             waker,
@@ -307,6 +315,9 @@ impl Reactor {
 }
 
 #[cfg(test)]
+mod shortage;
+
+#[cfg(test)]
 mod tests {
     use std::io::Read;
 
@@ -333,7 +344,7 @@ mod tests {
         }
     }
 
-    fn pair() -> (TcpStream, TcpStream) {
+    pub(super) fn pair() -> (TcpStream, TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         (near, listener.accept().unwrap().0)

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 pub(crate) use buffers::{Buffers, Chunk};
 pub(crate) use epoll::Epoll;
-pub(crate) use ring::{Armed, Receiving, Ring};
+pub(crate) use ring::{Armed, QueueLens, Receiving, Ring};
 
 use lunette_buffer::FileSlice;
 
@@ -112,8 +112,8 @@ impl Backend {
     pub(crate) fn open(io: IoBackend, waker: &Waker, counters: &Arc<Counters>) -> io::Result<(Self, Option<Buffers>)> {
         match io {
             IoBackend::Epoll => Self::open_epoll(waker, counters),
-            IoBackend::Uring => Self::open_ring(waker, counters),
-            IoBackend::Auto => Self::open_ring(waker, counters).or_else(|error| {
+            IoBackend::Uring => Self::open_ring(waker, counters, QueueLens::USUAL),
+            IoBackend::Auto => Self::open_ring(waker, counters, QueueLens::USUAL).or_else(|error| {
                 tracing::debug!("{error}");
                 Self::open_epoll(waker, counters)
             }),
@@ -124,9 +124,13 @@ impl Backend {
         Ok((Self::Epoll(Epoll::new(waker, Arc::clone(counters))?), None))
     }
 
-    fn open_ring(waker: &Waker, counters: &Arc<Counters>) -> io::Result<(Self, Option<Buffers>)> {
+    pub(crate) fn open_ring(
+        waker: &Waker,
+        counters: &Arc<Counters>,
+        queue_lens: QueueLens,
+    ) -> io::Result<(Self, Option<Buffers>)> {
         let buffers = Buffers::new();
-        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters)).map_err(|error| {
+        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters), queue_lens).map_err(|error| {
             let advice =
                 "it needs Linux 6.1 and a system that allows it (kernel.io_uring_disabled, seccomp); or choose epoll";
             io::Error::new(error.kind(), format!("no io_uring: {error}; {advice}"))

@@ -31,7 +31,7 @@ use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionbio};
 
 use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
 use super::files::{self, Files, UnderWay};
@@ -43,10 +43,19 @@ use crate::sockets::Connection;
 use crate::sys::Moved;
 use crate::waker::Waker;
 
-/// Requests handed in at once; more cost another call.
-const SUBMISSIONS: u32 = 256;
-/// Completions that fit. When they do not, armed requests end and are armed again.
-const COMPLETIONS: u32 = 4096;
+/// How long the queues of a ring are; powers of two.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct QueueLens {
+    /// Requests handed in at once; more cost another call.
+    pub(crate) submissions: u32,
+    /// Completions that fit. When they do not, armed requests end and are armed again.
+    pub(crate) completions: u32,
+}
+
+impl QueueLens {
+    pub(super) const USUAL: Self = Self { submissions: 256, completions: 4096 };
+}
+
 /// The group of the ring's buffers; there is one.
 const BUFFER_GROUP: u16 = 0;
 
@@ -155,15 +164,20 @@ impl Ring {
     /// # Errors
     ///
     /// When the system has no such ring, or forbids it.
-    pub(super) fn new(waker: Waker, buffers: &Buffers, counters: Arc<Counters>) -> io::Result<Self> {
+    pub(super) fn new(
+        waker: Waker,
+        buffers: &Buffers,
+        counters: Arc<Counters>,
+        queue_lens: QueueLens,
+    ) -> io::Result<Self> {
         let uring: IoUring = IoUring::builder()
             .setup_r_disabled()
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .setup_submit_all()
-            .setup_cqsize(COMPLETIONS)
-            .build(SUBMISSIONS)?;
+            .setup_cqsize(queue_lens.completions)
+            .build(queue_lens.submissions)?;
         let mut probe = Probe::new();
         uring.submitter().register_probe(&mut probe)?;
         let needed = [
@@ -187,7 +201,7 @@ impl Ring {
         let mut ring = Self {
             uring,
             waker,
-            completed: Vec::with_capacity(COMPLETIONS as usize),
+            completed: Vec::with_capacity(queue_lens.completions as usize),
             enabled: false,
             counters,
             files: Files::new(),
@@ -426,6 +440,19 @@ impl Ring {
 
     // Sends.
 
+    /// Sends by calls what lies in a file: the system splices it through a pipe of its own, which a ring would have to be told in
+    /// three steps.
+    ///
+    /// sendfile(2) has no flag that keeps it from waiting for room in the socket, so the socket says it, and for the time of the
+    /// call alone: for a ring it would mean that armed requests shall fail rather than wait.
+    fn send_file(&self, outgoing: &Outgoing<'_>) -> io::Result<Moved> {
+        self.counters.system_calls.add(2);
+        ioctl_fionbio(outgoing.socket, true)?;
+        let moved = send_by_calls(outgoing, &self.counters);
+        ioctl_fionbio(outgoing.socket, false)?;
+        Ok(moved)
+    }
+
     /// Sends each of `lists` once, all by one call, which also lets the system do what it has for us.
     pub(super) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
         let mut headers: [libc::msghdr; MAX_SENDS] = [EMPTY_HEADER; MAX_SENDS];
@@ -437,9 +464,8 @@ impl Ring {
         }
         for ((list, header), index) in lists.iter().zip(&mut headers).zip(0..) {
             let Some(outgoing) = list else { continue };
-            // The system splices a file through a pipe of its own, which a ring would have to be told in three steps.
             if outgoing.list.file().is_some() {
-                results[index as usize] = Some(send_by_calls(outgoing, &self.counters));
+                results[index as usize] = Some(self.send_file(outgoing)?);
                 continue;
             }
             let Outgoing { socket, list } = outgoing;
@@ -516,7 +542,10 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
+    use lunette_buffer::Pool;
+
     use super::*;
+    use crate::files::FileCall;
 
     #[test]
     fn tokens_survive_packing() {
@@ -530,10 +559,37 @@ mod tests {
     }
 
     #[test]
+    fn completions_that_do_not_fit_are_told_later() {
+        let buffers = Buffers::new();
+        let lens = QueueLens { submissions: 8, completions: 8 };
+        // The system may forbid rings.
+        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default(), lens) else { return };
+        let (pool, file) = (Pool::new(1 << 20), Arc::new(tempfile::tempfile().unwrap()));
+        let read = || FileCall::Read { offset: 0, into: pool.take(4096).unwrap() };
+        ring.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
+        // More than fit into both queues. Nobody takes completions meanwhile, as `enter` would.
+        for tag in 0..40 {
+            let request = FileRequest { file: Arc::clone(&file), call: read() };
+            ring.submit_file(tag, request).unwrap();
+            ring.uring.submitter().submit().unwrap();
+        }
+        assert!(ring.uring.submission().cq_overflow());
+        let mut events = Vec::new();
+        while events.len() < 40 {
+            ring.wait(None, &mut events).unwrap();
+        }
+        let tags = events.iter().map(|event| match event {
+            Event::FileDone { tag, result: Ok(0), .. } => *tag,
+            other => panic!("{other:?}"),
+        });
+        assert!(tags.eq(0..40));
+    }
+
+    #[test]
     fn a_connection_that_nobody_was_told_of_is_closed() {
         let buffers = Buffers::new();
         // The system may forbid rings.
-        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default()) else { return };
+        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default(), QueueLens::USUAL) else { return };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         ring.arm_listener(Key { index: 0, generation: 0 }, &listener).unwrap();
         let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

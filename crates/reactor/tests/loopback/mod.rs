@@ -3,6 +3,9 @@
 //! The same tests run once for each backend.
 
 mod files;
+mod idle;
+mod short_sends;
+mod signals;
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, ErrorKind, Read, Write};
