@@ -7,8 +7,20 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// One piece of work for a [`ThreadPool`].
+/// What the threads of a [`ThreadPool`] do. A type of its own spares the allocation that a [`Job`] is.
+pub trait Work: Send + 'static {
+    /// Does it, on one of the threads.
+    fn run(self);
+}
+
+/// Work of any kind.
 pub type Job = Box<dyn FnOnce() + Send>;
+
+impl Work for Job {
+    fn run(self) {
+        self();
+    }
+}
 
 /// A fixed number of threads that run jobs in the order in which they came.
 ///
@@ -16,23 +28,23 @@ pub type Job = Box<dyn FnOnce() + Send>;
 /// caller chooses between running it on its own thread, which slows the source of the jobs down, and refusing it.
 ///
 /// A job that panics is logged and does not harm the pool. When the pool is dropped it finishes all queued jobs first.
-pub struct ThreadPool {
-    shared: Arc<Shared>,
+pub struct ThreadPool<W: Work = Job> {
+    shared: Arc<Shared<W>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
-    queue: Mutex<Queue>,
+struct Shared<W> {
+    queue: Mutex<Queue<W>>,
     filled: Condvar,
     max_queued: usize,
 }
 
-struct Queue {
-    jobs: VecDeque<Job>,
+struct Queue<W> {
+    jobs: VecDeque<W>,
     closed: bool,
 }
 
-impl ThreadPool {
+impl<W: Work> ThreadPool<W> {
     /// Starts `threads` threads (at least one), named `name`, with room for `max_queued` jobs that wait for one.
     ///
     /// # Errors
@@ -54,7 +66,7 @@ impl ThreadPool {
     /// # Errors
     ///
     /// The job itself, when as many as allowed are waiting.
-    pub fn spawn(&self, job: Job) -> Result<(), Job> {
+    pub fn spawn(&self, job: W) -> Result<(), W> {
         let mut queue = self.shared.lock();
         if queue.jobs.len() >= self.shared.max_queued {
             return Err(job);
@@ -71,21 +83,21 @@ impl ThreadPool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+impl<W: Work> Shared<W> {
+    fn lock(&self) -> MutexGuard<'_, Queue<W>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self) {
         while let Some(job) = self.next() {
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            if catch_unwind(AssertUnwindSafe(|| job.run())).is_err() {
                 tracing::error!(thread = thread::current().name(), "a job panicked");
             }
         }
     }
 
     /// The next job, or `None` when the pool is closed and everything is done.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<W> {
         let mut queue = self
             .filled
             .wait_while(self.lock(), |queue| queue.jobs.is_empty() && !queue.closed)
@@ -94,7 +106,7 @@ impl Shared {
     }
 }
 
-impl Drop for ThreadPool {
+impl<W: Work> Drop for ThreadPool<W> {
     fn drop(&mut self) {
         self.shared.lock().closed = true;
         self.shared.filled.notify_all();
@@ -108,7 +120,7 @@ impl Drop for ThreadPool {
     }
 }
 
-impl fmt::Debug for ThreadPool {
+impl<W: Work> fmt::Debug for ThreadPool<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ThreadPool({} threads, {} jobs queued)", self.threads.len(), self.queued())
     }
@@ -123,7 +135,7 @@ mod tests {
     #[test]
     fn finishes_what_is_queued_before_it_goes() {
         let (tx, rx) = mpsc::channel();
-        let pool = ThreadPool::new("test", 2, 100).unwrap();
+        let pool = ThreadPool::<Job>::new("test", 2, 100).unwrap();
         for i in 0..100 {
             let tx = tx.clone();
             let job: Job = Box::new(move || tx.send(i).unwrap());
@@ -139,7 +151,7 @@ mod tests {
 
     #[test]
     fn gives_a_job_back_when_the_queue_is_full() {
-        let pool = ThreadPool::new("test", 1, 1).unwrap();
+        let pool = ThreadPool::<Job>::new("test", 1, 1).unwrap();
         let (started_tx, started) = mpsc::channel();
         let (release, gate) = mpsc::channel::<()>();
         let blocker = move || {
@@ -156,7 +168,7 @@ mod tests {
 
     #[test]
     fn survives_a_job_that_panics() {
-        let pool = ThreadPool::new("test", 1, 8).unwrap();
+        let pool = ThreadPool::<Job>::new("test", 1, 8).unwrap();
         let (tx, rx) = mpsc::channel();
         assert!(pool.spawn(Box::new(|| panic!("on purpose"))).is_ok());
         assert!(pool.spawn(Box::new(move || tx.send(()).unwrap())).is_ok());
@@ -165,7 +177,7 @@ mod tests {
 
     #[test]
     fn may_be_dropped_by_its_own_job() {
-        let pool = Arc::new(ThreadPool::new("test", 1, 8).unwrap());
+        let pool = Arc::new(ThreadPool::<Job>::new("test", 1, 8).unwrap());
         let (go, gate) = mpsc::channel::<()>();
         let (tx, rx) = mpsc::channel();
         let held = Arc::clone(&pool);

@@ -3,15 +3,32 @@
 use std::cell::RefCell;
 use std::io;
 
-use lunette_reactor::{Context, FileCall, FileRequest, Job, ThreadPool};
+use lunette_reactor::{Context, FileCall, FileRequest, Job, ThreadPool, Work};
 use lunette_store::{Completion, FileIo, FileOp, FileOpKind};
 
 use super::table::{Key, Slab};
 use crate::limits::MAX_INLINE_FILE_BYTES;
 
+/// What the threads do.
+pub(crate) enum FileWork {
+    /// For a store.
+    Op(FileOp, Completion),
+    /// For a task.
+    Job(Job),
+}
+
+impl Work for FileWork {
+    fn run(self) {
+        match self {
+            Self::Op(op, done) => done.complete(op.run()),
+            Self::Job(job) => job(),
+        }
+    }
+}
+
 /// Where the file operations of a core are done.
 pub(super) struct Files {
-    pool: ThreadPool,
+    pool: ThreadPool<FileWork>,
     has_ring: bool,
     /// For the ring, at the end of the batch.
     queued: RefCell<Vec<(FileRequest, Completion)>>,
@@ -20,19 +37,24 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(pool: ThreadPool, has_ring: bool) -> Self {
+    pub(super) fn new(pool: ThreadPool<FileWork>, has_ring: bool) -> Self {
         Self { pool, has_ring, queued: RefCell::default(), under_way: Slab::default() }
     }
 
-    /// Runs `job` on a thread, or here when too many wait.
+    /// Runs `job` on a thread.
     pub(super) fn run(&self, job: Job) {
-        if let Err(job) = self.pool.spawn(job) {
-            job();
-        }
+        self.spawn(FileWork::Job(job));
     }
 
     fn run_op(&self, op: FileOp, done: Completion) {
-        self.run(Box::new(move || done.complete(op.run())));
+        self.spawn(FileWork::Op(op, done));
+    }
+
+    /// On a thread, or here when too many wait.
+    fn spawn(&self, work: FileWork) {
+        if let Err(work) = self.pool.spawn(work) {
+            work.run();
+        }
     }
 
     /// Operations wait for the end of a batch.

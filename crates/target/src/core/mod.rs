@@ -51,7 +51,7 @@ use barrier::Barriers;
 use completions::CompletionQueue;
 use connection::Conn;
 use fences::Fence;
-use files::Files;
+use files::{FileWork, Files};
 pub(crate) use homes::Homes;
 use leaving::Leaving;
 pub(crate) use orders::Order;
@@ -77,7 +77,7 @@ pub(crate) struct CoreConfig {
     pub(crate) directory: Arc<Directory>,
     pub(crate) timers: Timers,
     pub(crate) pool: Pool,
-    pub(crate) file_threads: ThreadPool,
+    pub(crate) file_threads: ThreadPool<FileWork>,
     /// The reactor takes file operations.
     pub(crate) files_on_ring: bool,
     pub(crate) waker: Waker,
