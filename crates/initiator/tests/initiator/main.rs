@@ -2,11 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod back_pressure;
 mod both_ways;
 mod counts;
 mod disks;
 mod examples;
 mod files;
+mod idle;
 mod loss;
 mod markers;
 mod peers;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -75,7 +75,7 @@ pub(crate) fn portal(address: SocketAddr) -> Portal {
 }
 
 /// The backend for both sides: `LUNETTE_TEST_IO=uring cargo test` runs all tests on io_uring.
-fn io() -> IoBackend {
+pub(crate) fn io() -> IoBackend {
     match std::env::var("LUNETTE_TEST_IO").as_deref() {
         Ok("uring") => IoBackend::Uring,
         Ok("auto") => IoBackend::Auto,
@@ -132,6 +132,9 @@ struct Shared {
     damage_above: AtomicUsize,
     /// Connections beyond these are accepted and closed; 0: all are let through.
     only: AtomicU64,
+    /// Nothing is taken from the clients of connections before this one.
+    stalled: Mutex<u64>,
+    goes_on: Condvar,
 }
 
 impl Wire {
@@ -171,6 +174,17 @@ impl Wire {
                 let _ = end.shutdown(Shutdown::Both);
             }
         }
+    }
+
+    /// From now on nothing is read from the clients that are connected.
+    pub(crate) fn stall(&self) {
+        *self.shared.stalled.lock().unwrap() = self.accepted();
+    }
+
+    /// Ends that.
+    pub(crate) fn go_on(&self) {
+        *self.shared.stalled.lock().unwrap() = 0;
+        self.shared.goes_on.notify_all();
     }
 
     /// Damages one byte of the next long piece that the target sends.
@@ -222,6 +236,7 @@ impl Shared {
         let shared = Arc::clone(self);
         pass(client.try_clone()?, server.try_clone()?, move |bytes| {
             shared.from_clients.fetch_add(bytes.len(), Ordering::SeqCst);
+            drop(shared.goes_on.wait_while(shared.stalled.lock().unwrap(), |stalled| number < *stalled).unwrap());
         });
         let shared = Arc::clone(self);
         pass(server.try_clone()?, client.try_clone()?, move |bytes| shared.maybe_damage(bytes));
