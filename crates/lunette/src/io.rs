@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_reactor::ThreadPool;
-use lunette_store::{Completion, FileIo, FileOp};
+use lunette_store::{Completion, FileIo, FileOp, FileOpKind, Outcome};
 
 use crate::failure::Failure;
 
@@ -12,6 +12,9 @@ const FILE_THREADS: usize = 8;
 
 /// File operations that wait for a thread. Beyond it the submitter does them itself.
 const MAX_QUEUED: usize = 4096;
+
+/// The longest read that is not worth a hop to another thread when its bytes are in the page cache.
+const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// File operations on a pool of threads; clones share it.
 #[derive(Clone)]
@@ -26,8 +29,20 @@ impl PoolIo {
 
 impl FileIo for PoolIo {
     fn submit(&self, op: FileOp, done: Completion) {
+        let op = match at_once(op) {
+            Ok(outcome) => return done.complete(outcome),
+            Err(op) => op,
+        };
         if let Err(job) = self.0.spawn(Box::new(move || done.complete(op.run()))) {
             job();
         }
+    }
+}
+
+/// Does a short read of bytes that the system has in memory; gives back what else there is to do.
+fn at_once(op: FileOp) -> Result<Outcome, FileOp> {
+    match &op.kind {
+        FileOpKind::Read { into, .. } if into.len() <= MAX_INLINE_BYTES => op.read_cached(),
+        _ => Err(op),
     }
 }
