@@ -34,6 +34,16 @@ struct Idle {
     by_class: [Vec<Arc<Memory>>; CLASSES],
 }
 
+impl Idle {
+    /// Gives memory of another class back to the system, the longest first. False when there is none.
+    fn free_other(&mut self, class: usize) -> bool {
+        let mut others = (0..CLASSES).rev().filter(|other| *other != class);
+        let Some(freed) = others.find_map(|other| self.by_class[other].pop()) else { return false };
+        self.bytes -= class_len(freed.class);
+        true
+    }
+}
+
 /// One aligned piece of memory. It belongs to a handle or lies in the free list of its class.
 struct Memory {
     bytes: Vec<u8>,
@@ -134,6 +144,8 @@ impl Shared {
         let (class, len) = (memory.class, class_len(memory.class));
         {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+            // What is in use now is more likely to be asked for again than memory of other lengths.
+            while idle.bytes + len > MAX_IDLE_BYTES && idle.free_other(class) {}
             if idle.bytes + len <= MAX_IDLE_BYTES {
                 idle.bytes += len;
                 idle.by_class[class].push(memory);
@@ -407,6 +419,19 @@ mod tests {
         let held: Vec<_> = (0..4).map(|_| pool.take(4 << 20).unwrap()).collect();
         drop(held);
         assert!(pool.0.idle.lock().unwrap().bytes <= MAX_IDLE_BYTES);
+    }
+
+    #[test]
+    fn idle_memory_of_other_lengths_makes_room() {
+        let pool = Pool::new(4 * MAX_IDLE_BYTES);
+        let idle_of = |len: usize| pool.0.idle.lock().unwrap().by_class[class_of(len)].len();
+        for len in [PAGE_LEN, 64 << 10, PAGE_LEN] {
+            let count = 2 * MAX_IDLE_BYTES / len;
+            drop((0..count).map(|_| pool.take(len).unwrap()).collect::<Vec<_>>());
+            assert_eq!(idle_of(len), count / 2, "length {len}");
+        }
+        assert_eq!(idle_of(64 << 10), 0);
+        assert_eq!(pool.0.idle.lock().unwrap().bytes, MAX_IDLE_BYTES);
     }
 
     #[test]
