@@ -2,6 +2,7 @@
 
 use std::io::IoSlice;
 
+use arrayvec::ArrayVec;
 use lunette_buffer::{FileSlice, SharedBuffer};
 
 /// The longest list that one send takes. A PDU needs three slices at most.
@@ -13,10 +14,9 @@ pub const MAX_GATHER_BYTES: usize = 1 << 20;
 /// Collects slices that leave together in one system call.
 #[derive(Debug)]
 pub struct Gather<'a> {
-    slices: [IoSlice<'a>; MAX_GATHER_SLICES],
+    slices: ArrayVec<IoSlice<'a>, MAX_GATHER_SLICES>,
     /// Who has the bytes of the slice in the same place, when that is known.
-    owners: [Option<&'a SharedBuffer>; MAX_GATHER_SLICES],
-    count: usize,
+    owners: ArrayVec<Option<&'a SharedBuffer>, MAX_GATHER_SLICES>,
     bytes: usize,
     /// Sum of the lengths of the slices with an owner.
     shared_bytes: usize,
@@ -27,20 +27,13 @@ pub struct Gather<'a> {
 impl<'a> Gather<'a> {
     /// An empty list. The reactor brings its own; others are for tests of handlers.
     pub fn new() -> Self {
-        Self {
-            slices: [IoSlice::new(&[]); MAX_GATHER_SLICES],
-            owners: [None; MAX_GATHER_SLICES],
-            count: 0,
-            bytes: 0,
-            shared_bytes: 0,
-            file: None,
-        }
+        Self { slices: ArrayVec::new(), owners: ArrayVec::new(), bytes: 0, shared_bytes: 0, file: None }
     }
 
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
     /// next [`gather`](crate::Handler::gather).
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
-        self.append(bytes);
+        self.append(bytes, None);
         !self.is_full()
     }
 
@@ -51,24 +44,18 @@ impl<'a> Gather<'a> {
     ///
     /// When `start` lies behind the end of the buffer.
     pub fn push_shared(&mut self, buffer: &'a SharedBuffer, start: usize) -> bool {
-        let place = self.count;
-        let len = self.append(&buffer[start..]);
-        if len > 0 {
-            self.owners[place] = Some(buffer);
-            self.shared_bytes += len;
-        }
+        self.shared_bytes += self.append(&buffer[start..], Some(buffer));
         !self.is_full()
     }
 
     /// Appends what fits, and gives its length.
     #[inline]
-    fn append(&mut self, bytes: &'a [u8]) -> usize {
+    fn append(&mut self, bytes: &'a [u8], owner: Option<&'a SharedBuffer>) -> usize {
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
-        let Some(free) = self.slices.get_mut(self.count).filter(|_| !fitting.is_empty() && self.file.is_none()) else {
+        if fitting.is_empty() || self.file.is_some() || self.slices.try_push(IoSlice::new(fitting)).is_err() {
             return 0;
-        };
-        *free = IoSlice::new(fitting);
-        self.count += 1;
+        }
+        self.owners.push(owner);
         self.bytes += fitting.len();
         fitting.len()
     }
@@ -85,12 +72,12 @@ impl<'a> Gather<'a> {
 
     /// No further byte fits.
     pub fn is_full(&self) -> bool {
-        self.count == MAX_GATHER_SLICES || self.bytes == MAX_GATHER_BYTES || self.file.is_some()
+        self.slices.is_full() || self.bytes == MAX_GATHER_BYTES || self.file.is_some()
     }
 
     /// Nothing was appended.
     pub fn is_empty(&self) -> bool {
-        self.count == 0 && self.file.is_none()
+        self.slices.is_empty() && self.file.is_none()
     }
 
     /// Sum of the lengths of the slices and of what lies in a file.
@@ -110,12 +97,12 @@ impl<'a> Gather<'a> {
 
     /// The slices, in order; none is empty.
     pub fn slices(&self) -> &[IoSlice<'a>] {
-        &self.slices[..self.count]
+        &self.slices
     }
 
     /// The same, each with the buffer that its bytes belong to, if it came by [`push_shared`](Self::push_shared).
     pub fn parts(&self) -> impl Iterator<Item = (&IoSlice<'a>, Option<&'a SharedBuffer>)> {
-        self.slices().iter().zip(self.owners)
+        self.slices.iter().zip(self.owners.iter().copied())
     }
 }
 
@@ -179,6 +166,7 @@ mod tests {
         assert_eq!(parts, [(6, false), (10, true), (4, false), (MAX_GATHER_BYTES - 20, true)]);
         assert_eq!((list.len_bytes(), list.shared_bytes()), (MAX_GATHER_BYTES, MAX_GATHER_BYTES - 10));
         let kept = list.parts().find_map(|(_, owner)| owner.cloned()).unwrap();
+        drop(list);
         drop(long);
         assert_eq!(kept.len(), MAX_GATHER_BYTES, "it outlives who has lent it");
     }

@@ -72,6 +72,7 @@ impl Reactor {
             }
         }
         let results = if asked == [0; MAX_SENDS] { NO_RESULTS } else { backend.send(&lists)? };
+        drop(lists);
         for (key, _) in keys.iter().zip(done).filter(|(_, done)| *done) {
             self.nothing_left(*key, handler);
         }
