@@ -29,8 +29,11 @@ pub(crate) const MAX_INLINE_FILE_BYTES: usize = 16 << 10;
 pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize;
 
 /// The share of the buffers that one connection may hold, in tasks and in data that its peer does not read: one part in
-/// this many. It may always hold one buffer.
+/// this many, and no more than is free. It may always hold one buffer.
 pub(crate) const CONNECTION_BUFFER_SHARE: usize = 4;
+
+/// The share of the buffers that only connections which hold nothing may take from: one part in this many.
+pub(crate) const FIRST_BUFFER_RESERVE: usize = 8;
 
 /// The share of the buffers that only tasks which hold a buffer already may take from: one part in this many.
 pub(crate) const SECOND_BUFFER_RESERVE: usize = 8;

@@ -5,7 +5,8 @@ use lunette_reactor::ConnectionId;
 use lunette_session::Time;
 
 use super::Core;
-use super::running::may_begin;
+use super::connection::Conn;
+use super::running::{is_within_share, may_begin};
 
 impl Core {
     /// Lets connections give back what they keep. Nobody is asked while no task waits for a buffer.
@@ -25,12 +26,20 @@ impl Core {
 
     /// Who may keep what tasks wait for: all when the pool is short, else the connections that have used up their share.
     fn keepers(&mut self) -> Vec<ConnectionId> {
-        let waiting = self.starving.iter().filter_map(|key| self.tasks.get(*key));
-        let pool_is_short = waiting.clone().any(|task| !may_begin(&self.pool, 0, task.wanted_len()));
+        let waiting: Vec<(ConnectionId, usize)> = self
+            .starving
+            .iter()
+            .filter_map(|key| self.tasks.get(*key))
+            .map(|task| (task.connection, task.wanted_len()))
+            .collect();
+        let pool_is_short = waiting.iter().any(|(id, len)| {
+            let held = self.connections.get(*id).map_or(0, Conn::held_bytes);
+            !may_begin(&self.pool, 0, *len) || is_within_share(&self.pool, held, *len)
+        });
         if pool_is_short {
             self.connections.iter_mut().map(|(id, _)| id).collect()
         } else {
-            waiting.map(|task| task.connection).collect()
+            waiting.into_iter().map(|(id, _)| id).collect()
         }
     }
 }

@@ -19,7 +19,7 @@ use super::connection::Conn;
 use super::leaving::LEAVE_TAG;
 use super::stop::FLUSH_TAG;
 use super::table::Key;
-use crate::limits::{CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE};
+use crate::limits::{CONNECTION_BUFFER_SHARE, FIRST_BUFFER_RESERVE, SECOND_BUFFER_RESERVE};
 
 pub(super) type TaskKey = Key;
 
@@ -400,12 +400,23 @@ impl Core {
 
 /// Whether a task may take its first buffer. A part of the pool stays for tasks that have one and need another to come to
 /// their end; else tasks that all wait for a second one would wait for each other.
+///
+/// A connection holds no more than is left, and a part is left to connections that hold nothing. So those that hold much and give
+/// nothing back leave the others room.
 pub(super) fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
     let len = pooled_len(len);
     let budget = pool.budget_bytes();
-    let share = budget / CONNECTION_BUFFER_SHARE;
-    (held_by_connection == 0 || held_by_connection + len <= share)
-        && pool.used_bytes() + len <= budget - budget / SECOND_BUFFER_RESERVE
+    let free = (budget - budget / SECOND_BUFFER_RESERVE).saturating_sub(pool.used_bytes());
+    if held_by_connection == 0 {
+        return len <= free;
+    }
+    let free = free.saturating_sub(budget / FIRST_BUFFER_RESERVE);
+    is_within_share(pool, held_by_connection, len) && held_by_connection + len <= free
+}
+
+/// Whether a connection's own share lets a task of it have its first buffer.
+pub(super) fn is_within_share(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
+    held_by_connection == 0 || held_by_connection + pooled_len(len) <= pool.budget_bytes() / CONNECTION_BUFFER_SHARE
 }
 
 /// Where a command priority stands among others: those that have none come last.

@@ -67,3 +67,23 @@ fn other_units_answer_beside_it() {
     }
     assert!(!b.has_answer(reset) && reads.iter().all(|read| !a.has_answer(*read)));
 }
+
+#[test]
+fn what_it_keeps_of_many_sessions_leaves_buffers_for_others() {
+    let (target, delay) = target(|config| (config.cores, config.buffer_bytes) = (1, 32 << 20));
+    let mut other = Initiator::attach(&target, Port::B);
+    assert_eq!(other.test_unit_ready(1).sense().0, 6);
+    let ports = (1..=8).map(|isid| Port { isid, ..Port::A });
+    let mut many: Vec<_> = ports.map(|port| Initiator::attach(&target, port)).collect();
+    delay.hold();
+    for initiator in &mut many {
+        for _ in 0..40 {
+            initiator.start_read(0, 0, 1024);
+        }
+        initiator.round_trip();
+    }
+    for seed in 0..20 {
+        other.write(1, 0, blocks(1024, seed)).good();
+        assert_eq!(other.read(1, 0, 1024).good(), blocks(1024, seed));
+    }
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, TARGET, Target, cdb_10, device, memory};
+use crate::common::{Initiator, Port, TARGET, Target, blocks, cdb_10, device, memory};
 
 const BUFFERS: usize = 32 << 20;
 
@@ -25,6 +25,43 @@ fn others_go_on_while_it_sleeps() {
         assert_eq!(awake.read(0, 0, 2048).good().len(), 1 << 20);
         let held = target.monitor.read().buffer_bytes;
         assert!(held <= BUFFERS / 4 + (2 << 20), "{held} bytes are held");
+    }
+}
+
+#[test]
+fn others_go_on_while_many_sleep() {
+    let target = target();
+    let mut awake = Initiator::attach(&target, Port::B);
+    let ports = (1..=8).map(|isid| Port { isid, ..Port::A });
+    let mut sleepers: Vec<_> = ports.map(|port| Initiator::attach(&target, port)).collect();
+    let reads: Vec<Vec<_>> =
+        sleepers.iter_mut().map(|sleeper| (0..24).map(|_| sleeper.start_read(0, 0, 2048)).collect()).collect();
+    for _ in 0..50 {
+        assert_eq!(awake.read(0, 0, 2048).good().len(), 1 << 20);
+    }
+    for (sleeper, reads) in sleepers.iter_mut().zip(reads) {
+        for read in reads {
+            assert_eq!(sleeper.finish(read).good().len(), 1 << 20);
+        }
+    }
+    target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0);
+}
+
+#[test]
+fn others_go_on_while_many_send_no_data() {
+    let target = target();
+    let mut awake = Initiator::attach(&target, Port::B);
+    let ports = (1..=8).map(|isid| Port { isid, ..Port::A });
+    let mut silent: Vec<_> = ports.map(|port| Initiator::attach(&target, port)).collect();
+    for initiator in &mut silent {
+        initiator.answers_r2ts = false;
+        for _ in 0..40 {
+            initiator.start_write(0, 0, blocks(1024, 1), 0);
+        }
+    }
+    for seed in 0..20 {
+        awake.write(0, 0, blocks(1024, seed)).good();
+        assert_eq!(awake.read(0, 0, 1024).good(), blocks(1024, seed));
     }
 }
 
