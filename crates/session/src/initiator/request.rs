@@ -20,6 +20,9 @@ pub(crate) struct Underway {
     pub(crate) sent: Option<Box<SentRequest>>,
 }
 
+/// Where DataSegmentLength stands in every header.
+const DATA_SEGMENT_LEN: std::ops::Range<usize> = 5..8;
+
 /// A PDU as it was sent.
 pub(crate) struct SentRequest {
     pub(crate) header: [u8; BHS_LEN],
@@ -37,6 +40,13 @@ pub(crate) struct SentRequest {
 impl SentRequest {
     pub(crate) fn new(header: [u8; BHS_LEN], segment: Vec<u8>) -> Self {
         Self { header, segment, retries: 0, asked: None, probed: false, is_known: false }
+    }
+
+    /// Keeps the first `most` bytes of the data segment.
+    pub(crate) fn shorten(&mut self, most: usize) {
+        self.segment.truncate(most);
+        let [_, len @ ..] = (self.segment.len() as u32).to_be_bytes();
+        self.header[DATA_SEGMENT_LEN].copy_from_slice(&len);
     }
 }
 

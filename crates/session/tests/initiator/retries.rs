@@ -6,6 +6,7 @@ use std::time::Duration;
 use lunette_pdu::{
     DataOut, InitiatorPdu, LogoutResponse, LogoutResponseCode, NopIn, NopOut, RejectReason, ScsiCommand, SerialNumber,
     TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, TextRequest,
+    TextResponse,
 };
 use lunette_session::initiator::{Event, SessionError, TaskTag};
 use lunette_session::limits::MAX_UNANSWERED_REQUESTS;
@@ -168,6 +169,41 @@ fn text_request(liar: &mut Liar) -> (TextRequest, Vec<u8>) {
     let sent = liar.next();
     let InitiatorPdu::TextRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
     (pdu, sent.data)
+}
+
+#[test]
+fn a_ping_that_came_damaged_is_sent_again_as_far_as_the_target_takes_it_by_now() {
+    let mut liar = Liar::recovering();
+    liar.behind = true;
+    assert!(liar.session.ping(7, liar.cid, vec![5; 1000]));
+    assert!(liar.session.declare(8, liar.cid, 4096));
+    liar.raw(&[]);
+    let sent = liar.next();
+    let InitiatorPdu::NopOut(ping) = sent.pdu else { panic!("{sent:?}") };
+    let (text, _) = text_request(&mut liar);
+    let limit = b"MaxRecvDataSegmentLength=512\0";
+    liar.exp_cmd_sn = text.cmd_sn.next();
+    let response = TextResponse {
+        final_: true,
+        continue_: false,
+        lun: text.lun,
+        itt: text.itt,
+        ttt: TargetTransferTag::RESERVED,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: liar.max_cmd_sn(),
+        data_segment_len: limit.len(),
+    };
+    liar.send(response.emit(), limit);
+    assert!(matches!(liar.event(), Event::Text { user: 8, .. }));
+    liar.reject(RejectReason::DATA_DIGEST_ERROR, ping.emit());
+    let sent = liar.next();
+    assert!(matches!(sent.pdu, InitiatorPdu::NopOut(again) if again.itt == ping.itt), "{sent:?}");
+    assert_eq!(sent.data, [5; 512]);
+    let stat_sn = liar.next_stat_sn();
+    let pong = NopIn { itt: ping.itt, stat_sn, data_segment_len: 512, ..liar.nop_in() };
+    liar.send(pong.emit(), &[5; 512]);
+    assert!(matches!(liar.event(), Event::Pong { user: 7, intact: true }));
 }
 
 #[test]

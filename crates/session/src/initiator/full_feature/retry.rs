@@ -40,7 +40,7 @@ impl FullFeature {
             if let Some(sent) = context.request(tag).and_then(|underway| underway.sent.as_mut()) {
                 count(&mut sent.retries)?;
             }
-            resend_request(tag, context);
+            self.resend_request(tag, context);
             return Ok(());
         }
         let Some(task) = context.task(tag) else { return Ok(()) };
@@ -62,7 +62,7 @@ impl FullFeature {
         let is_it = |underway: &Underway| underway.cmd_sn == Some(cmd_sn) && underway.cid == self.cid;
         let request = context.shared.requests.iter().find(|(_, underway)| is_it(underway)).map(|(tag, _)| tag);
         let Some(tag) = request else { return false };
-        resend_request(tag, context);
+        self.resend_request(tag, context);
         true
     }
 
@@ -74,18 +74,22 @@ impl FullFeature {
         }
         self.send_again(tag, context);
     }
-}
 
-pub(super) fn resend_request(tag: TaskTag, context: &mut Context<'_>) {
-    let exp_stat_sn = context.sender.exp_stat_sn();
-    let Some(Underway { sent: Some(sent), request, .. }) = context.request(tag) else { return };
-    // RFC 7143 section 11.14.4: the logout of a lost connection has that of the lost one.
-    if !matches!(request, Request::LogOutLost { .. }) {
-        sent.header[EXP_STAT_SN].copy_from_slice(&exp_stat_sn.0.to_be_bytes());
+    pub(super) fn resend_request(&self, tag: TaskTag, context: &mut Context<'_>) {
+        let exp_stat_sn = context.sender.exp_stat_sn();
+        let Some(Underway { sent: Some(sent), request, .. }) = context.request(tag) else { return };
+        // RFC 7143 section 11.14.4: the logout of a lost connection has that of the lost one.
+        if !matches!(request, Request::LogOutLost { .. }) {
+            sent.header[EXP_STAT_SN].copy_from_slice(&exp_stat_sn.0.to_be_bytes());
+        }
+        if matches!(request, Request::Ping { .. }) {
+            // The target may take less than it did when the ping was sent.
+            sent.shorten(self.ping_limit());
+        }
+        let (header, segment) = (sent.header, Segment::owned(sent.segment.clone()));
+        context.sender.outbox.push(header, segment);
+        context.shared.recoveries.retries += 1;
     }
-    let (header, segment) = (sent.header, Segment::owned(sent.segment.clone()));
-    context.sender.outbox.push(header, segment);
-    context.shared.recoveries.retries += 1;
 }
 
 /// A peer may be wrong about digests: that ends somewhere.

@@ -7,7 +7,6 @@
 
 use lunette_pdu::RejectReason;
 
-use super::retry::resend_request;
 use super::{Context, FullFeature};
 use crate::Time;
 use crate::initiator::asked::Asked;
@@ -44,7 +43,7 @@ impl FullFeature {
         asked.after_silence(WHAT, now)?;
         sent.probed = false;
         context.shared.repeat(tag);
-        resend_request(tag, context);
+        self.resend_request(tag, context);
         Ok(())
     }
 
