@@ -72,6 +72,7 @@ mod counters;
 mod files;
 mod gather;
 mod handler;
+mod lending;
 mod pool;
 mod reactor;
 mod receive;

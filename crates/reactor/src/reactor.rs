@@ -42,6 +42,13 @@ pub struct LoopConfig {
     /// How long it looks for more, again and again, before it sleeps. Zero: not at all. It saves the time of a wake-up, and
     /// takes all of a core meanwhile.
     pub busy_poll: Duration,
+    /// The most bytes of buffers ([`Gather::push_shared`](crate::Gather::push_shared)) that the system may hold at one time for sends
+    /// without a copy; one connection lends a quarter. They come back when the peer has acknowledged them. Zero, the
+    /// default: all sends are copied.
+    ///
+    /// Only io_uring sends so, only long runs of long slices, and never within a host. A connection whose bytes the system copies
+    /// all the same (it says so), or that it does not let send so, is copied from then on.
+    pub zero_copy_bytes: usize,
 }
 
 impl From<IoBackend> for LoopConfig {
@@ -67,8 +74,8 @@ impl Reactor {
     /// When the system has no descriptor left for it. With [`IoBackend::Uring`], also when it does not have or allow what
     /// that needs.
     pub fn with(config: impl Into<LoopConfig>) -> io::Result<Self> {
-        let LoopConfig { io, busy_poll } = config.into();
-        Self::over(|waker, counters| Backend::open(io, waker, counters), busy_poll)
+        let config = config.into();
+        Self::over(|waker, counters| Backend::open(&config, waker, counters), config.busy_poll)
     }
 
     /// A reactor over what `open` opens.
@@ -226,6 +233,7 @@ impl Reactor {
             }
             Event::Received { connection, result, ends } => self.received(connection, result, ends, handler)?,
             Event::FileDone { tag, request, result } => handler.file_done(&mut self.context(), tag, request, result),
+            Event::Returned { connection, bytes, copied } => self.returned(connection, bytes, copied),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults};
+use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, Sent};
 use crate::handler::{Closed, Handler};
 use crate::slab::Key;
 use crate::sockets::{Connection, ConnectionId, Phase};
@@ -35,8 +35,8 @@ impl Reactor {
                 return Ok(());
             }
             for (index, (&key, result)) in keys.iter().zip(results).enumerate() {
-                let Some(moved) = result else { continue };
-                sent_bytes[index] += self.moved(key, asked[index], moved, handler);
+                let Some(sent) = result else { continue };
+                sent_bytes[index] += self.sent(key, asked[index], sent, handler);
                 if sent_bytes[index] >= MAX_SENT_BYTES {
                     self.sockets.touch(key);
                 }
@@ -63,8 +63,9 @@ impl Reactor {
                 continue;
             }
             let socket = connection.stream.as_fd();
-            let outgoing = lists[index].insert(Outgoing { socket, list: Gather::new() });
+            let outgoing = lists[index].insert(Outgoing { socket, list: Gather::new(), lender: None });
             handler.gather(ConnectionId(*key), &mut outgoing.list);
+            outgoing.lender = connection.lending.wants(&outgoing.list).then_some(*key);
             asked[index] = outgoing.list.len_bytes();
             if outgoing.list.is_empty() {
                 lists[index] = None;
@@ -80,8 +81,20 @@ impl Reactor {
     }
 
     /// Accounts for what came of one send of `asked` bytes; gives the bytes that left.
-    fn moved(&mut self, key: Key, asked: usize, moved: Moved, handler: &mut impl Handler) -> usize {
+    fn sent(&mut self, key: Key, asked: usize, sent: Sent, handler: &mut impl Handler) -> usize {
         let Some(connection) = self.sockets.connection(key) else { return 0 };
+        let moved = match sent {
+            Sent::Copied(moved) => moved,
+            Sent::Lent(len) => {
+                connection.lending.lent(len);
+                Moved::Bytes(len)
+            }
+            Sent::Refused => {
+                // It is sent once more, and copied.
+                connection.lending.give_up();
+                return 0;
+            }
+        };
         match moved {
             Moved::Bytes(len) => {
                 connection.blocked = len < asked;
@@ -93,6 +106,18 @@ impl Reactor {
             Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
         }
         0
+    }
+
+    /// The system has let go of what a send has lent.
+    pub(crate) fn returned(&mut self, key: Key, bytes: usize, copied: bool) {
+        if copied {
+            self.sockets.counters.copied_sends.add(1);
+        } else {
+            self.sockets.counters.zero_copy_bytes.add(bytes as u64);
+        }
+        if let Some(connection) = self.sockets.connection(key) {
+            connection.lending.returned(bytes, copied);
+        }
     }
 
     fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {

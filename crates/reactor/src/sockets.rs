@@ -10,6 +10,7 @@ use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
 use crate::counters::Counters;
+use crate::lending::Lending;
 use crate::slab::{Key, Slab};
 use crate::sys;
 
@@ -19,6 +20,9 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a reactor that ran out of descriptors waits before it accepts again, if no connection closes earlier.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Connections that may lend as much as they like, before nothing is left for others.
+const LENDERS: usize = 4;
 
 /// Receives without a place named by the handler, after which a ring receives by itself again.
 const DIRECT_PATIENCE: u8 = 8;
@@ -66,6 +70,8 @@ pub(crate) struct Connection {
     pub(crate) peer_closed: bool,
     /// To be handed over; paused for good.
     pub(crate) leaving: bool,
+    /// Sends without a copy.
+    pub(crate) lending: Lending,
     /// Has its place in the list of connections to look at after the batch.
     touched: bool,
     /// Number of the batch that it came in.
@@ -281,6 +287,7 @@ impl Sockets {
         // Each call says itself that it does not wait; a ring would take this for a wish to be told so, too.
         stream.set_nonblocking(matches!(self.backend, Backend::Epoll(_)))?;
         stream.set_nodelay(true)?;
+        let lending = lending(&stream, self.backend.zero_copy_bytes() / LENDERS);
         let key = self.connections.next_key();
         let mut connection = Connection {
             stream,
@@ -291,6 +298,7 @@ impl Sockets {
             blocked: false,
             peer_closed: false,
             leaving: false,
+            lending,
             touched: false,
             batch: self.batch,
             interest: EventFlags::empty(),
@@ -491,6 +499,18 @@ impl Sockets {
         if self.accept_again.is_some_and(|again| again <= self.now) {
             self.resume_accepting();
         }
+    }
+}
+
+/// What the connection may lend.
+fn lending(stream: &TcpStream, max_bytes: usize) -> Lending {
+    if max_bytes == 0 {
+        return Lending::off();
+    }
+    match (stream.local_addr(), stream.peer_addr()) {
+        (Ok(local), Ok(peer)) => Lending::between(local.ip(), peer.ip(), max_bytes),
+        // It is gone again.
+        _ => Lending::off(),
     }
 }
 

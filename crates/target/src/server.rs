@@ -66,7 +66,7 @@ pub struct ServerConfig {
     pub buffer_bytes: usize,
     /// Threads for file operations, of all cores together; one for each at least.
     pub file_threads: usize,
-    /// How the event loops run.
+    /// How the event loops run. [`LoopConfig::zero_copy_bytes`] has no effect beyond a quarter of a core's buffers.
     pub event_loop: LoopConfig,
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
     /// Sessions are spread over them. With more than one, each nexus has a task set of its own (TST 001b, SAM-5 8.6).
@@ -151,7 +151,11 @@ impl Server {
         if !(1..=MAX_CORES).contains(&cores) {
             return Err(BindError::Cores(cores));
         }
-        let mut reactors = (0..cores).map(|_| Reactor::with(config.event_loop)).collect::<io::Result<Vec<_>>>()?;
+        let pool_bytes = (config.buffer_bytes / cores).max(MIN_BUFFER_BYTES);
+        // Peers that do not acknowledge what was sent keep no more from the others.
+        let zero_copy_bytes = config.event_loop.zero_copy_bytes.min(pool_bytes / 4);
+        let event_loop = LoopConfig { zero_copy_bytes, ..config.event_loop };
+        let mut reactors = (0..cores).map(|_| Reactor::with(event_loop)).collect::<io::Result<Vec<_>>>()?;
         let post = Post::between(reactors.iter().map(Reactor::waker));
         let first = &mut reactors[FIRST];
         tracing::info!(cores, "the event loop runs on {}", first.backend());
@@ -183,7 +187,7 @@ impl Server {
                 devices: devices.clone(),
                 directory: Arc::clone(&directory),
                 timers: config.timers,
-                pool: Pool::new((config.buffer_bytes / cores).max(MIN_BUFFER_BYTES)),
+                pool: Pool::new(pool_bytes),
                 file_threads: ThreadPool::new(
                     "lunette-file",
                     config.file_threads.div_ceil(cores),

@@ -3,6 +3,7 @@
 mod buffers;
 mod epoll;
 mod files;
+mod loans;
 mod ring;
 
 use std::fmt;
@@ -18,13 +19,13 @@ pub(crate) use ring::{Armed, QueueLens, Receiving, Ring};
 
 use lunette_buffer::FileSlice;
 
-use crate::Gather;
 use crate::counters::Counters;
 use crate::files::FileRequest;
 use crate::slab::Key;
 use crate::sockets::Connection;
 use crate::sys::{self, Moved};
 use crate::waker::Waker;
+use crate::{Gather, LoopConfig};
 
 /// Connections that are sent on together: by one call, if the backend can.
 pub(crate) const MAX_SENDS: usize = 8;
@@ -66,6 +67,8 @@ pub(crate) enum Event {
     Received { connection: Key, result: io::Result<Option<Chunk>>, ends: bool },
     /// A request on a file has ended, with as many bytes.
     FileDone { tag: u64, request: FileRequest, result: io::Result<usize> },
+    /// The system has given back what a send of so many bytes has lent; it may have copied them all the same.
+    Returned { connection: Key, bytes: usize, copied: bool },
 }
 
 /// What the ring waits for on a socket beside bytes.
@@ -83,16 +86,29 @@ pub(crate) enum Poll {
 pub(crate) struct Outgoing<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) list: Gather<'a>,
+    /// The connection, if it wants to lend what it sends.
+    pub(crate) lender: Option<Key>,
+}
+
+/// What came of one send.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// It was copied, or has failed.
+    Copied(Moved),
+    /// So many bytes have left and are lent, until an [`Event::Returned`].
+    Lent(usize),
+    /// The system does not send like this, or not now. Nothing has left.
+    Refused,
 }
 
 /// What came of each of the sends, in their places.
-pub(crate) type SendResults = [Option<Moved>; MAX_SENDS];
+pub(crate) type SendResults = [Option<Sent>; MAX_SENDS];
 
 /// Nothing was sent.
 pub(crate) const NO_RESULTS: SendResults = [const { None }; MAX_SENDS];
 
 /// Sends by calls.
-fn send_by_calls(Outgoing { socket, list }: &Outgoing<'_>, counters: &Counters) -> Moved {
+fn send_by_calls(Outgoing { socket, list, .. }: &Outgoing<'_>, counters: &Counters) -> Moved {
     let moved = sys::send(*socket, list);
     let file_len = list.file().map_or(0, FileSlice::len);
     counters.system_calls.add(1 + u64::from(file_len > 0));
@@ -109,11 +125,16 @@ pub(crate) enum Backend {
 
 impl Backend {
     /// Opens what was asked for; the buffers are those of a ring.
-    pub(crate) fn open(io: IoBackend, waker: &Waker, counters: &Arc<Counters>) -> io::Result<(Self, Option<Buffers>)> {
-        match io {
+    pub(crate) fn open(
+        config: &LoopConfig,
+        waker: &Waker,
+        counters: &Arc<Counters>,
+    ) -> io::Result<(Self, Option<Buffers>)> {
+        let open_ring = || Self::open_ring(waker, counters, QueueLens::USUAL, config.zero_copy_bytes);
+        match config.io {
             IoBackend::Epoll => Self::open_epoll(waker, counters),
-            IoBackend::Uring => Self::open_ring(waker, counters, QueueLens::USUAL),
-            IoBackend::Auto => Self::open_ring(waker, counters, QueueLens::USUAL).or_else(|error| {
+            IoBackend::Uring => open_ring(),
+            IoBackend::Auto => open_ring().or_else(|error| {
                 tracing::debug!("{error}");
                 Self::open_epoll(waker, counters)
             }),
@@ -128,9 +149,10 @@ impl Backend {
         waker: &Waker,
         counters: &Arc<Counters>,
         queue_lens: QueueLens,
+        zero_copy_bytes: usize,
     ) -> io::Result<(Self, Option<Buffers>)> {
         let buffers = Buffers::new();
-        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters), queue_lens).map_err(|error| {
+        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters), queue_lens, zero_copy_bytes).map_err(|error| {
             let advice =
                 "it needs Linux 6.1 and a system that allows it (kernel.io_uring_disabled, seccomp); or choose epoll";
             io::Error::new(error.kind(), format!("no io_uring: {error}; {advice}"))
@@ -142,6 +164,14 @@ impl Backend {
         match self {
             Self::Epoll(_) => IoBackend::Epoll,
             Self::Ring(_) => IoBackend::Uring,
+        }
+    }
+
+    /// The most that may be lent to the system at one time; see [`LoopConfig::zero_copy_bytes`].
+    pub(crate) fn zero_copy_bytes(&self) -> usize {
+        match self {
+            Self::Epoll(_) => 0,
+            Self::Ring(ring) => ring.zero_copy_bytes(),
         }
     }
 
@@ -198,7 +228,9 @@ impl Backend {
     /// Sends each of `lists` once.
     pub(crate) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
         match self {
-            Self::Epoll(epoll) => Ok(lists.each_ref().map(|outgoing| epoll.send(outgoing.as_ref()?).into())),
+            Self::Epoll(epoll) => {
+                Ok(lists.each_ref().map(|outgoing| Some(Sent::Copied(epoll.send(outgoing.as_ref()?)))))
+            }
             Self::Ring(ring) => ring.send(lists),
         }
     }

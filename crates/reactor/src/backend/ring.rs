@@ -15,6 +15,8 @@
 //! - **Sends** name slices of the handler, and are asked not to wait (`MSG_DONTWAIT`): the system completes them, in part if
 //!   the socket is full, before the call that hands them in returns. [`Ring::send`] keeps the borrow until it has seen
 //!   every completion.
+//! - **Sends without a copy** are completed like them, but the system reads the bytes later, too. So the ring owns these, see
+//!   [`loans`].
 //! - **Requests on files** own their memory; see [`files`].
 //!
 //! # Time
@@ -24,6 +26,8 @@
 
 #![expect(unsafe_code, reason = "requests name memory and descriptors")]
 
+mod sends;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
@@ -31,16 +35,16 @@ use std::time::Duration;
 
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
-use rustix::io::{Errno, ioctl_fionbio};
+use rustix::io::Errno;
 
 use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
 use super::files::{self, Files, UnderWay};
-use super::{Event, MAX_SENDS, NO_RESULTS, Outgoing, Poll, SendResults, send_by_calls};
+use super::loans::{Loans, Returned};
+use super::{Event, Poll};
 use crate::counters::Counters;
 use crate::files::FileRequest;
 use crate::slab::Key;
 use crate::sockets::Connection;
-use crate::sys::Moved;
 use crate::waker::Waker;
 
 /// How long the queues of a ring are; powers of two.
@@ -69,6 +73,7 @@ enum Token {
     Poll(Poll, Key),
     Send(u32),
     File(Key),
+    Loan(Key),
 }
 
 impl Token {
@@ -86,6 +91,7 @@ impl Token {
             Self::Poll(Poll::Failure, key) => (6, key),
             Self::Send(index) => (7, Key { index, generation: 0 }),
             Self::File(key) => (8, key),
+            Self::Loan(key) => (9, key),
         };
         // A process has far fewer descriptors than that.
         debug_assert!(key.index <= Self::INDEX);
@@ -104,6 +110,7 @@ impl Token {
             6 => Self::Poll(Poll::Failure, key),
             7 => Self::Send(key.index),
             8 => Self::File(key),
+            9 => Self::Loan(key),
             _ => Self::Ignored,
         }
     }
@@ -154,6 +161,8 @@ pub(crate) struct Ring {
     counters: Arc<Counters>,
     /// Requests on files. After the ring: what the system still has of them is given up only then.
     files: Files,
+    /// What sends have lent; after the ring for the same reason.
+    loans: Loans,
     /// After the ring: it must not be freed earlier.
     _memory: Arc<Memory>,
 }
@@ -169,6 +178,7 @@ impl Ring {
         buffers: &Buffers,
         counters: Arc<Counters>,
         queue_lens: QueueLens,
+        zero_copy_bytes: usize,
     ) -> io::Result<Self> {
         let uring: IoUring = IoUring::builder()
             .setup_r_disabled()
@@ -192,6 +202,7 @@ impl Ring {
         {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        let lends = probe.is_supported(opcode::SendMsgZc::CODE);
         let memory = buffers.memory();
         // SAFETY: the entries are page-aligned and there are as many; the ring keeps the memory alive, and is dropped before.
         // After that nothing is received any more: with deferred task running the system only does so in our calls.
@@ -205,10 +216,16 @@ impl Ring {
             enabled: false,
             counters,
             files: Files::new(),
+            loans: Loans::new(if lends { zero_copy_bytes } else { 0 }),
             _memory: memory,
         };
         ring.arm_waker()?;
         Ok(ring)
+    }
+
+    /// The most that may be lent at one time.
+    pub(super) fn zero_copy_bytes(&self) -> usize {
+        self.loans.max_bytes()
     }
 
     pub(super) fn has_completions(&mut self) -> bool {
@@ -281,7 +298,8 @@ impl Ring {
     fn translate(&mut self, entry: &cqueue::Entry) -> io::Result<Option<Event>> {
         let result = match entry.result() {
             result @ 0.. => Ok(result.unsigned_abs()),
-            errno => Err(io::Error::from_raw_os_error(-errno)),
+            // A notification has a flag there, which is no number that could be negated.
+            errno => Err(io::Error::from_raw_os_error(errno.wrapping_neg())),
         };
         let ends = !cqueue::more(entry.flags());
         Ok(match Token::unpack(entry.user_data()) {
@@ -309,6 +327,10 @@ impl Ring {
             Token::File(key) => {
                 let result = result.map(|len| len as usize);
                 self.files.remove(key).map(|UnderWay { tag, request }| Event::FileDone { tag, request, result })
+            }
+            Token::Loan(key) => {
+                let returned = self.loans.completed(key, entry.result(), entry.flags());
+                returned.map(|Returned { connection, bytes, copied }| Event::Returned { connection, bytes, copied })
             }
             Token::Poll(what, connection) => {
                 // A poll that was cancelled says so by an error; what it would have told is then told otherwise.
@@ -437,66 +459,6 @@ impl Ring {
         }
         Ok(())
     }
-
-    // Sends.
-
-    /// Sends by calls what lies in a file: the system splices it through a pipe of its own, which a ring would have to be told in
-    /// three steps.
-    ///
-    /// sendfile(2) has no flag that keeps it from waiting for room in the socket, so the socket says it, and for the time of the
-    /// call alone: for a ring it would mean that armed requests shall fail rather than wait.
-    fn send_file(&self, outgoing: &Outgoing<'_>) -> io::Result<Moved> {
-        self.counters.system_calls.add(2);
-        ioctl_fionbio(outgoing.socket, true)?;
-        let moved = send_by_calls(outgoing, &self.counters);
-        ioctl_fionbio(outgoing.socket, false)?;
-        Ok(moved)
-    }
-
-    /// Sends each of `lists` once, all by one call, which also lets the system do what it has for us.
-    pub(super) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
-        let mut headers: [libc::msghdr; MAX_SENDS] = [EMPTY_HEADER; MAX_SENDS];
-        let mut results = NO_RESULTS;
-        let mut missing = 0;
-        // Room for all of them, so that no call is made before the last is queued.
-        while self.free_submissions() < MAX_SENDS {
-            self.enter(0, None)?;
-        }
-        for ((list, header), index) in lists.iter().zip(&mut headers).zip(0..) {
-            let Some(outgoing) = list else { continue };
-            if outgoing.list.file().is_some() {
-                results[index as usize] = Some(self.send_file(outgoing)?);
-                continue;
-            }
-            let Outgoing { socket, list } = outgoing;
-            header.msg_iov = list.slices().as_ptr().cast_mut().cast();
-            header.msg_iovlen = list.slices().len();
-            let entry = opcode::SendMsg::new(Fd(socket.as_raw_fd()), header)
-                .flags((libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32)
-                .build();
-            // SAFETY: header and slices are borrowed until this function returns, which is after the completion.
-            unsafe { self.push(&entry.user_data(Token::Send(index).pack()))? };
-            missing += 1;
-        }
-        let mut told = self.completed.len();
-        while missing > 0 {
-            if let Err(error) = self.enter(1, None) {
-                // The system may still have our slices, and nothing tells when it lets go of them.
-                tracing::error!(%error, "the ring is broken in the middle of a send");
-                std::process::abort();
-            }
-            for entry in &self.completed[told..] {
-                if let Token::Send(index) = Token::unpack(entry.user_data())
-                    && let Some(result) = results.get_mut(index as usize)
-                {
-                    *result = Some(moved(entry.result()));
-                    missing -= 1;
-                }
-            }
-            told = self.completed.len();
-        }
-        Ok(results)
-    }
 }
 
 impl Drop for Ring {
@@ -507,97 +469,16 @@ impl Drop for Ring {
                 // SAFETY: the system made this descriptor for us, and nobody was told of it.
                 (Token::Accept(_), fd @ 0..) => drop(unsafe { OwnedFd::from_raw_fd(fd) }),
                 (Token::File(key), _) => drop(self.files.remove(key)),
+                (Token::Loan(key), result) => drop(self.loans.completed(key, result, entry.flags())),
                 _ => {}
             }
         }
     }
 }
 
-const EMPTY_HEADER: libc::msghdr = libc::msghdr {
-    msg_name: std::ptr::null_mut(),
-    msg_namelen: 0,
-    msg_iov: std::ptr::null_mut(),
-    msg_iovlen: 0,
-    msg_control: std::ptr::null_mut(),
-    msg_controllen: 0,
-    msg_flags: 0,
-};
-
 fn raw(connection: &Connection) -> Fd {
     Fd(connection.stream.as_raw_fd())
 }
 
-fn moved(result: i32) -> Moved {
-    match result {
-        len @ 0.. => Moved::Bytes(len.unsigned_abs() as usize),
-        errno => match Errno::from_raw_os_error(-errno) {
-            Errno::AGAIN | Errno::INTR => Moved::WouldBlock,
-            error => Moved::Failed(error.into()),
-        },
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use std::io::Read;
-    use std::net::{TcpListener, TcpStream};
-
-    use lunette_buffer::Pool;
-
-    use super::*;
-    use crate::files::FileCall;
-
-    #[test]
-    fn tokens_survive_packing() {
-        let key = Key { index: Token::INDEX, generation: u32::MAX };
-        let polls = [Poll::In, Poll::Out, Poll::Failure].map(|what| Token::Poll(what, key));
-        let others =
-            [Token::Ignored, Token::Waker, Token::Accept(key), Token::Receive(key), Token::Send(9), Token::File(key)];
-        for token in polls.into_iter().chain(others) {
-            assert_eq!(Token::unpack(token.pack()), token);
-        }
-    }
-
-    #[test]
-    fn completions_that_do_not_fit_are_told_later() {
-        let buffers = Buffers::new();
-        let lens = QueueLens { submissions: 8, completions: 8 };
-        // The system may forbid rings.
-        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default(), lens) else { return };
-        let (pool, file) = (Pool::new(1 << 20), Arc::new(tempfile::tempfile().unwrap()));
-        let read = || FileCall::Read { offset: 0, into: pool.take(4096).unwrap() };
-        ring.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
-        // More than fit into both queues. Nobody takes completions meanwhile, as `enter` would.
-        for tag in 0..40 {
-            let request = FileRequest { file: Arc::clone(&file), call: read() };
-            ring.submit_file(tag, request).unwrap();
-            ring.uring.submitter().submit().unwrap();
-        }
-        assert!(ring.uring.submission().cq_overflow());
-        let mut events = Vec::new();
-        while events.len() < 40 {
-            ring.wait(None, &mut events).unwrap();
-        }
-        let tags = events.iter().map(|event| match event {
-            Event::FileDone { tag, result: Ok(0), .. } => *tag,
-            other => panic!("{other:?}"),
-        });
-        assert!(tags.eq(0..40));
-    }
-
-    #[test]
-    fn a_connection_that_nobody_was_told_of_is_closed() {
-        let buffers = Buffers::new();
-        // The system may forbid rings.
-        let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default(), QueueLens::USUAL) else { return };
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        ring.arm_listener(Key { index: 0, generation: 0 }, &listener).unwrap();
-        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        peer.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-        while !ring.has_completions() {
-            ring.enter(1, None).unwrap();
-        }
-        drop(ring);
-        assert_eq!(peer.read(&mut [0]).unwrap(), 0);
-    }
-}
+mod tests;

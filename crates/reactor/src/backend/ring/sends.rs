@@ -1,0 +1,122 @@
+//! Sends of a batch, by one call.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use io_uring::types::Fd;
+use io_uring::{cqueue, opcode};
+use rustix::io::{Errno, ioctl_fionbio};
+
+use super::{Ring, Token};
+use crate::backend::loans::REPORT_USAGE;
+use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, Sent, send_by_calls};
+use crate::sys::Moved;
+
+const EMPTY_HEADER: libc::msghdr = libc::msghdr {
+    msg_name: std::ptr::null_mut(),
+    msg_namelen: 0,
+    msg_iov: std::ptr::null_mut(),
+    msg_iovlen: 0,
+    msg_control: std::ptr::null_mut(),
+    msg_controllen: 0,
+    msg_flags: 0,
+};
+
+impl Ring {
+    /// Sends by calls what lies in a file: the system splices it through a pipe of its own, which a ring would have to be told in
+    /// three steps.
+    ///
+    /// sendfile(2) has no flag that keeps it from waiting for room in the socket, so the socket says it, and for the time of the
+    /// call alone: for a ring it would mean that armed requests shall fail rather than wait.
+    fn send_file(&self, outgoing: &Outgoing<'_>) -> io::Result<Moved> {
+        self.counters.system_calls.add(2);
+        ioctl_fionbio(outgoing.socket, true)?;
+        let moved = send_by_calls(outgoing, &self.counters);
+        ioctl_fionbio(outgoing.socket, false)?;
+        Ok(moved)
+    }
+
+    /// Sends each of `lists` once, all by one call, which also lets the system do what it has for us.
+    pub(in crate::backend) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
+        let mut headers: [libc::msghdr; MAX_SENDS] = [EMPTY_HEADER; MAX_SENDS];
+        let mut results = NO_RESULTS;
+        let mut missing = 0;
+        // Room for all of them, so that no call is made before the last is queued.
+        while self.free_submissions() < MAX_SENDS {
+            self.enter(0, None)?;
+        }
+        for ((list, header), index) in lists.iter().zip(&mut headers).zip(0..) {
+            let Some(outgoing) = list else { continue };
+            if outgoing.list.file().is_some() {
+                results[index as usize] = Some(Sent::Copied(self.send_file(outgoing)?));
+                continue;
+            }
+            let Outgoing { socket, list, lender } = outgoing;
+            let (socket, flags) = (Fd(socket.as_raw_fd()), (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32);
+            let entry = if let Some(loan) = lender.and_then(|lender| self.loans.lend(lender, index, list)) {
+                let slices = self.loans.slices(loan);
+                (header.msg_iov, header.msg_iovlen) = (slices.as_ptr().cast_mut(), slices.len());
+                let entry = opcode::SendMsgZc::new(socket, header).flags(flags).ioprio(REPORT_USAGE).build();
+                entry.user_data(Token::Loan(loan).pack())
+            } else {
+                header.msg_iov = list.slices().as_ptr().cast_mut().cast();
+                header.msg_iovlen = list.slices().len();
+                opcode::SendMsg::new(socket, header).flags(flags).build().user_data(Token::Send(index).pack())
+            };
+            // SAFETY: header and slices are borrowed until this function returns, which is after the completion. Of a loan the
+            // slices and their bytes belong to `loans` until the notification, and beyond it if there is none.
+            unsafe { self.push(&entry)? };
+            missing += 1;
+        }
+        let mut told = self.completed.len();
+        while missing > 0 {
+            if let Err(error) = self.enter(1, None) {
+                // The system may still have our slices, and nothing tells when it lets go of them.
+                tracing::error!(%error, "the ring is broken in the middle of a send");
+                std::process::abort();
+            }
+            for entry in &self.completed[told..] {
+                let (index, sent) = match Token::unpack(entry.user_data()) {
+                    Token::Send(index) => (Some(index), Sent::Copied(moved(entry.result()))),
+                    Token::Loan(key) if !cqueue::notif(entry.flags()) => (self.loans.place(key), lent(entry)),
+                    _ => continue,
+                };
+                if let Some(result) = index.and_then(|index| results.get_mut(index as usize)) {
+                    *result = Some(sent);
+                    missing -= 1;
+                }
+            }
+            told = self.completed.len();
+        }
+        Ok(results)
+    }
+}
+
+fn moved(result: i32) -> Moved {
+    match result {
+        len @ 0.. => Moved::Bytes(len.unsigned_abs() as usize),
+        errno => match Errno::from_raw_os_error(-errno) {
+            Errno::AGAIN | Errno::INTR => Moved::WouldBlock,
+            error => Moved::Failed(error.into()),
+        },
+    }
+}
+
+/// What came of a send that lends, by its first completion.
+fn lent(entry: &cqueue::Entry) -> Sent {
+    match moved(entry.result()) {
+        // Nothing is told of it any more, so there was nothing to lend.
+        moved if !cqueue::more(entry.flags()) && matches!(moved, Moved::Bytes(_)) => Sent::Copied(moved),
+        Moved::Bytes(len) => Sent::Lent(len),
+        // Old systems, a limit of locked memory (RLIMIT_MEMLOCK), a filter. Whether that was why shows when it is sent again.
+        Moved::Failed(error)
+            if matches!(
+                Errno::from_io_error(&error),
+                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOMEM | Errno::NOBUFS | Errno::PERM)
+            ) =>
+        {
+            Sent::Refused
+        }
+        moved => Sent::Copied(moved),
+    }
+}
