@@ -392,14 +392,11 @@ impl Toy {
 
     fn complete(&mut self, task: TaskTag, status: u8, data_len: u32) {
         let Some((_, data_out_len)) = self.tasks.remove(&task) else { return };
-        let data_in = (data_len > 0).then(|| self.buffer(data_len).share());
+        let data_in = (data_len > 0).then(|| self.buffer(data_len).into());
         self.given_bytes += data_len as usize;
         let sense = if status == 0 { Vec::new() } else { vec![0x70; usize::from(status) % 64] };
         let data_out_transfer_len = u64::from(data_out_len) + u64::from(status % 3) - u64::from(data_out_len.min(1));
-        self.conn.complete(
-            task,
-            Response { status, status_qualifier: 0, sense, data_in, data_in_file: None, data_out_transfer_len },
-        );
+        self.conn.complete(task, Response { status, status_qualifier: 0, sense, data_in, data_out_transfer_len });
     }
 
     fn buffer(&self, len: u32) -> Buffer {

@@ -7,6 +7,9 @@
 //! and cheap to clone: several PDUs of one read carry pieces of the same bytes. When the last handle goes, the memory
 //! returns to its [`Pool`].
 //!
+//! A buffer may also be filled without a copy: a store that keeps its bytes in memory lends them ([`Buffer::lend`]), and who
+//! sends them takes them as a [`Loan`]. For everybody else such a buffer is like any other.
+//!
 //! The pool is the process's bound on data in flight. [`Pool::take`] answers `None` when the budget is used up; the caller
 //! then waits for a buffer to come back and puts pressure on its peer. It never allocates beyond the budget.
 //!
@@ -24,7 +27,9 @@
 #![forbid(unsafe_code)]
 
 mod file_slice;
+mod loan;
 mod pool;
 
 pub use file_slice::FileSlice;
+pub use loan::{Loan, MAX_LOAN_RUNS, Run};
 pub use pool::{Buffer, MAX_BUFFER_LEN, PAGE_LEN, Pool, SharedBuffer};

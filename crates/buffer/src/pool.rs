@@ -5,6 +5,8 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::loan::{Entries, Ledger, Loan, Run};
+
 /// Buffers start on a multiple of this many bytes, as direct I/O wants it.
 pub const PAGE_LEN: usize = 4096;
 
@@ -13,6 +15,9 @@ pub const MAX_BUFFER_LEN: usize = 16 << 20;
 
 /// Memory that lies unused in the free lists is kept up to this many bytes; the rest goes back to the system.
 const MAX_IDLE_BYTES: usize = 8 << 20;
+
+/// Lists of loans that are kept to be used again.
+const MAX_IDLE_LISTS: usize = 256;
 
 const CLASSES: usize = (MAX_BUFFER_LEN / PAGE_LEN).ilog2() as usize + 1;
 
@@ -32,6 +37,7 @@ struct Shared {
 struct Idle {
     bytes: usize,
     by_class: [Vec<Arc<Memory>>; CLASSES],
+    lists: Vec<Arc<Entries>>,
 }
 
 impl Idle {
@@ -90,7 +96,7 @@ impl Pool {
     /// The bytes may be those of an earlier user: the caller overwrites all of them before it shows any to a peer.
     pub fn take(&self, len: usize) -> Option<Buffer> {
         let class = self.count(len)?;
-        Some(Buffer { handle: OnceLock::from(self.memory(class)), reserved: None, len })
+        Some(Buffer::new(self.memory(class), len))
     }
 
     /// The same, but the buffer gets its memory when its bytes are first looked at. Until then it only counts against the
@@ -98,10 +104,11 @@ impl Pool {
     ///
     /// For data that comes later: the memory is then the one that was given back last, which the processor's cache still
     /// holds. Reading 256 KiB at a time into 32 buffers by turns, every byte goes out to memory and back; into buffers that
-    /// are given back as soon as they are full, nearly none does.
+    /// are given back as soon as they are full, nearly none does. And for data that may be [lent](Buffer::lend).
     pub fn reserve(&self, len: usize) -> Option<Buffer> {
         let class = self.count(len)?;
-        Some(Buffer { handle: OnceLock::new(), reserved: Some((self.clone(), class)), len })
+        let (class, len) = (class as u8, len as u32);
+        Some(Buffer { handle: OnceLock::new(), reserved: Some(self.clone()), lent: Ledger::default(), class, len })
     }
 
     /// Counts a buffer of `len` bytes against the budget, and gives its class.
@@ -110,8 +117,17 @@ impl Pool {
             return None;
         }
         let class = class_of(len);
-        let fits = |used: usize| used.checked_add(class_len(class)).filter(|sum| *sum <= self.0.budget_bytes);
-        self.0.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok().map(|_| class)
+        self.count_bytes(class_len(class), self.0.budget_bytes).then_some(class)
+    }
+
+    /// Counts bytes if no more than `most` are counted then.
+    pub(crate) fn count_bytes(&self, bytes: usize, most: usize) -> bool {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
+        self.0.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+    }
+
+    pub(crate) fn uncount_bytes(&self, bytes: usize) {
+        self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Memory whose bytes are already counted.
@@ -129,6 +145,19 @@ impl Pool {
     /// The bound given at creation.
     pub fn budget_bytes(&self) -> usize {
         self.0.budget_bytes
+    }
+
+    /// An empty list for a loan, if one is kept.
+    pub(crate) fn idle_entries(&self) -> Option<Arc<Entries>> {
+        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).lists.pop()
+    }
+
+    /// Keeps an empty list for another loan.
+    pub(crate) fn keep_entries(&self, entries: Arc<Entries>) {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.lists.len() < MAX_IDLE_LISTS {
+            idle.lists.push(entries);
+        }
     }
 
     fn pop_idle(&self, class: usize) -> Option<Arc<Memory>> {
@@ -172,6 +201,18 @@ impl Handle {
     fn memory(&self) -> &Arc<Memory> {
         self.0.as_ref().expect("a handle has memory until it is dropped")
     }
+
+    /// Copies what was lent.
+    #[cold]
+    fn fill(&mut self, lent: &Ledger) {
+        let memory = self.0.as_mut().and_then(Arc::get_mut).expect("new memory has one owner");
+        let mut rest = &mut memory.bytes[memory.start..];
+        for run in Loan::new(lent.clone()).runs() {
+            let (now, later) = rest.split_at_mut(run.len());
+            now.copy_from_slice(run);
+            rest = later;
+        }
+    }
 }
 
 impl Drop for Handle {
@@ -184,17 +225,28 @@ impl Drop for Handle {
 }
 
 /// Writable bytes with one owner.
+///
+/// It is moved often, so it is small.
 pub struct Buffer {
     handle: OnceLock<Handle>,
     /// Where the handle comes from; none where it was there from the start.
-    reserved: Option<(Pool, usize)>,
-    len: usize,
+    reserved: Option<Pool>,
+    /// What the bytes are until there is a handle.
+    lent: Ledger,
+    class: u8,
+    len: u32,
 }
 
 impl Buffer {
+    /// One that has its memory.
+    fn new(handle: Handle, len: usize) -> Self {
+        let class = handle.memory().class as u8;
+        Self { handle: OnceLock::from(handle), reserved: None, lent: Ledger::default(), class, len: len as u32 }
+    }
+
     /// How many bytes. Does not look at them (see [`Pool::reserve`]).
     pub fn len(&self) -> usize {
-        self.len
+        self.len as usize
     }
 
     /// Whether there are none.
@@ -204,17 +256,61 @@ impl Buffer {
 
     /// Shortens the buffer to `len` bytes; longer values change nothing.
     pub fn truncate(&mut self, len: usize) {
-        self.len = self.len.min(len);
+        self.len = self.len.min(u32::try_from(len).unwrap_or(u32::MAX));
     }
 
     /// Changes the length to `len` bytes, if the buffer's size class has room for as many: after [`Self::truncate`] it has. The
     /// bytes that come anew may be those of an earlier user. False, and no change, when there is no room.
     pub fn resize(&mut self, len: usize) -> bool {
-        let fits = len <= class_len(self.handle().memory().class);
+        let fits = len <= self.class_len();
         if fits {
-            self.len = len;
+            self.len = len as u32;
         }
         fits
+    }
+
+    /// Lets `runs`, as many bytes as the buffer has, be its content without a copy, for whoever asks for it with
+    /// [`into_loan`](Self::into_loan); to others the buffer is as if they had been copied, which happens then.
+    ///
+    /// False, and no change, when the buffer has memory already (see [`Pool::reserve`]), when there are more than
+    /// [`MAX_LOAN_RUNS`](crate::MAX_LOAN_RUNS), or when they keep more memory than the buffer has counted, which counts too,
+    /// and half of the budget would be used up.
+    ///
+    /// # Panics
+    ///
+    /// When they are more or fewer bytes.
+    pub fn lend(&mut self, runs: impl Iterator<Item = Run>) -> bool {
+        let Some(pool) = self.reserved.as_ref().filter(|_| self.handle.get().is_none()) else { return false };
+        let Some(lent) = Ledger::new(pool, self.class_len(), runs) else { return false };
+        assert_eq!(lent.len(), self.len(), "bytes lent for a buffer");
+        self.lent = lent;
+        true
+    }
+
+    fn is_lent(&self) -> bool {
+        self.lent.is_some() && self.handle.get().is_none()
+    }
+
+    /// The bytes where they are, when they were lent and nobody has looked at them since.
+    ///
+    /// # Errors
+    ///
+    /// Gives itself back when it has memory of its own.
+    #[inline]
+    pub fn into_loan(self) -> Result<Loan, Self> {
+        if self.is_lent() { Ok(self.loan()) } else { Err(self) }
+    }
+
+    fn loan(mut self) -> Loan {
+        let mut lent = std::mem::take(&mut self.lent);
+        self.reserved = None;
+        lent.count_also(self.class_len());
+        Loan::new(lent).slice(0..self.len())
+    }
+
+    /// Bytes of the pool that it counts for.
+    fn class_len(&self) -> usize {
+        class_len(usize::from(self.class))
     }
 
     /// Gives up writing, so that many readers can hold the bytes.
@@ -222,14 +318,18 @@ impl Buffer {
         self.handle();
         self.reserved = None;
         let handle = self.handle.take().expect("it has just been there");
-        SharedBuffer { range: 0..self.len, handle }
+        SharedBuffer { range: 0..self.len(), handle }
     }
 
     /// The memory: the buffer's own from now on.
     fn handle(&self) -> &Handle {
         self.handle.get_or_init(|| {
-            let (pool, class) = self.reserved.as_ref().expect("a buffer without memory has a reservation");
-            pool.memory(*class)
+            let pool = self.reserved.as_ref().expect("a buffer without memory has a reservation");
+            let mut handle = pool.memory(self.class.into());
+            if self.lent.is_some() {
+                handle.fill(&self.lent);
+            }
+            handle
         })
     }
 }
@@ -237,8 +337,8 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         // Memory returns what was reserved for it by itself.
-        if let Some((pool, class)) = self.reserved.take_if(|_| self.handle.get().is_none()) {
-            pool.0.used_bytes.fetch_sub(class_len(class), Ordering::AcqRel);
+        if let Some(pool) = self.reserved.take_if(|_| self.handle.get().is_none()) {
+            pool.uncount_bytes(self.class_len());
         }
     }
 }
@@ -248,22 +348,23 @@ impl Deref for Buffer {
 
     fn deref(&self) -> &[u8] {
         let memory = self.handle().memory();
-        &memory.bytes[memory.start..memory.start + self.len]
+        &memory.bytes[memory.start..memory.start + self.len()]
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.handle();
+        let len = self.len();
         let memory = self.handle.get_mut().and_then(|handle| handle.0.as_mut()).expect("it has just been there");
         let memory = Arc::get_mut(memory).expect("a Buffer is the only handle on its memory");
-        &mut memory.bytes[memory.start..memory.start + self.len]
+        &mut memory.bytes[memory.start..memory.start + len]
     }
 }
 
 impl fmt::Debug for Buffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Buffer({} bytes)", self.len)
+        write!(f, "Buffer({} bytes)", self.len())
     }
 }
 
@@ -302,7 +403,7 @@ impl SharedBuffer {
         if !alone || self.range.start != 0 {
             return Err(self);
         }
-        Ok(Buffer { len: self.range.end, handle: OnceLock::from(self.handle), reserved: None })
+        Ok(Buffer::new(self.handle, self.range.end))
     }
 }
 

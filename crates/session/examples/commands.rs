@@ -39,7 +39,7 @@ fn counted_target(pair: &mut Pair, sent: usize, mut input: &[u8], answers: &mut 
                 pair.target.want_data(command.task, answers.pop().expect("one buffer for each command"));
             }
             target::Event::Command(command) => {
-                let data_in = answers.pop().map(Buffer::share);
+                let data_in = answers.pop().map(target::AnswerData::from);
                 pair.target.complete(command.task, target::Response { data_in, ..target::Response::default() });
             }
             target::Event::DataOut { task, buffer } => {

@@ -113,7 +113,7 @@ fn main() -> ExitCode {
         }
         "read" => {
             let task = submit(&mut pair, command(Some(buffer()), None)).task;
-            pair.target.complete(task, Response { data_in: Some(buffer().share()), ..Response::default() });
+            pair.target.complete(task, Response { data_in: Some(buffer().into()), ..Response::default() });
             let bytes = reorder(&pair.target_output(), digests, &order);
             let event = counted_read(&mut pair.session, pair.cid, &bytes, now);
             assert!(matches!(black_box(&event), Some(initiator::Event::Completed { .. })), "{event:?}");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use lunette_buffer::{FileSlice, SharedBuffer};
+use lunette_buffer::{FileSlice, Loan, SharedBuffer};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
@@ -17,6 +17,8 @@ pub(crate) enum Segment {
     Owned(Box<[u8]>),
     /// A piece of a pooled buffer.
     Shared(SharedBuffer),
+    /// Bytes in a store's memory; in the queue, a run of them.
+    Loan(Loan),
     /// A piece of a file, where there are no digests and no markers.
     File(FileSlice),
 }
@@ -67,27 +69,40 @@ impl Segment {
         if bytes.is_empty() { Self::Empty } else { Self::Owned(bytes.into_boxed_slice()) }
     }
 
-    /// Bytes `range` of it. Those of a pooled buffer are not copied.
+    /// Bytes `range` of it. Those of a pooled buffer and of a store are not copied.
     fn slice(&self, range: Range<usize>) -> Self {
         match self {
             Self::Empty => Self::Empty,
             Self::Owned(bytes) => Self::Owned(bytes[range].into()),
             Self::Shared(bytes) => Self::Shared(bytes.slice(range)),
+            Self::Loan(loan) => Self::Loan(loan.slice(range)),
             Self::File(file) => Self::File(file.slice(range)),
         }
     }
 
     fn len(&self) -> usize {
-        if let Self::File(file) = self { file.len() } else { self.bytes().len() }
+        match self {
+            Self::File(file) => file.len(),
+            Self::Loan(loan) => loan.len(),
+            _ => self.bytes().len(),
+        }
     }
 
-    /// Empty for what is in a file.
+    /// Empty for what is in a file; the first run of a loan.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Empty | Self::File(_) => &[],
             Self::Owned(bytes) => bytes,
             Self::Shared(bytes) => bytes,
+            Self::Loan(loan) => loan.runs().next().unwrap_or_default(),
         }
+    }
+
+    /// Its first run and what comes behind, when it lies in several places.
+    fn split_run(&self) -> Option<(Self, Self)> {
+        let Self::Loan(loan) = self else { return None };
+        let at = self.bytes().len();
+        (at < loan.len()).then(|| (self.slice(0..at), self.slice(at..loan.len())))
     }
 
     pub(crate) fn owned_len(&self) -> usize {
@@ -95,7 +110,7 @@ impl Segment {
     }
 }
 
-/// A PDU; or a part of it, when markers or additional header segments stand in it.
+/// A PDU; or a part of it, when markers or additional header segments stand in it, or its data lies in several places.
 struct Pdu {
     head: [u8; BHS_LEN + DIGEST_LEN],
     head_len: u8,
@@ -117,7 +132,8 @@ impl Pdu {
     fn pieces(&self) -> [Piece<'_>; 3] {
         let [head, segment, tail] = self.parts().map(Piece::Bytes);
         let segment = match &self.segment {
-            Segment::Empty | Segment::Owned(_) => segment,
+            // Lent memory is borrowed for one send.
+            Segment::Empty | Segment::Owned(_) | Segment::Loan(_) => segment,
             Segment::Shared(buffer) => Piece::Shared { buffer, sent: 0 },
             Segment::File(slice) => Piece::File { slice, sent: 0 },
         };
@@ -210,6 +226,7 @@ impl Outbox {
     #[inline]
     fn enqueue(&mut self, pdu: Pdu) {
         match &mut self.markers {
+            _ if matches!(pdu.segment, Segment::Loan(_)) => return self.enqueue_parts([pdu]),
             Markers::Off => {}
             Markers::Login { len } => *len += pdu.len() as u64,
             Markers::On(_) => return self.enqueue_parts([pdu]),
@@ -229,14 +246,16 @@ impl Outbox {
             Markers::Login { len } => *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64,
             Markers::On(weaver) => return weave(weaver, &pdu, &mut self.queue),
         }
-        self.queue.extend(pdu);
+        for part in pdu {
+            push_runs(part, &mut self.queue);
+        }
     }
 
     /// Pad and digest, and how long they are.
     #[inline]
     fn tail(&self, segment: &Segment) -> ([u8; 3 + DIGEST_LEN], usize) {
         let pad = pad_len(segment.len());
-        if self.data_digest { digested_tail(segment.bytes(), pad) } else { ([0; _], pad) }
+        if self.data_digest { digested_tail(segment, pad) } else { ([0; _], pad) }
     }
 
     /// How many PDUs were queued since this was asked last.
@@ -311,16 +330,29 @@ impl Outbox {
 }
 
 /// Pad and digest of a data segment, which has none when it is empty.
-fn digested_tail(bytes: &[u8], pad: usize) -> ([u8; 3 + DIGEST_LEN], usize) {
+fn digested_tail(segment: &Segment, pad: usize) -> ([u8; 3 + DIGEST_LEN], usize) {
     let mut tail = [0; 3 + DIGEST_LEN];
+    let bytes = segment.bytes();
     if bytes.is_empty() {
         return (tail, pad);
     }
     let mut digest = Crc32c::new();
-    digest.update(bytes);
+    match segment {
+        Segment::Loan(loan) => loan.runs().for_each(|run| digest.update(run)),
+        _ => digest.update(bytes),
+    }
     digest.update(&tail[..pad]);
     tail[pad..pad + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
     (tail, pad + DIGEST_LEN)
+}
+
+/// Appends a part, cut so that each segment lies in one place.
+fn push_runs(mut pdu: Pdu, queue: &mut VecDeque<Pdu>) {
+    while let Some((first, rest)) = pdu.segment.split_run() {
+        queue.push_back(Pdu { segment: first, tail_len: 0, goes_on: true, ..pdu });
+        (pdu.head_len, pdu.segment) = (0, rest);
+    }
+    queue.push_back(pdu);
 }
 
 /// Cuts a PDU to parts where markers stand in it. Pooled data is not copied.
@@ -328,17 +360,15 @@ fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
     let mut left = pdu.iter().map(Pdu::len).sum::<usize>() as u32;
     queue.extend(weaver.before_pdu().map(|marker| Pdu::part(&marker, Segment::Empty)));
     for whole in pdu {
-        let [head, segment, tail] = whole.parts();
+        let [head, _, tail] = whole.parts();
         let inline = |bytes: &[u8], woven| match woven {
             Woven::Marker(marker) => Pdu::part(&marker, Segment::Empty),
             Woven::Bytes(range) => Pdu::part(&bytes[range], Segment::Empty),
         };
         weaver.weave(head.len(), &mut left, |woven| queue.push_back(inline(head, woven)));
-        weaver.weave(segment.len(), &mut left, |woven| {
-            queue.push_back(match woven {
-                Woven::Marker(marker) => Pdu::part(&marker, Segment::Empty),
-                Woven::Bytes(range) => Pdu::part(&[], whole.segment.slice(range)),
-            });
+        weaver.weave(whole.segment.len(), &mut left, |woven| match woven {
+            Woven::Marker(marker) => queue.push_back(Pdu::part(&marker, Segment::Empty)),
+            Woven::Bytes(range) => push_runs(Pdu::part(&[], whole.segment.slice(range)), queue),
         });
         weaver.weave(tail.len(), &mut left, |woven| queue.push_back(inline(tail, woven)));
     }
@@ -349,7 +379,9 @@ fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
 
 #[cfg(test)]
 mod tests {
-    use lunette_buffer::Pool;
+    use lunette_buffer::{Pool, Run};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -430,6 +462,50 @@ mod tests {
             assert!(stream.len() > login.len() + pdus * 60, "each has a marker");
         }
         assert_eq!(wire, stream[login.len()..]);
+    }
+
+    /// A loan of `bytes` in runs of these lengths; the last takes the rest.
+    fn lent(bytes: &[u8], lens: &[usize]) -> Segment {
+        let mut rest = bytes;
+        let mut runs = Vec::new();
+        for len in lens.iter().copied().chain([usize::MAX]) {
+            let (run, later) = rest.split_at(len.min(rest.len()));
+            rest = later;
+            runs.extend((!run.is_empty()).then(|| Run { memory: run.into(), range: 0..run.len() }));
+        }
+        let mut buffer = Pool::new(1 << 20).reserve(bytes.len()).unwrap();
+        assert!(buffer.lend(runs.into_iter()));
+        Segment::Loan(buffer.into_loan().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn lent_data_gives_the_same_stream_wherever_its_runs_end(
+            segments in vec((vec(any::<u8>(), 1..300), vec(1..100_usize, 0..6), any::<bool>()), 1..6),
+            digests in any::<(bool, bool)>(),
+            markers in proptest::option::of(16..64_u32),
+            step in 1..400_usize,
+        ) {
+            let mut outboxes = [false, true].map(|lends| {
+                let mut outbox = Outbox::default();
+                outbox.configure(digests.0, digests.1);
+                outbox.start_markers(markers.map(|words| 4 * words));
+                for (bytes, lens, ahs) in &segments {
+                    let segment = if lends { lent(bytes, lens) } else { Segment::owned(bytes.clone()) };
+                    if *ahs {
+                        outbox.push_with_ahs([7; BHS_LEN], &[9; 8], segment);
+                    } else {
+                        outbox.push([7; BHS_LEN], segment);
+                    }
+                }
+                outbox
+            });
+            let told = |outbox: &Outbox| (outbox.pdus(), outbox.segment_bytes());
+            prop_assert_eq!(told(&outboxes[0]), told(&outboxes[1]));
+            let [owned, lent] = outboxes.each_mut().map(|outbox| drain(outbox, step));
+            prop_assert!(owned == lent);
+            prop_assert_eq!(told(&outboxes[1]), (0, 0));
+        }
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::ops::Range;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use lunette_buffer::{Buffer, Run as LentRun};
 
 use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Space, Store, StoreError};
 
@@ -15,14 +17,43 @@ const GROUP_CHUNKS: usize = 4096;
 /// Bytes that one group describes.
 const GROUP_LEN: u64 = (CHUNK_LEN * GROUP_CHUNKS) as u64;
 
-/// Bytes of one chunk; `None` reads as zero.
-type Chunk = RwLock<Option<Box<[u8]>>>;
+/// Reads of so many bytes and more are answered with the chunks themselves. Shorter ones would keep more memory from being
+/// used again than they have bytes, and a copy of them stays in the processor's cache.
+const MIN_LENT_LEN: usize = CHUNK_LEN;
+
+/// What chunks without memory lend.
+static ZEROES: LazyLock<Arc<[u8]>> = LazyLock::new(zeroes);
+
+/// A piece of the store that is locked as a whole.
+#[derive(Debug, Default)]
+struct Chunk(RwLock<Bytes>);
+
+/// The bytes of one chunk; `None` reads as zero. As long as reads hold them too, they do not change: a write puts others in
+/// their place.
+type Bytes = Option<Arc<[u8]>>;
+
+impl Chunk {
+    fn read(&self) -> RwLockReadGuard<'_, Bytes> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Bytes> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn zeroes() -> Arc<[u8]> {
+    std::iter::repeat_n(0, CHUNK_LEN).collect()
+}
 
 /// A store that lives as long as the process.
 ///
 /// Memory is taken when it is first written to, and given back by an unmap of whole chunks of 64 KiB. Requests end before
 /// `submit` returns. Each chunk has its own lock, held for one copy: a write within a chunk is seen whole or not at all,
 /// and cores that work on different chunks do not meet.
+///
+/// Long reads into buffers without memory are not copied: the chunks are [lent](Buffer::lend), and a write to one that is
+/// lent makes a new one. So what was read does not change, and writes cost nothing more where nobody reads.
 ///
 /// It declares no volatile cache. Nothing here survives a power cut, flushed or not: the medium itself is gone, which is not
 /// what WCE is about. With WCE an initiator would flush, and believe that it helped.
@@ -64,12 +95,27 @@ impl MemoryStore {
         for piece in pieces(offset, rest.len() as u64) {
             let (now, later) = rest.split_at_mut(piece.range.len());
             rest = later;
-            match self.chunk(piece.chunk).map(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner)).as_deref() {
+            match self.chunk(piece.chunk).map(Chunk::read).as_deref() {
                 Some(Some(bytes)) => now.copy_from_slice(&bytes[piece.range]),
                 Some(None) | None => now.fill(0),
             }
         }
         Ok(())
+    }
+
+    /// Fills a buffer, without a copy where that is possible and worth it.
+    fn fill(&self, offset: u64, into: &mut Buffer) -> Result<(), StoreError> {
+        self.check(offset, into.len() as u64)?;
+        let is_lent = into.len() >= MIN_LENT_LEN && into.lend(self.lent(offset, into.len()));
+        if is_lent { Ok(()) } else { self.read(offset, into) }
+    }
+
+    /// What a checked range holds now.
+    fn lent(&self, offset: u64, len: usize) -> impl Iterator<Item = LentRun> {
+        pieces(offset, len as u64).map(|piece| {
+            let bytes = self.chunk(piece.chunk).and_then(|chunk| chunk.read().clone());
+            LentRun { memory: bytes.unwrap_or_else(|| Arc::clone(&ZEROES)), range: piece.range }
+        })
     }
 
     /// Copies bytes in.
@@ -83,15 +129,11 @@ impl MemoryStore {
         for piece in pieces(offset, rest.len() as u64) {
             let (now, later) = rest.split_at(piece.range.len());
             rest = later;
-            let mut chunk = self.chunk_to_fill(piece.chunk).write().unwrap_or_else(PoisonError::into_inner);
-            match &mut *chunk {
+            let mut chunk = self.chunk_to_fill(piece.chunk).write();
+            match chunk.as_mut().and_then(Arc::get_mut) {
                 Some(bytes) => bytes[piece.range].copy_from_slice(now),
                 None if now.len() == CHUNK_LEN => *chunk = Some(now.into()),
-                None => {
-                    let mut bytes = vec![0; CHUNK_LEN].into_boxed_slice();
-                    bytes[piece.range].copy_from_slice(now);
-                    *chunk = Some(bytes);
-                }
+                None => Arc::make_mut(chunk.get_or_insert_with(zeroes))[piece.range].copy_from_slice(now),
             }
         }
         Ok(())
@@ -119,11 +161,11 @@ impl MemoryStore {
 
     fn zero_piece(&self, piece: Piece) {
         let Some(chunk) = self.chunk(piece.chunk) else { return };
-        let mut chunk = chunk.write().unwrap_or_else(PoisonError::into_inner);
+        let mut chunk = chunk.write();
         if piece.range.len() == CHUNK_LEN {
             *chunk = None;
         } else if let Some(bytes) = &mut *chunk {
-            bytes[piece.range].fill(0);
+            Arc::make_mut(bytes)[piece.range].fill(0);
         }
     }
 
@@ -153,20 +195,21 @@ impl MemoryStore {
     }
 
     fn run(&self, piece: &Piece) -> Run {
-        let is_filled = |chunk: &Chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some();
+        let is_filled = |chunk: &Chunk| chunk.read().is_some();
         Run { len: piece.range.len() as u64, allocated: self.chunk(piece.chunk).is_some_and(is_filled) }
     }
 
     /// Bytes of memory that hold blocks.
     pub fn allocated_bytes(&self) -> u64 {
         let chunks = self.groups.iter().filter_map(OnceLock::get).flatten();
-        let filled = chunks.filter(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some());
+        let filled = chunks.filter(|chunk| chunk.read().is_some());
         filled.count() as u64 * CHUNK_LEN as u64
     }
 
     /// A store of its own with the same bytes.
     pub(crate) fn duplicate(&self) -> Self {
-        let copy = |chunk: &Chunk| RwLock::new(chunk.read().unwrap_or_else(PoisonError::into_inner).clone());
+        // A chunk that both hold is copied by the first write of either.
+        let copy = |chunk: &Chunk| Chunk(RwLock::new(chunk.read().clone()));
         let groups = self.groups.iter().map(|group| match group.get() {
             Some(chunks) => OnceLock::from(chunks.iter().map(copy).collect::<Box<[Chunk]>>()),
             None => OnceLock::new(),
@@ -245,7 +288,7 @@ impl Store for MemoryStore {
 
     fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {
         let result = match &mut op {
-            Op::Read { offset, into } => self.read(*offset, into),
+            Op::Read { offset, into } => self.fill(*offset, into),
             Op::Write { offset, from, .. } => self.write(*offset, from),
             Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => self.zero(*offset, *len),
             Op::Allocation { offset, len, found } => self.allocation(*offset, *len, found),
@@ -258,7 +301,10 @@ impl Store for MemoryStore {
 
 #[cfg(test)]
 mod tests {
+    use lunette_buffer::Pool;
+
     use super::*;
+    use crate::execute;
 
     #[test]
     fn memory_is_taken_by_writes_and_freed_by_zeroing_whole_chunks() {
@@ -276,6 +322,43 @@ mod tests {
         assert_eq!(found.take(), expected);
         store.zero(0, 1 << 40).unwrap();
         assert_eq!(store.allocated_bytes(), 0);
+    }
+
+    /// What a read of `len` bytes is lent.
+    fn lent(store: &MemoryStore, offset: u64, len: usize) -> Option<Vec<u8>> {
+        let into = Pool::new(1 << 20).reserve(len).unwrap();
+        let buffer = execute(store, Op::Read { offset, into }).buffer.unwrap();
+        buffer.into_loan().ok().map(|loan| loan.runs().collect::<Vec<_>>().concat())
+    }
+
+    #[test]
+    fn long_reads_are_lent_what_they_read() {
+        let store = MemoryStore::new(1 << 20).unwrap();
+        let bytes: Vec<u8> = (0..3 * CHUNK_LEN).map(|at| (at / 5) as u8).collect();
+        store.write(CHUNK_LEN as u64, &bytes).unwrap();
+        let expected = [&[0; 100][..], &bytes[..2 * CHUNK_LEN]].concat();
+        assert_eq!(lent(&store, CHUNK_LEN as u64 - 100, expected.len()), Some(expected));
+        assert_eq!(lent(&store, 0, MIN_LENT_LEN - 1), None, "short ones are copied");
+        assert_eq!(lent(&store, (1 << 20) - 100, MIN_LENT_LEN), None, "there is no so much");
+        assert_eq!(store.allocated_bytes(), 3 * CHUNK_LEN as u64);
+    }
+
+    #[test]
+    fn only_a_chunk_that_is_lent_is_replaced_by_a_write() {
+        let store = MemoryStore::new(1 << 20).unwrap();
+        store.write(0, &vec![1; 2 * CHUNK_LEN]).unwrap();
+        let place = |chunk| store.chunk(chunk).unwrap().read().as_ref().unwrap().as_ptr();
+        let before = [place(0), place(1)];
+        let mut into = Pool::new(1 << 20).reserve(CHUNK_LEN).unwrap();
+        store.fill(0, &mut into).unwrap();
+        store.write(CHUNK_LEN as u64 - 10, &[2; 20]).unwrap();
+        let after = [place(0), place(1)];
+        assert_ne!(before[0], after[0]);
+        assert_eq!(before[1], after[1]);
+        drop(into);
+        store.write(0, &vec![3; CHUNK_LEN]).unwrap();
+        store.zero(10, 10).unwrap();
+        assert_eq!([place(0), place(1)], after);
     }
 
     #[test]

@@ -15,7 +15,7 @@ pub enum Op {
     Read {
         /// First byte, from the start of the store.
         offset: u64,
-        /// Filled completely on success; unspecified on failure.
+        /// Filled completely on success, or lent as many bytes; unspecified on failure.
         into: Buffer,
     },
     /// Writes the whole of `from` at `offset`.

@@ -28,6 +28,9 @@ pub(crate) const MAX_INLINE_FILE_BYTES: usize = 16 << 10;
 /// is room for every command that may be in hand, or a medium that hangs would stop the reactor too.
 pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize;
 
+/// Buffers of so many bytes and more get their memory when it is first looked at: a store may lend what they are to hold.
+pub(crate) const MIN_LENDABLE_LEN: usize = 64 << 10;
+
 /// The share of the buffers that one connection may hold, in tasks and in data that its peer does not read: one part in
 /// this many, and no more than is free. It may always hold one buffer.
 pub(crate) const CONNECTION_BUFFER_SHARE: usize = 4;

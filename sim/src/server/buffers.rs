@@ -13,7 +13,8 @@ impl Server {
         let Some(job) = self.jobs.get_mut(&key) else { return true };
         let (wire, tag, kind) = (job.wire, job.tag, job.request.kind);
         let len = job.request.extent.blocks * env.scenario.load.block_len;
-        let data_in = if kind.reads() { self.pool.take(len) } else { None };
+        // Without memory, so that it may be lent.
+        let data_in = if kind.reads() { self.pool.reserve(len) } else { None };
         let data_out = if kind.writes() { self.pool.take(len) } else { None };
         if kind.reads() != data_in.is_some() || kind.writes() != data_out.is_some() {
             return false;

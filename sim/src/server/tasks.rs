@@ -1,6 +1,6 @@
 //! Tasks, from command to response, on a device that takes its time.
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, Run};
 use lunette_session::limits::COMMAND_WINDOW;
 use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 
@@ -182,6 +182,12 @@ impl Server {
     }
 }
 
+/// The bytes in pieces, as a store in memory might have them.
+fn runs(bytes: &[u8], env: &mut Env) -> impl Iterator<Item = Run> {
+    let len = env.dice.between(1, bytes.len().max(1) as u64) as usize;
+    bytes.chunks(len).map(|run| Run { memory: run.into(), range: 0..run.len() })
+}
+
 fn execute(job: &mut Job, env: &mut Env) -> Response {
     let Request { user, kind, extent, .. } = job.request;
     env.note(|| format!("command {user} runs"));
@@ -198,8 +204,12 @@ fn execute(job: &mut Job, env: &mut Env) -> Response {
     if !env.has_failed()
         && let Some(mut buffer) = job.answer.take()
     {
-        env.oracle.medium.fill(extent.unit, extent.first, &found, &mut buffer);
-        response.data_in = Some(buffer.share());
+        let mut bytes = vec![0; len];
+        env.oracle.medium.fill(extent.unit, extent.first, &found, &mut bytes);
+        if env.dice.coin() || !buffer.lend(runs(&bytes, env)) {
+            buffer.copy_from_slice(&bytes);
+        }
+        response.data_in = Some(buffer.into());
     }
     response
 }

@@ -6,14 +6,13 @@
 
 use std::ops::Range;
 
-use lunette_buffer::{FileSlice, SharedBuffer};
 use lunette_pdu::sense::SENSE_LENGTH_LEN;
 use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, LunField, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
     TargetTransferTag,
 };
 
-use super::event::{CommandOrder, Response};
+use super::event::{AnswerData, CommandOrder, Response};
 use super::task::Task;
 use crate::keys::Parameters;
 use crate::outbox::{Outbox, Segment};
@@ -112,25 +111,13 @@ impl Iterator for Pieces {
     }
 }
 
-/// Bytes for the initiator.
-enum Data {
-    Shared(SharedBuffer),
-    File(FileSlice),
-}
-
-impl Data {
-    fn len(&self) -> usize {
-        match self {
-            Self::Shared(bytes) => bytes.len(),
-            Self::File(file) => file.len(),
-        }
-    }
-
+impl AnswerData {
     /// No more than `len` bytes.
     fn first(self, len: usize) -> Self {
         match self {
             whole if whole.len() <= len => whole,
             Self::Shared(bytes) => Self::Shared(bytes.slice(0..len)),
+            Self::Loan(loan) => Self::Loan(loan.slice(0..len)),
             Self::File(file) => Self::File(file.slice(0..len)),
         }
     }
@@ -138,6 +125,7 @@ impl Data {
     fn segment(&self, range: Range<usize>) -> Segment {
         match self {
             Self::Shared(bytes) => Segment::Shared(bytes.slice(range)),
+            Self::Loan(loan) => Segment::Loan(loan.slice(range)),
             Self::File(file) => Segment::File(file.slice(range)),
         }
     }
@@ -156,7 +144,7 @@ pub(crate) struct Answer {
     bidi_read_residual: Residual,
     /// The status rides on the last Data-In PDU.
     collapsed: bool,
-    data: Option<Data>,
+    data: Option<AnswerData>,
     data_len: usize,
     cut: Cut,
     /// Where data begins that has not been acknowledged.
@@ -181,14 +169,13 @@ pub(crate) enum Unsendable {
 impl Answer {
     /// From the device's words.
     pub(crate) fn new(task: &Answered, response: Response, parameters: &Parameters) -> Self {
-        let Response { status, status_qualifier, sense, data_in, data_in_file, data_out_transfer_len } = response;
+        let Response { status, status_qualifier, sense, data_in, data_out_transfer_len } = response;
         let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
-        let data = data_in.map(Data::Shared).or(data_in_file.map(Data::File));
-        let read_len = data.as_ref().map_or(0, |data| data.len() as u64);
+        let read_len = data_in.as_ref().map_or(0, |data| data.len() as u64);
         let read_residual = residual(read_len, task.data_in_len);
         let write_residual = residual(data_out_transfer_len, task.data_out_len);
         let writes = task.data_out_len > 0 || data_out_transfer_len > 0;
-        let data = data.map(|data| data.first(task.data_in_len as usize)).filter(|data| data.len() > 0);
+        let data = data_in.map(|data| data.first(task.data_in_len as usize)).filter(|data| !data.is_empty());
         Self {
             itt: task.itt,
             lun: task.lun,
@@ -205,7 +192,7 @@ impl Answer {
                 && !task.bidirectional
                 && data.is_some(),
             sense,
-            data_len: data.as_ref().map_or(0, Data::len),
+            data_len: data.as_ref().map_or(0, AnswerData::len),
             data,
             cut: parameters.into(),
             unacknowledged: Mark { data_sn: task.first_data_sn, offset: 0 },
@@ -235,7 +222,7 @@ impl Answer {
 
     /// Bytes of the pool that it keeps.
     pub(crate) fn pooled_bytes(&self) -> usize {
-        if let Some(Data::Shared(bytes)) = &self.data { bytes.pooled_bytes() } else { 0 }
+        self.data.as_ref().and_then(AnswerData::pooled_bytes).unwrap_or(0)
     }
 
     /// The DataSN that a next Data-In PDU would have.
@@ -382,7 +369,7 @@ impl Answer {
         pieces.at.data_sn
     }
 
-    fn push_piece(&self, piece: &Piece, data: &Data, numbers: CommandNumbers, outbox: &mut Outbox) {
+    fn push_piece(&self, piece: &Piece, data: &AnswerData, numbers: CommandNumbers, outbox: &mut Outbox) {
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let status = (piece.last && self.collapsed).then_some(DataInStatus {
             status: STATUS_GOOD,

@@ -1,6 +1,6 @@
 //! What a connection tells its driver, and what the driver answers with.
 
-use lunette_buffer::{Buffer, FileSlice, SharedBuffer};
+use lunette_buffer::{Buffer, FileSlice, Loan, SharedBuffer};
 use lunette_pdu::{
     Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode,
 };
@@ -98,6 +98,48 @@ pub struct Command {
     pub data_in_len: u32,
 }
 
+/// Bytes for the initiator, wherever they are.
+#[derive(Debug)]
+pub enum AnswerData {
+    /// In a buffer.
+    Shared(SharedBuffer),
+    /// In the memory of a store.
+    Loan(Loan),
+    /// In a file: see [`super::Connection::sends_files`].
+    File(FileSlice),
+}
+
+impl AnswerData {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Shared(bytes) => bytes.len(),
+            Self::Loan(loan) => loan.len(),
+            Self::File(file) => file.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes of the pool that it keeps, however few of them it shows; `None` for what is in a file.
+    pub fn pooled_bytes(&self) -> Option<usize> {
+        match self {
+            Self::Shared(bytes) => Some(bytes.pooled_bytes()),
+            Self::Loan(loan) => Some(loan.pooled_bytes()),
+            Self::File(_) => None,
+        }
+    }
+}
+
+impl From<Buffer> for AnswerData {
+    fn from(buffer: Buffer) -> Self {
+        buffer.into_loan().map_or_else(|buffer| Self::Shared(buffer.share()), Self::Loan)
+    }
+}
+
 /// How a task ended, in the device server's words.
 #[derive(Debug, Default)]
 pub struct Response {
@@ -108,9 +150,7 @@ pub struct Response {
     /// Sense data; empty when there is none.
     pub sense: Vec<u8>,
     /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow.
-    pub data_in: Option<SharedBuffer>,
-    /// The same, when they are sent from their file: see [`super::Connection::sends_files`].
-    pub data_in_file: Option<FileSlice>,
+    pub data_in: Option<AnswerData>,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
 }

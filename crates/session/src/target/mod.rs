@@ -17,6 +17,6 @@ mod window;
 pub use crate::{Entropy, Timers};
 pub use connection::{Connection, ConnectionConfig, KnownTask};
 pub use directory::{Directory, Moved, Portal, TargetNode};
-pub use event::{CloseReason, Command, CommandOrder, Event, Response, TaskManagement, TaskTag};
+pub use event::{AnswerData, CloseReason, Command, CommandOrder, Event, Response, TaskManagement, TaskTag};
 pub use full_feature::MovedTask;
 pub use session::{AdmitRequest, Admitted, Session, Sessions};

@@ -2,7 +2,7 @@
 
 mod by_itt;
 
-use lunette_buffer::{Buffer, SharedBuffer};
+use lunette_buffer::Buffer;
 use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 
 use self::by_itt::ByItt;
@@ -229,7 +229,7 @@ impl Task {
     /// Bytes of the pool that its answer keeps, when it has ended and the answer waits.
     pub(crate) fn pooled_bytes(&self) -> Option<usize> {
         match &self.phase {
-            Phase::Draining(Some(response)) => response.data_in.as_ref().map(SharedBuffer::pooled_bytes),
+            Phase::Draining(Some(response)) => response.data_in.as_ref()?.pooled_bytes(),
             _ => None,
         }
     }

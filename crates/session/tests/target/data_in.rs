@@ -20,10 +20,13 @@ fn run(peer: &mut Peer, announced: u32, available: usize, status: u8) {
 fn data_is_cut_to_pdus_and_bursts() {
     for limit in ["512", "700", "4096", "5000", "262144"] {
         for burst in ["512", "1000", "4096", "10000"] {
-            for len in [1, 511, 512, 513, 1000, 4096, 8192, 9999, 20_001] {
+            for (len, lent) in
+                [1, 511, 512, 513, 1000, 4096, 8192, 9999, 20_001].map(|len| [(len, false), (len, true)]).concat()
+            {
                 let setup = Setup::keys(&[("MaxRecvDataSegmentLength", limit), ("MaxBurstLength", burst)]);
                 let mut peer = Peer::logged_in(setup);
                 peer.out_piece = 61;
+                peer.driver.lends.set(lent);
                 peer.command(read(1, len as u32), &[]);
                 let pdus = peer.rest();
                 let (limit, burst): (usize, usize) = (limit.parse().unwrap(), burst.parse().unwrap());

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use lunette_buffer::{Buffer, Pool};
+use lunette_buffer::{Buffer, Loan, Pool};
 use lunette_store::{AllocationMap, Op, OpKind, Store, StoreError, execute};
 use proptest::prelude::*;
 
@@ -53,12 +53,14 @@ pub(crate) fn requests(store_len: u64, granularity: u64) -> impl Strategy<Value 
 /// The bytes that a store should hold.
 pub(crate) struct Oracle {
     pub(crate) bytes: Vec<u8>,
+    /// What reads were lent, and what it has to stay.
+    lent: Vec<(Loan, Vec<u8>)>,
     pool: Pool,
 }
 
 impl Oracle {
     pub(crate) fn new(len: u64) -> Self {
-        Self { bytes: vec![0; len as usize], pool: Pool::new(64 << 20) }
+        Self { bytes: vec![0; len as usize], lent: Vec::new(), pool: Pool::new(64 << 20) }
     }
 
     fn buffer(&self, request: &Request, fill: u8) -> Buffer {
@@ -71,6 +73,8 @@ impl Oracle {
     pub(crate) fn step(&mut self, store: &dyn Store, request: &Request) {
         let Request { offset, len, fua, may_unmap, .. } = *request;
         let op = match request.kind {
+            // Without memory, so that the store may lend its own.
+            OpKind::Read if request.fua => Op::Read { offset, into: self.pool.reserve(len as usize).unwrap() },
             // Filled with something that a read has to overwrite.
             OpKind::Read => Op::Read { offset, into: self.buffer(request, !request.fill) },
             OpKind::Write => Op::Write { offset, from: self.buffer(request, request.fill), fua },
@@ -92,7 +96,10 @@ impl Oracle {
         outcome.result.unwrap();
         let expected = &mut self.bytes[offset as usize..end as usize];
         match request.kind {
-            OpKind::Read => assert!(outcome.buffer.unwrap()[..] == *expected, "{request:?} read other bytes"),
+            OpKind::Read => match outcome.buffer.unwrap().into_loan() {
+                Ok(loan) => self.lent.push((loan, expected.to_vec())),
+                Err(buffer) => assert!(buffer[..] == *expected, "{request:?} read other bytes"),
+            },
             OpKind::Write => expected.fill(request.fill),
             OpKind::WriteZeroes => expected.fill(0),
             OpKind::Unmap if store.capabilities().unmap_zeroes => expected.fill(0),
@@ -100,8 +107,11 @@ impl Oracle {
         }
     }
 
-    /// The whole store reads as it should.
+    /// The whole store reads as it should, and so does what was lent before.
     pub(crate) fn compare(&self, store: &dyn Store) {
+        for (loan, expected) in &self.lent {
+            assert!(loan.runs().collect::<Vec<_>>().concat() == *expected, "lent bytes have changed");
+        }
         assert!(contents(store) == self.bytes, "the store holds other bytes");
         let found = Arc::new(AllocationMap::default());
         let len = self.bytes.len() as u64;

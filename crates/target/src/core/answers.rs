@@ -3,12 +3,10 @@
 
 use std::collections::VecDeque;
 
-use lunette_buffer::Buffer;
 use lunette_device::Response as DeviceResponse;
-use lunette_session::target::{MovedTask, Response, TaskTag};
+use lunette_session::target::{AnswerData, MovedTask, Response, TaskTag};
 
 use super::connection::Conn;
-use super::running::pooled_len;
 
 /// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of what
 /// a command has read keeps all of its buffer.
@@ -46,9 +44,10 @@ impl Answers {
 impl Conn {
     /// Answers a task.
     pub(super) fn complete(&mut self, task: TaskTag, response: DeviceResponse) {
-        let pooled = response.data_in.as_ref().map(|data| pooled_len(data.len()));
+        let response = session_response(response);
+        let pooled = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
         let before = self.protocol.queued_bytes();
-        self.protocol.complete(task, session_response(response));
+        self.protocol.complete(task, response);
         self.count_answer(before, pooled);
     }
 
@@ -75,8 +74,7 @@ fn session_response(response: DeviceResponse) -> Response {
         status: response.status.0,
         status_qualifier: response.status_qualifier,
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
-        data_in: response.data_in.map(Buffer::share),
-        data_in_file: response.data_in_file,
+        data_in: response.data_in.map(AnswerData::from).or(response.data_in_file.map(AnswerData::File)),
         data_out_transfer_len: response.data_out_transfer_len,
     }
 }

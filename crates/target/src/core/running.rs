@@ -19,7 +19,7 @@ use super::connection::Conn;
 use super::leaving::LEAVE_TAG;
 use super::stop::FLUSH_TAG;
 use super::table::Key;
-use crate::limits::{CONNECTION_BUFFER_SHARE, FIRST_BUFFER_RESERVE, SECOND_BUFFER_RESERVE};
+use crate::limits::{CONNECTION_BUFFER_SHARE, FIRST_BUFFER_RESERVE, MIN_LENDABLE_LEN, SECOND_BUFFER_RESERVE};
 
 pub(super) type TaskKey = Key;
 
@@ -136,11 +136,11 @@ impl Core {
             let Some(running) = self.tasks.get_mut(key) else { return };
             running.waiting = Waiting::Nothing;
             match running.task.step(input) {
-                Step::Buffer { len } => match self.take_buffer(key, len) {
+                Step::Buffer { len } => match self.take_buffer(key, Waiting::Buffer { len }) {
                     Some(buffer) => input = Input::Buffer(buffer),
                     None => return self.starve(key, Waiting::Buffer { len }),
                 },
-                Step::DataOut { len } => match self.take_buffer(key, len) {
+                Step::DataOut { len } => match self.take_buffer(key, Waiting::DataBuffer { len }) {
                     Some(buffer) => return self.want_data(key, buffer),
                     None => return self.starve(key, Waiting::DataBuffer { len }),
                 },
@@ -211,13 +211,18 @@ impl Core {
 
     // Buffers.
 
-    fn take_buffer(&mut self, key: TaskKey, len: usize) -> Option<Buffer> {
+    fn take_buffer(&mut self, key: TaskKey, wanted: Waiting) -> Option<Buffer> {
         let running = self.tasks.get_mut(key)?;
+        let (len, may_be_lent) = match wanted {
+            Waiting::Buffer { len } => (len, len >= MIN_LENDABLE_LEN),
+            Waiting::DataBuffer { len } => (len, false),
+            _ => return None,
+        };
         let conn = self.connections.get_mut(running.connection)?;
         if running.bytes == 0 && !may_begin(&self.pool, conn.held_bytes(), len) {
             return None;
         }
-        let buffer = self.pool.take(len)?;
+        let buffer = if may_be_lent { self.pool.reserve(len) } else { self.pool.take(len) }?;
         running.bytes += pooled_len(len);
         conn.task_bytes += pooled_len(len);
         Some(buffer)
@@ -274,10 +279,8 @@ impl Core {
     pub(super) fn feed_starving(&mut self) {
         for _ in 0..self.starving.len() {
             let Some(key) = self.starving.pop_front() else { return };
-            let Some(running) = self.tasks.get_mut(key) else { continue };
-            let waiting = running.waiting;
-            let (Waiting::Buffer { len } | Waiting::DataBuffer { len }) = waiting else { continue };
-            match (self.take_buffer(key, len), waiting) {
+            let Some(waiting) = self.tasks.get(key).map(|running| running.waiting) else { continue };
+            match (self.take_buffer(key, waiting), waiting) {
                 (None, Waiting::DataBuffer { .. }) if self.holds_up_its_data(key) => self.give_up(key),
                 (None, _) => self.starving.push_back(key),
                 (Some(buffer), Waiting::Buffer { .. }) => self.drive(key, Input::Buffer(buffer)),

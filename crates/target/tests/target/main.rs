@@ -13,6 +13,7 @@ mod files;
 mod idle;
 mod kept;
 mod leaks;
+mod lent;
 mod nexuses;
 mod ordering;
 mod places;

@@ -18,7 +18,7 @@ impl Connection {
         self.sender.outbox.pieces()
     }
 
-    /// Whether [`Response::data_in_file`](crate::target::Response::data_in_file) may be used: nobody has to look at the bytes,
+    /// Whether [`AnswerData::File`](crate::target::AnswerData::File) may be used: nobody has to look at the bytes,
     /// now (a digest, markers) or later (to send them again).
     pub fn sends_files(&self) -> bool {
         let Phase::FullFeature(full) = &self.phase else { return false };

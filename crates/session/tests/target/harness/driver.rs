@@ -1,8 +1,9 @@
 //! The target's driver: bytes in, events to a scripted device, bytes out.
 
+use std::cell::Cell;
 use std::time::Duration;
 
-use lunette_buffer::Pool;
+use lunette_buffer::{Pool, Run};
 use lunette_pdu::{LoginStatus, LogoutResponseCode};
 use lunette_session::Time;
 use lunette_session::target::{
@@ -27,6 +28,9 @@ impl Cut {
 /// Bounds the calls that one piece of input may cost: a machine that spins fails its test.
 const MAX_EVENTS_PER_PIECE: usize = 100_000;
 
+/// Bytes of the pieces in which a store lends. It divides no length of a PDU.
+const LENT_RUN_LEN: usize = 777;
+
 pub(crate) struct Driver {
     pub(crate) connection: Connection,
     pub(crate) sessions: Sessions<u32>,
@@ -47,6 +51,8 @@ pub(crate) struct Driver {
     pub(crate) admissions: usize,
     pub(crate) admit_requests: Vec<AdmitRequest>,
     pub(crate) closed: Option<CloseReason>,
+    /// Whether the next answer is lent.
+    pub(crate) lends: Cell<bool>,
 }
 
 impl Driver {
@@ -68,6 +74,7 @@ impl Driver {
             admissions: 0,
             admit_requests: Vec::new(),
             closed: None,
+            lends: Cell::new(false),
         }
     }
 
@@ -181,11 +188,16 @@ impl Driver {
         self.connection.complete(task, self.read_response(len));
     }
 
-    /// GOOD with that much data.
+    /// GOOD with that much data; each second time as a store lends it, if it is not too long.
     pub(crate) fn read_response(&self, len: usize) -> Response {
-        let mut buffer = self.pool.take(len).expect("the pool of the tests is large");
-        buffer.copy_from_slice(&pattern(len));
-        Response { data_in: Some(buffer.share()), ..Response::default() }
+        let mut buffer = self.pool.reserve(len).expect("the pool of the tests is large");
+        let lends = self.lends.replace(!self.lends.get());
+        let pattern = pattern(len);
+        let runs = pattern.chunks(LENT_RUN_LEN).map(|run| Run { memory: run.into(), range: 0..run.len() });
+        if !lends || !buffer.lend(runs) {
+            buffer.copy_from_slice(&pattern);
+        }
+        Response { data_in: Some(buffer.into()), ..Response::default() }
     }
 
     pub(crate) fn refuse(&mut self, status: LoginStatus) {
