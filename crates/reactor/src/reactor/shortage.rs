@@ -106,6 +106,9 @@ fn stream_of(peer: usize) -> Vec<u8> {
 /// Sends the stream from where it was left, and gives what comes back.
 fn exchange(mut peer: &TcpStream, stream: &[u8], sent: usize) -> Vec<u8> {
     peer.set_nonblocking(false).unwrap();
+    // A broken loop does not hang the test for ever.
+    peer.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
+    peer.set_write_timeout(Some(Duration::from_mins(1))).unwrap();
     thread::scope(|scope| {
         scope.spawn(move || {
             peer.write_all(&stream[sent..]).unwrap();
