@@ -61,7 +61,7 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Of these, bytes that the system sent out of files.
     pub file_bytes: u64,
-    /// Of these, bytes that the system sent out of buffers without a copy, and that the peer has acknowledged; see
+    /// Of the sent bytes, those that the system sent out of buffers without a copy, counted when it is done with them; see
     /// [`LoopConfig::zero_copy_bytes`](crate::LoopConfig::zero_copy_bytes).
     pub zero_copy_bytes: u64,
     /// Sends that were to go without a copy, and of which the system said that it had copied them all the same.
