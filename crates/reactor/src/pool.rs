@@ -106,6 +106,13 @@ impl<W: Work> Shared<W> {
     }
 }
 
+impl<W: Work> ThreadPool<W> {
+    /// Leaves the threads to themselves: dropping the pool does not wait for them. One may hang in the system for ever.
+    pub fn detach(&mut self) {
+        self.threads.clear();
+    }
+}
+
 impl<W: Work> Drop for ThreadPool<W> {
     fn drop(&mut self) {
         self.shared.lock().closed = true;

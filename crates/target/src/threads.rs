@@ -28,7 +28,10 @@ impl Seat {
         let _farewell = Farewell(self.config.post.clone());
         let _pinned = pinning.pin(self.config.post.me());
         let mut core = Core::new(self.config);
-        self.reactor.run(&mut core)?;
+        if let Err(error) = self.reactor.run(&mut core) {
+            core.abandon();
+            return Err(error);
+        }
         core.into_stop_result()
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::thread;
 
 use lunette_reactor::{Context, FileCall, FileRequest, Job, ThreadPool, Work};
 use lunette_store::{Completion, FileIo, FileOp, FileOpKind};
@@ -82,6 +83,15 @@ impl Files {
         match op(request).attempted(result) {
             Ok(outcome) => done.complete(outcome),
             Err(op) => self.run_op(op, done),
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // Others learn of the failure when this thread has ended.
+        if thread::panicking() {
+            self.pool.detach();
         }
     }
 }

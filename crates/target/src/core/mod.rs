@@ -175,12 +175,17 @@ impl Core {
     pub(crate) fn into_stop_result(mut self) -> io::Result<()> {
         let stopping = std::mem::take(&mut self.stopping);
         if stopping.is_overdue() {
-            // An update that another core never took up: whoever waits for its answer must hear that there is none.
-            self.barriers = Barriers::default();
-            // Dropping the threads waits for them, and one may hang in the system for ever.
-            std::mem::forget(self);
+            self.abandon();
         }
         stopping.result()
+    }
+
+    /// Ends without waiting for what is in hand.
+    pub(crate) fn abandon(mut self) {
+        // An update that another core never took up: whoever waits for its answer must hear that there is none.
+        self.barriers = Barriers::default();
+        // Dropping the threads waits for them, and one may hang in the system for ever.
+        std::mem::forget(self);
     }
 
     fn time(&self, cx: &Context<'_>) -> Time {

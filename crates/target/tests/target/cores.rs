@@ -4,10 +4,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_pdu::TaskManagementResponseCode as Answer;
 use lunette_pdu::{LoginStatus, Stage, TaskAttribute, TaskManagementFunction as Function};
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
+use lunette_state::{StateError, StateStore};
 use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store};
 use lunette_target::{BindError, IoBackend, MAX_CORES, PortalConfig, Server, ServerConfig};
@@ -492,6 +494,50 @@ fn who_changes_a_server_is_answered_when_a_core_fails_meanwhile() {
     a.news();
     drop(tell);
     assert!(matches!(answered.recv_timeout(crate::common::LIMIT), Ok(Err(UpdateError::Stopping))));
+}
+
+/// A place for states that never comes to its end while somebody can tell it to.
+struct Hanging {
+    asked: Sender<()>,
+    told: Mutex<Receiver<()>>,
+}
+
+impl StateStore for Hanging {
+    fn load(&self, _: &str) -> Result<Option<Vec<u8>>, StateError> {
+        Ok(None)
+    }
+
+    fn save(&self, _: &str, _: Option<&[u8]>) -> Result<(), StateError> {
+        self.asked.send(()).unwrap();
+        let _ = self.told.lock().unwrap().recv();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_core_that_fails_ends_the_server_though_a_thread_hangs() {
+    const REGISTER: [u8; 10] = [0x5f, 0, 0, 0, 0, 0, 0, 0, 24, 0];
+    let mut list = vec![0; 24];
+    // A key, and the wish that it outlives the server.
+    (list[15], list[20]) = (1, 1);
+    for port in [Port::A, Port::B] {
+        let ((asked, is_asked), (_tell, told)) = (channel(), channel());
+        let state: Arc<dyn StateStore> = Arc::new(Hanging { asked, told: Mutex::new(told) });
+        let (faulty, is_busy, go_on) = Faulty::new();
+        let config = LogicalUnitConfig { state: Some(state), ..LogicalUnitConfig::new(Arc::new(faulty), "faulty") };
+        let device = TargetDevice::new(TARGET);
+        device.add(Lun::ZERO, Arc::new(LogicalUnit::new(config).unwrap())).unwrap();
+        let target = Target::of(vec![Arc::new(device)], |config| config.cores = 2);
+        let mut both = [Port::A, Port::B].map(|port| Initiator::attach(&target, port));
+        wait_for(&target, &[1, 1]);
+        let fails = &mut both[usize::from(port.initiator - b'a')];
+        fails.start(0, &REGISTER, list.clone(), 0, 24);
+        is_asked.recv().unwrap();
+        fails.start_write(0, 0, blocks(8, 1), 4096);
+        is_busy.recv().unwrap();
+        drop(go_on);
+        target.wait_for_panic();
+    }
 }
 
 #[test]

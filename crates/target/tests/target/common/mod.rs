@@ -4,7 +4,7 @@ mod initiator;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -89,6 +89,12 @@ impl Target {
     /// How it ended.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.ended.lock().unwrap().recv_timeout(LIMIT).expect("the server ends")
+    }
+
+    /// Waits until its thread has ended by a panic.
+    pub(crate) fn wait_for_panic(&self) {
+        let ended = self.ended.lock().unwrap().recv_timeout(LIMIT);
+        assert_eq!(ended.unwrap_err(), RecvTimeoutError::Disconnected);
     }
 
     pub(crate) fn stop(&self) -> io::Result<()> {
