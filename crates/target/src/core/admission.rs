@@ -54,10 +54,13 @@ impl Core {
         let barrier = self.barriers.open(Behind::Login { connection: id });
         if let Some(device) = device {
             let theirs = Doomed::Orphans { device, initiator: request.initiator_name };
-            for key in self.tasks_where(|task| theirs.covers(task)) {
-                self.abort_task(key, Some(barrier));
+            if self.post.is_alone() {
+                for key in self.tasks_where(|task| theirs.covers(task)) {
+                    self.abort_task(key, Some(barrier));
+                }
+            } else {
+                self.abort_lost(barrier, &theirs);
             }
-            self.abort_on_others(barrier, &theirs);
         }
         self.barriers.close(barrier);
         self.touch(id);

@@ -130,14 +130,16 @@ impl Core {
         for core in self.post.others() {
             self.barriers.one_more(barrier);
             let ticket = Ticket { core: self.post.me(), barrier };
-            let doomed = doomed.clone();
-            self.post.send(
-                core,
-                match doomed {
-                    Doomed::Orphans { .. } => Order::AbortLost { ticket, doomed },
-                    _ => Order::Abort { ticket, doomed },
-                },
-            );
+            self.post.send(core, Order::Abort { ticket, doomed: doomed.clone() });
+        }
+    }
+
+    /// Has all cores end what a login waits for. This one, too, may have got the connection before it has heard of the end of others.
+    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, doomed: &Doomed) {
+        for core in 0..self.post.cores() {
+            self.barriers.one_more(barrier);
+            let ticket = Ticket { core: self.post.me(), barrier };
+            self.post.send(core, Order::AbortLost { ticket, doomed: doomed.clone() });
         }
     }
 

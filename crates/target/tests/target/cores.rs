@@ -412,13 +412,18 @@ impl Faulty {
     }
 }
 
-#[test]
-fn a_login_waits_for_a_connection_that_was_closed_before_it_and_whose_core_does_not_know_yet() {
+/// A connection is lost while its core is busy, and its initiator comes again by another port, whose session is to live on the core
+/// `home`.
+fn a_login_waits_for_what_a_busy_core_has_not_heard(home: usize) {
     let (delay, (busy, is_busy, go_on)) = (Arc::new(Delay::new(memory())), Faulty::new());
     let target = on_cores(2, vec![delay.clone(), Arc::new(busy)]);
-    let _first = Initiator::attach(&target, Port::A);
+    let mut witness = Initiator::attach(&target, Port::A);
     let mut lost = Initiator::attach(&target, Port::B);
-    wait_for(&target, &[1, 1]);
+    let _more = Initiator::attach(&target, port(b'x'));
+    let mut busy_too = Initiator::attach(&target, port(b'y'));
+    let _most = (home == 1).then(|| Initiator::attach(&target, port(b'z')));
+    let here = 2 + home;
+    wait_for(&target, &[here, 2]);
     lost.test_unit_ready(1);
     delay.hold();
     lost.start_write(0, 0, blocks(8, 1), 4096);
@@ -426,17 +431,33 @@ fn a_login_waits_for_a_connection_that_was_closed_before_it_and_whose_core_does_
     lost.start_write(1, 0, blocks(8, 1), 4096);
     is_busy.recv().unwrap();
     drop(lost);
+    let first_core = || target.monitor.read_cores().next().unwrap();
+    let before = first_core().event_loop.received_bytes;
     let mut again = Initiator::connect(target.address);
     again.send_login(Port { isid: 77, ..Port::B }, &[]);
-    wait_for(&target, &[2, 1]);
+    target.wait_until("the login on its way", |_| {
+        let now = first_core();
+        now.event_loop.received_bytes > before && now.connections == here + usize::from(home == 0)
+    });
     go_on.send(()).unwrap();
-    wait_for(&target, &[2, 0]);
+    busy_too.round_trip();
+    witness.round_trip();
     assert!(again.hears_nothing(), "the store still works on the write");
     delay.release();
     again.finish_login();
     again.test_unit_ready(0);
     again.write(0, 0, blocks(8, 2)).good();
     assert_eq!(again.read(0, 0, 8).good(), blocks(8, 2));
+}
+
+#[test]
+fn a_login_waits_for_a_connection_that_was_closed_before_it_on_another_core() {
+    a_login_waits_for_what_a_busy_core_has_not_heard(0);
+}
+
+#[test]
+fn a_login_waits_for_a_connection_that_was_closed_before_it_on_its_own_core() {
+    a_login_waits_for_what_a_busy_core_has_not_heard(1);
 }
 
 #[test]
