@@ -425,6 +425,23 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_is_resumed_with_bytes_held_back_is_looked_at_without_another_event() {
+        for mut reactor in reactors() {
+            let (near, _far) = pair();
+            let id = reactor.adopt(near).unwrap();
+            reactor.context().pause(id);
+            reactor.sockets.connection(id.0).unwrap().stash = b"early".to_vec();
+            let mut talker = Talker::default();
+            // As the end of a batch does.
+            reactor.context().resume(id);
+            reactor.flush(&mut talker).unwrap();
+            assert!(reactor.sockets.has_touched(), "it would wait for an event");
+            reactor.turn(&mut talker).unwrap();
+            assert!(reactor.sockets.connection(id.0).unwrap().stash.is_empty());
+        }
+    }
+
+    #[test]
     fn accepting_pauses_until_a_connection_closes() {
         for mut reactor in reactors() {
             let id = reactor.adopt(pair().0).unwrap();

@@ -447,7 +447,7 @@ impl Sockets {
     }
 
     pub(crate) fn has_touched(&self) -> bool {
-        !self.touched.is_empty() || self.must_arm_listeners()
+        !self.touched.is_empty() || !self.resumed.is_empty() || self.must_arm_listeners()
     }
 
     /// A connection whose stash may be handed on.
