@@ -115,6 +115,7 @@ impl Ledger {
         let list = Arc::get_mut(&mut entries).expect("an idle list has one owner");
         list.pool = Some(pool.clone());
         let mut start = 0;
+        let runs = runs.filter(|run| !run.range.is_empty());
         list.runs.extend(runs.take(MAX_LOAN_RUNS + 1).map(|run| {
             let placed = Placed { start, run };
             start = placed.end();
@@ -272,6 +273,38 @@ mod tests {
         assert_eq!(grown[..], expected);
         drop((written_to, grown));
         assert_eq!((pool.used_bytes(), Arc::strong_count(&a)), (0, 1));
+    }
+
+    #[test]
+    fn runs_without_bytes_are_left_out() {
+        let pool = Pool::new(1 << 20);
+        let a = memory(1, 10);
+        let mut buffer = pool.reserve(10).unwrap();
+        assert!(lend(&mut buffer, &[(&a, 0..0), (&a, 0..5), (&a, 3..3), (&a, 5..10), (&a, 10..10)]));
+        let loan = buffer.into_loan().unwrap();
+        assert_eq!(loan.runs().collect::<Vec<_>>(), [&a[0..5], &a[5..10]]);
+        assert_eq!(loan.slice(5..10).runs().count(), 1);
+    }
+
+    #[test]
+    fn a_buffer_that_has_grown_beyond_what_was_lent_is_none() {
+        let pool = Pool::new(1 << 20);
+        let a = memory(1, 10);
+        let mut buffer = pool.reserve(10).unwrap();
+        assert!(lend(&mut buffer, &[(&a, 0..10)]));
+        assert!(buffer.resize(11));
+        assert_eq!(buffer.into_loan().unwrap_err()[..10], a[..]);
+    }
+
+    #[test]
+    fn a_buffer_that_is_written_to_lets_go_of_what_was_lent() {
+        let pool = Pool::new(1 << 20);
+        let held = memory(1, 2 * PAGE_LEN);
+        let mut buffer = pool.reserve(PAGE_LEN).unwrap();
+        assert!(lend(&mut buffer, &[(&held, 0..PAGE_LEN)]));
+        buffer[0] = 9;
+        assert_eq!((pool.used_bytes(), Arc::strong_count(&held)), (PAGE_LEN, 1));
+        assert_eq!((buffer[0], &buffer[1..]), (9, &held[1..PAGE_LEN]));
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl Shared {
         {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             // What is in use now is more likely to be asked for again than memory of other lengths.
-            while idle.bytes + len > MAX_IDLE_BYTES && idle.free_other(class) {}
+            while len <= MAX_IDLE_BYTES && idle.bytes + len > MAX_IDLE_BYTES && idle.free_other(class) {}
             if idle.bytes + len <= MAX_IDLE_BYTES {
                 idle.bytes += len;
                 idle.by_class[class].push(memory);
@@ -288,14 +288,15 @@ impl Buffer {
     }
 
     fn is_lent(&self) -> bool {
-        self.lent.is_some() && self.handle.get().is_none()
+        // It may have grown since.
+        self.lent.is_some() && self.handle.get().is_none() && self.len() <= self.lent.len()
     }
 
-    /// The bytes where they are, when they were lent and nobody has looked at them since.
+    /// The bytes where they are, when all of them were lent and nobody has looked at them since.
     ///
     /// # Errors
     ///
-    /// Gives itself back when it has memory of its own.
+    /// Gives itself back when they are to be in memory of its own.
     #[inline]
     pub fn into_loan(self) -> Result<Loan, Self> {
         if self.is_lent() { Ok(self.loan()) } else { Err(self) }
@@ -355,6 +356,10 @@ impl Deref for Buffer {
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         self.handle();
+        if self.lent.is_some() {
+            // It has the bytes, and who has lent them may be written to next.
+            self.lent = Ledger::default();
+        }
         let len = self.len();
         let memory = self.handle.get_mut().and_then(|handle| handle.0.as_mut()).expect("it has just been there");
         let memory = Arc::get_mut(memory).expect("a Buffer is the only handle on its memory");
@@ -533,6 +538,14 @@ mod tests {
         }
         assert_eq!(idle_of(64 << 10), 0);
         assert_eq!(pool.0.idle.lock().unwrap().bytes, MAX_IDLE_BYTES);
+    }
+
+    #[test]
+    fn memory_that_is_too_long_to_be_kept_takes_nobodys_place() {
+        let pool = Pool::new(4 * MAX_IDLE_BYTES);
+        drop(pool.take(PAGE_LEN));
+        drop(pool.take(2 * MAX_IDLE_BYTES).unwrap());
+        assert_eq!(pool.0.idle.lock().unwrap().bytes, PAGE_LEN);
     }
 
     #[test]
