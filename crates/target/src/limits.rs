@@ -32,7 +32,7 @@ pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW 
 pub(crate) const MIN_LENDABLE_LEN: usize = 64 << 10;
 
 /// The share of the buffers that one connection may hold, in tasks and in data that its peer does not read: one part in
-/// this many, and no more than is free. It may always hold one buffer.
+/// this many, and no more than is free. As long as it holds less, it may have another buffer of any length.
 pub(crate) const CONNECTION_BUFFER_SHARE: usize = 4;
 
 /// The share of the buffers that only connections which hold nothing may take from: one part in this many.

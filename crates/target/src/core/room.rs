@@ -34,7 +34,7 @@ impl Core {
             .collect();
         let pool_is_short = waiting.iter().any(|(id, len)| {
             let held = self.connections.get(*id).map_or(0, Conn::held_bytes);
-            !may_begin(&self.pool, 0, *len) || is_within_share(&self.pool, held, *len)
+            !may_begin(&self.pool, 0, *len) || is_within_share(&self.pool, held)
         });
         if pool_is_short {
             self.connections.iter_mut().map(|(id, _)| id).collect()

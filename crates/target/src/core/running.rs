@@ -404,8 +404,8 @@ impl Core {
 /// Whether a task may take its first buffer. A part of the pool stays for tasks that have one and need another to come to
 /// their end; else tasks that all wait for a second one would wait for each other.
 ///
-/// A connection holds no more than is left, and a part is left to connections that hold nothing. So those that hold much and give
-/// nothing back leave the others room.
+/// A connection that holds as much as is left takes no more, and a part is left to connections that hold nothing. So those that
+/// hold much and give nothing back leave the others room.
 pub(super) fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
     let len = pooled_len(len);
     let budget = pool.budget_bytes();
@@ -414,12 +414,13 @@ pub(super) fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> b
         return len <= free;
     }
     let free = free.saturating_sub(budget / FIRST_BUFFER_RESERVE);
-    is_within_share(pool, held_by_connection, len) && held_by_connection + len <= free
+    is_within_share(pool, held_by_connection) && held_by_connection < free && len <= free
 }
 
-/// Whether a connection's own share lets a task of it have its first buffer.
-pub(super) fn is_within_share(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
-    held_by_connection == 0 || held_by_connection + pooled_len(len) <= pool.budget_bytes() / CONNECTION_BUFFER_SHARE
+/// Whether a connection's own share lets a task of it have its first buffer. How long that is does not matter, or short commands
+/// would go before a long one for ever.
+pub(super) fn is_within_share(pool: &Pool, held_by_connection: usize) -> bool {
+    held_by_connection < pool.budget_bytes() / CONNECTION_BUFFER_SHARE
 }
 
 /// Where a command priority stands among others: those that have none come last.

@@ -1,5 +1,6 @@
 //! Buffers run out, and come back.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use lunette_store::filters::Delay;
@@ -26,6 +27,27 @@ fn reads_beyond_the_share_wait_and_all_are_served() {
         assert_eq!(initiator.finish(read).good(), blocks(2048, 1));
     }
     target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0 && now.tasks == 0);
+}
+
+#[test]
+fn short_commands_do_not_go_before_a_long_one_for_ever() {
+    let (target, _delay) = with_buffers(16 << 20);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    for short in [8, 128, 1024] {
+        let mut others: VecDeque<_> = (0..30).map(|_| initiator.start_read(0, 0, short)).collect();
+        let long = initiator.start_read(0, 0, 16384);
+        let mut ended = 0;
+        while !initiator.has_answer(long) {
+            assert!(ended < 1000, "{ended} reads of {short} blocks came before it");
+            initiator.finish(others.pop_front().unwrap()).good();
+            others.push_back(initiator.start_read(0, 0, short));
+            ended += 1;
+        }
+        assert_eq!(initiator.finish(long).good().len(), 8 << 20);
+        for read in others {
+            initiator.finish(read).good();
+        }
+    }
 }
 
 #[test]
