@@ -4,6 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
+use crate::carry::Carrier;
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 
@@ -45,6 +46,20 @@ impl<'a> Context<'a> {
     /// When the system cannot watch the socket.
     pub fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
         self.sockets.adopt(stream)
+    }
+
+    /// Takes over a connected socket, whose system calls `carrier` makes: another reactor. For the handler it is a connection
+    /// like those that were adopted, with three differences:
+    ///
+    /// - all that is received comes through [`Handler::received`](crate::Handler::received);
+    /// - when the carrier cannot take it on, it ends by [`Handler::closed`](crate::Handler::closed);
+    /// - it stays: [`release`](Self::release) gives `None`, and [`hand_over`](Self::hand_over) does nothing.
+    ///
+    /// At most [`MAX_CARRIED_BLOCKS`](crate::MAX_CARRIED_BLOCKS) times [`CARRIED_BLOCK_BYTES`](crate::CARRIED_BLOCK_BYTES) that
+    /// were received wait for the handler, as while it pauses the connection; what it has to send is taken up to
+    /// [`MAX_CARRIED_BYTES`](crate::MAX_CARRIED_BYTES) and one send ahead of the socket.
+    pub fn adopt_carried(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
+        self.sockets.lend(stream, carrier)
     }
 
     /// Gives up a connection without closing it, so that another reactor can adopt it. The socket does not block.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Buffers, Event};
+use crate::carry::{Carrier, Carrying, Inbox, Lines, Parcel, Spares};
 use crate::counters::{Counters, CountsView};
 use crate::handler::{Closed, Handler};
 use crate::slab::Key;
@@ -27,6 +28,11 @@ pub struct Reactor {
     pub(crate) receive_buffer: Box<[u8]>,
     /// Where a ring receives; `None` for epoll.
     pub(crate) buffers: Option<Buffers>,
+    /// What other reactors write about connections that they carry, or that this one does.
+    pub(crate) inbox: Inbox,
+    /// Connections that this one carries; while it runs they are with its handler.
+    lines: Lines,
+    pub(crate) parcels: Spares<Parcel>,
     /// Connections whose sends are done, and of which the system is told before the next wait.
     pub(crate) flushed: Vec<Key>,
     busy_poll: Duration,
@@ -86,12 +92,16 @@ impl Reactor {
         let waker = Waker::new()?;
         let counters = Arc::new(Counters::default());
         let (backend, buffers) = open(&waker, &counters)?;
+        let inbox = Inbox::new(waker.clone());
         Ok(Self {
-            sockets: Sockets::new(backend, counters),
+            sockets: Sockets::new(backend, counters, inbox.carrier().clone()),
             waker,
             events: Vec::new(),
             receive_buffer: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
             buffers,
+            inbox,
+            lines: Lines::default(),
+            parcels: Spares::default(),
             flushed: Vec::new(),
             busy_poll,
             last_active: Instant::now(),
@@ -111,6 +121,11 @@ impl Reactor {
     /// A way to wake this reactor from other threads.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// A way for other reactors to have this one carry their connections: see [`Context::adopt_carried`].
+    pub fn carrier(&self) -> Carrier {
+        self.inbox.carrier().clone()
     }
 
     /// The calls that a handler has, for use before the loop runs.
@@ -143,14 +158,17 @@ impl Reactor {
     ///
     /// When the system refuses to wait for events or to watch a socket. Failures of single connections go to the handler.
     pub fn run(&mut self, handler: &mut impl Handler) -> io::Result<()> {
-        while !self.sockets.take_stopped() {
-            self.turn(handler)?;
+        let mut carrying = Carrying { handler, lines: std::mem::take(&mut self.lines) };
+        let mut result = Ok(());
+        while result.is_ok() && !self.sockets.take_stopped() {
+            result = self.turn(&mut carrying);
         }
-        Ok(())
+        self.lines = carrying.lines;
+        result
     }
 
     /// One batch.
-    fn turn(&mut self, handler: &mut impl Handler) -> io::Result<()> {
+    fn turn(&mut self, handler: &mut Carrying<'_, impl Handler>) -> io::Result<()> {
         self.sockets.counters.batches.add(1);
         self.arm()?;
         self.wait(handler.next_timeout())?;
@@ -170,6 +188,7 @@ impl Reactor {
         self.hand_over(handler)?;
         // Asked again, for what the events led to at once (a store in memory) can leave in this batch.
         called |= self.waker.was_called();
+        self.read_letters(handler)?;
         if called {
             handler.woken(&mut self.context());
         }
@@ -285,7 +304,8 @@ impl Reactor {
             return self.readable(key, handler);
         }
         // Nobody would read the failure, and epoll would report it again and again.
-        let error = sys::pending_error(&connection.stream);
+        let Some(stream) = connection.socket.here() else { return Ok(()) };
+        let error = sys::pending_error(stream);
         self.end(key, Closed::Error(error), handler);
         Ok(())
     }
@@ -369,7 +389,7 @@ mod tests {
         let mut reactor = Reactor::with(LoopConfig { busy_poll, ..LoopConfig::default() }).unwrap();
         assert!(reactor.looks_again());
         // It does not wait, though nothing happens and nothing is due.
-        reactor.turn(&mut Talker::default()).unwrap();
+        reactor.turn(&mut Carrying { handler: &mut Talker::default(), lines: Lines::default() }).unwrap();
         assert!(reactor.looks_again());
         reactor.busy_poll = Duration::ZERO;
         assert!(!reactor.looks_again());

@@ -66,11 +66,12 @@ impl Reactor {
             let buffer = &mut buffer[..buffer_len];
             let direct = direct.unwrap_or_default();
             let (direct_len, asked) = (direct.len(), direct.len() + buffer_len);
-            let moved = sys::receive(&connection.stream, direct, buffer);
+            let Some(stream) = connection.socket.here() else { return Ok(()) };
+            let moved = sys::receive(stream, direct, buffer);
             self.sockets.counters.system_calls.add(1);
             let len = match moved {
                 Moved::Bytes(0) => {
-                    self.end(key, Closed::PeerClosed, handler);
+                    self.peer_closed(key, handler);
                     return Ok(());
                 }
                 Moved::Bytes(len) => len,
@@ -96,7 +97,7 @@ impl Reactor {
     }
 
     /// Hands on what was received. Sends where the handler wants it, and then hands on the rest.
-    fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
+    pub(crate) fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
         // Closed by what came before, perhaps.
         while !bytes.is_empty() && self.sockets.is_handled(id) {
             let taken = handler.received(&mut self.context(), id, bytes);
@@ -111,8 +112,8 @@ impl Reactor {
 
     /// Drops what a peer sends on a connection that we are closing.
     fn discard(&mut self, key: Key, handler: &mut impl Handler) {
-        let Some(connection) = self.sockets.connection(key) else { return };
-        match sys::receive(&connection.stream, &mut [], &mut self.receive_buffer) {
+        let Some(stream) = self.sockets.connection(key).and_then(|connection| connection.socket.here()) else { return };
+        match sys::receive(stream, &mut [], &mut self.receive_buffer) {
             Moved::Bytes(0) => self.peer_closed(key, handler),
             Moved::Bytes(_) | Moved::WouldBlock => {}
             Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
@@ -125,11 +126,14 @@ impl Reactor {
         match connection.phase {
             // Noticed again when it is resumed.
             Phase::Open if connection.paused => {}
-            Phase::Open => self.end(key, Closed::PeerClosed, handler),
-            Phase::Draining => {
-                connection.peer_closed = true;
-                self.sockets.touch(key);
+            Phase::Open => {
+                if handler.peer_closed(&mut self.context(), ConnectionId(key)) {
+                    self.sockets.peer_closed(key);
+                } else {
+                    self.end(key, Closed::PeerClosed, handler);
+                }
             }
+            Phase::Draining => self.sockets.peer_closed(key),
             Phase::Lingering => drop(self.sockets.remove(key)),
         }
     }
@@ -204,6 +208,9 @@ impl Reactor {
     /// Hands on what came while the connection was paused, if it is so no longer.
     pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
+        if connection.socket.lent().is_some() {
+            return self.hand_on_blocks(key, handler);
+        }
         if connection.phase != Phase::Open || connection.paused {
             return Ok(());
         }

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, Sent};
 use crate::handler::{Closed, Handler};
 use crate::slab::Key;
-use crate::sockets::{Connection, ConnectionId, Phase};
+use crate::sockets::{ConnectionId, Phase};
 use crate::sys::Moved;
 use crate::{Gather, Reactor};
 
@@ -19,6 +19,11 @@ impl Reactor {
         let mut touched = std::mem::take(&mut self.flushed);
         let told = touched.len();
         self.sockets.take_touched(&mut touched);
+        if self.sockets.has_lent() {
+            for key in &touched[told..] {
+                self.send_by_carrier(*key, handler);
+            }
+        }
         for keys in touched[told..].chunks(MAX_SENDS) {
             self.send(keys, handler)?;
         }
@@ -58,11 +63,11 @@ impl Reactor {
         let mut done = [false; MAX_SENDS];
         let (backend, connections) = self.sockets.split();
         for (index, key) in keys.iter().enumerate() {
-            let Some(connection) = connections.get(*key).filter(|connection| sends(connection)) else { continue };
+            let Some(connection) = connections.get(*key).filter(|connection| connection.sends()) else { continue };
             if sent_bytes[index] >= MAX_SENT_BYTES {
                 continue;
             }
-            let socket = connection.stream.as_fd();
+            let Some(socket) = connection.socket.here().map(AsFd::as_fd) else { continue };
             let outgoing = lists[index].insert(Outgoing { socket, list: Gather::new(), lender: None });
             handler.gather(ConnectionId(*key), &mut outgoing.list);
             outgoing.lender = connection.lending.wants(&outgoing.list).then_some(*key);
@@ -120,17 +125,17 @@ impl Reactor {
         }
     }
 
-    fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {
+    pub(crate) fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {
         let Some(connection) = self.sockets.connection(key) else { return };
         connection.wants_send = false;
-        if connection.phase == Phase::Draining {
+        if connection.phase != Phase::Draining {
+            return;
+        }
+        if let Some(lent) = connection.socket.lent() {
+            lent.close_after_send();
+        } else {
             self.sockets.linger(key);
             handler.closed(&mut self.context(), ConnectionId(key), Closed::AllSent);
         }
     }
-}
-
-/// The connection may have something to send, and its socket room for it.
-fn sends(connection: &Connection) -> bool {
-    connection.wants_send && !connection.blocked && connection.phase != Phase::Lingering
 }

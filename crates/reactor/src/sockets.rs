@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
+use crate::carry::{Carrier, Lent};
 use crate::counters::Counters;
 use crate::lending::Lending;
 use crate::slab::{Key, Slab};
@@ -55,9 +56,25 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-#[derive(Debug)]
+/// Where the socket of a connection is.
+pub(crate) enum Socket {
+    Here(TcpStream),
+    /// Another reactor has it.
+    Lent(Lent),
+}
+
+impl Socket {
+    pub(crate) fn here(&self) -> Option<&TcpStream> {
+        if let Self::Here(stream) = self { Some(stream) } else { None }
+    }
+
+    pub(crate) fn lent(&mut self) -> Option<&mut Lent> {
+        if let Self::Lent(lent) = self { Some(lent) } else { None }
+    }
+}
+
 pub(crate) struct Connection {
-    pub(crate) stream: TcpStream,
+    pub(crate) socket: Socket,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     /// Large data segments come in, one after the other.
@@ -66,7 +83,7 @@ pub(crate) struct Connection {
     pub(crate) wants_send: bool,
     /// The socket was full at the last send.
     pub(crate) blocked: bool,
-    /// The peer closed its side while we drained.
+    /// The peer closed its side, and we still send.
     pub(crate) peer_closed: bool,
     /// To be handed over; paused for good.
     pub(crate) leaving: bool,
@@ -88,12 +105,37 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
+    fn new(socket: Socket, batch: u64) -> Self {
+        Self {
+            socket,
+            phase: Phase::Open,
+            paused: false,
+            bulk: false,
+            wants_send: false,
+            blocked: false,
+            peer_closed: false,
+            leaving: false,
+            lending: Lending::off(),
+            touched: false,
+            batch,
+            interest: EventFlags::empty(),
+            armed: Armed::default(),
+            direct_left: 0,
+            stash: Vec::new(),
+        }
+    }
+
     /// Bytes of the peer are taken from the socket, by the handler or to be dropped.
     pub(crate) fn receives(&self) -> bool {
         match self.phase {
-            Phase::Open => !self.paused,
+            Phase::Open => !self.paused && !self.peer_closed,
             Phase::Draining | Phase::Lingering => !self.peer_closed,
         }
+    }
+
+    /// The handler may have something to send, and the socket has room for it.
+    pub(crate) fn sends(&self) -> bool {
+        self.wants_send && !self.blocked && self.phase != Phase::Lingering
     }
 
     /// No bytes are under way to us, so a call may receive without changing their order.
@@ -101,11 +143,15 @@ impl Connection {
         self.armed.receiving == Receiving::No
     }
 
-    /// Ends what a ring still has of the socket; else it would stay open beyond our descriptor.
+    /// Ends what a ring, or another reactor, still has of the socket; else it would stay open beyond our descriptor.
     fn let_go(&self) {
-        if self.armed.any() {
-            // It fails for a connection that the peer reset, and ends the requests all the same.
-            let _ = self.stream.shutdown(Shutdown::Both);
+        match &self.socket {
+            Socket::Here(stream) if self.armed.any() => {
+                // It fails for a connection that the peer reset, and ends the requests all the same.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+            Socket::Here(_) => {}
+            Socket::Lent(lent) => lent.close(),
         }
     }
 
@@ -143,8 +189,12 @@ pub(crate) struct Sockets {
     /// Listeners of a ring may have to be armed.
     listeners_changed: bool,
     connections: Slab<Connection>,
+    /// Connections that other reactors carry.
+    lent: usize,
+    /// Where these write to.
+    carrier: Carrier,
     touched: Vec<Key>,
-    /// Connections with a stash that were resumed.
+    /// Connections that were resumed with something to hand on.
     resumed: Vec<Key>,
     /// Connections that are to be handed over.
     leaving: Vec<Key>,
@@ -158,13 +208,15 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn new(backend: Backend, counters: Arc<Counters>) -> Self {
+    pub(crate) fn new(backend: Backend, counters: Arc<Counters>, carrier: Carrier) -> Self {
         Self {
             counters,
             backend,
             listeners: Slab::new(),
             listeners_changed: false,
             connections: Slab::new(),
+            lent: 0,
+            carrier,
             touched: Vec::new(),
             resumed: Vec::new(),
             leaving: Vec::new(),
@@ -289,29 +341,37 @@ impl Sockets {
         stream.set_nodelay(true)?;
         let lending = lending(&stream, self.backend.zero_copy_bytes() / LENDERS);
         let key = self.connections.next_key();
-        let mut connection = Connection {
-            stream,
-            phase: Phase::Open,
-            paused: false,
-            bulk: false,
-            wants_send: false,
-            blocked: false,
-            peer_closed: false,
-            leaving: false,
-            lending,
-            touched: false,
-            batch: self.batch,
-            interest: EventFlags::empty(),
-            armed: Armed::default(),
-            direct_left: 0,
-            stash: Vec::new(),
-        };
+        let mut connection = Connection { lending, ..Connection::new(Socket::Here(stream), self.batch) };
         self.backend.add_connection(key, &mut connection)?;
         self.connections.insert(connection);
         if matches!(self.backend, Backend::Ring(_)) {
             self.touch(key);
         }
         Ok(ConnectionId(key))
+    }
+
+    /// Takes on a connection, and gives its socket to another reactor.
+    pub(crate) fn lend(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
+        let id = ConnectionId(self.connections.next_key());
+        let lent = Lent::new(stream, carrier, (self.carrier.clone(), id));
+        // Nothing can be sent before the carrier has answered.
+        self.connections.insert(Connection { blocked: true, ..Connection::new(Socket::Lent(lent), self.batch) });
+        self.lent += 1;
+        id
+    }
+
+    /// Whether other reactors carry connections.
+    pub(crate) fn has_lent(&self) -> bool {
+        self.lent > 0
+    }
+
+    /// There is room for what the connection sends.
+    pub(crate) fn unblock(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key)
+            && std::mem::take(&mut connection.blocked)
+        {
+            self.touch(key);
+        }
     }
 
     /// The backend, to send by it on connections.
@@ -334,7 +394,7 @@ impl Sockets {
 
     pub(crate) fn release(&mut self, id: ConnectionId) -> Option<TcpStream> {
         let batch = self.batch;
-        self.handled(id).filter(|connection| connection.batch == batch)?;
+        self.handled(id).filter(|connection| connection.batch == batch && connection.socket.here().is_some())?;
         self.take_out(id.0)
     }
 
@@ -344,15 +404,18 @@ impl Sockets {
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
+        let Socket::Here(stream) = connection.socket else { return None };
         // The handler counts on getting it, or hears of its end. Who goes on with it would find out.
-        if let Err(error) = connection.stream.set_nonblocking(true) {
+        if let Err(error) = stream.set_nonblocking(true) {
             tracing::warn!(%error, "a socket that is handed over may block");
         }
-        Some(connection.stream)
+        Some(stream)
     }
 
     pub(crate) fn hand_over(&mut self, id: ConnectionId) {
-        let Some(connection) = self.handled(id).filter(|connection| connection.phase == Phase::Open) else { return };
+        let may_leave =
+            |connection: &&mut Connection| connection.phase == Phase::Open && connection.socket.here().is_some();
+        let Some(connection) = self.handled(id).filter(may_leave) else { return };
         if !std::mem::replace(&mut connection.leaving, true) {
             connection.paused = true;
             self.leaving.push(id.0);
@@ -392,7 +455,8 @@ impl Sockets {
     pub(crate) fn set_paused(&mut self, id: ConnectionId, paused: bool) {
         let Some(connection) = self.handled(id).filter(|connection| !connection.leaving) else { return };
         connection.paused = paused;
-        if !paused && !connection.stash.is_empty() {
+        let has_input = connection.socket.lent().is_some_and(|lent| lent.has_input());
+        if !paused && (has_input || !connection.stash.is_empty()) {
             self.resumed.push(id.0);
         }
         self.touch(id.0);
@@ -410,7 +474,12 @@ impl Sockets {
         if connection.phase == Phase::Open {
             connection.phase = Phase::Draining;
             connection.leaving = false;
+            let is_lent = connection.socket.lent().is_some();
             self.deadlines.push_back((deadline, id.0));
+            if is_lent {
+                // What it holds is dropped, so that the peer can go on.
+                self.resumed.push(id.0);
+            }
         }
         self.send(id);
     }
@@ -418,8 +487,9 @@ impl Sockets {
     /// Closes our side of a connection that has nothing left to send, and lets it linger until the peer closes too.
     pub(crate) fn linger(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        let Socket::Here(stream) = &connection.socket else { return };
         connection.phase = Phase::Lingering;
-        if connection.peer_closed || connection.stream.shutdown(Shutdown::Write).is_err() {
+        if connection.peer_closed || stream.shutdown(Shutdown::Write).is_err() {
             self.remove(key);
         } else {
             self.touch(key);
@@ -428,10 +498,21 @@ impl Sockets {
 
     /// Forgets the connection; the socket closes when the answer is dropped.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Connection> {
-        let connection = self.connections.remove(key)?;
+        let mut connection = self.connections.remove(key)?;
         connection.let_go();
+        if connection.socket.lent().is_some() {
+            self.lent -= 1;
+        }
         self.resume_accepting();
         Some(connection)
+    }
+
+    /// The peer has closed its side of a connection that still sends.
+    pub(crate) fn peer_closed(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.peer_closed = true;
+            self.touch(key);
+        }
     }
 
     // Work left for the end of the batch.
@@ -468,8 +549,8 @@ impl Sockets {
     /// Tells the system what the connection waits for, if that has changed.
     pub(crate) fn update_interest(&mut self, key: Key) -> io::Result<()> {
         match self.connections.get_mut(key) {
-            Some(connection) => self.backend.update_connection(key, connection),
-            None => Ok(()),
+            Some(connection) if connection.socket.here().is_some() => self.backend.update_connection(key, connection),
+            _ => Ok(()),
         }
     }
 

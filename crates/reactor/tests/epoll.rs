@@ -5,3 +5,4 @@
 mod loopback;
 
 const IO: lunette_reactor::IoBackend = lunette_reactor::IoBackend::Epoll;
+const CARRIED: bool = false;

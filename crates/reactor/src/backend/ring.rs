@@ -477,7 +477,8 @@ impl Drop for Ring {
 }
 
 fn raw(connection: &Connection) -> Fd {
-    Fd(connection.stream.as_raw_fd())
+    // Connections without a socket are never armed.
+    Fd(connection.socket.here().map_or(-1, AsRawFd::as_raw_fd))
 }
 
 #[cfg(test)]

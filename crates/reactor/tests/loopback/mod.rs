@@ -1,6 +1,6 @@
 //! The reactor over real sockets. Peers are plain blocking sockets on threads of their own.
 //!
-//! The same tests run once for each backend.
+//! The same tests run once for each backend, and with another reactor that carries the connections.
 
 mod files;
 mod idle;
@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_reactor::{
-    Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
+    Carrier, Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
 };
 
 /// What the handler under test was told.
@@ -34,6 +34,8 @@ enum Event<'a> {
 /// What the handler under test keeps.
 #[derive(Default)]
 struct State {
+    /// Who carries what is accepted.
+    carrier: Option<Carrier>,
     out: HashMap<ConnectionId, Vec<u8>>,
     direct: HashMap<ConnectionId, Vec<u8>>,
     direct_filled: usize,
@@ -59,6 +61,13 @@ struct Toy<F> {
 impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
     fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, peer: SocketAddr, local: SocketAddr) {
         assert!(peer.ip().is_loopback() && local.ip().is_loopback() && peer != local);
+        let id = match &self.state.carrier {
+            Some(carrier) => {
+                let stream = cx.release(id).unwrap();
+                cx.adopt_carried(stream, carrier)
+            }
+            None => id,
+        };
         (self.on)(&mut self.state, cx, Event::Accepted(id));
     }
 
@@ -136,13 +145,44 @@ fn run<T: Send>(
     let mut reactor = reactor();
     let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let waker = reactor.waker();
+    let carries = CarrierThread::start();
+    let state = State { carrier: crate::CARRIED.then(|| carries.carrier.clone()), ..State::default() };
     thread::scope(|scope| {
         let peer = scope.spawn(move || peer(address, waker));
-        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
+        reactor.run(&mut Toy { state, on }).unwrap();
         // Lingering sockets are reset now, so a test that reads to the end stops the reactor afterwards.
         drop(reactor);
+        drop(carries);
         peer.join().unwrap()
     })
+}
+
+/// A reactor that does nothing but carry, on a thread of its own.
+struct CarrierThread {
+    carrier: Carrier,
+    waker: Waker,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Drop for CarrierThread {
+    fn drop(&mut self) {
+        self.waker.wake();
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || thread::panicking());
+    }
+}
+
+impl CarrierThread {
+    fn start() -> Self {
+        let mut reactor = reactor();
+        let (carrier, waker) = (reactor.carrier(), reactor.waker());
+        let on = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+            Event::Woken => cx.stop(),
+            _ => panic!("its handler hears of a connection that it carries"),
+        };
+        let thread = thread::spawn(move || reactor.run(&mut Toy { state: State::default(), on }).unwrap());
+        Self { carrier, waker, thread: Some(thread) }
+    }
 }
 
 /// A socket that gives up rather than hang a broken test for ever.
@@ -231,6 +271,10 @@ fn what_a_part_leads_to_leaves_before_the_rest_comes() {
 
 #[test]
 fn receives_straight_into_the_place_that_the_handler_names() {
+    if crate::CARRIED {
+        // Bytes come in blocks.
+        return;
+    }
     let len = 5 << 20;
     let mut received = 0;
     let mut direct = Vec::new();
@@ -621,6 +665,10 @@ fn dead_ids_do_not_touch_the_next_connection() {
 
 #[test]
 fn a_released_connection_lives_on_in_another_reactor() {
+    if crate::CARRIED {
+        // It stays with its owner.
+        return;
+    }
     let (tx, rx) = mpsc::channel();
     let first = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
         if let Event::Accepted(id) = event {
@@ -701,6 +749,10 @@ fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) +
 
 #[test]
 fn a_connection_is_handed_over_in_the_middle_of_what_it_receives() {
+    if crate::CARRIED {
+        // It stays with its owner.
+        return;
+    }
     for pauses in [false, true] {
         let sent = [pattern(16 << 20), END.to_vec()].concat();
         let (before, after) = receive_on_two(3 << 20, pauses, |mut stream| {
@@ -715,6 +767,10 @@ fn a_connection_is_handed_over_in_the_middle_of_what_it_receives() {
 
 #[test]
 fn an_idle_connection_is_handed_over_without_a_byte() {
+    if crate::CARRIED {
+        // It stays with its owner.
+        return;
+    }
     let (before, after) = receive_on_two(1, false, |mut stream| {
         stream.write_all(b"x").unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -729,6 +785,10 @@ fn an_idle_connection_is_handed_over_without_a_byte() {
 
 #[test]
 fn what_a_hand_over_did_not_send_is_left_to_the_next() {
+    if crate::CARRIED {
+        // It stays with its owner.
+        return;
+    }
     let (tx, rx) = mpsc::channel();
     let len = 24 << 20;
     let mut left = Vec::new();
@@ -771,6 +831,10 @@ fn what_a_hand_over_did_not_send_is_left_to_the_next() {
 
 #[test]
 fn a_hand_over_can_be_taken_back_by_closing() {
+    if crate::CARRIED {
+        // It stays with its owner.
+        return;
+    }
     let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
         Event::Received(id, b"now") => {
             cx.hand_over(id);
@@ -803,6 +867,10 @@ fn a_hand_over_can_be_taken_back_by_closing() {
 
 #[test]
 fn what_was_marked_before_a_stop_still_leaves() {
+    if crate::CARRIED {
+        // Its carrier has not yet answered.
+        return;
+    }
     let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
         if let Event::Accepted(id) = event {
             state.send(cx, id, b"bye");
