@@ -44,6 +44,8 @@ pub(crate) struct Config {
     #[serde(default = "default_cores")]
     pub(crate) cores: usize,
     #[serde(default)]
+    pub(crate) spread_connections: bool,
+    #[serde(default)]
     pub(crate) discovery: Discovery,
     #[serde(rename = "target")]
     pub(crate) targets: Vec<Target>,

@@ -85,13 +85,16 @@ pub(crate) struct Arguments {
     /// Event loops, each on a thread and, where there are enough, a CPU of its own; sessions are spread over them
     #[arg(long, value_name = "N", default_value_t = config::default_cores(), value_parser = cores)]
     cores: usize,
+    /// Have other cores receive and send for a session's connections after its first: more bytes a second, for more CPU time
+    #[arg(long)]
+    spread_connections: bool,
     /// Connections that a session may have
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "target", "create", "block_size", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
-        "max_connections", "cores",
+        "max_connections", "cores", "spread_connections",
     ])]
     config: Option<PathBuf>,
 }
@@ -126,6 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         discovery: served.discovery.clone(),
         event_loop: LoopConfig { zero_copy_bytes, ..arguments.event_loop.config() },
         cores: config.cores,
+        spread_connections: config.spread_connections,
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
@@ -176,6 +180,7 @@ impl Arguments {
             portals: Vec::new(),
             state: self.state.clone(),
             cores: self.cores,
+            spread_connections: self.spread_connections,
             discovery: Discovery::default(),
             targets: vec![target],
         })

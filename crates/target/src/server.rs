@@ -71,6 +71,10 @@ pub struct ServerConfig {
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
     /// Sessions are spread over them. With more than one, each nexus has a task set of its own (TST 001b, SAM-5 8.6).
     pub cores: usize,
+    /// Further connections of a session have their sockets on the cores with the fewest, which receive and send for them; the
+    /// session stays on its core. It lets one session move more bytes a second than one core can, and costs more CPU time for each
+    /// request: two threads wake each other for each batch. So it pays for long transfers on cores that have nothing to do.
+    pub spread_connections: bool,
 }
 
 impl ServerConfig {
@@ -85,6 +89,7 @@ impl ServerConfig {
             file_threads: DEFAULT_FILE_THREADS,
             event_loop: LoopConfig::default(),
             cores: 1,
+            spread_connections: false,
         }
     }
 }
@@ -157,6 +162,7 @@ impl Server {
         let event_loop = LoopConfig { zero_copy_bytes, ..config.event_loop };
         let mut reactors = (0..cores).map(|_| Reactor::with(event_loop)).collect::<io::Result<Vec<_>>>()?;
         let post = Post::between(reactors.iter().map(Reactor::waker));
+        let carriers: Arc<[_]> = reactors.iter().map(Reactor::carrier).collect();
         let first = &mut reactors[FIRST];
         tracing::info!(cores, "the event loop runs on {}", first.backend());
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
@@ -174,12 +180,13 @@ impl Server {
         }
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let directory = Arc::new(Directory { targets, discovery: config.discovery });
-        let (homes, places, epoch) = (Homes::new(cores), Places::default(), Instant::now());
+        let (homes, places, epoch) = (Homes::new(cores, config.spread_connections), Places::default(), Instant::now());
         let mut seats = Vec::new();
         for (mut reactor, post) in reactors.into_iter().zip(post) {
             let config = CoreConfig {
                 counts: Arc::default(),
                 post,
+                carriers: Arc::clone(&carriers),
                 homes: Arc::clone(&homes),
                 places: places.clone(),
                 epoch,

@@ -20,7 +20,9 @@ impl Core {
         }
         match self.homes.find(&request) {
             Err(status) => self.refuse(id, status),
-            Ok(home) if home.core() != self.post.me() => self.depart(cx, id, Departure { home, request }),
+            Ok(home) if home.core() != self.post.me() || home.carrier() != self.post.me() => {
+                self.depart(cx, id, Departure { home, request });
+            }
             Ok(home) => {
                 if let Some(conn) = self.connections.get_mut(id) {
                     conn.home = Some(home);

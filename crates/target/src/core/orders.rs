@@ -93,9 +93,9 @@ impl Core {
         }
     }
 
-    // Connections that change cores.
+    // Connections that change cores, or whose sockets do.
 
-    /// Sends a connection whose login has passed to its home.
+    /// Sends a connection whose login has passed to its home, and its socket to the core that carries it.
     pub(super) fn depart(&mut self, cx: &mut Context<'_>, id: ConnectionId, departure: Departure) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.departure = Some(departure);
@@ -104,19 +104,28 @@ impl Core {
     }
 
     /// Nothing of the connection is under way here any more.
-    pub(super) fn departed(&mut self, id: ConnectionId, stream: TcpStream) {
+    pub(super) fn departed(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
         let Some(mut conn) = self.connections.remove(id) else { return };
         // Others were told to stop already; a connection would come too late.
         let Some(Departure { home, request }) = conn.departure.take().filter(|_| self.stopping.is_no()) else { return };
         let core = home.core();
         conn.home = Some(home);
-        self.post.send(core, Order::Take(Box::new(Arrival { conn, stream, request })));
+        let arrival = Arrival { conn, stream, request };
+        if core == self.post.me() {
+            self.take(cx, arrival);
+        } else {
+            self.post.send(core, Order::Take(Box::new(arrival)));
+        }
     }
 
     fn take(&mut self, cx: &mut Context<'_>, Arrival { mut conn, stream, request }: Arrival) {
-        let id = match cx.adopt(stream) {
-            Ok(id) => id,
-            Err(error) => return tracing::warn!(peer = %conn.peer, %error, "cannot take on a connection"),
+        let elsewhere = conn.home.as_ref().map(Home::carrier).filter(|carrier| *carrier != self.post.me());
+        let id = match elsewhere.and_then(|carrier| self.carriers.get(carrier)) {
+            Some(carrier) => cx.adopt_carried(stream, carrier),
+            None => match cx.adopt(stream) {
+                Ok(id) => id,
+                Err(error) => return tracing::warn!(peer = %conn.peer, %error, "cannot take on a connection"),
+            },
         };
         conn.arrive();
         self.connections.insert(id, conn);

@@ -5,6 +5,7 @@
 mod aborts;
 mod background;
 mod buffers;
+mod carried;
 mod changes;
 mod common;
 mod cores;
