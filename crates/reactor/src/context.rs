@@ -59,7 +59,7 @@ impl<'a> Context<'a> {
     /// were received wait for the handler, as while it pauses the connection; what it has to send is taken up to
     /// [`MAX_CARRIED_BYTES`](crate::MAX_CARRIED_BYTES) and one send ahead of the socket.
     pub fn adopt_carried(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
-        self.sockets.lend(stream, carrier)
+        self.sockets.adopt_carried(stream, carrier)
     }
 
     /// Gives up a connection without closing it, so that another reactor can adopt it. The socket does not block.

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
-use lunette_buffer::{FileSlice, SharedBuffer};
+use lunette_buffer::{FileSlice, Loan, SharedBuffer};
 
 /// The longest list that one send takes. A PDU needs three slices at most.
 pub const MAX_GATHER_SLICES: usize = 256;
@@ -11,14 +11,23 @@ pub const MAX_GATHER_SLICES: usize = 256;
 /// The most bytes that one send takes.
 pub const MAX_GATHER_BYTES: usize = 1 << 20;
 
+/// Who has the bytes of a slice; clones of it keep them.
+#[derive(Debug, Clone, Copy)]
+pub enum Owner<'a> {
+    /// A pooled buffer.
+    Buffer(&'a SharedBuffer),
+    /// Memory that a store has lent.
+    Loan(&'a Loan),
+}
+
 /// Collects slices that leave together in one system call.
 #[derive(Debug)]
 pub struct Gather<'a> {
     slices: ArrayVec<IoSlice<'a>, MAX_GATHER_SLICES>,
     /// Who has the bytes of the slice in the same place, when that is known.
-    owners: ArrayVec<Option<&'a SharedBuffer>, MAX_GATHER_SLICES>,
+    owners: ArrayVec<Option<Owner<'a>>, MAX_GATHER_SLICES>,
     bytes: usize,
-    /// Sum of the lengths of the slices with an owner.
+    /// Sum of the lengths of the slices of pooled buffers.
     shared_bytes: usize,
     /// Comes behind the slices.
     file: Option<FileSlice>,
@@ -44,13 +53,23 @@ impl<'a> Gather<'a> {
     ///
     /// When `start` lies behind the end of the buffer.
     pub fn push_shared(&mut self, buffer: &'a SharedBuffer, start: usize) -> bool {
-        self.shared_bytes += self.append(&buffer[start..], Some(buffer));
+        self.shared_bytes += self.append(&buffer[start..], Some(Owner::Buffer(buffer)));
+        !self.is_full()
+    }
+
+    /// The same for memory that a store has lent.
+    pub fn push_loan(&mut self, loan: &'a Loan, mut start: usize) -> bool {
+        for run in loan.runs() {
+            let skipped = start.min(run.len());
+            start -= skipped;
+            self.append(&run[skipped..], Some(Owner::Loan(loan)));
+        }
         !self.is_full()
     }
 
     /// Appends what fits, and gives its length.
     #[inline]
-    fn append(&mut self, bytes: &'a [u8], owner: Option<&'a SharedBuffer>) -> usize {
+    fn append(&mut self, bytes: &'a [u8], owner: Option<Owner<'a>>) -> usize {
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
         if fitting.is_empty() || self.file.is_some() || self.slices.try_push(IoSlice::new(fitting)).is_err() {
             return 0;
@@ -85,7 +104,7 @@ impl<'a> Gather<'a> {
         self.bytes
     }
 
-    /// How many of these bytes have an owner: see [`parts`](Self::parts).
+    /// How many of these bytes are those of pooled buffers: see [`parts`](Self::parts).
     pub fn shared_bytes(&self) -> usize {
         self.shared_bytes
     }
@@ -100,8 +119,9 @@ impl<'a> Gather<'a> {
         &self.slices
     }
 
-    /// The same, each with the buffer that its bytes belong to, if it came by [`push_shared`](Self::push_shared).
-    pub fn parts(&self) -> impl Iterator<Item = (&IoSlice<'a>, Option<&'a SharedBuffer>)> {
+    /// The same, each with what its bytes belong to, if it came by [`push_shared`](Self::push_shared) or
+    /// [`push_loan`](Self::push_loan).
+    pub fn parts(&self) -> impl Iterator<Item = (&IoSlice<'a>, Option<Owner<'a>>)> {
         self.slices.iter().zip(self.owners.iter().copied())
     }
 }
@@ -165,7 +185,10 @@ mod tests {
         let parts: Vec<_> = list.parts().map(|(slice, owner)| (slice.len(), owner.is_some())).collect();
         assert_eq!(parts, [(6, false), (10, true), (4, false), (MAX_GATHER_BYTES - 20, true)]);
         assert_eq!((list.len_bytes(), list.shared_bytes()), (MAX_GATHER_BYTES, MAX_GATHER_BYTES - 10));
-        let kept = list.parts().find_map(|(_, owner)| owner.cloned()).unwrap();
+        let kept = list
+            .parts()
+            .find_map(|(_, owner)| if let Some(Owner::Buffer(buffer)) = owner { Some(buffer.clone()) } else { None });
+        let kept = kept.unwrap();
         drop(list);
         drop(long);
         assert_eq!(kept.len(), MAX_GATHER_BYTES, "it outlives who has lent it");

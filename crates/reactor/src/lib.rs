@@ -91,7 +91,7 @@ pub use carry::{
 pub use context::Context;
 pub use counters::{Counts, CountsView};
 pub use files::{FileCall, FileRequest};
-pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES};
+pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES, Owner};
 pub use handler::{Closed, Handler};
 pub use pool::{Job, ThreadPool, Work};
 pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor};

@@ -456,7 +456,7 @@ mod tests {
             reactor.context().resume(id);
             reactor.flush(&mut talker).unwrap();
             assert!(reactor.sockets.has_touched(), "it would wait for an event");
-            reactor.turn(&mut talker).unwrap();
+            reactor.turn(&mut Carrying { handler: &mut talker, lines: Lines::default() }).unwrap();
             assert!(reactor.sockets.connection(id.0).unwrap().stash.is_empty());
         }
     }

@@ -208,7 +208,7 @@ impl Reactor {
     /// Hands on what came while the connection was paused, if it is so no longer.
     pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
-        if connection.socket.lent().is_some() {
+        if connection.socket.carried().is_some() {
             return self.hand_on_blocks(key, handler);
         }
         if connection.phase != Phase::Open || connection.paused {

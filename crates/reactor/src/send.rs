@@ -19,7 +19,7 @@ impl Reactor {
         let mut touched = std::mem::take(&mut self.flushed);
         let told = touched.len();
         self.sockets.take_touched(&mut touched);
-        if self.sockets.has_lent() {
+        if self.sockets.has_carried() {
             for key in &touched[told..] {
                 self.send_by_carrier(*key, handler);
             }
@@ -131,8 +131,8 @@ impl Reactor {
         if connection.phase != Phase::Draining {
             return;
         }
-        if let Some(lent) = connection.socket.lent() {
-            lent.close_after_send();
+        if let Some(carried) = connection.socket.carried() {
+            carried.close_after_send();
         } else {
             self.sockets.linger(key);
             handler.closed(&mut self.context(), ConnectionId(key), Closed::AllSent);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
-use crate::carry::{Carrier, Lent};
+use crate::carry::{Carried, Carrier};
 use crate::counters::Counters;
 use crate::lending::Lending;
 use crate::slab::{Key, Slab};
@@ -60,7 +60,7 @@ pub(crate) enum Phase {
 pub(crate) enum Socket {
     Here(TcpStream),
     /// Another reactor has it.
-    Lent(Lent),
+    Carried(Carried),
 }
 
 impl Socket {
@@ -68,8 +68,8 @@ impl Socket {
         if let Self::Here(stream) = self { Some(stream) } else { None }
     }
 
-    pub(crate) fn lent(&mut self) -> Option<&mut Lent> {
-        if let Self::Lent(lent) = self { Some(lent) } else { None }
+    pub(crate) fn carried(&mut self) -> Option<&mut Carried> {
+        if let Self::Carried(carried) = self { Some(carried) } else { None }
     }
 }
 
@@ -151,7 +151,7 @@ impl Connection {
                 let _ = stream.shutdown(Shutdown::Both);
             }
             Socket::Here(_) => {}
-            Socket::Lent(lent) => lent.close(),
+            Socket::Carried(carried) => carried.close(),
         }
     }
 
@@ -190,7 +190,7 @@ pub(crate) struct Sockets {
     listeners_changed: bool,
     connections: Slab<Connection>,
     /// Connections that other reactors carry.
-    lent: usize,
+    carried: usize,
     /// Where these write to.
     carrier: Carrier,
     touched: Vec<Key>,
@@ -215,7 +215,7 @@ impl Sockets {
             listeners: Slab::new(),
             listeners_changed: false,
             connections: Slab::new(),
-            lent: 0,
+            carried: 0,
             carrier,
             touched: Vec::new(),
             resumed: Vec::new(),
@@ -351,18 +351,18 @@ impl Sockets {
     }
 
     /// Takes on a connection, and gives its socket to another reactor.
-    pub(crate) fn lend(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
+    pub(crate) fn adopt_carried(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
         let id = ConnectionId(self.connections.next_key());
-        let lent = Lent::new(stream, carrier, (self.carrier.clone(), id));
+        let carried = Carried::new(stream, carrier, (self.carrier.clone(), id));
         // Nothing can be sent before the carrier has answered.
-        self.connections.insert(Connection { blocked: true, ..Connection::new(Socket::Lent(lent), self.batch) });
-        self.lent += 1;
+        self.connections.insert(Connection { blocked: true, ..Connection::new(Socket::Carried(carried), self.batch) });
+        self.carried += 1;
         id
     }
 
     /// Whether other reactors carry connections.
-    pub(crate) fn has_lent(&self) -> bool {
-        self.lent > 0
+    pub(crate) fn has_carried(&self) -> bool {
+        self.carried > 0
     }
 
     /// There is room for what the connection sends.
@@ -455,7 +455,7 @@ impl Sockets {
     pub(crate) fn set_paused(&mut self, id: ConnectionId, paused: bool) {
         let Some(connection) = self.handled(id).filter(|connection| !connection.leaving) else { return };
         connection.paused = paused;
-        let has_input = connection.socket.lent().is_some_and(|lent| lent.has_input());
+        let has_input = connection.socket.carried().is_some_and(|carried| carried.has_input());
         if !paused && (has_input || !connection.stash.is_empty()) {
             self.resumed.push(id.0);
         }
@@ -474,9 +474,9 @@ impl Sockets {
         if connection.phase == Phase::Open {
             connection.phase = Phase::Draining;
             connection.leaving = false;
-            let is_lent = connection.socket.lent().is_some();
+            let is_carried = connection.socket.carried().is_some();
             self.deadlines.push_back((deadline, id.0));
-            if is_lent {
+            if is_carried {
                 // What it holds is dropped, so that the peer can go on.
                 self.resumed.push(id.0);
             }
@@ -500,8 +500,8 @@ impl Sockets {
     pub(crate) fn remove(&mut self, key: Key) -> Option<Connection> {
         let mut connection = self.connections.remove(key)?;
         connection.let_go();
-        if connection.socket.lent().is_some() {
-            self.lent -= 1;
+        if connection.socket.carried().is_some() {
+            self.carried -= 1;
         }
         self.resume_accepting();
         Some(connection)

@@ -35,6 +35,13 @@ pub enum Piece<'a> {
         /// So many of them, from the first on, have been sent.
         sent: usize,
     },
+    /// Bytes of memory that a store has lent, which who sends them may keep.
+    Loan {
+        /// Where they are.
+        loan: &'a Loan,
+        /// So many of them, from the first on, have been sent.
+        sent: usize,
+    },
     /// Bytes of a file.
     File {
         /// Where they are.
@@ -50,6 +57,7 @@ impl Piece<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len(),
             Self::Shared { buffer, .. } => buffer.len(),
+            Self::Loan { loan, .. } => loan.len(),
             Self::File { slice, .. } => slice.len(),
         }
     }
@@ -59,6 +67,7 @@ impl Piece<'_> {
         match self {
             Self::Bytes(bytes) => Self::Bytes(&bytes[sent..]),
             Self::Shared { buffer, .. } => Self::Shared { buffer, sent },
+            Self::Loan { loan, .. } => Self::Loan { loan, sent },
             Self::File { slice, .. } => Self::File { slice, sent },
         }
     }
@@ -132,9 +141,9 @@ impl Pdu {
     fn pieces(&self) -> [Piece<'_>; 3] {
         let [head, segment, tail] = self.parts().map(Piece::Bytes);
         let segment = match &self.segment {
-            // Lent memory is borrowed for one send.
-            Segment::Empty | Segment::Owned(_) | Segment::Loan(_) => segment,
+            Segment::Empty | Segment::Owned(_) => segment,
             Segment::Shared(buffer) => Piece::Shared { buffer, sent: 0 },
+            Segment::Loan(loan) => Piece::Loan { loan, sent: 0 },
             Segment::File(slice) => Piece::File { slice, sent: 0 },
         };
         [head, segment, tail]

@@ -8,8 +8,8 @@
 use io_uring::cqueue;
 use lunette_buffer::SharedBuffer;
 
-use crate::Gather;
 use crate::slab::{Key, Slab};
+use crate::{Gather, Owner};
 
 /// `IORING_SEND_ZC_REPORT_USAGE`: the notification shall say whether bytes were copied.
 pub(super) const REPORT_USAGE: u16 = 1 << 3;
@@ -46,15 +46,16 @@ impl Loan {
         self.bytes = list.len_bytes();
         for (slice, owner) in list.parts() {
             match owner {
-                Some(owner) => self.owners.push(owner.clone()),
-                None => self.copies.extend_from_slice(slice),
+                Some(Owner::Buffer(buffer)) => self.owners.push(buffer.clone()),
+                // What a store has lent is its again soon.
+                Some(Owner::Loan(_)) | None => self.copies.extend_from_slice(slice),
             }
         }
         // Now they stay where they are.
         let mut copies = &self.copies[..];
         self.slices.0.extend(list.parts().map(|(slice, owner)| {
             let mut bytes: &[u8] = slice;
-            if owner.is_none() {
+            if !matches!(owner, Some(Owner::Buffer(_))) {
                 (bytes, copies) = copies.split_at(slice.len());
             }
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }

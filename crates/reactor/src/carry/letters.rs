@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::{Block, Parcel};
 use crate::{Closed, ConnectionId, Waker};
 
-/// One thing that happened to a connection. `line` is the carrier's name for it, `lent` that of its owner.
+/// One thing that happened to a connection. `line` is the carrier's name for it, `owned` that of its owner.
 pub(crate) enum Letter {
     // From the owner.
     /// Carry this.
-    Carry { stream: TcpStream, owner: Carrier, lent: ConnectionId },
+    Carry { stream: TcpStream, owner: Carrier, owned: ConnectionId },
     /// Send this behind what came before.
     Send { line: ConnectionId, parcel: Parcel },
     /// The bytes of this block were dealt with.
@@ -24,15 +24,15 @@ pub(crate) enum Letter {
 
     // From the carrier.
     /// The connection is carried by that name.
-    Carried { lent: ConnectionId, line: ConnectionId, carrier: Carrier },
+    Adopted { owned: ConnectionId, line: ConnectionId, carrier: Carrier },
     /// These bytes came.
-    Received { lent: ConnectionId, block: Block },
+    Received { owned: ConnectionId, block: Block },
     /// No more will come. The connection still sends.
-    PeerClosed { lent: ConnectionId },
+    PeerClosed { owned: ConnectionId },
     /// This has left.
-    Sent { lent: ConnectionId, parcel: Parcel },
+    Sent { owned: ConnectionId, parcel: Parcel },
     /// The connection is gone.
-    Ended { lent: ConnectionId, why: Closed },
+    Ended { owned: ConnectionId, why: Closed },
 }
 
 /// A reactor that carries connections of other reactors: see [`Context::adopt_carried`](crate::Context::adopt_carried).

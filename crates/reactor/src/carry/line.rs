@@ -11,7 +11,7 @@ use crate::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, Listene
 /// A connection that is carried for another reactor.
 struct Line {
     owner: Carrier,
-    lent: ConnectionId,
+    owned: ConnectionId,
     /// To be sent, in order.
     parcels: VecDeque<Parcel>,
     /// Bytes of the first of them that have left.
@@ -55,15 +55,15 @@ impl Lines {
         &mut self,
         cx: &mut Context<'_>,
         stream: TcpStream,
-        (owner, lent): (Carrier, ConnectionId),
+        (owner, owned): (Carrier, ConnectionId),
         me: &Carrier,
     ) {
         let id = match cx.adopt(stream) {
             Ok(id) => id,
-            Err(error) => return owner.send(Letter::Ended { lent, why: Closed::Error(error) }),
+            Err(error) => return owner.send(Letter::Ended { owned, why: Closed::Error(error) }),
         };
-        owner.send(Letter::Carried { lent, line: id, carrier: me.clone() });
-        let line = Line { owner, lent, parcels: VecDeque::new(), sent_bytes: 0, blocks: 0, is_paused: false };
+        owner.send(Letter::Adopted { owned, line: id, carrier: me.clone() });
+        let line = Line { owner, owned, parcels: VecDeque::new(), sent_bytes: 0, blocks: 0, is_paused: false };
         if id.index() >= self.table.len() {
             self.table.resize_with(id.index() + 1, || None);
         }
@@ -110,7 +110,7 @@ impl Lines {
         block.set_len(len);
         line.blocks += 1;
         block.is_awaited = line.blocks > MAX_BLOCKS / 2;
-        line.owner.send(Letter::Received { lent: line.lent, block });
+        line.owner.send(Letter::Received { owned: line.owned, block });
         if line.blocks >= MAX_BLOCKS && !line.is_paused {
             line.is_paused = true;
             cx.pause(id);
@@ -142,9 +142,10 @@ impl Line {
             && let Some(mut parcel) = self.parcels.pop_front()
         {
             self.sent_bytes -= parcel.len();
-            // Here, for the owner may sleep for long, and others wait for the buffers.
+            // Here, for the owner may sleep for long, and others wait for the buffers; it is woken when tasks of its own may.
+            parcel.is_awaited |= parcel.is_wanted();
             parcel.empty();
-            let (is_awaited, letter) = (parcel.is_awaited, Letter::Sent { lent: self.lent, parcel });
+            let (is_awaited, letter) = (parcel.is_awaited, Letter::Sent { owned: self.owned, parcel });
             if is_awaited { self.owner.send(letter) } else { self.owner.post(letter) }
         }
     }
@@ -196,7 +197,7 @@ impl<H: Handler> Handler for Carrying<'_, H> {
     fn peer_closed(&mut self, cx: &mut Context<'_>, id: ConnectionId) -> bool {
         match self.lines.get(id) {
             // What the owner does about it may lead to something to send.
-            Some(line) => line.owner.send(Letter::PeerClosed { lent: line.lent }),
+            Some(line) => line.owner.send(Letter::PeerClosed { owned: line.owned }),
             None => return self.handler.peer_closed(cx, id),
         }
         true
@@ -204,7 +205,7 @@ impl<H: Handler> Handler for Carrying<'_, H> {
 
     fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
         match self.lines.remove(id) {
-            Some(line) => line.owner.send(Letter::Ended { lent: line.lent, why }),
+            Some(line) => line.owner.send(Letter::Ended { owned: line.owned, why }),
             None => self.handler.closed(cx, id, why),
         }
     }

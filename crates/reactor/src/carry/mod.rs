@@ -11,7 +11,7 @@
 //!
 //! | the owner's handler | letter | at the carrier |
 //! |---|---|---|
-//! | [`Context::adopt_carried`](crate::Context::adopt_carried) | [`Letter::Carry`] | it adopts the socket, and answers [`Letter::Carried`] |
+//! | [`Context::adopt_carried`](crate::Context::adopt_carried) | [`Letter::Carry`] | it adopts the socket, and answers [`Letter::Adopted`] |
 //! | [`Handler::gather`](crate::Handler::gather) | [`Letter::Send`] | it sends, and gives the parcel back ([`Letter::Sent`]) |
 //! | [`Handler::received`](crate::Handler::received) | [`Letter::Received`] | it received; the block goes back ([`Letter::Read`]) |
 //! | [`Context::close`](crate::Context::close) and its like | [`Letter::Close`], [`Letter::CloseAfterSend`] | the same call |
@@ -25,21 +25,21 @@
 //! carrier whose socket is full gives no parcels back, and the owner asks the handler for no more.
 //!
 //! **Wake-ups.** Bytes wake the other side, once for all that comes before it looks. Blocks and parcels that go back do so only
-//! when more than half of what is allowed was under way: else nobody waits for them. In steady state nothing is allocated,
+//! when more than half of what is allowed was under way, or when buffers are short: else nobody waits for them. In steady state nothing is allocated,
 //! for both are used again.
 //!
 //! **What [`Handler::sent`](crate::Handler::sent) means.** The bytes are the carrier's, as they are the system's when they have
 //! left by a local socket: both may lose them with the connection. [`Closed::AllSent`](crate::Closed::AllSent) says that they
 //! left the carrier.
 
-mod lent;
+mod carried;
 mod letters;
 mod line;
 mod parcel;
 
 pub use letters::Carrier;
 
-pub(crate) use lent::Lent;
+pub(crate) use carried::Carried;
 pub(crate) use letters::{Inbox, Letter};
 pub(crate) use line::{Carrying, Lines};
 pub(crate) use parcel::{Block, Parcel, Spares};

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use lunette_buffer::{FileSlice, SharedBuffer};
+use lunette_buffer::{FileSlice, Loan, SharedBuffer};
 
 use super::{BLOCK_BYTES, MAX_SPARES, MIN_SHARED_BYTES};
-use crate::Gather;
+use crate::{Gather, Owner};
 
 /// What one receive has brought.
 pub(crate) struct Block {
@@ -39,7 +39,7 @@ impl Block {
 }
 
 /// What one [`Gather`] had to send, without the borrows: headers and short data are copied, longer data is held by other handles
-/// on its buffers.
+/// on its buffers, and on what stores have lent.
 #[derive(Default)]
 pub(crate) struct Parcel {
     copied: Vec<u8>,
@@ -53,6 +53,7 @@ enum Piece {
     /// These of the copied bytes.
     Copied(Range<usize>),
     Shared(SharedBuffer),
+    Lent(Loan),
     File(FileSlice),
 }
 
@@ -61,6 +62,7 @@ impl Piece {
         match self {
             Self::Copied(range) => range.len(),
             Self::Shared(buffer) => buffer.len(),
+            Self::Lent(loan) => loan.len(),
             Self::File(slice) => slice.len(),
         }
     }
@@ -71,9 +73,13 @@ impl Parcel {
     pub(super) fn fill(&mut self, list: &Gather<'_>) {
         for (slice, owner) in list.parts() {
             match owner.filter(|_| slice.len() >= MIN_SHARED_BYTES) {
-                Some(buffer) => {
+                Some(Owner::Buffer(buffer)) => {
                     let start = slice.as_ptr().addr() - buffer.as_ptr().addr();
                     self.pieces.push(Piece::Shared(buffer.slice(start..start + slice.len())));
+                }
+                Some(Owner::Loan(loan)) => {
+                    let start = place_in(loan, slice);
+                    self.pieces.push(Piece::Lent(loan.slice(start..start + slice.len())));
                 }
                 None => self.copy(slice),
             }
@@ -98,6 +104,17 @@ impl Parcel {
         self.len
     }
 
+    /// Whether somebody may wait for what it holds.
+    pub(super) fn is_wanted(&self) -> bool {
+        let short = |piece: &Piece| match piece {
+            Piece::Shared(buffer) => Some(buffer.is_pool_short()),
+            Piece::Lent(loan) => Some(loan.is_pool_short()),
+            Piece::Copied(_) | Piece::File(_) => None,
+        };
+        // All of one session's are of the same pool.
+        self.pieces.iter().find_map(short).unwrap_or(false)
+    }
+
     /// Lets go of the bytes.
     pub(super) fn empty(&mut self) {
         self.copied.clear();
@@ -115,6 +132,7 @@ impl Parcel {
             let more = match piece {
                 Piece::Copied(range) => list.push(&self.copied[range.start + start..range.end]),
                 Piece::Shared(buffer) => list.push_shared(buffer, start),
+                Piece::Lent(loan) => list.push_loan(loan, start),
                 Piece::File(slice) => list.push_file(&slice.slice(start..slice.len())),
             };
             if !more {
@@ -123,6 +141,19 @@ impl Parcel {
         }
         true
     }
+}
+
+/// Where `slice`, a part of one of its runs, stands in `loan`.
+fn place_in(loan: &Loan, slice: &[u8]) -> usize {
+    let mut before = 0;
+    for run in loan.runs() {
+        let (run_range, range) = (run.as_ptr_range(), slice.as_ptr_range());
+        if run_range.start <= range.start && range.end <= run_range.end {
+            return before + (range.start.addr() - run_range.start.addr());
+        }
+        before += run.len();
+    }
+    unreachable!("a slice of a loan lies in one of its runs")
 }
 
 /// Empty ones, to be used again.
@@ -149,8 +180,9 @@ impl<T: Default> Spares<T> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::sync::Arc;
 
-    use lunette_buffer::Pool;
+    use lunette_buffer::{Pool, Run};
 
     use super::*;
 
@@ -181,6 +213,53 @@ mod tests {
         assert!(pool.used_bytes() > 0);
         parcel.empty();
         assert_eq!(pool.used_bytes(), 0);
+    }
+
+    /// `len` bytes in two runs, and the pool that counts them.
+    fn lent(len: usize) -> (Pool, Loan, [Arc<[u8]>; 2]) {
+        let pool = Pool::new(1 << 20);
+        let memory = [1_u8, 2].map(|fill| (0..len).map(|at| (at as u8).wrapping_mul(fill)).collect::<Arc<[u8]>>());
+        let mut buffer = pool.reserve(len).unwrap();
+        let runs = [(0, 100..len / 2), (1, 0..len / 2 + 100)];
+        assert!(buffer.lend(runs.map(|(at, range)| Run { memory: Arc::clone(&memory[at]), range }).into_iter()));
+        (pool, buffer.into_loan().unwrap(), memory)
+    }
+
+    #[test]
+    fn what_a_store_has_lent_is_not_copied() {
+        let (pool, loan, memory) = lent(4 * MIN_SHARED_BYTES);
+        let wanted: Vec<u8> = loan.runs().flatten().copied().collect();
+        let mut list = Gather::new();
+        assert!(list.push_loan(&loan, 3));
+        let mut parcel = Parcel::default();
+        parcel.fill(&list);
+        assert!(parcel.copied.is_empty());
+        drop(list);
+        drop(loan);
+        for skip in 0..=wanted.len() - 3 {
+            let mut rest = Gather::new();
+            assert!(parcel.gather(skip, &mut rest));
+            let sent = rest.slices().iter().flat_map(|slice| slice.iter());
+            assert!(sent.copied().eq(wanted[3 + skip..].iter().copied()), "from {skip}");
+        }
+        assert_eq!(memory.each_ref().map(Arc::strong_count), [2, 2]);
+        parcel.empty();
+        assert_eq!((pool.used_bytes(), memory.each_ref().map(Arc::strong_count)), (0, [1, 1]));
+    }
+
+    #[test]
+    fn an_owner_is_woken_for_what_it_may_wait_for() {
+        let pool = Pool::new(1 << 20);
+        let buffer = pool.take(MIN_SHARED_BYTES).unwrap().share();
+        let mut list = Gather::new();
+        list.push(b"header");
+        list.push_shared(&buffer, 0);
+        let mut parcel = Parcel::default();
+        assert!(!parcel.is_wanted());
+        parcel.fill(&list);
+        assert!(!parcel.is_wanted(), "there is enough");
+        let _most = pool.take(1 << 19).unwrap();
+        assert!(parcel.is_wanted());
     }
 
     #[test]

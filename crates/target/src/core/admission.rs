@@ -61,7 +61,7 @@ impl Core {
                     self.abort_task(key, Some(barrier));
                 }
             } else {
-                self.abort_lost(barrier, &theirs);
+                self.abort_lost(barrier, theirs);
             }
         }
         self.barriers.close(barrier);

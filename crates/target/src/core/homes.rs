@@ -115,6 +115,11 @@ impl Homes {
         Ok(Home { homes: Arc::clone(self), core, claim })
     }
 
+    /// Whether cores may have sockets of sessions that live on others.
+    pub(crate) fn spreads(&self) -> bool {
+        self.table().spreads
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -25,6 +25,9 @@ pub(crate) enum Order {
     Abort { ticket: Ticket, doomed: Doomed },
     /// The same for a login, whose initiator may have closed connections before it: look at them first.
     AbortLost { ticket: Ticket, doomed: Doomed },
+    /// Look at your sockets, some of which may be those of other cores' connections, and pass this on; after so many more steps the
+    /// core of the ticket has all cores end what a login waits for.
+    Look { ticket: Ticket, doomed: Doomed, steps: usize },
     /// That is done; these nexuses lost tasks by it.
     Aborted { ticket: BarrierKey, lost: Vec<NexusId> },
     /// TARGET COLD RESET: end all sessions of the target.
@@ -73,6 +76,7 @@ impl Core {
                 Order::AbortLost { ticket, doomed } => {
                     self.post.send(self.post.me(), Order::Abort { ticket, doomed });
                 }
+                Order::Look { ticket, doomed, steps } => self.look(ticket, doomed, steps),
                 Order::Aborted { ticket, lost } => {
                     self.barriers.add_lost(ticket, lost);
                     self.barriers.one_less(ticket);
@@ -144,7 +148,28 @@ impl Core {
     }
 
     /// Has all cores end what a login waits for. This one, too, may have got the connection before it has heard of the end of others.
-    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, doomed: &Doomed) {
+    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, doomed: Doomed) {
+        if !self.homes.spreads() {
+            return self.abort_lost_everywhere(barrier, &doomed);
+        }
+        // Whoever has a socket must have told its connection's core first.
+        self.barriers.one_more(barrier);
+        let ticket = Ticket { core: self.post.me(), barrier };
+        self.look(ticket, doomed, 2 * self.post.cores());
+    }
+
+    /// Two steps on each core, for the batch in which a letter comes may have begun before what it asks for; then the last.
+    fn look(&mut self, ticket: Ticket, doomed: Doomed, steps: usize) {
+        let me = self.post.me();
+        let Some(left) = steps.checked_sub(1) else {
+            self.abort_lost_everywhere(ticket.barrier, &doomed);
+            return self.barriers.one_less(ticket.barrier);
+        };
+        let next = if steps.is_multiple_of(2) { me } else { (me + 1) % self.post.cores() };
+        self.post.send(next, Order::Look { ticket, doomed, steps: left });
+    }
+
+    fn abort_lost_everywhere(&mut self, barrier: BarrierKey, doomed: &Doomed) {
         for core in 0..self.post.cores() {
             self.barriers.one_more(barrier);
             let ticket = Ticket { core: self.post.me(), barrier };

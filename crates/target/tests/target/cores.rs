@@ -10,12 +10,12 @@ use lunette_pdu::{LoginStatus, Stage, TaskAttribute, TaskManagementFunction as F
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
 use lunette_state::{StateError, StateStore};
+use lunette_store::Store;
 use lunette_store::filters::{Delay, PowerLoss};
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Store};
 use lunette_target::{BindError, IoBackend, MAX_CORES, PortalConfig, Server, ServerConfig};
 use lunette_target::{TargetConfig, UnitChange, Update, UpdateError};
 
-use crate::common::{Initiator, NEXUS_LOSS, Port, TARGET, Target, blocks, device, memory, unit};
+use crate::common::{Faulty, Initiator, NEXUS_LOSS, Port, TARGET, Target, blocks, device, memory, unit};
 
 const RESET: (u8, u8, u8) = (6, 0x29, 3);
 
@@ -376,40 +376,6 @@ fn a_stop_that_a_store_of_another_core_holds_up_ends_all_the_same() {
     delay.wait_until_held(1);
     assert_eq!(target.stop().unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     delay.release();
-}
-
-/// A store with a mistake in it: a write holds up the thread that it is asked for on until it is told to go on, and ends it when
-/// nobody can tell it any more.
-struct Faulty {
-    inner: MemoryStore,
-    asked: Sender<()>,
-    told: Mutex<Receiver<()>>,
-}
-
-impl Store for Faulty {
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
-        if op.kind() == OpKind::Write {
-            self.asked.send(()).unwrap();
-            self.told.lock().unwrap().recv().expect("on purpose");
-        }
-        self.inner.submit(op, io, done);
-    }
-}
-
-impl Faulty {
-    /// Beside it: what tells that it has been asked for a write, and what tells it to go on.
-    fn new() -> (Self, Receiver<()>, Sender<()>) {
-        let ((asked, is_asked), (tell, told)) = (channel(), channel());
-        (Self { inner: MemoryStore::new(1 << 20).unwrap(), asked, told: Mutex::new(told) }, is_asked, tell)
-    }
 }
 
 /// A connection is lost while its core is busy, and its initiator comes again by another port, whose session is to live on the core

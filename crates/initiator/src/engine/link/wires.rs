@@ -107,6 +107,7 @@ impl Link {
             let room = match piece {
                 Piece::Bytes(bytes) => list.push(bytes),
                 Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
+                Piece::Loan { loan, sent } => list.push_loan(loan, sent),
                 Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
             };
             if !room {

@@ -1,5 +1,6 @@
 //! A target in this process, and what the tests ask it.
 
+mod faulty;
 mod initiator;
 
 use std::io;
@@ -17,6 +18,7 @@ use lunette_target::{
     Control, IoBackend, Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig,
 };
 
+pub(crate) use faulty::Faulty;
 pub(crate) use initiator::{COMMANDS_CLEARED, Initiator, NEXUS_LOSS, Outcome, POWER_ON, Port, cdb_10};
 
 /// When a test gives up. Nothing passes because of it.

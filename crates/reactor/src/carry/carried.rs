@@ -11,7 +11,7 @@ use crate::sockets::{ConnectionId, Phase};
 use crate::{Context, Gather, Reactor};
 
 /// What stands in the place of the socket.
-pub(crate) struct Lent {
+pub(crate) struct Carried {
     carrier: Carrier,
     /// The carrier's name for it, from when that is known until the connection has ended there.
     line: Option<ConnectionId>,
@@ -25,10 +25,10 @@ pub(crate) struct Lent {
     is_closing: bool,
 }
 
-impl Lent {
+impl Carried {
     /// Gives a socket to its carrier.
-    pub(crate) fn new(stream: TcpStream, carrier: &Carrier, (owner, lent): (Carrier, ConnectionId)) -> Self {
-        carrier.send(Letter::Carry { stream, owner, lent });
+    pub(crate) fn new(stream: TcpStream, carrier: &Carrier, (owner, owned): (Carrier, ConnectionId)) -> Self {
+        carrier.send(Letter::Carry { stream, owner, owned });
         Self {
             carrier: carrier.clone(),
             line: None,
@@ -86,34 +86,34 @@ impl Reactor {
         for letter in letters.drain(..) {
             let cx = &mut Context::new(&mut self.sockets);
             match letter {
-                Letter::Carry { stream, owner, lent } => {
-                    handler.lines.carry(cx, stream, (owner, lent), self.inbox.carrier());
+                Letter::Carry { stream, owner, owned } => {
+                    handler.lines.carry(cx, stream, (owner, owned), self.inbox.carrier());
                 }
                 Letter::Send { line, parcel } => handler.lines.send(cx, line, parcel),
                 Letter::Read { line, block } => handler.lines.read(cx, line, block),
                 Letter::CloseAfterSend { line } => cx.close_after_send(line),
                 Letter::Close { line } => handler.lines.close(cx, line),
 
-                Letter::Carried { lent, line, carrier } => self.carried(lent.0, line, &carrier),
-                Letter::Received { lent, block } => self.received_elsewhere(lent.0, Some(block), handler)?,
-                Letter::PeerClosed { lent } => self.received_elsewhere(lent.0, None, handler)?,
-                Letter::Sent { lent, parcel } => self.sent_elsewhere(lent.0, parcel),
-                Letter::Ended { lent, why } => self.ended_elsewhere(lent.0, why, handler),
+                Letter::Adopted { owned, line, carrier } => self.adopted_elsewhere(owned.0, line, &carrier),
+                Letter::Received { owned, block } => self.received_elsewhere(owned.0, Some(block), handler)?,
+                Letter::PeerClosed { owned } => self.received_elsewhere(owned.0, None, handler)?,
+                Letter::Sent { owned, parcel } => self.sent_elsewhere(owned.0, parcel),
+                Letter::Ended { owned, why } => self.ended_elsewhere(owned.0, why, handler),
             }
         }
         self.inbox.keep(letters);
         Ok(())
     }
 
-    fn lent(&mut self, key: Key) -> Option<&mut Lent> {
-        self.sockets.connection(key)?.socket.lent()
+    fn carried(&mut self, key: Key) -> Option<&mut Carried> {
+        self.sockets.connection(key)?.socket.carried()
     }
 
     /// The carrier has it: now it can send.
-    fn carried(&mut self, key: Key, line: ConnectionId, carrier: &Carrier) {
-        match self.lent(key) {
-            Some(lent) => {
-                lent.line = Some(line);
+    fn adopted_elsewhere(&mut self, key: Key, line: ConnectionId, carrier: &Carrier) {
+        match self.carried(key) {
+            Some(carried) => {
+                carried.line = Some(line);
                 self.sockets.unblock(key);
             }
             // Closed meanwhile.
@@ -123,9 +123,9 @@ impl Reactor {
 
     /// Bytes have come, or none any more.
     fn received_elsewhere(&mut self, key: Key, block: Option<Block>, handler: &mut impl Handler) -> io::Result<()> {
-        let Some(lent) = self.lent(key) else { return Ok(()) };
-        lent.peer_closed |= block.is_none();
-        lent.blocks.extend(block);
+        let Some(carried) = self.carried(key) else { return Ok(()) };
+        carried.peer_closed |= block.is_none();
+        carried.blocks.extend(block);
         self.hand_on_blocks(key, handler)
     }
 
@@ -133,9 +133,9 @@ impl Reactor {
     pub(crate) fn hand_on_blocks(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         while let Some(connection) = self.sockets.connection(key) {
             let (paused, phase) = (connection.paused, connection.phase);
-            let Some(lent) = connection.socket.lent().filter(|_| phase != Phase::Open || !paused) else { break };
-            let Some(block) = lent.blocks.pop_front() else {
-                if lent.peer_closed && phase == Phase::Open {
+            let Some(carried) = connection.socket.carried().filter(|_| phase != Phase::Open || !paused) else { break };
+            let Some(block) = carried.blocks.pop_front() else {
+                if carried.peer_closed && phase == Phase::Open {
                     self.end(key, Closed::PeerClosed, handler);
                 }
                 break;
@@ -143,24 +143,24 @@ impl Reactor {
             if phase == Phase::Open {
                 self.hand_on(ConnectionId(key), block.bytes(), handler)?;
             }
-            if let Some(lent) = self.lent(key) {
-                lent.give_back(block);
+            if let Some(carried) = self.carried(key) {
+                carried.give_back(block);
             }
         }
         Ok(())
     }
 
     fn sent_elsewhere(&mut self, key: Key, parcel: Parcel) {
-        if let Some(lent) = self.lent(key) {
-            lent.underway_bytes -= parcel.len();
+        if let Some(carried) = self.carried(key) {
+            carried.underway_bytes -= parcel.len();
             self.sockets.unblock(key);
         }
         self.parcels.keep(parcel);
     }
 
     fn ended_elsewhere(&mut self, key: Key, why: Closed, handler: &mut impl Handler) {
-        if let Some(lent) = self.lent(key) {
-            lent.line = None;
+        if let Some(carried) = self.carried(key) {
+            carried.line = None;
             self.end(key, why, handler);
         }
     }
@@ -168,8 +168,8 @@ impl Reactor {
     /// Gives what there is to send to the carrier, as much as may be under way.
     pub(crate) fn send_by_carrier(&mut self, key: Key, handler: &mut impl Handler) {
         while let Some(connection) = self.sockets.connection(key).filter(|connection| connection.sends()) {
-            let Some(lent) = connection.socket.lent().filter(|lent| !lent.is_closing) else { return };
-            let Some(line) = lent.line.filter(|_| lent.underway_bytes < MAX_UNDERWAY_BYTES) else {
+            let Some(carried) = connection.socket.carried().filter(|carried| !carried.is_closing) else { return };
+            let Some(line) = carried.line.filter(|_| carried.underway_bytes < MAX_UNDERWAY_BYTES) else {
                 connection.blocked = true;
                 return;
             };
@@ -180,7 +180,7 @@ impl Reactor {
                 self.parcels.keep(parcel);
                 return self.nothing_left(key, handler);
             }
-            lent.send(line, parcel);
+            carried.send(line, parcel);
             handler.sent(&mut self.context(), ConnectionId(key), len);
         }
     }
