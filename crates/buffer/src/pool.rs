@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::loan::{Entries, Ledger, Loan, Run};
@@ -33,6 +33,9 @@ pub struct Pool(Arc<Shared>);
 struct Shared {
     budget_bytes: usize,
     used_bytes: AtomicUsize,
+    /// Somebody waits for bytes to come back.
+    awaited: AtomicBool,
+    when_back: OnceLock<Box<dyn Fn() + Send + Sync>>,
     idle: Mutex<Idle>,
 }
 
@@ -81,7 +84,7 @@ impl Drop for Memory {
         // Reached with a pool only when two handles of the same memory were dropped at the same moment on two cores and
         // neither saw itself as the last. The memory is freed; its share of the budget must return.
         if let Some(pool) = self.pool.take() {
-            pool.used_bytes.fetch_sub(class_len(self.class), Ordering::AcqRel);
+            pool.uncount(class_len(self.class));
         }
     }
 }
@@ -97,7 +100,26 @@ fn class_len(class: usize) -> usize {
 impl Pool {
     /// A pool whose buffers never hold more than `budget_bytes` together.
     pub fn new(budget_bytes: usize) -> Self {
-        Self(Arc::new(Shared { budget_bytes, used_bytes: AtomicUsize::new(0), idle: Mutex::new(Idle::default()) }))
+        Self(Arc::new(Shared {
+            budget_bytes,
+            used_bytes: AtomicUsize::new(0),
+            awaited: AtomicBool::new(false),
+            when_back: OnceLock::new(),
+            idle: Mutex::new(Idle::default()),
+        }))
+    }
+
+    /// Has `call` called when bytes come back that were [awaited](Self::await_return), on the thread that gives them back. Only
+    /// the first call to this has an effect.
+    pub fn when_back(&self, call: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.when_back.set(Box::new(call));
+    }
+
+    /// Asks to be [called](Self::when_back) once, when the next bytes come back. Who is short of bytes tries again after this: what
+    /// came back before is there then.
+    pub fn await_return(&self) {
+        // In one order with the counts of bytes: either these come too late to be seen, or this is seen.
+        self.0.awaited.swap(true, Ordering::SeqCst);
     }
 
     /// A buffer of `len` bytes, or `None` when the budget does not allow it now or `len` exceeds [`MAX_BUFFER_LEN`].
@@ -132,11 +154,11 @@ impl Pool {
     /// Counts bytes if no more than `most` are counted then.
     pub(crate) fn count_bytes(&self, bytes: usize, most: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
-        self.0.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).is_ok()
+        self.0.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
     }
 
     pub(crate) fn uncount_bytes(&self, bytes: usize) {
-        self.0.used_bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.0.uncount(bytes);
     }
 
     /// Memory whose bytes are already counted.
@@ -148,7 +170,7 @@ impl Pool {
 
     /// Bytes that are out, counted in whole size classes.
     pub fn used_bytes(&self) -> usize {
-        self.0.used_bytes.load(Ordering::Acquire)
+        self.0.used_bytes.load(Ordering::SeqCst)
     }
 
     /// Whether so much is used that somebody may wait for bytes to come back.
@@ -194,7 +216,18 @@ impl Shared {
                 idle.by_class[class].push(memory);
             }
         }
-        self.used_bytes.fetch_sub(len, Ordering::AcqRel);
+        self.uncount(len);
+    }
+
+    /// Bytes have come back.
+    fn uncount(&self, bytes: usize) {
+        self.used_bytes.fetch_sub(bytes, Ordering::SeqCst);
+        if self.awaited.load(Ordering::SeqCst)
+            && self.awaited.swap(false, Ordering::SeqCst)
+            && let Some(call) = self.when_back.get()
+        {
+            call();
+        }
     }
 }
 
@@ -449,6 +482,26 @@ impl fmt::Debug for SharedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_awaits_bytes_is_called_once() {
+        let pool = Pool::new(4 * PAGE_LEN);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&calls);
+        pool.when_back(move || {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        let [first, second, third] = [(); 3].map(|()| pool.take(PAGE_LEN).unwrap().share());
+        let also = first.clone();
+        drop(second);
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "nobody waits");
+        pool.await_return();
+        drop(first);
+        assert_eq!(calls.load(Ordering::SeqCst), 0, "it is still held");
+        drop(also);
+        drop(third);
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
 
     #[test]
     fn a_reservation_counts_and_takes_the_memory_that_was_last_in_use() {

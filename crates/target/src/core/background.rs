@@ -104,6 +104,8 @@ impl Core {
     }
 
     fn feed_background(&mut self, key: Key, len: usize) {
+        // Before it tries: buffers come back on other cores, too.
+        self.pool.await_return();
         let buffer = if may_begin(&self.pool, 0, len) { self.pool.take(len) } else { None };
         match buffer {
             Some(buffer) => self.drive_background(key, Input::Buffer(buffer)),

@@ -138,6 +138,8 @@ impl Core {
     pub(crate) fn new(config: CoreConfig) -> Self {
         // The numbers of sessions tell their homes.
         let sessions = Sessions::sharing(config.post.me(), config.post.cores());
+        let waker = config.waker.clone();
+        config.pool.when_back(move || waker.wake());
         let task_sets = TaskSets::new(!config.post.is_alone());
         let mut core = Self {
             post: config.post,

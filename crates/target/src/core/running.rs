@@ -277,6 +277,11 @@ impl Core {
     /// Gives buffers to tasks that wait for them. One that cannot be served does not keep the others waiting: it may be its
     /// own connection that holds too much.
     pub(super) fn feed_starving(&mut self) {
+        if self.starving.is_empty() {
+            return;
+        }
+        // Before they try: buffers come back on other cores, too, when these carry connections.
+        self.pool.await_return();
         for _ in 0..self.starving.len() {
             let Some(key) = self.starving.pop_front() else { return };
             let Some(waiting) = self.tasks.get(key).map(|running| running.waiting) else { continue };

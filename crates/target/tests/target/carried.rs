@@ -10,7 +10,7 @@ use lunette_pdu::{
 use lunette_scsi::Lun;
 use lunette_store::filters::Delay;
 use lunette_store::{FileStore, OpenOptions, Store};
-use lunette_target::{IoBackend, ServerConfig, Statistics};
+use lunette_target::{DEFAULT_BUFFER_BYTES, IoBackend, MIN_BUFFER_BYTES, ServerConfig, Statistics};
 
 use crate::common::{Faulty, Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, device, memory};
 
@@ -21,8 +21,12 @@ const KEYS: [(&str, &str); 4] =
     [("ErrorRecoveryLevel", "2"), ("DefaultTime2Wait", "0"), ("DefaultTime2Retain", "3600"), ("MaxConnections", "8")];
 
 fn on_cores(cores: usize, io: IoBackend, device: Arc<TargetDevice>) -> Target {
+    with_buffers(DEFAULT_BUFFER_BYTES, cores, io, device)
+}
+
+fn with_buffers(bytes: usize, cores: usize, io: IoBackend, device: Arc<TargetDevice>) -> Target {
     Target::of(vec![device], |config: &mut ServerConfig| {
-        (config.cores, config.event_loop) = (cores, io.into());
+        (config.cores, config.event_loop, config.buffer_bytes) = (cores, io.into(), bytes);
         for target in &mut config.targets {
             target.willing.error_recovery_level = 2;
             target.willing.time2retain_s = 3600;
@@ -135,6 +139,40 @@ fn a_peer_that_does_not_read_holds_up_only_its_connection() {
             target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0);
         },
     );
+}
+
+#[test]
+fn buffers_that_a_carrier_gives_back_go_to_those_who_wait() {
+    for io in [IoBackend::Epoll, IoBackend::Auto] {
+        let delay = Arc::new(Delay::new(memory()));
+        let target = with_buffers(2 * MIN_BUFFER_BYTES, 2, io, device(TARGET, vec![memory(), delay.clone()]));
+        let mut all = log_in(&target, 8, &KEYS[3..]);
+        assert_eq!(on(&mut all, 0, |one| one.test_unit_ready(1)).sense(), POWER_ON);
+        // Every second socket is on the other core. One peer there does not read, until some of its data stays in a buffer.
+        let (asleep, awake) = (1, 3);
+        let mut reads = Vec::new();
+        while target.monitor.read().buffer_bytes == 0 {
+            reads.push(on(&mut all, asleep, |one| one.start_read(0, 0, 64)));
+            for _ in 0..3 {
+                on(&mut all, awake, |one| one.command(0, &[0; 6], Vec::new(), 0));
+            }
+        }
+        // With all that the home may give out but half a MiB less that rest.
+        delay.hold();
+        let held = [16384, 8192, 2048, 1024];
+        for (at, blocks) in held.into_iter().enumerate() {
+            on(&mut all, 2 * at, |one| one.start_read(1, 0, blocks));
+        }
+        delay.wait_until_held(held.len());
+        on(&mut all, 5, |one| one.start_read(1, 0, 1024));
+        target.wait_until("a wait for a buffer", |now| now.buffer_waits == 1);
+        all[5].round_trip();
+        for read in reads {
+            all[asleep].finish(read).good();
+        }
+        delay.wait_until_held(held.len() + 1);
+        delay.release();
+    }
 }
 
 #[test]
