@@ -39,7 +39,8 @@ fn answers_of_other_connections_come_first() {
     a.round_trip();
     assert!(!a.has_answer(reset), "the read has not been acknowledged");
     assert_eq!(b.finish(read).good().len(), 4096);
-    b.round_trip();
+    // With several cores it comes when all have ended the tasks that they have, which may be now.
+    b.answer_first_ping();
     assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
     a.wait_for_end();
     b.wait_for_end();

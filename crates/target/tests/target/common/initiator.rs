@@ -43,6 +43,8 @@ pub(crate) struct Initiator {
     next_itt: u32,
     tasks: HashMap<InitiatorTaskTag, Task>,
     /// Answers to task management requests.
+    /// Pings of the target that were answered.
+    pings: usize,
     managed: HashMap<InitiatorTaskTag, TaskManagementResponseCode>,
     /// Whether R2Ts are answered as they come.
     pub(crate) answers_r2ts: bool,
@@ -109,6 +111,7 @@ impl Initiator {
             cid: Cid(0),
             next_itt: 1,
             tasks: HashMap::new(),
+            pings: 0,
             managed: HashMap::new(),
             answers_r2ts: true,
             attribute: TaskAttribute::SIMPLE,
@@ -461,7 +464,10 @@ impl Initiator {
     pub(crate) fn take_one(&mut self) {
         let (pdu, data) = self.receive().unwrap();
         match pdu {
-            TargetPdu::NopIn(ping) if !ping.ttt.is_reserved() => self.answer_ping(ping.ttt),
+            TargetPdu::NopIn(ping) if !ping.ttt.is_reserved() => {
+                self.pings += 1;
+                self.answer_ping(ping.ttt);
+            }
             TargetPdu::R2t(r2t) if self.answers_r2ts => self.answer_r2t(&r2t),
             TargetPdu::R2t(r2t) => self.r2ts.push(r2t),
             TargetPdu::DataIn(pdu) => {
@@ -507,6 +513,13 @@ impl Initiator {
         let (cmd_sn, exp_stat_sn) = (self.cmd_sn, self.exp_stat_sn);
         let lun = LunField([0; 8]);
         self.send(NopOut { immediate: true, lun, itt, ttt, cmd_sn, exp_stat_sn, data_segment_len: 0 }.emit(), &[]);
+    }
+
+    /// Answers the first ping of the target, which may have come before.
+    pub(crate) fn answer_first_ping(&mut self) {
+        while self.pings == 0 {
+            self.take_one();
+        }
     }
 
     /// When this returns, the target has dealt with all that was sent before and nothing but its answers to that has come:
