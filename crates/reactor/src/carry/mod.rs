@@ -21,6 +21,7 @@
 //! to a connection that has ended does nothing.
 //!
 //! **Bounds.** Of each connection at most [`MAX_BLOCKS`] blocks and less than [`MAX_UNDERWAY_BYTES`] and one send are under way.
+//! With a ring, what it had received when its connection was paused comes on top: bounded by the ring's own buffers.
 //! An owner that pauses a connection gives no blocks back, so its carrier stops receiving, and the peer feels it. A
 //! carrier whose socket is full gives no parcels back, and the owner asks the handler for no more.
 //!
