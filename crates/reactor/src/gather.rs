@@ -39,6 +39,13 @@ impl<'a> Gather<'a> {
         Self { slices: ArrayVec::new(), owners: ArrayVec::new(), bytes: 0, shared_bytes: 0, file: None }
     }
 
+    /// Takes everything out.
+    pub(crate) fn clear(&mut self) {
+        self.slices.clear();
+        self.owners.clear();
+        (self.bytes, self.shared_bytes, self.file) = (0, 0, None);
+    }
+
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
     /// next [`gather`](crate::Handler::gather).
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {

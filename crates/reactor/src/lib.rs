@@ -74,6 +74,7 @@ mod files;
 mod gather;
 mod handler;
 mod lending;
+mod lists;
 mod pool;
 mod reactor;
 mod receive;

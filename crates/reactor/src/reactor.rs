@@ -9,6 +9,7 @@ use crate::backend::{Backend, Buffers, Event};
 use crate::carry::{Carrier, Carrying, Inbox, Lines, Parcel, Spares};
 use crate::counters::{Counters, CountsView};
 use crate::handler::{Closed, Handler};
+use crate::lists::Lists;
 use crate::slab::Key;
 use crate::sockets::{ConnectionId, ListenerId, Phase, Sockets};
 use crate::sys::{self, Accepted};
@@ -35,6 +36,7 @@ pub struct Reactor {
     pub(crate) parcels: Spares<Parcel>,
     /// Connections whose sends are done, and of which the system is told before the next wait.
     pub(crate) flushed: Vec<Key>,
+    pub(crate) lists: Lists,
     busy_poll: Duration,
     /// The last batch in which there was anything to do.
     last_active: Instant,
@@ -103,6 +105,7 @@ impl Reactor {
             lines: Lines::default(),
             parcels: Spares::default(),
             flushed: Vec::new(),
+            lists: Lists::new(),
             busy_poll,
             last_active: Instant::now(),
         })

@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use crate::Reactor;
 use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, Sent};
 use crate::handler::{Closed, Handler};
 use crate::slab::Key;
 use crate::sockets::{ConnectionId, Phase};
 use crate::sys::Moved;
-use crate::{Gather, Reactor};
 
 /// Bytes sent per connection and batch, after which the others have their turn.
 const MAX_SENT_BYTES: usize = 4 << 20;
@@ -51,34 +51,33 @@ impl Reactor {
 
     /// Gathers and sends once on each of `keys` that is not full and had not its turn. For each: how many bytes there were,
     /// and what came of them.
-    #[expect(clippy::large_stack_arrays, reason = "the lists borrow from the handler, so they cannot be kept")]
     fn send_once(
         &mut self,
         keys: &[Key],
         sent_bytes: &[usize; MAX_SENDS],
         handler: &mut impl Handler,
     ) -> io::Result<([usize; MAX_SENDS], SendResults)> {
-        let mut lists: [Option<Outgoing<'_>>; MAX_SENDS] = [const { None }; MAX_SENDS];
+        let mut sends: [Option<Outgoing<'_>>; MAX_SENDS] = [const { None }; MAX_SENDS];
         let mut asked = [0; MAX_SENDS];
         let mut done = [false; MAX_SENDS];
+        let lists = self.lists.begin();
         let (backend, connections) = self.sockets.split();
-        for (index, key) in keys.iter().enumerate() {
+        for ((index, key), list) in keys.iter().enumerate().zip(lists) {
             let Some(connection) = connections.get(*key).filter(|connection| connection.sends()) else { continue };
             if sent_bytes[index] >= MAX_SENT_BYTES {
                 continue;
             }
             let Some(socket) = connection.socket.here().map(AsFd::as_fd) else { continue };
-            let outgoing = lists[index].insert(Outgoing { socket, list: Gather::new(), lender: None });
-            handler.gather(ConnectionId(*key), &mut outgoing.list);
-            outgoing.lender = connection.lending.wants(&outgoing.list).then_some(*key);
-            asked[index] = outgoing.list.len_bytes();
-            if outgoing.list.is_empty() {
-                lists[index] = None;
-                done[index] = true;
+            handler.gather(ConnectionId(*key), list);
+            asked[index] = list.len_bytes();
+            done[index] = list.is_empty();
+            if !done[index] {
+                let lender = connection.lending.wants(list).then_some(*key);
+                sends[index] = Some(Outgoing { socket, list, lender });
             }
         }
-        let results = if asked == [0; MAX_SENDS] { NO_RESULTS } else { backend.send(&lists)? };
-        drop(lists);
+        let results = if asked == [0; MAX_SENDS] { NO_RESULTS } else { backend.send(&sends)? };
+        self.lists.end();
         for (key, _) in keys.iter().zip(done).filter(|(_, done)| *done) {
             self.nothing_left(*key, handler);
         }

@@ -85,7 +85,7 @@ pub(crate) enum Poll {
 /// What leaves on one connection.
 pub(crate) struct Outgoing<'a> {
     pub(crate) socket: BorrowedFd<'a>,
-    pub(crate) list: Gather<'a>,
+    pub(crate) list: &'a Gather<'a>,
     /// The connection, if it wants to lend what it sends.
     pub(crate) lender: Option<Key>,
 }
@@ -225,13 +225,13 @@ impl Backend {
         }
     }
 
-    /// Sends each of `lists` once.
-    pub(crate) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
+    /// Does each of `sends` once.
+    pub(crate) fn send(&mut self, sends: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
         match self {
             Self::Epoll(epoll) => {
-                Ok(lists.each_ref().map(|outgoing| Some(Sent::Copied(epoll.send(outgoing.as_ref()?)))))
+                Ok(sends.each_ref().map(|outgoing| Some(Sent::Copied(epoll.send(outgoing.as_ref()?)))))
             }
-            Self::Ring(ring) => ring.send(lists),
+            Self::Ring(ring) => ring.send(sends),
         }
     }
 }

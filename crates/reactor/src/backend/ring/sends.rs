@@ -36,8 +36,8 @@ impl Ring {
         Ok(moved)
     }
 
-    /// Sends each of `lists` once, all by one call, which also lets the system do what it has for us.
-    pub(in crate::backend) fn send(&mut self, lists: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
+    /// Does each of `sends` once, all by one call, which also lets the system do what it has for us.
+    pub(in crate::backend) fn send(&mut self, sends: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
         let mut headers: [libc::msghdr; MAX_SENDS] = [EMPTY_HEADER; MAX_SENDS];
         let mut results = NO_RESULTS;
         let mut missing = 0;
@@ -45,8 +45,8 @@ impl Ring {
         while self.free_submissions() < MAX_SENDS {
             self.enter(0, None)?;
         }
-        for ((list, header), index) in lists.iter().zip(&mut headers).zip(0..) {
-            let Some(outgoing) = list else { continue };
+        for ((send, header), index) in sends.iter().zip(&mut headers).zip(0..) {
+            let Some(outgoing) = send else { continue };
             if outgoing.list.file().is_some() {
                 results[index as usize] = Some(Sent::Copied(self.send_file(outgoing)?));
                 continue;

@@ -30,11 +30,10 @@ fn tokens_survive_packing() {
 }
 
 /// Sends `list` on `socket`, lent by a connection; and what comes of it.
-fn lend(ring: &mut Ring, socket: BorrowedFd<'_>, list: Gather<'_>) -> Sent {
-    #[expect(clippy::large_stack_arrays, reason = "as the reactor does it")]
-    let mut lists = [const { None }; MAX_SENDS];
-    lists[3] = Some(Outgoing { socket, list, lender: Some(LENDER) });
-    let mut results = ring.send(&lists).unwrap();
+fn lend(ring: &mut Ring, socket: BorrowedFd<'_>, list: &Gather<'_>) -> Sent {
+    let mut sends = [const { None }; MAX_SENDS];
+    sends[3] = Some(Outgoing { socket, list, lender: Some(LENDER) });
+    let mut results = ring.send(&sends).unwrap();
     assert_eq!(results.iter().filter(|result| result.is_some()).count(), 1);
     results[3].take().unwrap()
 }
@@ -65,9 +64,9 @@ fn what_was_lent_is_kept_until_the_notification() {
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut far = listener.accept().unwrap().0;
     let data = data(&pool);
-    let Sent::Lent(sent) = lend(&mut ring, near.as_fd(), header_and_data(&data)) else { panic!("not lent") };
+    let Sent::Lent(sent) = lend(&mut ring, near.as_fd(), &header_and_data(&data)) else { panic!("not lent") };
     // No more than that may be lent now.
-    let Sent::Copied(Moved::Bytes(copied)) = lend(&mut ring, near.as_fd(), header_and_data(&data)) else {
+    let Sent::Copied(Moved::Bytes(copied)) = lend(&mut ring, near.as_fd(), &header_and_data(&data)) else {
         panic!("not copied")
     };
     drop(data);
@@ -97,7 +96,7 @@ fn what_a_socket_does_not_take_without_a_copy_is_refused() {
     };
     let (near, _far) = UnixStream::pair().unwrap();
     let data = data(&pool);
-    assert!(matches!(lend(&mut ring, near.as_fd(), header_and_data(&data)), Sent::Refused));
+    assert!(matches!(lend(&mut ring, near.as_fd(), &header_and_data(&data)), Sent::Refused));
     drop(data);
     while pool.used_bytes() > 0 {
         let mut events = Vec::new();
