@@ -63,11 +63,6 @@ impl Loan {
         all[from..after].iter().map(|run| run.part(&self.range))
     }
 
-    /// Whether somebody may wait for bytes of the pool: more than a quarter of them are used.
-    pub fn is_pool_short(&self) -> bool {
-        self.ledger.0.as_ref().and_then(|entries| entries.pool.as_ref()).is_some_and(Pool::is_short)
-    }
-
     /// Bytes of the pool that it keeps, however few of them it shows.
     pub fn pooled_bytes(&self) -> usize {
         self.ledger.0.as_ref().map_or(0, |entries| entries.counted_bytes)

@@ -19,9 +19,6 @@ const MAX_IDLE_BYTES: usize = 8 << 20;
 /// Lists of loans that are kept to be used again.
 const MAX_IDLE_LISTS: usize = 256;
 
-/// When more than this part of the budget is used, somebody may wait for bytes to come back.
-const SHORT_SHARE: usize = 4;
-
 const CLASSES: usize = (MAX_BUFFER_LEN / PAGE_LEN).ilog2() as usize + 1;
 
 /// A source of buffers with a bound on the bytes that are out at one time.
@@ -37,12 +34,6 @@ struct Shared {
     awaited: AtomicBool,
     when_back: OnceLock<Box<dyn Fn() + Send + Sync>>,
     idle: Mutex<Idle>,
-}
-
-impl Shared {
-    fn is_short(&self) -> bool {
-        self.used_bytes.load(Ordering::Acquire) > self.budget_bytes / SHORT_SHARE
-    }
 }
 
 #[derive(Default)]
@@ -171,11 +162,6 @@ impl Pool {
     /// Bytes that are out, counted in whole size classes.
     pub fn used_bytes(&self) -> usize {
         self.0.used_bytes.load(Ordering::SeqCst)
-    }
-
-    /// Whether so much is used that somebody may wait for bytes to come back.
-    pub(crate) fn is_short(&self) -> bool {
-        self.0.is_short()
     }
 
     /// The bound given at creation.
@@ -443,11 +429,6 @@ impl SharedBuffer {
     /// Bytes of the pool that it keeps, however few of them it shows.
     pub fn pooled_bytes(&self) -> usize {
         class_len(self.handle.memory().class)
-    }
-
-    /// Whether somebody may wait for bytes of the pool: more than a quarter of them are used.
-    pub fn is_pool_short(&self) -> bool {
-        self.handle.memory().pool.as_ref().is_some_and(|pool| pool.is_short())
     }
 
     /// The writable buffer again, when this is the last handle and shows the buffer from its start.

@@ -142,8 +142,7 @@ impl Line {
             && let Some(mut parcel) = self.parcels.pop_front()
         {
             self.sent_bytes -= parcel.len();
-            // Here, for the owner may sleep for long, and others wait for the buffers; it is woken when tasks of its own may.
-            parcel.is_awaited |= parcel.is_wanted();
+            // Here, for the owner may sleep for long, and its pool tells who waits for the buffers.
             parcel.empty();
             let (is_awaited, letter) = (parcel.is_awaited, Letter::Sent { owned: self.owned, parcel });
             if is_awaited { self.owner.send(letter) } else { self.owner.post(letter) }

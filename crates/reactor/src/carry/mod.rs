@@ -26,8 +26,8 @@
 //! carrier whose socket is full gives no parcels back, and the owner asks the handler for no more.
 //!
 //! **Wake-ups.** Bytes wake the other side, once for all that comes before it looks. Blocks and parcels that go back do so only
-//! when more than half of what is allowed was under way, or when buffers are short: else nobody waits for them. In steady state nothing is allocated,
-//! for both are used again.
+//! when more than half of what is allowed was under way: else nobody waits for them. In steady state nothing is allocated, for both are
+//! used again. Who waits for the buffers of a parcel is told by their pool.
 //!
 //! **What [`Handler::sent`](crate::Handler::sent) means.** The bytes are the carrier's, as they are the system's when they have
 //! left by a local socket: both may lose them with the connection. [`Closed::AllSent`](crate::Closed::AllSent) says that they

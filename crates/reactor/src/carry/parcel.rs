@@ -104,17 +104,6 @@ impl Parcel {
         self.len
     }
 
-    /// Whether somebody may wait for what it holds.
-    pub(super) fn is_wanted(&self) -> bool {
-        let short = |piece: &Piece| match piece {
-            Piece::Shared(buffer) => Some(buffer.is_pool_short()),
-            Piece::Lent(loan) => Some(loan.is_pool_short()),
-            Piece::Copied(_) | Piece::File(_) => None,
-        };
-        // All of one session's are of the same pool.
-        self.pieces.iter().find_map(short).unwrap_or(false)
-    }
-
     /// Lets go of the bytes.
     pub(super) fn empty(&mut self) {
         self.copied.clear();
@@ -245,21 +234,6 @@ mod tests {
         assert_eq!(memory.each_ref().map(Arc::strong_count), [2, 2]);
         parcel.empty();
         assert_eq!((pool.used_bytes(), memory.each_ref().map(Arc::strong_count)), (0, [1, 1]));
-    }
-
-    #[test]
-    fn an_owner_is_woken_for_what_it_may_wait_for() {
-        let pool = Pool::new(1 << 20);
-        let buffer = pool.take(MIN_SHARED_BYTES).unwrap().share();
-        let mut list = Gather::new();
-        list.push(b"header");
-        list.push_shared(&buffer, 0);
-        let mut parcel = Parcel::default();
-        assert!(!parcel.is_wanted());
-        parcel.fill(&list);
-        assert!(!parcel.is_wanted(), "there is enough");
-        let _most = pool.take(1 << 19).unwrap();
-        assert!(parcel.is_wanted());
     }
 
     #[test]
