@@ -127,17 +127,22 @@ impl Server {
         memory_kib(self.process())
     }
 
-    /// Sends SIGHUP and waits until it logs one of `answers`. Gives what it has logged since the signal.
+    /// Sends SIGHUP, as [`Server::ask`] does.
     pub fn hang_up(&self, answers: &[&str]) -> String {
+        self.ask(Signal::HUP, answers)
+    }
+
+    /// Sends `asked` and waits until it logs one of `answers`. Gives what it has logged since the signal.
+    pub fn ask(&self, asked: Signal, answers: &[&str]) -> String {
         let before = self.log().len();
-        signal(self.process(), Signal::HUP);
+        signal(self.process(), asked);
         let logged = || {
             let log = self.log().split_off(before);
             let whole_line = log.ends_with('\n') && answers.iter().any(|answer| log.contains(answer));
             whole_line.then_some(log)
         };
         let log = wait_until(START_LIMIT, logged);
-        log.unwrap_or_else(|| panic!("none of {answers:?} is logged after a SIGHUP:\n{}", self.log()))
+        log.unwrap_or_else(|| panic!("none of {answers:?} is logged after {asked:?}:\n{}", self.log()))
     }
 
     /// What it has logged until now.

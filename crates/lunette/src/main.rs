@@ -7,6 +7,7 @@
 
 mod bench;
 mod config;
+mod counts;
 mod cp;
 mod crc;
 mod disk;

@@ -9,10 +9,12 @@ use clap::Args;
 use lunette_device::TargetDevice;
 use lunette_reactor::LoopConfig;
 use lunette_target::{BindError, Server, ServerConfig};
+use signal_hook::consts::{SIGHUP, SIGUSR1};
 
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
+use crate::counts::Counts;
 use crate::disk::{DiskName, Provisioning};
 use crate::event_loop::EventLoop;
 use crate::failure::Failure;
@@ -32,7 +34,8 @@ Attach from Linux (open-iscsi):
   iscsiadm -m node -T iqn.2026-11.lunette:disk -p 127.0.0.1:3260 --login
 
 Signals: SIGTERM and Ctrl-C ask initiators to log out, end what runs, flush and exit; a second one exits at once. SIGHUP
-reads the configuration file again and applies what has changed; a file that cannot be applied changes nothing.
+reads the configuration file again and applies what has changed; a file that cannot be applied changes nothing. SIGUSR1 prints
+what the server has done and has in hand on standard error.
 RUST_LOG chooses what is logged on standard error (default: info).
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 bad configuration or secret, 4 address in use or not
@@ -95,6 +98,9 @@ pub(crate) struct Arguments {
     /// Connections that a session may have
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
+    /// Print what SIGUSR1 asks for as one JSON object in a line
+    #[arg(long)]
+    json: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "target", "create", "block_size", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
@@ -118,7 +124,8 @@ fn cores(text: &str) -> Result<usize, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let hangups = system::hold_hangups().map_err(Failure::other)?;
+    let hangups = system::hold(SIGHUP).map_err(Failure::other)?;
+    let questions = system::hold(SIGUSR1).map_err(Failure::other)?;
     let config = match &arguments.config {
         Some(path) => config::read(path)?,
         None => arguments.to_config()?,
@@ -139,8 +146,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     .map_err(bind_failure)?;
     let stopper = server.stopper();
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
-    let reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
-    system::reload_on_signal(hangups, reloader).map_err(Failure::other)?;
+    let mut reloader = arguments.config.clone().map(|path| Reloader::new(path, config, served, server.control()));
+    let reload = move || {
+        if let Some(reloader) = &mut reloader {
+            reloader.reload();
+        } else {
+            tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
+        }
+    };
+    hangups.answer_with("lunette-reload", reload).map_err(Failure::other)?;
+    let mut counts = Counts::new(server.monitor(), arguments.json);
+    questions.answer_with("lunette-counts", move || counts.print()).map_err(Failure::other)?;
     print_urls(server.portals(), &devices).map_err(Failure::other)?;
     server.run().map_err(Failure::other)
 }

@@ -5,12 +5,11 @@ use std::net::SocketAddr;
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
-use crate::reload::Reloader;
 
 /// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
 pub(crate) fn start_logging() {
@@ -58,26 +57,19 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
     Failure::Address(format!("cannot listen on {address}: {what}"))
 }
 
-/// Holds SIGHUP back until there is something to reload. From here on it does not end the process, however long the start
-/// takes.
-pub(crate) fn hold_hangups() -> io::Result<Hangups> {
-    Signals::new([SIGHUP]).map(Hangups)
+/// A signal that does not end the process any more, held back until there is something to answer it with.
+pub(crate) struct Held(Signals);
+
+/// Holds `signal` back. A start may take long, and signals that come meanwhile are answered after it.
+pub(crate) fn hold(signal: i32) -> io::Result<Held> {
+    Signals::new([signal]).map(Held)
 }
 
-/// SIGHUPs that have come, and will.
-pub(crate) struct Hangups(Signals);
-
-/// Each SIGHUP reads the configuration again, on a thread of its own: a disk that is slow to open does not delay a stop.
-pub(crate) fn reload_on_signal(hangups: Hangups, mut reloader: Option<Reloader>) -> io::Result<()> {
-    let Hangups(mut signals) = hangups;
-    thread::Builder::new().name("lunette-reload".into()).spawn(move || {
-        for _ in signals.forever() {
-            if let Some(reloader) = &mut reloader {
-                reloader.reload();
-            } else {
-                tracing::warn!("SIGHUP: there is no configuration file to read again; start with --config");
-            }
-        }
-    })?;
-    Ok(())
+impl Held {
+    /// Each one that has come or will calls `answer`, on a thread of its own, so that what takes long does not delay a stop.
+    pub(crate) fn answer_with(self, thread: &str, mut answer: impl FnMut() + Send + 'static) -> io::Result<()> {
+        let Self(mut signals) = self;
+        thread::Builder::new().name(thread.into()).spawn(move || signals.forever().for_each(|_| answer()))?;
+        Ok(())
+    }
 }

@@ -1,0 +1,152 @@
+//! What a running server has done and has in hand, on standard error, as often as it is asked for.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::time::Instant;
+
+use lunette_target::{Monitor, Statistics};
+use serde_json::{Map, Value, json};
+
+/// A number: its JSON key, what people call it, and where it is found.
+struct Row(&'static str, &'static str, fn(&Statistics) -> u64);
+
+/// What there is now.
+const IN_HAND: &[Row] = &[
+    Row("sessions", "sessions", |s| s.sessions as u64),
+    Row("connections", "connections", |s| s.connections as u64),
+    Row("lost_connections", "lost connections to be recovered", |s| s.suspended as u64),
+    Row("commands", "commands", |s| s.tasks as u64),
+    Row("buffer_bytes", "bytes of buffers", |s| s.buffer_bytes as u64),
+];
+
+/// What only grows.
+const DONE: &[Row] = &[
+    Row("received_pdus", "PDUs received", |s| s.traffic.received_pdus),
+    Row("sent_pdus", "PDUs sent", |s| s.traffic.sent_pdus),
+    Row("received_bytes", "bytes received", |s| s.event_loop.received_bytes),
+    Row("direct_bytes", "  straight to their place", |s| s.event_loop.direct_bytes),
+    Row("sent_bytes", "bytes sent", |s| s.event_loop.sent_bytes),
+    Row("file_bytes", "  out of files", |s| s.event_loop.file_bytes),
+    Row("zero_copy_bytes", "  out of buffers without a copy", |s| s.event_loop.zero_copy_bytes),
+    Row("copied_sends", "such sends that the system copied", |s| s.event_loop.copied_sends),
+    Row("batches", "batches", |s| s.event_loop.batches),
+    Row("system_calls", "system calls", |s| s.event_loop.system_calls),
+    Row("direct_receives", "receives straight to their place", |s| s.traffic.direct_receives),
+    Row("copies", "copies without a digest", |s| s.traffic.copies),
+    Row("copied_bytes", "  bytes", |s| s.traffic.copied_bytes),
+    Row("digested_copies", "copies with a digest", |s| s.traffic.digested_copies),
+    Row("digested_copied_bytes", "  bytes", |s| s.traffic.digested_copied_bytes),
+    Row("buffer_waits", "waits for a buffer", |s| s.buffer_waits),
+];
+
+/// Prints the numbers of one server.
+pub(crate) struct Counts {
+    monitor: Monitor,
+    json: bool,
+    start: Instant,
+    /// When it printed last, and what.
+    last: (Instant, Statistics),
+}
+
+/// Numbers, and what they are compared with.
+struct Reading<'a> {
+    now: &'a Statistics,
+    seconds: f64,
+    last: &'a Statistics,
+    /// Since the last one.
+    last_seconds: f64,
+}
+
+impl Counts {
+    /// From the start of a server.
+    pub(crate) fn new(monitor: Monitor, json: bool) -> Self {
+        let start = Instant::now();
+        Self { monitor, json, start, last: (start, Statistics::default()) }
+    }
+
+    /// Prints all numbers since the start, and since the last call.
+    pub(crate) fn print(&mut self) {
+        let (at, now) = (Instant::now(), self.monitor.read());
+        let (last_at, last) = std::mem::replace(&mut self.last, (at, now));
+        let seconds = at.duration_since(self.start).as_secs_f64();
+        let last_seconds = at.duration_since(last_at).as_secs_f64();
+        let reading = Reading { now: &now, seconds, last: &last, last_seconds };
+        let text = if self.json { format!("{}\n", reading.to_json()) } else { reading.to_table() };
+        // In one piece, or lines of the log would stand in it. Nobody may be left to read it.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}
+
+impl Reading<'_> {
+    fn since_last(&self, Row(_, _, count): &Row) -> u64 {
+        count(self.now).saturating_sub(count(self.last))
+    }
+
+    fn to_table(&self) -> String {
+        let mut text = format!("{:34}{:>20}{:>20}\n", "", "since the start", "since the last");
+        // A string takes whatever is written to it.
+        let _ = writeln!(text, "{:34}{:>20.1}{:>20.1}", "seconds", self.seconds, self.last_seconds);
+        for row @ Row(_, name, count) in DONE {
+            let _ = writeln!(text, "{name:34}{:>20}{:>20}", count(self.now), self.since_last(row));
+        }
+        let _ = writeln!(text, "{:34}{:>20}", "", "now");
+        for Row(_, name, count) in IN_HAND {
+            let _ = writeln!(text, "{name:34}{:>20}", count(self.now));
+        }
+        text
+    }
+
+    fn to_json(&self) -> Value {
+        let object = |rows: &[Row], value: &dyn Fn(&Row) -> u64| -> Map<String, Value> {
+            rows.iter().map(|row| (row.0.to_owned(), value(row).into())).collect()
+        };
+        let mut since_start = object(DONE, &|row| row.2(self.now));
+        since_start.insert("seconds".into(), self.seconds.into());
+        let mut since_last = object(DONE, &|row| self.since_last(row));
+        since_last.insert("seconds".into(), self.last_seconds.into());
+        json!({ "since_start": since_start, "since_last": since_last, "now": object(IN_HAND, &|row| row.2(self.now)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_target::Statistics;
+
+    use super::*;
+
+    fn statistics(sessions: usize, received_pdus: u64) -> Statistics {
+        let mut statistics = Statistics { sessions, buffer_waits: 5, ..Statistics::default() };
+        statistics.traffic.received_pdus = received_pdus;
+        statistics
+    }
+
+    /// The words of the line that begins with `name`.
+    fn line<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
+        let line = table.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}\n{table}"));
+        line.split_whitespace().collect()
+    }
+
+    #[test]
+    fn what_was_done_is_told_since_the_start_and_since_the_last_time() {
+        let (last, now) = (statistics(7, 30), statistics(2, 100));
+        let reading = Reading { now: &now, seconds: 12.0, last: &last, last_seconds: 1.5 };
+        let table = reading.to_table();
+        assert_eq!(line(&table, "seconds"), ["12.0", "1.5"]);
+        assert_eq!(line(&table, "PDUs received"), ["100", "70"]);
+        assert_eq!(line(&table, "waits for a buffer"), ["5", "0"]);
+        assert_eq!(line(&table, "sessions"), ["2"]);
+        let json = reading.to_json();
+        assert_eq!(json["since_start"]["received_pdus"], 100);
+        assert_eq!(json["since_last"]["received_pdus"], 70);
+        assert_eq!(json["since_last"]["seconds"], 1.5);
+        assert_eq!(json["now"]["sessions"], 2);
+    }
+
+    #[test]
+    fn no_two_numbers_have_one_name() {
+        let mut keys: Vec<_> = DONE.iter().chain(IN_HAND).map(|row| row.0).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), DONE.len() + IN_HAND.len());
+    }
+}

@@ -1,0 +1,55 @@
+//! SIGUSR1: a running server tells what it has done and what it has in hand.
+
+#![allow(clippy::unwrap_used, reason = "all of this is a test")]
+
+use lunette_tests::{Initiator, Server};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// The object that the server prints.
+fn ask(server: &Server) -> Value {
+    let log = server.ask(Signal::USR1, &["since_start"]);
+    serde_json::from_str(log.lines().find(|line| line.starts_with('{')).unwrap()).unwrap()
+}
+
+#[test]
+fn a_server_counts_what_it_does_since_the_start_and_since_the_last_time() {
+    let server = Server::start(&["mem:16M", "--cores", "2", "--json"]);
+    let before = ask(&server);
+    assert_eq!((&before["now"]["sessions"], &before["since_start"]["received_pdus"]), (&0.into(), &0.into()));
+
+    let mut sessions: Vec<_> = (0..2).map(|_| Initiator::attach(&server, &[]).unwrap()).collect();
+    for session in &mut sessions {
+        session.write(0, vec![7; 4096]).unwrap();
+        session.read(0, 8).unwrap();
+    }
+    let busy = ask(&server);
+    assert_eq!((&busy["now"]["sessions"], &busy["now"]["connections"]), (&2.into(), &2.into()));
+    for (count, least) in [
+        ("received_pdus", 6),
+        ("sent_pdus", 6),
+        ("received_bytes", 8192),
+        ("sent_bytes", 8192),
+        ("copied_bytes", 8192),
+        ("batches", 6),
+        ("system_calls", 6),
+    ] {
+        assert!(busy["since_start"][count].as_u64().unwrap() >= least, "{count}: {busy}");
+    }
+
+    let received = |counts: &Value| counts["received_pdus"].as_u64().unwrap();
+    sessions[0].read(0, 8).unwrap();
+    let last = ask(&server);
+    assert_eq!(received(&last["since_last"]), 1, "{last}");
+    assert_eq!(received(&last["since_start"]), received(&busy["since_start"]) + 1, "{last}");
+    drop(sessions);
+    server.stop();
+}
+
+#[test]
+fn the_table_is_for_people() {
+    let server = Server::start(&["mem:16M"]);
+    let table = server.ask(Signal::USR1, &["bytes of buffers"]);
+    assert!(table.contains("since the start") && table.contains("PDUs received"), "{table}");
+    server.stop();
+}
