@@ -1,23 +1,25 @@
 //! Connection recovery (ErrorRecoveryLevel 2): tasks outlive their connection and go on over another one (RFC 7143 sections
 //! 6.3.4, 7.2.2, 11.5.1 and 11.14).
 
+mod answered;
+mod requests;
+
 use std::time::Duration;
 
 use lunette_pdu::{
-    Ahs, AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode,
-    LunField, R2t, Residual, ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction,
-    TaskManagementRequest, TaskManagementResponseCode, TextRequest,
+    Ahs, AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, R2t, Residual, ScsiCommand, SerialNumber,
+    TargetTransferTag,
 };
 use lunette_session::keys::Willing;
 use lunette_session::target::{CloseReason, KnownTask, Response, TaskTag};
 
 use crate::harness::{
-    INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, task_management, text,
-    text_request, write,
+    INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, text, write,
 };
 
 /// Seconds that the tests agree to.
 const WAIT: u64 = 2;
+
 const RETAIN: u64 = 20;
 
 fn setup() -> Setup {
@@ -440,257 +442,6 @@ fn a_login_says_what_was_received_on_the_connection_that_it_replaces() {
     assert_eq!(joining.driver.admissions, 1);
     assert_eq!(joining.driver.admit_requests[0].exp_stat_sn, SerialNumber(77));
     a.silence();
-}
-
-// Answers that the initiator has not acknowledged.
-
-/// A read of three bursts that was answered in PDUs of 4096 bytes; the connection is lost before the initiator said anything.
-fn with_an_answered_read() -> (Peer, Vec<u8>) {
-    let mut setup = setup();
-    setup.keys.push(("MaxRecvDataSegmentLength", "4096"));
-    let mut a = Peer::logged_in(setup).manual();
-    // What comes after an answer acknowledges it.
-    a.command(read(1, 12288), &[]);
-    let first = tag(&a);
-    a.command(command(2), &[]);
-    let second = tag(&a);
-    a.driver.give_data(first, 12288);
-    a.driver.connection.complete(second, Response::default());
-    assert_eq!(a.rest().len(), 4);
-    cut(&mut a);
-    (a, pattern(12288))
-}
-
-#[test]
-fn an_answer_comes_again_from_where_the_initiator_has_it() {
-    // The new connection takes 8192 bytes in one PDU.
-    let all = [(0, 8192), (8192, 12288)];
-    for (exp_data_sn, pieces) in [(0, &all[..]), (1, &[(4096, 12288)]), (3, &[]), (4, &all)] {
-        let (mut a, data) = with_an_answered_read();
-        assert_eq!(a.driver.connection.suspended_bytes(), 16384, "a buffer counts as a whole");
-        let mut b = join(&mut a, Cid(7));
-        assert_eq!(reassign(&mut a, &mut b, 1, exp_data_sn), None);
-        let first = if exp_data_sn == 4 { 0 } else { exp_data_sn };
-        for ((from, to), data_sn) in pieces.iter().copied().zip(first..) {
-            let (pdu, bytes) = b.data_in();
-            assert_eq!((pdu.data_sn, pdu.buffer_offset as usize), (data_sn, from), "ExpDataSN {exp_data_sn}");
-            assert_eq!(bytes, data[from..to]);
-            assert_eq!(pdu.status.is_some(), to == 12288);
-        }
-        if pieces.is_empty() {
-            let (response, _) = b.scsi_response();
-            assert_eq!((response.status, response.exp_data_sn, response.snack_tag), (0, 3, 0));
-        }
-        assert_eq!(a.driver.connection.suspended_bytes(), 0);
-        b.silence();
-    }
-}
-
-#[test]
-fn what_was_acknowledged_does_not_exist_any_more() {
-    let (mut a, _) = with_an_answered_read();
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some());
-    let received = a.checker.stat_sn.unwrap();
-    a.driver.connection.log_out_for_recovery(received, a.driver.now);
-    for itt in [1, 2] {
-        assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(itt)), None);
-    }
-    assert!(a.driver.connection.keeps_nothing());
-}
-
-#[test]
-fn requests_that_cover_answered_tasks_forget_their_answers() {
-    let (mut a, _) = with_an_answered_read();
-    let second = a.driver.commands[1].order.cmd_sn;
-    a.driver.connection.silence(Some(LunField([0, 3, 0, 0, 0, 0, 0, 0])), second);
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "it was sent after the request");
-    assert_eq!(a.driver.connection.suspended_bytes(), 0);
-    a.driver.connection.silence(Some(LunField([0, 4, 0, 0, 0, 0, 0, 0])), second.next());
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "of another logical unit");
-}
-
-#[test]
-fn data_that_is_not_kept_any_more_ends_its_task() {
-    let mut a = first();
-    let len = 16 << 20;
-    a.driver.pool = lunette_buffer::Pool::new(128 << 20);
-    for itt in 0..5 {
-        a.command(read(itt, len), &[]);
-    }
-    for at in 0..5 {
-        let task = a.driver.commands[at].task;
-        a.driver.give_data(task, len as usize);
-    }
-    a.rest();
-    cut(&mut a);
-    let mut b = join(&mut a, Cid(7));
-    b.checker.strict = false;
-    reassign(&mut a, &mut b, 0, 1);
-    let (response, sense) = b.scsi_response();
-    assert_eq!((response.status, &sense[2..][..14]), (2, &[0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x11, 0x13][..]));
-    reassign(&mut a, &mut b, 4, 0);
-    assert_eq!(b.data_in().0.itt.0, 4, "the youngest is kept");
-}
-
-#[test]
-fn answers_of_immediate_commands_do_not_move() {
-    let mut a = first();
-    a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);
-    let task = tag(&a);
-    a.driver.connection.complete(task, Response::default());
-    a.scsi_response();
-    cut(&mut a);
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
-    assert!(a.driver.connection.keeps_nothing());
-}
-
-// Requests.
-
-fn logout(cid: Cid) -> LogoutRequest {
-    LogoutRequest {
-        immediate: true,
-        reason: LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY,
-        itt: InitiatorTaskTag(0x55),
-        cid,
-        cmd_sn: SerialNumber(0),
-        exp_stat_sn: SerialNumber(0),
-    }
-}
-
-#[test]
-fn a_logout_for_recovery_tells_the_times() {
-    let mut a = first();
-    a.driver.automatic = true;
-    a.logout(logout(login_request().cid));
-    let (response, _) = a.logout_response();
-    assert_eq!(response.response, LogoutResponseCode::CLOSED);
-    assert_eq!((u64::from(response.time2wait), u64::from(response.time2retain)), (WAIT, RETAIN));
-    assert_eq!(a.driver.closed, Some(CloseReason::RecoveryLogout));
-    assert!(a.driver.connection.is_suspended());
-}
-
-#[test]
-fn a_connection_that_is_closed_leaves_nothing_to_wait_for() {
-    let mut a = first();
-    a.driver.automatic = true;
-    a.logout(LogoutRequest { reason: LogoutReason::CLOSE_CONNECTION, ..logout(login_request().cid) });
-    let (response, _) = a.logout_response();
-    assert_eq!((response.time2wait, response.time2retain), (0, 0));
-    assert_eq!(a.driver.closed, Some(CloseReason::ConnectionLogout));
-    assert!(!a.driver.connection.is_suspended());
-}
-
-#[test]
-fn a_logout_of_another_connection_acknowledges_what_came_there() {
-    let mut a = first();
-    a.command(command(1), &[]);
-    let task = tag(&a);
-    a.driver.connection.complete(task, Response::default());
-    let (response, _) = a.scsi_response();
-    let before = response.stat_sn;
-    for reason in [LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, LogoutReason::CLOSE_CONNECTION] {
-        let request = LogoutRequest { reason, cmd_sn: a.cmd_sn, exp_stat_sn: before.next(), ..logout(Cid(99)) };
-        a.send(request.emit(), &[]);
-        assert!(!a.driver.connection.has_acknowledged(before.next()), "the number is of another connection");
-        a.driver.connection.logout_done(LogoutResponseCode::CID_NOT_FOUND);
-        a.logout_response();
-    }
-}
-
-#[test]
-fn logouts_that_have_waited_are_answered_one_by_one() {
-    let mut a = first();
-    let missing = a.cmd_sn;
-    a.cmd_sn = missing.next();
-    for itt in [0x61, 0x62] {
-        let (immediate, reason) = (false, LogoutReason::CLOSE_CONNECTION);
-        a.logout(LogoutRequest { immediate, reason, itt: InitiatorTaskTag(itt), ..logout(Cid(90)) });
-    }
-    a.silence();
-    let next = std::mem::replace(&mut a.cmd_sn, missing);
-    a.command(command(1), &[]);
-    a.cmd_sn = next;
-    for itt in [0x61, 0x62] {
-        assert_eq!(a.rest(), [], "the driver has not dealt with {itt:#x}");
-        a.driver.connection.logout_done(LogoutResponseCode::CID_NOT_FOUND);
-        assert_eq!(a.logout_response().0.itt.0, itt);
-    }
-}
-
-#[test]
-fn a_connection_that_is_not_there_is_not_logged_out() {
-    let mut a = first();
-    a.driver.automatic = true;
-    a.logout(logout(Cid(99)));
-    assert_eq!(a.logout_response().0.response, LogoutResponseCode::CID_NOT_FOUND);
-    a.silence();
-}
-
-fn reassignment(itt: u32) -> TaskManagementRequest {
-    TaskManagementRequest {
-        referenced_task_tag: InitiatorTaskTag(itt),
-        exp_data_sn: 3,
-        ..task_management(0x60, TaskManagementFunction::TASK_REASSIGN)
-    }
-}
-
-#[test]
-fn the_driver_is_asked_for_tasks_of_other_connections() {
-    let mut a = first();
-    a.command(command(1), &[]);
-    a.task_management(reassignment(1));
-    let (response, _) = a.task_management_response();
-    assert_eq!(response.response, TaskManagementResponseCode::TASK_STILL_ALLEGIANT);
-    assert!(a.driver.task_management.is_empty());
-    for function in [TaskManagementFunction::TASK_REASSIGN, TaskManagementFunction::ABORT_TASK] {
-        a.task_management(TaskManagementRequest { function, ref_cmd_sn: SerialNumber(0), ..reassignment(2) });
-        let asked = a.driver.task_management.pop().unwrap();
-        assert_eq!((asked.function, asked.referenced, asked.referenced_itt.0), (function, None, 2));
-        assert_eq!(asked.exp_data_sn, 3);
-        a.driver.connection.task_management_done(asked.itt, TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
-        a.task_management_response();
-    }
-}
-
-#[test]
-fn a_reassignment_does_not_wait_for_commands_that_are_missing() {
-    let mut a = first();
-    a.cmd_sn = a.cmd_sn.next();
-    a.task_management(reassignment(2));
-    assert_eq!(a.driver.task_management.len(), 1);
-}
-
-#[test]
-fn a_request_that_waits_for_its_answer_cannot_move() {
-    let mut a = first();
-    a.task_management(task_management(0x61, TaskManagementFunction::LOGICAL_UNIT_RESET));
-    cut(&mut a);
-    assert!(a.driver.connection.is_request(InitiatorTaskTag(0x61)));
-    a.driver.connection.task_management_done(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE);
-    assert_eq!(a.rest(), []);
-}
-
-/// RFC 7143 section 11.5.1: only commands are reassigned.
-#[test]
-fn text_negotiations_and_requests_are_not_reassigned() {
-    let mut a = first();
-    a.text(TextRequest { final_: false, ..text_request(0x62) }, &text(&[("X-a", "1")]));
-    a.next();
-    a.task_management(task_management(0x61, TaskManagementFunction::LOGICAL_UNIT_RESET));
-    for itt in [0x61, 0x62] {
-        a.task_management(reassignment(itt));
-        let (response, _) = a.task_management_response();
-        assert_eq!(response.response, TaskManagementResponseCode::FUNCTION_REJECTED, "{itt:#x}");
-    }
-    a.task_management(reassignment(0x63));
-    let asked = a.driver.task_management.pop().unwrap();
-    assert_eq!(asked.done(), TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
-    cut(&mut a);
-    for itt in [0x61, 0x62] {
-        assert!(a.driver.connection.is_request(InitiatorTaskTag(itt)), "{itt:#x}");
-    }
-    assert!(!a.driver.connection.is_request(InitiatorTaskTag(0x63)));
 }
 
 /// RFC 7143 sections 7.2.2 and 11.8.3: one numbering for R2Ts and Data-In.
