@@ -1,19 +1,13 @@
 //! The answer to a task management function comes when the store is done with what was aborted.
 
-use std::sync::Arc;
-
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
-use lunette_store::filters::Delay;
 
 use crate::common::{Initiator, Port, Target, blocks, memory};
 
 fn is_answered_when_the_store_is_done(function: Function) {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    delay.hold();
-    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = initiator.start_held_write(&delay);
     initiator.manage_held(function, write, &delay);
     assert!(!initiator.has_answer(write), "an aborted task has no response");
     // A reset leaves a unit attention.
@@ -48,8 +42,7 @@ fn target_warm_reset() {
 
 #[test]
 fn a_second_reset_waits_for_what_the_first_aborted() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
     delay.hold();
     initiator.start(0, &[0x35; 1], Vec::new(), 0, 0);
@@ -66,12 +59,9 @@ fn a_second_reset_waits_for_what_the_first_aborted() {
 
 #[test]
 fn the_abort_of_a_task_that_a_reset_is_ending_waits_too() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    delay.hold();
-    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = initiator.start_held_write(&delay);
     let reset = initiator.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     let abort = initiator.start_management(Function::ABORT_TASK, 0, Some(write));
     initiator.round_trip();

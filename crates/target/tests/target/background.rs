@@ -48,8 +48,7 @@ fn goes_on_when_its_initiator_is_gone() {
 #[test]
 fn is_not_aborted_with_the_command_that_began_it() {
     for function in [Function::ABORT_TASK, Function::LOGICAL_UNIT_RESET, Function::TARGET_WARM_RESET] {
-        let delay = Arc::new(Delay::new(memory()));
-        let target = Target::over(vec![delay.clone()]);
+        let (target, delay) = Target::over_delay();
         let mut initiator = Initiator::attach(&target, Port::A);
         assert_eq!(initiator.write(0, 0, blocks(8, 1)).status, GOOD);
         delay.hold();
@@ -68,8 +67,7 @@ fn is_not_aborted_with_the_command_that_began_it() {
 
 #[test]
 fn a_stop_waits_for_the_store_and_for_no_more() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
     delay.hold();
     let pattern = [0x1f, 0, 0, 1, 7];

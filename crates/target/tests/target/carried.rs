@@ -360,9 +360,7 @@ fn a_login_waits_for_a_carried_connection_that_was_closed_before_it_and_whose_ca
     let _even = Initiator::attach(&target, other(b'z'));
     let sessions = || target.monitor.read_cores().map(|core| core.sessions).collect::<Vec<_>>();
     target.wait_until("sessions on their cores", |_| sessions() == [2, 2]);
-    delay.hold();
-    lost.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    lost.start_held_write(&delay);
     carrier.start_write(1, 0, blocks(8, 1), 4096);
     is_busy.recv().unwrap();
     drop(lost);

@@ -125,9 +125,7 @@ fn a_command_that_a_store_works_on_ends_well_before_its_unit_is_gone() {
     let delay = Arc::new(Delay::new(disk.clone()));
     let served = Served::new(delay.clone());
     let mut here = Initiator::attach(&served.target, Port::A);
-    delay.hold();
-    let write = here.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = here.start_held_write(&delay);
     served.assign(0, None);
     here.news();
     assert_eq!(here.test_unit_ready(0).sense(), NOT_SUPPORTED);
@@ -318,9 +316,7 @@ fn a_login_that_waits_for_a_store_ends_with_its_target() {
     let delay = Arc::new(Delay::new(memory()));
     let mut served = Served::new(delay.clone());
     let mut lost = Initiator::attach(&served.target, Port::A);
-    delay.hold();
-    lost.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    lost.start_held_write(&delay);
     drop(lost);
     served.target.wait_until("the loss", |now| now.connections == 0);
     let mut again = Initiator::connect(served.target.address);

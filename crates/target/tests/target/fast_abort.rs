@@ -1,11 +1,7 @@
 //! Multi-task aborts: the data that is still under way, the news for others, and response fences (RFC 7143 sections 4.2.2.3 and
 //! 4.2.3.3 to 4.2.3.5).
 
-use std::sync::Arc;
-
 use lunette_pdu::{AsyncEvent, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
-
-use lunette_store::filters::Delay;
 
 use crate::common::{Initiator, Port, Target, blocks, memory};
 
@@ -91,13 +87,10 @@ fn others_with_fast_abort_are_told_of_their_tasks() {
 
 #[test]
 fn others_are_told_when_the_store_is_done() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut a = attach(&target, Port::A, STANDARD);
     let mut b = attach(&target, Port::B, FAST);
-    delay.hold();
-    b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    b.start_held_write(&delay);
     let after = b.cmd_sn;
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     settle(&mut a);

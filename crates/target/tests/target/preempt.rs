@@ -83,9 +83,7 @@ fn the_preempted_nexus_learns_of_it_and_may_not_write() {
 fn preempted_nexus_learns_of_it(cores: usize) {
     let (delay, target) = slow_on(cores);
     let (mut a, mut b) = registered(&target);
-    delay.hold();
-    b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    b.start_held_write(&delay);
     let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
     let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
     a.round_trip();
@@ -116,8 +114,7 @@ fn tasks_that_still_wait_for_data_are_aborted_too() {
 
 #[test]
 fn others_keep_their_tasks() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let (mut a, mut b) = registered(&target);
     let mut bystander = Initiator::attach(&target, Port { initiator: b'c', ..Port::A });
     delay.hold();

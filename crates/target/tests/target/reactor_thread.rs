@@ -1,19 +1,12 @@
 //! Outcomes reach the reactor whatever thread they come from.
 
-use std::sync::Arc;
-
-use lunette_store::filters::Delay;
-
-use crate::common::{Initiator, Port, Target, blocks, memory};
+use crate::common::{Initiator, Port, Target};
 
 #[test]
 fn an_outcome_from_another_thread_wakes_it() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    delay.hold();
-    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = initiator.start_held_write(&delay);
     // Nothing else will wake the reactor after this.
     initiator.round_trip();
     delay.release();

@@ -70,9 +70,7 @@ fn the_only_connection_breaks_while_a_write_is_in_the_store() {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());
     let mut a = log_in(&target);
-    delay.hold();
-    let write = a.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = a.start_held_write(&delay);
     a.cut();
     target.wait_until("the loss", |now| now.connections == 0 && now.suspended == 1 && now.sessions == 1);
     let mut again = reinstate(&target, &a, 0);
@@ -324,9 +322,7 @@ fn commands_that_were_not_received_come_again_elsewhere() {
 /// A session whose connection 1 is lost with a write in the store.
 fn with_a_lost_write(target: &Target, delay: &Delay) -> (Initiator, Initiator, lunette_pdu::InitiatorTaskTag) {
     let (mut a, mut b) = pair(target);
-    delay.hold();
-    let write = b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = b.start_held_write(delay);
     b.cut();
     target.wait_until("the loss", |now| now.suspended == 1);
     a.cmd_sn = b.cmd_sn;
@@ -388,9 +384,7 @@ fn the_reassignment_of_a_task_that_a_reset_is_ending_waits_too() {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());
     let (mut a, mut b) = pair(&target);
-    delay.hold();
-    let write = b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = b.start_held_write(&delay);
     a.cmd_sn = b.cmd_sn;
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     a.round_trip();

@@ -13,9 +13,7 @@ fn with_a_write_in_the_store() -> (Target, Arc<Delay>, Initiator, Initiator) {
     let target = Target::on_one_core(vec![delay.clone()]);
     let mut a = Initiator::attach(&target, Port::A);
     let b = Initiator::attach(&target, Port::B);
-    delay.hold();
-    a.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    a.start_held_write(&delay);
     (target, delay, a, b)
 }
 

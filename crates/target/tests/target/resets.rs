@@ -1,11 +1,8 @@
 //! TARGET COLD RESET ends all sessions of its target, and no others.
 
-use std::sync::Arc;
-
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
-use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, POWER_ON, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, POWER_ON, Port, TARGET, Target, device, memory};
 
 const OTHER: &str = "iqn.2026-11.org.example:other";
 
@@ -48,13 +45,10 @@ fn answers_of_other_connections_come_first() {
 
 #[test]
 fn also_when_the_one_who_asked_goes_away_before_the_stores_are_done() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut a = Initiator::attach(&target, Port::A);
     let b = Initiator::attach(&target, Port::B);
-    delay.hold();
-    a.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    a.start_held_write(&delay);
     a.start_management(Function::TARGET_COLD_RESET, 0, None);
     a.round_trip();
     drop(a);

@@ -29,9 +29,7 @@ fn a_task_set_is_that_of_the_nexus_on_all_its_connections() {
     let mut b = a.join(&target, Port::A, 1);
     b.cmd_sn = a.cmd_sn;
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 0), Answer::FUNCTION_COMPLETE);
-    delay.hold();
-    let write = b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = b.start_held_write(&delay);
     a.cmd_sn = b.cmd_sn;
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 0), Answer::FUNCTION_SUCCEEDED);
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 1), Answer::FUNCTION_COMPLETE, "another unit");
@@ -49,9 +47,7 @@ fn a_task_that_another_session_has_ended_is_there_until_its_store_is_done() {
     let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.cores = 1);
     let mut a = attach(&target, Port::A);
     let mut b = attach(&target, Port::B);
-    delay.hold();
-    let write = a.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = a.start_held_write(&delay);
     b.start_management(Function::CLEAR_TASK_SET, 0, None);
     b.round_trip();
     a.manage_held(Function::QUERY_TASK, write, &delay);
@@ -71,8 +67,7 @@ fn news_that_wait_can_be_asked_for() {
 
 #[test]
 fn a_nexus_reset_ends_the_tasks_of_its_nexus_and_waits_for_their_stores() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut a = attach(&target, Port::A);
     let mut b = attach(&target, Port::B);
     delay.hold();

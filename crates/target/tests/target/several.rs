@@ -1,12 +1,9 @@
 //! Several connections of one session.
 
-use std::sync::Arc;
-
 use lunette_pdu::{
     AsyncEvent, LoginStatus, LogoutReason, LogoutResponseCode, TargetPdu, TaskManagementFunction as Function,
     TaskManagementResponseCode as Answer,
 };
-use lunette_store::filters::Delay;
 
 use crate::common::{COMMANDS_CLEARED, Initiator, Port, Target, blocks, memory};
 
@@ -116,12 +113,9 @@ fn a_task_set_is_aborted_on_all_connections_when_all_its_commands_have_come() {
 
 #[test]
 fn a_connection_is_logged_out_through_another_one() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let (mut a, mut b) = pair(&target);
-    delay.hold();
-    b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    b.start_held_write(&delay);
     a.cmd_sn = b.cmd_sn;
     a.send_logout_of(LogoutReason::CLOSE_CONNECTION, 1);
     assert!(b.receive().is_err(), "the connection is closed");
@@ -191,12 +185,9 @@ fn a_lost_connection_ends_the_session_and_the_others_are_told() {
 
 #[test]
 fn a_connection_is_reinstated_within_its_session() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let (mut a, mut b) = pair(&target);
-    delay.hold();
-    b.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    b.start_held_write(&delay);
     a.cmd_sn = b.cmd_sn;
     let mut again = a.send_join(&target, Port::A, 1, &[]);
     assert!(b.receive().is_err(), "the old connection is closed");

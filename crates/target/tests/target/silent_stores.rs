@@ -19,9 +19,7 @@ fn target(change: impl FnOnce(&mut lunette_target::ServerConfig)) -> (Target, Ar
 fn a_logout_does_not_wait_for_it() {
     let (target, delay) = target(|_| {});
     let mut initiator = Initiator::attach(&target, Port::A);
-    delay.hold();
-    initiator.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    initiator.start_held_write(&delay);
     initiator.send_logout();
     assert_eq!(initiator.logout_response(), LogoutResponseCode::CLOSED);
     initiator.wait_for_end();
@@ -34,9 +32,7 @@ fn a_logout_does_not_wait_for_it() {
 fn a_login_that_has_to_wait_for_it_ends_with_its_time() {
     let (target, delay) = target(|config| config.timers.login = Duration::from_secs(1));
     let mut lost = Initiator::attach(&target, Port::A);
-    delay.hold();
-    lost.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    lost.start_held_write(&delay);
     drop(lost);
     target.wait_until("the loss", |now| now.connections == 0);
     let mut again = Initiator::connect(target.address);

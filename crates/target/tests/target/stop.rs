@@ -4,7 +4,7 @@ use std::io;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use lunette_store::filters::{Delay, Fault, PowerLoss, Rule};
+use lunette_store::filters::{Fault, PowerLoss, Rule};
 use lunette_store::{
     Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError,
 };
@@ -50,12 +50,9 @@ fn a_login_in_progress_ends() {
 
 #[test]
 fn a_login_that_waits_for_a_store_ends() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut lost = Initiator::attach(&target, Port::A);
-    delay.hold();
-    lost.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    lost.start_held_write(&delay);
     drop(lost);
     target.wait_until("the loss", |now| now.connections == 0);
     let mut again = Initiator::connect(target.address);
@@ -80,12 +77,9 @@ fn an_initiator_that_stays_behind_its_logout_holds_up_nothing() {
 
 #[test]
 fn commands_that_run_end_first() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    delay.hold();
-    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    let write = initiator.start_held_write(&delay);
     target.begin_stop();
     initiator.wait_for_logout_request();
     delay.release();
@@ -144,12 +138,9 @@ fn a_peer_that_never_reads_is_left_behind() {
 
 #[test]
 fn a_store_that_never_answers_is_told_of() {
-    let delay = Arc::new(Delay::new(memory()));
-    let target = Target::over(vec![delay.clone()]);
+    let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    delay.hold();
-    initiator.start_write(0, 0, blocks(8, 1), 4096);
-    delay.wait_until_held(1);
+    initiator.start_held_write(&delay);
     assert_eq!(target.stop().unwrap_err().kind(), io::ErrorKind::TimedOut);
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
 use lunette_session::target::Timers;
+use lunette_store::filters::Delay;
 use lunette_store::{MemoryStore, Store};
 use lunette_target::{
     Control, IoBackend, Monitor, PortalConfig, Server, ServerConfig, Statistics, Stopper, TargetConfig,
@@ -57,7 +58,13 @@ impl Target {
         Self::of(vec![device(TARGET, stores)], |_| {})
     }
 
-    /// The same where one core has it all: one pool, one task set.
+    /// The same with one store, whose answers can be held back.
+    pub(crate) fn over_delay() -> (Self, Arc<Delay>) {
+        let delay = Arc::new(Delay::new(memory()));
+        (Self::over(vec![delay.clone()]), delay)
+    }
+
+    /// One target where one core has it all: one pool, one task set.
     pub(crate) fn on_one_core(stores: Vec<Arc<dyn Store>>) -> Self {
         Self::of(vec![device(TARGET, stores)], |config| config.cores = 1)
     }

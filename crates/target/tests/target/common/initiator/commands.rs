@@ -5,9 +5,10 @@ use lunette_pdu::{
     TaskAttribute,
 };
 use lunette_scsi::Lun;
+use lunette_store::filters::Delay;
 
 use super::Initiator;
-use crate::common::BLOCK_LEN;
+use crate::common::{BLOCK_LEN, blocks};
 
 /// A command under way.
 #[derive(Default)]
@@ -184,6 +185,14 @@ impl Initiator {
     pub(crate) fn start_write(&mut self, lun: u16, lba: u32, data: Vec<u8>, immediate: usize) -> InitiatorTaskTag {
         let blocks = u16::try_from(data.len() / BLOCK_LEN).unwrap();
         self.start(lun, &cdb_10(0x2a, lba, blocks), data, 0, immediate)
+    }
+
+    /// Sends a write of eight blocks to LUN 0, whose store has it then and keeps the answer back.
+    pub(crate) fn start_held_write(&mut self, store: &Delay) -> InitiatorTaskTag {
+        store.hold();
+        let write = self.start_write(0, 0, blocks(8, 1), 4096);
+        store.wait_until_held(1);
+        write
     }
 
     pub(crate) fn write(&mut self, lun: u16, lba: u32, data: Vec<u8>) -> Outcome {
