@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{NexusId, TargetDevice};
+use lunette_device::{Nexus, NexusId, ResetOutcome, TargetDevice};
 use lunette_pdu::{InitiatorTaskTag, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::Lun;
@@ -13,6 +13,7 @@ use super::aborts::Doomed;
 use super::barrier::Behind;
 use super::fences::{Managed, Remains, Then};
 use super::orders::Order;
+use super::running::TaskKey;
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
@@ -27,96 +28,67 @@ impl Core {
 
     /// Aborts what the request covers.
     fn abort_covered(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(|nexus| nexus.id())) else {
-            return;
-        };
+        let Some(conn) = self.connections.get(id) else { return };
+        let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.clone()) else { return };
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");
         if matches!(request.function, Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT) {
             return self.answer_query(id, request);
         }
-        let referenced = request.referenced.and_then(|tag| conn.tasks.get(tag));
-        let lun = Lun::decode(request.lun.0);
-        let ours = |task: &super::RunningTask| Arc::ptr_eq(&task.device, &device);
-        // What the initiator sent after the request may have come before it, on another connection.
-        let covered = |task: &super::RunningTask| {
-            task.nexus != nexus || request.before.is_none_or(|before| task.order.is_covered_by(before))
-        };
-        let own_task_set = request.function == Function::ABORT_TASK_SET
-            || request.function == Function::CLEAR_TASK_SET && self.task_sets.are_per_nexus();
-        let doomed: Vec<_> = match request.function {
-            Function::ABORT_TASK => referenced.into_iter().collect(),
-            _ if own_task_set => {
-                self.tasks_where(|task| ours(task) && task.lun == lun && task.nexus == nexus && covered(task))
-            }
-            Function::CLEAR_TASK_SET | Function::LOGICAL_UNIT_RESET => {
-                self.tasks_where(|task| ours(task) && task.lun == lun && covered(task))
-            }
-            Function::I_T_NEXUS_RESET => self.tasks_where(|task| ours(task) && task.nexus == nexus && covered(task)),
-            _ => self.tasks_where(|task| ours(task) && covered(task)),
-        };
-        let others: Vec<NexusId> = doomed
-            .iter()
-            .filter_map(|key| self.tasks.get(*key))
-            .filter(|task| task.nexus != nexus && !task.orphaned)
-            .map(|task| task.nexus)
-            .collect();
-        if !self.notify_device(id, request, &device, &others) {
+        let covered = self.covered_tasks(id, request, &device, nexus.id());
+        if !notify_device(request, &device, &nexus, &self.nexuses_of(&covered)) {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
-        let elsewhere = match request.function {
-            Function::LOGICAL_UNIT_RESET => Some(Doomed::OfUnit { device: Arc::clone(&device), lun }),
-            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(Doomed::OfTarget(Arc::clone(&device))),
-            _ => None,
-        };
         let covers = self.silence_siblings(id, request);
-        let (remains, then) = match request.function {
-            Function::TARGET_COLD_RESET => (Remains::Nothing, Then::DropTarget(device)),
-            Function::I_T_NEXUS_RESET => (Remains::Nothing, Then::DropSession),
-            _ => (remains(request), Then::GoOn),
-        };
+        let (remains, then) = (remains(request), then(request.function, &device));
         let managed = Managed { itt: request.itt, response: request.done(), covers, remains, then };
-        let affected = if request.function == Function::ABORT_TASK {
-            Vec::new()
-        } else {
-            self.affected_by(&doomed, Some(id), request.before)
+        let affected = match request.function {
+            Function::ABORT_TASK => Vec::new(),
+            _ => self.affected_by(&covered, Some(id), request.before),
         };
         // Who is told that a task has ended may do its work anew, so the news wait for the stores as the answer does.
         let news = self.barriers.open(Behind::News { issuing: Some(id), affected });
         let barrier = self.barriers.open(Behind::TaskManagement { connection: id, managed });
-        for key in doomed {
+        for key in covered {
             for barrier in [news, barrier] {
                 self.abort_task(key, Some(barrier));
             }
         }
         self.barriers.close(news);
-        if let Some(elsewhere) = elsewhere {
-            self.abort_on_others(barrier, &elsewhere);
+        if let Some(doomed) = doomed_elsewhere(request, device) {
+            self.abort_on_others(barrier, &doomed);
         }
         self.barriers.close(barrier);
         self.touch(id);
     }
 
-    /// Lets the device establish its unit attentions. False when there is no such logical unit.
-    fn notify_device(
-        &mut self,
+    /// The tasks here that the request ends.
+    fn covered_tasks(
+        &self,
         id: ConnectionId,
         request: &TaskManagement,
-        device: &TargetDevice,
-        others: &[NexusId],
-    ) -> bool {
-        let Some(nexus) = self.connections.get_mut(id).and_then(|conn| conn.nexus.clone()) else { return false };
-        let outcome = match request.function {
-            Function::CLEAR_TASK_SET => device.clear_task_set(request.lun.0, &nexus, others),
-            Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, &nexus, &[]),
-            Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, &nexus),
-            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
-                device.reset_target();
-                return true;
+        device: &Arc<TargetDevice>,
+        nexus: NexusId,
+    ) -> Vec<TaskKey> {
+        let (of_unit, of_nexus) = match request.function {
+            Function::ABORT_TASK => {
+                let key = request.referenced.and_then(|tag| self.connections.get(id)?.tasks.get(tag));
+                return key.into_iter().collect();
             }
-            _ => return true,
+            Function::ABORT_TASK_SET => (true, true),
+            Function::CLEAR_TASK_SET => (true, self.task_sets.are_per_nexus()),
+            Function::LOGICAL_UNIT_RESET => (true, false),
+            Function::I_T_NEXUS_RESET => (false, true),
+            _ => (false, false),
         };
-        outcome == lunette_device::ResetOutcome::Done
+        let lun = Lun::decode(request.lun.0);
+        self.tasks_where(|task| {
+            let own = task.nexus == nexus;
+            Arc::ptr_eq(&task.device, device)
+                && (!of_unit || task.lun == lun)
+                && (!of_nexus || own)
+                // What the initiator sent after the request may have come before it, on another connection.
+                && (!own || request.before.is_none_or(|before| task.order.is_covered_by(before)))
+        })
     }
 
     pub(super) fn answer_task_management(&mut self, id: ConnectionId, itt: InitiatorTaskTag, answer: Answer) {
@@ -171,11 +143,45 @@ impl Core {
     }
 }
 
+/// Lets the device establish its unit attentions, also for other nexuses that lose tasks. False when there is no such logical
+/// unit.
+fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus, cleared: &[NexusId]) -> bool {
+    let outcome = match request.function {
+        Function::CLEAR_TASK_SET => device.clear_task_set(request.lun.0, nexus, cleared),
+        Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, nexus, &[]),
+        Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus),
+        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
+            device.reset_target();
+            return true;
+        }
+        _ => return true,
+    };
+    outcome == ResetOutcome::Done
+}
+
+/// What a reset ends on other cores.
+fn doomed_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>) -> Option<Doomed> {
+    match request.function {
+        Function::LOGICAL_UNIT_RESET => Some(Doomed::OfUnit { device, lun: Lun::decode(request.lun.0) }),
+        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(Doomed::OfTarget(device)),
+        _ => None,
+    }
+}
+
 /// The data that the answer waits for.
 fn remains(request: &TaskManagement) -> Remains {
     match request.function {
-        Function::ABORT_TASK => Remains::Nothing,
+        Function::ABORT_TASK | Function::TARGET_COLD_RESET | Function::I_T_NEXUS_RESET => Remains::Nothing,
         Function::TARGET_WARM_RESET => Remains::OfAll,
         _ => Remains::OfUnit(request.lun),
+    }
+}
+
+/// What follows the answer.
+fn then(function: Function, device: &Arc<TargetDevice>) -> Then {
+    match function {
+        Function::TARGET_COLD_RESET => Then::DropTarget(Arc::clone(device)),
+        Function::I_T_NEXUS_RESET => Then::DropSession,
+        _ => Then::GoOn,
     }
 }
