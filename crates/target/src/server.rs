@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
-use lunette_reactor::{IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
+use lunette_reactor::{Carrier, IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
 use lunette_session::keys::Willing;
 use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
-use crate::core::{CoreConfig, FIRST, Homes, Places, Portals, Post, port_name};
+use crate::core::{CoreConfig, FIRST, Homes, Order, Places, Portals, Post, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::Monitor;
 use crate::threads::{Seat, run_all};
@@ -152,19 +152,11 @@ impl Server {
     /// When a portal cannot be opened, or the targets contradict each other.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
-        let cores = config.cores;
-        if !(1..=MAX_CORES).contains(&cores) {
-            return Err(BindError::Cores(cores));
-        }
-        let pool_bytes = (config.buffer_bytes / cores).max(MIN_BUFFER_BYTES);
-        // Peers that do not acknowledge what was sent keep no more from the others.
-        let zero_copy_bytes = config.event_loop.zero_copy_bytes.min(pool_bytes / 4);
-        let event_loop = LoopConfig { zero_copy_bytes, ..config.event_loop };
-        let mut reactors = (0..cores).map(|_| Reactor::with(event_loop)).collect::<io::Result<Vec<_>>>()?;
+        let mut reactors = open_reactors(&config)?;
         let post = Post::between(reactors.iter().map(Reactor::waker));
         let carriers: Arc<[_]> = reactors.iter().map(Reactor::carrier).collect();
         let first = &mut reactors[FIRST];
-        tracing::info!(cores, "the event loop runs on {}", first.backend());
+        tracing::info!(cores = config.cores, "the event loop runs on {}", first.backend());
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
         let updates: Arc<Updates> = Arc::default();
         let control = Control::new(Arc::clone(&updates), first.waker());
@@ -173,40 +165,25 @@ impl Server {
         let portals = open.to_vec();
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         declare_ports(&devices, &portals);
-        if cores > 1 {
+        if config.cores > 1 {
             for device in &devices {
                 device.separate_task_sets();
             }
         }
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
-        let directory = Arc::new(Directory { targets, discovery: config.discovery });
-        let (homes, places, epoch) = (Homes::new(cores, config.spread_connections), Places::default(), Instant::now());
-        let mut seats = Vec::new();
-        for (mut reactor, post) in reactors.into_iter().zip(post) {
-            let config = CoreConfig {
-                counts: Arc::default(),
-                post,
-                carriers: Arc::clone(&carriers),
-                homes: Arc::clone(&homes),
-                places: places.clone(),
-                epoch,
-                portals: Portals::default(),
-                devices: devices.clone(),
-                directory: Arc::clone(&directory),
-                timers: config.timers,
-                pool: Pool::new(pool_bytes),
-                file_threads: ThreadPool::new(
-                    "lunette-file",
-                    config.file_threads.div_ceil(cores),
-                    MAX_QUEUED_FILE_OPS,
-                )?,
-                files_on_ring: reactor.backend() == IoBackend::Uring,
-                waker: reactor.waker(),
-                stop_asked: Arc::default(),
-                updates: Arc::default(),
-            };
-            seats.push(Seat { reactor, config });
-        }
+        let common = Common {
+            carriers,
+            homes: Homes::new(config.cores, config.spread_connections),
+            places: Places::default(),
+            epoch: Instant::now(),
+            devices,
+            directory: Arc::new(Directory { targets, discovery: config.discovery }),
+            timers: config.timers,
+            pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
+            file_threads: config.file_threads.div_ceil(config.cores),
+        };
+        let seats = reactors.into_iter().zip(post).map(|(reactor, post)| common.seat(reactor, post));
+        let mut seats = seats.collect::<io::Result<Vec<_>>>()?;
         let first = &mut seats[FIRST].config;
         first.portals = open;
         first.stop_asked = Arc::clone(&stopper.asked);
@@ -244,6 +221,62 @@ impl Server {
     pub fn run(self) -> io::Result<()> {
         run_all(self.seats)
     }
+}
+
+/// What all cores have in common.
+struct Common {
+    carriers: Arc<[Carrier]>,
+    homes: Arc<Homes>,
+    places: Places,
+    epoch: Instant,
+    devices: Vec<Arc<TargetDevice>>,
+    directory: Arc<Directory>,
+    timers: Timers,
+    /// Of each.
+    pool_bytes: usize,
+    /// Of each.
+    file_threads: usize,
+}
+
+impl Common {
+    /// A core on `reactor`.
+    fn seat(&self, mut reactor: Reactor, post: Post<Order>) -> io::Result<Seat> {
+        let config = CoreConfig {
+            counts: Arc::default(),
+            post,
+            carriers: Arc::clone(&self.carriers),
+            homes: Arc::clone(&self.homes),
+            places: self.places.clone(),
+            epoch: self.epoch,
+            portals: Portals::default(),
+            devices: self.devices.clone(),
+            directory: Arc::clone(&self.directory),
+            timers: self.timers,
+            pool: Pool::new(self.pool_bytes),
+            file_threads: ThreadPool::new("lunette-file", self.file_threads, MAX_QUEUED_FILE_OPS)?,
+            files_on_ring: reactor.backend() == IoBackend::Uring,
+            waker: reactor.waker(),
+            stop_asked: Arc::default(),
+            updates: Arc::default(),
+        };
+        Ok(Seat { reactor, config })
+    }
+}
+
+fn open_reactors(config: &ServerConfig) -> Result<Vec<Reactor>, BindError> {
+    let cores = config.cores;
+    if !(1..=MAX_CORES).contains(&cores) {
+        return Err(BindError::Cores(cores));
+    }
+    // Peers that do not acknowledge what was sent keep no more from the others.
+    let zero_copy_bytes = config.event_loop.zero_copy_bytes.min(pool_bytes(config.buffer_bytes, cores) / 4);
+    let event_loop = LoopConfig { zero_copy_bytes, ..config.event_loop };
+    Ok((0..cores).map(|_| Reactor::with(event_loop)).collect::<io::Result<_>>()?)
+}
+
+/// Of one core.
+fn pool_bytes(buffer_bytes: usize, cores: usize) -> usize {
+    (buffer_bytes / cores).max(MIN_BUFFER_BYTES)
 }
 
 /// Lets each device know its target ports: one per portal group.
