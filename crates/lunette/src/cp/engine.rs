@@ -124,25 +124,7 @@ impl<'a> Engine<'a> {
     pub(crate) fn copy(&mut self, source: &Disk, plan: &mut Plan) -> Result<(), CopyError> {
         let mut asked = false;
         loop {
-            while self.flight.has_room() {
-                if let Some(task) = self.tasks.pop_front() {
-                    self.start(task);
-                } else if let Some((offset, len)) = plan.unknown().filter(|_| !asked) {
-                    asked = true;
-                    let found = Arc::new(AllocationMap::default());
-                    let op = Op::Allocation { offset, len, found: Arc::clone(&found) };
-                    self.flight.start(&*source.store, op, Step::Map(found));
-                } else if let Some(piece) = self.next_piece(plan) {
-                    if piece.hole {
-                        self.start(Task::Hole(piece));
-                    } else {
-                        let op = Op::Read { offset: piece.offset, into: self.buffer(piece.len) };
-                        self.flight.start(&*source.store, op, Step::Read(piece));
-                    }
-                } else {
-                    break;
-                }
-            }
+            while self.flight.has_room() && self.start_next(source, plan, &mut asked) {}
             if self.flight.is_empty() {
                 return Ok(());
             }
@@ -160,6 +142,28 @@ impl<'a> Engine<'a> {
                 step => self.landed(step, outcome)?,
             }
         }
+    }
+
+    /// Starts what is next. False when there is nothing, or its time has not come. `asked`: the source is looking where it
+    /// holds data.
+    fn start_next(&mut self, source: &Disk, plan: &mut Plan, asked: &mut bool) -> bool {
+        if let Some(task) = self.tasks.pop_front() {
+            self.start(task);
+        } else if let Some((offset, len)) = plan.unknown().filter(|_| !*asked) {
+            *asked = true;
+            let (op, found) = allocation(offset, len);
+            self.flight.start(&*source.store, op, Step::Map(found));
+        } else if let Some(piece) = self.next_piece(plan) {
+            if piece.hole {
+                self.start(Task::Hole(piece));
+            } else {
+                let op = Op::Read { offset: piece.offset, into: self.buffer(piece.len) };
+                self.flight.start(&*source.store, op, Step::Read(piece));
+            }
+        } else {
+            return false;
+        }
+        true
     }
 
     fn next_piece(&self, plan: &mut Plan) -> Option<Piece> {
@@ -212,8 +216,7 @@ impl<'a> Engine<'a> {
                 if self.destination.blank {
                     self.zeroed(piece);
                 } else {
-                    let found = Arc::new(AllocationMap::default());
-                    let op = Op::Allocation { offset: piece.offset, len: piece.len, found: Arc::clone(&found) };
+                    let (op, found) = allocation(piece.offset, piece.len);
                     self.flight.start(store, op, Step::Look(piece, found));
                 }
             }
@@ -224,8 +227,7 @@ impl<'a> Engine<'a> {
             Task::Check(copied) => {
                 let Piece { offset, len, hole } = copied.piece;
                 if hole {
-                    let found = Arc::new(AllocationMap::default());
-                    let op = Op::Allocation { offset, len, found: Arc::clone(&found) };
+                    let (op, found) = allocation(offset, len);
                     self.flight.start(store, op, Step::LookBack(copied.piece, found));
                 } else {
                     let op = Op::Read { offset, into: self.buffer(len) };
@@ -318,6 +320,12 @@ impl<'a> Engine<'a> {
         self.flight.start(&*self.destination.store, op, Step::Zero(nothing));
         self.flight.land().1
     }
+}
+
+/// Asks where a store holds data.
+pub(crate) fn allocation(offset: u64, len: u64) -> (Op, Arc<AllocationMap>) {
+    let found = Arc::new(AllocationMap::default());
+    (Op::Allocation { offset, len, found: Arc::clone(&found) }, found)
 }
 
 /// A buffer from a pool that has one for each request in flight.

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
-use std::sync::Arc;
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_store::{AllocationMap, Op, execute};
+use lunette_store::{Op, execute};
 
 use super::endpoint::Disk;
 use super::engine::{self, CopyError, Engine, Options, Totals};
@@ -60,6 +59,24 @@ enum Ready {
     Zeroes(u64),
 }
 
+impl Ready {
+    /// Gives its length.
+    fn write(self, output: &mut impl Write, totals: &mut Totals) -> io::Result<u64> {
+        match self {
+            Self::Data(bytes) => {
+                output.write_all(&bytes)?;
+                totals.data_bytes += bytes.len() as u64;
+                Ok(bytes.len() as u64)
+            }
+            Self::Zeroes(len) => {
+                write_zeroes(output, len)?;
+                totals.zero_bytes += len;
+                Ok(len)
+            }
+        }
+    }
+}
+
 /// Writes all of `source` to `output`, in order, while later pieces are read.
 pub(crate) fn copy_out(
     source: &Disk,
@@ -94,18 +111,7 @@ pub(crate) fn copy_out(
             continue;
         };
         let failed = |error| CopyError::Stream { action: "write", offset: written, error };
-        let piece_len = match next {
-            Ready::Data(bytes) => {
-                output.write_all(&bytes).map_err(failed)?;
-                totals.data_bytes += bytes.len() as u64;
-                bytes.len() as u64
-            }
-            Ready::Zeroes(zeroes) => {
-                write_zeroes(output, zeroes).map_err(failed)?;
-                totals.zero_bytes += zeroes;
-                zeroes
-            }
-        };
+        let piece_len = next.write(output, &mut totals).map_err(failed)?;
         written += piece_len;
         progress.advance(piece_len);
     }
@@ -115,8 +121,8 @@ pub(crate) fn copy_out(
 
 fn next_piece(plan: &mut Plan, source: &Disk) -> Option<Piece> {
     if let Some((offset, len)) = plan.unknown() {
-        let found = Arc::new(AllocationMap::default());
-        let outcome = execute(&*source.store, Op::Allocation { offset, len, found: Arc::clone(&found) });
+        let (op, found) = engine::allocation(offset, len);
+        let outcome = execute(&*source.store, op);
         // A source that cannot tell is read as a whole.
         plan.learn(&outcome.result.map(|()| found.take()).unwrap_or_default());
     }
