@@ -299,6 +299,15 @@ impl Requests {
         {
             self.wait(key);
         }
+        let (overdue, escalations) = self.take_too_long(abort_timeout, now);
+        self.time_out(&overdue);
+        self.share_resets(&escalations, now);
+        escalations
+    }
+
+    /// Has requests aborted that were sent and take too long. Gives those that still wait to be sent, and what is to be done
+    /// where aborts did not help.
+    fn take_too_long(&mut self, abort_timeout: Duration, now: Time) -> (Vec<RequestKey>, Vec<Escalation>) {
         let mut overdue = Vec::new();
         let mut escalations = Vec::new();
         for (key, entry) in &mut self.entries {
@@ -321,7 +330,12 @@ impl Requests {
                 _ => {}
             }
         }
-        for key in &overdue {
+        (overdue, escalations)
+    }
+
+    /// Ends requests that could not be sent in time.
+    fn time_out(&mut self, overdue: &[RequestKey]) {
+        for key in overdue {
             let entry = &mut self.entries[*key];
             let error = Error::TimedOut { command: entry.command, timeout: entry.timeout };
             if let Some(Stage::Waiting(command)) = entry.stage.take() {
@@ -331,8 +345,6 @@ impl Requests {
         if !overdue.is_empty() {
             self.waiting.retain(|(_, key)| self.entries.contains_key(*key));
         }
-        self.share_resets(&escalations, now);
-        escalations
     }
 
     /// A reset of a logical unit ends all tasks there: nobody else needs to ask for one.

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lunette_pdu::{AsyncEvent, Cid, LunField};
-use lunette_session::initiator::{Event, SessionError};
+use lunette_pdu::{AsyncEvent, AsyncMessage, Cid, LunField};
+use lunette_session::Time;
+use lunette_session::initiator::{Command, Event, Response, SessionError};
 use lunette_session::limits::CONNECTION_RECOVERY_LEVEL;
 
 use super::keeping::Keeper;
@@ -24,21 +25,7 @@ impl Link {
                 self.hang_up_one(cid, SessionError::Disconnected, env);
             }
             Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
-            Event::Completed { command, response } => {
-                self.patience.worked();
-                if let Phase::Live(live) = &mut self.phase
-                    && let Some(keeper) = &mut live.keeper
-                {
-                    keeper.worked();
-                }
-                let lun = command.lun;
-                if let Some(sense) = self.requests.completed(command, response, env.now) {
-                    if may_lose_cache(&sense) {
-                        self.count_power_on(lun);
-                    }
-                    self.tell(&SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
-                }
-            }
+            Event::Completed { command, response } => self.completed(command, response, env.now),
             Event::Aborted(command) => self.requests.lost(command),
             Event::TaskManagementDone { user, response, information } => {
                 if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
@@ -55,20 +42,38 @@ impl Link {
                     done(Ok(pairs));
                 }
             }
-            Event::Async { message, data } => {
-                // RFC 7143 section 11.9.1: the target wants us to log out; a new connection follows.
-                if message.event == AsyncEvent::LOGOUT_REQUEST
-                    && let Phase::Live(live) = &mut self.phase
-                {
-                    live.session.logout();
-                }
-                self.tell(&SessionEvent::Async { message, data });
-            }
+            Event::Async { message, data } => self.message(message, data),
             Event::Closed { cid, why } => match &self.phase {
                 Phase::Live(live) if !live.session.is_over() => self.hang_up_one(cid, why, env),
                 _ => self.lost(why, env),
             },
         }
+    }
+
+    fn completed(&mut self, command: Command, response: Response, now: Time) {
+        self.patience.worked();
+        if let Phase::Live(live) = &mut self.phase
+            && let Some(keeper) = &mut live.keeper
+        {
+            keeper.worked();
+        }
+        let lun = command.lun;
+        if let Some(sense) = self.requests.completed(command, response, now) {
+            if may_lose_cache(&sense) {
+                self.count_power_on(lun);
+            }
+            self.tell(&SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
+        }
+    }
+
+    fn message(&mut self, message: AsyncMessage, data: Vec<u8>) {
+        // RFC 7143 section 11.9.1: the target wants us to log out; a new connection follows.
+        if message.event == AsyncEvent::LOGOUT_REQUEST
+            && let Phase::Live(live) = &mut self.phase
+        {
+            live.session.logout();
+        }
+        self.tell(&SessionEvent::Async { message, data });
     }
 
     pub(super) fn count_power_on(&mut self, lun: LunField) {
