@@ -33,11 +33,7 @@ pub(in crate::initiator) fn manage_tasks(
         (true, Some(tag)) => {
             let Some(task) = context.shared.tasks.get(tag) else {
                 // It has ended in the meantime.
-                let response = if function == TaskManagementFunction::QUERY_TASK {
-                    TaskManagementResponseCode::FUNCTION_COMPLETE
-                } else {
-                    TaskManagementResponseCode::TASK_DOES_NOT_EXIST
-                };
+                let response = answer_of_none(function);
                 context.events.push_back(Event::TaskManagementDone { user, response, information: [0; 3] });
                 return true;
             };
@@ -67,6 +63,14 @@ pub(in crate::initiator) fn manage_tasks(
     context.send_request(tag, pdu.emit(), Vec::new());
     mute(context);
     true
+}
+
+/// What a target says to a function for a task that it does not have.
+fn answer_of_none(function: TaskManagementFunction) -> TaskManagementResponseCode {
+    match function {
+        TaskManagementFunction::QUERY_TASK => TaskManagementResponseCode::FUNCTION_COMPLETE,
+        _ => TaskManagementResponseCode::TASK_DOES_NOT_EXIST,
+    }
 }
 
 /// What a function that ends many tasks concerns.

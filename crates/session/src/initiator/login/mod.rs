@@ -203,38 +203,53 @@ impl Login {
 
     /// A complete list has come: answers it, and moves on when the target does.
     fn step(&mut self, response: &LoginResponse, pairs: &Keys<'_>) -> Result<Step, SessionError> {
-        let mut reply = TextWriter::new();
         self.describe(pairs)?;
         match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Security(mut security) => {
-                if let Some((key, _)) = pairs.0.iter().find(|(key, _)| row(key).is_some()) {
-                    return Err(broken("6.3", format!("{key} does not belong to the security stage")));
-                }
-                security.take(pairs, response.transit, &mut reply)?;
-                if !response.transit {
-                    self.phase = Phase::Security(security);
-                    return Ok(self.send(&reply));
-                }
-                let trusted = security.trusted().ok_or(LoginError::TargetAuthentication)?;
-                self.begin_operational(trusted)
-            }
-            Phase::Operational { trusted, mut offers } => {
-                for (key, value) in pairs.0.iter().filter(|(key, _)| !is_name_key(key)) {
-                    if let Some(answer) = offers.take(key, value)? {
-                        if response.transit && row(key).is_some() {
-                            return Err(broken("6.2", format!("{key} was offered where no answer can follow")));
-                        }
-                        put(&mut reply, key, &answer)?;
-                    }
-                }
-                if response.transit {
-                    return self.finish(response.tsih, &offers);
-                }
-                self.phase = Phase::Operational { trusted, offers };
-                Ok(self.send(&reply))
-            }
+            Phase::Security(security) => self.security_step(security, response, pairs),
+            Phase::Operational { trusted, offers } => self.operational_step(trusted, offers, response, pairs),
             Phase::Over => Err(broken("6.3", "a login response after the login")),
         }
+    }
+
+    fn security_step(
+        &mut self,
+        mut security: Box<Security>,
+        response: &LoginResponse,
+        pairs: &Keys<'_>,
+    ) -> Result<Step, SessionError> {
+        if let Some((key, _)) = pairs.0.iter().find(|(key, _)| row(key).is_some()) {
+            return Err(broken("6.3", format!("{key} does not belong to the security stage")));
+        }
+        let mut reply = TextWriter::new();
+        security.take(pairs, response.transit, &mut reply)?;
+        if !response.transit {
+            self.phase = Phase::Security(security);
+            return Ok(self.send(&reply));
+        }
+        let trusted = security.trusted().ok_or(LoginError::TargetAuthentication)?;
+        self.begin_operational(trusted)
+    }
+
+    fn operational_step(
+        &mut self,
+        trusted: Trusted,
+        mut offers: Box<Offers>,
+        response: &LoginResponse,
+        pairs: &Keys<'_>,
+    ) -> Result<Step, SessionError> {
+        let mut reply = TextWriter::new();
+        for (key, value) in pairs.0.iter().filter(|(key, _)| !is_name_key(key)) {
+            let Some(answer) = offers.take(key, value)? else { continue };
+            if response.transit && row(key).is_some() {
+                return Err(broken("6.2", format!("{key} was offered where no answer can follow")));
+            }
+            put(&mut reply, key, &answer)?;
+        }
+        if response.transit {
+            return self.finish(response.tsih, &offers);
+        }
+        self.phase = Phase::Operational { trusted, offers };
+        Ok(self.send(&reply))
     }
 
     /// What the target says of itself.
