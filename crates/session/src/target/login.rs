@@ -3,6 +3,9 @@
 //! Stages: security, operational, full feature. A login may start in either of the first two and may skip the second. The
 //! way out of the security stage needs an [`Authenticated`].
 
+mod identity;
+mod security;
+
 use std::collections::{HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,15 +13,13 @@ use std::sync::Arc;
 use lunette_pdu::text::{self, TextAssembler, TextWriter};
 use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Stage, Tsih};
 
-use super::directory::{Directory, Moved, TargetNode};
+use self::identity::Identity;
+use self::security::Security;
+use super::directory::Directory;
 use super::session::{AdmitRequest, Session};
 use crate::Entropy;
-use crate::chap::{Authenticated, Authentication, Challenge, Counter, MAX_BINARY_BYTES};
-use crate::keys::{Answer, Negotiation, Parameters, row};
-use crate::limits::{
-    COMMAND_WINDOW, LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS,
-    MAX_TEXT_BYTES,
-};
+use crate::keys::{Answer, Negotiation, Parameters};
+use crate::limits::{COMMAND_WINDOW, LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_TEXT_BYTES};
 
 /// A refusal: the status for the peer, the reason for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,41 +55,6 @@ struct Thread {
     isid: Isid,
     tsih: Tsih,
     cid: Cid,
-}
-
-/// Who logs in to what; known after the first complete key list.
-#[derive(Debug)]
-struct Identity {
-    initiator_name: String,
-    target: Option<Arc<TargetNode>>,
-}
-
-impl Identity {
-    /// Later requests may repeat the names, as some initiators do in each stage, but not change them.
-    fn check_repeated(&self, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
-        let is_repeated = |key: &str, value: &str| match key {
-            "InitiatorName" => value.eq_ignore_ascii_case(&self.initiator_name),
-            "TargetName" => self.target.as_ref().is_none_or(|target| value.eq_ignore_ascii_case(&target.name)),
-            "SessionType" => value == if self.target.is_some() { "Normal" } else { "Discovery" },
-            _ => true,
-        };
-        match pairs.iter().find(|(key, value)| !is_repeated(key, value)) {
-            Some((key, _)) => refuse(LoginStatus::INITIATOR_ERROR, format!("{key} changed during the login")),
-            None => Ok(()),
-        }
-    }
-}
-
-#[derive(Debug)]
-enum Security {
-    /// No method has been agreed on.
-    Open,
-    /// CHAP it is.
-    Chap,
-    /// The challenge is out.
-    Challenged(Challenge),
-    /// Proved, or no proof is asked for.
-    Done(Authenticated),
 }
 
 /// One login in progress.
@@ -222,162 +188,6 @@ impl Login {
         Ok(answer.0)
     }
 
-    fn identify(&mut self, pairs: &[(&str, &str)], answer: &mut Answers) -> Result<(), Refusal> {
-        let value = |key: &str| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
-        let Some(initiator_name) = value("InitiatorName").filter(|name| !name.is_empty()) else {
-            return refuse(LoginStatus::MISSING_PARAMETER, "InitiatorName is missing");
-        };
-        if initiator_name.len() > MAX_NAME_BYTES {
-            return refuse(LoginStatus::INITIATOR_ERROR, "InitiatorName is longer than 223 bytes");
-        }
-        let target = match value("SessionType").unwrap_or("Normal") {
-            "Discovery" => None,
-            "Normal" => Some(self.find_target(initiator_name, value("TargetName"))?),
-            other => return refuse(LoginStatus::SESSION_TYPE_NOT_SUPPORTED, format!("SessionType={other}")),
-        };
-        if let Some(target) = &target {
-            if let Some(alias) = &target.alias {
-                answer.push("TargetAlias", alias)?;
-            }
-            answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
-        }
-        let leading = self.leads();
-        let mut willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
-        // A discovery session has one connection and recovers nothing (RFC 7143 sections 13.2 and 7.4.1).
-        let (most, level) = if target.is_some() { (MAX_SESSION_CONNECTIONS, 2) } else { (1, 0) };
-        willing.max_connections = willing.max_connections.min(most);
-        willing.error_recovery_level = willing.error_recovery_level.min(level);
-        self.negotiation = Some(Negotiation::new(willing, leading));
-        self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
-        Ok(())
-    }
-
-    /// Whether the login is for a new session.
-    fn leads(&self) -> bool {
-        self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW)
-    }
-
-    fn find_target(&self, initiator: &str, name: Option<&str>) -> Result<Arc<TargetNode>, Refusal> {
-        let Some(name) = name else {
-            return refuse(LoginStatus::MISSING_PARAMETER, "TargetName is missing in a normal session");
-        };
-        let here = |target: &&Arc<TargetNode>| target.portals.iter().any(|portal| portal.group == self.portal_group);
-        let Some(target) = self.directory.find(name).filter(here) else {
-            return refuse(LoginStatus::NOT_FOUND, format!("no target {name} here"));
-        };
-        if !target.admits(initiator) {
-            return refuse(LoginStatus::AUTHORIZATION_FAILURE, format!("{initiator} may not use {name}"));
-        }
-        // A session that is here goes on, also with further connections.
-        if let Some(moved) = target.moved.as_ref().filter(|_| self.leads()) {
-            return redirect(name, moved);
-        }
-        Ok(Arc::clone(target))
-    }
-
-    fn policy(&self) -> &Authentication {
-        match &self.identity {
-            Some(Identity { target: Some(target), .. }) => &target.authentication,
-            _ => &self.directory.discovery,
-        }
-    }
-
-    fn security_keys(
-        &mut self,
-        request: &LoginRequest,
-        pairs: &[(&str, &str)],
-        answer: &mut Answers,
-    ) -> Result<(), Refusal> {
-        let value = |key: &str| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
-        for (key, _) in pairs {
-            if row(key).is_some() {
-                return refuse(LoginStatus::INITIATOR_ERROR, format!("{key} does not belong to the security stage"));
-            }
-            if !is_name_key(key) && !is_security_key(key) {
-                answer.push(key, "NotUnderstood")?;
-            }
-        }
-        self.security = match (std::mem::replace(&mut self.security, Security::Open), value("AuthMethod")) {
-            (Security::Open, Some(methods)) => self.choose_method(methods, answer)?,
-            (Security::Chap, None) => match value("CHAP_A") {
-                Some(algorithms) => self.challenge(algorithms, answer)?,
-                None => return refuse(LoginStatus::AUTHENTICATION_FAILURE, "CHAP_A did not come"),
-            },
-            (Security::Challenged(challenge), None) => self.verify(challenge, &value, answer)?,
-            (_, Some(_)) => return refuse(LoginStatus::INITIATOR_ERROR, "AuthMethod was offered twice"),
-            (security, None) => security,
-        };
-        if let (Security::Open, true) = (&self.security, request.transit) {
-            self.security = Security::Done(self.without_proof()?);
-        }
-        Ok(())
-    }
-
-    fn without_proof(&self) -> Result<Authenticated, Refusal> {
-        let Some(proof) = Authenticated::without_proof(self.policy()) else {
-            return refuse(LoginStatus::AUTHENTICATION_FAILURE, "CHAP is required and was not offered");
-        };
-        Ok(proof)
-    }
-
-    fn choose_method(&self, methods: &str, answer: &mut Answers) -> Result<Security, Refusal> {
-        let (wanted, next) = match Authenticated::without_proof(self.policy()) {
-            Some(proof) => ("None", Security::Done(proof)),
-            None => ("CHAP", Security::Chap),
-        };
-        if !methods.split(',').any(|method| method == wanted) {
-            let why = format!("AuthMethod={methods} has no {wanted}");
-            return refuse(LoginStatus::AUTHENTICATION_FAILURE, why);
-        }
-        answer.push("AuthMethod", wanted)?;
-        Ok(next)
-    }
-
-    fn challenge(&self, algorithms: &str, answer: &mut Answers) -> Result<Security, Refusal> {
-        match Challenge::select(algorithms, self.entropy.chap_identifier(), self.entropy.chap_challenge()) {
-            Ok(challenge) => {
-                answer.push("CHAP_A", &(challenge.algorithm as u8).to_string())?;
-                answer.push("CHAP_I", &challenge.identifier.to_string())?;
-                answer.push("CHAP_C", &text::format_binary(&challenge.bytes))?;
-                Ok(Security::Challenged(challenge))
-            }
-            Err(error) => refuse(LoginStatus::AUTHENTICATION_FAILURE, error.to_string()),
-        }
-    }
-
-    fn verify<'a>(
-        &self,
-        challenge: Challenge,
-        value: &impl Fn(&str) -> Option<&'a str>,
-        answer: &mut Answers,
-    ) -> Result<Security, Refusal> {
-        let denied = |why: &str| Refusal::new(LoginStatus::AUTHENTICATION_FAILURE, why);
-        let binary = |text: &str| text::parse_binary(text, MAX_BINARY_BYTES).ok();
-        let user = value("CHAP_N").ok_or_else(|| denied("CHAP_N did not come"))?;
-        let response =
-            value("CHAP_R").and_then(binary).ok_or_else(|| denied("CHAP_R did not come or is no binary value"))?;
-        let counter = match (value("CHAP_I"), value("CHAP_C")) {
-            (None, None) => None,
-            (Some(identifier), Some(challenge)) => Some(Counter {
-                identifier: text::parse_number(identifier)
-                    .ok()
-                    .and_then(|n| u8::try_from(n).ok())
-                    .ok_or_else(|| denied("CHAP_I is no number below 256"))?,
-                challenge: binary(challenge)
-                    .filter(|bytes| !bytes.is_empty())
-                    .ok_or_else(|| denied("CHAP_C is no binary value"))?,
-            }),
-            _ => return Err(denied("CHAP_I and CHAP_C come together or not at all")),
-        };
-        let verified = challenge.verify(self.policy(), user, &response, counter.as_ref());
-        let (authenticated, proof) = verified.map_err(|error| denied(&error.to_string()))?;
-        if let Some(proof) = proof {
-            answer.push("CHAP_N", &proof.user)?;
-            answer.push("CHAP_R", &text::format_binary(&proof.response))?;
-        }
-        Ok(Security::Done(authenticated))
-    }
-
     fn operational_keys(&mut self, pairs: &[(&str, &str)], answer: &mut Answers) -> Result<(), Refusal> {
         if !matches!(self.security, Security::Done(_)) {
             self.security = Security::Done(self.without_proof()?);
@@ -479,15 +289,6 @@ impl Login {
     }
 }
 
-/// Sends the initiator elsewhere, before it has to prove anything: to whom it would have to is not said to be here.
-fn redirect<T>(target: &str, moved: &Moved) -> Result<T, Refusal> {
-    let why = format!("{target} has moved to {}", moved.addresses.join(", "));
-    match moved.keys() {
-        Ok(keys) => Err(Refusal { keys, ..Refusal::new(moved.status(), why) }),
-        Err(error) => refuse(LoginStatus::TARGET_ERROR, format!("{why}: {error}")),
-    }
-}
-
 /// The response that ends a login. StatSN is the connection's to fill in.
 pub(crate) fn refused(request: &LoginRequest, status: LoginStatus) -> LoginResponse {
     LoginResponse { status, tsih: Tsih(0), ..response(request, false) }
@@ -539,8 +340,4 @@ fn first_duplicate<'a>(pairs: &[(&'a str, &str)]) -> Option<&'a str> {
 /// Keys that say who talks to whom. They are read by name and not answered.
 fn is_name_key(key: &str) -> bool {
     matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType")
-}
-
-fn is_security_key(key: &str) -> bool {
-    matches!(key, "AuthMethod" | "CHAP_A" | "CHAP_I" | "CHAP_C" | "CHAP_N" | "CHAP_R")
 }

@@ -1,0 +1,148 @@
+use lunette_buffer::{Pool, Run};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
+    let mut wire = Vec::new();
+    while !outbox.is_empty() {
+        let ready: Vec<u8> = outbox.slices().flatten().copied().collect();
+        let taken = step.min(ready.len());
+        wire.extend(&ready[..taken]);
+        outbox.sent(taken);
+    }
+    wire
+}
+
+fn filled() -> Outbox {
+    let mut outbox = Outbox::default();
+    outbox.push([1; BHS_LEN], Segment::Empty);
+    outbox.configure(true, true);
+    outbox.push([2; BHS_LEN], Segment::owned(b"hello".to_vec()));
+    outbox.push([3; BHS_LEN], Segment::owned(Vec::new()));
+    outbox
+}
+
+#[test]
+fn the_wire_holds_headers_digests_segments_and_pads_in_order() {
+    let mut expected = vec![1; BHS_LEN];
+    expected.extend([2; BHS_LEN]);
+    expected.extend(to_wire(crc32c(&[2; BHS_LEN])));
+    expected.extend(b"hello\0\0\0");
+    expected.extend(to_wire(crc32c(b"hello\0\0\0")));
+    expected.extend([3; BHS_LEN]);
+    expected.extend(to_wire(crc32c(&[3; BHS_LEN])));
+    for step in [1, 5, 47, 48, 49, 1000] {
+        assert_eq!(drain(&mut filled(), step), expected, "step {step}");
+    }
+}
+
+#[test]
+fn additional_header_segments_stand_between_header_and_its_digest() {
+    let mut outbox = Outbox::default();
+    outbox.configure(true, true);
+    outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Segment::owned(b"hello".to_vec()));
+    outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Segment::Empty);
+    let header = [&[2; BHS_LEN][..], &[9; 8]].concat();
+    let header = [&header[..], &to_wire(crc32c(&header))].concat();
+    let expected = [&header[..], b"hello\0\0\0", &to_wire(crc32c(b"hello\0\0\0")), &header].concat();
+    assert_eq!(drain(&mut outbox, 7), expected);
+    assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (0, 0, 0));
+}
+
+#[test]
+fn markers_stand_in_headers_segments_and_tails_and_are_not_digested() {
+    let mut outbox = filled();
+    let login = drain(&mut outbox, 1000);
+    assert_eq!(login.len(), 48 + 52 + 12 + 52);
+    // As a connection counts: everything up to here was the login.
+    outbox.start_markers(Some(32));
+    let data: Vec<u8> = (0..61).collect();
+    outbox.push([4; BHS_LEN], Segment::owned(data.clone()));
+    outbox.push([5; BHS_LEN], Segment::Empty);
+    assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (2, 61, 61));
+    let wire = drain(&mut outbox, 7);
+    assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (0, 0, 0));
+
+    let padded = [&data[..], &[0; 3]].concat();
+    let digest = |bytes: &[u8]| to_wire(crc32c(bytes));
+    let first = [&[4; BHS_LEN][..], &digest(&[4; BHS_LEN]), &padded, &digest(&padded)].concat();
+    let second = [&[5; BHS_LEN][..], &digest(&[5; BHS_LEN])].concat();
+    let mut stream = login.clone();
+    for (pdu, pdus) in [(&first, 1), (&second, 2)] {
+        for (at, word) in pdu.chunks(4).enumerate() {
+            if stream.len() % 40 == 32 {
+                let left = if at == 0 { 0 } else { (pdu.len() - 4 * at) as u32 };
+                stream.extend([left.to_be_bytes(), left.to_be_bytes()].concat());
+            }
+            stream.extend(word);
+        }
+        assert!(stream.len() > login.len() + pdus * 60, "each has a marker");
+    }
+    assert_eq!(wire, stream[login.len()..]);
+}
+
+/// A loan of `bytes` in runs of these lengths; the last takes the rest.
+fn lent(bytes: &[u8], lens: &[usize]) -> Segment {
+    let mut rest = bytes;
+    let mut runs = Vec::new();
+    for len in lens.iter().copied().chain([usize::MAX]) {
+        let (run, later) = rest.split_at(len.min(rest.len()));
+        rest = later;
+        runs.extend((!run.is_empty()).then(|| Run { memory: run.into(), range: 0..run.len() }));
+    }
+    let mut buffer = Pool::new(1 << 20).reserve(bytes.len()).unwrap();
+    assert!(buffer.lend(runs.into_iter()));
+    Segment::Loan(buffer.into_loan().unwrap())
+}
+
+proptest! {
+    #[test]
+    fn lent_data_gives_the_same_stream_wherever_its_runs_end(
+        segments in vec((vec(any::<u8>(), 1..300), vec(1..100_usize, 0..6), any::<bool>()), 1..6),
+        digests in any::<(bool, bool)>(),
+        markers in proptest::option::of(16..64_u32),
+        step in 1..400_usize,
+    ) {
+        let mut outboxes = [false, true].map(|lends| {
+            let mut outbox = Outbox::default();
+            outbox.configure(digests.0, digests.1);
+            outbox.start_markers(markers.map(|words| 4 * words));
+            for (bytes, lens, ahs) in &segments {
+                let segment = if lends { lent(bytes, lens) } else { Segment::owned(bytes.clone()) };
+                if *ahs {
+                    outbox.push_with_ahs([7; BHS_LEN], &[9; 8], segment);
+                } else {
+                    outbox.push([7; BHS_LEN], segment);
+                }
+            }
+            outbox
+        });
+        let told = |outbox: &Outbox| (outbox.pdus(), outbox.segment_bytes());
+        prop_assert_eq!(told(&outboxes[0]), told(&outboxes[1]));
+        let [owned, lent] = outboxes.each_mut().map(|outbox| drain(outbox, step));
+        prop_assert!(owned == lent);
+        prop_assert_eq!(told(&outboxes[1]), (0, 0));
+    }
+}
+
+#[test]
+fn pieces_name_the_buffer_and_what_was_sent_of_it() {
+    let buffer = Pool::new(1 << 20).take(100).unwrap().share();
+    let mut outbox = Outbox::default();
+    outbox.push([1; BHS_LEN], Segment::Shared(buffer.slice(0..50)));
+    outbox.sent(BHS_LEN + 7);
+    let mut pieces = outbox.pieces();
+    assert!(matches!(pieces.next(), Some(Piece::Shared { buffer, sent: 7 }) if buffer.len() == 50));
+    assert!(matches!(pieces.next(), Some(Piece::Bytes(pad)) if pad == [0; 2]));
+    assert!(pieces.next().is_none());
+}
+
+#[test]
+fn owned_bytes_are_counted_until_they_are_sent() {
+    let mut outbox = filled();
+    assert_eq!((outbox.pdus(), outbox.owned_bytes()), (3, 5));
+    drain(&mut outbox, 64);
+    assert_eq!((outbox.pdus(), outbox.owned_bytes()), (0, 0));
+}
