@@ -4,17 +4,10 @@ use lunette_pdu::{
     Ahs, DataIn, DataOut, InitiatorPdu, InitiatorTaskTag, R2t, Residual, ScsiCommand, ScsiResponse, ScsiResponseCode,
     SerialNumber, TargetTransferTag,
 };
-use lunette_session::initiator::{Command, Event, Response, SessionConfig};
+use lunette_session::initiator::{Command, SessionConfig};
 use lunette_session::keys::Willing;
 
 use crate::harness::{Liar, config, pattern, read, write};
-
-fn completed(liar: &mut Liar) -> (Command, Response) {
-    match liar.event() {
-        Event::Completed { command, response } => (command, response),
-        other => panic!("{other:?}"),
-    }
-}
 
 fn command(liar: &mut Liar) -> (ScsiCommand, Vec<u8>) {
     let sent = liar.next();
@@ -38,7 +31,7 @@ fn a_read_lands_in_its_buffer_in_pieces() {
     assert!(liar.events.is_empty());
     let status = Some(liar.status(Residual::None));
     liar.send_data(DataIn { status, ..liar.data_in(itt, 3, 3000, 1096) });
-    let (command, response) = completed(&mut liar);
+    let (command, response) = liar.completed();
     assert_eq!(command.data_in.as_deref(), Some(&pattern(4096)[..]));
     assert_eq!((command.user, response.status, response.data_in_len, response.residual), (1, 0, 4096, None));
 }
@@ -49,7 +42,7 @@ fn the_a_bit_means_nothing_at_recovery_level_0() {
     let (_, itt) = liar.read(1024);
     let status = Some(liar.status(Residual::None));
     liar.send_data(DataIn { acknowledge: true, status, ..liar.data_in(itt, 0, 0, 1024) });
-    assert_eq!(completed(&mut liar).1.data_in_len, 1024);
+    assert_eq!(liar.completed().1.data_in_len, 1024);
     assert!(liar.sent.is_empty(), "{:?}", liar.sent);
 }
 
@@ -68,7 +61,7 @@ fn a_large_segment_goes_straight_to_its_place() {
     liar.session.direct_received(liar.cid, 99_990, liar.now);
     assert!(liar.session.direct(liar.cid).is_none());
     liar.raw(&[]);
-    assert_eq!(completed(&mut liar).0.data_in.as_deref(), Some(&data[..]));
+    assert_eq!(liar.completed().0.data_in.as_deref(), Some(&data[..]));
 }
 
 #[test]
@@ -84,24 +77,24 @@ fn residuals_and_sense_data_reach_the_driver() {
         ..liar.response(itt)
     };
     liar.send(pdu.emit(), &[0, 3, 0x70, 0, 5, 9, 9]);
-    let (_, response) = completed(&mut liar);
+    let (_, response) = liar.completed();
     assert_eq!((response.response, response.status, &response.sense[..]), (0, 2, &[0x70, 0, 5][..]));
     assert_eq!((response.residual, response.data_in_len), (Some(Residual::Underflow(3584)), 512));
     // CHECK CONDITION without a residual is what many targets send.
     let (_, itt) = liar.read(4096);
     let pdu = ScsiResponse { status: 2, ..liar.response(itt) };
     liar.send(pdu.emit(), &[]);
-    assert_eq!(completed(&mut liar).1.data_in_len, 0);
+    assert_eq!(liar.completed().1.data_in_len, 0);
     // More than we expected.
     let (_, itt) = liar.read(512);
     let status = Some(liar.status(Residual::Overflow(100)));
     liar.send_data(DataIn { status, ..liar.data_in(itt, 0, 0, 512) });
-    assert_eq!(completed(&mut liar).1.residual, Some(Residual::Overflow(100)));
+    assert_eq!(liar.completed().1.residual, Some(Residual::Overflow(100)));
     // A target that did not get to it.
     let (_, itt) = liar.write(512);
     let pdu = ScsiResponse { response: ScsiResponseCode::TARGET_FAILURE, ..liar.response(itt) };
     liar.send(pdu.emit(), &[]);
-    assert_eq!(completed(&mut liar).1.response, 1);
+    assert_eq!(liar.completed().1.response, 1);
 }
 
 #[test]
@@ -148,7 +141,7 @@ fn data_goes_unasked_as_far_as_was_agreed() {
         assert_eq!(got, data);
         let response = liar.response(pdu.itt).emit();
         liar.send(response, &[]);
-        completed(&mut liar);
+        liar.completed();
     }
 }
 
@@ -206,7 +199,7 @@ fn the_window_and_the_tags_are_kept() {
     assert_eq!(unique.len(), 32);
     let response = liar.response(itts[7]).emit();
     liar.send(response, &[]);
-    completed(&mut liar);
+    liar.completed();
     assert_eq!(liar.session.room(), 32);
     // The slot is used again under another tag.
     assert!(!itts.contains(&liar.read(0).1));
@@ -237,7 +230,7 @@ fn long_cdbs_and_both_directions_go_into_additional_header_segments() {
         ..liar.response(pdu.itt)
     };
     liar.send(response.emit(), &[]);
-    let (_, response) = completed(&mut liar);
+    let (_, response) = liar.completed();
     assert_eq!(response.residual, Some(Residual::Underflow(20)));
     assert_eq!((response.read_residual, response.data_in_len), (Some(Residual::Underflow(100)), 600));
     // A CDB that no header can hold comes back.

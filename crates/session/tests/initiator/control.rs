@@ -141,20 +141,6 @@ fn a_discovery_session_lists_the_targets() {
     assert!(matches!(pair.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
 }
 
-fn text_response(liar: &mut Liar, itt: InitiatorTaskTag, last: bool, len: usize) -> TextResponse {
-    TextResponse {
-        final_: last,
-        continue_: false,
-        lun: LUN,
-        itt,
-        ttt: if last { TargetTransferTag::RESERVED } else { TargetTransferTag(5) },
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
-        data_segment_len: len,
-    }
-}
-
 #[test]
 fn text_goes_and_comes_in_parts() {
     let mut liar = Liar::logged_in(config(), &[("MaxRecvDataSegmentLength", "512")]);
@@ -164,18 +150,18 @@ fn text_goes_and_comes_in_parts() {
     let first = text_request(&mut liar);
     assert_eq!((first.continue_, first.final_, first.data_segment_len), (true, false, 512));
     assert!(first.ttt.is_reserved());
-    let response = text_response(&mut liar, first.itt, false, 0);
+    let response = liar.text_response(first.itt, false, 0);
     liar.send(response.emit(), &[]);
     let second = text_request(&mut liar);
     assert_eq!((second.continue_, second.final_, second.data_segment_len), (false, true, 193));
     assert_eq!((second.itt, second.ttt, second.lun), (first.itt, TargetTransferTag(5), LUN));
     for part in [&b"X-a=o"[..], b"k\0Y="] {
-        let response = TextResponse { continue_: true, ..text_response(&mut liar, first.itt, false, part.len()) };
+        let response = TextResponse { continue_: true, ..liar.text_response(first.itt, false, part.len()) };
         liar.send(response.emit(), part);
         let more = text_request(&mut liar);
         assert_eq!((more.final_, more.data_segment_len), (true, 0));
     }
-    let response = text_response(&mut liar, first.itt, true, 2);
+    let response = liar.text_response(first.itt, true, 2);
     liar.send(response.emit(), b"1\0");
     let Event::Text { user: 8, pairs } = liar.event() else { panic!() };
     assert_eq!(pairs, [("X-a".to_owned(), "ok".to_owned()), ("Y".to_owned(), "1".to_owned())]);
@@ -191,7 +177,7 @@ fn text_is_immediate_only_when_the_window_is_closed() {
     assert!(!first.immediate);
     let closed = TextResponse {
         max_cmd_sn: SerialNumber(liar.exp_cmd_sn.0.wrapping_sub(1)),
-        ..text_response(&mut liar, first.itt, true, 0)
+        ..liar.text_response(first.itt, true, 0)
     };
     liar.send(closed.emit(), &[]);
     while liar.session.room() > 0 {
@@ -217,17 +203,17 @@ fn text_responses_keep_their_rules() {
         (liar, itt)
     };
     let (mut liar, itt) = start();
-    let pdu = TextResponse { ttt: TargetTransferTag(1), ..text_response(&mut liar, itt, true, 0) };
+    let pdu = TextResponse { ttt: TargetTransferTag(1), ..liar.text_response(itt, true, 0) };
     liar.send(pdu.emit(), &[]);
     liar.broken("11.11.4");
     let (mut liar, itt) = start();
-    let pdu = text_response(&mut liar, itt, true, 4);
+    let pdu = liar.text_response(itt, true, 4);
     liar.send(pdu.emit(), b"A=1B");
     liar.broken("6.1");
     for (section, part) in [("6.2", vec![b'x'; 200_000]), ("11.11", Vec::new())] {
         let (mut liar, itt) = start();
         while liar.events.is_empty() {
-            let pdu = text_response(&mut liar, itt, false, part.len());
+            let pdu = liar.text_response(itt, false, part.len());
             liar.send(pdu.emit(), &part);
             liar.sent.clear();
         }

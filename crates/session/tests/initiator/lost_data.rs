@@ -7,7 +7,7 @@ use lunette_pdu::{
     DataIn, InitiatorPdu, InitiatorTaskTag, LunField, R2t, RejectReason, Residual, ScsiResponse, SerialNumber,
     SnackRequest, SnackType, TargetTransferTag,
 };
-use lunette_session::initiator::{Command, Event, Recoveries, Response, SessionError};
+use lunette_session::initiator::{Command, Event, Recoveries, SessionError};
 
 use crate::harness::{LUN, Liar, Sent, pattern, write};
 
@@ -24,15 +24,8 @@ fn assert_acknowledged(liar: &mut Liar, ttt: u32, beg_run: u32) {
     assert_eq!((pdu.lun, pdu.ttt, pdu.beg_run, pdu.run_length), (LUN, TargetTransferTag(ttt), beg_run, 0));
 }
 
-fn completed(liar: &mut Liar) -> (Command, Response) {
-    match liar.event() {
-        Event::Completed { command, response } => (command, response),
-        other => panic!("{other:?}"),
-    }
-}
-
 fn assert_whole(liar: &mut Liar, len: usize) {
-    let (command, response) = completed(liar);
+    let (command, response) = liar.completed();
     assert_eq!((response.status, response.data_in_len), (0, len));
     assert_eq!(command.data_in.as_deref(), Some(&pattern(len)[..]));
 }
@@ -153,7 +146,7 @@ fn a_damaged_status_with_data_is_asked_for_as_data_alone() {
     assert!(liar.events.is_empty() && liar.sent.is_empty(), "{:?} {:?}", liar.events, liar.sent);
     liar.send_data(pdu);
     assert_whole(&mut liar, 1024);
-    assert_eq!(completed(&mut liar).0.user, 2);
+    assert_eq!(liar.completed().0.user, 2);
 }
 
 #[test]
@@ -206,7 +199,7 @@ fn a_refused_snack_ends_its_command_with_a_check_condition() {
             liar.send(response.emit(), &[&[0, 18][..], &snack_rejected].concat());
             snack_rejected
         };
-        let (_, response) = completed(&mut liar);
+        let (_, response) = liar.completed();
         assert_eq!((response.response, response.status, response.data_in_len), (0, 2, 1024));
         assert_eq!(response.sense, expected);
         assert_eq!(liar.exp_stat_sn(), liar.stat_sn);
@@ -304,7 +297,7 @@ fn a_lost_r2t_is_asked_for_and_one_that_comes_twice_is_answered_once() {
     assert!(liar.sent.is_empty(), "{:?}", liar.sent);
     let response = good(&mut liar, itt, 0);
     liar.send(response.emit(), &[]);
-    assert_eq!(completed(&mut liar).1.status, 0);
+    assert_eq!(liar.completed().1.status, 0);
 }
 
 /// The target refuses when it has the data that the R2T asked for, as a later one has asked for it, too.
@@ -328,7 +321,7 @@ fn a_refusal_to_send_an_r2t_again_ends_no_command() {
         }
         let response = good(&mut liar, pdu.itt, if reads { 3 } else { 0 });
         liar.send(response.emit(), &[]);
-        assert_eq!(completed(&mut liar).1.status, 0, "{reads}");
+        assert_eq!(liar.completed().1.status, 0, "{reads}");
     }
 }
 
@@ -343,7 +336,7 @@ fn a_recovery_r2t_gets_the_same_bytes_again() {
     assert_eq!(liar.session.recoveries().recovery_r2ts, 2);
     let response = good(&mut liar, itt, 0);
     liar.send(response.emit(), &[]);
-    assert_eq!(completed(&mut liar).1.status, 0);
+    assert_eq!(liar.completed().1.status, 0);
 }
 
 #[test]

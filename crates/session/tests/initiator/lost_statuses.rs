@@ -24,26 +24,19 @@ fn responses<const N: usize>(liar: &mut Liar) -> [ScsiResponse; N] {
     std::array::from_fn(|n| liar.response(itts[n]))
 }
 
-fn completed(liar: &mut Liar) -> u64 {
-    match liar.event() {
-        Event::Completed { command, .. } => command.user,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn a_gap_is_asked_for_once_and_all_ends_in_order() {
     let mut liar = Liar::recovering();
     let [first, second, third, fourth, fifth] = responses(&mut liar);
     liar.send(first.emit(), &[]);
-    assert_eq!(completed(&mut liar), 1);
+    assert_eq!(liar.completed().0.user, 1);
     liar.send(fourth.emit(), &[]);
     assert_asked(&mut liar, second.stat_sn, 2);
     liar.send(fifth.emit(), &[]);
     liar.send(third.emit(), &[]);
     assert!(liar.events.is_empty() && liar.sent.is_empty(), "{:?} {:?}", liar.events, liar.sent);
     liar.send(second.emit(), &[]);
-    assert_eq!([(); 4].map(|()| completed(&mut liar)), [2, 3, 4, 5]);
+    assert_eq!([(); 4].map(|()| liar.completed().0.user), [2, 3, 4, 5]);
     assert_eq!(liar.exp_stat_sn(), fifth.stat_sn.next());
     let counted = Recoveries { status_snacks: 1, ..Recoveries::default() };
     assert_eq!(*liar.session.recoveries(), counted);
@@ -73,7 +66,7 @@ fn a_damaged_response_is_asked_for_at_once() {
         // It comes twice; once is enough.
         liar.send(response.emit(), &sense);
     }
-    assert_eq!((completed(&mut liar), liar.events.len()), (1, 0));
+    assert_eq!((liar.completed().0.user, liar.events.len()), (1, 0));
     let counted = Recoveries { damaged_pdus: 2, status_snacks: 2, ..Recoveries::default() };
     assert_eq!(*liar.session.recoveries(), counted);
 }
@@ -88,7 +81,7 @@ fn damage_behind_a_gap_asks_for_both() {
     liar.send(third.emit(), &[]);
     liar.send(second.emit(), &[0, 2, 0x70, 0]);
     liar.send(first.emit(), &[]);
-    assert_eq!([(); 3].map(|()| completed(&mut liar)), [1, 2, 3]);
+    assert_eq!([(); 3].map(|()| liar.completed().0.user), [1, 2, 3]);
 }
 
 #[test]
@@ -105,7 +98,7 @@ fn the_targets_ping_and_its_r2t_tell_of_lost_responses() {
     assert!(matches!(liar.next().pdu, InitiatorPdu::DataOut(_)));
     liar.send(second.emit(), &[]);
     liar.send(first.emit(), &[]);
-    assert_eq!([completed(&mut liar), completed(&mut liar)], [1, 2]);
+    assert_eq!([liar.completed().0.user, liar.completed().0.user], [1, 2]);
 }
 
 /// The answer says that the tasks before it are gone: it must not overtake their responses.
@@ -119,7 +112,7 @@ fn an_answer_to_task_management_waits_for_the_responses_before_it() {
     liar.send(answer.emit(), &[]);
     assert!(liar.events.is_empty());
     liar.send(lost.emit(), &[]);
-    assert_eq!(completed(&mut liar), 1);
+    assert_eq!(liar.completed().0.user, 1);
     assert!(matches!(liar.event(), Event::TaskManagementDone { user: 7, .. }));
 }
 
@@ -159,7 +152,7 @@ fn a_refused_snack_matters_while_something_is_missing() {
         let asked = liar.snack_request();
         if late {
             liar.send(first.emit(), &[]);
-            assert_eq!([completed(&mut liar), completed(&mut liar)], [1, 2]);
+            assert_eq!([liar.completed().0.user, liar.completed().0.user], [1, 2]);
         }
         liar.reject(RejectReason::PROTOCOL_ERROR, asked.emit());
         if late {

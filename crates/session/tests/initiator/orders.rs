@@ -1,7 +1,7 @@
 //! Data-In and R2Ts in every order that may be negotiated (RFC 7143 sections 13.17 to 13.19).
 
 use lunette_pdu::{DataIn, DataOut, InitiatorPdu, Residual, ScsiResponse};
-use lunette_session::initiator::{Command, Event, Response, SessionConfig};
+use lunette_session::initiator::SessionConfig;
 use lunette_session::keys::Willing;
 
 use crate::harness::{Dice, Liar, Sent, config, pattern};
@@ -19,13 +19,6 @@ fn agreed(pdus_in_order: bool, sequences_in_order: bool) -> Liar {
         ..Willing::default()
     };
     Liar::logged_in(SessionConfig { offers, ..config() }, &[("MaxBurstLength", "4096")])
-}
-
-fn completed(liar: &mut Liar) -> (Command, Response) {
-    match liar.event() {
-        Event::Completed { command, response } => (command, response),
-        other => panic!("{other:?}"),
-    }
 }
 
 fn shuffle<T>(items: &mut [T], dice: &mut Dice) {
@@ -69,7 +62,7 @@ fn data_in_may_come_in_any_order_that_was_agreed() {
         }
         let response = ScsiResponse { exp_data_sn: data_sn, ..liar.response(itt) };
         liar.send(response.emit(), &[]);
-        let (command, response) = completed(&mut liar);
+        let (command, response) = liar.completed();
         assert_eq!(command.data_in.as_deref(), Some(&pattern(len as usize)[..]), "seed {seed}");
         assert_eq!(response.data_in_len, len as usize);
     }
@@ -83,7 +76,7 @@ fn the_status_may_ride_on_bytes_from_the_middle() {
     liar.send_data(DataIn { final_: false, ..liar.data_in(itt, 1, 0, 1000) });
     let status = Some(liar.status(Residual::None));
     liar.send_data(DataIn { status, ..liar.data_in(itt, 2, 1000, 1000) });
-    assert_eq!(completed(&mut liar).0.data_in.as_deref(), Some(&pattern(3000)[..]));
+    assert_eq!(liar.completed().0.data_in.as_deref(), Some(&pattern(3000)[..]));
 }
 
 /// Data-In of one read: DataSN is the place in the list. The last one breaks the rule.
@@ -149,7 +142,7 @@ fn a_read_that_failed_has_the_bytes_before_the_first_gap() {
     liar.send_data(liar.data_in(itt, 1, 0, 500));
     let response = ScsiResponse { status: 2, ..liar.response(itt) };
     liar.send(response.emit(), &[]);
-    assert_eq!(completed(&mut liar).1.data_in_len, 500);
+    assert_eq!(liar.completed().1.data_in_len, 500);
 }
 
 /// The Data-Out PDUs that were sent, with their data.
@@ -181,7 +174,7 @@ fn r2ts_for_any_offset_are_answered() {
     }
     let response = liar.response(itt);
     liar.send(response.emit(), &[]);
-    assert_eq!(completed(&mut liar).1.status, 0);
+    assert_eq!(liar.completed().1.status, 0);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use lunette_pdu::{
     DataIn, InitiatorPdu, InitiatorTaskTag, LunField, RejectReason, Residual, ScsiResponse, ScsiResponseCode,
     SerialNumber, SnackRequest, SnackType, TargetTransferTag, TextResponse,
 };
-use lunette_session::initiator::{Command, Event, Response, SessionError};
+use lunette_session::initiator::{Command, Event, SessionError};
 use lunette_session::limits::MAX_UNANSWERED_REQUESTS;
 
 use crate::harness::{LUN, Liar, pattern, write};
@@ -90,15 +90,8 @@ fn tagged(liar: &Liar, itt: InitiatorTaskTag, stat_sn: SerialNumber, exp_data_sn
     }
 }
 
-fn completed(liar: &mut Liar) -> (Command, Response) {
-    match liar.event() {
-        Event::Completed { command, response } => (command, response),
-        other => panic!("{other:?}; sent: {:?}", liar.sent),
-    }
-}
-
 fn assert_whole(liar: &mut Liar) {
-    let (command, response) = completed(liar);
+    let (command, response) = liar.completed();
     assert_eq!((response.status, response.data_in_len), (0, 4096));
     assert_eq!(command.data_in.as_deref(), Some(&pattern(4096)[..]));
 }
@@ -250,7 +243,7 @@ fn a_target_that_refuses_ends_the_command() {
     liar.reject(RejectReason::SNACK_REJECT, refused.emit());
     assert_nothing(&liar);
     liar.send(tagged(&liar, itt, stat_sn, 4, 0).emit(), &[]);
-    let (_, response) = completed(&mut liar);
+    let (_, response) = liar.completed();
     assert_eq!((response.status, response.sense[2]), (0x02, 0x0b));
 }
 

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{
-    AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, TargetTransferTag, TextRequest, TextResponse,
-};
+use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, TextRequest};
 use lunette_session::initiator::{Event, SessionError};
 
 use crate::harness::{LUN, Liar, Pair, config, pattern, read, write};
@@ -16,17 +14,7 @@ fn request(liar: &mut Liar) -> (TextRequest, Vec<u8>) {
 }
 
 fn respond(liar: &mut Liar, itt: InitiatorTaskTag, last: bool, data: &[u8]) {
-    let pdu = TextResponse {
-        final_: last,
-        continue_: false,
-        lun: LUN,
-        itt,
-        ttt: if last { TargetTransferTag::RESERVED } else { TargetTransferTag(5) },
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
-        data_segment_len: data.len(),
-    };
+    let pdu = liar.text_response(itt, last, data.len());
     liar.send(pdu.emit(), data);
 }
 

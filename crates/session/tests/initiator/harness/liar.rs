@@ -10,13 +10,13 @@ use lunette_pdu::{
     BHS_LEN, Bhs, Cid, DIGEST_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse,
     LoginStatus, LunField, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
     SnackRequest, Stage, TargetTransferTag, TaskManagementRequest, TaskManagementResponse, TaskManagementResponseCode,
-    Tsih, pad_len,
+    TextResponse, Tsih, pad_len,
 };
 use lunette_session::Time;
-use lunette_session::initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
+use lunette_session::initiator::{Command, Event, Response, Session, SessionConfig, SessionError, TaskTag};
 use lunette_session::keys::Willing;
 
-use super::disk::{read, write};
+use super::disk::{LUN, read, write};
 use super::setup::{entropy, pattern};
 
 /// A PDU of the initiator.
@@ -288,6 +288,29 @@ impl Liar {
     pub(crate) fn answer_login_text(&mut self, response: LoginResponse, text: &[u8]) {
         self.stat_sn = response.stat_sn.next();
         self.send(LoginResponse { data_segment_len: text.len(), ..response }.emit(), text);
+    }
+
+    /// The next event: a command has ended.
+    pub(crate) fn completed(&mut self) -> (Command, Response) {
+        match self.event() {
+            Event::Completed { command, response } => (command, response),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The `last` part of an answer, or one that others follow.
+    pub(crate) fn text_response(&mut self, itt: InitiatorTaskTag, last: bool, len: usize) -> TextResponse {
+        TextResponse {
+            final_: last,
+            continue_: false,
+            lun: LUN,
+            itt,
+            ttt: if last { TargetTransferTag::RESERVED } else { TargetTransferTag(5) },
+            stat_sn: self.next_stat_sn(),
+            exp_cmd_sn: self.exp_cmd_sn,
+            max_cmd_sn: self.max_cmd_sn(),
+            data_segment_len: len,
+        }
     }
 
     /// A Data-In that ends its sequence.
