@@ -80,37 +80,8 @@ const MAX_REPEATED: usize = 8;
 impl Initiator {
     fn login(input: &mut Input<'_>, recovery: &Recovery) -> Self {
         let choice = input.byte();
-        let yes = |bit: u8| if choice >> bit & 1 == 1 { "Yes" } else { "No" };
-        let digest = |bit: u8| if choice >> bit & 1 == 1 { "CRC32C" } else { "None" };
-        let length = |byte: u8| 512_u32 << (byte % 10);
         let level = if recovery.level > 0 { recovery.level } else { u32::from(choice >> 5 & 3).min(2) };
-        let mut keys = format!(
-            "InitiatorName=iqn.2026-11.example:i\0HeaderDigest={}\0DataDigest={}\0ErrorRecoveryLevel={}\0\
-             MaxRecvDataSegmentLength={}\0MaxOutstandingR2T={}\0",
-            digest(0),
-            digest(1),
-            level,
-            length(input.byte()),
-            1 + input.byte() % 8,
-        );
-        if choice & 0x10 == 0 {
-            keys += &format!(
-                "SessionType=Normal\0TargetName={TARGET}\0InitialR2T={}\0ImmediateData={}\0\
-                 MaxBurstLength={}\0FirstBurstLength={}\0",
-                yes(2),
-                yes(3),
-                length(input.byte()),
-                length(input.byte()),
-            );
-            if choice & 0x80 != 0 {
-                keys += "TaskReporting=FastAbort\0iSCSIProtocolLevel=2\0";
-            }
-        } else {
-            keys += "SessionType=Discovery\0";
-        }
-        if let Some(words) = recovery.marker_interval {
-            keys += &format!("OFMarker=Yes\0OFMarkInt={words}\0IFMarker=Yes\0IFMarkInt={words}\0");
-        }
+        let keys = login_keys(choice, level, recovery.marker_interval, input);
         let request = LoginRequest {
             transit: true,
             continue_: false,
@@ -449,6 +420,40 @@ impl Initiator {
         }
         self.toy.feed(&wire);
     }
+}
+
+/// What is offered, as the bits of `choice` and the next bytes of the input say.
+fn login_keys(choice: u8, level: u32, marker_interval: Option<u32>, input: &mut Input<'_>) -> String {
+    let yes = |bit: u8| if choice >> bit & 1 == 1 { "Yes" } else { "No" };
+    let digest = |bit: u8| if choice >> bit & 1 == 1 { "CRC32C" } else { "None" };
+    let length = |byte: u8| 512_u32 << (byte % 10);
+    let mut keys = format!(
+        "InitiatorName=iqn.2026-11.example:i\0HeaderDigest={}\0DataDigest={}\0ErrorRecoveryLevel={level}\0\
+         MaxRecvDataSegmentLength={}\0MaxOutstandingR2T={}\0",
+        digest(0),
+        digest(1),
+        length(input.byte()),
+        1 + input.byte() % 8,
+    );
+    if choice & 0x10 == 0 {
+        keys += &format!(
+            "SessionType=Normal\0TargetName={TARGET}\0InitialR2T={}\0ImmediateData={}\0\
+             MaxBurstLength={}\0FirstBurstLength={}\0",
+            yes(2),
+            yes(3),
+            length(input.byte()),
+            length(input.byte()),
+        );
+        if choice & 0x80 != 0 {
+            keys += "TaskReporting=FastAbort\0iSCSIProtocolLevel=2\0";
+        }
+    } else {
+        keys += "SessionType=Discovery\0";
+    }
+    if let Some(words) = marker_interval {
+        keys += &format!("OFMarker=Yes\0OFMarkInt={words}\0IFMarker=Yes\0IFMarkInt={words}\0");
+    }
+    keys
 }
 
 /// Steps that mostly make sense.
