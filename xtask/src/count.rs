@@ -1,10 +1,12 @@
-//! `cargo xtask count`: instructions of the digest kernels, of data in other orders, and of commands at each recovery level, under
-//! callgrind. A count is the same on a busy machine and on an idle one, so a regression shows where a stopwatch sees noise.
+//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of data in other orders, and of commands at each
+//! recovery level, under callgrind. A count is the same on a busy machine and on an idle one, so a regression shows where a
+//! stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
 
 mod orders;
 mod recovery;
+mod turns;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,8 +25,8 @@ const LENGTHS: [u32; 3] = [48, 512, 4096];
 /// A count may be this many percent above its baseline: compilers differ a little.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// Instruction counts: of the digest kernels against `xtask/instructions.tsv`, of data in random order against data in order, of
-/// commands against those before there was error recovery.
+/// Instruction counts: of the digest kernels and of I/Os on each side against `xtask/instructions.tsv`, of data in random order
+/// against data in order, of commands against those before there was error recovery.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
     /// Write the counts to the baseline instead of comparing.
@@ -47,14 +49,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         fs::write(baseline_path(), lines)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let kernels = compare(&counts)?;
+    let baseline = compare(&counts)?;
     let (orders, recovery) = (orders::run()?, recovery::run()?);
-    let failed = [kernels, orders, recovery].into_iter().find(|code| *code != ExitCode::SUCCESS);
+    let failed = [baseline, orders, recovery].into_iter().find(|code| *code != ExitCode::SUCCESS);
     Ok(failed.unwrap_or(ExitCode::SUCCESS))
 }
 
 fn count_all() -> Result<Counts> {
-    let mut counts = Counts::new();
+    let mut counts = turns::count()?;
     for op in OPS {
         for kernel in KERNELS {
             for length in LENGTHS {
@@ -99,7 +101,7 @@ fn compare(counts: &Counts) -> Result<ExitCode> {
         let before = *baseline.get(what).with_context(|| format!("{what} has no baseline; write it with --update"))?;
         let regressed = *count > before + before * TOLERANCE_PERCENT / 100;
         worse += usize::from(regressed);
-        println!("{what:28} {count:>8} {before:>8}{}", if regressed { "  more than before" } else { "" });
+        println!("{what:32} {count:>8} {before:>8}{}", if regressed { "  more than before" } else { "" });
     }
     Ok(if worse == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -34,7 +34,7 @@ enum Chore {
     Suite(suite::Arguments),
     /// Coverage-guided fuzzing, with cargo-fuzz on a nightly toolchain.
     Fuzz(fuzz::Arguments),
-    /// Instruction counts of the digest kernels, against their baseline.
+    /// Instruction counts of the digest kernels, the protocol and whole I/Os, against their baseline.
     Count(count::Arguments),
     /// Lunette beside tgt, libiscsi and plain TCP, as ratios of one run.
     Compare(compare::Arguments),

@@ -42,7 +42,7 @@ const STEPS: [Step; 9] = [
         run: sim::step,
     },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
-    Step { name: "count", what: "the digest kernels take no more instructions than before", run: count },
+    Step { name: "count", what: "digest kernels and I/Os take no more instructions than before", run: count },
     Step {
         name: "suite",
         what: "libiscsi's test suite over all kinds of disks: nothing fails, all runs",
@@ -128,7 +128,7 @@ fn count() -> Result<()> {
     if count::run(&count::Arguments { update: false })? == ExitCode::SUCCESS {
         return Ok(());
     }
-    bail!("a kernel takes more instructions; if that is meant, run cargo xtask count --update")
+    bail!("something takes more instructions; if that is meant, run cargo xtask count --update")
 }
 
 fn interop() -> Result<()> {

@@ -1,0 +1,56 @@
+//! What an I/O costs on a whole side: event loop, protocol, and what is above.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use crate::process::{self, cargo};
+
+/// From this length on each byte that memcpy moves counts as an instruction, on whatever CPU: a copy that is not needed is to
+/// show, and with wide registers it hardly would. Data of the short I/Os is below.
+const TUNABLES: &str = "glibc.cpu.x86_rep_movsb_threshold=4097";
+
+/// Counts the instructions of one I/O of each load.
+pub(super) fn count() -> Result<BTreeMap<String, u64>> {
+    process::run(&mut cargo([
+        "build",
+        "--locked",
+        "--release",
+        "--package",
+        "lunette-initiator",
+        "--example",
+        "turns",
+    ]))?;
+    let folder = process::target_dir().join("count");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let dumps = folder.join("turns.out");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*::scripted_turn", "--collect-atstart=yes"])
+        .arg("--dump-before=*::milestone")
+        .arg(format!("--callgrind-out-file={}", dumps.display()))
+        .arg(process::target_dir().join("release/examples/turns"))
+        .env("GLIBC_TUNABLES", TUNABLES)
+        .output()
+        .context("valgrind cannot be started; install the package valgrind")?;
+    if !output.status.success() {
+        bail!("counting turns failed:\n{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let told = String::from_utf8(output.stdout).context("the names of loads are text")?;
+    let mut counts = BTreeMap::new();
+    for (line, dump) in told.lines().zip((2..).step_by(2)) {
+        let (load, ios) = line.split_once('\t').context("a line without a tab")?;
+        let ios: u64 = ios.parse().with_context(|| format!("no number of I/Os: {line}"))?;
+        counts.insert(load.into(), total(&dumps.with_extension(format!("out.{dump}")))? / ios);
+    }
+    Ok(counts)
+}
+
+/// The instructions of a dump.
+fn total(dump: &Path) -> Result<u64> {
+    let text = fs::read_to_string(dump).with_context(|| format!("cannot read {}", dump.display()))?;
+    let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());
+    total.with_context(|| format!("{} has no total", dump.display()))
+}
