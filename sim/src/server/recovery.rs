@@ -1,7 +1,10 @@
 //! Connections that are lost while their tasks live on, and the tasks that other connections of the session take over
 //! (ErrorRecoveryLevel 2). `session` says what a driver does about them.
 
-use lunette_pdu::{Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementResponseCode as Answer};
+use lunette_pdu::{
+    Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementFunction as Function,
+    TaskManagementResponseCode as Answer,
+};
 use lunette_session::target::{CloseReason, KnownTask, TaskManagement};
 
 use super::Server;
@@ -159,7 +162,7 @@ impl Server {
 
     /// TASK REASSIGN: the answer goes out before the task moves.
     pub(super) fn reassign(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
-        let (from, answer) = match self.find_elsewhere(id, request.referenced_itt) {
+        let (from, answer) = match self.find_elsewhere(id, request) {
             Whereabouts::Suspended { wire, detached: true, .. } => (Some(wire), Answer::FUNCTION_COMPLETE),
             Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
             Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
@@ -193,7 +196,7 @@ impl Server {
 
     /// ABORT TASK of a task that this connection does not have. When it has ended on a lost one, its answer comes first.
     pub(super) fn abort_elsewhere(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
-        match self.find_elsewhere(id, request.referenced_itt) {
+        match self.find_elsewhere(id, request) {
             Whereabouts::Suspended { wire, task: KnownTask { tag: Some(tag), .. }, .. } => {
                 let doomed = self.jobs_where(|job| job.wire == wire && job.tag == tag && !job.orphaned);
                 let found = TaskManagement { referenced: Some(tag), ..*request };
@@ -210,7 +213,7 @@ impl Server {
 
     /// QUERY TASK of a task that this connection does not have. From one that is logged out it comes here.
     pub(super) fn query_elsewhere(&mut self, id: WireId, request: &TaskManagement, net: &mut Network, env: &mut Env) {
-        let whereabouts = self.find_elsewhere(id, request.referenced_itt);
+        let whereabouts = self.find_elsewhere(id, request);
         match whereabouts {
             Whereabouts::Suspended { .. } | Whereabouts::Served => self.succeed(id, request, [0; 3]),
             Whereabouts::Request => self.answer(id, request, Answer::FUNCTION_REJECTED),
@@ -227,14 +230,17 @@ impl Server {
         self.abort_all(id, request, &orphans, env);
     }
 
-    /// Looks for a task on the other connections of the session.
-    fn find_elsewhere(&self, id: WireId, itt: InitiatorTaskTag) -> Whereabouts {
+    /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task is one of
+    /// that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
+    fn find_elsewhere(&self, id: WireId, request: &TaskManagement) -> Whereabouts {
+        let itt = request.referenced_itt;
+        let is_meant = |task: &KnownTask| request.function == Function::TASK_REASSIGN || task.lun == request.lun;
         let Some(session) = self.session_of(id) else { return Whereabouts::Nowhere };
         let (mut found, mut is_request): (Option<(WireId, KnownTask)>, _) = (None, false);
         for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
             let Some(conn) = self.connections.get(&other) else { continue };
             is_request |= conn.protocol.is_request(itt);
-            let Some(task) = conn.protocol.known_task(itt) else { continue };
+            let Some(task) = conn.protocol.known_task(itt).filter(is_meant) else { continue };
             if found.is_none_or(|(_, known)| task.supersedes(&known)) {
                 found = Some((other, task));
             }

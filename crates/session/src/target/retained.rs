@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 use lunette_pdu::{AsyncEvent, BHS_LEN, Bhs, InitiatorTaskTag, SerialNumber, TargetPdu};
 
 use super::answer::{Answer, Unsendable};
-use super::event::CommandOrder;
 use crate::limits::{ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_OWNED_BYTES, MAX_RETAINED_STATUSES};
 use crate::outbox::{Outbox, Segment};
 
@@ -151,9 +150,9 @@ impl Retained {
         }
     }
 
-    /// The place of the command that it answers.
-    pub(crate) fn order(&self, itt: InitiatorTaskTag) -> Option<CommandOrder> {
-        self.answers().rev().find(|answer| answer.itt() == itt).map(Answer::order)
+    /// The last answer to a command of that name.
+    pub(crate) fn answer_of(&self, itt: InitiatorTaskTag) -> Option<&Answer> {
+        self.answers().rev().find(|answer| answer.itt() == itt)
     }
 
     pub(crate) fn answers(&self) -> impl DoubleEndedIterator<Item = &Answer> {

@@ -11,7 +11,7 @@ use lunette_pdu::{
     TargetTransferTag,
 };
 use lunette_session::keys::Willing;
-use lunette_session::target::{CloseReason, KnownTask, Response, TaskTag};
+use lunette_session::target::{CloseReason, Command, KnownTask, Response, TaskTag};
 
 use crate::harness::{
     INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, text, write,
@@ -226,8 +226,8 @@ fn a_task_that_ended_meanwhile_is_answered_by_whoever_takes_it_over() {
     let response = a.driver.read_response(4096);
     a.driver.connection.complete(old, response);
     assert_eq!((a.rest(), a.driver.connection.suspended_bytes()), (vec![], 4096));
-    let order = a.driver.commands[0].order;
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), Some(KnownTask { tag: None, order }));
+    let Command { order, lun, .. } = a.driver.commands[0];
+    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), Some(KnownTask { tag: None, order, lun }));
     let mut b = join(&mut a, Cid(7));
     assert_eq!(reassign(&mut a, &mut b, 1, 0), None);
     assert_eq!(b.data_in().1, pattern(4096));

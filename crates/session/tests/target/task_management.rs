@@ -87,6 +87,21 @@ fn abort_task_names_a_task_that_lives() {
     peer.silence();
 }
 
+/// SAM-5 7.2.
+#[test]
+fn abort_task_does_not_mean_a_task_of_another_logical_unit() {
+    let mut peer = Peer::logged_in(Setup::default()).manual();
+    peer.command(command(1), &[]);
+    let other = LunField(command(1).lun.0.map(|byte| byte ^ 1));
+    peer.task_management(TaskManagementRequest { lun: other, ..abort(9, 1) });
+    let got = peer.driver.task_management[0];
+    assert_eq!((got.referenced, got.done()), (None, Code::TASK_DOES_NOT_EXIST));
+    peer.driver.connection.task_management_done(got.itt, got.done());
+    peer.task_management_response();
+    peer.driver.connection.complete(peer.driver.commands[0].task, Response::default());
+    assert_eq!(peer.scsi_response().0.itt.0, 1, "it lives on");
+}
+
 #[test]
 fn abort_task_of_no_task_says_so() {
     let mut peer = Peer::logged_in(Setup::default());

@@ -4,7 +4,9 @@
 //! A suspended connection has no socket any more. It stays in the table until its tasks are taken over or its time is over,
 //! and keeps the session and the nexus alive.
 
-use lunette_pdu::{InitiatorTaskTag, SerialNumber, TaskManagementResponseCode as Answer, Tsih};
+use lunette_pdu::{
+    InitiatorTaskTag, SerialNumber, TaskManagementFunction as Function, TaskManagementResponseCode as Answer, Tsih,
+};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_session::target::{CloseReason, KnownTask, Session, TaskManagement};
 
@@ -172,7 +174,8 @@ impl Core {
         }
     }
 
-    /// Ends what waits beyond the bounds, the longest waiting first.
+    /// Ends what waits beyond the bounds, the longest waiting first. A connection that has failed, and whose last PDUs are still on
+    /// their way, does not count before its socket is gone, in five seconds at most: until then it has the share of a live one.
     pub(super) fn bound_suspended(&mut self) {
         let most_bytes = self.pool.budget_bytes() / SUSPENDED_BUFFER_SHARE;
         let too_old = |core: &Self| {
@@ -209,7 +212,7 @@ impl Core {
 
     /// TASK REASSIGN: connection `id` takes over a task.
     pub(super) fn reassign(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let (connection, answer) = match self.find_elsewhere(id, request.referenced_itt) {
+        let (connection, answer) = match self.find_elsewhere(id, request) {
             Whereabouts::Suspended { connection, detached: true, .. } => (Some(connection), Answer::FUNCTION_COMPLETE),
             Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
             Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
@@ -227,7 +230,7 @@ impl Core {
     /// 7143 section 11.5.1); when it has ended there, its answer comes first.
     pub(super) fn abort_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) {
         let (itt, response) = (request.itt, Answer::FUNCTION_COMPLETE);
-        match self.find_elsewhere(id, request.referenced_itt) {
+        match self.find_elsewhere(id, request) {
             Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
                 let barrier = self
                     .barriers
@@ -250,15 +253,14 @@ impl Core {
 
     /// QUERY TASK of a task that connection `id` does not have. From one that is logged out it comes here (RFC 7144 section 6.3).
     pub(super) fn query_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let itt = request.referenced_itt;
-        let whereabouts = self.find_elsewhere(id, itt);
+        let whereabouts = self.find_elsewhere(id, request);
         match whereabouts {
             Whereabouts::Suspended { .. } | Whereabouts::Served => self.succeed(id, request, [0; 3]),
             Whereabouts::Request => self.answer_task_management(id, request.itt, Answer::FUNCTION_REJECTED),
             Whereabouts::Nowhere => self.answer_gone(id, request),
         }
         if let Whereabouts::Suspended { connection, detached: true, .. } = whereabouts {
-            self.move_task(connection, id, itt, 0);
+            self.move_task(connection, id, request.referenced_itt, 0);
         }
     }
 
@@ -274,8 +276,11 @@ impl Core {
         self.barriers.close(barrier);
     }
 
-    /// Looks for a task on the other connections of the session.
-    fn find_elsewhere(&mut self, id: ConnectionId, itt: InitiatorTaskTag) -> Whereabouts {
+    /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task is one of
+    /// that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
+    fn find_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) -> Whereabouts {
+        let itt = request.referenced_itt;
+        let is_meant = |task: &KnownTask| request.function == Function::TASK_REASSIGN || task.lun == request.lun;
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else {
             return Whereabouts::Nowhere;
         };
@@ -284,7 +289,7 @@ impl Core {
         for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
             let Some(conn) = self.connections.get_mut(other) else { continue };
             is_request |= conn.protocol.is_request(itt);
-            let Some(task) = conn.protocol.known_task(itt) else { continue };
+            let Some(task) = conn.protocol.known_task(itt).filter(is_meant) else { continue };
             if found.is_none_or(|(_, known)| task.supersedes(&known)) {
                 found = Some((other, task));
             }

@@ -350,6 +350,30 @@ fn query_task_finds_a_task_of_a_lost_connection_and_takes_over_one_that_is_logge
     target.wait_until("the end of the old connection", |now| now.suspended == 0);
 }
 
+#[test]
+fn the_name_of_a_lost_task_means_nothing_to_another_logical_unit() {
+    let delay = Arc::new(Delay::new(memory()));
+    let target = target(delay.clone());
+    let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
+    let nowhere =
+        [(Function::QUERY_TASK, Answer::FUNCTION_COMPLETE), (Function::ABORT_TASK, Answer::TASK_DOES_NOT_EXIST)];
+    let ask_another = |a: &mut Initiator| {
+        for (function, answer) in nowhere {
+            let request = a.start_management(function, 1, Some(write));
+            assert_eq!(a.finish_management(request), answer, "{function}");
+        }
+    };
+    ask_another(&mut a);
+    a.recover(&b);
+    ask_another(&mut a);
+    a.take_over(&mut b, write);
+    let reassign = a.send_management(Function::TASK_REASSIGN, 1, Some(write), 0);
+    assert_eq!(a.finish_management(reassign), Answer::FUNCTION_COMPLETE, "there the unit is not looked at");
+    ask_another(&mut a);
+    delay.release();
+    a.finish(write).good();
+}
+
 fn is_answered_when_the_store_is_done(function: Function) {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());

@@ -1,7 +1,7 @@
 //! A connection whose stream is lost while its tasks live on, and the tasks that move to another one (ErrorRecoveryLevel 2,
 //! RFC 7143 sections 7.2.2 and 6.3.4). See the crate's documentation for what the driver does.
 
-use lunette_pdu::{Cid, InitiatorTaskTag, SerialNumber};
+use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber};
 
 use super::{Connection, Expect, Phase};
 use crate::Time;
@@ -17,6 +17,8 @@ pub struct KnownTask {
     pub tag: Option<TaskTag>,
     /// Its place among the commands of the session.
     pub order: CommandOrder,
+    /// Its logical unit: a request that names the task and another one does not mean it.
+    pub lun: LunField,
 }
 
 impl KnownTask {
@@ -152,7 +154,7 @@ mod tests {
 
     fn known(tag: Option<u16>, cmd_sn: u32) -> KnownTask {
         let order = CommandOrder { cmd_sn: SerialNumber(cmd_sn), immediate: false };
-        KnownTask { tag: tag.map(|slot| TaskTag { slot, generation: 0 }), order }
+        KnownTask { tag: tag.map(|slot| TaskTag { slot, generation: 0 }), order, lun: LunField([0; 8]) }
     }
 
     #[test]

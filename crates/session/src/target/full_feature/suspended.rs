@@ -100,11 +100,11 @@ impl FullFeature {
     pub(crate) fn known_task(&self, itt: InitiatorTaskTag, sender: &Sender) -> Option<KnownTask> {
         let named = self.tasks.find(itt).and_then(|tag| Some((tag, self.tasks.get(tag)?)));
         let Some((tag, task)) = named.filter(|(_, task)| !task.is_silent()) else {
-            let order = sender.retains()?.order(itt)?;
-            return (!order.immediate).then_some(KnownTask { tag: None, order });
+            let answer = sender.retains()?.answer_of(itt).filter(|answer| !answer.order().immediate)?;
+            return Some(KnownTask { tag: None, order: answer.order(), lun: answer.lun() });
         };
         let ended = matches!(task.phase, Phase::Draining(_));
-        Some(KnownTask { tag: (!ended).then_some(tag), order: task.order })
+        Some(KnownTask { tag: (!ended).then_some(tag), order: task.order, lun: task.lun })
     }
 
     /// Whether this is the name of a request that is no command and has not been answered: task management, a text negotiation, a

@@ -99,14 +99,17 @@ impl FullFeature {
     }
 
     /// RFC 7143 section 11.6.1: a task that is gone but could still arrive counts as aborted; one that never was or has
-    /// ended does not exist. When it was aborted, only the driver knows whether anything still works for it.
+    /// ended does not exist. When it was aborted, only the driver knows whether anything still works for it. A logical unit aborts
+    /// its own tasks (SAM-5 7.2), so the name of a task of another one means nothing.
     pub(super) fn referenced_task(
         &mut self,
         request: &TaskManagementRequest,
         events: &mut VecDeque<Event>,
     ) -> (Option<TaskManagementResponseCode>, Option<TaskTag>) {
-        let alive = |tag: &TaskTag| self.tasks.get(*tag).is_some_and(|t| !matches!(t.phase, Phase::Draining(_)));
-        if let Some(tag) = self.tasks.find(request.referenced_task_tag).filter(alive) {
+        let is_meant = |task: &Task| task.itt == request.referenced_task_tag && task.lun == request.lun;
+        let alive = |task: &Task| is_meant(task) && !matches!(task.phase, Phase::Draining(_));
+        let named = self.tasks.find(request.referenced_task_tag);
+        if let Some(tag) = named.filter(|tag| self.tasks.get(*tag).is_some_and(alive)) {
             if !self.withdraw(tag, events) {
                 return (None, Some(tag));
             }
@@ -120,7 +123,7 @@ impl FullFeature {
             // Not of task management, says RFC 7143 section 11.5.1.
             return (Some(TaskManagementResponseCode::FUNCTION_REJECTED), None);
         }
-        if self.silence(|task| task.itt == request.referenced_task_tag) || self.count_lost(request, events) {
+        if self.silence(is_meant) || self.count_lost(request, events) {
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
         // It may wait on a connection that was lost (RFC 7143 section 11.5.1), or be one that was aborted. The driver knows.
