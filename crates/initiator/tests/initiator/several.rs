@@ -109,6 +109,35 @@ fn task_management_covers_all_connections() {
 }
 
 #[test]
+fn a_connection_that_ends_before_the_answer_to_the_logout_is_not_lost() {
+    for level in [0, 2] {
+        let target = Target::with(memory(), move |config| config.targets[0].willing.error_recovery_level = level);
+        let wire = Wire::to(target.address);
+        let losses = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&losses);
+        let mut options = several(2);
+        options.offers.error_recovery_level = level;
+        options.listener = Some(Arc::new(move |event: &SessionEvent| {
+            if let SessionEvent::ConnectionLost { .. } | SessionEvent::Lost { .. } = event {
+                counted.fetch_add(1, Ordering::SeqCst);
+            }
+        }));
+        let session = disk(wire.address, options).session().clone();
+        wire.stall();
+        let before = wire.bytes_of_clients();
+        let closing = session.clone();
+        let closing = std::thread::spawn(move || wait(closing.close()));
+        until("the logout", || wire.bytes_of_clients() > before);
+        wire.cut_one(1);
+        // When this has its answer, the end of the connection has been dealt with; or the session is over already.
+        let _ = wait(session.recoveries());
+        wire.go_on();
+        closing.join().unwrap().unwrap();
+        assert_eq!(losses.load(Ordering::SeqCst), 0, "recovery level {level}");
+    }
+}
+
+#[test]
 fn a_session_of_many_connections_is_closed() {
     let target = Target::new();
     let wire = Wire::to(target.address);

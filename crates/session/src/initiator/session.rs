@@ -62,6 +62,12 @@ impl Session {
         cid
     }
 
+    /// Whether the session was asked to end. The target closes all connections then, some perhaps before it answers (RFC 7143
+    /// section 11.14), and none is lost by that.
+    pub fn is_logging_out(&self) -> bool {
+        self.shared.logging_out
+    }
+
     /// Whether the session has ended: by a logout, or because a connection was lost, which only recovery level 2 survives
     /// (RFC 7143 sections 7.14 and 7.1.4.4). A connection that could not join changes nothing.
     pub fn is_over(&self) -> bool {

@@ -157,7 +157,7 @@ impl Link {
         if was_joining {
             let portal = self.portal.to_string();
             self.joined(Err(Error::Session { portal, why }), env);
-        } else {
+        } else if !live.session.is_logging_out() {
             if let Some(keeper) = &mut live.keeper {
                 keeper.lost(env.now);
             }

@@ -78,7 +78,7 @@ impl Link {
             return self.lost(why, env);
         }
         let due = keeper.due(session, made, *joining as usize, env.now);
-        if self.closing.is_some() {
+        if session.is_logging_out() {
             return;
         }
         *joining += due as u32;
