@@ -169,6 +169,28 @@ fn what_the_new_run_lacks_is_asked_for_as_usual() {
 }
 
 #[test]
+fn copies_of_the_new_run_do_not_make_more_of_themselves() {
+    let (mut liar, itt, stat_sn) = lost_before(1024);
+    run(&mut liar, itt, 512, &[]);
+    // It may be a copy, or another beginning.
+    liar.send_data(piece(&liar, itt, 5, 512));
+    liar.send(tagged(&liar, itt, stat_sn, 8, 1).emit(), &[]);
+    liar.send_damaged_data(piece(&liar, itt, 3, 512));
+    assert_nothing(&liar);
+    liar.pass_in_company(PATIENCE);
+    for (beg_run, run_length) in [(0, 5), (6, 2)] {
+        let asked = snack(&mut liar);
+        assert_eq!((asked.snack_type, asked.beg_run, asked.run_length), (SnackType::DATA_R2T, beg_run, run_length));
+    }
+    for data_sn in [0, 1, 2, 3, 4, 6, 7] {
+        assert_nothing(&liar);
+        liar.send_data(DataIn { final_: data_sn == 7, ..piece(&liar, itt, data_sn, 512) });
+    }
+    assert_whole(&mut liar);
+    assert_nothing(&liar);
+}
+
+#[test]
 fn a_status_that_waits_for_old_data_is_not_the_last_one() {
     let mut liar = Liar::recovering();
     let (_, itt) = liar.read(4096);

@@ -132,7 +132,8 @@ impl FullFeature {
             return if task.awaits_cut() { Ok(()) } else { self.ask_for_new_cut(tag, context) };
         }
         self.recovery().note_lacking(tag, context.now);
-        if self.logging_out || context.shared.logging_out {
+        let unsettled = context.task(tag).is_some_and(|task| task.is_unsettled());
+        if unsettled || self.logging_out || context.shared.logging_out {
             return Ok(());
         }
         context.shared.recoveries.data_snacks += 1;
@@ -210,6 +211,9 @@ impl FullFeature {
             if context.task(tag).is_some_and(|task| task.needs_cut()) {
                 self.ask_for_new_cut(tag, context)?;
                 continue;
+            }
+            if let Some(task) = context.task(tag) {
+                task.settle();
             }
             for run in runs {
                 self.lost_data(tag, run, context)?;

@@ -22,6 +22,9 @@ pub(super) struct Recut {
     changed: bool,
     /// The new run was asked for and has not begun.
     awaited: bool,
+    /// The run has begun more than once, so copies are on their way that nobody has counted. What is asked for before they have
+    /// come makes more of them, each of which may look like another beginning.
+    unsettled: bool,
 }
 
 impl Recut {
@@ -57,7 +60,7 @@ impl Task {
         if recut.snack_tag > MAX_DAMAGED_RESENDS {
             return Err(SessionError::Unrecovered(DATA));
         }
-        *recut = Recut { snack_tag: recut.snack_tag + 1, changed: false, awaited: true };
+        *recut = Recut { snack_tag: recut.snack_tag + 1, changed: false, awaited: true, unsettled: false };
         let snack_tag = recut.snack_tag;
         // They name the old numbers.
         self.lost().acks.clear();
@@ -97,7 +100,19 @@ impl Task {
         self.next_sn = self.resend_from.min(number);
         self.lost().numbers = Extents::default();
         if let Some(recut) = &mut self.recut {
-            recut.awaited = false;
+            recut.unsettled = !std::mem::take(&mut recut.awaited);
+        }
+    }
+
+    /// Whether copies of what is lost may be on their way: it is asked for when nothing has come for a while.
+    pub(crate) fn is_unsettled(&self) -> bool {
+        self.recut.as_ref().is_some_and(|recut| recut.unsettled)
+    }
+
+    /// Nothing has come for a while.
+    pub(crate) fn settle(&mut self) {
+        if let Some(recut) = &mut self.recut {
+            recut.unsettled = false;
         }
     }
 }
