@@ -29,7 +29,9 @@
 mod file_slice;
 mod loan;
 mod pool;
+mod trimmer;
 
 pub use file_slice::FileSlice;
 pub use loan::{Loan, MAX_LOAN_RUNS, Run};
 pub use pool::{Buffer, MAX_BUFFER_LEN, PAGE_LEN, Pool, SharedBuffer};
+pub use trimmer::{TRIM_INTERVAL, Trimmer};

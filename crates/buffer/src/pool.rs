@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::loan::{Entries, Ledger, Loan, Run};
 
@@ -13,7 +13,8 @@ pub const PAGE_LEN: usize = 4096;
 /// The longest buffer that a pool gives out: the largest single transfer that a device accepts.
 pub const MAX_BUFFER_LEN: usize = 16 << 20;
 
-/// Memory that lies unused in the free lists is kept up to this many bytes; the rest goes back to the system.
+/// Memory that lies unused in the free lists is always kept up to this many bytes. More only a pool keeps that is
+/// [trimmed](Pool::trimmed).
 const MAX_IDLE_BYTES: usize = 8 << 20;
 
 /// Lists of loans that are kept to be used again.
@@ -30,6 +31,10 @@ pub struct Pool(Arc<Shared>);
 struct Shared {
     budget_bytes: usize,
     used_bytes: AtomicUsize,
+    /// Unused memory is kept up to the budget, for somebody trims it.
+    is_trimmed: bool,
+    /// More is kept than always.
+    has_surplus: AtomicBool,
     /// Somebody waits for bytes to come back.
     awaited: AtomicBool,
     when_back: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -40,16 +45,25 @@ struct Shared {
 struct Idle {
     bytes: usize,
     by_class: [Vec<Arc<Memory>>; CLASSES],
+    /// How many of each class were never taken since the last [`Pool::trim`].
+    unused: [usize; CLASSES],
     lists: Vec<Arc<Entries>>,
 }
 
 impl Idle {
-    /// Gives memory of another class back to the system, the longest first. False when there is none.
-    fn free_other(&mut self, class: usize) -> bool {
-        let mut others = (0..CLASSES).rev().filter(|other| *other != class);
-        let Some(freed) = others.find_map(|other| self.by_class[other].pop()) else { return false };
-        self.bytes -= class_len(freed.class);
-        true
+    fn pop(&mut self, class: usize) -> Option<Arc<Memory>> {
+        let memory = self.by_class[class].pop()?;
+        self.bytes -= class_len(class);
+        self.unused[class] = self.unused[class].min(self.by_class[class].len());
+        Some(memory)
+    }
+
+    /// Gives memory of other classes than this back to the system, the longest first, until no more than `most` bytes are left,
+    /// or none of it is.
+    fn shrink(&mut self, class: usize, most: usize) {
+        for other in (0..CLASSES).rev().filter(|other| *other != class) {
+            while self.bytes > most && self.pop(other).is_some() {}
+        }
     }
 }
 
@@ -91,9 +105,21 @@ fn class_len(class: usize) -> usize {
 impl Pool {
     /// A pool whose buffers never hold more than `budget_bytes` together.
     pub fn new(budget_bytes: usize) -> Self {
+        Self::with(budget_bytes, false)
+    }
+
+    /// The same, which keeps all memory that it has needed, and does not allocate again what it had before. With what is out it
+    /// is never more than the budget. Who has it calls [`trim`](Self::trim) from time to time, as a [`Trimmer`](crate::Trimmer) says.
+    pub fn trimmed(budget_bytes: usize) -> Self {
+        Self::with(budget_bytes, true)
+    }
+
+    fn with(budget_bytes: usize, is_trimmed: bool) -> Self {
         Self(Arc::new(Shared {
             budget_bytes,
             used_bytes: AtomicUsize::new(0),
+            is_trimmed,
+            has_surplus: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
             when_back: OnceLock::new(),
             idle: Mutex::new(Idle::default()),
@@ -154,7 +180,7 @@ impl Pool {
 
     /// Memory whose bytes are already counted.
     fn memory(&self, class: usize) -> Handle {
-        let mut memory = self.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class)));
+        let mut memory = self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class)));
         Arc::get_mut(&mut memory).expect("idle memory has one owner").pool = Some(Arc::clone(&self.0));
         Handle(Some(memory))
     }
@@ -169,37 +195,77 @@ impl Pool {
         self.0.budget_bytes
     }
 
+    /// Whether there may be something to [trim](Self::trim).
+    pub fn has_surplus(&self) -> bool {
+        self.0.has_surplus.load(Ordering::Relaxed)
+    }
+
+    /// Gives memory back to the system that nobody has taken since the last call, except for what is always kept.
+    pub fn trim(&self) {
+        let mut freed = Vec::new();
+        let mut idle = self.0.idle();
+        for class in (0..CLASSES).rev() {
+            for _ in 0..idle.unused[class] {
+                if idle.bytes > MAX_IDLE_BYTES {
+                    freed.extend(idle.pop(class));
+                }
+            }
+            idle.unused[class] = idle.by_class[class].len();
+        }
+        self.0.has_surplus.store(idle.bytes > MAX_IDLE_BYTES, Ordering::Relaxed);
+        // It may take long: others need not wait for that.
+        drop(idle);
+    }
+
     /// An empty list for a loan, if one is kept.
     pub(crate) fn idle_entries(&self) -> Option<Arc<Entries>> {
-        self.0.idle.lock().unwrap_or_else(PoisonError::into_inner).lists.pop()
+        self.0.idle().lists.pop()
     }
 
     /// Keeps an empty list for another loan.
     pub(crate) fn keep_entries(&self, entries: Arc<Entries>) {
-        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut idle = self.0.idle();
         if idle.lists.len() < MAX_IDLE_LISTS {
             idle.lists.push(entries);
         }
     }
-
-    fn pop_idle(&self, class: usize) -> Option<Arc<Memory>> {
-        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let memory = idle.by_class[class].pop()?;
-        idle.bytes -= class_len(class);
-        Some(memory)
-    }
 }
 
 impl Shared {
+    fn idle(&self) -> MutexGuard<'_, Idle> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How much memory may lie unused while so many bytes are out.
+    fn max_idle_bytes(&self, used_bytes: usize) -> usize {
+        if self.is_trimmed { self.budget_bytes.saturating_sub(used_bytes).max(MAX_IDLE_BYTES) } else { MAX_IDLE_BYTES }
+    }
+
+    /// Unused memory of the class, whose bytes are counted. When there is none, that of other classes makes room.
+    fn pop_idle(&self, class: usize) -> Option<Arc<Memory>> {
+        let mut idle = self.idle();
+        let memory = idle.pop(class);
+        if memory.is_none() {
+            idle.shrink(class, self.max_idle_bytes(self.used_bytes.load(Ordering::Relaxed)));
+        }
+        memory
+    }
+
     fn give_back(&self, memory: Arc<Memory>) {
         let (class, len) = (memory.class, class_len(memory.class));
         {
-            let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            // What is in use now is more likely to be asked for again than memory of other lengths.
-            while len <= MAX_IDLE_BYTES && idle.bytes + len > MAX_IDLE_BYTES && idle.free_other(class) {}
-            if idle.bytes + len <= MAX_IDLE_BYTES {
-                idle.bytes += len;
-                idle.by_class[class].push(memory);
+            let mut idle = self.idle();
+            let most = self.max_idle_bytes(self.used_bytes.load(Ordering::Relaxed).saturating_sub(len));
+            if let Some(most_before) = most.checked_sub(len) {
+                // What is in use now is more likely to be asked for again than memory of other lengths.
+                idle.shrink(class, most_before);
+                if idle.bytes <= most_before {
+                    idle.bytes += len;
+                    idle.by_class[class].push(memory);
+                }
+            }
+            if idle.bytes > MAX_IDLE_BYTES {
+                self.has_surplus.store(true, Ordering::Relaxed);
             }
         }
         self.uncount(len);
@@ -577,20 +643,56 @@ mod tests {
         let pool = Pool::new(64 << 20);
         let held: Vec<_> = (0..4).map(|_| pool.take(4 << 20).unwrap()).collect();
         drop(held);
-        assert!(pool.0.idle.lock().unwrap().bytes <= MAX_IDLE_BYTES);
+        assert!(pool.0.idle().bytes <= MAX_IDLE_BYTES);
     }
 
     #[test]
     fn idle_memory_of_other_lengths_makes_room() {
         let pool = Pool::new(4 * MAX_IDLE_BYTES);
-        let idle_of = |len: usize| pool.0.idle.lock().unwrap().by_class[class_of(len)].len();
+        let idle_of = |len: usize| pool.0.idle().by_class[class_of(len)].len();
         for len in [PAGE_LEN, 64 << 10, PAGE_LEN] {
             let count = 2 * MAX_IDLE_BYTES / len;
             drop((0..count).map(|_| pool.take(len).unwrap()).collect::<Vec<_>>());
             assert_eq!(idle_of(len), count / 2, "length {len}");
         }
         assert_eq!(idle_of(64 << 10), 0);
-        assert_eq!(pool.0.idle.lock().unwrap().bytes, MAX_IDLE_BYTES);
+        assert_eq!(pool.0.idle().bytes, MAX_IDLE_BYTES);
+    }
+
+    /// Takes so many buffers at one time, and gives them back.
+    fn use_at_once(pool: &Pool, count: usize, len: usize) {
+        drop((0..count).map(|_| pool.take(len).unwrap()).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_trimmed_pool_keeps_what_was_needed_since_it_was_last_trimmed() {
+        let pool = Pool::trimmed(64 << 20);
+        let idle_mib = || pool.0.idle().bytes >> 20;
+        use_at_once(&pool, 32, 1 << 20);
+        assert_eq!((idle_mib(), pool.has_surplus()), (32, true));
+        for in_use in [20, 12] {
+            pool.trim();
+            use_at_once(&pool, in_use, 1 << 20);
+            pool.trim();
+            assert_eq!((idle_mib(), pool.has_surplus()), (in_use, true));
+        }
+        pool.trim();
+        assert_eq!((pool.0.idle().bytes, pool.has_surplus()), (MAX_IDLE_BYTES, false));
+    }
+
+    #[test]
+    fn a_trimmed_pool_and_what_is_out_stay_within_the_budget() {
+        const MIB: usize = 1 << 20;
+        let pool = Pool::trimmed(32 * MIB);
+        use_at_once(&pool, 32, MIB);
+        let held: Vec<_> = (0..8).map(|_| pool.take(2 * MIB).unwrap()).collect();
+        assert_eq!((pool.used_bytes(), pool.0.idle().bytes), (16 * MIB, 16 * MIB));
+        // What is counted may have no memory; all the same it may get some at any time.
+        let reserved = pool.reserve(16 * MIB).unwrap();
+        drop(held);
+        assert_eq!((pool.used_bytes(), pool.0.idle().bytes), (16 * MIB, 16 * MIB));
+        assert_eq!(pool.0.idle().by_class[class_of(2 * MIB)].len(), 8);
+        drop(reserved);
     }
 
     #[test]
@@ -598,7 +700,7 @@ mod tests {
         let pool = Pool::new(4 * MAX_IDLE_BYTES);
         drop(pool.take(PAGE_LEN));
         drop(pool.take(2 * MAX_IDLE_BYTES).unwrap());
-        assert_eq!(pool.0.idle.lock().unwrap().bytes, PAGE_LEN);
+        assert_eq!(pool.0.idle().bytes, PAGE_LEN);
     }
 
     #[test]

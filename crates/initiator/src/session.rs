@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 
-use lunette_buffer::{Buffer, Pool};
+use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_pdu::{AsyncMessage, LunField};
 use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor};
 use lunette_scsi::{Lun, SenseData};
@@ -125,13 +125,14 @@ impl Initiator {
         let (started, start) = mpsc::channel();
         let traffic = Arc::new(SharedTraffic::default());
         let counted = Arc::clone(&traffic);
+        let pool = Pool::trimmed(buffer_bytes);
+        let trimmer = Trimmer::new(pool.clone());
         let thread = thread::Builder::new()
             .name("lunette-client".into())
-            .spawn(move || run(config, &started, counted))
+            .spawn(move || run(config, &started, counted, trimmer))
             .map_err(failed)?;
         let (queue, counts) =
             start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
-        let pool = Pool::new(buffer_bytes);
         Ok(Self(Arc::new(Running { queue, pool, counts, traffic, thread: Mutex::new(Some(thread)) })))
     }
 
@@ -156,6 +157,7 @@ fn run(
     config: LoopConfig,
     started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>,
     traffic: Arc<SharedTraffic>,
+    trimmer: Trimmer,
 ) -> io::Result<()> {
     let mut reactor = match Reactor::with(config) {
         Ok(reactor) => reactor,
@@ -165,7 +167,7 @@ fn run(
         }
     };
     let queue = Queue::new(reactor.waker());
-    let mut engine = Engine::new(Arc::clone(&queue), traffic);
+    let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer);
     let _ = started.send(Ok((queue, reactor.counts())));
     let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
     // Also when a caller's completion or listener has panicked: nobody waits for ever.

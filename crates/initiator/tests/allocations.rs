@@ -29,12 +29,14 @@ const BLOCK_LEN: usize = 512;
 const STORE_LEN: u64 = 64 << 20;
 const DEPTH: usize = 32;
 
-/// Short, as long as a first burst, and longer. All in flight together they stay below the memory that a pool keeps.
-const CHUNK_LENS: [usize; 3] = [4096, 64 << 10, 128 << 10];
+/// Short, as long as a first burst, and longer; the last are 32 MiB in flight together.
+const CHUNK_LENS: [usize; 4] = [4096, 64 << 10, 128 << 10, 1 << 20];
 
 /// Bytes of one run: the same again before it, until every table and list has the room that it needs.
 const RUN_BYTES: u64 = 160 << 20;
 
+/// More than are tolerated.
+const MIN_COMMANDS: u64 = 500;
 const MAX_COMMANDS: u64 = 20_000;
 
 /// Once in a while more comes at once than ever before; that depends on who gets the CPU when. Then buffers are made, of two
@@ -44,7 +46,7 @@ const TOLERATED: u64 = 2 * 2 * DEPTH as u64 + 70;
 
 /// Commands of one run.
 fn commands_of(chunk_len: usize) -> u64 {
-    (RUN_BYTES / chunk_len as u64).min(MAX_COMMANDS)
+    (RUN_BYTES / chunk_len as u64).clamp(MIN_COMMANDS, MAX_COMMANDS)
 }
 
 /// Keeps `DEPTH` commands in flight until so many have ended.

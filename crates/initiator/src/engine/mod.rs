@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
+use lunette_buffer::Trimmer;
 use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
 use lunette_scsi::Lun;
@@ -214,10 +215,12 @@ pub(crate) struct Engine {
     adopted: Vec<ConnectionId>,
     epoch: Instant,
     traffic: Arc<SharedTraffic>,
+    /// Of the pool of all sessions.
+    trimmer: Trimmer,
 }
 
 impl Engine {
-    pub(crate) fn new(queue: Arc<Queue>, traffic: Arc<SharedTraffic>) -> Self {
+    pub(crate) fn new(queue: Arc<Queue>, traffic: Arc<SharedTraffic>, trimmer: Trimmer) -> Self {
         Self {
             queue,
             links: DenseSlotMap::with_key(),
@@ -227,6 +230,7 @@ impl Engine {
             adopted: Vec::new(),
             epoch: Instant::now(),
             traffic,
+            trimmer,
         }
     }
 
@@ -369,10 +373,13 @@ impl Handler for Engine {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        self.timetable.next().map(|at| self.epoch + at.since_epoch())
+        let links = self.timetable.next().map(|at| self.epoch + at.since_epoch());
+        // Callers may give buffers back while the loop sleeps: then it is when a session wakes it, to see whether it still lives.
+        links.into_iter().chain(self.trimmer.next_timeout()).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
+        self.trimmer.time_has_come(cx.now());
         let now = Time::new(cx.now().saturating_duration_since(self.epoch));
         while let Some((at, key)) = self.timetable.pop_due(now) {
             if let Some(link) = self.links.get_mut(key)

@@ -107,7 +107,7 @@ impl<'a> Engine<'a> {
             options,
             flight: Flight::new(options.depth, io),
             tasks: VecDeque::new(),
-            pool: Pool::new(budget),
+            pool: Pool::trimmed(budget),
             progress,
             copied: Vec::new(),
             window_bytes: 0,

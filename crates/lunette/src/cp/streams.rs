@@ -88,7 +88,7 @@ pub(crate) fn copy_out(
     let len = source.len_bytes();
     let mut plan = Plan::new(0, len, source.granularity(), options.block);
     let mut flight = Flight::new(options.depth, io);
-    let pool = Pool::new(options.depth * (options.block as usize).next_power_of_two());
+    let pool = Pool::trimmed(options.depth * (options.block as usize).next_power_of_two());
     let mut ready = BTreeMap::new();
     let mut totals = Totals::default();
     let mut written = 0;

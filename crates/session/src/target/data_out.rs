@@ -46,7 +46,7 @@ impl DataOutError {
 /// A run of Data-Out PDUs that ends with the F bit. It covers a range, in the order of its bytes or in any (RFC 7143 section
 /// 13.18).
 #[derive(Debug, Clone, Copy)]
-struct Sequence {
+pub(crate) struct Sequence {
     start: u32,
     end: u32,
     /// No PDU of it has reached further yet. In order, this is where the next one begins.
@@ -125,6 +125,9 @@ pub(crate) struct Solicitation {
     pub(crate) len: u32,
 }
 
+/// Of one task, some of which have ended.
+pub(crate) type Sequences = VecDeque<Option<Sequence>>;
+
 /// The data of one task on its way.
 #[derive(Debug)]
 pub(crate) struct Collector {
@@ -140,7 +143,7 @@ pub(crate) struct Collector {
     asked: Extents,
     unsolicited: Option<Sequence>,
     /// By transfer tag, from `first_ttt` on. A sequence that has ended leaves its place when all before it have.
-    solicited: VecDeque<Option<Sequence>>,
+    solicited: Sequences,
     first_ttt: u16,
     outstanding: u32,
     /// A PDU whose header has been accepted and whose data segment has not been verified.
@@ -176,6 +179,21 @@ impl Collector {
             repeats: false,
             moved: true,
             asked_again: false,
+        }
+    }
+
+    /// Uses the memory of another task's sequences, which are gone, unless it has some.
+    pub(crate) fn use_memory(&mut self, sequences: &mut Sequences) {
+        if sequences.capacity() > 0 && self.solicited.capacity() == 0 {
+            std::mem::swap(&mut self.solicited, sequences);
+        }
+    }
+
+    /// Leaves it to another task.
+    pub(crate) fn leave_memory(&mut self, sequences: &mut Sequences) {
+        if self.solicited.capacity() > 0 {
+            self.solicited.clear();
+            std::mem::swap(&mut self.solicited, sequences);
         }
     }
 

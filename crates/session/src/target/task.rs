@@ -6,7 +6,7 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 
 use self::by_itt::ByItt;
-use super::data_out::Collector;
+use super::data_out::{Collector, Sequences};
 use super::event::{CommandOrder, Response, TaskTag};
 use crate::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
 
@@ -43,6 +43,8 @@ struct Slot {
     task: Option<Task>,
     /// The lower half of the next transfer tag. It goes on with the next task, so that late data finds no tag of that one.
     next_ttt: u16,
+    /// Empty: the memory of the last task's sequences, for the next.
+    sequences: Sequences,
 }
 
 /// A slab with generations, and an index by initiator task tag.
@@ -61,7 +63,7 @@ const _: () = assert!(MAX_TASKS < u16::MAX as usize, "a slot fits a target trans
 
 impl TaskTable {
     /// Adds a task. Its tag must be new to the table. `None` when the table is full.
-    pub(crate) fn insert(&mut self, task: Task) -> Option<TaskTag> {
+    pub(crate) fn insert(&mut self, mut task: Task) -> Option<TaskTag> {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None if self.slots.len() < MAX_TASKS => {
@@ -73,6 +75,7 @@ impl TaskTable {
         let entry = &mut self.slots[usize::from(slot)];
         let tag = TaskTag { slot, generation: entry.generation };
         self.by_itt.insert(task.itt, slot);
+        task.data.use_memory(&mut entry.sequences);
         entry.task = Some(task);
         Some(tag)
     }
@@ -181,25 +184,28 @@ impl TaskTable {
 
     /// Takes a task out.
     pub(crate) fn remove(&mut self, tag: TaskTag) -> Option<Task> {
-        self.release(tag)?.take()
+        self.release(tag)?.task.take()
     }
 
     /// Forgets a task where it is.
     pub(crate) fn forget(&mut self, tag: TaskTag) {
-        if let Some(task) = self.release(tag) {
-            *task = None;
+        if let Some(entry) = self.release(tag)
+            && let Some(task) = &mut entry.task
+        {
+            task.data.leave_memory(&mut entry.sequences);
+            entry.task = None;
         }
     }
 
     /// Makes the place of a task free: it is still there, and must be gone next.
-    fn release(&mut self, tag: TaskTag) -> Option<&mut Option<Task>> {
+    fn release(&mut self, tag: TaskTag) -> Option<&mut Slot> {
         let entry = self.slots.get_mut(usize::from(tag.slot)).filter(|slot| slot.generation == tag.generation)?;
         let task = entry.task.as_ref()?;
         self.by_itt.remove(task.itt, tag.slot);
         self.silent -= usize::from(task.is_silent());
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(tag.slot);
-        Some(&mut entry.task)
+        Some(entry)
     }
 
     /// Data for a task that we have forgotten is dropped without an answer, so forgetting one early does no harm.

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use lunette_buffer::Pool;
+use lunette_buffer::{Pool, Trimmer};
 use lunette_device::TargetDevice;
 use lunette_reactor::{
     Carrier, Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker,
@@ -109,6 +109,7 @@ pub(crate) struct Core {
     fences_moved: bool,
     task_sets: TaskSets,
     pool: Pool,
+    trimmer: Trimmer,
     /// Tasks that wait for a buffer, first come, first served.
     starving: VecDeque<TaskKey>,
     /// Connections that may have become able to go on since the batch began.
@@ -157,6 +158,7 @@ impl Core {
             fences: Vec::new(),
             fences_moved: false,
             task_sets,
+            trimmer: Trimmer::new(config.pool.clone()),
             pool: config.pool,
             starving: VecDeque::new(),
             touched: Vec::new(),
@@ -448,7 +450,8 @@ impl Handler for Core {
         }
         let earliest = self.timetable.next().into_iter().chain(self.next_fence_timeout()).min();
         let connections = earliest.map(|time| self.epoch + time.since_epoch());
-        connections.into_iter().chain(self.stopping.deadline()).chain(self.background.next_timeout()).min()
+        let others = [self.stopping.deadline(), self.background.next_timeout(), self.trimmer.next_timeout()];
+        others.into_iter().flatten().chain(connections).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
@@ -461,6 +464,7 @@ impl Handler for Core {
                 self.touch(id);
             }
         }
+        self.trimmer.time_has_come(cx.now());
         self.end_stop_if_overdue(cx);
     }
 
