@@ -2,7 +2,7 @@
 //!
 //! Such a send has two completions: the first tells how many bytes have left, the second, a notification, that the system does
 //! not look at them any more. In between, which may be long when the peer is slow, they must stay as they are: they are read when
-//! they are sent again. So the ring keeps the buffers that own them and copies of slices without an owner, whatever
+//! they are sent again. So the ring keeps handles on what owns them and copies of slices without an owner, whatever
 //! becomes of the connection; and what is lent when the ring is dropped is never freed.
 
 use io_uring::cqueue;
@@ -24,7 +24,9 @@ struct Loan {
     place: u32,
     /// The slices of the list in their order; those without an owner lie in `copies` one behind the other.
     slices: Slices,
-    owners: Vec<SharedBuffer>,
+    buffers: Vec<SharedBuffer>,
+    /// Of stores, which write elsewhere meanwhile.
+    memory: Vec<lunette_buffer::Loan>,
     copies: Vec<u8>,
     /// What it counts for.
     bytes: usize,
@@ -46,16 +48,17 @@ impl Loan {
         self.bytes = list.len_bytes();
         for (slice, owner) in list.parts() {
             match owner {
-                Some(Owner::Buffer(buffer)) => self.owners.push(buffer.clone()),
-                // What a store has lent is its again soon.
-                Some(Owner::Loan(_)) | None => self.copies.extend_from_slice(slice),
+                Some(Owner::Buffer(buffer)) => self.buffers.push(buffer.clone()),
+                // One for each run, and there are few: a chunk of a store has many pages.
+                Some(Owner::Loan(loan)) => self.memory.push(loan.clone()),
+                None => self.copies.extend_from_slice(slice),
             }
         }
         // Now they stay where they are.
         let mut copies = &self.copies[..];
         self.slices.0.extend(list.parts().map(|(slice, owner)| {
             let mut bytes: &[u8] = slice;
-            if !matches!(owner, Some(Owner::Buffer(_))) {
+            if owner.is_none() {
                 (bytes, copies) = copies.split_at(slice.len());
             }
             libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
@@ -66,7 +69,8 @@ impl Loan {
     fn clear(&mut self) {
         self.connection = None;
         self.slices.0.clear();
-        self.owners.clear();
+        self.buffers.clear();
+        self.memory.clear();
         self.copies.clear();
         (self.bytes, self.sent) = (0, 0);
     }

@@ -3,7 +3,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 
-use lunette_buffer::{Pool, SharedBuffer};
+use lunette_buffer::{Pool, Run, SharedBuffer};
 
 use super::*;
 use crate::Gather;
@@ -86,6 +86,39 @@ fn what_was_lent_is_kept_until_the_notification() {
     );
     assert_eq!(pool.used_bytes(), 0);
     far.read_exact(&mut vec![0; copied]).unwrap();
+}
+
+#[test]
+fn memory_of_a_store_is_not_written_to_until_the_notification() {
+    let (buffers, pool) = (Buffers::new(), Pool::new(1 << 20));
+    let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default(), QueueLens::USUAL, 150_000) else {
+        return;
+    };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let mut far = listener.accept().unwrap().0;
+    let chunks = [vec![1_u8; 50_000], vec![2; 50_000]].map(Arc::<[u8]>::from);
+    let loan = {
+        let mut buffer = pool.reserve(100_000).unwrap();
+        let runs = chunks.each_ref().map(|chunk| Run { memory: Arc::clone(chunk), range: 0..chunk.len() });
+        assert!(buffer.lend(runs.into_iter()));
+        buffer.into_loan().unwrap()
+    };
+    let mut list = Gather::new();
+    list.push_loan(&loan, 0);
+    let Sent::Lent(sent) = lend(&mut ring, near.as_fd(), &list) else { panic!("not lent") };
+    drop(list);
+    drop(loan);
+    // A store writes to a chunk in its place only when nobody else holds it.
+    assert_eq!(chunks.each_ref().map(Arc::strong_count), [2, 2]);
+    let mut bytes = vec![0; sent];
+    far.read_exact(&mut bytes).unwrap();
+    assert!(bytes.iter().eq(chunks.iter().flat_map(|chunk| chunk.iter()).take(sent)));
+    let mut events = Vec::new();
+    while events.is_empty() {
+        ring.wait(None, &mut events).unwrap();
+    }
+    assert_eq!((chunks.each_ref().map(Arc::strong_count), pool.used_bytes()), ([1, 1], 0));
 }
 
 #[test]
