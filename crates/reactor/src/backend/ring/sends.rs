@@ -28,12 +28,13 @@ impl Ring {
     ///
     /// sendfile(2) has no flag that keeps it from waiting for room in the socket, so the socket says it, and for the time of the
     /// call alone: for a ring it would mean that armed requests shall fail rather than wait.
-    fn send_file(&self, outgoing: &Outgoing<'_>) -> io::Result<Moved> {
+    fn send_file(&self, outgoing: &Outgoing<'_>) -> Moved {
         self.counters.system_calls.add(2);
-        ioctl_fionbio(outgoing.socket, true)?;
-        let moved = send_by_calls(outgoing, &self.counters);
-        ioctl_fionbio(outgoing.socket, false)?;
-        Ok(moved)
+        let before = ioctl_fionbio(outgoing.socket, true);
+        let moved = before.map(|()| send_by_calls(outgoing, &self.counters));
+        moved
+            .and_then(|moved| ioctl_fionbio(outgoing.socket, false).map(|()| moved))
+            .unwrap_or_else(|error| Moved::Failed(error.into()))
     }
 
     /// Does each of `sends` once, all by one call, which also lets the system do what it has for us.
@@ -48,7 +49,7 @@ impl Ring {
         for ((send, header), index) in sends.iter().zip(&mut headers).zip(0..) {
             let Some(outgoing) = send else { continue };
             if outgoing.list.file().is_some() {
-                results[index as usize] = Some(Sent::Copied(self.send_file(outgoing)?));
+                results[index as usize] = Some(Sent::Copied(self.send_file(outgoing)));
                 continue;
             }
             let Outgoing { socket, list, lender } = outgoing;
@@ -63,8 +64,9 @@ impl Ring {
                 header.msg_iovlen = list.slices().len();
                 opcode::SendMsg::new(socket, header).flags(flags).build().user_data(Token::Send(index).pack())
             };
-            // SAFETY: header and slices are borrowed until this function returns, which is after the completion. Of a loan the
-            // slices and their bytes belong to `loans` until the notification, and beyond it if there is none.
+            // SAFETY: header and slices are borrowed until this function returns, which is after the completion: from the first push
+            // on nothing returns early, for there is room and pushing makes no call. Of a loan the slices and their bytes
+            // belong to `loans` until the notification, and beyond it if there is none.
             unsafe { self.push(&entry)? };
             missing += 1;
         }

@@ -139,6 +139,29 @@ fn what_a_socket_does_not_take_without_a_copy_is_refused() {
 }
 
 #[test]
+fn a_socket_that_fails_beside_others_does_not_keep_them_from_being_sent() {
+    let (buffers, pool) = (Buffers::new(), Pool::new(1 << 20));
+    let Ok(mut ring) = Ring::new(Waker::new().unwrap(), &buffers, Arc::default(), QueueLens::USUAL, 0) else { return };
+    let (near, mut far) = UnixStream::pair().unwrap();
+    let data = data(&pool);
+    let list = header_and_data(&data);
+    let file = Arc::new(tempfile::tempfile().unwrap());
+    // A descriptor that names something, and can do nothing.
+    let inert = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+    let mut in_file = Gather::new();
+    in_file.push_file(&lunette_buffer::FileSlice::new(file, 0, 1));
+    let mut sends = [const { None }; MAX_SENDS];
+    sends[0] = Some(Outgoing { socket: near.as_fd(), list: &list, lender: None });
+    sends[1] = Some(Outgoing { socket: inert.as_fd(), list: &in_file, lender: None });
+    // What was queued for the first names memory of this call, so the call must not end before it is sent.
+    let results = ring.send(&sends).unwrap();
+    assert!(matches!(results[1], Some(Sent::Copied(Moved::Failed(_)))), "{results:?}");
+    let Some(Sent::Copied(Moved::Bytes(sent))) = results[0] else { panic!("{results:?}") };
+    far.read_exact(&mut vec![0; sent]).unwrap();
+    assert!(ring.uring.submission().is_empty());
+}
+
+#[test]
 fn completions_that_do_not_fit_are_told_later() {
     let buffers = Buffers::new();
     let lens = QueueLens { submissions: 8, completions: 8 };
