@@ -49,9 +49,10 @@ impl<'a> Context<'a> {
     }
 
     /// Takes over a connected socket, whose system calls `carrier` makes: another reactor. For the handler it is a connection
-    /// like those that were adopted, with three differences:
+    /// like those that were adopted, with four differences:
     ///
     /// - all that is received comes through [`Handler::received`](crate::Handler::received);
+    /// - what [`Handler::gather`](crate::Handler::gather) appends is left out of the list as far as the carrier has it;
     /// - when the carrier cannot take it on, it ends by [`Handler::closed`](crate::Handler::closed);
     /// - it stays: [`release`](Self::release) gives `None`, and [`hand_over`](Self::hand_over) does nothing.
     ///

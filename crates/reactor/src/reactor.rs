@@ -39,7 +39,7 @@ pub struct Reactor {
     pub(crate) lists: Lists,
     busy_poll: Duration,
     /// The last batch in which there was anything to do.
-    last_active: Instant,
+    pub(crate) last_active: Instant,
 }
 
 /// How an event loop runs.
@@ -346,6 +346,8 @@ impl Reactor {
 }
 
 #[cfg(test)]
+mod carrying;
+#[cfg(test)]
 mod shortage;
 
 #[cfg(test)]
@@ -382,7 +384,7 @@ mod tests {
     }
 
     /// One of each kind that the system allows.
-    fn reactors() -> impl Iterator<Item = Reactor> {
+    pub(super) fn reactors() -> impl Iterator<Item = Reactor> {
         [IoBackend::Epoll, IoBackend::Uring].into_iter().filter_map(|io| Reactor::with(io).ok())
     }
 

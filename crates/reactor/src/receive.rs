@@ -37,10 +37,7 @@ impl Reactor {
                 self.receive_buffer = buffer;
                 result
             }
-            Phase::Draining | Phase::Lingering => {
-                self.discard(key, handler);
-                Ok(())
-            }
+            Phase::Draining | Phase::Lingering => self.discard(key, handler),
         }
     }
 
@@ -70,10 +67,7 @@ impl Reactor {
             let moved = sys::receive(stream, direct, buffer);
             self.sockets.counters.system_calls.add(1);
             let len = match moved {
-                Moved::Bytes(0) => {
-                    self.peer_closed(key, handler);
-                    return Ok(());
-                }
+                Moved::Bytes(0) => return self.peer_closed(key, handler),
                 Moved::Bytes(len) => len,
                 Moved::WouldBlock => return Ok(()),
                 Moved::Failed(error) => {
@@ -111,18 +105,20 @@ impl Reactor {
     }
 
     /// Drops what a peer sends on a connection that we are closing.
-    fn discard(&mut self, key: Key, handler: &mut impl Handler) {
-        let Some(stream) = self.sockets.connection(key).and_then(|connection| connection.socket.here()) else { return };
+    fn discard(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        let stream = self.sockets.connection(key).and_then(|connection| connection.socket.here());
+        let Some(stream) = stream else { return Ok(()) };
         match sys::receive(stream, &mut [], &mut self.receive_buffer) {
-            Moved::Bytes(0) => self.peer_closed(key, handler),
+            Moved::Bytes(0) => self.peer_closed(key, handler)?,
             Moved::Bytes(_) | Moved::WouldBlock => {}
             Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
         }
+        Ok(())
     }
 
     /// The peer closed its side, and all that it sent was received.
-    fn peer_closed(&mut self, key: Key, handler: &mut impl Handler) {
-        let Some(connection) = self.sockets.connection(key) else { return };
+    fn peer_closed(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
         match connection.phase {
             // Noticed again when it is resumed.
             Phase::Open if connection.paused => {}
@@ -130,12 +126,25 @@ impl Reactor {
                 if handler.peer_closed(&mut self.context(), ConnectionId(key)) {
                     self.sockets.peer_closed(key);
                 } else {
-                    self.end(key, Closed::PeerClosed, handler);
+                    self.end_of_input(key, handler)?;
                 }
             }
             Phase::Draining => self.sockets.peer_closed(key),
             Phase::Lingering => drop(self.sockets.remove(key)),
         }
+        Ok(())
+    }
+
+    /// Ends a connection whose peer has closed its side. What its last bytes have led to leaves first, as far as there is room:
+    /// it may have closed one side alone, and they may have come together with the end.
+    pub(crate) fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+        handler.batch_end(&mut self.context());
+        self.flush(handler)?;
+        if let Some(carried) = self.carried(key) {
+            carried.leave();
+        }
+        self.end(key, Closed::PeerClosed, handler);
+        Ok(())
     }
 
     // What a ring brings.
@@ -155,7 +164,7 @@ impl Reactor {
             Ok(Some(chunk)) => self.chunk_received(key, chunk, handler)?,
             Ok(None) => {
                 self.hand_on_stash(key, handler)?;
-                self.peer_closed(key, handler);
+                self.peer_closed(key, handler)?;
             }
             Err(error) => match Errno::from_io_error(&error) {
                 // Asked to end, or out of buffers. A call takes what lies ready, so who is out of luck with buffers in each

@@ -19,7 +19,7 @@ pub(crate) struct Carried {
     blocks: VecDeque<Block>,
     /// Nothing comes behind these.
     peer_closed: bool,
-    /// Given to the carrier and not known to have left.
+    /// Given to the carrier and not known to have left: the first that the handler gathers.
     underway_bytes: usize,
     /// The carrier was asked to close it after the last byte.
     is_closing: bool,
@@ -39,9 +39,8 @@ impl Carried {
         }
     }
 
-    fn send(&mut self, line: ConnectionId, mut parcel: Parcel) {
+    fn send(&mut self, line: ConnectionId, parcel: Parcel) {
         self.underway_bytes += parcel.len();
-        parcel.is_awaited = self.underway_bytes > MAX_UNDERWAY_BYTES / 2;
         self.carrier.send(Letter::Send { line, parcel });
     }
 
@@ -66,15 +65,21 @@ impl Carried {
         }
     }
 
+    /// Has the carrier send what it has and close the socket then, as a system does. Nobody is told.
+    pub(crate) fn leave(&mut self) {
+        self.close_after_send();
+        self.line = None;
+    }
+
     /// What came while the connection was paused is to be looked at when it is no longer.
     pub(crate) fn has_input(&self) -> bool {
         !self.blocks.is_empty() || self.peer_closed
     }
 }
 
-/// Takes in what the handler has to send.
-fn fill(parcel: &mut Parcel, key: Key, handler: &impl Handler) {
-    let mut list = Gather::new();
+/// Takes in what the handler has to send behind the bytes that are under way.
+fn fill(parcel: &mut Parcel, underway_bytes: usize, key: Key, handler: &impl Handler) {
+    let mut list = Gather::behind(underway_bytes);
     handler.gather(ConnectionId(key), &mut list);
     parcel.fill(&list);
 }
@@ -83,6 +88,7 @@ impl Reactor {
     /// Does what other reactors have written.
     pub(crate) fn read_letters(&mut self, handler: &mut Carrying<'_, impl Handler>) -> io::Result<()> {
         let Some(mut letters) = self.inbox.take() else { return Ok(()) };
+        self.last_active = self.sockets.now();
         for letter in letters.drain(..) {
             let cx = &mut Context::new(&mut self.sockets);
             match letter {
@@ -97,7 +103,7 @@ impl Reactor {
                 Letter::Adopted { owned, line, carrier } => self.adopted_elsewhere(owned.0, line, &carrier),
                 Letter::Received { owned, block } => self.received_elsewhere(owned.0, Some(block), handler)?,
                 Letter::PeerClosed { owned } => self.received_elsewhere(owned.0, None, handler)?,
-                Letter::Sent { owned, parcel } => self.sent_elsewhere(owned.0, parcel),
+                Letter::Sent { owned, parcel } => self.sent_elsewhere(owned.0, parcel, handler),
                 Letter::Ended { owned, why } => self.ended_elsewhere(owned.0, why, handler),
             }
         }
@@ -105,7 +111,7 @@ impl Reactor {
         Ok(())
     }
 
-    fn carried(&mut self, key: Key) -> Option<&mut Carried> {
+    pub(crate) fn carried(&mut self, key: Key) -> Option<&mut Carried> {
         self.sockets.connection(key)?.socket.carried()
     }
 
@@ -136,7 +142,7 @@ impl Reactor {
             let Some(carried) = connection.socket.carried().filter(|_| phase != Phase::Open || !paused) else { break };
             let Some(block) = carried.blocks.pop_front() else {
                 if carried.peer_closed && phase == Phase::Open {
-                    self.end(key, Closed::PeerClosed, handler);
+                    self.end_of_input(key, handler)?;
                 }
                 break;
             };
@@ -150,12 +156,14 @@ impl Reactor {
         Ok(())
     }
 
-    fn sent_elsewhere(&mut self, key: Key, parcel: Parcel) {
-        if let Some(carried) = self.carried(key) {
-            carried.underway_bytes -= parcel.len();
-            self.sockets.unblock(key);
-        }
+    fn sent_elsewhere(&mut self, key: Key, parcel: Parcel, handler: &mut impl Handler) {
+        let len = parcel.len();
         self.parcels.keep(parcel);
+        if let Some(carried) = self.carried(key) {
+            carried.underway_bytes -= len;
+            self.sockets.unblock(key);
+            handler.sent(&mut self.context(), ConnectionId(key), len);
+        }
     }
 
     fn ended_elsewhere(&mut self, key: Key, why: Closed, handler: &mut impl Handler) {
@@ -174,14 +182,13 @@ impl Reactor {
                 return;
             };
             let mut parcel = self.parcels.take();
-            fill(&mut parcel, key, handler);
+            fill(&mut parcel, carried.underway_bytes, key, handler);
             let len = parcel.len();
             if len == 0 {
                 self.parcels.keep(parcel);
                 return self.nothing_left(key, handler);
             }
             carried.send(line, parcel);
-            handler.sent(&mut self.context(), ConnectionId(key), len);
         }
     }
 }

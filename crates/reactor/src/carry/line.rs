@@ -142,10 +142,9 @@ impl Line {
             && let Some(mut parcel) = self.parcels.pop_front()
         {
             self.sent_bytes -= parcel.len();
-            // Here, for the owner may sleep for long, and its pool tells who waits for the buffers.
+            // Here, so that the last handle on a buffer is the handler's.
             parcel.empty();
-            let (is_awaited, letter) = (parcel.is_awaited, Letter::Sent { owned: self.owned, parcel });
-            if is_awaited { self.owner.send(letter) } else { self.owner.post(letter) }
+            self.owner.send(Letter::Sent { owned: self.owned, parcel });
         }
     }
 }

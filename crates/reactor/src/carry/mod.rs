@@ -21,17 +21,17 @@
 //! to a connection that has ended does nothing.
 //!
 //! **Bounds.** Of each connection at most [`MAX_BLOCKS`] blocks and less than [`MAX_UNDERWAY_BYTES`] and one send are under way.
-//! With a ring, what it had received when its connection was paused comes on top: bounded by the ring's own buffers.
+//! With a ring, what it had received when its connection was paused comes on top: what one batch brought into the ring's own buffers.
 //! An owner that pauses a connection gives no blocks back, so its carrier stops receiving, and the peer feels it. A
 //! carrier whose socket is full gives no parcels back, and the owner asks the handler for no more.
 //!
-//! **Wake-ups.** Bytes wake the other side, once for all that comes before it looks. Blocks and parcels that go back do so only
-//! when more than half of what is allowed was under way: else nobody waits for them. In steady state nothing is allocated, for both are
-//! used again. Who waits for the buffers of a parcel is told by their pool.
+//! **Wake-ups.** Bytes wake the other side, once for all that comes before it looks, and so do parcels that go back: the handler
+//! may wait for their buffers. Blocks that go back do so only when more than half of those allowed were under way: else nobody
+//! waits for them. In steady state nothing is allocated, for both are used again.
 //!
-//! **What [`Handler::sent`](crate::Handler::sent) means.** The bytes are the carrier's, as they are the system's when they have
-//! left by a local socket: both may lose them with the connection. [`Closed::AllSent`](crate::Closed::AllSent) says that they
-//! left the carrier.
+//! **What [`Handler::sent`](crate::Handler::sent) means** is what it means for a socket at home: the bytes are the system's. Until a
+//! parcel has come back the handler keeps what is in it, and is told to leave that out when it gathers
+//! ([`Gather::behind`](crate::Gather)); so what a carrier holds counts as what waits at home.
 
 mod carried;
 mod letters;

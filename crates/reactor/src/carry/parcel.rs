@@ -45,8 +45,6 @@ pub(crate) struct Parcel {
     copied: Vec<u8>,
     pieces: Vec<Piece>,
     len: usize,
-    /// The owner waits for it.
-    pub(super) is_awaited: bool,
 }
 
 enum Piece {

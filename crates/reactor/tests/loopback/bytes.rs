@@ -77,7 +77,14 @@ fn what_a_part_leads_to_leaves_before_the_rest_comes() {
         echoed
     });
     assert!(echoed == pattern(450));
-    assert!(calls.len() >= 10 && calls == "rs".repeat(calls.len() / 2), "{calls}");
+    let parts = calls.len() / 2;
+    assert!(parts >= 5, "{calls}");
+    if crate::CARRIED {
+        // They left one by one; that they have left is told later.
+        assert_eq!(calls.matches('s').count(), parts, "{calls}");
+    } else {
+        assert_eq!(calls, "rs".repeat(parts));
+    }
     assert!(batch_ends >= 5, "{batch_ends}");
 }
 

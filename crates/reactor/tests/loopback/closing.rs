@@ -150,3 +150,34 @@ fn dead_ids_do_not_touch_the_next_connection() {
         assert_eq!(&answer, b"ping");
     });
 }
+
+#[test]
+fn what_came_with_the_end_is_answered() {
+    let (mut connection, mut wakes) = (None, 0);
+    let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) if wakes == 0 => {
+            cx.pause(id);
+            connection = Some(id);
+        }
+        Event::Woken => {
+            connection.take().into_iter().for_each(|id| cx.resume(id));
+            wakes += 1;
+            if wakes == 2 {
+                cx.stop();
+            }
+        }
+        Event::Received(id, bytes) => state.send(cx, id, bytes),
+        _ => {}
+    };
+    let answer = run(on, |address, waker| {
+        let mut stream = connect(address);
+        stream.write_all(b"the last").unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        waker.wake();
+        let mut answer = Vec::new();
+        let read = stream.read_to_end(&mut answer);
+        waker.wake();
+        read.map(|_| answer).unwrap()
+    });
+    assert_eq!(answer, b"the last");
+}

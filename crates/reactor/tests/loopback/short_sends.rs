@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use lunette_buffer::FileSlice;
@@ -25,13 +25,15 @@ struct Sender {
     sent: usize,
     /// Sends that ended in the header, the file and the tail.
     cuts: [usize; 3],
+    /// Told of the first that ended in the file: from then on the peer reads.
+    cut: Option<mpsc::Sender<()>>,
 }
 
 impl Sender {
-    fn new() -> Self {
+    fn new(cut: mpsc::Sender<()>) -> Self {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&pattern(FILE_LEN)).unwrap();
-        Self { header: [1; HEADER_LEN], file: file.into(), tail: [2; TAIL_LEN], sent: 0, cuts: [0; 3] }
+        Self { header: [1; HEADER_LEN], file: file.into(), tail: [2; TAIL_LEN], sent: 0, cuts: [0; 3], cut: Some(cut) }
     }
 
     fn message() -> Vec<u8> {
@@ -71,7 +73,10 @@ impl Handler for Sender {
         match self.sent % MESSAGE_LEN {
             0 => {}
             1..HEADER_LEN => self.cuts[0] += 1,
-            at if at < HEADER_LEN + FILE_LEN => self.cuts[1] += 1,
+            at if at < HEADER_LEN + FILE_LEN => {
+                self.cuts[1] += 1;
+                self.cut = None;
+            }
             _ => self.cuts[2] += 1,
         }
     }
@@ -87,10 +92,13 @@ fn what_lies_in_files_goes_on_where_a_full_socket_cut_it() {
     let mut reactor = reactor();
     let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let counts = reactor.counts();
-    let mut sender = Sender::new();
+    let (cut, first_cut) = mpsc::channel();
+    let mut sender = Sender::new(cut);
     thread::scope(|scope| {
-        scope.spawn(|| {
+        scope.spawn(move || {
             let (mut stream, expected) = (connect(address), Sender::message());
+            // Ends when the other side is dropped.
+            let _ = first_cut.recv();
             for number in 0..MESSAGES {
                 let mut message = vec![0; MESSAGE_LEN];
                 stream.read_exact(&mut message).unwrap();

@@ -104,7 +104,7 @@ impl Core {
     }
 
     fn feed_background(&mut self, key: Key, len: usize) {
-        // Before it tries: buffers come back on other cores, too.
+        // Before it tries: what comes back after that brings another batch.
         self.pool.await_return();
         let buffer = if may_begin(&self.pool, 0, len) { self.pool.take(len) } else { None };
         match buffer {

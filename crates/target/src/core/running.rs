@@ -280,7 +280,7 @@ impl Core {
         if self.starving.is_empty() {
             return;
         }
-        // Before they try: buffers come back on other cores, too, when these carry connections.
+        // Before they try: what comes back after that, in this batch or later, brings another.
         self.pool.await_return();
         for _ in 0..self.starving.len() {
             let Some(key) = self.starving.pop_front() else { return };
