@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lunette_scsi::{AdditionalSense, requests};
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome as StoreOutcome, Run, Store, StoreError};
+use lunette_store::{
+    AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome as StoreOutcome, Run, Store, StoreError,
+};
 
 use crate::disk::whole;
 use crate::pending::detach;
@@ -112,21 +114,24 @@ impl RemoteStore {
                 StoreOutcome { result, buffer: None }
             }
             Op::Allocation { found, .. } => {
-                let result = self.disk.allocation(range.0, range.1).await.map_err(store_error);
-                let result = result.map(|runs| {
-                    let block_len = u64::from(self.disk.facts().block_len());
-                    for (blocks, allocated) in runs {
-                        if !found.push(Run { len: blocks * block_len, allocated }) {
-                            break;
-                        }
-                    }
-                });
-                StoreOutcome { result, buffer: None }
+                StoreOutcome { result: self.find_allocation(range, &found).await, buffer: None }
             }
             Op::Flush => StoreOutcome { result: self.flush().await, buffer: None },
             // It is asked of stores that say they can.
             Op::Copy { .. } => StoreOutcome::of(op, Err(io::Error::from(io::ErrorKind::Unsupported).into())),
         }
+    }
+
+    /// Tells which of the blocks have space, as far as there is room for it.
+    async fn find_allocation(&self, (lba, blocks): (u64, u64), found: &AllocationMap) -> Result<(), StoreError> {
+        let runs = self.disk.allocation(lba, blocks).await.map_err(store_error)?;
+        let block_len = u64::from(self.disk.facts().block_len());
+        for (blocks, allocated) in runs {
+            if !found.push(Run { len: blocks * block_len, allocated }) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     async fn flush(&self) -> Result<(), StoreError> {

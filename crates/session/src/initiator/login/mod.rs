@@ -77,18 +77,7 @@ impl Login {
             return Err(LoginError::SameSecret.into());
         }
         let security = Security::new(config.chap.clone(), entropy);
-        let mut list = TextWriter::new();
-        put(&mut list, "InitiatorName", &config.initiator_name)?;
-        if let Some(alias) = &config.initiator_alias {
-            put(&mut list, "InitiatorAlias", alias)?;
-        }
-        match &config.target_name {
-            Some(name) => {
-                put(&mut list, "SessionType", "Normal")?;
-                put(&mut list, "TargetName", name)?;
-            }
-            None => put(&mut list, "SessionType", "Discovery")?,
-        }
+        let mut list = names(config)?;
         put(&mut list, "AuthMethod", security.methods())?;
         let mut login = Self {
             request: LoginRequest {
@@ -331,6 +320,23 @@ impl From<OfferError> for SessionError {
             other => broken("6.2", other.to_string()),
         }
     }
+}
+
+/// Who talks to whom.
+fn names(config: &SessionConfig) -> Result<TextWriter, SessionError> {
+    let mut list = TextWriter::new();
+    put(&mut list, "InitiatorName", &config.initiator_name)?;
+    if let Some(alias) = &config.initiator_alias {
+        put(&mut list, "InitiatorAlias", alias)?;
+    }
+    match &config.target_name {
+        Some(name) => {
+            put(&mut list, "SessionType", "Normal")?;
+            put(&mut list, "TargetName", name)?;
+        }
+        None => put(&mut list, "SessionType", "Discovery")?,
+    }
+    Ok(list)
 }
 
 /// Appends a key of ours. One that cannot stand on the wire comes from the configuration.
