@@ -52,8 +52,6 @@ struct Play {
 pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
     let mut input = Input::new(data);
     let choice = input.byte();
-    // Bits that nothing else uses.
-    let task_reporting = ["RFC3720", "ResponseFence", "FastAbort"][usize::from(choice >> 6) % 3];
     let header_digest = choice & 0x10 != 0 && recovery.level > 0;
     let offers = Willing {
         header_digest: Choices(if header_digest { 2 } else { 1 }),
@@ -62,26 +60,7 @@ pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
         ..offers()
     };
     let mut host = Host::new(Chap::None, choice & 8 != 0, offers);
-    let mut exp_cmd_sn = SerialNumber(0);
-    for stat_sn in 0..2 {
-        let Some((request, keys)) = host.login_request() else { panic!("no login request") };
-        exp_cmd_sn = request.cmd_sn;
-        let asked_only = choice & 4 != 0;
-        let answer = |(key, offer): &(String, String)| {
-            let value = match &key[..] {
-                "InitialR2T" if asked_only => "Yes",
-                "ImmediateData" if asked_only => "No",
-                "TaskReporting" => task_reporting,
-                "InitiatorName" | "TargetName" | "SessionType" => return Vec::new(),
-                // Of a list, one is chosen.
-                _ => offer.split(',').next().unwrap_or(offer),
-            };
-            format!("{key}={value}\0").into_bytes()
-        };
-        let text: Vec<u8> = keys.iter().flat_map(answer).collect();
-        host.feed(&wire(login_response(&request, stat_sn).emit(), &text));
-    }
-    assert!(host.logged_in);
+    let exp_cmd_sn = log_in(&mut host, choice);
     host.chunk_len = [usize::MAX, 1, 47, 1000][usize::from(choice & 3)];
     let mut play = Play {
         host,
@@ -104,6 +83,33 @@ pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
         play.step(&mut input);
     }
     play.end()
+}
+
+/// Answers the two requests of a login, as the bits of `choice` say. Gives the number of the first command.
+fn log_in(host: &mut Host, choice: u8) -> SerialNumber {
+    let asked_only = choice & 4 != 0;
+    // Bits that nothing else uses.
+    let task_reporting = ["RFC3720", "ResponseFence", "FastAbort"][usize::from(choice >> 6) % 3];
+    let answer = |(key, offer): &(String, String)| {
+        let value = match &key[..] {
+            "InitialR2T" if asked_only => "Yes",
+            "ImmediateData" if asked_only => "No",
+            "TaskReporting" => task_reporting,
+            "InitiatorName" | "TargetName" | "SessionType" => return Vec::new(),
+            // Of a list, one is chosen.
+            _ => offer.split(',').next().unwrap_or(offer),
+        };
+        format!("{key}={value}\0").into_bytes()
+    };
+    let mut exp_cmd_sn = SerialNumber(0);
+    for stat_sn in 0..2 {
+        let Some((request, keys)) = host.login_request() else { panic!("no login request") };
+        exp_cmd_sn = request.cmd_sn;
+        let text: Vec<u8> = keys.iter().flat_map(answer).collect();
+        host.feed(&wire(login_response(&request, stat_sn).emit(), &text));
+    }
+    assert!(host.logged_in);
+    exp_cmd_sn
 }
 
 impl Play {
