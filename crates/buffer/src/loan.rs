@@ -10,10 +10,10 @@ use crate::Pool;
 pub const MAX_LOAN_RUNS: usize = 65;
 
 /// Bytes of a piece of memory that does not change as long as it is held.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Run {
     /// The whole piece.
-    pub memory: Arc<[u8]>,
+    pub memory: Arc<dyn AsRef<[u8]> + Send + Sync>,
     /// The bytes of it that are meant.
     pub range: Range<usize>,
 }
@@ -99,11 +99,16 @@ impl Placed {
         self.start + self.run.range.len()
     }
 
+    /// The whole piece.
+    fn bytes(&self) -> &[u8] {
+        (*self.run.memory).as_ref()
+    }
+
     /// Those of its bytes that `range` of all that are lent shows.
     fn part(&self, range: &Range<usize>) -> &[u8] {
         let from = range.start.saturating_sub(self.start);
         let end = range.end.min(self.end()) - self.start;
-        &self.run.memory[self.run.range.clone()][from..end]
+        &self.bytes()[self.run.range.clone()][from..end]
     }
 }
 
@@ -121,7 +126,7 @@ impl Ledger {
             start = placed.end();
             placed
         }));
-        let kept_bytes: usize = list.runs.iter().map(|placed| placed.run.memory.len()).sum();
+        let kept_bytes: usize = list.runs.iter().map(|placed| placed.bytes().len()).sum();
         let more = kept_bytes.saturating_sub(counted_bytes);
         let fits = list.runs.len() <= MAX_LOAN_RUNS && (more == 0 || pool.count_bytes(more, pool.budget_bytes() / 2));
         if fits {
@@ -193,12 +198,12 @@ mod tests {
     use super::*;
     use crate::{Buffer, PAGE_LEN};
 
-    fn memory(fill: u8, len: usize) -> Arc<[u8]> {
-        (0..len).map(|at| fill.wrapping_add(at as u8)).collect()
+    fn memory(fill: u8, len: usize) -> Arc<Vec<u8>> {
+        Arc::new((0..len).map(|at| fill.wrapping_add(at as u8)).collect())
     }
 
-    fn lend(buffer: &mut Buffer, runs: &[(&Arc<[u8]>, Range<usize>)]) -> bool {
-        buffer.lend(runs.iter().map(|(memory, range)| Run { memory: Arc::clone(memory), range: range.clone() }))
+    fn lend(buffer: &mut Buffer, runs: &[(&Arc<Vec<u8>>, Range<usize>)]) -> bool {
+        buffer.lend(runs.iter().map(|(memory, range)| Run { memory: (*memory).clone(), range: range.clone() }))
     }
 
     #[test]

@@ -86,8 +86,9 @@ pub(super) trait Shape {
     };
 }
 
-/// Messages from this length on are folded only. They are likely to come from memory, and from there the order of their bytes is the fastest.
-const FOLD_ONLY_FROM: usize = 2 << 20;
+/// Messages from this length on are folded only. They are likely to come from memory, and from there the order of their bytes is the fastest:
+/// 256 KiB are digested at 18.4 GB/s in blocks and at 22.5 GB/s in order, with pages of 2 MiB at 24.8 and 26.8. In the cache blocks gain 12%.
+const FOLD_ONLY_FROM: usize = 64 << 10;
 
 /// No shape has more streams.
 const MAX_STREAMS: usize = 4;

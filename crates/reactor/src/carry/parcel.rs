@@ -203,12 +203,13 @@ mod tests {
     }
 
     /// `len` bytes in two runs, and the pool that counts them.
-    fn lent(len: usize) -> (Pool, Loan, [Arc<[u8]>; 2]) {
+    fn lent(len: usize) -> (Pool, Loan, [Arc<Vec<u8>>; 2]) {
         let pool = Pool::new(1 << 20);
-        let memory = [1_u8, 2].map(|fill| (0..len).map(|at| (at as u8).wrapping_mul(fill)).collect::<Arc<[u8]>>());
+        let memory =
+            [1_u8, 2].map(|fill| Arc::new((0..len).map(|at| (at as u8).wrapping_mul(fill)).collect::<Vec<u8>>()));
         let mut buffer = pool.reserve(len).unwrap();
         let runs = [(0, 100..len / 2), (1, 0..len / 2 + 100)];
-        assert!(buffer.lend(runs.map(|(at, range)| Run { memory: Arc::clone(&memory[at]), range }).into_iter()));
+        assert!(buffer.lend(runs.map(|(at, range)| Run { memory: memory[at].clone(), range }).into_iter()));
         (pool, buffer.into_loan().unwrap(), memory)
     }
 

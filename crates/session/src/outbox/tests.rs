@@ -1,3 +1,5 @@
+use std::sync::Arc;
+
 use lunette_buffer::{Pool, Run};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -90,7 +92,7 @@ fn lent(bytes: &[u8], lens: &[usize]) -> Segment {
     for len in lens.iter().copied().chain([usize::MAX]) {
         let (run, later) = rest.split_at(len.min(rest.len()));
         rest = later;
-        runs.extend((!run.is_empty()).then(|| Run { memory: run.into(), range: 0..run.len() }));
+        runs.extend((!run.is_empty()).then(|| Run { memory: Arc::new(run.to_vec()), range: 0..run.len() }));
     }
     let mut buffer = Pool::new(1 << 20).reserve(bytes.len()).unwrap();
     assert!(buffer.lend(runs.into_iter()));

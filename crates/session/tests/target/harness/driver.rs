@@ -1,6 +1,7 @@
 //! The target's driver: bytes in, events to a scripted device, bytes out.
 
 use std::cell::Cell;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Pool, Run};
@@ -193,7 +194,7 @@ impl Driver {
         let mut buffer = self.pool.reserve(len).expect("the pool of the tests is large");
         let lends = self.lends.replace(!self.lends.get());
         let pattern = pattern(len);
-        let runs = pattern.chunks(LENT_RUN_LEN).map(|run| Run { memory: run.into(), range: 0..run.len() });
+        let runs = pattern.chunks(LENT_RUN_LEN).map(|run| Run { memory: Arc::new(run.to_vec()), range: 0..run.len() });
         if !lends || !buffer.lend(runs) {
             buffer.copy_from_slice(&pattern);
         }

@@ -1,15 +1,15 @@
 //! Blocks in memory.
 
+mod slab;
+
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use lunette_buffer::{Buffer, Run as LentRun};
 
+use self::slab::{CHUNK_LEN, Memory};
 use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Space, Store, StoreError};
-
-/// Bytes that are allocated, freed and locked together.
-const CHUNK_LEN: usize = 64 << 10;
 
 /// Chunks whose table entries are allocated together: 128 KiB of table for 256 MiB of store.
 const GROUP_CHUNKS: usize = 4096;
@@ -22,7 +22,7 @@ const GROUP_LEN: u64 = (CHUNK_LEN * GROUP_CHUNKS) as u64;
 const MIN_LENT_LEN: usize = CHUNK_LEN;
 
 /// What chunks without memory lend.
-static ZEROES: LazyLock<Arc<[u8]>> = LazyLock::new(zeroes);
+static ZEROES: LazyLock<Arc<Memory>> = LazyLock::new(zeroes);
 
 /// A piece of the store that is locked as a whole.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ struct Chunk(RwLock<Bytes>);
 
 /// The bytes of one chunk; `None` reads as zero. As long as reads hold them too, they do not change: a write puts others in
 /// their place.
-type Bytes = Option<Arc<[u8]>>;
+type Bytes = Option<Arc<Memory>>;
 
 impl Chunk {
     fn read(&self) -> RwLockReadGuard<'_, Bytes> {
@@ -42,8 +42,8 @@ impl Chunk {
     }
 }
 
-fn zeroes() -> Arc<[u8]> {
-    std::iter::repeat_n(0, CHUNK_LEN).collect()
+fn zeroes() -> Arc<Memory> {
+    Arc::new(Memory::zeroed())
 }
 
 /// A store that lives as long as the process.
@@ -132,7 +132,7 @@ impl MemoryStore {
             let mut chunk = self.chunk_to_fill(piece.chunk).write();
             match chunk.as_mut().and_then(Arc::get_mut) {
                 Some(bytes) => bytes[piece.range].copy_from_slice(now),
-                None if now.len() == CHUNK_LEN => *chunk = Some(now.into()),
+                None if now.len() == CHUNK_LEN => *chunk = Some(Arc::new(Memory::copy_of(now))),
                 None => Arc::make_mut(chunk.get_or_insert_with(zeroes))[piece.range].copy_from_slice(now),
             }
         }
