@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use lunette_scsi::{AdditionalSense, requests};
 use lunette_store::{
@@ -25,30 +25,67 @@ pub struct RemoteStore {
     unflushed: Arc<Unflushed>,
 }
 
-/// Whether there are writes that the disk may lose: the number of its power-ons ([`Disk::power_ons`]) when the first of them was
-/// acknowledged.
-struct Unflushed(AtomicU64);
+/// Writes that the disk may lose. Each counts as the number of the disk's power-ons ([`Disk::power_ons`]) when it was acknowledged.
+struct Unflushed {
+    /// The least of those that no flush has begun for.
+    written: AtomicU64,
+    flushing: Mutex<Flushing>,
+}
+
+/// What flushes that are under way are to bring to the medium.
+#[derive(Default)]
+struct Flushing {
+    /// The number of the last one.
+    last: u64,
+    /// By the first flush that is answerable for them, as are all after it until one of them has succeeded: the least of its writes.
+    written: Vec<(u64, u64)>,
+}
 
 impl Unflushed {
     const NONE: u64 = u64::MAX;
 
+    fn new() -> Self {
+        Self { written: AtomicU64::new(Self::NONE), flushing: Mutex::default() }
+    }
+
     /// A write was acknowledged; before it, the disk had been powered on that often.
     fn add(&self, power_ons: u64) {
-        if self.0.load(Ordering::Acquire) > power_ons {
-            self.0.fetch_min(power_ons, Ordering::AcqRel);
+        if self.written.load(Ordering::Acquire) > power_ons {
+            self.written.fetch_min(power_ons, Ordering::AcqRel);
         }
     }
 
-    /// A flush begins: it is answerable for what was added before.
-    fn take(&self) -> Option<u64> {
-        Some(self.0.swap(Self::NONE, Ordering::AcqRel)).filter(|power_ons| *power_ons != Self::NONE)
+    /// A flush begins: it is answerable for what was added before. Gives its number.
+    fn begin(&self) -> u64 {
+        let mut flushing = self.flushing();
+        flushing.last += 1;
+        let flush = flushing.last;
+        let written = self.written.swap(Self::NONE, Ordering::AcqRel);
+        if written != Self::NONE {
+            flushing.written.push((flush, written));
+        }
+        flush
+    }
+
+    /// The disk has done a flush, and had been powered on so often by then. False when it had lost what was to be flushed.
+    fn end(&self, flush: u64, power_ons: u64) -> bool {
+        let mut flushing = self.flushing();
+        if flushing.written.iter().any(|(of, written)| *of <= flush && *written != power_ons) {
+            return false;
+        }
+        flushing.written.retain(|(of, _)| *of > flush);
+        true
+    }
+
+    fn flushing(&self) -> MutexGuard<'_, Flushing> {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RemoteStore {
     /// The disk as a store.
     pub fn new(disk: Disk) -> Self {
-        Self { disk, failed_flush: Arc::default(), unflushed: Arc::new(Unflushed(AtomicU64::new(Unflushed::NONE))) }
+        Self { disk, failed_flush: Arc::default(), unflushed: Arc::new(Unflushed::new()) }
     }
 
     /// The disk.
@@ -138,10 +175,10 @@ impl RemoteStore {
         if let Some(earlier) = self.failed_flush.get() {
             return Err(StoreError::FlushFailed(Arc::clone(earlier)));
         }
-        let written = self.unflushed.take();
+        let flush = self.unflushed.begin();
         let mut result = self.disk.flush().await;
         // What a power-on took from the cache before was not there to be flushed.
-        if result.is_ok() && written.is_some_and(|power_ons| power_ons != self.disk.power_ons()) {
+        if result.is_ok() && !self.unflushed.end(flush, self.disk.power_ons()) {
             result = Err(Error::CacheLost);
         }
         result.map_err(|error| {
@@ -233,5 +270,46 @@ fn store_error(error: Error) -> StoreError {
         Some(AdditionalSense::SPACE_ALLOCATION_FAILED) => StoreError::NoSpace,
         Some(AdditionalSense::WRITE_PROTECTED) => StoreError::ReadOnly,
         _ => StoreError::Io(io::Error::other(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_is_answerable_for_all_writes_before_it() {
+        let unflushed = Unflushed::new();
+        assert!(unflushed.end(unflushed.begin(), 1), "nothing was written");
+        unflushed.add(1);
+        assert!(!unflushed.end(unflushed.begin(), 2), "a power-on came between");
+        let unflushed = Unflushed::new();
+        unflushed.add(2);
+        assert!(unflushed.end(unflushed.begin(), 2));
+        assert!(unflushed.end(unflushed.begin(), 3), "it was flushed before");
+    }
+
+    #[test]
+    fn a_flush_beside_another_one_is_answerable_for_the_same_writes() {
+        let unflushed = Unflushed::new();
+        unflushed.add(1);
+        let (first, second) = (unflushed.begin(), unflushed.begin());
+        assert!(!unflushed.end(second, 2));
+        assert!(!unflushed.end(first, 2));
+    }
+
+    #[test]
+    fn what_one_flush_has_brought_to_the_medium_no_other_one_answers_for() {
+        let unflushed = Unflushed::new();
+        unflushed.add(1);
+        let (first, second) = (unflushed.begin(), unflushed.begin());
+        assert!(unflushed.end(first, 1));
+        assert!(unflushed.end(second, 2));
+        unflushed.add(2);
+        let third = unflushed.begin();
+        unflushed.add(2);
+        let fourth = unflushed.begin();
+        assert!(unflushed.end(third, 2), "what came after it is not its own");
+        assert!(!unflushed.end(fourth, 3));
     }
 }

@@ -194,3 +194,28 @@ fn a_flush_does_not_answer_for_what_a_power_cut_may_have_taken() {
     write(&safe, false);
     flush(&safe).unwrap();
 }
+
+#[test]
+fn flushes_under_way_at_once_answer_for_the_same_writes() {
+    let medium: Arc<dyn Store> = Arc::new(PowerLoss::new(STORE_LEN).unwrap());
+    let held = Arc::new(Delay::new(Arc::clone(&medium)));
+    let (target, restarted) = (Target::over(Arc::clone(&held) as _), Target::over(medium));
+    let wire = Wire::to(target.address);
+    let disk = disk(wire.address, options());
+    let from = disk.session().initiator().pool().take(BLOCK_LEN).unwrap();
+    let store = RemoteStore::new(disk);
+    execute(&store, Op::Write { offset: 0, from, fua: false }).result.unwrap();
+    held.hold();
+    let flushes = [(); 2].map(|()| {
+        let store = store.clone();
+        std::thread::spawn(move || execute(&store, Op::Flush).result)
+    });
+    held.wait_until_held(2);
+    wire.lead(Some(restarted.address));
+    wire.cut();
+    for flush in flushes {
+        let error = flush.join().unwrap().unwrap_err();
+        assert!(matches!(error, StoreError::FlushFailed(_)), "{error}");
+    }
+    held.release();
+}
