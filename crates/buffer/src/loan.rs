@@ -126,6 +126,7 @@ impl Ledger {
             start = placed.end();
             placed
         }));
+        // Whole pieces: when a store writes to one that is lent, the piece as it was lives on here alone.
         let kept_bytes: usize = list.runs.iter().map(|placed| placed.bytes().len()).sum();
         let more = kept_bytes.saturating_sub(counted_bytes);
         let fits = list.runs.len() <= MAX_LOAN_RUNS && (more == 0 || pool.count_bytes(more, pool.budget_bytes() / 2));
