@@ -1,5 +1,7 @@
 //! Tasks, from command to response, on a device that takes its time.
 
+use std::sync::Arc;
+
 use lunette_buffer::{Buffer, Run};
 use lunette_session::limits::COMMAND_WINDOW;
 use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
@@ -185,7 +187,7 @@ impl Server {
 /// The bytes in pieces, as a store in memory might have them.
 fn runs(bytes: &[u8], env: &mut Env) -> impl Iterator<Item = Run> {
     let len = env.dice.between(1, bytes.len().max(1) as u64) as usize;
-    bytes.chunks(len).map(|run| Run { memory: run.into(), range: 0..run.len() })
+    bytes.chunks(len).map(|run| Run { memory: Arc::new(run.to_vec()), range: 0..run.len() })
 }
 
 fn execute(job: &mut Job, env: &mut Env) -> Response {
