@@ -20,7 +20,8 @@ pub(crate) struct Exchange(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    slot: Slot,
+    asked: Option<Step>,
+    answered: Option<Input>,
     data_out_transfer_len: u64,
     status: Option<(Status, u16)>,
     data_in_file: Option<FileSlice>,
@@ -28,42 +29,21 @@ struct State {
     others: Vec<Arc<LogicalUnit>>,
 }
 
-#[derive(Default)]
-enum Slot {
-    #[default]
-    Empty,
-    Asked(Step),
-    Answered(Input),
-}
-
 impl Exchange {
     /// Asks for one thing and waits for the answer.
     pub(crate) async fn ask(&self, step: Step) -> Input {
-        self.state().slot = Slot::Asked(step);
-        poll_fn(|_| {
-            let mut state = self.state();
-            match std::mem::take(&mut state.slot) {
-                Slot::Answered(input) => Poll::Ready(input),
-                other => {
-                    state.slot = other;
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        self.state().asked = Some(step);
+        poll_fn(|_| self.state().answered.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
     /// What the handler asks for, if it does.
     pub(crate) fn asked(&self) -> Option<Step> {
-        match std::mem::take(&mut self.state().slot) {
-            Slot::Asked(step) => Some(step),
-            _ => None,
-        }
+        self.state().asked.take()
     }
 
     /// Leaves the answer for the next poll.
     pub(crate) fn answer(&self, input: Input) {
-        self.state().slot = Slot::Answered(input);
+        self.state().answered = Some(input);
     }
 
     /// Records what the CDB asked the initiator to send.

@@ -136,13 +136,14 @@ impl Task {
     /// An input that does not answer the last step, and every step after the end, ends in CHECK CONDITION with HARDWARE
     /// ERROR, INTERNAL TARGET FAILURE.
     pub fn step(&mut self, input: Input) -> Step {
+        // In place, for what runs is long.
+        if let State::Running { handling, .. } = &mut self.state {
+            handling.exchange().answer(input);
+            return self.run();
+        }
         match (std::mem::replace(&mut self.state, State::Ended), input) {
             (State::Ready { device, nexus, command }, Input::Start) => self.start(device, nexus, command),
-            (State::Running { row, handling, link }, input) => {
-                handling.exchange().answer(input);
-                self.run(row, handling, link)
-            }
-            (State::Ready { .. } | State::Ended, _) => Step::Done(Response::check(&INTERNAL, SenseFormat::Fixed)),
+            _ => broken(),
         }
     }
 
@@ -181,21 +182,22 @@ impl Task {
         let exchange = Arc::clone(handling.exchange());
         let cx = Cx { row, device, nexus, link, cdb, extent, era, data_out_len, exchange, claim };
         (row.handler)(cx, handling.place());
-        self.run(row, handling, seen)
+        self.state = State::Running { row, handling, link: seen };
+        self.run()
     }
 
     /// Lets the handler go on until it asks for something or ends.
-    fn run(&mut self, row: &'static Row, mut handling: Handling, link: Option<Arc<Link>>) -> Step {
+    fn run(&mut self) -> Step {
+        let State::Running { handling, .. } = &mut self.state else { return broken() };
         let reply = match handling.poll() {
             Poll::Ready(reply) => reply,
             Poll::Pending => match handling.exchange().asked() {
-                Some(step) => {
-                    self.state = State::Running { row, handling, link };
-                    return step;
-                }
+                Some(step) => return step,
                 None => Err(INTERNAL),
             },
         };
+        let ended = std::mem::replace(&mut self.state, State::Ended);
+        let State::Running { row, handling, link } = ended else { return broken() };
         let exchange = handling.exchange();
         let response = match reply {
             Ok(data_in) => {
@@ -213,6 +215,11 @@ impl Task {
         }
         Step::Done(response)
     }
+}
+
+/// The answer to a driver that does not keep the order of steps.
+fn broken() -> Step {
+    Step::Done(Response::check(&INTERNAL, SenseFormat::Fixed))
 }
 
 /// An ACA task where no auto contingent allegiance is in force, which it never is (SAM-5 8.6.5; NACA is not supported).
