@@ -244,8 +244,8 @@ impl Engine {
 
     /// Lets a session do something, then sees to what came of it.
     fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut Link, &mut Env<'_, '_>)) {
+        let now = self.now(cx);
         let Some(link) = self.links.get_mut(key) else { return };
-        let now = Time::new(cx.now().saturating_duration_since(self.epoch));
         let mut env = Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic };
         act(link, &mut env);
         link.settle(&mut env);
@@ -263,6 +263,17 @@ impl Engine {
         }
     }
 
+    /// Sees to what came of the requests that a session has taken.
+    fn settle(&mut self, cx: &mut Context<'_>, session: Option<SessionKey>) {
+        if let Some(key) = session {
+            self.with(cx, key, |_, _| {});
+        }
+    }
+
+    fn now(&self, cx: &Context<'_>) -> Time {
+        Time::new(cx.now().saturating_duration_since(self.epoch))
+    }
+
     fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
         let (owner, key) = (*self.by_connection.get(id.index())?)?;
         (owner == id).then_some(key)
@@ -276,9 +287,20 @@ impl Engine {
     fn take_messages(&mut self, cx: &mut Context<'_>) {
         let mut messages = std::mem::take(&mut self.messages);
         self.queue.swap(&mut messages);
+        // Requests of a session that come together are seen to together.
+        let mut submitted = None;
         for message in messages.drain(..) {
+            let session = match &message {
+                Message::Submit { session, .. } => Some(*session),
+                _ => None,
+            };
+            if submitted != session {
+                self.settle(cx, submitted);
+                submitted = session;
+            }
             self.take_message(cx, message);
         }
+        self.settle(cx, submitted);
         self.messages = messages;
     }
 
@@ -289,8 +311,9 @@ impl Engine {
                 self.with(cx, key, Link::dial);
             }
             Message::Submit { session, ticket, request, completion } => {
-                if self.links.contains_key(session) {
-                    self.with(cx, session, |link, env| link.accept(ticket, request, completion, env));
+                let now = self.now(cx);
+                if let Some(link) = self.links.get_mut(session) {
+                    link.accept(ticket, request, completion, now);
                 } else {
                     refuse(request, completion, Error::Closed);
                 }
@@ -380,7 +403,7 @@ impl Handler for Engine {
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
         self.trimmer.time_has_come(cx.now());
-        let now = Time::new(cx.now().saturating_duration_since(self.epoch));
+        let now = self.now(cx);
         while let Some((at, key)) = self.timetable.pop_due(now) {
             if let Some(link) = self.links.get_mut(key)
                 && link.watched_for == Some(at)

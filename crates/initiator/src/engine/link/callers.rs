@@ -4,6 +4,7 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 
 use lunette_pdu::{LunField, TaskManagementFunction};
+use lunette_session::Time;
 use lunette_session::initiator::{Recoveries, Session, SessionError};
 
 use super::{Closing, Link, Phase};
@@ -18,20 +19,14 @@ fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
 }
 
 impl Link {
-    pub(in crate::engine) fn accept(
-        &mut self,
-        ticket: Ticket,
-        request: Request,
-        completion: Completion,
-        env: &mut Env<'_, '_>,
-    ) {
+    pub(in crate::engine) fn accept(&mut self, ticket: Ticket, request: Request, completion: Completion, now: Time) {
         if let Phase::Over(error) = &self.phase {
             return refuse(request, completion, error.clone());
         }
         if self.closing.is_some() {
             return refuse(request, completion, Error::Closed);
         }
-        self.requests.accept(ticket, request, completion, self.options.request_timeout, env.now);
+        self.requests.accept(ticket, request, completion, self.options.request_timeout, now);
     }
 
     pub(in crate::engine) fn cancel(&mut self, ticket: Ticket, env: &mut Env<'_, '_>) {
