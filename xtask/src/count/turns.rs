@@ -28,8 +28,8 @@ pub(super) fn count() -> Result<BTreeMap<String, u64>> {
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let dumps = folder.join("turns.out");
     let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*::scripted_turn", "--collect-atstart=yes"])
-        .arg("--dump-before=*::milestone")
+        .args(["--tool=callgrind", "--toggle-collect=*::scripted_turn", "--toggle-collect=*::Engine as *>::timeout"])
+        .args(["--collect-atstart=yes", "--dump-before=*::milestone"])
         .arg(format!("--callgrind-out-file={}", dumps.display()))
         .arg(process::target_dir().join("release/examples/turns"))
         .env("GLIBC_TUNABLES", TUNABLES)

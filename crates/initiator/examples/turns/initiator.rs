@@ -209,9 +209,8 @@ impl ScriptedTarget {
     }
 
     fn send(&mut self) -> usize {
-        let bytes = self.connection.slices().collect::<Vec<_>>().concat();
-        self.wire.send(&bytes);
-        self.connection.sent(bytes.len());
-        bytes.len()
+        let len = self.wire.send(self.connection.slices());
+        self.connection.sent(len);
+        len
     }
 }

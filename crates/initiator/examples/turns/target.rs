@@ -25,11 +25,10 @@ pub(crate) fn run(load: Load) {
     let address = serve(Arc::clone(&store) as _);
     let mut initiator = ScriptedInitiator::log_in(address, load);
     initiator.submit_batch();
-    let batch = initiator.output();
     let (over, is_over) = channel();
     // The script is in its place before the loop sees the first batch.
     let mut script = store.lock();
-    initiator.wire.send(&batch);
+    initiator.send();
     *script = Some(Script { initiator, stored: 0, progress: Progress::default(), over });
     drop(script);
     let mut initiator = is_over.recv_timeout(LIMIT).expect("the script comes to its end");
@@ -113,10 +112,9 @@ impl Script {
             return false;
         }
         self.initiator.submit_batch();
-        let batch = self.initiator.output();
-        self.initiator.wire.send(&batch);
+        let sent = self.initiator.send();
         if self.progress.is_warm() {
-            self.initiator.wire.arrived(batch.len());
+            self.initiator.wire.arrived(sent);
         }
         true
     }
@@ -150,16 +148,14 @@ impl ScriptedInitiator {
         let pool = Pool::new(64 << 20);
         let mut initiator = Self { load, wire, session, cid, pool, submitted: 0, ended: 0, last_status: 0 };
         until("the login is over", || {
-            let bytes = initiator.output();
-            initiator.wire.send(&bytes);
+            initiator.send();
             initiator.receive();
             initiator.session.room() > 0
         });
         // The first one is told that the disk was switched on.
         until("the disk is ready", || {
             initiator.submit(requests::test_unit_ready(), 0);
-            let bytes = initiator.output();
-            initiator.wire.send(&bytes);
+            initiator.send();
             until("an answer comes", || {
                 initiator.receive();
                 initiator.ended == initiator.submitted
@@ -194,11 +190,10 @@ impl ScriptedInitiator {
         }
     }
 
-    /// What is to be sent.
-    fn output(&mut self) -> Vec<u8> {
-        let bytes = self.session.slices(self.cid).collect::<Vec<_>>().concat();
-        self.session.sent(self.cid, bytes.len());
-        bytes
+    fn send(&mut self) -> usize {
+        let len = self.wire.send(self.session.slices(self.cid));
+        self.session.sent(self.cid, len);
+        len
     }
 
     /// Looks at what has come.

@@ -11,13 +11,15 @@ pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 pub(crate) struct Wire {
     stream: TcpStream,
     received: Vec<u8>,
+    /// Kept, for new memory for each batch would take longer than all else.
+    sent: Vec<u8>,
 }
 
 impl Wire {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("a TCP socket");
         stream.set_nonblocking(true).expect("a TCP socket");
-        Self { stream, received: vec![0; 1 << 20] }
+        Self { stream, received: vec![0; 1 << 20], sent: Vec::new() }
     }
 
     /// What lies ready, or a part of it; empty when there is nothing.
@@ -31,8 +33,12 @@ impl Wire {
         &self.received[..len]
     }
 
-    pub(crate) fn send(&mut self, bytes: &[u8]) {
-        self.stream.write_all(bytes).expect("a socket has room for a batch");
+    /// Sends all at once. Gives how much it was.
+    pub(crate) fn send<'a>(&mut self, slices: impl Iterator<Item = &'a [u8]>) -> usize {
+        self.sent.clear();
+        slices.for_each(|slice| self.sent.extend_from_slice(slice));
+        self.stream.write_all(&self.sent).expect("a socket has room for a batch");
+        self.sent.len()
     }
 
     /// Waits until `bytes` lie ready at the other end, and nothing has to be on its way.
