@@ -97,10 +97,10 @@ fn memory_of_a_store_is_not_written_to_until_the_notification() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut far = listener.accept().unwrap().0;
-    let chunks = [vec![1_u8; 50_000], vec![2; 50_000]].map(Arc::<[u8]>::from);
+    let chunks = [vec![1_u8; 50_000], vec![2; 50_000]].map(Arc::new);
     let loan = {
         let mut buffer = pool.reserve(100_000).unwrap();
-        let runs = chunks.each_ref().map(|chunk| Run { memory: Arc::clone(chunk), range: 0..chunk.len() });
+        let runs = chunks.each_ref().map(|chunk| Run { memory: chunk.clone(), range: 0..chunk.len() });
         assert!(buffer.lend(runs.into_iter()));
         buffer.into_loan().unwrap()
     };
