@@ -2,6 +2,9 @@
 //!
 //! Blocks that are read at random are seldom where the processor's tables of pages remember them. With pages of 2 MiB instead of
 //! 4 KiB a read of 4 KiB takes 15% less of the target's CPU time (`docs/performance.md`).
+//!
+//! A slab with places that were given back asks for small pages until all are in use again: else the system's background task
+//! would make it one huge page again, and so take the memory for what is unused.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -50,17 +53,21 @@ impl Slabs {
         };
         let place = entry.get().trailing_zeros();
         *entry.get_mut() &= !(1 << place);
-        let address = *entry.key() + place as usize * CHUNK_LEN;
+        let slab = *entry.key();
         if *entry.get() == 0 {
             entry.remove();
+            want_huge(slab, true);
         }
-        address
+        slab + place as usize * CHUNK_LEN
     }
 
     /// Takes back a place whose memory is given back. The slab's address when none of its places is left in use.
     fn put(&mut self, address: usize) -> Option<usize> {
         let slab = address & !(SLAB_LEN - 1);
         let places = self.unused.entry(slab).or_default();
+        if *places == 0 {
+            want_huge(slab, false);
+        }
         *places |= 1 << ((address - slab) / CHUNK_LEN);
         (*places == Places::MAX).then(|| self.unused.remove(&slab)).map(|_| slab)
     }
@@ -138,7 +145,10 @@ impl Drop for Memory {
         let empty = Slabs::lock().put(address);
         if let Some(slab) = empty {
             // SAFETY: the slab was mapped with this length, none of its places has an owner, and it was taken off the list.
-            unsafe { unmap(slab, SLAB_LEN) };
+            let unmapped = unsafe { unmap(slab, SLAB_LEN) };
+            if !unmapped {
+                Slabs::lock().unused.insert(slab, Places::MAX);
+            }
         }
     }
 }
@@ -154,35 +164,57 @@ fn give_back(memory: &mut Memory) {
 }
 
 /// Maps a slab of zeroes and gives its address.
+///
+/// Slabs lie side by side where that is possible: then they are one mapping, and a process may have only some ten thousand
+/// (`vm.max_map_count`).
 fn map_slab() -> usize {
-    // Twice as long, for there is a place in it where a slab may start.
-    let mapped_len = 2 * SLAB_LEN;
-    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at a place that the system chooses.
-    let mapped = unsafe { mmap_anonymous(null_mut(), mapped_len, ProtFlags::READ | ProtFlags::WRITE, flags) };
-    let Ok(mapped) = mapped else { handle_alloc_error(Layout::new::<[u8; SLAB_LEN]>()) };
-    let start = mapped.expose_provenance();
-    let slab = start.next_multiple_of(SLAB_LEN);
-    // SAFETY: what is before and behind the slab was mapped here and nobody knows of it. The slab is mapped as a whole; how large
-    // its pages are changes none of its bytes, and a system without huge pages may refuse.
+    let near = map(SLAB_LEN);
+    let slab = if near.is_multiple_of(SLAB_LEN) { near } else { replace_by_aligned(near) };
+    want_huge(slab, true);
+    slab
+}
+
+/// Says whether a slab shall have huge pages. Without an answer: a system without any refuses, and so does one with too many
+/// mappings.
+fn want_huge(slab: usize, is_wanted: bool) {
+    let advice = if is_wanted { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+    // SAFETY: how large pages are changes none of their bytes.
+    let _ = unsafe { madvise(with_exposed_provenance_mut(slab), SLAB_LEN, advice) };
+}
+
+/// A slab for one that does not start where it must.
+fn replace_by_aligned(crooked: usize) -> usize {
+    // Twice as long, for there is a place in it where a slab may start. The last: systems map downwards.
+    let len = 2 * SLAB_LEN;
+    // SAFETY: it was just mapped, and nobody else knows of it.
+    unsafe { unmap(crooked, SLAB_LEN) };
+    let start = map(len);
+    let slab = (start + SLAB_LEN) & !(SLAB_LEN - 1);
+    // SAFETY: what is before and behind the slab was mapped here and nobody knows of it.
     unsafe {
         unmap(start, slab - start);
-        unmap(slab + SLAB_LEN, start + mapped_len - (slab + SLAB_LEN));
-        let _ = madvise(with_exposed_provenance_mut(slab), SLAB_LEN, Advice::LinuxHugepage);
+        unmap(slab + SLAB_LEN, start + len - (slab + SLAB_LEN));
     }
     slab
 }
 
-/// Gives whole pages back to the system.
+/// Maps zeroes at a place that the system chooses.
+fn map(len: usize) -> usize {
+    let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+    // SAFETY: a new mapping changes none that is there.
+    let mapped = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
+    mapped.unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; SLAB_LEN]>())).expose_provenance()
+}
+
+/// Gives whole pages back to the system. False when it does not take them: the process has too many mappings for a hole in one.
+/// Then they stay as they are.
 ///
 /// # Safety
 ///
-/// Nobody uses them, now or later.
-unsafe fn unmap(start: usize, len: usize) {
-    if len > 0 {
-        // SAFETY: the caller's promise. It fails only when the process has too many mappings; then the pages stay, unused.
-        let _ = unsafe { munmap(with_exposed_provenance_mut(start), len) };
-    }
+/// Nobody uses them, now or, unless they stay, later.
+unsafe fn unmap(start: usize, len: usize) -> bool {
+    // SAFETY: the caller's promise.
+    len == 0 || unsafe { munmap(with_exposed_provenance_mut(start), len) }.is_ok()
 }
 
 #[cfg(test)]
@@ -196,17 +228,48 @@ mod tests {
 
     #[test]
     fn places_are_taken_once_and_a_slab_without_users_is_told() {
-        const SLAB: usize = 7 * SLAB_LEN;
-        let mut slabs = Slabs { unused: BTreeMap::from([(SLAB, Places::MAX)]), kept: Vec::new() };
+        let slab = map_slab();
+        let mut slabs = Slabs { unused: BTreeMap::from([(slab, Places::MAX)]), kept: Vec::new() };
         let taken: Vec<usize> = (0..Places::BITS).map(|_| slabs.take()).collect();
-        assert!(taken.iter().enumerate().all(|(at, address)| *address == SLAB + at * CHUNK_LEN));
-        assert_eq!(unused(&slabs, SLAB), None, "a full slab is not in the list");
+        assert!(taken.iter().enumerate().all(|(at, address)| *address == slab + at * CHUNK_LEN));
+        assert_eq!(unused(&slabs, slab), None, "a full slab is not in the list");
         assert_eq!(slabs.put(taken[5]), None);
         assert_eq!(slabs.put(taken[3]), None);
-        assert_eq!(unused(&slabs, SLAB), Some(2));
+        assert_eq!(unused(&slabs, slab), Some(2));
         assert_eq!([slabs.take(), slabs.take()], [taken[3], taken[5]]);
         let told: Vec<usize> = taken.iter().filter_map(|address| slabs.put(*address)).collect();
-        assert_eq!((told, unused(&slabs, SLAB)), (vec![SLAB], None));
+        assert_eq!((told, unused(&slabs, slab)), (vec![slab], None));
+    }
+
+    /// Whether the system makes huge pages of the memory at an address.
+    fn is_huge(address: usize) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut is_inside = false;
+        for line in maps.lines() {
+            let range = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
+            let range = range.map(|(start, end)| [start, end].map(|text| usize::from_str_radix(text, 16)));
+            if let Some([Ok(start), Ok(end)]) = range {
+                is_inside = (start..end).contains(&address);
+            } else if is_inside && line.starts_with("VmFlags:") {
+                return line.split(' ').any(|flag| flag == "hg");
+            }
+        }
+        false
+    }
+
+    #[test]
+    fn a_slab_with_memory_given_back_is_not_made_whole_again() {
+        let slab = map_slab();
+        if !is_huge(slab) {
+            return;
+        }
+        let mut slabs = Slabs { unused: BTreeMap::from([(slab, Places::MAX)]), kept: Vec::new() };
+        let taken: Vec<usize> = (0..Places::BITS).map(|_| slabs.take()).collect();
+        assert!(is_huge(slab));
+        slabs.put(taken[3]);
+        assert!(!is_huge(slab));
+        slabs.take();
+        assert!(is_huge(slab));
     }
 
     #[test]
@@ -218,6 +281,19 @@ mod tests {
                 chunk.fill(0xA5);
             }
         }
+    }
+
+    #[test]
+    fn slabs_lie_side_by_side() {
+        let slabs: Vec<usize> = (0..32).map(|_| map_slab()).collect();
+        assert!(slabs.iter().all(|slab| slab.is_multiple_of(SLAB_LEN)));
+        let alone = slabs.iter().filter(|slab| !slabs.contains(&(*slab + SLAB_LEN))).count();
+        for slab in &slabs {
+            // SAFETY: nobody else knows of it.
+            assert!(unsafe { unmap(*slab, SLAB_LEN) });
+        }
+        // Other tests map something, too.
+        assert!(alone < slabs.len() / 2, "{alone} without a neighbour");
     }
 
     #[test]
