@@ -109,7 +109,8 @@ impl Pool {
     }
 
     /// The same, which keeps all memory that it has needed, and does not allocate again what it had before. With what is out it
-    /// is never more than the budget. Who has it calls [`trim`](Self::trim) from time to time, as a [`Trimmer`](crate::Trimmer) says.
+    /// is never more than the budget, except for 8 MiB that are always kept. Who has it calls [`trim`](Self::trim) from time to
+    /// time, as a [`Trimmer`](crate::Trimmer) says.
     pub fn trimmed(budget_bytes: usize) -> Self {
         Self::with(budget_bytes, true)
     }
