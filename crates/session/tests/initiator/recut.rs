@@ -191,6 +191,44 @@ fn copies_of_the_new_run_do_not_make_more_of_themselves() {
 }
 
 #[test]
+fn a_copy_of_the_old_run_does_not_stand_for_data_of_the_new_one() {
+    let asked = |liar: &mut Liar| {
+        let pdu = snack(liar);
+        (pdu.snack_type, pdu.beg_run, pdu.run_length)
+    };
+    for target_is_wrong in [false, true] {
+        let mut liar = Liar::recovering();
+        let (_, itt) = liar.read(4096);
+        liar.send_data(piece(&liar, itt, 2, 1024));
+        assert_eq!(asked(&mut liar), (SnackType::DATA_R2T, 0, 2));
+        declare(&mut liar, 2048);
+        let stat_sn = liar.stat_sn;
+        let last = last(&mut liar, itt);
+        liar.send_damaged_data(last);
+        assert_asked_anew(&mut liar, itt, 1);
+        // What was asked for before. The other half of it is lost again, and so is the beginning of the new run.
+        liar.send_data(piece(&liar, itt, 0, 1024));
+        run(&mut liar, itt, 2048, &[0]);
+        liar.send(tagged(&liar, itt, stat_sn, 2, 1).emit(), &[]);
+        assert_eq!(asked(&mut liar), (SnackType::DATA_R2T, 0, 2));
+        assert_nothing(&liar);
+        if target_is_wrong {
+            liar.send_data(piece(&liar, itt, 0, 1024));
+        } else {
+            liar.send_data(piece(&liar, itt, 0, 2048));
+        }
+        assert_nothing(&liar);
+        liar.send_data(piece(&liar, itt, 1, 2048));
+        if target_is_wrong {
+            assert!(matches!(liar.closed(), SessionError::Protocol { .. }), "it is not asked for ever");
+        } else {
+            assert_whole(&mut liar);
+        }
+        assert_nothing(&liar);
+    }
+}
+
+#[test]
 fn a_status_that_waits_for_old_data_is_not_the_last_one() {
     let mut liar = Liar::recovering();
     let (_, itt) = liar.read(4096);

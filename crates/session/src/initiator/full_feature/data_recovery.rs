@@ -116,7 +116,13 @@ impl FullFeature {
         let tag = TaskTag::from_itt(itt);
         let Some(task) = context.task(tag) else { return Ok(true) };
         // For commands that only write, targets do not agree on what is counted.
-        let lost = if task.command.data_in.is_some() { task.numbers_sent(exp_data_sn)? } else { 0..0 };
+        let mut lost = if task.command.data_in.is_some() { task.numbers_sent(exp_data_sn)? } else { 0..0 };
+        if let TargetPdu::ScsiResponse(pdu) = pdu
+            && !task.lacks_data()
+            && let Some(run) = task.mistaken_run(pdu)?
+        {
+            lost = run;
+        }
         let whole = !task.lacks_data();
         self.lost_data(tag, lost, context)?;
         Ok(whole)

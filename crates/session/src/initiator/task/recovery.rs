@@ -106,7 +106,7 @@ impl Task {
         Ok(lost)
     }
 
-    fn lose(&mut self, numbers: Range<u32>) -> Result<(), SessionError> {
+    pub(super) fn lose(&mut self, numbers: Range<u32>) -> Result<(), SessionError> {
         self.lost().numbers.insert(numbers).map_err(|_| SessionError::Unrecovered(DATA))
     }
 

@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use lunette_pdu::{ScsiResponse, ScsiResponseCode};
+
 use super::Task;
 use super::recovery::DATA;
 use crate::extents::Extents;
@@ -25,6 +27,8 @@ pub(super) struct Recut {
     /// The run has begun more than once, so copies are on their way that nobody has counted. What is asked for before they have
     /// come makes more of them, each of which may look like another beginning.
     unsettled: bool,
+    /// The run was asked for once more, as it had been mistaken.
+    mistaken: bool,
 }
 
 impl Recut {
@@ -60,7 +64,7 @@ impl Task {
         if recut.snack_tag > MAX_DAMAGED_RESENDS {
             return Err(SessionError::Unrecovered(DATA));
         }
-        *recut = Recut { snack_tag: recut.snack_tag + 1, changed: false, awaited: true, unsettled: false };
+        *recut = Recut { snack_tag: recut.snack_tag + 1, awaited: true, ..Recut::default() };
         let snack_tag = recut.snack_tag;
         // They name the old numbers.
         self.lost().acks.clear();
@@ -102,6 +106,27 @@ impl Task {
         if let Some(recut) = &mut self.recut {
             recut.unsettled = !std::mem::take(&mut recut.awaited);
         }
+    }
+
+    /// The status is here, and bytes are missing though no number is: a copy of the old run was taken for the beginning of the new
+    /// one, and what has the same number there was lost. Gives the whole run, which is lost now; not twice, for the target may be
+    /// wrong.
+    pub(crate) fn mistaken_run(&mut self, pdu: &ScsiResponse) -> Result<Option<Range<u32>>, SessionError> {
+        let may_be = self.recut.as_ref().is_some_and(|recut| recut.was_asked_for() && !recut.mistaken);
+        if !may_be || pdu.response != ScsiResponseCode::COMMAND_COMPLETED {
+            return Ok(None);
+        }
+        let run = self.resend_from..self.next_sn;
+        let refused = self.lost.as_ref().is_some_and(|lost| lost.refused);
+        let is_right = self.check_moved(pdu.status, pdu.residual, pdu.bidi_read_residual).is_ok();
+        if is_right || refused || run.is_empty() {
+            return Ok(None);
+        }
+        self.lose(run.clone())?;
+        if let Some(recut) = &mut self.recut {
+            recut.mistaken = true;
+        }
+        Ok(Some(run))
     }
 
     /// Whether copies of what is lost may be on their way: it is asked for when nothing has come for a while.
