@@ -61,7 +61,10 @@ impl Idle {
     /// Gives memory of other classes than this back to the system, the longest first, until no more than `most` bytes are left,
     /// or none of it is.
     fn shrink(&mut self, class: usize, most: usize) {
-        for other in (0..CLASSES).rev().filter(|other| *other != class) {
+        let mut others = (0..CLASSES).rev().filter(|other| *other != class);
+        while self.bytes > most
+            && let Some(other) = others.next()
+        {
             while self.bytes > most && self.pop(other).is_some() {}
         }
     }
