@@ -31,6 +31,13 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
+/// Builds what the checks start: the command, and the example whose instructions are counted. Both at once, so that they share all
+/// that they are made of.
+pub(crate) fn build_for_checks() -> Result<()> {
+    let what = ["--workspace", "--bin", "lunette", "--example", "turns"];
+    run(cargo(["build", "--locked", "--profile", "checks"]).args(what))
+}
+
 /// Runs `command` without input and fails when it does.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);

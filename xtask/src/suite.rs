@@ -20,7 +20,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::packages;
-use crate::process::{self, cargo, wait_at_most};
+use crate::process::{self, wait_at_most};
 use disks::{DISKS, Disk};
 use report::Report;
 use server::Server;
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disks = chosen(arguments.only.as_deref())?;
     packages::provide()?;
-    process::run(&mut cargo(["build", "--locked", "--profile", "checks", "--package", "lunette"]))?;
+    process::build_for_checks()?;
     let reports = run_all(&disks)?;
     let table = Table::new(&all_tests()?, &disks, &reports);
     println!("{table}");

@@ -133,7 +133,7 @@ fn count() -> Result<()> {
 
 fn interop() -> Result<()> {
     packages::provide()?;
-    process::run(&mut cargo(["build", "--locked", "--profile", "checks", "--package", "lunette"]))?;
+    process::build_for_checks()?;
     // The whole workspace is named, so that its dependencies have the features that they were compiled with before.
     let mut command = cargo(["test", "--locked", "--workspace", "--no-fail-fast"]);
     for name in file_stems(&root().join("tests/tests"))? {

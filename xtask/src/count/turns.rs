@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process::{self, cargo};
+use crate::process;
 
 /// From this length on each byte that memcpy moves counts as an instruction, on whatever CPU: a copy that is not needed is to
 /// show, and with wide registers it hardly would. Data of the short I/Os is below.
@@ -15,15 +15,7 @@ const TUNABLES: &str = "glibc.cpu.x86_rep_movsb_threshold=4097";
 
 /// Counts the instructions of one I/O of each load.
 pub(super) fn count() -> Result<BTreeMap<String, u64>> {
-    process::run(&mut cargo([
-        "build",
-        "--locked",
-        "--release",
-        "--package",
-        "lunette-initiator",
-        "--example",
-        "turns",
-    ]))?;
+    process::build_for_checks()?;
     let folder = process::target_dir().join("count");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let dumps = folder.join("turns.out");
@@ -31,7 +23,7 @@ pub(super) fn count() -> Result<BTreeMap<String, u64>> {
         .args(["--tool=callgrind", "--toggle-collect=*::scripted_turn", "--toggle-collect=*::Engine as *>::timeout"])
         .args(["--collect-atstart=yes", "--dump-before=*::milestone"])
         .arg(format!("--callgrind-out-file={}", dumps.display()))
-        .arg(process::target_dir().join("release/examples/turns"))
+        .arg(process::target_dir().join("checks/examples/turns"))
         .env("GLIBC_TUNABLES", TUNABLES)
         .output()
         .context("valgrind cannot be started; install the package valgrind")?;
