@@ -98,6 +98,16 @@ impl<'a> Context<'a> {
         self.sockets.set_paused(connection, false);
     }
 
+    /// Hears of what `connection` has received only when `bytes` lie ready: a wish, to be woken less often. The end of the
+    /// connection, and memory that runs short, are told at once. It holds until it is changed; 1 is how connections begin. What
+    /// lies ready when it is lowered is heard of.
+    ///
+    /// The handler sees to it that it never waits for bytes that do not come. Connections that are
+    /// [carried](Self::adopt_carried) know no such wish.
+    pub fn set_low_water(&mut self, connection: ConnectionId, bytes: u32) {
+        self.sockets.set_low_water(connection, bytes);
+    }
+
     /// Closes `connection` now. What was not yet sent is lost, and what was may be, when bytes of the peer lie unread.
     pub fn close(&mut self, connection: ConnectionId) {
         self.sockets.close(connection);

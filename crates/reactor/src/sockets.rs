@@ -87,6 +87,8 @@ pub(crate) struct Connection {
     pub(crate) peer_closed: bool,
     /// To be handed over; paused for good.
     pub(crate) leaving: bool,
+    /// Bytes that the system waits for before it tells of them.
+    low_water: u32,
     /// Sends without a copy.
     pub(crate) lending: Lending,
     /// Has its place in the list of connections to look at after the batch.
@@ -115,6 +117,7 @@ impl Connection {
             blocked: false,
             peer_closed: false,
             leaving: false,
+            low_water: 1,
             lending: Lending::off(),
             touched: false,
             batch,
@@ -460,6 +463,16 @@ impl Sockets {
             self.resumed.push(id.0);
         }
         self.touch(id.0);
+    }
+
+    pub(crate) fn set_low_water(&mut self, id: ConnectionId, bytes: u32) {
+        let Some(connection) = self.handled(id).filter(|connection| connection.low_water != bytes) else { return };
+        connection.low_water = bytes;
+        let Some(stream) = connection.socket.here() else { return };
+        if let Err(error) = sys::set_low_water(stream, bytes) {
+            tracing::debug!(%error, "cannot set a low water mark");
+        }
+        self.counters.system_calls.add(1);
     }
 
     pub(crate) fn close(&mut self, id: ConnectionId) {

@@ -166,6 +166,19 @@ pub fn is_in_page_cache(slice: &FileSlice) -> bool {
     result == 0 && counts[0] == pages
 }
 
+/// `SO_RCVLOWAT` of socket(7): poll, epoll and io_uring tell of received bytes when there are so many. The system lowers it when
+/// they do not fit into its memory.
+#[expect(unsafe_code, reason = "there is no wrapper for this option")]
+pub(crate) fn set_low_water(stream: &TcpStream, bytes: u32) -> io::Result<()> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let len = size_of_val(&value) as libc::socklen_t;
+    // SAFETY: the option is an int, and it outlives the call.
+    let result = unsafe {
+        libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const value).cast(), len)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// The number of cachestat(2), the same for all architectures of Linux that are younger than 2011 and for x86-64.
 const CACHESTAT: libc::c_long = 451;
 

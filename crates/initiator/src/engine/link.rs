@@ -17,6 +17,7 @@ use lunette_session::Time;
 use lunette_session::initiator::{Recoveries, Session, SessionError};
 
 use self::keeping::Keeper;
+use super::coalescing::Coalescing;
 use super::patience::Patience;
 use super::requests::{Escalation, OWN, Requests};
 use super::{Done, Env, Question, SessionKey};
@@ -34,6 +35,7 @@ struct Live {
     joining: u32,
     /// At recovery level 2.
     keeper: Option<Keeper>,
+    coalescing: Coalescing,
 }
 
 /// One connection.

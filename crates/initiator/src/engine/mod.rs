@@ -1,5 +1,6 @@
 //! The event loop of the initiator: all sessions of one reactor thread.
 
+mod coalescing;
 mod dial;
 mod judge;
 mod link;
@@ -213,6 +214,10 @@ pub(crate) struct Engine {
     timetable: Timetable,
     messages: Vec<Message>,
     adopted: Vec<ConnectionId>,
+    /// Sessions that have received in this batch.
+    received: Vec<SessionKey>,
+    /// Sessions whose answers are let come, and until when.
+    held: Vec<(Time, SessionKey)>,
     epoch: Instant,
     traffic: Arc<SharedTraffic>,
     /// Of the pool of all sessions.
@@ -228,6 +233,8 @@ impl Engine {
             timetable: Timetable::default(),
             messages: Vec::new(),
             adopted: Vec::new(),
+            received: Vec::new(),
+            held: Vec::new(),
             epoch: Instant::now(),
             traffic,
             trimmer,
@@ -282,6 +289,27 @@ impl Engine {
     fn link_of(&mut self, id: ConnectionId) -> Option<&mut Link> {
         let key = self.session_of(id)?;
         self.links.get_mut(key)
+    }
+
+    /// Lets the answers of sessions that have received in this batch come in groups, or no longer.
+    fn coalesce(&mut self, cx: &mut Context<'_>) {
+        let now = self.now(cx);
+        for key in self.received.drain(..) {
+            self.held.retain(|(_, held)| *held != key);
+            if let Some(until) = self.links.get_mut(key).and_then(|link| link.coalesce(cx, now)) {
+                self.held.push((until, key));
+            }
+        }
+    }
+
+    /// Looks at answers that were let come for long enough. Those that have come in this batch were not: it is late itself.
+    fn end_holds(&mut self, cx: &mut Context<'_>, now: Time) {
+        let Self { held, received, .. } = self;
+        for (_, key) in held.extract_if(.., |(until, key)| *until <= now && !received.contains(key)) {
+            if let Some(link) = self.links.get_mut(key) {
+                link.end_hold(cx);
+            }
+        }
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) {
@@ -369,6 +397,9 @@ impl Handler for Engine {
     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
         if let Some(key) = self.session_of(id) {
             self.with(cx, key, |link, env| link.received(id, bytes, env));
+            if self.received.last() != Some(&key) {
+                self.received.push(key);
+            }
         }
         bytes.len()
     }
@@ -396,7 +427,8 @@ impl Handler for Engine {
     }
 
     fn next_timeout(&mut self) -> Option<Instant> {
-        let links = self.timetable.next().map(|at| self.epoch + at.since_epoch());
+        let held = self.held.iter().map(|(until, _)| *until);
+        let links = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
         // Callers may give buffers back while the loop sleeps: then it is when a session wakes it, to see whether it still lives.
         links.into_iter().chain(self.trimmer.next_timeout()).min()
     }
@@ -404,6 +436,7 @@ impl Handler for Engine {
     fn timeout(&mut self, cx: &mut Context<'_>) {
         self.trimmer.time_has_come(cx.now());
         let now = self.now(cx);
+        self.end_holds(cx, now);
         while let Some((at, key)) = self.timetable.pop_due(now) {
             if let Some(link) = self.links.get_mut(key)
                 && link.watched_for == Some(at)
@@ -412,5 +445,9 @@ impl Handler for Engine {
                 self.with(cx, key, Link::time_has_come);
             }
         }
+    }
+
+    fn batch_end(&mut self, cx: &mut Context<'_>) {
+        self.coalesce(cx);
     }
 }

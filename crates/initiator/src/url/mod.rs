@@ -43,6 +43,8 @@ pub struct Url {
     pub lun: Option<Lun>,
     /// What to offer in the login.
     pub offers: Willing,
+    /// See [`Options::coalesce`].
+    pub coalesce: bool,
     /// The iSCSI name to log in with.
     pub initiator_name: Option<String>,
     login: Login,
@@ -113,6 +115,7 @@ impl Url {
             target,
             lun,
             offers: Willing::initiator(),
+            coalesce: true,
             initiator_name: None,
             login: user.map(user_of).transpose()?.unwrap_or_default(),
         };
@@ -155,6 +158,7 @@ impl Url {
         Ok(Options {
             chap: self.chap(|variable| std::env::var(variable).ok())?,
             offers: self.offers.clone(),
+            coalesce: self.coalesce,
             ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
         })
     }

@@ -46,8 +46,16 @@ pub(super) const OFFERS: [Offer; 17] = [
 const CONNECTIONS: &str = "connections";
 
 /// The parameters that are no keys.
-const OTHERS: [&str; 7] =
-    [CONNECTIONS, "initiator", "chap_secret_file", "chap_target_secret_file", "target_user", "target_password", "iser"];
+const OTHERS: [&str; 8] = [
+    CONNECTIONS,
+    "coalesce",
+    "initiator",
+    "chap_secret_file",
+    "chap_target_secret_file",
+    "target_user",
+    "target_password",
+    "iser",
+];
 
 /// Reads `NAME=VALUE&NAME=VALUE…` into `url`.
 pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
@@ -91,6 +99,7 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     }
     let value = decode(value)?;
     match name {
+        "coalesce" => url.coalesce = yes_or_no(name, &value)?,
         "initiator" => {
             check_name(&value).map_err(|error| UrlError(error.to_string()))?;
             url.initiator_name = Some(value);
@@ -112,14 +121,18 @@ fn value_of(offer: &Offer, value: &str) -> Result<u32, UrlError> {
     let name = offer.name;
     let Some((_, row)) = keys::row(offer.key) else { return wrong(format!("{name} is not negotiated")) };
     match &row.rule {
-        Rule::And | Rule::Or | Rule::Marker => match value.to_ascii_lowercase().as_str() {
-            "yes" | "true" | "on" | "1" => Ok(1),
-            "no" | "false" | "off" | "0" => Ok(0),
-            _ => wrong(format!("{name}={value}: write yes or no")),
-        },
+        Rule::And | Rule::Or | Rule::Marker => yes_or_no(name, value).map(u32::from),
         Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => number_within(name, value, range),
         Rule::MarkerInterval => number_within(name, value, &(MIN_MARKER_INTERVAL_WORDS..=*keys::MARKER_INTERVAL.end())),
         Rule::FirstOf(values) => choices(name, value, values),
+    }
+}
+
+fn yes_or_no(name: &str, value: &str) -> Result<bool, UrlError> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" | "true" | "on" | "1" => Ok(true),
+        "no" | "false" | "off" | "0" => Ok(false),
+        _ => wrong(format!("{name}={value}: write yes or no")),
     }
 }
 

@@ -78,6 +78,7 @@ fn errors_say_what_to_write() {
         ("iscsi://h?header_digest", "no value"),
         ("iscsi://h?header_digest=md5", "none, crc32c"),
         ("iscsi://h?initial_r2t=maybe", "yes or no"),
+        ("iscsi://h?coalesce=often", "yes or no"),
         ("iscsi://h?marker_interval=63", "from 64 to 65535"),
         ("iscsi://h?error_recovery_level=3", "from 0 to 2"),
         ("iscsi://h?max_burst_length=1", "from 512"),
@@ -94,6 +95,12 @@ fn errors_say_what_to_write() {
     for text in ["iscsi://u%hush%@h", "iscsi://u%hush@", "iscsi://u%hush@h?x", "iscsi://u@h?target_password=hush%"] {
         assert!(!error(text).contains("hush"), "{}", error(text));
     }
+}
+
+#[test]
+fn answers_may_come_in_groups_unless_the_url_says_no() {
+    assert!(parse("iscsi://h").options().unwrap().coalesce);
+    assert!(!parse("iscsi://h?coalesce=no").options().unwrap().coalesce);
 }
 
 #[test]

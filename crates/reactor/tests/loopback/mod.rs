@@ -8,6 +8,7 @@ mod files;
 mod hand_over;
 mod idle;
 mod listening;
+mod low_water;
 mod pausing;
 mod short_sends;
 mod signals;

@@ -270,6 +270,11 @@ impl Session {
         self.shared.window.room().min(self.shared.tasks.room())
     }
 
+    /// How many commands have been submitted and have not ended.
+    pub fn commands(&self) -> usize {
+        self.shared.tasks.len()
+    }
+
     /// Sends a command. Its tag names it for task management.
     ///
     /// # Errors

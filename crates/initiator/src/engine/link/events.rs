@@ -52,10 +52,11 @@ impl Link {
 
     fn completed(&mut self, command: Command, response: Response, now: Time) {
         self.patience.worked();
-        if let Phase::Live(live) = &mut self.phase
-            && let Some(keeper) = &mut live.keeper
-        {
-            keeper.worked();
+        if let Phase::Live(live) = &mut self.phase {
+            live.coalescing.completed();
+            if let Some(keeper) = &mut live.keeper {
+                keeper.worked();
+            }
         }
         let lun = command.lun;
         if let Some(sense) = self.requests.completed(command, response, now) {

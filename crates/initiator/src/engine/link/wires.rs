@@ -5,13 +5,14 @@ use std::net::TcpStream;
 use std::sync::Arc;
 
 use lunette_pdu::Isid;
-use lunette_reactor::{Closed, ConnectionId, Gather};
+use lunette_reactor::{Closed, ConnectionId, Context, Gather};
 use lunette_session::initiator::{Session, SessionConfig};
-use lunette_session::{Entropy, Piece};
+use lunette_session::{Entropy, Piece, Time};
 
 use super::{Link, Live, Phase, Wire};
 use crate::Error;
 use crate::engine::Env;
+use crate::engine::coalescing::{Coalescing, MAX_HOLD};
 use crate::engine::dial::dial;
 
 impl Link {
@@ -59,7 +60,14 @@ impl Link {
             offers: self.options.offers.clone(),
             timers: self.options.timers,
         });
-        let mut live = Live { session, wires: Vec::new(), logged_in: false, joining: 0, keeper: None };
+        let mut live = Live {
+            session,
+            wires: Vec::new(),
+            logged_in: false,
+            joining: 0,
+            keeper: None,
+            coalescing: Coalescing::default(),
+        };
         let id = add_wire(&mut live, stream, env)?;
         self.phase = Phase::Live(Box::new(live));
         // A login that cannot begin has ended already.
@@ -88,13 +96,39 @@ impl Link {
     }
 
     pub(in crate::engine) fn received(&mut self, id: ConnectionId, bytes: &[u8], env: &mut Env<'_, '_>) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.coalescing.received_bytes(bytes.len());
+        }
         self.drain(id, bytes, env);
+    }
+
+    /// Says how long the next answers may be let come, at the end of a batch that has brought some.
+    pub(in crate::engine) fn coalesce(&mut self, cx: &mut Context<'_>, now: Time) -> Option<Time> {
+        let Phase::Live(live) = &mut self.phase else { return None };
+        // Several connections have one order of commands and statuses: what one holds may be what another one waits for.
+        let may_hold = self.options.coalesce && live.wires.len() == 1;
+        let low_water = live.coalescing.batch_end(live.session.commands(), now).filter(|_| may_hold);
+        for wire in &live.wires {
+            cx.set_low_water(wire.id, low_water.unwrap_or(1));
+        }
+        low_water.map(|_| now + MAX_HOLD)
+    }
+
+    /// Has what has come looked at.
+    pub(in crate::engine) fn end_hold(&mut self, cx: &mut Context<'_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        live.coalescing.hold_ended();
+        for wire in &live.wires {
+            cx.set_low_water(wire.id, 1);
+        }
     }
 
     pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
         while let Some((live, cid)) = self.live(id) {
             let Some(event) = live.session.next_event(cid, &mut bytes, env.now) else {
-                return env.traffic.add(live.session.take_traffic(cid));
+                let traffic = live.session.take_traffic(cid);
+                live.coalescing.received_pdus(traffic.received_pdus);
+                return env.traffic.add(traffic);
             };
             self.handle(event, env);
         }
