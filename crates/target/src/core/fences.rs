@@ -29,6 +29,13 @@ pub(super) struct Fence {
     data: Option<Data>,
 }
 
+impl Fence {
+    /// The connection that the answer is for.
+    pub(super) fn connection(&self) -> ConnectionId {
+        self.connection
+    }
+}
+
 enum Answer {
     TaskManagement {
         itt: InitiatorTaskTag,
@@ -155,8 +162,13 @@ impl Core {
             return Some(response);
         }
         let behind = if fenced { self.unacknowledged(connection, false) } else { Vec::new() };
-        if let Some(running) = self.tasks.get_mut(key) {
+        if let Some(running) = self.tasks.get_mut(key)
+            && let Some(conn) = self.connections.get_mut(connection)
+        {
             running.waiting = Waiting::Fence;
+            // The acknowledgement that the fence waits for may lie behind that data.
+            conn.protocol.decline_data(running.tag);
+            self.touch(connection);
         }
         let answer = Answer::Response { key, response, fenced };
         self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data: None });

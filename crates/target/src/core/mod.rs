@@ -28,6 +28,7 @@ mod task_order;
 mod task_set;
 mod timers;
 mod updates;
+mod watchdog;
 
 use std::collections::VecDeque;
 use std::io;
@@ -66,6 +67,7 @@ use stop::Stopping;
 use table::{ConnectionTable, Slab};
 use task_order::TaskSets;
 use timers::Timetable;
+use watchdog::{MAX_EVENTS, Verdict, Watchdog};
 
 pub(crate) struct CoreConfig {
     pub(crate) post: Post<Order>,
@@ -203,11 +205,11 @@ impl Core {
         Time::new(cx.now().duration_since(self.epoch))
     }
 
-    /// Lets the connection's state machine go on: over `bytes`, and over what it held back. Gives how many bytes it leaves
-    /// for later, for answers are to leave first.
-    fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) -> usize {
+    /// Lets the connection's state machine go on: over `bytes`, and over what it held back.
+    fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) -> Pumped {
         let now = self.time(cx);
         let mut stops = false;
+        let mut events = 0;
         while let Some(conn) = self.connections.get_mut(id) {
             stops = !bytes.is_empty() && self.pace.is_due(conn.under_way);
             if stops {
@@ -215,8 +217,13 @@ impl Core {
             }
             let Some(event) = conn.protocol.next_event(&mut bytes, now) else { break };
             self.handle(cx, id, event);
+            events += 1;
+            if events > MAX_EVENTS {
+                self.end_runaway(cx, id);
+            }
         }
-        let Some(conn) = self.connections.get_mut(id) else { return 0 };
+        let moved = events > 0;
+        let Some(conn) = self.connections.get_mut(id) else { return Pumped { left: 0, moved } };
         if !stops {
             conn.protocol.hold(std::mem::take(&mut bytes));
             conn.under_way = conn.tasks.len() + conn.protocol.unacknowledged_answers();
@@ -225,7 +232,7 @@ impl Core {
         self.counts.traffic.add(conn.protocol.take_traffic());
         conn.update_socket(cx, id);
         self.timetable.watch(id, conn);
-        bytes.len()
+        Pumped { left: bytes.len(), moved }
     }
 
     fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event) {
@@ -299,8 +306,9 @@ impl Core {
         self.unsettled = false;
         self.bound_suspended();
         self.continue_background();
+        let mut watchdog = Watchdog::default();
         loop {
-            self.take_completions();
+            let mut moved = self.take_completions();
             self.pass_barriers(cx);
             self.pass_fences(cx);
             self.feed_starving();
@@ -319,16 +327,51 @@ impl Core {
             for id in touched.drain(..) {
                 if let Some(conn) = self.connections.get_mut(id) {
                     conn.touched = false;
-                    self.pump(cx, id, &[]);
+                    moved |= self.pump(cx, id, &[]).moved;
                 }
             }
             self.touched_before = touched;
+            match watchdog.count_round(moved) {
+                Verdict::GoOn => {}
+                Verdict::Yield => {
+                    self.unsettled = true;
+                    break;
+                }
+                Verdict::Runaway => {
+                    self.end_runaways(cx);
+                    break;
+                }
+            }
         }
         self.part();
         self.continue_stop(cx);
         self.io.submit_queued(cx);
         self.timetable.tidy(&mut self.connections);
         self.count();
+    }
+
+    /// Ends the connections whose work does not come to an end, so that the others are served: those that are still to be
+    /// looked at, and that of the fence which was raised last.
+    fn end_runaways(&mut self, cx: &mut Context<'_>) {
+        self.unsettled = true;
+        self.fences_moved = false;
+        let mut suspects = std::mem::take(&mut self.touched);
+        suspects.extend(self.fences.last().map(Fence::connection));
+        for id in suspects {
+            self.end_runaway(cx, id);
+        }
+    }
+
+    fn end_runaway(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        tracing::error!(
+            peer = %conn.peer,
+            initiator = conn.initiator(),
+            "a fault of this server: what the connection asked for does not come to an end, so the connection is ended"
+        );
+        debug_assert!(false, "a loop of the event loop's turn does not end");
+        self.end_siblings(cx, id, &CloseReason::SessionLost);
+        self.cut(cx, id);
     }
 
     /// Tells those who watch.
@@ -339,6 +382,14 @@ impl Core {
         self.counts.tasks.store(self.tasks.len(), Ordering::Release);
         self.counts.timers.store(self.timetable.len(), Ordering::Release);
     }
+}
+
+/// What [`Core::pump`] has done.
+struct Pumped {
+    /// Bytes that are left for later, for answers are to leave first.
+    left: usize,
+    /// There were events.
+    moved: bool,
 }
 
 /// Whether the other connections of the session end with this one. At recovery level 2 they outlive a failure.
@@ -391,7 +442,7 @@ impl Handler for Core {
     }
 
     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
-        bytes.len() - self.pump(cx, id, bytes)
+        bytes.len() - self.pump(cx, id, bytes).left
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {

@@ -191,8 +191,9 @@ impl Core {
         self.touch(id);
     }
 
-    /// A task has ended.
+    /// A task has ended. It holds up no other task from now on, also when its response has to wait.
     pub(super) fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
+        self.leave_task_set(key, self.place_in_order(key));
         if let Some(response) = self.hold_response(key, response) {
             self.finish_now(key, response);
         }
@@ -200,7 +201,6 @@ impl Core {
 
     /// Answers a task.
     pub(super) fn finish_now(&mut self, key: TaskKey, response: DeviceResponse) {
-        self.leave_task_set(key, self.place_in_order(key));
         let Some(running) = self.tasks.remove(key) else { return };
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
         conn.tasks.remove(running.tag);
@@ -296,27 +296,26 @@ impl Core {
 
     // Stores.
 
-    pub(super) fn take_completions(&mut self) {
+    /// Takes the completions that are there. Those that come of them, when a store answers at once, are left for the next call:
+    /// one command may be thousands of requests to its store. Tells whether there were any.
+    pub(super) fn take_completions(&mut self) -> bool {
         let mut outcomes = std::mem::take(&mut self.outcomes);
-        loop {
-            self.completions.drain_to(&mut outcomes);
-            if outcomes.is_empty() {
-                self.outcomes = outcomes;
-                return;
-            }
-            for (tag, outcome) in outcomes.drain(..) {
-                let key = Key::from_u64(tag);
-                match self.tasks.get_mut(key) {
-                    Some(running) if running.orphaned => self.bury(key),
-                    Some(running) if running.waiting == Waiting::Turn => self.drive(key, Input::Waited),
-                    Some(_) => self.drive(key, Input::Store(outcome)),
-                    None if tag == FLUSH_TAG => self.store_flushed(outcome),
-                    None if tag == LEAVE_TAG => self.left(&outcome),
-                    // Its turn came when it was aborted already.
-                    None => {}
-                }
+        self.completions.drain_to(&mut outcomes);
+        let any = !outcomes.is_empty();
+        for (tag, outcome) in outcomes.drain(..) {
+            let key = Key::from_u64(tag);
+            match self.tasks.get_mut(key) {
+                Some(running) if running.orphaned => self.bury(key),
+                Some(running) if running.waiting == Waiting::Turn => self.drive(key, Input::Waited),
+                Some(_) => self.drive(key, Input::Store(outcome)),
+                None if tag == FLUSH_TAG => self.store_flushed(outcome),
+                None if tag == LEAVE_TAG => self.left(&outcome),
+                // Its turn came when it was aborted already.
+                None => {}
             }
         }
+        self.outcomes = outcomes;
+        any
     }
 
     fn bury(&mut self, key: TaskKey) {

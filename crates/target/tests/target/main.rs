@@ -11,6 +11,7 @@ mod common;
 mod cores;
 mod fast_abort;
 mod files;
+mod hostile;
 mod idle;
 mod kept;
 mod leaks;

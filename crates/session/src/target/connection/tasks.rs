@@ -18,6 +18,14 @@ impl Connection {
         }
     }
 
+    /// The device has ended a task, and its response comes later. Data that it has not taken is dropped, so that it does not stand
+    /// in the way of what follows in the stream.
+    pub fn decline_data(&mut self, task: TaskTag) {
+        if let Phase::FullFeature(full) | Phase::Suspended(full) = &mut self.phase {
+            full.decline_data(task);
+        }
+    }
+
     /// Ends a task with its response.
     pub fn complete(&mut self, task: TaskTag, response: Response) {
         match &mut self.phase {

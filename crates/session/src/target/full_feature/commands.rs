@@ -165,6 +165,13 @@ impl FullFeature {
         self.collect(tag, sender, events);
     }
 
+    pub(crate) fn decline_data(&mut self, tag: TaskTag) {
+        if let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) {
+            task.data.discard();
+            task.phase = Phase::Running;
+        }
+    }
+
     pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, sender: &mut Sender) {
         let Some(task) = self.tasks.get(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else { return };
         // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task keeps

@@ -1,0 +1,39 @@
+//! Initiators that hold what others need. Each test abuses one thing that a peer can hold (docs/limits.md) and shows that others
+//! are served meanwhile.
+
+use lunette_pdu::{TaskAttribute, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+
+use crate::common::{Initiator, Port, Target, blocks, memory};
+
+const FENCED: &[(&str, &str)] = &[("TaskReporting", "ResponseFence"), ("MaxConnections", "2")];
+const TASK_SET_FULL: u8 = 0x28;
+
+#[test]
+fn a_task_given_up_behind_a_response_fence_is_given_up_once() {
+    let target = Target::on_one_core(vec![memory(), memory()]);
+    let mut other = Initiator::attach(&target, Port::B);
+    let mut a = Initiator::log_in(&target, Port::A, FENCED);
+    a.test_unit_ready(0).sense();
+    a.answers_r2ts = false;
+    let mut b = a.join(&target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn;
+    // A response that is not acknowledged.
+    b.round_trip();
+    let abort = a.start_management(Function::ABORT_TASK_SET, 1, None);
+    let collecting = a.start_write(0, 0, blocks(8, 1), 0);
+    while a.r2ts.is_empty() {
+        a.take_one();
+    }
+    a.attribute = TaskAttribute::ORDERED;
+    let given_up = a.start_write(0, 0, blocks(8, 2), 4096);
+    for seed in 0..10 {
+        other.write(0, 64, blocks(8, seed)).good();
+    }
+    // The target's ping is answered, and the fence passes.
+    b.round_trip();
+    assert_eq!(a.finish_management(abort), Answer::FUNCTION_COMPLETE);
+    assert_eq!(a.finish(given_up).status, TASK_SET_FULL);
+    let r2t = a.r2ts.remove(0);
+    a.answer_r2t(&r2t);
+    a.finish(collecting).good();
+}
