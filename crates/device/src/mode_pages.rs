@@ -102,8 +102,6 @@ pub(crate) struct ModeState {
 struct Sets {
     current: Values,
     saved: Values,
-    /// TST 001b: each nexus has a task set of its own.
-    per_nexus: bool,
 }
 
 /// What a MODE SELECT has done.
@@ -122,7 +120,7 @@ impl ModeState {
         let (keeper, kept) = keeper::open(state, format!("mode-pages/{serial}"), decode)?;
         let values = kept.unwrap_or_else(|| defaults(basis));
         let flags = AtomicU8::new(flags(&values));
-        let sets = Sets { current: values.clone(), saved: values, per_nexus: false };
+        let sets = Sets { current: values.clone(), saved: values };
         Ok(Self { basis, flags, values: Mutex::new(sets), keeper })
     }
 
@@ -163,13 +161,7 @@ impl ModeState {
             let parameters = match control {
                 PageControl::Current => values.current[index].clone(),
                 PageControl::Saved => values.saved[index].clone(),
-                PageControl::Default => {
-                    let mut defaults = (page.defaults)(self.basis);
-                    if values.per_nexus && is_control(page) {
-                        separate_task_sets(&mut defaults);
-                    }
-                    defaults
-                }
+                PageControl::Default => (page.defaults)(self.basis),
                 PageControl::Changeable => page.mask(self.basis),
             };
             let savable = self.can_save() && page.is_changeable(self.basis);
@@ -212,17 +204,6 @@ impl ModeState {
         Ok(selected)
     }
 
-    /// Declares that each nexus has a task set of its own.
-    pub(crate) fn separate_task_sets(&self) {
-        let mut values = self.values();
-        values.per_nexus = true;
-        let Sets { current, saved, .. } = &mut *values;
-        for (index, _) in PAGES.iter().enumerate().filter(|(_, page)| is_control(page)) {
-            separate_task_sets(&mut current[index]);
-            separate_task_sets(&mut saved[index]);
-        }
-    }
-
     /// A reset: the saved values are in force again (SPC-5 5.13).
     pub(crate) fn reset(&self) {
         let mut values = self.values();
@@ -251,17 +232,6 @@ impl ModePage {
             mask[*at] |= bits;
         }
         mask
-    }
-}
-
-fn is_control(page: &ModePage) -> bool {
-    page.code == PageCode::CONTROL && page.subpage == 0
-}
-
-/// In parameters of the control page.
-fn separate_task_sets(parameters: &mut [u8]) {
-    if let Some(byte) = parameters.get_mut(control::TST_AT) {
-        *byte = *byte & !control::TST | control::TST_PER_NEXUS;
     }
 }
 

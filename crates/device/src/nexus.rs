@@ -76,6 +76,11 @@ impl Nexus {
         self.state.sam5_functions.store(true, Ordering::Release);
     }
 
+    /// Whether it sees a logical unit of this number.
+    pub fn sees(&self, lun: [u8; 8]) -> bool {
+        self.state.find(Lun::decode(lun)).is_some()
+    }
+
     /// The names of its ports.
     pub fn name(&self) -> &NexusName {
         &self.state.name

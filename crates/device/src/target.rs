@@ -11,7 +11,7 @@ use lunette_scsi::{AdditionalSense, Lun};
 
 use crate::background::BackgroundTask;
 use crate::command::Command;
-use crate::nexus::{Link, Nexus, NexusId, NexusName, NexusState, TargetPort};
+use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
 use crate::port_groups::PortGroups;
 use crate::sanitize;
 use crate::task::Task;
@@ -35,11 +35,9 @@ struct Inventory {
     /// The target ports that are there, whether or not a nexus uses them now.
     ports: BTreeSet<TargetPort>,
     port_groups: PortGroups,
-    /// Each nexus has a task set of its own.
-    separate_task_sets: bool,
 }
 
-/// How a reset or the clearing of a task set ended.
+/// How a reset ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetOutcome {
     /// The nexus sees no logical unit of this number.
@@ -61,9 +59,6 @@ impl Inventory {
 
     fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
-        if let Some(unit) = unit.as_ref().filter(|_| self.separate_task_sets) {
-            unit.mode().separate_task_sets();
-        }
         self.units.values().for_each(|unit| unit.audience().forget_absent());
         for nexus in self.nexuses.values() {
             if luns_change {
@@ -123,14 +118,6 @@ impl TargetDevice {
     pub fn set_ports<'a>(&self, ports: impl IntoIterator<Item = (&'a str, u16)>) {
         let port = |(name, relative): (&str, u16)| TargetPort { relative, name: name.into() };
         self.inventory().ports = ports.into_iter().map(port).collect();
-    }
-
-    /// Declares that each nexus has a task set of its own on all logical units, also those to come (TST 001b of the control mode
-    /// page). Then the driver orders tasks, and CLEAR TASK SET clears them, within one nexus.
-    pub fn separate_task_sets(&self) {
-        let mut inventory = self.inventory();
-        inventory.separate_task_sets = true;
-        inventory.units.values().for_each(|unit| unit.mode().separate_task_sets());
     }
 
     /// The ROD tokens that were given out.
@@ -194,17 +181,6 @@ impl TargetDevice {
         for (_, unit) in self.units() {
             unit.reset();
         }
-    }
-
-    /// CLEAR TASK SET (SAM-5 7.3): the nexuses `cleared`, which lost tasks, find the unit attention COMMANDS CLEARED BY
-    /// ANOTHER INITIATOR. The caller, who knows the tasks, aborts them.
-    pub fn clear_task_set(&self, lun: [u8; 8], by: &Nexus, cleared: &[NexusId]) -> ResetOutcome {
-        let Some(link) = by.state.find(Lun::decode(lun)) else { return ResetOutcome::UnknownLun };
-        let hears = |other: &&Arc<Link>| other.nexus != by.id() && cleared.contains(&other.nexus);
-        for other in link.unit.audience().present().iter().filter(hears) {
-            other.attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
-        }
-        ResetOutcome::Done
     }
 
     /// The transport has ended tasks of a nexus on these logical units, without an answer to the initiator: there it finds the

@@ -118,18 +118,14 @@ pub mod control {
     pub const D_SENSE_AT: usize = 0;
     /// `D_SENSE`: sense data in descriptor format.
     pub const D_SENSE: u8 = 0x04;
-    /// The byte that holds [`TST`].
-    pub const TST_AT: usize = 0;
-    /// TST: the task set type. Zero: one task set of all nexuses.
-    pub const TST: u8 = 0xe0;
     /// TST 001b: a task set for each nexus.
     pub const TST_PER_NEXUS: u8 = 0x20;
     /// The byte that holds [`SWP`].
     pub const SWP_AT: usize = 2;
     /// SWP: software write protection.
     pub const SWP: u8 = 0x08;
-    /// QUEUE ALGORITHM MODIFIER 1: simple tasks run in any order. BUSY TIMEOUT PERIOD: not limited.
-    pub const DEFAULT: [u8; LEN] = [0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
+    /// A task set for each nexus. QUEUE ALGORITHM MODIFIER 1: simple tasks run in any order. BUSY TIMEOUT PERIOD: not limited.
+    pub const DEFAULT: [u8; LEN] = [TST_PER_NEXUS, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
 }
 
 /// Parameters of the Control Extension page (SPC-5 7.5.9): the timestamp begins with the system's clock (TCMOS), and what

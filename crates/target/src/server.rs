@@ -69,7 +69,7 @@ pub struct ServerConfig {
     /// How the event loops run. [`LoopConfig::zero_copy_bytes`] has no effect beyond a quarter of a core's buffers.
     pub event_loop: LoopConfig,
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
-    /// Sessions are spread over them. With more than one, each nexus has a task set of its own (TST 001b, SAM-5 8.6).
+    /// Sessions are spread over them.
     pub cores: usize,
     /// Further connections of a session have their sockets on the cores with the fewest, which receive and send for them; the
     /// session stays on its core. It is meant for machines with idle cores where one session fills one core, and costs CPU time: two
@@ -165,11 +165,6 @@ impl Server {
         let portals = open.to_vec();
         let devices: Vec<_> = config.targets.iter().map(|target| Arc::clone(&target.device)).collect();
         declare_ports(&devices, &portals);
-        if config.cores > 1 {
-            for device in &devices {
-                device.separate_task_sets();
-            }
-        }
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let common = Common {
             carriers,

@@ -146,21 +146,6 @@ fn a_reset_is_told_to_all_through_every_device() {
 }
 
 #[test]
-fn clearing_a_task_set_is_told_to_those_who_lost_tasks() {
-    let rig = Rig::new(THIN);
-    let (loser, idle) = (rig.device.attach(name("iqn.2026-11.host:b")), rig.device.attach(name("iqn.2026-11.host:c")));
-    for nexus in [&loser, &idle] {
-        ready(&rig, nexus, [0; 8]);
-    }
-    let cleared = [loser.id(), rig.nexus.id()];
-    assert_eq!(rig.device.clear_task_set([0; 8], &rig.nexus, &cleared), ResetOutcome::Done);
-    assert_eq!(ready(&rig, &loser, [0; 8]), Some(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR));
-    assert_eq!(ready(&rig, &idle, [0; 8]), None);
-    assert_eq!(ready(&rig, &rig.nexus, [0; 8]), None);
-    assert_eq!(rig.device.clear_task_set(LUN_1, &rig.nexus, &cleared), ResetOutcome::UnknownLun);
-}
-
-#[test]
 fn a_unit_added_later_is_announced_and_report_luns_takes_the_news() {
     let rig = Rig::new(THIN);
     let lun_1 = Lun::decode(LUN_1);

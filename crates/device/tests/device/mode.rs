@@ -108,12 +108,12 @@ fn current_changeable_default_and_saved_values_are_kept_apart() {
 fn saved_values_are_in_force_after_a_restart() {
     let state = Arc::default();
     let rig = Rig::after(THIN, &state);
-    select(&rig, SELECT_AND_SAVE, &changed(&rig, 0x0a, 0, 0x04));
+    select(&rig, SELECT_AND_SAVE, &changed(&rig, 0x0a, 0, 0x24));
     select(&rig, SELECT, &changed(&rig, 0x08, 0, 0));
     let rig = Rig::after(THIN, &state);
     assert_eq!(rig.run(&[0xff], &[]).sense.expect("sense data")[0], 0x72, "D_SENSE was saved");
     let byte = |page: u8| rig.read(&[0x1a, 0x08, page, 0, 255])[6];
-    assert_eq!([0x08, 0xc8, 0x0a, 0xca].map(byte), [4, 4, 4, 4], "WCE was not");
+    assert_eq!([0x08, 0xc8, 0x0a, 0xca].map(byte), [4, 4, 0x24, 0x24], "WCE was not");
     assert_eq!(rig.read(&[0x1a, 0x08, 0x3f, 0, 255])[4 + 12 + 16] & 0xbf, 0x88, "PS of the Caching page");
 }
 
@@ -134,7 +134,7 @@ fn without_a_place_to_save_to_nothing_is_saved_and_nothing_says_so() {
 fn pages_that_cannot_be_saved_are_no_success() {
     let state: Arc<TestState> = Arc::default();
     let rig = Rig::after(THIN, &state);
-    let list = changed(&rig, 0x0a, 0, 0x04);
+    let list = changed(&rig, 0x0a, 0, 0x24);
     *state.broken.lock().unwrap() = true;
     let sense = rig.refused(&[0x15, 0x11, 0, 0, list.len() as u8, 0], &list);
     assert_eq!(code(sense), (SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE));
@@ -175,7 +175,7 @@ fn d_sense_selects_the_format_of_sense_data() {
     let rig = Rig::new(THIN);
     let response_code = || rig.run(&[0xff], &[]).sense.expect("sense data")[0];
     assert_eq!(response_code(), 0x70);
-    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0x04));
+    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0x24));
     assert_eq!(response_code(), 0x72);
 }
 
@@ -185,9 +185,9 @@ fn the_other_nexuses_learn_of_a_change_and_only_of_a_change() {
     let other = rig.device.attach(name("iqn.2026-11.host:b"));
     let ready = |nexus| rig.run_on(nexus, [0; 8], [0; 16], &[]);
     ready(&other);
-    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0));
+    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0x20));
     assert_eq!(ready(&other).status, Status::GOOD);
-    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 4));
+    select(&rig, SELECT, &changed(&rig, 0x0a, 0, 0x24));
     assert_eq!(sense(&ready(&other)).code, AdditionalSense::MODE_PARAMETERS_CHANGED);
     assert_eq!(ready(&other).status, Status::GOOD);
     assert_eq!(ready(&rig.nexus).status, Status::GOOD);
@@ -204,8 +204,8 @@ fn a_list_with_one_fault_changes_nothing() {
         (with(&[0x03, 0]), FieldPointer::data(at).bit(5)),
         (with(&[0x4a, 9, 0, 0]), FieldPointer::data(at + 1)),
         (with(&[0x0a, 2, 0, 0]), FieldPointer::data(at + 1)),
-        (with(&[0x0a, 10, 0, 0x12, 0, 0, 0, 0, 0xff, 0xff, 0, 0]), FieldPointer::data(at + 3).bit(1)),
-        (with(&[0x8a, 10, 0, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0]), FieldPointer::data(at).bit(7)),
+        (with(&[0x0a, 10, 0x20, 0x12, 0, 0, 0, 0, 0xff, 0xff, 0, 0]), FieldPointer::data(at + 3).bit(1)),
+        (with(&[0x8a, 10, 0x20, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0]), FieldPointer::data(at).bit(7)),
     ] {
         assert_eq!(select_refused(&rig, &list).field, Some(field), "{list:?}");
     }

@@ -143,7 +143,6 @@ impl Core {
         let sessions = Sessions::sharing(config.post.me(), config.post.cores());
         let waker = config.waker.clone();
         config.pool.when_back(move || waker.wake());
-        let task_sets = TaskSets::new(!config.post.is_alone());
         let mut core = Self {
             post: config.post,
             carriers: config.carriers,
@@ -159,7 +158,7 @@ impl Core {
             barriers: Barriers::default(),
             fences: Vec::new(),
             fences_moved: false,
-            task_sets,
+            task_sets: TaskSets::default(),
             trimmer: Trimmer::new(config.pool.clone()),
             pool: config.pool,
             starving: VecDeque::new(),

@@ -91,7 +91,7 @@ impl Core {
             conn.protocol.complete(command.task, response);
             return;
         };
-        let attribute = device_attribute(command.attribute);
+        let (attribute, opcode) = (device_attribute(command.attribute), cdb.opcode());
         let task = device.start(
             nexus,
             DeviceCommand {
@@ -120,7 +120,7 @@ impl Core {
         };
         let key = self.tasks.insert(running);
         conn.tasks.insert(command.task, key);
-        self.begin_in_order(key, attribute);
+        self.begin_in_order(key, attribute, opcode);
     }
 
     pub(super) fn data_arrived(&mut self, id: ConnectionId, tag: TaskTag, buffer: Buffer) {

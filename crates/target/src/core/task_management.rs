@@ -35,7 +35,7 @@ impl Core {
             return self.answer_query(id, request);
         }
         let covered = self.covered_tasks(id, request, &device, nexus.id());
-        if !notify_device(request, &device, &nexus, &self.nexuses_of(&covered)) {
+        if !notify_device(request, &device, &nexus) {
             return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
         }
         let covers = self.silence_siblings(id, request);
@@ -74,8 +74,8 @@ impl Core {
                 let key = request.referenced.and_then(|tag| self.connections.get(id)?.tasks.get(tag));
                 return key.into_iter().collect();
             }
-            Function::ABORT_TASK_SET => (true, true),
-            Function::CLEAR_TASK_SET => (true, self.task_sets.are_per_nexus()),
+            // Each nexus has a task set of its own.
+            Function::ABORT_TASK_SET | Function::CLEAR_TASK_SET => (true, true),
             Function::LOGICAL_UNIT_RESET => (true, false),
             Function::I_T_NEXUS_RESET => (false, true),
             _ => (false, false),
@@ -143,20 +143,17 @@ impl Core {
     }
 }
 
-/// Lets the device establish its unit attentions, also for other nexuses that lose tasks. False when there is no such logical
-/// unit.
-fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus, cleared: &[NexusId]) -> bool {
-    let outcome = match request.function {
-        Function::CLEAR_TASK_SET => device.clear_task_set(request.lun.0, nexus, cleared),
-        Function::ABORT_TASK_SET => device.clear_task_set(request.lun.0, nexus, &[]),
-        Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus),
+/// Lets the device establish its unit attentions. False when there is no such logical unit.
+fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus) -> bool {
+    match request.function {
+        Function::CLEAR_TASK_SET | Function::ABORT_TASK_SET => nexus.sees(request.lun.0),
+        Function::LOGICAL_UNIT_RESET => device.reset_unit(request.lun.0, nexus) == ResetOutcome::Done,
         Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => {
             device.reset_target();
-            return true;
+            true
         }
-        _ => return true,
-    };
-    outcome == ResetOutcome::Done
+        _ => true,
+    }
 }
 
 /// What a reset ends on other cores.

@@ -2,63 +2,61 @@
 //!
 //! A task that is held has not been stepped: it holds no buffer and has asked for no data. While all tasks are SIMPLE, nothing
 //! is held and nothing is recorded.
+//!
+//! Each nexus has a task set of its own on each logical unit (TST 001b in the control mode page, SAM-5 8.6), so a task that does
+//! not come to its end holds up its own initiator alone.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
 use lunette_device::{Input, NexusId};
-use lunette_scsi::{Lun, TaskAttribute};
+use lunette_scsi::{Lun, OpCode, TaskAttribute};
 
 use super::Core;
 use super::running::{RunningTask, TaskKey, Waiting};
 use super::task_set::TaskSet;
 
-/// A task set: the address of a device, which its tasks keep alive, the number of a logical unit, and the nexus, where each has
-/// its own.
-type Place = (usize, Lun, Option<NexusId>);
+/// A task set: that of a nexus on a logical unit.
+type Place = (NexusId, Lun);
 
 /// The task sets with tasks that are not SIMPLE.
+#[derive(Default)]
 pub(super) struct TaskSets {
-    /// Each nexus has a task set of its own (TST 001b, SAM-5 8.6). One of all nexuses would be one of several cores.
-    per_nexus: bool,
     sets: BTreeMap<Place, TaskSet<TaskKey>>,
     /// Tasks that are held no more.
     ready: VecDeque<TaskKey>,
 }
 
 impl TaskSets {
-    pub(super) fn new(per_nexus: bool) -> Self {
-        Self { per_nexus, sets: BTreeMap::new(), ready: VecDeque::new() }
-    }
-
-    pub(super) fn are_per_nexus(&self) -> bool {
-        self.per_nexus
-    }
-
-    fn place_of(&self, task: &RunningTask) -> Place {
-        (Arc::as_ptr(&task.device).addr(), task.lun, self.per_nexus.then_some(task.nexus))
-    }
-
     /// Nothing waits to begin.
     pub(super) fn is_settled(&self) -> bool {
         self.ready.is_empty()
     }
 }
 
+fn place_of(task: &RunningTask) -> Place {
+    (task.nexus, task.lun)
+}
+
+/// Whether a command is dealt with at once whatever its attribute says, as one at the head of the queue that holds up nothing
+/// (SPC-4 permits that). An initiator whose other tasks hang finds out about the disk all the same.
+fn never_waits(opcode: OpCode) -> bool {
+    matches!(opcode, OpCode::INQUIRY | OpCode::REPORT_LUNS | OpCode::REQUEST_SENSE)
+}
+
 impl Core {
     /// Begins a task that has come, or holds it.
-    pub(super) fn begin_in_order(&mut self, key: TaskKey, attribute: TaskAttribute) {
-        if attribute == TaskAttribute::Simple && self.task_sets.sets.is_empty() {
+    pub(super) fn begin_in_order(&mut self, key: TaskKey, attribute: TaskAttribute, opcode: OpCode) {
+        if (attribute == TaskAttribute::Simple && self.task_sets.sets.is_empty()) || never_waits(opcode) {
             return self.drive(key, Input::Start);
         }
-        let Some(place) = self.tasks.get(key).map(|task| self.task_sets.place_of(task)) else { return };
+        let Some(place) = self.tasks.get(key).map(place_of) else { return };
         let is_kept = self.task_sets.sets.contains_key(&place);
         // An ACA task is refused, which needs no order.
         if !is_kept && matches!(attribute, TaskAttribute::Simple | TaskAttribute::Aca) {
             return self.drive(key, Input::Start);
         }
         if !is_kept {
-            let mut begun = self.tasks_where(|task| !task.orphaned && self.task_sets.place_of(task) == place);
+            let mut begun = self.tasks_where(|task| !task.orphaned && place_of(task) == place);
             begun.retain(|other| *other != key);
             self.task_sets.sets.insert(place, TaskSet::new(begun));
         }
@@ -89,7 +87,7 @@ impl Core {
         if self.task_sets.sets.is_empty() {
             return None;
         }
-        self.tasks.get(key).map(|task| self.task_sets.place_of(task))
+        self.tasks.get(key).map(place_of)
     }
 
     /// Begins what is held no more.

@@ -107,11 +107,6 @@ impl Core {
         let portals = self.portals.to_vec();
         let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
         declare_ports(&devices, &portals);
-        if self.task_sets.are_per_nexus() {
-            for device in &devices {
-                device.separate_task_sets();
-            }
-        }
         let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let directory = Arc::new(Directory { targets, discovery });
         let stays = |device: &&Arc<TargetDevice>| devices.iter().any(|stays| Arc::ptr_eq(stays, device));

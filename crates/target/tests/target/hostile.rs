@@ -37,3 +37,21 @@ fn a_task_given_up_behind_a_response_fence_is_given_up_once() {
     a.answer_r2t(&r2t);
     a.finish(collecting).good();
 }
+
+#[test]
+fn an_ordered_task_without_its_data_holds_up_its_own_initiator_alone() {
+    for attribute in [TaskAttribute::ORDERED, TaskAttribute::HEAD_OF_QUEUE] {
+        let target = Target::on_one_core(vec![memory()]);
+        let mut other = Initiator::attach(&target, Port::B);
+        let mut a = Initiator::attach(&target, Port::A);
+        a.answers_r2ts = false;
+        a.attribute = attribute;
+        a.start_write(0, 0, blocks(8, 1), 0);
+        while a.r2ts.is_empty() {
+            a.take_one();
+        }
+        other.test_unit_ready(0).good();
+        other.write(0, 64, blocks(8, 2)).good();
+        assert_eq!(other.read(0, 64, 8).good(), blocks(8, 2));
+    }
+}

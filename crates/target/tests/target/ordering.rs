@@ -19,14 +19,12 @@ fn slow() -> (Arc<Delay>, Target) {
 fn an_ordered_task_is_between_the_older_and_the_younger() {
     let (delay, target) = slow();
     let mut a = Initiator::attach(&target, Port::A);
-    let mut b = Initiator::attach(&target, Port::B);
     delay.hold();
     let older = a.start_read(0, 0, 1);
     delay.wait_until_held(1);
-    b.attribute = TaskAttribute::ORDERED;
-    let ordered = b.start_write(0, 0, blocks(1, 7), 0);
-    b.round_trip();
-    a.round_trip();
+    a.attribute = TaskAttribute::ORDERED;
+    let ordered = a.start_write(0, 0, blocks(1, 7), 0);
+    a.attribute = TaskAttribute::SIMPLE;
     let younger = a.start_read(0, 0, 1);
     a.round_trip();
     assert_eq!(delay.held(), 1, "neither has begun");
@@ -36,13 +34,33 @@ fn an_ordered_task_is_between_the_older_and_the_younger() {
     assert!(delay.release_one());
     assert_eq!(a.finish(older).good(), vec![0; 512]);
     // It asks for its data now.
-    b.take_one();
+    a.take_one();
     delay.wait_until_held(1);
     a.round_trip();
     assert_eq!(delay.held(), 1, "the ordered one alone");
     delay.release();
-    assert_eq!(b.finish(ordered).status, 0);
+    assert_eq!(a.finish(ordered).status, 0);
     assert_eq!(a.finish(younger).good(), blocks(1, 7));
+}
+
+#[test]
+fn inquiry_report_luns_and_request_sense_wait_for_no_task() {
+    let (delay, target) = slow();
+    let mut a = Initiator::attach(&target, Port::A);
+    delay.hold();
+    let older = a.start_read(0, 0, 1);
+    for attribute in [TaskAttribute::SIMPLE, TaskAttribute::ORDERED, TaskAttribute::HEAD_OF_QUEUE] {
+        a.attribute = TaskAttribute::ORDERED;
+        let ordered = a.start_write(0, 0, blocks(1, 7), 0);
+        a.attribute = attribute;
+        for cdb in [[0x12, 0, 0, 0, 36, 0], [0x03, 0, 0, 0, 18, 0]] {
+            a.command(0, &cdb, Vec::new(), u32::from(cdb[4])).good();
+        }
+        a.command(0, &[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0], Vec::new(), 16).good();
+        assert!(!a.has_answer(ordered));
+    }
+    delay.release();
+    a.finish(older).good();
 }
 
 #[test]

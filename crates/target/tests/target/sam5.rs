@@ -48,7 +48,7 @@ fn a_task_that_another_session_has_ended_is_there_until_its_store_is_done() {
     let mut a = attach(&target, Port::A);
     let mut b = attach(&target, Port::B);
     let write = a.start_held_write(&delay);
-    b.start_management(Function::CLEAR_TASK_SET, 0, None);
+    b.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     b.round_trip();
     a.manage_held(Function::QUERY_TASK, write, &delay);
 }
