@@ -154,6 +154,7 @@ fn timers(dice: &mut Dice) -> Timers {
         ping_after: Duration::from_secs(dice.between(2, 30)),
         ping_answer: Duration::from_secs(dice.between(2, 20)),
         resend: Duration::from_millis(dice.between(200, 5000)),
+        progress: Duration::from_secs(30),
     }
 }
 

@@ -60,6 +60,10 @@ pub const MAX_RETAINED_OWNED_BYTES: usize = 1 << 20;
 /// data may have been among them.
 pub const DATA_OUT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Bytes that a data phase moves at least within [`Timers::progress`](crate::Timers::progress), or all that are left: with the
+/// default, a line of 18 kbit/s is fast enough.
+pub const MIN_PROGRESS_BYTES: usize = 64 * 1024;
+
 /// How long an initiator has to acknowledge what is kept for it while others wait for the buffers. It is a hundred round trips
 /// of a slow line: time to ask for what is missing.
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(5);

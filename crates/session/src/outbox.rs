@@ -226,6 +226,11 @@ impl Outbox {
         self.segment_bytes
     }
 
+    /// Bytes that wait for the socket, but for pads and digests.
+    pub(crate) fn unsent_bytes(&self) -> usize {
+        (self.segment_bytes + self.pdus * BHS_LEN).saturating_sub(self.front_sent)
+    }
+
     /// Bytes that were made for their PDU and count against no pool.
     pub(crate) fn owned_bytes(&self) -> usize {
         self.owned_bytes

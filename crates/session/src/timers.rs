@@ -15,6 +15,9 @@ pub struct Timers {
     pub ping_answer: Duration,
     /// For what was lost to come again, from recovery level 1 on, before it is asked for once more.
     pub resend: Duration,
+    /// Between two looks at whether data phases make progress (the target's side). One without is ended at the second look after it
+    /// began to stand still, so after twice this time at most; the connection at the third.
+    pub progress: Duration,
 }
 
 impl Default for Timers {
@@ -24,6 +27,7 @@ impl Default for Timers {
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(30),
             resend: Duration::from_secs(5),
+            progress: Duration::from_secs(30),
         }
     }
 }

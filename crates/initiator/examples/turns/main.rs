@@ -112,7 +112,7 @@ fn milestone() {
 /// No timer has anything to do.
 fn timers() -> Timers {
     let never = wire::LIMIT * 100;
-    Timers { login: never, ping_after: never, ping_answer: never, resend: never }
+    Timers { login: never, ping_after: never, ping_answer: never, resend: never, progress: never }
 }
 
 fn main() {

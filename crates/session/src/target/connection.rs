@@ -6,6 +6,7 @@
 mod acknowledgement;
 mod announcements;
 mod login;
+mod progress;
 mod receiving;
 mod recovery;
 mod sending;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use lunette_pdu::SerialNumber;
 
+use self::progress::Progress;
 pub(crate) use self::receiving::Expect;
 pub use self::recovery::KnownTask;
 pub(crate) use self::violation::Violation;
@@ -78,6 +80,7 @@ pub struct Connection {
     loses_pdus: bool,
     /// When it is looked for data that is overdue.
     data_due: Option<Time>,
+    progress: Progress,
 }
 
 impl Connection {
@@ -99,6 +102,7 @@ impl Connection {
             room_due: None,
             loses_pdus: false,
             data_due: None,
+            progress: Progress::default(),
         }
     }
 
@@ -161,6 +165,7 @@ impl Connection {
     /// `len` bytes were received where [`direct`](Self::direct) said.
     pub fn direct_received(&mut self, len: usize, now: Time) {
         self.heard(now);
+        self.progress.received(len);
         if let Phase::FullFeature(full) = &mut self.phase {
             self.receiver.direct_filled(full.place(&self.expect), len);
         }
@@ -221,11 +226,17 @@ impl Connection {
             self.phase = Phase::Closed;
             self.sender.release();
         }
+        self.stop_timers();
+        self.held = Held::default();
+        self.events.push_back(Event::Close(reason));
+    }
+
+    /// Nothing more is awaited of the stream.
+    fn stop_timers(&mut self) {
         self.deadline = None;
         self.gap_ends = None;
         self.room_due = None;
         self.data_due = None;
-        self.held = Held::default();
-        self.events.push_back(Event::Close(reason));
+        self.progress = Progress::default();
     }
 }

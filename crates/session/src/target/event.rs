@@ -218,6 +218,15 @@ pub enum CloseReason {
     /// The initiator does not answer.
     #[error("no answer to a ping")]
     PingTimeout,
+    /// Data that was announced or asked for does not come.
+    #[error("the data of a command stopped coming")]
+    DataTimeout,
+    /// What was sent is not taken.
+    #[error("the initiator does not read what is sent to it")]
+    NotReading,
+    /// What other connections of the session wait for is not acknowledged.
+    #[error("the initiator does not acknowledge what was sent to it")]
+    NotAcknowledged,
     /// We asked for a logout and it did not come.
     #[error("no logout came within the time that was given")]
     LogoutTimeout,
@@ -230,6 +239,15 @@ impl CloseReason {
     /// Whether this is a failure that recovery level 2 recovers from: the tasks wait for another connection. Everything else
     /// is the end that one side wanted.
     pub(crate) fn is_recoverable(&self) -> bool {
-        matches!(self, Self::RecoveryLogout | Self::Gap | Self::PingTimeout | Self::Protocol(_))
+        matches!(
+            self,
+            Self::RecoveryLogout
+                | Self::Gap
+                | Self::PingTimeout
+                | Self::DataTimeout
+                | Self::NotReading
+                | Self::NotAcknowledged
+                | Self::Protocol(_)
+        )
     }
 }

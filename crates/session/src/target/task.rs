@@ -35,6 +35,8 @@ pub(crate) struct Task {
     pub(crate) bidirectional: bool,
     pub(crate) data: Collector,
     pub(crate) phase: Phase,
+    /// It waited for data when it was last looked for progress.
+    pub(crate) has_waited: bool,
 }
 
 #[derive(Default)]

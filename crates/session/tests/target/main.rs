@@ -20,6 +20,7 @@ mod logout;
 mod markers;
 mod orders;
 mod ping;
+mod progress;
 mod random;
 mod recovery;
 mod redirection;

@@ -106,7 +106,10 @@ fn any_pdu_is_a_sign_of_life() {
 #[test]
 fn a_slow_data_segment_is_a_sign_of_life() {
     for direct in [false, true] {
-        let mut peer = Peer::logged_in(Setup::default()).cut(Cut { piece: usize::MAX, direct });
+        let mut setup = Setup::default();
+        // So slow a data phase would make no progress.
+        setup.timers.progress = PING_AFTER * 100;
+        let mut peer = Peer::logged_in(setup).cut(Cut { piece: usize::MAX, direct });
         let data = pattern(60_000);
         let request = ScsiCommand { cmd_sn: peer.cmd_sn, data_segment_len: data.len(), ..write(1, 60_000) };
         peer.cmd_sn = peer.cmd_sn.next();

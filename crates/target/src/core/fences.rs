@@ -27,6 +27,8 @@ pub(super) struct Fence {
     answer: Answer,
     behind: Vec<(ConnectionId, SerialNumber)>,
     data: Option<Data>,
+    /// When the connections that it is behind have had time enough to acknowledge; none before it was looked at.
+    until: Option<Time>,
 }
 
 impl Fence {
@@ -143,7 +145,7 @@ impl Core {
         let of = if standard { remains } else { Remains::Nothing };
         let data = self.owes_data(session.tsih, of).then(|| Data { of, until: self.time(cx) + DATA_OUT_GRACE });
         let answer = Answer::TaskManagement { itt, response, covers, then };
-        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data });
+        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data, until: None });
     }
 
     /// Holds the response of a task back when a fence concerns it. Gives it back when none does.
@@ -171,7 +173,7 @@ impl Core {
             self.touch(connection);
         }
         let answer = Answer::Response { key, response, fenced };
-        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data: None });
+        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data: None, until: None });
         None
     }
 
@@ -222,9 +224,13 @@ impl Core {
         all.any(|(_, id)| self.connections.get(*id).is_some_and(|conn| conn.protocol.owes_data(of.lun())))
     }
 
-    /// When an answer stops to wait for data.
+    /// When an answer stops to wait for data, or for acknowledgements.
     pub(super) fn next_fence_timeout(&self) -> Option<Time> {
-        self.fences.iter().filter_map(|fence| fence.data.as_ref().map(|data| data.until)).min()
+        let timeouts = |fence: &Fence| {
+            let acknowledged = fence.until.filter(|_| !fence.behind.is_empty());
+            fence.data.as_ref().map(|data| data.until).into_iter().chain(acknowledged)
+        };
+        self.fences.iter().flat_map(timeouts).min()
     }
 
     /// Gives the answers that nothing holds up any more. A connection that is gone holds up nothing.
@@ -241,6 +247,7 @@ impl Core {
             fence.behind.retain(|(id, stat_sn)| {
                 self.connections.get_mut(*id).is_some_and(|conn| !conn.protocol.has_acknowledged(*stat_sn))
             });
+            self.end_overdue(&mut fence, now);
             if let Some(data) = fence.data.take_if(|data| data.until <= now) {
                 self.forget_data(fence.session, data.of);
             }
@@ -259,6 +266,21 @@ impl Core {
         // What came up meanwhile comes after them.
         waiting.append(&mut self.fences);
         self.fences = waiting;
+    }
+
+    /// Ends the connections that have had time enough to acknowledge. They hold up nothing then.
+    fn end_overdue(&mut self, fence: &mut Fence, now: Time) {
+        let until = fence.until.get_or_insert(now + self.timers.progress);
+        if fence.behind.is_empty() || *until > now {
+            return;
+        }
+        *until = now + self.timers.progress;
+        for (id, _) in &fence.behind {
+            if let Some(conn) = self.connections.get_mut(*id) {
+                conn.protocol.acknowledgement_overdue();
+                self.touch(*id);
+            }
+        }
     }
 
     /// Sends an answer. Gives the fence that it leaves behind.
@@ -287,7 +309,14 @@ impl Core {
             return None;
         }
         let behind = self.unacknowledged(connection, true);
-        (!behind.is_empty()).then_some(Fence { session, connection, answer: Answer::Sent, behind, data: None })
+        (!behind.is_empty()).then_some(Fence {
+            session,
+            connection,
+            answer: Answer::Sent,
+            behind,
+            data: None,
+            until: None,
+        })
     }
 
     /// What follows the answer to a function that `connection` has asked for. That connection may be gone.

@@ -1,12 +1,23 @@
 //! Initiators that hold what others need. Each test abuses one thing that a peer can hold (docs/limits.md) and shows that others
 //! are served meanwhile.
 
-use lunette_pdu::{TaskAttribute, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use std::sync::Arc;
+use std::time::Duration;
 
-use crate::common::{Initiator, Port, Target, blocks, memory};
+use lunette_pdu::{TaskAttribute, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_store::Store;
+
+use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
 
 const FENCED: &[(&str, &str)] = &[("TaskReporting", "ResponseFence"), ("MaxConnections", "2")];
 const TASK_SET_FULL: u8 = 0x28;
+
+/// A target that soon ends what makes no progress.
+fn impatient(stores: Vec<Arc<dyn Store>>) -> Target {
+    Target::of(vec![device(TARGET, stores)], |config| {
+        (config.cores, config.timers.progress) = (1, Duration::from_millis(100));
+    })
+}
 
 #[test]
 fn a_task_given_up_behind_a_response_fence_is_given_up_once() {
@@ -54,4 +65,43 @@ fn an_ordered_task_without_its_data_holds_up_its_own_initiator_alone() {
         other.write(0, 64, blocks(8, 2)).good();
         assert_eq!(other.read(0, 64, 8).good(), blocks(8, 2));
     }
+}
+
+#[test]
+fn a_fence_ends_with_the_connection_that_does_not_acknowledge() {
+    let target = impatient(vec![memory()]);
+    let mut a = Initiator::log_in(&target, Port::A, &[("MaxConnections", "2")]);
+    a.test_unit_ready(0).sense();
+    let mut b = a.join(&target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn;
+    b.round_trip();
+    let held = a.start_management(Function::ABORT_TASK_SET, 0, None);
+    // The target's ping stays without an answer. At recovery level 0 the session is lost with the connection.
+    b.skip_to_end();
+    assert!(!a.has_answer(held));
+    a.skip_to_end();
+    target.wait_until("the end of the session", |now| now.sessions == 0);
+}
+
+#[test]
+fn what_a_write_without_data_holds_is_taken_back() {
+    let target = impatient(vec![memory()]);
+    let mut a = Initiator::attach(&target, Port::A);
+    a.answers_r2ts = false;
+    a.start_write(0, 0, blocks(1024, 1), 0);
+    target.wait_until("a buffer", |now| now.buffer_bytes > 0);
+    target.wait_until("its return", |now| now.buffer_bytes == 0);
+    a.skip_to_end();
+    target.wait_until("the end of the session", |now| now.sessions == 0);
+}
+
+#[test]
+fn what_an_initiator_that_does_not_read_holds_is_taken_back() {
+    let target = impatient(vec![memory()]);
+    let mut a = Initiator::attach(&target, Port::A);
+    for _ in 0..24 {
+        a.start_read(0, 0, 2048);
+    }
+    target.wait_until("buffers", |now| now.buffer_bytes > 0);
+    target.wait_until("their return", |now| now.buffer_bytes == 0 && now.sessions == 0);
 }

@@ -5,6 +5,7 @@ use lunette_pdu::SerialNumber;
 use super::{Connection, Phase};
 use crate::Time;
 use crate::limits::ACKNOWLEDGE_TIMEOUT;
+use crate::target::event::CloseReason;
 
 impl Connection {
     /// The status number that the initiator has to acknowledge before it has received everything that is sent by now; `None`
@@ -29,6 +30,15 @@ impl Connection {
     /// nothing more.
     pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
         !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged())
+    }
+
+    /// The initiator has been [asked](Self::ask_acknowledgement) to acknowledge and has had time enough. The connection ends, unless
+    /// something still waits to be sent on it: then the initiator may not have been asked yet, and whether it reads is looked at
+    /// by itself.
+    pub fn acknowledgement_overdue(&mut self) {
+        if self.sender.outbox.is_empty() {
+            self.close(CloseReason::NotAcknowledged);
+        }
     }
 
     /// Others wait for buffers, and this connection keeps some to be able to send again what is in them. The initiator is

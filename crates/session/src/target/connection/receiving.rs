@@ -48,6 +48,7 @@ impl Connection {
     fn advance(&mut self, input: &mut &[u8], now: Time) -> bool {
         if !input.is_empty() {
             self.heard(now);
+            self.watch_progress(now);
             if self.loses_pdus && self.data_due.is_none() {
                 self.data_due = Some(now + DATA_OUT_TIMEOUT);
             }
@@ -96,7 +97,12 @@ impl Connection {
             (expect, Phase::FullFeature(full)) => full.place(expect),
             _ => &mut [],
         };
-        match self.receiver.data(input, place) {
+        let before = input.len();
+        let received = self.receiver.data(input, place);
+        if matches!(self.expect, Expect::Data { .. } | Expect::Lost { .. }) {
+            self.progress.received(before - input.len());
+        }
+        match received {
             Ok(true) => {}
             Ok(false) => return Ok(false),
             Err(FrameError::DataDigest) if self.sender.retained().is_some() => {

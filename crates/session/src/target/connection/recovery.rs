@@ -135,7 +135,7 @@ impl Connection {
             }
             other => other,
         };
-        (self.deadline, self.gap_ends, self.room_due) = (None, None, None);
+        self.stop_timers();
         self.held = Held::default();
         true
     }

@@ -30,6 +30,7 @@ impl Connection {
     /// The first `len` of these bytes are on their way.
     pub fn sent(&mut self, len: usize) {
         self.sender.outbox.sent(len);
+        self.progress.sent(len);
     }
 
     /// Whether there is anything to send.

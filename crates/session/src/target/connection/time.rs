@@ -14,7 +14,13 @@ impl Connection {
         };
         let deadline = self.deadline.as_ref().map(|(at, _)| *at);
         let room = self.room_due.map(|(at, _)| at);
-        ping.into_iter().chain(deadline).chain(self.gap_ends).chain(room).chain(self.data_due).min()
+        ping.into_iter()
+            .chain(deadline)
+            .chain(self.gap_ends)
+            .chain(room)
+            .chain(self.data_due)
+            .chain(self.progress.next())
+            .min()
     }
 
     /// Does what is due at `now`.
@@ -30,6 +36,7 @@ impl Connection {
         {
             self.data_due = Some(now + DATA_OUT_TIMEOUT);
         }
+        self.look_for_progress(now);
         if self.gap_ends.is_some_and(|at| at <= now) {
             return self.close(CloseReason::Gap);
         }

@@ -97,6 +97,7 @@ impl FullFeature {
             bidirectional: pdu.read && pdu.write,
             data: Collector::new(pdu.data_segment_len as u32, unsolicited_end),
             phase: Phase::Undecided,
+            has_waited: false,
         };
         let Some(tag) = self.tasks.insert(task) else {
             return Err(Violation::fatal(RejectReason::OUT_OF_RESOURCES, "more tasks than the window allows"));

@@ -77,6 +77,38 @@ impl FullFeature {
         sender.push_answer(Answer::new(&answered, response, &self.parameters), &self.session);
     }
 
+    /// Ends tasks whose data does not come, when they waited for it at the look before and the initiator `stands_still` since. The
+    /// response goes out when the rest of the data has come (RFC 7143 section 11.4.2). True when that rest, too, does not come:
+    /// then the connection cannot go on.
+    pub(crate) fn end_stalled(&mut self, stands_still: bool, events: &mut VecDeque<Event>) -> bool {
+        let mut gives_up = false;
+        for tag in self.tasks.tags_where(|task| task.data.open() && !task.is_silent()) {
+            let Some(task) = self.tasks.get_mut(tag) else { continue };
+            // A task that has no place for its data yet is not the initiator's to bring forward.
+            let waits = !task.is_undecided();
+            let has_waited = std::mem::replace(&mut task.has_waited, waits);
+            if !stands_still || !has_waited {
+                continue;
+            }
+            if matches!(task.phase, Phase::Collecting) {
+                tracing::debug!(itt = %task.itt, "task ended: its data does not come");
+                let response =
+                    Response { status: STATUS_CHECK_CONDITION, sense: response_timeout(), ..Response::default() };
+                if self.tasks.end(tag, Some(response)) {
+                    events.push_back(Event::Aborted(tag));
+                }
+            } else if matches!(task.phase, Phase::Draining(_)) {
+                gives_up = true;
+            }
+        }
+        gives_up
+    }
+
+    /// Whether there is any task, also one that has ended and waits for data.
+    pub(crate) fn has_any_task(&self) -> bool {
+        self.tasks.iter().next().is_some()
+    }
+
     pub(super) fn data_verified(
         &mut self,
         tag: TaskTag,
@@ -133,6 +165,11 @@ impl FullFeature {
             self.answer(&Answered::from(&task), response, sender);
         }
     }
+}
+
+/// Sense data in fixed format: ABORTED COMMAND, INITIATOR RESPONSE TIMEOUT.
+fn response_timeout() -> Vec<u8> {
+    vec![0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x4b, 0x06, 0, 0, 0, 0]
 }
 
 /// Asks for data of a task. An R2T carries the next StatSN and does not use it up (RFC 7143 section 11.8).

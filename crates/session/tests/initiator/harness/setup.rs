@@ -17,6 +17,7 @@ pub(crate) fn timers() -> Timers {
         ping_after: Duration::from_secs(30),
         ping_answer: Duration::from_secs(20),
         resend: Duration::from_secs(5),
+        progress: Duration::from_secs(30),
     }
 }
 

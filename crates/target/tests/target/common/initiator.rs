@@ -215,14 +215,23 @@ impl Initiator {
         matches!(peeked, Err(error) if error.kind() == ErrorKind::WouldBlock)
     }
 
-    /// Reads until the target ends the connection.
-    pub(crate) fn wait_for_end(mut self) {
+    /// Reads until the target ends the connection, and is not asked whether it lives before.
+    pub(crate) fn wait_for_end(self) {
+        self.read_to_end(|pdu| {
+            let is_ping = matches!(pdu, TargetPdu::NopIn(ping) if !ping.ttt.is_reserved());
+            assert!(!is_ping, "the connection is open: {pdu:?}");
+        });
+    }
+
+    /// Reads until the target ends the connection, and answers nothing.
+    pub(crate) fn skip_to_end(self) {
+        self.read_to_end(|_| {});
+    }
+
+    fn read_to_end(mut self, check: impl Fn(&TargetPdu)) {
         loop {
             match self.receive() {
-                Ok((TargetPdu::NopIn(ping), _)) if !ping.ttt.is_reserved() => {
-                    panic!("the connection is open: {ping:?}")
-                }
-                Ok(_) => {}
+                Ok((pdu, _)) => check(&pdu),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                     panic!("the connection is open after {LIMIT:?}")
                 }

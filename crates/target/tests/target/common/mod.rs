@@ -74,7 +74,8 @@ impl Target {
         let mut config = ServerConfig::new(vec![portal], devices.into_iter().map(TargetConfig::open).collect());
         // No timer comes to the help of a lost wake-up.
         let never = 20 * LIMIT;
-        config.timers = Timers { login: never, ping_after: never, ping_answer: never, ..Timers::default() };
+        config.timers =
+            Timers { login: never, ping_after: never, ping_answer: never, progress: never, ..Timers::default() };
         config.event_loop = io().into();
         config.cores = cores();
         config.spread_connections = true;
