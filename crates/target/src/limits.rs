@@ -35,8 +35,22 @@ pub(crate) const MIN_LENDABLE_LEN: usize = 64 << 10;
 /// this many, and no more than is free. As long as it holds less, it may have another buffer of any length.
 pub(crate) const CONNECTION_BUFFER_SHARE: usize = 4;
 
-/// The share of the buffers that only connections which hold nothing may take from: one part in this many.
-pub(crate) const FIRST_BUFFER_RESERVE: usize = 8;
+/// The share of the buffers that is for short commands of connections that hold nothing and initiators that hold little: one part
+/// in this many. While others hold all that they can, these are served.
+pub(crate) const SHORT_BUFFER_RESERVE: usize = 8;
+
+/// The longest buffer that is taken from that part.
+pub(crate) const SHORT_BUFFER_LEN: usize = 64 << 10;
+
+/// What an initiator holds at most that takes from that part: one part of all buffers in this many.
+pub(crate) const SHORT_BUFFER_SHARE: usize = 64;
+
+/// How many times what is free the initiators of one target may hold. A target that is alone gets three quarters of what is there for
+/// all.
+pub(crate) const TARGET_BUFFER_FACTOR: usize = 3;
+
+/// The same when an initiator takes its first: others may have taken all that the target's initiators may hold by the other factor.
+pub(crate) const TARGET_FIRST_BUFFER_FACTOR: usize = 7;
 
 /// The share of the buffers that only tasks which hold a buffer already may take from: one part in this many.
 pub(crate) const SECOND_BUFFER_RESERVE: usize = 8;

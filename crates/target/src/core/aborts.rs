@@ -31,9 +31,8 @@ impl Doomed {
                 nexuses.iter().any(|(nexus, lun)| task.nexus == *nexus && (task.lun == *lun || works_there))
             }
             Self::Orphans { device, initiator } => {
-                let orphaned_by = task.orphaned_by.as_ref();
-                orphaned_by.is_some_and(|name| name.eq_ignore_ascii_case(initiator))
-                    && Arc::ptr_eq(&task.device, device)
+                let name = task.orphan.as_ref().and_then(|orphan| orphan.initiator.as_ref());
+                name.is_some_and(|name| name.eq_ignore_ascii_case(initiator)) && Arc::ptr_eq(&task.device, device)
             }
         }
     }
@@ -42,7 +41,7 @@ impl Doomed {
 impl Core {
     /// The nexuses that lose these tasks, each once.
     pub(super) fn nexuses_of(&self, keys: &[TaskKey]) -> Vec<NexusId> {
-        let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.orphaned);
+        let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         let mut nexuses: Vec<NexusId> = tasks.map(|task| task.nexus).collect();
         nexuses.sort_unstable();
         nexuses.dedup();

@@ -8,7 +8,7 @@ use lunette_reactor::Waker;
 use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::completions::CompletionQueue;
-use super::running::may_begin;
+use super::shares::Holdings;
 use super::table::{Key, Slab};
 use super::{Core, FIRST};
 
@@ -106,7 +106,7 @@ impl Core {
     fn feed_background(&mut self, key: Key, len: usize) {
         // Before it tries: what comes back after that brings another batch.
         self.pool.await_return();
-        let buffer = if may_begin(&self.pool, 0, len) { self.pool.take(len) } else { None };
+        let buffer = if Holdings::default().may_begin(&self.pool, len) { self.pool.take(len) } else { None };
         match buffer {
             Some(buffer) => self.drive_background(key, Input::Buffer(buffer)),
             None => self.background.starving.push((key, len)),

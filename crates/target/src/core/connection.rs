@@ -14,6 +14,7 @@ use super::answers::Answers;
 use super::homes::Home;
 use super::orders::Departure;
 use super::places::Place;
+use super::shares::Holdings;
 use super::table::TaskKeys;
 
 pub(super) struct Conn {
@@ -24,8 +25,7 @@ pub(super) struct Conn {
     /// That of the session, which all its connections share.
     pub(super) nexus: Option<Arc<Nexus>>,
     pub(super) tasks: TaskKeys,
-    /// Bytes of buffers that its tasks hold.
-    pub(super) task_bytes: usize,
+    pub(super) holdings: Holdings,
     pub(super) answers: Answers,
     /// Commands that the initiator waits for, as far as one can tell here: those in hand, and those whose answers it had not
     /// seen when it last sent something.
@@ -45,13 +45,6 @@ impl Conn {
     /// It comes to another event loop, which reads from it and knows nothing of it yet.
     pub(super) fn arrive(&mut self) {
         (self.touched, self.watched_for, self.paused) = (false, None, false);
-    }
-
-    /// Buffers that this connection keeps from others.
-    pub(super) fn held_bytes(&self) -> usize {
-        let answered =
-            if self.protocol.is_suspended() { self.protocol.suspended_bytes() } else { self.answers.held_bytes() };
-        self.task_bytes + answered
     }
 
     /// Whether it does not read from its socket.
@@ -118,7 +111,7 @@ impl Core {
             device: None,
             nexus: None,
             tasks: TaskKeys::default(),
-            task_bytes: 0,
+            holdings: Holdings::default(),
             answers: Answers::default(),
             under_way: 0,
             touched: false,

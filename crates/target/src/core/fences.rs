@@ -349,7 +349,7 @@ impl Core {
     ) -> Vec<Affected> {
         let session_of = |id| self.connections.get(id).and_then(|conn| conn.session.as_ref());
         let issuer = issuing.and_then(session_of).map(|session| session.tsih);
-        let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.orphaned);
+        let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         let affected = tasks.filter_map(|task| {
             let session = session_of(task.connection)?;
             let before = before.filter(|_| issuer == Some(session.tsih));

@@ -20,6 +20,7 @@ mod queries;
 mod recovery;
 mod room;
 mod running;
+mod shares;
 mod siblings;
 mod stop;
 mod table;
@@ -63,6 +64,7 @@ pub(crate) use places::Places;
 pub(crate) use portals::Portals;
 pub(crate) use post::{FIRST, Post};
 use running::{RunningTask, TaskKey};
+use shares::Shares;
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
 use task_order::TaskSets;
@@ -111,6 +113,7 @@ pub(crate) struct Core {
     fences_moved: bool,
     task_sets: TaskSets,
     pool: Pool,
+    shares: Shares,
     trimmer: Trimmer,
     /// Tasks that wait for a buffer, first come, first served.
     starving: VecDeque<TaskKey>,
@@ -161,6 +164,7 @@ impl Core {
             task_sets: TaskSets::default(),
             trimmer: Trimmer::new(config.pool.clone()),
             pool: config.pool,
+            shares: Shares::default(),
             starving: VecDeque::new(),
             touched: Vec::new(),
             touched_before: Vec::new(),
@@ -227,7 +231,7 @@ impl Core {
             conn.protocol.hold(std::mem::take(&mut bytes));
             conn.under_way = conn.tasks.len() + conn.protocol.unacknowledged_answers();
         }
-        conn.answers.released(conn.protocol.kept_bytes());
+        conn.count_answers();
         self.counts.traffic.add(conn.protocol.take_traffic());
         conn.update_socket(cx, id);
         self.timetable.watch(id, conn);
@@ -463,7 +467,7 @@ impl Handler for Core {
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.protocol.sent(len);
-            conn.answers.released(conn.protocol.kept_bytes());
+            conn.count_answers();
             if conn.is_held_up() || !self.starving.is_empty() {
                 self.touch(id);
             }

@@ -201,7 +201,7 @@ impl Core {
     /// A reset on another core ends tasks here. It raised its unit attention when it began; who has seen that one already would
     /// wait in vain for tasks that came after it, and finds another one.
     fn raise_again(&mut self, device: &TargetDevice, keys: &[TaskKey]) {
-        let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.orphaned);
+        let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         for task in tasks {
             let Some(conn) = self.connections.get(task.connection) else { continue };
             if let Some(nexus) = &conn.nexus

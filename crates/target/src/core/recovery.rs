@@ -93,6 +93,7 @@ impl Core {
     fn park(&mut self, id: ConnectionId) {
         if let Some(conn) = self.connections.get_mut(id) {
             (conn.answers, conn.place) = (Answers::default(), None);
+            conn.count_answers();
         }
         self.connections.park(id);
     }
@@ -180,7 +181,7 @@ impl Core {
         let most_bytes = self.pool.budget_bytes() / SUSPENDED_BUFFER_SHARE;
         let too_old = |core: &Self| {
             let (oldest, _) = core.connections.parked().next()?;
-            let held = || core.connections.parked().map(|(_, conn)| conn.held_bytes()).sum::<usize>();
+            let held = || core.connections.parked().map(|(_, conn)| conn.holdings.bytes()).sum::<usize>();
             let too_much = core.pool.used_bytes() > most_bytes && held() > most_bytes;
             (core.connections.parked().count() > MAX_SUSPENDED_CONNECTIONS || too_much).then_some(oldest)
         };
@@ -270,7 +271,7 @@ impl Core {
         let (itt, response) = (request.itt, request.done());
         let barrier =
             self.barriers.open(Behind::TaskManagement { connection: id, managed: Managed::of_one(itt, response) });
-        for key in self.tasks_where(|task| task.orphaned && Some(task.nexus) == nexus) {
+        for key in self.tasks_where(|task| task.is_orphan() && Some(task.nexus) == nexus) {
             self.abort_task(key, Some(barrier));
         }
         self.barriers.close(barrier);
@@ -315,9 +316,9 @@ impl Core {
         let Some(moved) = old.protocol.release_task(itt) else { return };
         let key = tag.and_then(|tag| old.tasks.remove(tag));
         let bytes = key.and_then(|key| self.tasks.get(key)).map_or(0, |running| running.bytes);
-        old.task_bytes -= bytes;
+        old.holdings.sub_task(bytes);
         let Some(new) = self.connections.get_mut(to) else { return };
-        new.task_bytes += bytes;
+        new.holdings.add_task(bytes);
         if let (Some(tag), Some(key)) = (new.adopt(moved, exp_data_sn), key)
             && let Some(running) = self.tasks.get_mut(key)
         {

@@ -6,7 +6,7 @@ use lunette_session::Time;
 
 use super::Core;
 use super::connection::Conn;
-use super::running::{is_within_share, may_begin};
+use super::shares::Holdings;
 
 impl Core {
     /// Lets connections give back what they keep. Nobody is asked while no task waits for a buffer.
@@ -18,7 +18,7 @@ impl Core {
             if let Some(conn) = self.connections.get_mut(id)
                 && conn.protocol.make_room(now)
             {
-                conn.answers.released(conn.protocol.kept_bytes());
+                conn.count_answers();
                 self.touch(id);
             }
         }
@@ -33,8 +33,8 @@ impl Core {
             .map(|task| (task.connection, task.wanted_len()))
             .collect();
         let pool_is_short = waiting.iter().any(|(id, len)| {
-            let held = self.connections.get(*id).map_or(0, Conn::held_bytes);
-            !may_begin(&self.pool, 0, *len) || is_within_share(&self.pool, held)
+            let is_within_share = |conn: &Conn| conn.holdings.is_within_share(&self.pool);
+            !Holdings::default().may_begin(&self.pool, *len) || self.connections.get(*id).is_none_or(is_within_share)
         });
         if pool_is_short {
             self.connections.iter_mut().map(|(id, _)| id).collect()

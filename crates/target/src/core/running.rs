@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lunette_buffer::{Buffer, PAGE_LEN, Pool};
+use lunette_buffer::Buffer;
 use lunette_device::{
     Command as DeviceCommand, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step, TargetDevice, Task,
 };
@@ -17,9 +17,10 @@ use super::aborts::Doomed;
 use super::barrier::{BarrierKey, Behind};
 use super::connection::Conn;
 use super::leaving::LEAVE_TAG;
+use super::shares::{Account, pooled_len};
 use super::stop::FLUSH_TAG;
 use super::table::Key;
-use crate::limits::{CONNECTION_BUFFER_SHARE, FIRST_BUFFER_RESERVE, MIN_LENDABLE_LEN, SECOND_BUFFER_RESERVE};
+use crate::limits::MIN_LENDABLE_LEN;
 
 pub(super) type TaskKey = Key;
 
@@ -62,15 +63,26 @@ pub(super) struct RunningTask {
     pub(super) aborted_others: bool,
     /// Bytes of buffers it has been given.
     pub(super) bytes: usize,
-    /// Nobody wants the outcome any more; the store still works on it.
-    pub(super) orphaned: bool,
-    /// The name of the initiator, once it is orphaned.
-    pub(super) orphaned_by: Option<String>,
+    /// It was aborted; its store still works on it.
+    pub(super) orphan: Option<Orphan>,
     /// What waits for the store to be done with it.
     pub(super) barriers: Vec<BarrierKey>,
 }
 
+/// What is left of an aborted task until its store is done.
+#[derive(Default)]
+pub(super) struct Orphan {
+    /// The name of the initiator.
+    pub(super) initiator: Option<String>,
+    /// For whom its buffers count.
+    account: Option<Account>,
+}
+
 impl RunningTask {
+    pub(super) fn is_orphan(&self) -> bool {
+        self.orphan.is_some()
+    }
+
     /// Bytes of the buffer that it waits for.
     pub(super) fn wanted_len(&self) -> usize {
         match self.waiting {
@@ -114,8 +126,7 @@ impl Core {
             waiting: Waiting::Nothing,
             aborted_others: false,
             bytes: 0,
-            orphaned: false,
-            orphaned_by: None,
+            orphan: None,
             barriers: Vec::new(),
         };
         let key = self.tasks.insert(running);
@@ -204,7 +215,7 @@ impl Core {
         let Some(running) = self.tasks.remove(key) else { return };
         let Some(conn) = self.connections.get_mut(running.connection) else { return };
         conn.tasks.remove(running.tag);
-        conn.task_bytes -= running.bytes;
+        conn.holdings.sub_task(running.bytes);
         conn.complete(running.tag, response);
         self.touch(running.connection);
     }
@@ -219,12 +230,12 @@ impl Core {
             _ => return None,
         };
         let conn = self.connections.get_mut(running.connection)?;
-        if running.bytes == 0 && !may_begin(&self.pool, conn.held_bytes(), len) {
+        if running.bytes == 0 && !conn.holdings.may_begin(&self.pool, len) {
             return None;
         }
         let buffer = if may_be_lent { self.pool.reserve(len) } else { self.pool.take(len) }?;
         running.bytes += pooled_len(len);
-        conn.task_bytes += pooled_len(len);
+        conn.holdings.add_task(pooled_len(len));
         Some(buffer)
     }
 
@@ -305,7 +316,7 @@ impl Core {
         for (tag, outcome) in outcomes.drain(..) {
             let key = Key::from_u64(tag);
             match self.tasks.get_mut(key) {
-                Some(running) if running.orphaned => self.bury(key),
+                Some(running) if running.is_orphan() => self.bury(key),
                 Some(running) if running.waiting == Waiting::Turn => self.drive(key, Input::Waited),
                 Some(_) => self.drive(key, Input::Store(outcome)),
                 None if tag == FLUSH_TAG => self.store_flushed(outcome),
@@ -322,7 +333,9 @@ impl Core {
         let Some(running) = self.tasks.remove(key) else { return };
         // Until now the store had its buffers.
         if let Some(conn) = self.connections.get_mut(running.connection) {
-            conn.task_bytes -= running.bytes;
+            conn.holdings.sub_orphan(running.bytes);
+        } else if let Some(account) = running.orphan.and_then(|orphan| orphan.account) {
+            account.sub(running.bytes);
         }
         for barrier in running.barriers {
             self.barriers.one_less(barrier);
@@ -336,18 +349,22 @@ impl Core {
         self.leave_task_set(key, self.place_in_order(key));
         let Some(running) = self.tasks.get_mut(key) else { return };
         let id = running.connection;
-        if !running.orphaned
-            && let Some(conn) = self.connections.get_mut(running.connection)
-        {
-            conn.protocol.abort(running.tag);
-            conn.tasks.remove(running.tag);
-            if running.waiting != Waiting::Store {
-                conn.task_bytes -= running.bytes;
+        if !running.is_orphan() {
+            let mut orphan = Orphan::default();
+            if let Some(conn) = self.connections.get_mut(running.connection) {
+                conn.protocol.abort(running.tag);
+                conn.tasks.remove(running.tag);
+                if running.waiting == Waiting::Store {
+                    conn.holdings.orphan(running.bytes);
+                } else {
+                    conn.holdings.sub_task(running.bytes);
+                }
+                orphan.initiator = conn.session.as_ref().map(|session| session.initiator_name.clone());
+                orphan.account = conn.holdings.account().cloned();
             }
-            running.orphaned_by = conn.session.as_ref().map(|session| session.initiator_name.clone());
+            running.orphan = Some(orphan);
         }
         if running.waiting == Waiting::Store {
-            running.orphaned = true;
             if let Some(barrier) = barrier {
                 running.barriers.push(barrier);
                 self.barriers.one_more(barrier);
@@ -405,28 +422,6 @@ impl Core {
     }
 }
 
-/// Whether a task may take its first buffer. A part of the pool stays for tasks that have one and need another to come to
-/// their end; else tasks that all wait for a second one would wait for each other.
-///
-/// A connection that holds as much as is left takes no more, and a part is left to connections that hold nothing. So those that
-/// hold much and give nothing back leave the others room.
-pub(super) fn may_begin(pool: &Pool, held_by_connection: usize, len: usize) -> bool {
-    let len = pooled_len(len);
-    let budget = pool.budget_bytes();
-    let free = (budget - budget / SECOND_BUFFER_RESERVE).saturating_sub(pool.used_bytes());
-    if held_by_connection == 0 {
-        return len <= free;
-    }
-    let free = free.saturating_sub(budget / FIRST_BUFFER_RESERVE);
-    is_within_share(pool, held_by_connection) && held_by_connection < free && len <= free
-}
-
-/// Whether a connection's own share lets a task of it have its first buffer. How long that is does not matter, or short commands
-/// would go before a long one for ever.
-pub(super) fn is_within_share(pool: &Pool, held_by_connection: usize) -> bool {
-    held_by_connection < pool.budget_bytes() / CONNECTION_BUFFER_SHARE
-}
-
 /// Where a command priority stands among others: those that have none come last.
 fn rank(priority: u8) -> u8 {
     priority.wrapping_sub(1)
@@ -440,9 +435,4 @@ fn device_attribute(attribute: lunette_pdu::TaskAttribute) -> TaskAttribute {
         lunette_pdu::TaskAttribute::ACA => TaskAttribute::Aca,
         _ => TaskAttribute::Simple,
     }
-}
-
-/// What a buffer takes from the pool, which gives out pages by powers of two.
-pub(super) fn pooled_len(len: usize) -> usize {
-    len.max(PAGE_LEN).next_power_of_two()
 }

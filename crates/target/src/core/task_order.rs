@@ -56,7 +56,7 @@ impl Core {
             return self.drive(key, Input::Start);
         }
         if !is_kept {
-            let mut begun = self.tasks_where(|task| !task.orphaned && place_of(task) == place);
+            let mut begun = self.tasks_where(|task| !task.is_orphan() && place_of(task) == place);
             begun.retain(|other| *other != key);
             self.task_sets.sets.insert(place, TaskSet::new(begun));
         }

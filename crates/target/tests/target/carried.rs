@@ -157,9 +157,9 @@ fn buffers_that_a_carrier_gives_back_go_to_those_who_wait() {
                 on(&mut all, awake, |one| one.command(0, &[0; 6], Vec::new(), 0));
             }
         }
-        // With all that the home may give out but half a MiB less that rest.
+        // With all that the initiator may hold less that rest.
         delay.hold();
-        let held = [16384, 8192, 2048, 1024];
+        let held = [8192, 4096];
         for (at, blocks) in held.into_iter().enumerate() {
             on(&mut all, 2 * at, |one| one.start_read(1, 0, blocks));
         }

@@ -105,3 +105,62 @@ fn what_an_initiator_that_does_not_read_holds_is_taken_back() {
     target.wait_until("buffers", |now| now.buffer_bytes > 0);
     target.wait_until("their return", |now| now.buffer_bytes == 0 && now.sessions == 0);
 }
+
+/// Sessions of one initiator that want as many buffers as they can have: long writes without data, or long reads that are not taken.
+fn hoard(target: &Target, sessions: u16) -> Vec<Initiator> {
+    let session = |isid| {
+        let mut hoarder = Initiator::attach(target, Port { isid, ..Port::A });
+        hoarder.answers_r2ts = false;
+        for _ in 0..4 {
+            if isid % 2 == 0 {
+                hoarder.start_read(0, 0, 16384);
+            } else {
+                hoarder.start_write(0, 0, blocks(16384, 1), 0);
+            }
+        }
+        hoarder.start_read(0, 0, 8);
+        hoarder
+    };
+    (1..=sessions).map(session).collect()
+}
+
+#[test]
+fn an_initiator_that_holds_all_the_buffers_it_can_leaves_others_theirs() {
+    let elsewhere = "iqn.2026-11.org.example:elsewhere";
+    for cores in [1, 2] {
+        let devices = vec![device(TARGET, vec![memory()]), device(elsewhere, vec![memory()])];
+        let target = Target::of(devices, |config| config.cores = cores);
+        let hoarders = hoard(&target, 100);
+        target.wait_until("a want of buffers", |now| now.buffer_waits > 100);
+        for port in [Port::B, Port { target: elsewhere, ..Port::B }] {
+            let mut other = Initiator::attach(&target, port);
+            for seed in 0..20 {
+                other.write(0, 64, blocks(8, seed)).good();
+                assert_eq!(other.read(0, 64, 8).good(), blocks(8, seed));
+            }
+            // Long commands, too.
+            assert_eq!(other.read(0, 0, 16384).good().len(), 8 << 20);
+        }
+        drop(hoarders);
+    }
+}
+
+#[test]
+fn short_commands_are_served_while_many_initiators_hold_all_that_they_can() {
+    let target = Target::on_one_core(vec![memory()]);
+    let hoarders: Vec<_> = (b'c'..=b'z')
+        .map(|initiator| {
+            let mut hoarder = Initiator::attach(&target, Port { initiator, ..Port::A });
+            hoarder.answers_r2ts = false;
+            hoarder.start_write(0, 0, blocks(16384, 1), 0);
+            hoarder
+        })
+        .collect();
+    target.wait_until("a want of buffers", |now| now.buffer_waits > 1);
+    let mut other = Initiator::attach(&target, Port::B);
+    for seed in 0..20 {
+        other.write(0, 64, blocks(8, seed)).good();
+        assert_eq!(other.read(0, 64, 8).good(), blocks(8, seed));
+    }
+    drop(hoarders);
+}

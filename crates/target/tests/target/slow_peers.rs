@@ -1,6 +1,7 @@
 //! A peer that does not read keeps its share of the buffers, and no more.
 
 use std::sync::Arc;
+use std::thread;
 
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_store::filters::Delay;
@@ -39,11 +40,14 @@ fn others_go_on_while_many_sleep() {
     for _ in 0..50 {
         assert_eq!(awake.read(0, 0, 2048).good().len(), 1 << 20);
     }
-    for (sleeper, reads) in sleepers.iter_mut().zip(reads) {
-        for read in reads {
-            assert_eq!(sleeper.finish(read).good().len(), 1 << 20);
+    // All wake up: for what one of them holds, the others wait.
+    thread::scope(|scope| {
+        for (sleeper, reads) in sleepers.iter_mut().zip(reads) {
+            scope.spawn(move || {
+                reads.into_iter().for_each(|read| assert_eq!(sleeper.finish(read).good().len(), 1 << 20))
+            });
         }
-    }
+    });
     target.wait_until("the return of the buffers", |now| now.buffer_bytes == 0);
 }
 
