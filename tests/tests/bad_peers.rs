@@ -12,7 +12,7 @@ use lunette_pdu::{
     BHS_LEN, DataOut, InitiatorTaskTag, LunField, NopOut, R2t, SerialNumber, Stage, TargetPdu, TargetTransferTag,
     TextRequest,
 };
-use lunette_tests::{DEFAULT_TARGET, Initiator, Server, random_bytes};
+use lunette_tests::{DEFAULT_TARGET, Initiator, Server, lunette, random_bytes};
 
 /// For ends that need no timer.
 const SOON: Duration = Duration::from_secs(10);
@@ -368,5 +368,87 @@ fn noise_is_not_understood() {
         let mut initiator = Initiator::attach(&server, &[]).unwrap();
         let _ = initiator.send_bytes(&random_bytes(seed, 4096));
     }
+    still_serves(server);
+}
+
+#[test]
+fn unfinished_logins_keep_little() {
+    const LOGINS: usize = 200;
+    const ALLOWED_KIB: u64 = 16 << 10;
+    let server = server();
+    let before_kib = server.memory_kib();
+    let value = "v".repeat(8000);
+    let mut unfinished = Vec::new();
+    for _ in 0..LOGINS {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let names = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+        initiator.login_step(Stage::SecurityNegotiation, None, &names).unwrap();
+        for n in 0..60 {
+            initiator.login_step(Stage::SecurityNegotiation, None, &[(&format!("X-{n}"), &value)]).unwrap();
+        }
+        unfinished.push(initiator);
+    }
+    let grown_kib = server.memory_kib().saturating_sub(before_kib);
+    assert!(grown_kib < ALLOWED_KIB, "{grown_kib} KiB are kept for {LOGINS} logins");
+    drop(unfinished);
+    still_serves(server);
+}
+
+/// A server with so many targets beside the usual one.
+fn server_of_many_targets(targets: usize) -> Server {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config");
+    let first = format!("[[target]]\nname = \"{DEFAULT_TARGET}\"\nlun = [{{ number = 0, disk = \"mem:64M\" }}]\n");
+    let others = (0..targets).map(|n| format!("[[target]]\nname = \"iqn.2026-11.org.example:disk-{n}\"\n"));
+    fs::write(&config, format!("listen = [\"127.0.0.1:0\"]\n{first}{}", others.collect::<String>())).unwrap();
+    Server::spawn(lunette().args(["serve", "--config"]).arg(config), 1)
+}
+
+fn discovery(server: &Server) -> Initiator {
+    let mut initiator = Initiator::connect(server.address()).unwrap();
+    let keys = [("SessionType", "Discovery"), ("MaxRecvDataSegmentLength", "262144")];
+    let (response, _) = initiator.login_request(&keys).unwrap();
+    assert!(response.status.is_success());
+    initiator
+}
+
+#[test]
+fn lists_of_targets_that_are_not_read_do_not_fill_the_memory() {
+    const SESSIONS: usize = 100;
+    const ALLOWED_KIB: u64 = 32 << 10;
+    let server = server_of_many_targets(300);
+    let before_kib = server.memory_kib();
+    let deaf: Vec<Initiator> = (0..SESSIONS)
+        .map(|_| {
+            let mut initiator = discovery(&server);
+            for times in [256, 1, 1, 1, 1, 1] {
+                let list = b"SendTargets=All\0".repeat(times);
+                text_request(&mut initiator, false, TargetTransferTag::RESERVED, &list);
+            }
+            initiator
+        })
+        .collect();
+    // Each has had its first answer.
+    for initiator in &deaf {
+        assert_eq!(initiator.stream().peek(&mut [0]).unwrap(), 1);
+    }
+    let grown_kib = server.memory_kib().saturating_sub(before_kib);
+    println!("{grown_kib} KiB for {SESSIONS} sessions that read nothing");
+    assert!(grown_kib < ALLOWED_KIB, "{grown_kib} KiB are kept for {SESSIONS} sessions that read nothing");
+    drop(deaf);
+    still_serves(server);
+}
+
+#[test]
+fn a_repeated_request_for_all_targets_is_rejected() {
+    let server = server_of_many_targets(300);
+    let mut initiator = discovery(&server);
+    text_request(&mut initiator, false, TargetTransferTag::RESERVED, &b"SendTargets=All\0".repeat(256));
+    let (pdu, _) = initiator.receive().unwrap();
+    assert!(matches!(pdu, TargetPdu::Reject(_)), "{pdu:?}");
+    text_request(&mut initiator, false, TargetTransferTag::RESERVED, b"SendTargets=All\0");
+    let (_, list) = initiator.receive().unwrap();
+    assert_eq!(String::from_utf8_lossy(&list).matches("TargetName=").count(), 301);
+    drop(initiator);
     still_serves(server);
 }

@@ -11,6 +11,21 @@ pub const MAX_LOGIN_REQUESTS: u32 = 64;
 /// Bytes of one key list, over all PDUs that carry it (RFC 7143 section 6.1 asks for at least 8192).
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
+/// The same during a login, where the peer may be anyone. The longest honest list holds two binary values of CHAP, 2 KiB each.
+pub const MAX_LOGIN_TEXT_BYTES: usize = 16 * 1024;
+
+/// Bytes that one unfinished login may keep: a list in the making, a data segment, answers, and what the initiator has sent ahead
+/// of them. A connection on which there are more is closed.
+pub const MAX_LOGIN_BYTES: usize = 64 * 1024;
+const _: () = assert!(MAX_LOGIN_BYTES > MAX_LOGIN_TEXT_BYTES + LOGIN_DATA_SEGMENT_BYTES as usize);
+
+/// Bytes of the reason for which a login is refused: it may quote the initiator, and goes to the log.
+pub const MAX_REASON_BYTES: usize = 512;
+
+/// The longest data segment of a text response. More is sent when the initiator asks for it. libiscsi takes so much, and does not
+/// ask for more.
+pub const MAX_TEXT_SEGMENT_BYTES: usize = 256 * 1024;
+
 /// Keys in one negotiation: over all requests of a login, or in one text request.
 pub const MAX_KEYS: usize = 256;
 
@@ -44,7 +59,16 @@ pub const MAX_PENDING_TASK_MANAGEMENT: usize = 16;
 pub const MAX_OUTBOX_PDUS: usize = 4096;
 
 /// Bytes of echoed pings and text in the outbox from which on a connection reads nothing more.
-pub const MAX_OUTBOX_OWNED_BYTES: usize = 1 << 20;
+pub const MAX_OUTBOX_OWNED_BYTES: usize = 256 << 10;
+
+/// The same of a discovery session, which may be anyone's. Honest initiators ask for one thing at a time.
+pub const MAX_DISCOVERY_OUTBOX_PDUS: usize = 128;
+
+/// The same of its bytes.
+pub const MAX_DISCOVERY_OUTBOX_BYTES: usize = 32 << 10;
+
+/// Bytes that a discovery session may send ahead of what is answered. A connection that sends more is closed.
+pub const MAX_DISCOVERY_AHEAD_BYTES: usize = 64 << 10;
 
 /// Statuses that a target keeps until they are acknowledged, at recovery level 1 and above. There is one for each command of
 /// a full window, and for what else is said meanwhile.
@@ -54,7 +78,7 @@ pub const MAX_RETAINED_STATUSES: usize = 1024;
 pub const MAX_RETAINED_BYTES: usize = 64 << 20;
 
 /// The same of echoes, text and the like.
-pub const MAX_RETAINED_OWNED_BYTES: usize = 1 << 20;
+pub const MAX_RETAINED_OWNED_BYTES: usize = 256 << 10;
 
 /// How long nothing of a task's data may come before it is asked for again, where damage may cost whole PDUs: the R2T or the
 /// data may have been among them.

@@ -43,6 +43,16 @@ impl TextAssembler {
         Ok(if continue_bit { None } else { Some(core::mem::take(&mut self.text)) })
     }
 
+    /// Bytes of the list that has begun.
+    pub const fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Whether no byte of a list is collected.
+    pub const fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
     /// Whether a list has begun and not ended, so that the next PDU must bring more of it.
     pub const fn is_partial(&self) -> bool {
         self.partial

@@ -9,6 +9,7 @@ pub use negotiate::{Answer, Negotiation, NegotiationError};
 pub use originate::{OfferError, Offers};
 pub use table::{KEYS, Row, Rule, Scope, row};
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use lunette_pdu::text::parse_number;
@@ -251,3 +252,9 @@ pub const MARKER_INTERVAL: RangeInclusive<u32> = 1..=65_535;
 
 /// The marker interval when nobody names one, in 4-byte words (RFC 3720 appendix A.3.2).
 pub const DEFAULT_MARKER_INTERVAL: u32 = 2048;
+
+/// RFC 7143 sections 6.3 and 6.4: no key is declared or negotiated more than once.
+pub(crate) fn first_duplicate<'a>(pairs: &[(&'a str, &str)]) -> Option<&'a str> {
+    let mut seen = HashSet::with_capacity(pairs.len());
+    pairs.iter().map(|(key, _)| *key).find(|key| !seen.insert(*key))
+}

@@ -31,7 +31,7 @@ use super::login::Login;
 pub(crate) use super::sender::Sender;
 use super::session::Session;
 use crate::held::Held;
-use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
+use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_DISCOVERY_AHEAD_BYTES, MAX_LOGIN_BYTES};
 use crate::receiver::{Receiver, Stage};
 use crate::{Entropy, Time, Timers};
 
@@ -117,6 +117,11 @@ impl Connection {
                 continue;
             }
             if !self.wants_input() {
+                if let Some(most) = self.exceeded(input.len()) {
+                    let why = format!("more than {most} bytes came before the answer to earlier ones was read");
+                    self.close(CloseReason::Protocol(why));
+                    continue;
+                }
                 if matches!(self.phase, Phase::Closed | Phase::Suspended(_)) {
                     *input = &[];
                     self.held = Held::default();
@@ -197,6 +202,16 @@ impl Connection {
     }
 
     // Inside.
+
+    /// The bound that a peer breaks which may be anyone, when `more` bytes that cannot be taken now are kept, too.
+    fn exceeded(&self, more: usize) -> Option<usize> {
+        let (kept, most) = match &self.phase {
+            Phase::Login(_) => (self.login_bytes(), MAX_LOGIN_BYTES),
+            Phase::FullFeature(full) if full.is_discovery() => (self.held.rest().len(), MAX_DISCOVERY_AHEAD_BYTES),
+            _ => return None,
+        };
+        (kept + more > most).then_some(most)
+    }
 
     fn waits_for_driver(&self) -> bool {
         match &self.phase {

@@ -88,11 +88,6 @@ impl Directory {
         };
         if still_proven { Ok(()) } else { Err(LoginStatus::AUTHENTICATION_FAILURE) }
     }
-
-    /// The targets that an initiator may see.
-    pub fn visible_to<'a>(&'a self, initiator: &'a str) -> impl Iterator<Item = &'a TargetNode> {
-        self.targets.iter().map(Arc::as_ref).filter(move |target| target.admits(initiator))
-    }
 }
 
 impl TargetNode {

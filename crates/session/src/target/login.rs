@@ -6,7 +6,7 @@
 mod identity;
 mod security;
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,8 +18,10 @@ use self::security::Security;
 use super::directory::Directory;
 use super::session::{AdmitRequest, Session};
 use crate::Entropy;
-use crate::keys::{Answer, Negotiation, Parameters};
-use crate::limits::{COMMAND_WINDOW, LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_TEXT_BYTES};
+use crate::keys::{Answer, Negotiation, Parameters, first_duplicate};
+use crate::limits::{
+    COMMAND_WINDOW, LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_LOGIN_TEXT_BYTES, MAX_REASON_BYTES,
+};
 
 /// A refusal: the status for the peer, the reason for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +34,10 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(status: LoginStatus, why: impl Into<String>) -> Self {
-        Self { status, why: why.into(), keys: Vec::new() }
+        let mut why = why.into();
+        // It may quote the initiator, and goes to the log.
+        why.truncate(why.floor_char_boundary(MAX_REASON_BYTES));
+        Self { status, why, keys: Vec::new() }
     }
 }
 
@@ -77,7 +82,6 @@ pub(crate) struct Login {
     security: Security,
     negotiation: Option<Negotiation>,
     declared: bool,
-    vendor_keys: Vec<(String, String)>,
     last: Option<(LoginRequest, Vec<u8>)>,
 }
 
@@ -93,13 +97,12 @@ impl Login {
             thread: None,
             exp_stat_sn: SerialNumber(0),
             stage: None,
-            assembler: TextAssembler::new(MAX_TEXT_BYTES),
+            assembler: TextAssembler::new(MAX_LOGIN_TEXT_BYTES),
             outgoing: VecDeque::new(),
             identity: None,
             security: Security::Open,
             negotiation: None,
             declared: false,
-            vendor_keys: Vec::new(),
             last: None,
         }
     }
@@ -174,8 +177,6 @@ impl Login {
         if let Some(key) = first_duplicate(&pairs) {
             return refuse(LoginStatus::INITIATOR_ERROR, format!("key {key} stands twice in one list"));
         }
-        let vendor_keys = pairs.iter().filter(|(key, _)| key.starts_with("X-"));
-        self.vendor_keys.extend(vendor_keys.map(|(key, value)| ((*key).into(), (*value).into())));
         let mut answer = Answers(TextWriter::new());
         match &self.identity {
             None => self.identify(&pairs, &mut answer)?,
@@ -255,7 +256,6 @@ impl Login {
             cmd_sn: request.cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
             parameters: self.parameters(negotiation),
-            vendor_keys: self.vendor_keys.clone(),
         })
     }
 
@@ -281,6 +281,13 @@ impl Login {
     pub(crate) fn take_result(&mut self) -> Option<(Cid, Parameters)> {
         let cid = self.thread?.cid;
         self.negotiation.take().map(|negotiation| (cid, self.parameters(&negotiation)))
+    }
+
+    /// Bytes of text that it keeps.
+    pub(crate) fn text_bytes(&self) -> usize {
+        let answer = self.outgoing.iter().map(Vec::len).sum::<usize>();
+        let last = self.last.as_ref().map_or(0, |(_, text)| text.len());
+        self.assembler.len() + answer + last
     }
 
     /// The request that waits for the driver's decision.
@@ -329,12 +336,6 @@ impl Answers {
     fn push(&mut self, key: &str, value: &str) -> Result<(), Refusal> {
         self.0.push(key, value).or_else(|error| refuse(LoginStatus::TARGET_ERROR, format!("{key}: {error}")))
     }
-}
-
-/// RFC 7143 section 6.2: no key is offered more than once.
-fn first_duplicate<'a>(pairs: &[(&'a str, &str)]) -> Option<&'a str> {
-    let mut seen = HashSet::with_capacity(pairs.len());
-    pairs.iter().map(|(key, _)| *key).find(|key| !seen.insert(*key))
 }
 
 /// Keys that say who talks to whom. They are read by name and not answered.

@@ -26,8 +26,6 @@ pub struct Session {
     pub portal_group: u16,
     /// Session-wide parameters, as the leading connection negotiated them.
     pub parameters: Parameters,
-    /// Keys of the initiator's own making (`X-…`), as they came. They are answered with NotUnderstood.
-    pub vendor_keys: Vec<(String, String)>,
     window: Mutex<CommandWindow>,
 }
 
@@ -95,8 +93,6 @@ pub struct AdmitRequest {
     pub exp_stat_sn: SerialNumber,
     /// As negotiated.
     pub parameters: Parameters,
-    /// Keys of the initiator's own making.
-    pub vendor_keys: Vec<(String, String)>,
 }
 
 /// What an admitted login has to do with others.
@@ -188,7 +184,6 @@ impl<H: Copy + PartialEq> Sessions<H> {
             target: request.target.clone(),
             portal_group: request.portal_group,
             parameters: request.parameters.clone(),
-            vendor_keys: request.vendor_keys.clone(),
             window: Mutex::new(CommandWindow::new(request.cmd_sn)),
         });
         let connections = vec![(request.cid, connection)];
@@ -335,7 +330,6 @@ mod tests {
             cmd_sn: SerialNumber(1),
             exp_stat_sn: SerialNumber(0),
             parameters: Parameters::default(),
-            vendor_keys: Vec::new(),
         }
     }
 

@@ -1,23 +1,23 @@
 //! Text requests of the full feature phase: SendTargets, and what may be negotiated again (RFC 7143 sections 11.10 and
 //! appendix C).
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use lunette_pdu::text::{self, TextAssembler, TextError, TextWriter};
 use lunette_pdu::{InitiatorTaskTag, TargetTransferTag, TextRequest};
 
 use super::directory::{Directory, TargetNode};
 use super::session::Session;
-use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, number_in, row};
-use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES};
+use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, first_duplicate, number_in, row};
+use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES, MAX_TEXT_SEGMENT_BYTES};
 
 /// The transfer tag of text exchanges. A connection has one exchange at a time, so one tag is enough.
 pub(crate) const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 
 /// Who asks, and through which address.
 pub(crate) struct Asker<'a> {
-    pub(crate) directory: &'a Directory,
+    pub(crate) directory: &'a Arc<Directory>,
     pub(crate) session: &'a Session,
     pub(crate) local: SocketAddr,
 }
@@ -34,7 +34,7 @@ pub(crate) enum ExchangeError {
     #[error("keys were sent while an answer was being continued")]
     OutOfTurn,
     #[error("key {0} was offered twice in one exchange")]
-    Twice(&'static str),
+    Twice(String),
 }
 
 /// One part of an answer.
@@ -67,11 +67,14 @@ pub(crate) struct TextExchanges {
 struct Exchange {
     itt: InitiatorTaskTag,
     assembler: TextAssembler,
-    /// Parts of an answer that the initiator has yet to ask for.
-    outgoing: VecDeque<Vec<u8>>,
+    /// Text that the initiator has yet to ask for.
+    outgoing: Vec<u8>,
+    /// Targets that follow it.
+    list: Option<TargetList>,
     keys: usize,
     /// Bit `n`: the n-th negotiable key was offered.
     offered: u32,
+    targets_asked: bool,
     declared: Declared,
 }
 
@@ -114,8 +117,16 @@ impl TextExchanges {
 
 impl Exchange {
     fn new(itt: InitiatorTaskTag) -> Self {
-        let (assembler, declared) = (TextAssembler::new(MAX_TEXT_BYTES), Declared::default());
-        Self { itt, assembler, outgoing: VecDeque::new(), keys: 0, offered: 0, declared }
+        Self {
+            itt,
+            assembler: TextAssembler::new(MAX_TEXT_BYTES),
+            outgoing: Vec::new(),
+            list: None,
+            keys: 0,
+            offered: 0,
+            targets_asked: false,
+            declared: Declared::default(),
+        }
     }
 
     /// The text that answers a request, and whether more of it follows.
@@ -127,34 +138,53 @@ impl Exchange {
         to_declare: Option<u32>,
         segment_len: u32,
     ) -> Result<(Vec<u8>, bool), ExchangeError> {
-        if !self.outgoing.is_empty() {
+        if self.is_answering() {
             if !data.is_empty() || request.continue_ {
                 return Err(ExchangeError::OutOfTurn);
             }
-            return Ok(self.next_part());
+            return self.next_part(segment_len);
         }
         let Some(list) = self.assembler.push(data, request.continue_)? else {
             return Ok((Vec::new(), false));
         };
-        let answer = self.answer(&list, asker, to_declare)?;
-        self.outgoing = text::split_text(answer.as_bytes(), segment_len as usize).map(<[u8]>::to_vec).collect();
-        Ok(self.next_part())
+        self.outgoing = self.answer(&list, asker, to_declare)?.into_bytes();
+        self.next_part(segment_len)
     }
 
-    fn next_part(&mut self) -> (Vec<u8>, bool) {
-        (self.outgoing.pop_front().unwrap_or_default(), !self.outgoing.is_empty())
+    fn is_answering(&self) -> bool {
+        !self.outgoing.is_empty() || self.list.is_some()
+    }
+
+    /// Makes no more of the list than this part takes: an answer may be thousands of times the size of its request.
+    fn next_part(&mut self, segment_len: u32) -> Result<(Vec<u8>, bool), ExchangeError> {
+        let limit = (segment_len as usize).min(MAX_TEXT_SEGMENT_BYTES);
+        while self.outgoing.len() <= limit
+            && let Some(list) = &mut self.list
+        {
+            match list.next()? {
+                Some(target) => self.outgoing.extend(target.into_bytes()),
+                None => self.list = None,
+            }
+        }
+        let rest = self.outgoing.split_off(limit.min(self.outgoing.len()));
+        let part = std::mem::replace(&mut self.outgoing, rest);
+        Ok((part, self.is_answering()))
     }
 
     fn answer(&mut self, list: &[u8], asker: &Asker<'_>, to_declare: Option<u32>) -> Result<TextWriter, ExchangeError> {
         let mut answer = TextWriter::new();
-        for pair in text::pairs(list) {
-            self.keys += 1;
-            if self.keys > MAX_KEYS {
-                return Err(ExchangeError::TooManyKeys);
-            }
-            match pair? {
-                ("SendTargets", value) => send_targets(value, asker, &mut answer)?,
-                (key, value) => match row(key) {
+        let pairs: Vec<(&str, &str)> = text::pairs(list).take(MAX_KEYS + 1).collect::<Result<_, _>>()?;
+        self.keys += pairs.len();
+        if self.keys > MAX_KEYS {
+            return Err(ExchangeError::TooManyKeys);
+        }
+        if let Some(key) = first_duplicate(&pairs) {
+            return Err(ExchangeError::Twice(key.into()));
+        }
+        for (key, value) in pairs {
+            match key {
+                "SendTargets" => self.send_targets(value, asker, &mut answer)?,
+                _ => match row(key) {
                     Some((index, row)) => self.negotiable(index, row, value, &mut answer)?,
                     None => answer.push(key, "NotUnderstood")?,
                 },
@@ -167,6 +197,32 @@ impl Exchange {
         Ok(answer)
     }
 
+    /// RFC 7143 appendix C: `All` in a discovery session only, a name in either, nothing in a normal session only. Once in an
+    /// exchange: one list is under way at a time.
+    fn send_targets(&mut self, value: &str, asker: &Asker<'_>, answer: &mut TextWriter) -> Result<(), ExchangeError> {
+        if std::mem::replace(&mut self.targets_asked, true) {
+            return Err(ExchangeError::Twice("SendTargets".into()));
+        }
+        let name = match (&asker.session.target, value) {
+            (None, "All") => None,
+            (None, name) if !name.is_empty() => Some(name),
+            // The session may be older than the directory: its target may have other portals now, or be gone.
+            (Some(own), name) if name.is_empty() || own.name.eq_ignore_ascii_case(name) => {
+                let target = asker.directory.find(&own.name);
+                return Ok(target.map_or(Ok(()), |target| list_target(target, asker.local, answer))?);
+            }
+            _ => return Ok(answer.push("SendTargets", "Reject")?),
+        };
+        self.list = Some(TargetList {
+            directory: Arc::clone(asker.directory),
+            initiator: asker.session.initiator_name.clone(),
+            local: asker.local,
+            name: name.map(Into::into),
+            next: 0,
+        });
+        Ok(())
+    }
+
     /// A key of the login: the length of data segments alone may be declared again (RFC 7143 section 13.12).
     fn negotiable(
         &mut self,
@@ -176,7 +232,7 @@ impl Exchange {
         answer: &mut TextWriter,
     ) -> Result<(), ExchangeError> {
         if self.offered & (1 << index) != 0 {
-            return Err(ExchangeError::Twice(row.key));
+            return Err(ExchangeError::Twice(row.key.into()));
         }
         self.offered |= 1 << index;
         match (&row.rule, row.full_feature) {
@@ -189,20 +245,31 @@ impl Exchange {
     }
 }
 
-/// RFC 7143 appendix C: `All` in a discovery session only, a name in either, nothing in a normal session only.
-fn send_targets(value: &str, asker: &Asker<'_>, answer: &mut TextWriter) -> Result<(), TextError> {
-    let mut visible = asker.directory.visible_to(&asker.session.initiator_name);
-    match (&asker.session.target, value) {
-        (None, "All") => visible.try_for_each(|target| list_target(target, asker.local, answer)),
-        (None, name) if !name.is_empty() => {
-            let mut named = visible.filter(|target| target.name.eq_ignore_ascii_case(name));
-            named.try_for_each(|target| list_target(target, asker.local, answer))
-        }
-        // The session may be older than the directory: its target may have other portals now, or be gone.
-        (Some(own), name) if name.is_empty() || own.name.eq_ignore_ascii_case(name) => {
-            asker.directory.find(&own.name).map_or(Ok(()), |target| list_target(target, asker.local, answer))
-        }
-        _ => answer.push("SendTargets", "Reject"),
+/// Targets that an initiator has asked for and that are yet to be named.
+struct TargetList {
+    /// As it was when the list was begun, so that nothing is named twice.
+    directory: Arc<Directory>,
+    initiator: String,
+    local: SocketAddr,
+    /// `None`: all that the initiator may see.
+    name: Option<String>,
+    /// The place in the directory to go on from.
+    next: usize,
+}
+
+impl TargetList {
+    /// The keys of the next target; `None` at the end.
+    fn next(&mut self) -> Result<Option<TextWriter>, TextError> {
+        let Self { initiator, name, .. } = self;
+        let is_asked_for = |target: &TargetNode| {
+            target.admits(initiator) && name.as_ref().is_none_or(|name| target.name.eq_ignore_ascii_case(name))
+        };
+        let mut rest = self.directory.targets.iter().enumerate().skip(self.next);
+        let Some((index, target)) = rest.find(|(_, target)| is_asked_for(target)) else { return Ok(None) };
+        self.next = index + 1;
+        let mut keys = TextWriter::new();
+        list_target(target, self.local, &mut keys)?;
+        Ok(Some(keys))
     }
 }
 

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 
 use lunette_pdu::{RejectReason, TargetTransferTag, TextRequest};
-use lunette_session::limits::MAX_KEYS;
-use lunette_session::target::{Portal, TargetNode};
+use lunette_session::limits::{
+    MAX_DISCOVERY_AHEAD_BYTES, MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_KEYS, MAX_TEXT_SEGMENT_BYTES,
+};
+use lunette_session::target::{CloseReason, Portal, TargetNode};
 
-use crate::harness::{Peer, Setup, TARGET, node, pattern, read, text, text_request};
+use crate::harness::{Peer, Setup, TARGET, node, nop_out, pattern, read, text, text_request};
 
 fn portal(address: &str, group: u16) -> Portal {
     Portal { address: address.parse().unwrap(), group }
@@ -106,6 +108,90 @@ fn long_lists_come_in_parts() {
     }
 }
 
+fn many_targets() -> Vec<TargetNode> {
+    let name = |n: usize| format!("iqn.2026-11.example:a-disk-with-a-rather-long-name-{n}");
+    (0..3000).map(|n| node(&name(n), vec![portal("192.0.2.7:3260", 1)])).collect()
+}
+
+#[test]
+fn a_list_is_made_as_the_initiator_takes_it() {
+    let mut peer =
+        Peer::discovering(Setup { others: many_targets(), ..Setup::keys(&[("MaxRecvDataSegmentLength", "16777215")]) });
+    peer.text(text_request(1), &text(&[("SendTargets", "All")]));
+    let (response, data) = peer.text_response();
+    assert!(response.continue_ && data.len() == MAX_TEXT_SEGMENT_BYTES, "{} bytes", data.len());
+    assert_eq!(send_targets(&mut peer, "All").lines().filter(|line| line.starts_with("TargetName=")).count(), 3001);
+}
+
+/// Bytes that wait in the outbox.
+fn queued(peer: &Peer) -> usize {
+    peer.driver.connection.slices().map(<[u8]>::len).sum()
+}
+
+#[test]
+fn lists_that_are_not_read_are_bounded() {
+    const HEADERS: usize = (MAX_DISCOVERY_OUTBOX_PDUS + 1) * 48;
+    const QUEUED: usize = MAX_DISCOVERY_OUTBOX_BYTES + MAX_TEXT_SEGMENT_BYTES + HEADERS;
+    for limit in ["512", "8192", "16777215"] {
+        for value in ["All", "iqn.2026-11.example:nowhere"] {
+            let setup = Setup { others: many_targets(), ..Setup::keys(&[("MaxRecvDataSegmentLength", limit)]) };
+            let mut peer = Peer::discovering(setup);
+            peer.reads = false;
+            let mut asked = 0;
+            while peer.driver.connection.wants_input() {
+                peer.text(text_request(asked), &text(&[("SendTargets", value)]));
+                asked += 1;
+                assert!(asked < 1000, "all requests are answered, read or not");
+            }
+            let before = queued(&peer);
+            assert!(before <= QUEUED, "{before} bytes wait in parts of {limit}");
+            peer.text(text_request(asked), &text(&[("SendTargets", value)]));
+            assert_eq!(queued(&peer), before);
+            peer.reads = true;
+            assert_eq!(peer.rest().len(), asked as usize + 1, "everything is answered once it is read");
+        }
+    }
+}
+
+#[test]
+fn a_discovery_session_that_floods_is_ended() {
+    let mut peer = Peer::discovering(Setup::default());
+    peer.reads = false;
+    let request = lunette_pdu::NopOut { immediate: true, cmd_sn: peer.cmd_sn, ..nop_out(1) };
+    let flood = peer.frame(request.emit(), &[], &[]).repeat(2 * MAX_DISCOVERY_AHEAD_BYTES / 48);
+    peer.raw(&flood);
+    assert!(matches!(&peer.driver.closed, Some(CloseReason::Protocol(_))), "{:?}", peer.driver.closed);
+    assert!(queued(&peer) <= (MAX_DISCOVERY_OUTBOX_PDUS + 1) * 48);
+}
+
+type Keys<'a> = &'a [(&'a str, &'a str)];
+
+/// RFC 7143 section 6.4: no parameter is negotiated more than once in a negotiation sequence.
+#[test]
+fn a_key_stands_once_in_an_exchange() {
+    let all = ("SendTargets", "All");
+    let cases: &[(Keys<'_>, Keys<'_>)] = &[
+        (&[all, all], &[]),
+        (&[all; MAX_KEYS], &[]),
+        (&[("SendTargets", TARGET), all], &[]),
+        (&[("X-a", "1"), ("X-b", "1"), ("X-a", "2")], &[]),
+        (&[("MaxRecvDataSegmentLength", "512"), ("MaxRecvDataSegmentLength", "512")], &[]),
+        (&[("SendTargets", TARGET)], &[all]),
+        (&[("SendTargets", "")], &[all]),
+        (&[("MaxRecvDataSegmentLength", "512")], &[("MaxRecvDataSegmentLength", "512")]),
+    ];
+    for (first, second) in cases {
+        let mut peer = Peer::discovering(Setup::default());
+        peer.text(TextRequest { final_: second.is_empty(), ..text_request(1) }, &text(first));
+        if !second.is_empty() {
+            let (response, _) = peer.text_response();
+            peer.text(TextRequest { ttt: response.ttt, ..text_request(1) }, &text(second));
+        }
+        peer.rejected(RejectReason::PROTOCOL_ERROR);
+        assert!(send_targets(&mut peer, "All").starts_with("TargetName="), "the next exchange begins at the start");
+    }
+}
+
 #[test]
 fn a_request_may_come_in_parts() {
     let list = text(&[("SendTargets", TARGET), ("X-thing", "1")]);
@@ -117,7 +203,8 @@ fn a_request_may_come_in_parts() {
         peer.text(TextRequest { ttt: response.ttt, ..text_request(1) }, &list[at..]);
         let (response, data) = peer.text_response();
         assert!(response.final_, "cut at {at}");
-        assert!(data.ends_with(b"X-thing=NotUnderstood\0"), "cut at {at}");
+        let answer = String::from_utf8(data).unwrap();
+        assert!(answer.contains("X-thing=NotUnderstood\0") && answer.contains(TARGET), "cut at {at}");
     }
 }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lunette_pdu::{Cid, Isid, LoginRequest, LoginStatus, SerialNumber, Stage, Tsih, text as pdu_text};
 use lunette_session::keys::{Digest, Willing};
-use lunette_session::limits::{MAX_KEYS, MAX_LOGIN_REQUESTS};
+use lunette_session::limits::{
+    LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_BYTES, MAX_LOGIN_REQUESTS, MAX_LOGIN_TEXT_BYTES, MAX_REASON_BYTES,
+};
 use lunette_session::target::CloseReason;
 
 use crate::harness::{Cut, INITIATOR, Peer, Setup, TARGET, login_request, nop_out, text};
@@ -63,7 +65,6 @@ fn straight_from_the_operational_stage() {
     assert_eq!(answered.len(), 5);
     let session = peer.driver.connection.session().unwrap();
     assert_eq!(session.parameters.header_digest, Digest::Crc32c);
-    assert_eq!(session.vendor_keys, [("X-com.example".into(), "1".into())]);
     assert_eq!(session.tsih, response.tsih);
     is_full_feature(&mut peer);
 }
@@ -345,12 +346,94 @@ fn keys_are_counted_over_all_requests() {
 fn too_many_bytes_are_too_many() {
     let mut peer = Peer::connect(Setup::default());
     let request = LoginRequest { transit: false, continue_: true, ..login_request() };
-    for _ in 0..8 {
+    for _ in 0..MAX_LOGIN_TEXT_BYTES / 8192 {
         peer.login(request, &[b'a'; 8192]);
         assert!(peer.login_response().0.status.is_success());
     }
     peer.login(request, b"a");
     refused(&mut peer, LoginStatus::INITIATOR_ERROR);
+}
+
+#[test]
+fn values_of_unknown_keys_are_not_kept() {
+    let mut peer = Peer::connect(Setup::default());
+    let request = LoginRequest { transit: false, ..login_request() };
+    peer.login(request, &names_and(&[]));
+    let value = "v".repeat(8000);
+    for n in 1..MAX_LOGIN_REQUESTS {
+        assert!(peer.login_response().0.status.is_success());
+        assert_eq!(peer.driver.connection.login_bytes(), 0);
+        peer.login(request, &text(&[(&format!("X-{n}"), &value)]));
+    }
+}
+
+/// What a peer does in the middle of a login.
+type Hoard = fn(&mut Peer);
+
+#[test]
+fn what_an_unfinished_login_keeps_is_bounded() {
+    let hoards: &[(&str, Hoard)] = &[
+        ("keys whose answers are not read", |peer| {
+            peer.reads = false;
+            for n in 0..60 {
+                let keys: Vec<String> = (0..4).map(|key| format!("X-{n:030}.{key:030}")).collect();
+                let list: Vec<(&str, &str)> = keys.iter().map(|key| (key.as_str(), "1")).collect();
+                peer.login(LoginRequest { transit: false, ..login_request() }, &text(&list));
+            }
+        }),
+        ("lists without an end", |peer| {
+            for _ in 0..MAX_LOGIN_TEXT_BYTES / 8192 {
+                let request = LoginRequest { transit: false, continue_: true, ..login_request() };
+                peer.login(request, &[b'a'; 8192]);
+            }
+        }),
+        ("data that does not come", |peer| {
+            let data_segment_len = LOGIN_DATA_SEGMENT_BYTES as usize;
+            peer.raw(&LoginRequest { data_segment_len, ..login_request() }.emit());
+        }),
+        ("the rest of the answer is not asked for", |peer| {
+            let keys: Vec<String> = (0..200).map(|n| format!("X-{n:061}")).collect();
+            let list = text(&keys.iter().map(|key| (key.as_str(), "")).collect::<Vec<_>>());
+            let request = LoginRequest { transit: false, continue_: true, ..login_request() };
+            peer.login(request, &list[..8192]);
+            peer.login(LoginRequest { transit: false, ..login_request() }, &list[8192..]);
+        }),
+    ];
+    for (what, hoard) in hoards {
+        let mut peer = Peer::connect(Setup::default());
+        peer.login(LoginRequest { transit: false, ..login_request() }, &names_and(&[]));
+        peer.login_response();
+        hoard(&mut peer);
+        assert_eq!(peer.driver.closed, None, "{what}");
+        let kept = peer.driver.connection.login_bytes();
+        assert!((1..=MAX_LOGIN_BYTES).contains(&kept), "{what}: {kept} bytes are kept");
+    }
+}
+
+#[test]
+fn little_may_be_sent_ahead_of_the_admission() {
+    for (len, is_taken) in [(0, true), (16 << 10, true), (MAX_LOGIN_BYTES, false)] {
+        let mut peer = Peer::connect(Setup::default()).manual();
+        let list = names_and(&[]);
+        let request = LoginRequest { data_segment_len: list.len(), ..login_request() };
+        peer.raw(&[peer.frame(request.emit(), &[], &list), vec![0; len]].concat());
+        assert!(peer.driver.connection.login_bytes() <= MAX_LOGIN_BYTES);
+        if is_taken {
+            peer.silence();
+        } else {
+            println!("{}", peer.broken());
+        }
+    }
+}
+
+#[test]
+fn the_reason_of_a_refusal_quotes_little_of_the_initiator() {
+    let mut peer = Peer::connect(Setup::default());
+    // Two bytes each: the bound may lie inside of one.
+    let name = "\u{e9}".repeat(4000);
+    peer.login(login_request(), &text(&[("InitiatorName", INITIATOR), ("TargetName", &name)]));
+    let Some(CloseReason::LoginRefused(why)) = &peer.driver.closed else { panic!("{:?}", peer.driver.closed) };
+    assert!(why.contains("\u{e9}") && why.len() <= MAX_REASON_BYTES, "{} bytes", why.len());
 }
 
 #[test]

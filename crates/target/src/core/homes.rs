@@ -227,7 +227,6 @@ mod tests {
             cmd_sn: SerialNumber(1),
             exp_stat_sn: SerialNumber(0),
             parameters: Parameters::default(),
-            vendor_keys: Vec::new(),
         }
     }
 

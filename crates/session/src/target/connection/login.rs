@@ -47,6 +47,12 @@ impl Connection {
         self.end_login(&request, Refusal::new(status, status.to_string()));
     }
 
+    /// Bytes that an unfinished login keeps; 0 after its end.
+    pub fn login_bytes(&self) -> usize {
+        let Phase::Login(login) = &self.phase else { return 0 };
+        login.text_bytes() + self.segment.len() + self.held.rest().len() + self.sender.outbox.owned_bytes()
+    }
+
     pub(super) fn login_request(&mut self, request: &LoginRequest, data: &[u8]) {
         let Phase::Login(login) = &mut self.phase else { return };
         match login.request(request, data) {

@@ -3,7 +3,7 @@
 use super::{Connection, Phase};
 use crate::Traffic;
 use crate::keys::Digest;
-use crate::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::limits::{MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
 use crate::outbox::Piece;
 
 impl Connection {
@@ -64,6 +64,10 @@ impl Connection {
     /// A peer that asks and does not read must not make us remember ever more answers.
     pub(super) fn outbox_is_full(&self) -> bool {
         let outbox = &self.sender.outbox;
-        outbox.pdus() > MAX_OUTBOX_PDUS || outbox.owned_bytes() > MAX_OUTBOX_OWNED_BYTES
+        let (pdus, bytes) = match &self.phase {
+            Phase::FullFeature(full) if full.is_discovery() => (MAX_DISCOVERY_OUTBOX_PDUS, MAX_DISCOVERY_OUTBOX_BYTES),
+            _ => (MAX_OUTBOX_PDUS, MAX_OUTBOX_OWNED_BYTES),
+        };
+        outbox.pdus() > pdus || outbox.owned_bytes() > bytes
     }
 }

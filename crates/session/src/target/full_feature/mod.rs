@@ -96,6 +96,11 @@ impl FullFeature {
         &self.directory
     }
 
+    /// Whether the session reaches no target.
+    pub(crate) fn is_discovery(&self) -> bool {
+        self.session.target.is_none()
+    }
+
     pub(crate) fn set_directory(&mut self, directory: Arc<Directory>) {
         self.directory = directory;
     }
