@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::sense::split_sense;
+use lunette_pdu::text::{format_binary, parse_binary};
 use lunette_pdu::{
     BHS_LEN, Bhs, Cid, DIGEST_LEN, DataOut, InitiatorTaskTag, Isid, LoginRequest, LoginResponse, LunField, NopOut, R2t,
     ScsiCommand, SerialNumber, Stage, TargetPdu, TargetTransferTag, TaskAttribute, Tsih, pad_len,
 };
 use lunette_scsi::Lun;
+use sha2::{Digest, Sha256};
 
 use crate::server::Server;
 
@@ -36,7 +38,12 @@ pub type Pdu = (TargetPdu, Vec<u8>);
 /// A connection to a target.
 pub struct Initiator {
     stream: TcpStream,
-    isid: Isid,
+    /// Its initiator port.
+    pub isid: Isid,
+    /// The session that its login asks to join, then the one that it belongs to.
+    pub tsih: Tsih,
+    /// Its number in the session.
+    pub cid: Cid,
     header_digest: bool,
     data_digest: bool,
     cmd_sn: SerialNumber,
@@ -83,6 +90,8 @@ impl Initiator {
         Ok(Self {
             stream,
             isid: Isid::random(std::process::id(), qualifier as u16),
+            tsih: Tsih::NEW,
+            cid: Cid(0),
             header_digest: false,
             data_digest: false,
             cmd_sn: SerialNumber(1),
@@ -139,9 +148,9 @@ impl Initiator {
             version_max: 0,
             version_min: 0,
             isid: self.isid,
-            tsih: Tsih::NEW,
+            tsih: self.tsih,
             itt: InitiatorTaskTag(0),
-            cid: Cid(0),
+            cid: self.cid,
             cmd_sn: self.cmd_sn,
             exp_stat_sn: SerialNumber(0),
             data_segment_len: text.len(),
@@ -150,6 +159,34 @@ impl Initiator {
         let (pdu, answer) = self.receive()?;
         let TargetPdu::LoginResponse(response) = pdu else { panic!("{pdu:?} answers a login") };
         Ok((response, String::from_utf8_lossy(&answer).into_owned()))
+    }
+
+    /// A login to `target` by way of CHAP (SHA-256), with `keys` in the operational stage. Gives the response that ends it.
+    pub fn chap_login(
+        &mut self,
+        target: &str,
+        (user, secret): (&str, &str),
+        keys: LoginKeys<'_>,
+    ) -> io::Result<LoginResponse> {
+        let security = Stage::SecurityNegotiation;
+        let names = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", target), ("AuthMethod", "CHAP")];
+        self.login_step(security, None, &names)?;
+        let (_, said) = self.login_step(security, None, &[("CHAP_A", "7")])?;
+        let value = |key: &str| {
+            let mut pairs = said.split('\0').filter_map(|pair| pair.split_once('='));
+            pairs.find(|(known, _)| *known == key).map(|(_, value)| value).expect("a challenge")
+        };
+        let identifier: u8 = value("CHAP_I").parse().expect("a number of one byte");
+        let challenge = parse_binary(value("CHAP_C"), 1024).expect("a binary value");
+        let answer = format_binary(&Sha256::digest([&[identifier], secret.as_bytes(), &challenge].concat()));
+        let proof = [("CHAP_N", user), ("CHAP_R", &answer)];
+        let (proven, _) = self.login_step(security, Some(Stage::LoginOperationalNegotiation), &proof)?;
+        if !proven.status.is_success() {
+            return Ok(proven);
+        }
+        let (response, _) = self.login_step(Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase), keys)?;
+        self.tsih = response.tsih;
+        Ok(response)
     }
 
     // PDUs.
@@ -319,7 +356,8 @@ impl Initiator {
         self.send(pong.emit(), &[])
     }
 
-    fn answer_r2t(&mut self, r2t: &R2t) -> io::Result<()> {
+    /// Sends the data of a command that the target has asked for.
+    pub fn answer_r2t(&mut self, r2t: &R2t) -> io::Result<()> {
         let task = self.tasks.get(&r2t.itt).unwrap_or_else(|| panic!("{r2t:?} for no task"));
         let start = r2t.buffer_offset as usize;
         let data = task.data_out[start..start + r2t.desired_data_transfer_length as usize].to_vec();

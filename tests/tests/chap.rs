@@ -5,7 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-use lunette_tests::{Ran, Server, run};
+use lunette_pdu::{Cid, LoginStatus, TargetPdu, Tsih};
+use lunette_tests::{DEFAULT_TARGET, Initiator, Ran, Server, random_bytes, run};
 use tempfile::TempDir;
 
 const SECRET: &str = "secret-of-user";
@@ -90,4 +91,71 @@ fn initiators_that_are_not_admitted_are_refused() {
     assert!(list("iqn.2026-11.org.example:host").succeeded().contains("Target:"));
     assert!(!list("iqn.2026-11.org.example:other").stdout.contains("Target:"), "a target is shown to a stranger");
     server.stop();
+}
+
+/// A connection whose login proves to be `user`, whose secret is the same, as the rest of `like` says.
+fn connection(server: &Server, user: &str, like: Option<&Initiator>, tsih: Tsih, cid: u16) -> (Initiator, LoginStatus) {
+    let mut initiator = Initiator::connect(server.address()).unwrap();
+    (initiator.tsih, initiator.cid) = (tsih, Cid(cid));
+    if let Some(like) = like {
+        initiator.isid = like.isid;
+    }
+    let keys: &[(&str, &str)] = if tsih == Tsih::NEW { &[("MaxConnections", "2")] } else { &[] };
+    let response = initiator.chap_login(DEFAULT_TARGET, (user, &format!("secret-of-{user}")), keys).unwrap();
+    (initiator, response.status)
+}
+
+#[test]
+fn a_session_belongs_to_the_user_that_began_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let users = ["alice", "bob"].map(|user| {
+        let path = folder.path().join(user);
+        fs::write(&path, format!("secret-of-{user}")).unwrap();
+        format!("{user}:{}", path.display())
+    });
+    for cores in ["1", "2"] {
+        let server = Server::start(&[
+            "mem:16M",
+            "--chap",
+            &users[0],
+            "--chap",
+            &users[1],
+            "--max-connections",
+            "2",
+            "--cores",
+            cores,
+        ]);
+        let (mut alice, status) = connection(&server, "alice", None, Tsih::NEW, 0);
+        assert!(status.is_success(), "{status}");
+        alice.command(0, &[0; 6], Vec::new(), 0).unwrap();
+        let data = random_bytes(9, 65_536);
+        // The target waits for the data of this one.
+        let write = alice.start_write(0, data.clone(), false).unwrap();
+        let (pdu, _) = alice.receive().unwrap();
+        let TargetPdu::R2t(r2t) = pdu else { panic!("{pdu:?}") };
+
+        for (tsih, cid, expected) in [
+            (alice.tsih, 0, LoginStatus::SESSION_DOES_NOT_EXIST),
+            (alice.tsih, 1, LoginStatus::SESSION_DOES_NOT_EXIST),
+            (Tsih::NEW, 0, LoginStatus::AUTHORIZATION_FAILURE),
+        ] {
+            let (_, status) = connection(&server, "bob", Some(&alice), tsih, cid);
+            assert_eq!(status, expected, "connection {cid} of session {tsih:?}");
+        }
+
+        alice.answer_r2t(&r2t).unwrap();
+        alice.finish(write).unwrap().good();
+        assert_eq!(alice.read(0, 128).unwrap(), data);
+        let (second, status) = connection(&server, "alice", Some(&alice), alice.tsih, 1);
+        assert!(status.is_success(), "{status}");
+        let (mut again, status) = connection(&server, "alice", Some(&alice), Tsih::NEW, 0);
+        assert!(status.is_success(), "{status}");
+        again.command(0, &[0; 6], Vec::new(), 0).unwrap();
+        assert_eq!(again.read(0, 128).unwrap(), data);
+        // Bob has a session of his own.
+        let (bob, status) = connection(&server, "bob", None, Tsih::NEW, 0);
+        assert!(status.is_success(), "{status}");
+        drop((alice, second, again, bob));
+        server.stop();
+    }
 }

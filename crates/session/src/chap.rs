@@ -96,6 +96,14 @@ impl Authentication {
             _ => false,
         }
     }
+
+    /// Whether an initiator that proved to be `user`, or was asked for no proof, could log in.
+    pub(crate) fn lets_in(&self, user: Option<&str>) -> bool {
+        match self {
+            Self::None => user.is_none(),
+            Self::Chap { initiators, .. } => initiators.iter().any(|known| Some(known.user.as_str()) == user),
+        }
+    }
 }
 
 /// The digest under CHAP, by its number in `CHAP_A`.
@@ -128,12 +136,19 @@ impl Algorithm {
 
 /// Proof that the initiator may go on.
 #[derive(Debug)]
-pub(crate) struct Authenticated(());
+pub(crate) struct Authenticated {
+    user: Option<String>,
+}
 
 impl Authenticated {
     /// No proof is asked for. `None` when the policy asks for one.
     pub(crate) fn without_proof(policy: &Authentication) -> Option<Self> {
-        matches!(policy, Authentication::None).then_some(Self(()))
+        matches!(policy, Authentication::None).then_some(Self { user: None })
+    }
+
+    /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.as_deref()
     }
 }
 
@@ -208,7 +223,7 @@ impl Challenge {
                 Some(Proof { user: ours.user.clone(), response })
             }
         };
-        Ok((Authenticated(()), proof))
+        Ok((Authenticated { user: Some(user.into()) }, proof))
     }
 }
 

@@ -246,8 +246,12 @@ impl Login {
         let (Some(identity), Some(negotiation)) = (&self.identity, &self.negotiation) else {
             return refuse(LoginStatus::MISSING_PARAMETER, "no InitiatorName has been sent");
         };
+        let Security::Done(proof) = &self.security else {
+            return refuse(LoginStatus::AUTHENTICATION_FAILURE, "the security stage has not ended");
+        };
         Ok(AdmitRequest {
             initiator_name: identity.initiator_name.clone(),
+            chap_user: proof.user().map(Into::into),
             isid: request.isid,
             tsih: request.tsih,
             cid: request.cid,

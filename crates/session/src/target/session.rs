@@ -16,6 +16,9 @@ use crate::limits::{MAX_SESSION_TABLES, max_table_sessions};
 pub struct Session {
     /// The initiator's iSCSI name.
     pub initiator_name: String,
+    /// The CHAP user that its first login proved to be; `None` when no proof was asked for. All of the session's connections belong
+    /// to that user.
+    pub chap_user: Option<String>,
     /// The initiator's part of the session's name.
     pub isid: Isid,
     /// Our part of the session's name.
@@ -76,6 +79,8 @@ impl Session {
 pub struct AdmitRequest {
     /// The initiator's iSCSI name.
     pub initiator_name: String,
+    /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
+    pub chap_user: Option<String>,
     /// From the login's header.
     pub isid: Isid,
     /// Zero asks for a new session.
@@ -167,18 +172,30 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
     /// connection of a session that exists.
     ///
+    /// A session belongs to the CHAP user that began it. The login of another user neither joins nor replaces it, so a name and a TSIH
+    /// that were overheard give no access to its commands. A user that the target does not let in any more keeps nothing: its session
+    /// may be replaced.
+    ///
     /// # Errors
     ///
-    /// The login status to refuse it with.
+    /// The login status to refuse it with. A session of another user is not told from one that does not exist, except by a login that
+    /// would replace it.
     pub fn admit(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
         if request.tsih == Tsih::NEW { self.open(request, connection) } else { self.join(request, connection) }
     }
 
     fn open(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
-        let replaced = self.same_nexus(request).and_then(|tsih| self.by_tsih.remove(&tsih));
+        let same_nexus = self.same_nexus(request);
+        if let Some((_, entry)) = same_nexus
+            && !may_replace(&entry.session, request)
+        {
+            return Err(LoginStatus::AUTHORIZATION_FAILURE);
+        }
+        let replaced = same_nexus.map(|(tsih, _)| tsih).and_then(|tsih| self.by_tsih.remove(&tsih));
         let tsih = self.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
         let session = Arc::new(Session {
             initiator_name: request.initiator_name.clone(),
+            chap_user: request.chap_user.clone(),
             isid: request.isid,
             tsih,
             target: request.target.clone(),
@@ -196,7 +213,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
         let entry = self
             .by_tsih
             .get_mut(&request.tsih)
-            .filter(|entry| same_name(&entry.session, request))
+            .filter(|entry| same_name(&entry.session, request) && entry.session.chap_user == request.chap_user)
             .ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let is_new = entry.connections.iter().all(|(cid, _)| *cid != request.cid);
         if is_new && entry.connections.len() >= entry.most_connections() {
@@ -278,10 +295,10 @@ impl<H: Copy + PartialEq> Sessions<H> {
 
     /// A normal session is the nexus of an initiator port and a target portal group; two at a time cannot be. Discovery
     /// sessions reach no target and may be as many as come.
-    fn same_nexus(&self, request: &AdmitRequest) -> Option<Tsih> {
+    fn same_nexus(&self, request: &AdmitRequest) -> Option<(Tsih, &Entry<H>)> {
         request.target.as_ref()?;
-        let mut entries = self.by_tsih.iter();
-        entries.find(|(_, entry)| same_name(&entry.session, request)).map(|(tsih, _)| *tsih)
+        let mut entries = self.by_tsih.iter().map(|(tsih, entry)| (*tsih, entry));
+        entries.find(|(_, entry)| same_name(&entry.session, request))
     }
 
     fn free_tsih(&mut self) -> Option<Tsih> {
@@ -298,6 +315,12 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 }
 
+/// Whether the session is the requesting user's own, or that of a user whom the target would not let in any more.
+fn may_replace(session: &Session, request: &AdmitRequest) -> bool {
+    let owner_is_known = |target: &Arc<TargetNode>| target.authentication.lets_in(session.chap_user.as_deref());
+    session.chap_user == request.chap_user || !request.target.as_ref().is_some_and(owner_is_known)
+}
+
 fn same_name(session: &Session, request: &AdmitRequest) -> bool {
     let name = |target: &Option<Arc<TargetNode>>| target.as_ref().map(|t| t.name.clone());
     session.initiator_name.eq_ignore_ascii_case(&request.initiator_name)
@@ -309,6 +332,7 @@ fn same_name(session: &Session, request: &AdmitRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Authentication, Credentials, Secret};
 
     fn request(initiator: &str, isid: u8, tsih: Tsih, cid: u16) -> AdmitRequest {
         let node = TargetNode {
@@ -322,6 +346,7 @@ mod tests {
         };
         AdmitRequest {
             initiator_name: initiator.into(),
+            chap_user: None,
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih,
             cid: Cid(cid),
@@ -371,6 +396,69 @@ mod tests {
         for (initiator, isid, tsih) in [("iqn.a", 1, Tsih(tsih.0 + 1)), ("iqn.b", 1, tsih), ("iqn.a", 2, tsih)] {
             let refused = sessions.admit(&request(initiator, isid, tsih, 0), 'x');
             assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
+        }
+    }
+
+    fn of_user(user: Option<&str>, request: AdmitRequest) -> AdmitRequest {
+        AdmitRequest { chap_user: user.map(Into::into), ..request }
+    }
+
+    /// With a target that asks these users, or nobody, for a proof.
+    fn at_target_of(users: &[&str], request: AdmitRequest) -> AdmitRequest {
+        let secret = |user: &&str| Credentials { user: (*user).into(), secret: Secret::new(vec![1; 12]) };
+        let authentication = match users {
+            [] => Authentication::None,
+            users => Authentication::Chap { initiators: users.iter().map(secret).collect(), target: None },
+        };
+        let target = request.target.as_ref().map(|target| {
+            let name = target.name.clone();
+            let (willing, portals) = (target.willing.clone(), target.portals.clone());
+            Arc::new(TargetNode { name, alias: None, authentication, initiators: None, portals, willing, moved: None })
+        });
+        AdmitRequest { target, ..request }
+    }
+
+    #[test]
+    fn a_session_may_be_replaced_by_its_user_or_when_that_is_not_let_in_any_more() {
+        /// Who began the session, who asks, who is let in now, whether the session is replaced.
+        type Case<'a> = (Option<&'a str>, Option<&'a str>, &'a [&'a str], bool);
+        let (alice, bob) = (Some("alice"), Some("bob"));
+        let cases: &[Case<'_>] = &[
+            (alice, alice, &["alice", "bob"], true),
+            (alice, bob, &["alice", "bob"], false),
+            (alice, bob, &["bob"], true),
+            (alice, None, &[], true),
+            (None, None, &[], true),
+            (None, bob, &["bob"], true),
+        ];
+        for (owner, user, now, replaces) in cases {
+            let mut sessions = Sessions::default();
+            let first = of_user(*owner, request("iqn.a", 1, Tsih::NEW, 0));
+            let tsih = sessions.admit(&first, 'a').unwrap().session.tsih;
+            let second = at_target_of(now, of_user(*user, request("iqn.a", 1, Tsih::NEW, 0)));
+            let displaced = sessions.admit(&second, 'b').map(|admitted| admitted.displaced);
+            let expected = if *replaces { Ok(vec!['a']) } else { Err(LoginStatus::AUTHORIZATION_FAILURE) };
+            assert_eq!(displaced, expected, "{owner:?}, then {user:?} of {now:?}");
+            assert_eq!(sessions.find(tsih, Cid(0)).is_some(), !replaces);
+        }
+    }
+
+    #[test]
+    fn nobody_joins_the_session_of_another_user_whatever_is_configured() {
+        for target in [true, false] {
+            for now in [&["alice", "bob"][..], &["bob"]] {
+                let mut sessions = Sessions::default();
+                let node = |request: AdmitRequest| {
+                    if target { at_target_of(now, request) } else { AdmitRequest { target: None, ..request } }
+                };
+                let first = node(of_user(Some("alice"), request("iqn.a", 1, Tsih::NEW, 0)));
+                let tsih = sessions.admit(&first, 'a').unwrap().session.tsih;
+                for (user, cid) in [(Some("bob"), 0), (Some("bob"), 1), (None, 0), (None, 1)] {
+                    let refused = sessions.admit(&node(of_user(user, request("iqn.a", 1, tsih, cid))), 'b');
+                    assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
+                }
+                assert_eq!(sessions.connections(tsih), [(Cid(0), 'a')]);
+            }
         }
     }
 

@@ -1,7 +1,8 @@
 //! CHAP (RFC 7143 sections 9.2.1 and 12.1.3).
 
 use lunette_pdu::text::{format_binary, pairs, parse_binary};
-use lunette_pdu::{LoginRequest, LoginStatus, Stage};
+use lunette_pdu::{Cid, LoginRequest, LoginStatus, Stage, Tsih};
+use lunette_session::keys::Willing;
 use lunette_session::target::CloseReason;
 use lunette_session::{Authentication, Credentials, Secret};
 use md5::Digest;
@@ -338,4 +339,102 @@ fn discovery_has_its_own_policy() {
     let mut peer = Peer::connect(Setup { discovery: policy(), ..Setup::default() });
     peer.login(login_request(), &names(&[]));
     assert!(Said::of(&mut peer).0);
+}
+
+/// Who logs in; without a secret, no proof is asked for.
+type User = Option<(&'static str, &'static str)>;
+
+const ALICE: User = Some((USER, SECRET));
+const BOB: User = Some(("bob", "bob's secret, not hers"));
+
+/// A connection that asks as `user` for a session, or for a place in one, of those that are there.
+fn logging_in(user: User, level: u32, tsih: Tsih, cid: u16, sessions: Option<&mut Peer>) -> Peer {
+    let authentication = if user.is_some() { policy() } else { Authentication::None };
+    let willing = Willing { error_recovery_level: level, max_connections: 2, ..Willing::default() };
+    let mut peer = Peer::connect(Setup { willing, authentication, ..Setup::default() });
+    if let Some(others) = sessions {
+        peer.driver.sessions = std::mem::take(&mut others.driver.sessions);
+        peer.driver.handle = 2;
+        peer.cmd_sn = others.cmd_sn;
+    }
+    let base = LoginRequest { tsih, cid: Cid(cid), ..request(false) };
+    let to_operational = LoginRequest { transit: true, nsg: Stage::LoginOperationalNegotiation, ..base };
+    if let Some((user, secret)) = user {
+        peer.login(base, &names(&[("AuthMethod", "CHAP")]));
+        Said::of(&mut peer);
+        peer.login(base, &text(&[("CHAP_A", "7")]));
+        let (_, said) = Said::of(&mut peer);
+        let challenge = Challenge {
+            algorithm: said.get("CHAP_A").into(),
+            identifier: said.get("CHAP_I").parse().unwrap(),
+            bytes: parse_binary(said.get("CHAP_C"), 1024).unwrap(),
+        };
+        peer.login(to_operational, &text(&[("CHAP_N", user), ("CHAP_R", &challenge.answer(secret))]));
+    } else {
+        peer.login(to_operational, &names(&[("AuthMethod", "None")]));
+    }
+    assert!(Said::of(&mut peer).0);
+    let level = level.to_string();
+    let offers = [("ErrorRecoveryLevel", level.as_str()), ("MaxConnections", "2")];
+    let leading = tsih == Tsih::NEW;
+    peer.login(LoginRequest { tsih, cid: Cid(cid), ..login_request() }, &text(if leading { &offers } else { &[] }));
+    peer
+}
+
+#[test]
+fn a_session_belongs_to_the_user_that_began_it() {
+    const OWN_CID: u16 = 3;
+    for level in [0, 2] {
+        for suspended in [false, true] {
+            for (owner, other) in [(ALICE, BOB), (BOB, ALICE)] {
+                let begun = || {
+                    let mut first = logging_in(owner, level, Tsih::NEW, OWN_CID, None);
+                    assert!(first.login_response().0.transit);
+                    let tsih = first.driver.connection.session().unwrap().tsih;
+                    if suspended && level == 2 {
+                        first.driver.sessions.suspend(tsih, 1);
+                    }
+                    (first, tsih)
+                };
+                // A further connection, one that takes the place of the first, a session that takes the place of the first.
+                for (what, cid, status) in [
+                    ("joins", OWN_CID + 1, LoginStatus::SESSION_DOES_NOT_EXIST),
+                    ("takes the connection", OWN_CID, LoginStatus::SESSION_DOES_NOT_EXIST),
+                    ("takes the session", OWN_CID, LoginStatus::AUTHORIZATION_FAILURE),
+                ] {
+                    let is_new = what == "takes the session";
+                    let (mut first, tsih) = begun();
+                    let asked = if is_new { Tsih::NEW } else { tsih };
+                    let mut second = logging_in(other, level, asked, cid, Some(&mut first));
+                    assert_eq!(second.login_response().0.status, status, "{other:?} {what} at level {level}");
+                    assert!(second.driver.displaced.is_empty() && second.driver.connection.session().is_none());
+                    let sessions = &second.driver.sessions;
+                    assert_eq!((sessions.len(), sessions.find(tsih, Cid(OWN_CID))), (1, Some(1)));
+                    // The session goes on.
+                    first.nop_out(crate::harness::nop_out(1), b"still here");
+                    assert_eq!(first.nop_in().1, b"still here");
+
+                    let (mut first, tsih) = begun();
+                    let asked = if is_new { Tsih::NEW } else { tsih };
+                    let mut second = logging_in(owner, level, asked, cid, Some(&mut first));
+                    let (response, _) = second.login_response();
+                    assert!(response.transit && response.status.is_success(), "the owner {what} at level {level}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_of_another_user_looks_like_none() {
+    let mut first = logging_in(ALICE, 0, Tsih::NEW, 1, None);
+    assert!(first.login_response().0.transit);
+    let tsih = first.driver.connection.session().unwrap().tsih;
+    let answers = [tsih, Tsih(tsih.0 + 1)].map(|tsih| {
+        let mut second = logging_in(BOB, 0, tsih, 1, Some(&mut first));
+        let (response, data) = second.login_response();
+        first.driver.sessions = std::mem::take(&mut second.driver.sessions);
+        (response.status, data, second.driver.closed)
+    });
+    assert_eq!(answers[0], answers[1]);
 }

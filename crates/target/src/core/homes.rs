@@ -219,6 +219,7 @@ mod tests {
         };
         AdmitRequest {
             initiator_name: initiator.into(),
+            chap_user: None,
             isid: Isid([0, 0, 0, 0, 0, isid]),
             tsih: Tsih(tsih),
             cid: Cid(0),
