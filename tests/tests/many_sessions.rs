@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -92,5 +93,35 @@ fn memory_and_descriptors_come_back() {
     assert_eq!(witness.read(0, 128).unwrap(), vec![0x77; 65_536]);
     println!("{memory_before} KiB before, {memory_kept} KiB after sessions, {} KiB after all", server.memory_kib());
     drop(witness);
+    server.stop();
+}
+
+/// Unfinished logins that a server keeps.
+const UNFINISHED: usize = 1024;
+
+#[test]
+fn unfinished_logins_make_way_for_others() {
+    const MORE: usize = 50;
+    allow_descriptors(2 * UNFINISHED as u64);
+    let server = Server::start(&["mem:16M"]);
+    let mut flood: Vec<Initiator> = Vec::new();
+    for _ in 0..UNFINISHED + MORE {
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        initiator.send_bytes(&[0x43, 0x87, 0, 0]).unwrap();
+        flood.push(initiator);
+    }
+    let mut honest = Initiator::attach(&server, &[]).unwrap();
+    honest.write(0, vec![0x11; 512]).unwrap();
+    let kept = flood.split_off(MORE);
+    for oldest in flood {
+        oldest.wait_for_end(LIMIT);
+    }
+    let ended = |initiator: &&Initiator| {
+        initiator.stream().set_nonblocking(true).unwrap();
+        !matches!(initiator.stream().peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    // The honest one took the place of one more.
+    assert!(kept.iter().filter(ended).count() <= 1, "those that came last are still there");
+    drop((kept, honest));
     server.stop();
 }

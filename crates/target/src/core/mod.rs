@@ -11,6 +11,7 @@ mod fences;
 mod files;
 mod homes;
 mod leaving;
+mod logins;
 mod orders;
 mod pace;
 mod places;
@@ -58,9 +59,10 @@ use fences::Fence;
 use files::{FileWork, Files};
 pub(crate) use homes::Homes;
 use leaving::Leaving;
+use logins::Logins;
 pub(crate) use orders::Order;
 use pace::Pace;
-pub(crate) use places::Places;
+pub(crate) use places::{Places, Source};
 pub(crate) use portals::Portals;
 pub(crate) use post::{FIRST, Post};
 use running::{RunningTask, TaskKey};
@@ -100,6 +102,7 @@ pub(crate) struct Core {
     carriers: Arc<[Carrier]>,
     homes: Arc<Homes>,
     places: Places,
+    logins: Logins<ConnectionId>,
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
@@ -151,6 +154,7 @@ impl Core {
             carriers: config.carriers,
             homes: config.homes,
             places: config.places,
+            logins: Logins::default(),
             portals: config.portals,
             devices: config.devices,
             directory: config.directory,
@@ -413,7 +417,8 @@ impl Handler for Core {
         peer: SocketAddr,
         local: SocketAddr,
     ) {
-        let (group, place) = (self.portals.group_of(listener), self.places.take());
+        let source = Source::of(peer);
+        let (group, place) = (self.portals.group_of(listener), self.places.take(source));
         let (Some(portal_group), Some(place), true) = (group, place, self.stopping.is_no()) else {
             tracing::warn!(%peer, "connection refused: too many, or stopping");
             cx.close(id);
@@ -422,6 +427,7 @@ impl Handler for Core {
         match self.new_connection(cx, place, portal_group, peer, local) {
             Ok(conn) => {
                 self.connections.insert(id, conn);
+                self.login_begins(cx, id, source);
                 self.touch(id);
             }
             Err(error) => {
