@@ -452,3 +452,20 @@ fn a_repeated_request_for_all_targets_is_rejected() {
     drop(initiator);
     still_serves(server);
 }
+
+#[test]
+fn peers_do_not_fill_the_log() {
+    const LEFT_OUT: &str = "lines were left out";
+    let server = server();
+    let mut tries = 0;
+    while !server.log().contains(LEFT_OUT) {
+        assert!(tries < 20_000, "each of {tries} bad connections has its line");
+        let mut initiator = Initiator::connect(server.address()).unwrap();
+        initiator.send_bytes(&header(0x01, 0x80)).unwrap();
+        initiator.wait_for_end(SOON);
+        tries += 1;
+    }
+    // What its user asks is answered all the same.
+    server.hang_up(&["there is no configuration file to read again"]);
+    still_serves(server);
+}

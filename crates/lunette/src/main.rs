@@ -15,6 +15,7 @@ mod event_loop;
 mod failure;
 mod info;
 mod io;
+mod log;
 mod ls;
 mod nbd;
 mod output;
@@ -53,7 +54,7 @@ enum Command {
 
 fn main() -> std::process::ExitCode {
     let cli = Cli::parse();
-    system::start_logging();
+    log::start();
     let outcome = match cli.command {
         Command::Serve(arguments) => serve::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),

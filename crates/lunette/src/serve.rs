@@ -36,7 +36,8 @@ Attach from Linux (open-iscsi):
 Signals: SIGTERM and Ctrl-C ask initiators to log out, end what runs, flush and exit; a second one exits at once. SIGHUP
 reads the configuration file again and applies what has changed; a file that cannot be applied changes nothing. SIGUSR1 prints
 what the server has done and has in hand on standard error.
-RUST_LOG chooses what is logged on standard error (default: info).
+RUST_LOG chooses what is logged on standard error (default: info). Of lines that peers cause, 20 a second are written after a
+burst of 1000; the next line tells how many were left out.
 
 Exit codes: 0 stopped in order, 1 other failure, 2 bad usage, 3 bad configuration or secret, 4 address in use or not
 available, 5 disk missing, unreadable or in use.";

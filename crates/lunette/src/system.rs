@@ -1,26 +1,14 @@
-//! What the process needs from the system: logging, signals, file descriptors.
+//! What the process needs from the system: signals, file descriptors.
 
-use std::io::{self, ErrorKind, IsTerminal};
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing_subscriber::EnvFilter;
 
 use crate::failure::Failure;
-
-/// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
-pub(crate) fn start_logging() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false)
-        .with_ansi(io::stderr().is_terminal())
-        .with_writer(io::stderr)
-        .init();
-}
 
 /// A session is a descriptor; the usual soft limit of 1,024 is less than a target needs.
 pub(crate) fn raise_descriptor_limit() {
