@@ -96,18 +96,22 @@ fn memory_and_descriptors_come_back() {
     server.stop();
 }
 
-/// Unfinished logins that a server keeps.
-const UNFINISHED: usize = 1024;
+/// Connections without a target that a server keeps.
+const TARGETLESS: usize = 1024;
 
 #[test]
-fn unfinished_logins_make_way_for_others() {
+fn connections_without_a_target_make_way_for_others() {
     const MORE: usize = 50;
-    allow_descriptors(2 * UNFINISHED as u64);
+    allow_descriptors(2 * TARGETLESS as u64);
     let server = Server::start(&["mem:16M"]);
     let mut flood: Vec<Initiator> = Vec::new();
-    for _ in 0..UNFINISHED + MORE {
+    for n in 0..TARGETLESS + MORE {
         let mut initiator = Initiator::connect(server.address()).unwrap();
-        initiator.send_bytes(&[0x43, 0x87, 0, 0]).unwrap();
+        if n % 2 == 0 {
+            initiator.send_bytes(&[0x43, 0x87, 0, 0]).unwrap();
+        } else {
+            initiator.login_request(&[("SessionType", "Discovery")]).unwrap();
+        }
         flood.push(initiator);
     }
     let mut honest = Initiator::attach(&server, &[]).unwrap();

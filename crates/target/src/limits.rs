@@ -61,11 +61,12 @@ pub(crate) const MAX_CONNECTIONS: usize = 8192;
 /// Of these, what one address may have (of IPv6, one network of 64 bits), so that others find a place.
 pub(crate) const MAX_ADDRESS_CONNECTIONS: usize = MAX_CONNECTIONS / 2;
 
-/// Connections that have not logged in, or not in time, and are not gone yet. Each keeps up to
-/// [`MAX_LOGIN_BYTES`](lunette_session::limits::MAX_LOGIN_BYTES). One more takes the place of the oldest of the address that has
-/// the most of them: an honest login takes milliseconds, so it is over before its turn comes.
-pub(crate) const MAX_UNFINISHED_LOGINS: usize = 1024;
-const _: () = assert!(MAX_UNFINISHED_LOGINS < MAX_CONNECTIONS - MAX_ADDRESS_CONNECTIONS);
+/// Connections that have no target: logins that are not finished, discovery sessions, and what was refused and is not gone yet. Each
+/// keeps up to some 64 KiB ([`MAX_LOGIN_BYTES`](lunette_session::limits::MAX_LOGIN_BYTES)), and a list of targets. One more takes the
+/// place of the oldest of the address that has the most of them: honest logins and discovery take milliseconds, so they are over
+/// before their turn comes.
+pub(crate) const MAX_TARGETLESS_CONNECTIONS: usize = 1024;
+const _: () = assert!(MAX_TARGETLESS_CONNECTIONS < MAX_CONNECTIONS - MAX_ADDRESS_CONNECTIONS);
 
 /// Lost connections whose tasks wait to be taken over, of one session. A connection ends with its last task, so more of them
 /// than the session has connections tell of one that fails again and again.

@@ -11,7 +11,6 @@ mod fences;
 mod files;
 mod homes;
 mod leaving;
-mod logins;
 mod orders;
 mod pace;
 mod places;
@@ -25,6 +24,7 @@ mod shares;
 mod siblings;
 mod stop;
 mod table;
+mod targetless;
 mod task_management;
 mod task_order;
 mod task_set;
@@ -59,7 +59,6 @@ use fences::Fence;
 use files::{FileWork, Files};
 pub(crate) use homes::Homes;
 use leaving::Leaving;
-use logins::Logins;
 pub(crate) use orders::Order;
 use pace::Pace;
 pub(crate) use places::{Places, Source};
@@ -69,6 +68,7 @@ use running::{RunningTask, TaskKey};
 use shares::Shares;
 use stop::Stopping;
 use table::{ConnectionTable, Slab};
+use targetless::Targetless;
 use task_order::TaskSets;
 use timers::Timetable;
 use watchdog::{MAX_EVENTS, Verdict, Watchdog};
@@ -102,7 +102,7 @@ pub(crate) struct Core {
     carriers: Arc<[Carrier]>,
     homes: Arc<Homes>,
     places: Places,
-    logins: Logins<ConnectionId>,
+    targetless: Targetless<ConnectionId>,
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
@@ -154,7 +154,7 @@ impl Core {
             carriers: config.carriers,
             homes: config.homes,
             places: config.places,
-            logins: Logins::default(),
+            targetless: Targetless::default(),
             portals: config.portals,
             devices: config.devices,
             directory: config.directory,
@@ -427,7 +427,7 @@ impl Handler for Core {
         match self.new_connection(cx, place, portal_group, peer, local) {
             Ok(conn) => {
                 self.connections.insert(id, conn);
-                self.login_begins(cx, id, source);
+                self.begin_targetless(cx, id, source);
                 self.touch(id);
             }
             Err(error) => {
