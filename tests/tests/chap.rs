@@ -4,12 +4,16 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use lunette_pdu::{Cid, LoginStatus, TargetPdu, Tsih};
-use lunette_tests::{DEFAULT_TARGET, Initiator, Ran, Server, random_bytes, run};
+use lunette_tests::{DEFAULT_TARGET, Initiator, Ran, Server, lunette, random_bytes, run};
 use tempfile::TempDir;
 
 const SECRET: &str = "secret-of-user";
+/// For the end of a connection that is replaced.
+const LIMIT: Duration = Duration::from_secs(10);
+
 const TARGET_SECRET: &str = "secret-of-target";
 
 /// Files with the secrets; a line end after a secret does not belong to it.
@@ -158,4 +162,37 @@ fn a_session_belongs_to_the_user_that_began_it() {
         drop((alice, second, again, bob));
         server.stop();
     }
+}
+
+#[test]
+fn the_session_of_a_user_that_is_not_let_in_any_more_may_be_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("config");
+    let secret_file = |user: &str| folder.path().join(user).display().to_string();
+    let write = |user: &str| {
+        fs::write(folder.path().join(user), format!("secret-of-{user}")).unwrap();
+        let chap = format!("chap = [{{ user = \"{user}\", secret_file = \"{}\" }}]", secret_file(user));
+        let target = format!("[[target]]\nname = \"{DEFAULT_TARGET}\"\n{chap}\nmax_connections = 2\n");
+        let lun = "lun = [{ number = 0, disk = \"mem:16M\" }]";
+        fs::write(&config, format!("listen = [\"127.0.0.1:0\"]\n{target}{lun}\n")).unwrap();
+    };
+    write("alice");
+    let server = Server::spawn(lunette().args(["serve", "--config"]).arg(&config), 1);
+    let (mut alice, status) = connection(&server, "alice", None, Tsih::NEW, 0);
+    assert!(status.is_success(), "{status}");
+
+    write("bob");
+    server.hang_up(&["changes applied"]);
+    let (_, status) = connection(&server, "bob", Some(&alice), alice.tsih, 1);
+    assert_eq!(status, LoginStatus::SESSION_DOES_NOT_EXIST);
+    // Her session goes on until its initiator port is taken.
+    alice.command(0, &[0; 6], Vec::new(), 0).unwrap();
+    alice.write(0, vec![0x61; 512]).unwrap();
+    let (mut bob, status) = connection(&server, "bob", Some(&alice), Tsih::NEW, 0);
+    assert!(status.is_success(), "{status}");
+    alice.wait_for_end(LIMIT);
+    bob.command(0, &[0; 6], Vec::new(), 0).unwrap();
+    assert_eq!(bob.read(0, 1).unwrap(), vec![0x61; 512]);
+    drop(bob);
+    server.stop();
 }
