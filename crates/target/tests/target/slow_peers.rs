@@ -44,7 +44,9 @@ fn others_go_on_while_many_sleep() {
     thread::scope(|scope| {
         for (sleeper, reads) in sleepers.iter_mut().zip(reads) {
             scope.spawn(move || {
-                reads.into_iter().for_each(|read| assert_eq!(sleeper.finish(read).good().len(), 1 << 20))
+                for read in reads {
+                    assert_eq!(sleeper.finish(read).good().len(), 1 << 20);
+                }
             });
         }
     });
