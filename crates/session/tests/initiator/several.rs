@@ -11,7 +11,7 @@ use lunette_session::limits::RUN_COMMANDS;
 use lunette_session::target::CloseReason;
 use proptest::prelude::*;
 
-use crate::harness::{Bundle, LUN, config, node, pattern, read, write};
+use crate::harness::{Bundle, Crew, LUN, config, node, pattern, read, write};
 
 fn connected(connections: usize, seed: u64) -> Bundle {
     let willing = Willing { max_connections: connections as u32, ..Willing::default() };
@@ -321,4 +321,15 @@ fn an_r2t_may_come_after_the_reset_that_ended_its_task() {
     lanes.run();
     oracle.look(&mut lanes);
     assert!(!lanes.session.is_over());
+}
+
+/// RFC 7143 chapter 13: what a session agrees on is negotiated by its leading login ("LO"), SessionType among it.
+#[test]
+fn a_connection_that_joins_says_who_it_is_and_what_holds_for_itself() {
+    let mut crew = Crew::new(1, 2, 20);
+    let joining = crew.connect();
+    let names = crew.login_keys(joining);
+    assert_eq!(names, ["InitiatorName", "TargetName", "AuthMethod"]);
+    let offers = crew.login_keys(joining);
+    assert_eq!(offers, ["HeaderDigest", "DataDigest", "MaxRecvDataSegmentLength"]);
 }

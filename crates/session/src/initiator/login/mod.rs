@@ -77,7 +77,7 @@ impl Login {
             return Err(LoginError::SameSecret.into());
         }
         let security = Security::new(config.chap.clone(), entropy);
-        let mut list = names(config)?;
+        let mut list = names(config, tsih == Tsih::NEW)?;
         put(&mut list, "AuthMethod", security.methods())?;
         let mut login = Self {
             request: LoginRequest {
@@ -322,19 +322,19 @@ impl From<OfferError> for SessionError {
     }
 }
 
-/// Who talks to whom.
-fn names(config: &SessionConfig) -> Result<TextWriter, SessionError> {
+/// Who talks to whom. The names stand in the first request of every connection (RFC 7143 sections 13.4 and 13.5), SessionType
+/// in that of the leading one alone: it is a key of the leading login (section 13.21).
+fn names(config: &SessionConfig, leads: bool) -> Result<TextWriter, SessionError> {
     let mut list = TextWriter::new();
     put(&mut list, "InitiatorName", &config.initiator_name)?;
     if let Some(alias) = &config.initiator_alias {
         put(&mut list, "InitiatorAlias", alias)?;
     }
-    match &config.target_name {
-        Some(name) => {
-            put(&mut list, "SessionType", "Normal")?;
-            put(&mut list, "TargetName", name)?;
-        }
-        None => put(&mut list, "SessionType", "Discovery")?,
+    if leads {
+        put(&mut list, "SessionType", if config.target_name.is_some() { "Normal" } else { "Discovery" })?;
+    }
+    if let Some(name) = &config.target_name {
+        put(&mut list, "TargetName", name)?;
     }
     Ok(list)
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_buffer::Pool;
+use lunette_pdu::text::pairs;
 use lunette_pdu::{
     BHS_LEN, Cid, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus,
     LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, LunField, NopIn, R2t, Residual, ScsiCommand,
@@ -126,6 +127,15 @@ impl Crew {
         let sent = self.next(wire);
         let InitiatorPdu::LoginRequest(pdu) = sent.pdu else { panic!("{sent:?} is no login request") };
         pdu
+    }
+
+    /// The keys of the next login request, which is answered by going on.
+    pub(crate) fn login_keys(&mut self, wire: usize) -> Vec<String> {
+        let sent = self.next(wire);
+        let InitiatorPdu::LoginRequest(pdu) = sent.pdu else { panic!("{sent:?} is no login request") };
+        let text = if pdu.csg == Stage::SecurityNegotiation { &b"AuthMethod=None\0"[..] } else { b"" };
+        self.answer_login(wire, &pdu, LoginStatus::SUCCESS, text);
+        pairs(&sent.data).map(|pair| pair.unwrap().0.to_owned()).collect()
     }
 
     pub(crate) fn answer_login(&mut self, wire: usize, request: &LoginRequest, status: LoginStatus, text: &[u8]) {
