@@ -1,13 +1,18 @@
 //! The log: lines on standard error, of which peers cannot cause more than a bounded number in each second.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Stderr, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use lunette_pdu::text::printable;
+use tracing::field::Field;
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::fmt::writer::OptionalWriter;
+use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
 /// Lines about peers that are written at once, at most: a thousand initiators may log in together.
 const BURST_LINES: u32 = 1000;
@@ -21,9 +26,20 @@ pub(crate) fn start() {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false)
+        .fmt_fields(fields())
         .with_ansi(io::stderr().is_terminal())
         .with_writer(LimitedStderr(Mutex::new(Allowance::new(Instant::now()))))
         .init();
+}
+
+/// Writes fields so that words of a peer in them (names, values of keys) cannot steer the terminal that shows the log.
+fn fields() -> impl for<'writer> FormatFields<'writer> {
+    let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
+        let value = format!("{value:?}");
+        let value = printable(&value);
+        if field.name() == "message" { write!(writer, "{value}") } else { write!(writer, "{}={value}", field.name()) }
+    };
+    format::debug_fn(field).delimited(" ")
 }
 
 /// Standard error, which leaves out lines about peers when there are too many of them.
@@ -89,7 +105,42 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn words_of_a_peer_in_the_log_do_not_steer_the_terminal() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .fmt_fields(fields())
+            .with_writer(move || writer.clone());
+        tracing::subscriber::with_default(subscriber.finish(), || {
+            let (initiator, reason) = ("iqn.a\u{202e}b", "key \u{1b}[2J\u{2066}\n");
+            tracing::warn!(initiator, %reason, count = 3, "ended {initiator}");
+        });
+        let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        let line =
+            "ended iqn.a\u{fffd}b initiator=\"iqn.a\\u{202e}b\" reason=key \u{fffd}[2J\u{fffd}\u{fffd} count=3\n";
+        assert!(log.contains("WARN") && log.ends_with(line), "{log:?}");
+    }
 
     fn written(allowance: &mut Allowance, now: Instant, lines: u32) -> u32 {
         (0..lines).map(|_| u32::from(allowance.take(now).is_some())).sum()

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, TargetRecord, discover, wait};
+use lunette_pdu::text::printable;
 use lunette_scsi::Lun;
 use serde::Serialize;
 
@@ -84,8 +85,10 @@ struct Lister {
 
 impl Lister {
     fn without_units(&self, TargetRecord { name, addresses }: TargetRecord) -> Target {
-        let portals = if addresses.is_empty() { vec![self.portal.to_string()] } else { addresses };
-        Target { name, portals, luns: None, error: None }
+        let shown = |text: &String| printable(text).into_owned();
+        let portals =
+            if addresses.is_empty() { vec![self.portal.to_string()] } else { addresses.iter().map(shown).collect() };
+        Target { name: shown(&name), portals, luns: None, error: None }
     }
 
     /// The logical units, when they are wanted.

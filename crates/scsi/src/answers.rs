@@ -22,9 +22,14 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(array(bytes, at))
 }
 
-/// A text field: ASCII, without the blanks and zeroes around it; anything else shows as a replacement character.
+/// A text field: graphic ASCII (SPC-5 4.3.1), without the blanks and zeroes around it. Each other byte becomes a replacement
+/// character: the text ends up on terminals, where escape sequences would be obeyed.
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).trim_matches([' ', '\0']).to_owned()
+    let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
+    let start = bytes.iter().position(|byte| !is_blank(byte)).unwrap_or(bytes.len());
+    let end = bytes.iter().rposition(|byte| !is_blank(byte)).map_or(start, |last| last + 1);
+    let graphic = |byte: &u8| if matches!(byte, b' '..=b'~') { (*byte).into() } else { char::REPLACEMENT_CHARACTER };
+    bytes[start..end].iter().map(graphic).collect()
 }
 
 /// Standard INQUIRY data (SPC-5 6.6.2).
@@ -374,6 +379,25 @@ mod tests {
         data[7] = 0xfe;
         assert_eq!(Capacity::parse_16(&data), None, "more bytes than can be counted");
         assert_eq!(Capacity::parse_16(&[0; 32]), None, "blocks of zero bytes");
+    }
+
+    #[test]
+    fn nothing_in_a_text_field_reaches_a_terminal_but_graphic_ascii() {
+        for (field, expected) in [
+            (&b"  VEND\0\0"[..], "VEND"),
+            (b"a b", "a b"),
+            (b"\0 \0", ""),
+            (b"", ""),
+            (b"\x1b[2J", "\u{fffd}[2J"),
+            (b"x\r\ny", "x\u{fffd}\u{fffd}y"),
+            (b"\x7f\x9b\xff", "\u{fffd}\u{fffd}\u{fffd}"),
+            ("\u{202e}gpj".as_bytes(), "\u{fffd}\u{fffd}\u{fffd}gpj"),
+            (b" \n ", "\u{fffd}"),
+        ] {
+            assert_eq!(text(field), expected, "{field:?}");
+        }
+        let page = vpd::device_identification(&[Designator::t10_vendor("VE\x1b", "\x07")]);
+        assert!(unit_name(&page).unwrap().chars().all(|c| !c.is_control()));
     }
 
     #[test]

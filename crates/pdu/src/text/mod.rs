@@ -2,15 +2,18 @@
 //!
 //! [`pairs`] reads a list and [`TextWriter`] makes one. The `parse_` and
 //! `format_` functions do so with the kinds of values. A list may be spread over several PDUs: [`TextAssembler`] puts one together, [`split_text`]
-//! cuts one. What keys there are and what they mean is for the session.
+//! cuts one. [`printable`] makes
+//! a peer's values fit for terminals and logs. What keys there are and what they mean is for the session.
 
 mod continuation;
 mod pairs;
+mod printable;
 mod values;
 mod writer;
 
 pub use continuation::{TextAssembler, split_text};
 pub use pairs::{Pairs, TextError, pairs};
+pub use printable::printable;
 pub use values::{
     ValueError, format_binary, format_boolean, format_range, parse_binary, parse_boolean, parse_list, parse_number,
     parse_range,

@@ -1,5 +1,6 @@
 //! Why a session ends.
 
+use lunette_pdu::text::printable;
 use lunette_pdu::{LoginStatus, Opcode, RejectReason};
 
 use crate::receiver::FrameError;
@@ -73,10 +74,10 @@ pub enum LoginError {
     Timeout,
 }
 
-/// The target broke the rule of a section of RFC 7143.
+/// The target broke the rule of a section of RFC 7143. `what` may repeat the target's own words; people read it.
 #[cold]
-pub(crate) fn broken(section: &'static str, what: impl Into<String>) -> SessionError {
-    SessionError::Protocol { section, what: what.into() }
+pub(crate) fn broken(section: &'static str, what: impl AsRef<str>) -> SessionError {
+    SessionError::Protocol { section, what: printable(what.as_ref()).into_owned() }
 }
 
 impl From<FrameError> for SessionError {

@@ -327,3 +327,27 @@ fn a_second_connection_is_closed_at_once() {
     assert!(matches!(event, Some(Event::Closed { cid, .. }) if cid == second), "{event:?}");
     liar.read(512);
 }
+
+#[test]
+fn words_of_the_target_are_fit_for_a_terminal() {
+    let mut liar = Liar::new(config());
+    let (request, _) = liar.login_request();
+    let response = liar.login_response(&request, true);
+    liar.answer_login(response, &[("TargetAlias", "att\u{202e}ic"), ("AuthMethod", "None")]);
+    let (request, _) = liar.login_request();
+    let response = LoginResponse { tsih: Tsih(1), ..liar.login_response(&request, true) };
+    liar.answer_login(response, &[]);
+    assert!(matches!(liar.event(), Event::LoggedIn(_)));
+    assert_eq!(liar.session.target_alias(), Some("att\u{fffd}ic"));
+
+    for key in ["TargetPortalGroupTag", "AuthMethod", "X-\u{2067}", "MaxBurstLength"] {
+        let mut liar = Liar::new(config());
+        let (request, _) = liar.login_request();
+        let response = liar.login_response(&request, true);
+        liar.answer_login(response, &[(key, "1\u{202e}\u{2066}\u{200b}")]);
+        let event = liar.event();
+        let Event::Closed { why: why @ SessionError::Protocol { .. }, .. } = event else { panic!("{event:?}") };
+        let shown = why.to_string();
+        assert!(!shown.contains(['\u{202e}', '\u{2066}', '\u{2067}', '\u{200b}']), "{shown:?}");
+    }
+}

@@ -244,7 +244,7 @@ impl Login {
     /// What the target says of itself.
     fn describe(&mut self, pairs: &Keys<'_>) -> Result<(), SessionError> {
         if let Some(alias) = pairs.value("TargetAlias") {
-            self.alias = Some(alias.into());
+            self.alias = Some(text::printable(alias).into_owned());
         }
         if let Some(group) = pairs.value("TargetPortalGroupTag") {
             let number = text::parse_number(group).ok().and_then(|n| u16::try_from(n).ok());
