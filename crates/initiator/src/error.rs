@@ -1,8 +1,8 @@
 //! What can go wrong, in the caller's words.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{SenseData, Status};
@@ -93,6 +93,30 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
+    /// The command ended with GOOD status, and a part of its data did not move.
+    #[error("{command}: GOOD status, but only {moved} of {asked} bytes were {direction}")]
+    Short {
+        /// Its name.
+        command: &'static str,
+        /// Which way.
+        direction: Direction,
+        /// Bytes that moved.
+        moved: u64,
+        /// Bytes of the request.
+        asked: u64,
+    },
+    /// The command ended with GOOD status, and would have moved more data than the request has.
+    #[error(
+        "{command}: GOOD status, but {excess} bytes beyond the {asked} of the request; are the disk's blocks longer now?"
+    )]
+    Excess {
+        /// Its name.
+        command: &'static str,
+        /// Bytes of the request.
+        asked: u64,
+        /// Bytes that the target had, or wanted, beyond.
+        excess: u64,
+    },
     /// COMPARE AND WRITE or VERIFY found other bytes.
     #[error("the blocks differ from what they were compared with, first at byte {offset}")]
     Miscompare {
@@ -157,6 +181,24 @@ pub enum Error {
     /// The client's own machinery failed.
     #[error("cannot start the event loop: {0}")]
     Reactor(#[source] Arc<io::Error>),
+}
+
+/// Which way data moves, as [`Error::Short`] calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// To the target.
+    Out,
+    /// From the target.
+    In,
+}
+
+impl fmt::Display for Direction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Out => "taken by the target",
+            Self::In => "sent by the target",
+        })
+    }
 }
 
 impl Error {

@@ -60,7 +60,7 @@ mod url;
 
 pub use discovery::{TargetRecord, discover};
 pub use disk::{Disk, Facts};
-pub use error::Error;
+pub use error::{Direction, Error};
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_session::Traffic;
 pub use lunette_session::initiator::{ChapIdentity, Recoveries, SessionError};

@@ -8,7 +8,7 @@ use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_pdu::{Residual, TaskAttribute};
 use lunette_scsi::{Lun, OpCode, SenseData, SenseKey, Status};
 
-use crate::Error;
+use crate::{Direction, Error};
 
 /// When a request may be sent to the target again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,6 +126,28 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Checks that the command ended well and moved every byte of its buffers.
+    ///
+    /// GOOD status alone does not say so: with it a target may report a residual (RFC 7143 section 11.4.5).
+    ///
+    /// # Errors
+    ///
+    /// Those of the request and of [`Reply::ok`], [`Error::Short`] and [`Error::Excess`].
+    pub fn check_whole(&self) -> Result<(), Error> {
+        let reply = self.result.as_ref().map_err(Clone::clone)?;
+        let received = reply.ok()? as u64;
+        let read_residual = if self.data_out.is_some() { reply.read_residual } else { reply.residual };
+        if let Some(data) = &self.data_out {
+            let asked = data.len() as u64;
+            let missing = underflow(reply.residual).min(asked);
+            check_moved(reply.command, Direction::Out, asked - missing, asked, reply.residual)?;
+        }
+        match &self.data_in {
+            Some(data) => check_moved(reply.command, Direction::In, received, data.len() as u64, read_residual),
+            None => Ok(()),
+        }
+    }
+
     /// The data-in buffer, cut to what was filled, when the command ended well.
     ///
     /// # Errors
@@ -137,6 +159,24 @@ impl Outcome {
             buffer.truncate(len);
             buffer
         }))
+    }
+}
+
+fn underflow(residual: Option<Residual>) -> u64 {
+    if let Some(Residual::Underflow(missing)) = residual { missing.into() } else { 0 }
+}
+
+fn check_moved(
+    command: &'static str,
+    direction: Direction,
+    moved: u64,
+    asked: u64,
+    residual: Option<Residual>,
+) -> Result<(), Error> {
+    match residual {
+        _ if moved < asked => Err(Error::Short { command, direction, moved, asked }),
+        Some(Residual::Overflow(excess)) if excess > 0 => Err(Error::Excess { command, asked, excess: excess.into() }),
+        _ => Ok(()),
     }
 }
 
@@ -192,5 +232,66 @@ impl fmt::Debug for Completion {
             Some(Inner::Call(_)) => f.write_str("Completion(call)"),
             None => f.write_str("Completion(told)"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_buffer::Pool;
+
+    use super::*;
+
+    /// An outcome of a command that sends `out` bytes, receives `in_` bytes, and ends with GOOD status.
+    fn good(out: usize, in_: usize, moved_in: usize, residual: Option<Residual>) -> Outcome {
+        let pool = Pool::new(1 << 20);
+        let buffer = |len: usize| (len > 0).then(|| pool.take(len).unwrap());
+        let reply = Reply {
+            command: "X",
+            status: Status::GOOD,
+            status_qualifier: 0,
+            sense: Vec::new(),
+            data_in_len: moved_in,
+            residual,
+            read_residual: None,
+        };
+        Outcome { result: Ok(reply), data_in: buffer(in_), data_out: buffer(out).map(Buffer::share) }
+    }
+
+    #[test]
+    fn good_status_counts_when_all_bytes_have_moved() {
+        let (under, over) = (|count| Some(Residual::Underflow(count)), |count| Some(Residual::Overflow(count)));
+        for (outcome, expected) in [
+            (good(0, 0, 0, None), Ok(())),
+            (good(0, 0, 0, under(9)), Ok(())),
+            (good(512, 0, 0, None), Ok(())),
+            (good(512, 0, 0, under(512)), Err("only 0 of 512 bytes were taken by the target")),
+            (good(512, 0, 0, under(1)), Err("only 511 of 512 bytes were taken")),
+            (good(512, 0, 0, under(u32::MAX)), Err("only 0 of 512 bytes were taken")),
+            (good(512, 0, 0, over(7)), Err("7 bytes beyond the 512 of the request")),
+            (good(0, 512, 512, None), Ok(())),
+            (good(0, 512, 100, under(412)), Err("only 100 of 512 bytes were sent by the target")),
+            (good(0, 512, 0, under(512)), Err("only 0 of 512 bytes were sent")),
+            (good(0, 512, 512, over(3584)), Err("3584 bytes beyond the 512")),
+        ] {
+            match (outcome.check_whole(), expected) {
+                (Ok(()), Ok(())) => {}
+                (Err(error), Err(text)) => assert!(error.to_string().contains(text), "{error}"),
+                (result, expected) => panic!("{result:?} where {expected:?} was due"),
+            }
+        }
+    }
+
+    #[test]
+    fn each_direction_of_a_bidirectional_command_counts() {
+        let with = |residual, read_residual, moved_in| {
+            let mut outcome = good(512, 256, moved_in, residual);
+            outcome.result.as_mut().unwrap().read_residual = read_residual;
+            outcome.check_whole()
+        };
+        assert!(with(None, None, 256).is_ok());
+        let error = with(Some(Residual::Underflow(12)), None, 256).unwrap_err();
+        assert!(matches!(error, Error::Short { direction: Direction::Out, moved: 500, asked: 512, .. }), "{error}");
+        let error = with(None, Some(Residual::Underflow(56)), 200).unwrap_err();
+        assert!(matches!(error, Error::Short { direction: Direction::In, moved: 200, asked: 256, .. }), "{error}");
     }
 }

@@ -9,7 +9,6 @@ use lunette_store::{
     AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome as StoreOutcome, Run, Store, StoreError,
 };
 
-use crate::disk::whole;
 use crate::pending::detach;
 use crate::request::{self, Outcome};
 use crate::{Disk, Error, Repeat, Request};
@@ -229,10 +228,8 @@ impl Store for RemoteStore {
         let session = self.disk.session();
         match op {
             Op::Read { into, .. } => {
-                let len = into.len();
                 request.data_in = Some(into);
-                session
-                    .submit(request, request::Completion::call(move |outcome| done.complete(read_done(outcome, len))));
+                session.submit(request, request::Completion::call(move |outcome| done.complete(read_done(outcome))));
             }
             Op::Write { from, fua, .. } => {
                 request.data_out = Some(from.share());
@@ -249,18 +246,12 @@ impl Store for RemoteStore {
     }
 }
 
-fn read_done(mut outcome: Outcome, len: usize) -> StoreOutcome {
-    let filled = outcome.result.as_ref().is_ok_and(|reply| reply.ok().is_ok_and(|filled| filled == len));
-    if filled {
-        return StoreOutcome { result: Ok(()), buffer: outcome.data_in };
-    }
-    let buffer = outcome.data_in.take();
-    let error = whole(outcome, len).err().map_or_else(|| io::Error::other("short read").into(), store_error);
-    StoreOutcome { result: Err(error), buffer }
+fn read_done(outcome: Outcome) -> StoreOutcome {
+    StoreOutcome { result: outcome.check_whole().map_err(store_error), buffer: outcome.data_in }
 }
 
 fn write_done(outcome: Outcome) -> StoreOutcome {
-    let result = outcome.result.and_then(|reply| reply.ok().map(drop)).map_err(store_error);
+    let result = outcome.check_whole().map_err(store_error);
     let buffer = outcome.data_out.and_then(|shared| shared.try_into_buffer().ok());
     StoreOutcome { result, buffer }
 }

@@ -27,8 +27,7 @@ impl Disk {
     /// [`Error::OutOfRange`], [`Error::TooMuch`], [`Error::NoBuffer`], and what the disk answers.
     pub async fn read(&self, lba: u64, blocks: u32) -> Result<Buffer, Error> {
         let len = self.check_request(lba, blocks)?;
-        let outcome = self.start_read(lba, blocks, self.session().reserve(len)?).await;
-        whole(outcome, len)
+        whole(self.start_read(lba, blocks, self.session().reserve(len)?).await)
     }
 
     /// Reads into memory of the caller, of any number of whole blocks. The bytes are copied once.
@@ -52,10 +51,10 @@ impl Disk {
             while running.len() < PIECES_IN_FLIGHT
                 && let Some((lba, blocks, len)) = pieces.next()
             {
-                running.push_back((self.start_read(lba, blocks, self.session().reserve(len)?), len));
+                running.push_back(self.start_read(lba, blocks, self.session().reserve(len)?));
             }
-            let Some((pending, len)) = running.pop_front() else { return Ok(()) };
-            into = scatter(&whole(pending.await, len)?, into);
+            let Some(pending) = running.pop_front() else { return Ok(()) };
+            into = scatter(&whole(pending.await)?, into);
         }
     }
 
@@ -85,7 +84,7 @@ impl Disk {
                 running.push_back(self.start_write(lba, blocks, buffer.share(), fua));
             }
             let Some(pending) = running.pop_front() else { return Ok(()) };
-            pending.await.result?.ok()?;
+            pending.await.check_whole()?;
         }
     }
 
@@ -99,7 +98,7 @@ impl Disk {
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         self.check_request(lba, blocks)?;
         let outcome = self.start_write(lba, blocks, from, fua).await;
-        outcome.result?.ok()?;
+        outcome.check_whole()?;
         Ok(outcome.data_out)
     }
 
@@ -150,9 +149,10 @@ impl Disk {
 const _: () = assert!(PIECE_BYTES as usize <= MAX_REQUEST_BYTES, "a piece is a request");
 
 /// The data of a read that must be complete.
-pub(crate) fn whole(outcome: Outcome, len: usize) -> Result<Buffer, Error> {
-    let short = Error::BadAnswer { command: "READ", what: "GOOD status with fewer bytes than were asked for" };
-    outcome.into_data()?.filter(|data| data.len() == len).ok_or(short)
+fn whole(outcome: Outcome) -> Result<Buffer, Error> {
+    outcome.check_whole()?;
+    // Without its memory a request has not ended well.
+    outcome.data_in.ok_or(Error::Closed)
 }
 
 /// Fills the slices with `bytes`; gives what is left of them.

@@ -11,7 +11,6 @@ use lunette_scsi::Lun;
 
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
 use crate::{Error, Initiator, Outcome, Repeat, Request, Session, Url};
-pub(crate) use blocks::whole;
 pub use facts::Facts;
 
 /// A disk on a session. Clones are handles to the same.

@@ -169,7 +169,7 @@ impl Disk {
     }
 
     async fn done(&self, request: Request) -> Result<(), Error> {
-        self.session().execute(request).await.result?.ok().map(drop)
+        self.session().execute(request).await.check_whole()
     }
 
     fn shared(&self, bytes: &[u8]) -> Result<SharedBuffer, Error> {

@@ -193,7 +193,7 @@ impl Job {
     /// Counts a request that has ended, and looks at what it read.
     fn account(&self, state: &mut State, slot: usize, outcome: &Outcome, now: Instant) -> Result<(), JobError> {
         let Slot { since, chunk, writes, .. } = state.slots[slot];
-        let len = outcome.result.as_ref().map_err(|error| JobError::Request(error.clone()))?.ok()?;
+        outcome.check_whole()?;
         state.tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
         if writes {
             state.tally.writes += 1;
@@ -209,11 +209,8 @@ impl Job {
             return Ok(());
         }
         let version = state.versions[chunk as usize];
-        let data = outcome.data_in.as_ref().map_or(&[][..], |data| &data[..len.min(data.len())]);
-        let wrong = Stamp { seed: self.plan.seed, chunk, version }
-            .first_difference(data)
-            .or((data.len() < self.plan.chunk_len).then_some(data.len()));
-        if let Some(at) = wrong {
+        let data = outcome.data_in.as_deref().unwrap_or_default();
+        if let Some(at) = (Stamp { seed: self.plan.seed, chunk, version }).first_difference(data) {
             let offset = (self.plan.first_chunk + chunk) * self.plan.chunk_len as u64 + at as u64;
             return Err(JobError::WrongData { offset, version });
         }
