@@ -21,15 +21,18 @@ pub(crate) fn backup(url: &str, file: &File) -> Result<u64, Box<dyn Error>> {
     let (block_len, blocks) = (u64::from(disk.facts().block_len()), disk.facts().capacity.blocks);
     let step = u64::from(disk.max_transfer_blocks().min(2048));
     let (mut lba, mut copied) = (0, 0);
-    for (len, allocated) in wait(disk.allocation(0, blocks))? {
-        let end = lba + len;
-        while allocated && lba < end {
-            let data = wait(disk.read(lba, step.min(end - lba) as u32))?;
-            file.write_all_at(&data, lba * block_len)?;
-            lba += data.len() as u64 / block_len;
-            copied += data.len() as u64;
+    while lba < blocks {
+        // As many runs as the disk tells of at one time.
+        for (len, allocated) in wait(disk.allocation(lba, blocks - lba))? {
+            let end = lba + len;
+            while allocated && lba < end {
+                let data = wait(disk.read(lba, step.min(end - lba) as u32))?;
+                file.write_all_at(&data, lba * block_len)?;
+                lba += data.len() as u64 / block_len;
+                copied += data.len() as u64;
+            }
+            lba = end;
         }
-        lba = end;
     }
     file.set_len(blocks * block_len)?;
     file.sync_all()?;

@@ -1,5 +1,6 @@
 //! What can go wrong, in the caller's words.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
@@ -91,7 +92,7 @@ pub enum Error {
         /// Its name.
         command: &'static str,
         /// What is wrong with it.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
     /// The command ended with GOOD status, and a part of its data did not move.
     #[error("{command}: GOOD status, but only {moved} of {asked} bytes were {direction}")]

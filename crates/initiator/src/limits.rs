@@ -5,6 +5,15 @@ use std::time::Duration;
 /// Bytes of one request, in either direction.
 pub const MAX_REQUEST_BYTES: usize = 16 << 20;
 
+/// Bytes of a logical block. Disks have 512 to 4,096, or a little more with protection information.
+pub const MAX_BLOCK_BYTES: u32 = 1 << 20;
+
+/// Bytes of a disk: offsets in files are signed numbers of 64 bits, and so there is room for arithmetic on them.
+pub const MAX_DISK_BYTES: u64 = i64::MAX as u64;
+
+/// GET LBA STATUS commands of one question for allocated space: a target may tell of one block at a time.
+pub(crate) const MAX_MAP_COMMANDS: usize = 256;
+
 /// Requests of one session that have not ended: under way, or waiting for the target's command window.
 pub const MAX_UNFINISHED_REQUESTS: usize = 16_384;
 

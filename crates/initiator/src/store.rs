@@ -198,7 +198,7 @@ impl Store for RemoteStore {
     fn geometry(&self) -> Geometry {
         let facts = self.disk.facts();
         let (len_bytes, block_len) = (facts.len_bytes(), facts.block_len());
-        let physical_bytes = block_len.checked_shl(facts.capacity.physical_exponent.into()).unwrap_or(block_len);
+        let physical_bytes = u32::try_from(facts.physical_block_len()).unwrap_or(block_len);
         let unmap_bytes = block_len.saturating_mul(facts.limits.unmap_granularity.max(1));
         Geometry { len_bytes, granularity_bytes: block_len, physical_bytes: physical_bytes.max(block_len), unmap_bytes }
     }

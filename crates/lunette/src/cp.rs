@@ -123,6 +123,7 @@ fn from_stream(to: &Location, options: Options) -> Result<Copied, Failure> {
         Journal::beside(path).remove()?;
     }
     let disk = endpoint::open(to, Role::Fresh(0))?;
+    let options = aligned(options, disk.granularity());
     let progress = Progress::new(None, 0);
     let mut engine = Engine::new(&disk, options, PoolIo::start()?, &progress);
     let len = streams::copy_in(&mut io::stdin().lock(), &mut engine, options.block)?;
@@ -134,6 +135,7 @@ fn from_stream(to: &Location, options: Options) -> Result<Copied, Failure> {
 fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
     let disk = endpoint::open(from, Role::Source)?;
     let len = disk.len_bytes();
+    let options = aligned(options, disk.granularity());
     let progress = Progress::new(Some(len), 0);
     let mut stdout = io::stdout().lock();
     let totals = streams::copy_out(&disk, &mut stdout, options, PoolIo::start()?, &progress)?;
@@ -204,6 +206,24 @@ fn resume_at(old: &Entry, new: &Entry, journal: &Journal) -> Result<u64, Failure
     Err(Failure::Usage(format!("{path}: cannot go on: {end}; remove this file to begin anew")))
 }
 
+/// Requests of whole blocks of `align` bytes each, no longer than was asked for unless a block is. A buffer has room for either.
+fn aligned(options: Options, align: u64) -> Options {
+    Options { block: (options.block / align * align).max(align), ..options }
+}
+
+/// Bytes that are whole blocks at both ends.
+fn common_blocks(source: &Disk, destination: &Disk) -> Result<u64, Failure> {
+    let (from, to) = (source.granularity(), destination.granularity());
+    let (shorter, longer) = (from.min(to), from.max(to));
+    if longer.is_multiple_of(shorter) {
+        return Ok(longer);
+    }
+    let (source, destination) = (&source.name, &destination.name);
+    Err(Failure::disk(format!(
+        "{source} has blocks of {from} bytes and {destination} of {to}: no request is whole blocks of both; copy by way of a file"
+    )))
+}
+
 /// Copies from `start` on, and keeps the journal when there is one.
 fn copy(
     source: &Disk,
@@ -213,8 +233,8 @@ fn copy(
     mut journal: Option<(&Journal, Entry)>,
 ) -> Result<Totals, Failure> {
     let len = source.len_bytes();
-    let align = source.granularity().max(destination.granularity());
-    let options = Options { block: options.block.next_multiple_of(align), ..options };
+    let align = common_blocks(source, destination)?;
+    let options = aligned(options, align);
     let start = start.min(len) / align * align;
     let progress = Progress::new(Some(len), start);
     let mut plan = Plan::new(start, len, align, options.block);

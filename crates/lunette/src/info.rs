@@ -81,7 +81,6 @@ struct Info {
 impl Info {
     fn new(disk: &Disk, commands: Vec<String>) -> Self {
         let facts = disk.facts();
-        let physical_block_bytes = u64::from(facts.block_len()) << facts.capacity.physical_exponent;
         Self {
             vendor: facts.inquiry.vendor.clone(),
             product: facts.inquiry.product.clone(),
@@ -91,7 +90,7 @@ impl Info {
             target_alias: disk.session().target_alias().map(Into::into),
             bytes: facts.len_bytes(),
             block_bytes: facts.block_len(),
-            physical_block_bytes,
+            physical_block_bytes: facts.physical_block_len(),
             read_only: facts.read_only,
             removable: facts.inquiry.removable,
             volatile_cache: facts.volatile_cache,

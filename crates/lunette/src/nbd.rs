@@ -85,10 +85,11 @@ fn export_name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let store = arguments.open()?;
+    let export = Export::new(arguments.name.clone(), arguments.open()?, arguments.read_only);
+    let export = export.map_err(Failure::disk)?;
     let io = Arc::new(PoolIo::start()?);
     let (listener, uri) = arguments.listen()?;
-    let server = Server::new(Export::new(arguments.name.clone(), store, arguments.read_only), io);
+    let server = Server::new(export, io);
     let stopper = server.stopper(&listener).map_err(Failure::other)?;
     system::stop_on_signals(move || stopper.stop()).map_err(Failure::other)?;
     let mut out = io::stdout().lock();

@@ -97,9 +97,11 @@ pub(crate) fn remote_failure(error: Error) -> Failure {
     let text = format!("{error}{}", advice(&error));
     match error {
         Error::Url(_) => Failure::Usage(text),
-        Error::Connect { .. } | Error::Session { .. } | Error::TooManyRedirects { .. } | Error::NotADisk { .. } => {
-            Failure::Disk(text)
-        }
+        Error::Connect { .. }
+        | Error::Session { .. }
+        | Error::TooManyRedirects { .. }
+        | Error::BadAnswer { .. }
+        | Error::NotADisk { .. } => Failure::Disk(text),
         _ => Failure::Transfer(text),
     }
 }

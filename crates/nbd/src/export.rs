@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lunette_store::Store;
 
-use crate::limits::MAX_PAYLOAD_LEN;
+use crate::limits::{MAX_BLOCK_LEN, MAX_PAYLOAD_LEN};
 use crate::wire::can;
 
 /// A store under a name. The name without a letter, which clients use when they are not told one, means it too.
@@ -16,11 +16,24 @@ pub struct Export {
     pub(crate) read_only: bool,
 }
 
+/// A store has blocks that no client can be told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("blocks of {0} bytes cannot be served: NBD has powers of two up to {MAX_BLOCK_LEN} bytes")]
+pub struct BlockLenError(u32);
+
 impl Export {
     /// Serves `store` as `name`; never writes when `read_only` is set or the store cannot.
-    pub fn new(name: impl Into<String>, store: Arc<dyn Store>, read_only: bool) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// [`BlockLenError`]. Clients may only ask for whole blocks of the store.
+    pub fn new(name: impl Into<String>, store: Arc<dyn Store>, read_only: bool) -> Result<Self, BlockLenError> {
+        let block_len = store.geometry().granularity_bytes.max(1);
+        if !block_len.is_power_of_two() || block_len > MAX_BLOCK_LEN {
+            return Err(BlockLenError(block_len));
+        }
         let read_only = read_only || store.capabilities().read_only;
-        Self { name: name.into(), store, read_only }
+        Ok(Self { name: name.into(), store, read_only })
     }
 
     /// Whether a client that says `name` means this export.
@@ -37,7 +50,8 @@ impl Export {
     pub(crate) fn block_sizes(&self) -> [u32; 3] {
         let geometry = self.store.geometry();
         let least = geometry.granularity_bytes.max(1);
-        [least, geometry.physical_bytes.max(4096).max(least), MAX_PAYLOAD_LEN]
+        let preferred = geometry.physical_bytes.max(4096).max(least).min(MAX_PAYLOAD_LEN);
+        [least, preferred, MAX_PAYLOAD_LEN]
     }
 
     /// Transmission flags. Several connections see one store, so a flush on one covers the writes that were answered on
@@ -62,5 +76,49 @@ impl Export {
 impl fmt::Debug for Export {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Export").field("name", &self.name).field("read_only", &self.read_only).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op};
+
+    use super::*;
+
+    /// A store of which nothing is asked but what it is like.
+    struct Shape(Geometry);
+
+    impl Store for Shape {
+        fn geometry(&self) -> Geometry {
+            self.0
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::default()
+        }
+
+        fn submit(&self, op: Op, _: &dyn FileIo, _: Completion) {
+            panic!("{op:?}");
+        }
+    }
+
+    fn export(granularity_bytes: u32, physical_bytes: u32) -> Result<Export, BlockLenError> {
+        let geometry = Geometry { len_bytes: 1 << 30, granularity_bytes, physical_bytes, unmap_bytes: 0 };
+        Export::new("disk", Arc::new(Shape(geometry)), true)
+    }
+
+    #[test]
+    fn blocks_are_those_that_a_client_can_be_told_of() {
+        for block_len in [513, 520, 1000, 1 << 17, 1 << 25, u32::MAX] {
+            assert_eq!(export(block_len, block_len).err(), Some(BlockLenError(block_len)));
+        }
+        for (block_len, physical, sizes) in [
+            (0, 0, [1, 4096, MAX_PAYLOAD_LEN]),
+            (512, 4096, [512, 4096, MAX_PAYLOAD_LEN]),
+            (1 << 16, 512, [1 << 16, 1 << 16, MAX_PAYLOAD_LEN]),
+            (512, 1 << 31, [512, MAX_PAYLOAD_LEN, MAX_PAYLOAD_LEN]),
+        ] {
+            assert_eq!(export(block_len, physical).unwrap().block_sizes(), sizes);
+        }
     }
 }

@@ -21,7 +21,7 @@
 //! use lunette_store::{InlineIo, MemoryStore};
 //!
 //! let store = Arc::new(MemoryStore::new(1 << 30).expect("short enough"));
-//! let server = Server::new(Export::new("disk", store, false), Arc::new(InlineIo));
+//! let server = Server::new(Export::new("disk", store, false)?, Arc::new(InlineIo));
 //! let listener = Listener::tcp("127.0.0.1:0".parse()?)?;
 //! println!("nbd://{}/disk", listener.address().expect("it listens on TCP"));
 //! let stopper = server.stopper(&listener)?;
@@ -47,7 +47,7 @@ mod window;
 pub mod wire;
 
 pub use connection::{ConnectionError, serve};
-pub use export::Export;
+pub use export::{BlockLenError, Export};
 pub use server::{Server, Stopper};
 pub use socket::{Listener, Socket};
 

@@ -25,6 +25,9 @@ pub const MAX_STRING_LEN: usize = 4096;
 /// Bytes of one read or write.
 pub const MAX_PAYLOAD_LEN: u32 = MAX_BUFFER_LEN as u32;
 
+/// The least that a client may be told to ask for ("Block size constraints", `proto.md`).
+pub const MAX_BLOCK_LEN: u32 = 64 << 10;
+
 /// Requests that a connection may have in hand.
 pub const MAX_REQUESTS: usize = 256;
 

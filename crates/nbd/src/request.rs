@@ -149,7 +149,7 @@ mod tests {
     const ALL: Negotiated = Negotiated { structured: true, allocation: true };
 
     fn export(read_only: bool) -> Export {
-        Export::new("disk", Arc::new(MemoryStore::new(LEN).unwrap()), read_only)
+        Export::new("disk", Arc::new(MemoryStore::new(LEN).unwrap()), read_only).unwrap()
     }
 
     fn request(command: u16, flags: u16, offset: u64, len: u32) -> Request {

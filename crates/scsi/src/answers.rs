@@ -83,43 +83,80 @@ pub struct Capacity {
     pub unmapped_zero: bool,
 }
 
+/// Why READ CAPACITY data describes no medium.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CapacityError {
+    /// It ends before the block length.
+    #[error("{len} bytes of data, of which at least {needed} are needed")]
+    TooShort {
+        /// Bytes that came.
+        len: usize,
+        /// Bytes up to the end of the block length.
+        needed: usize,
+    },
+    /// The block length is zero.
+    #[error("a logical block length of 0 bytes")]
+    NoBlockLength,
+    /// The length of the medium does not fit 64 bits, or its last address not the form that was asked for.
+    #[error("last logical block {last_lba} of {block_len} bytes, which is more than can be counted")]
+    TooLong {
+        /// The last logical block address.
+        last_lba: u64,
+        /// Bytes of a block.
+        block_len: u32,
+    },
+}
+
 impl Capacity {
-    /// Reads READ CAPACITY(16) data. `None` also for a block length of zero, and for more blocks than can be counted.
-    pub fn parse_16(data: &[u8]) -> Option<Self> {
-        data.get(..12)?;
+    /// Reads READ CAPACITY(16) data.
+    ///
+    /// # Errors
+    ///
+    /// [`CapacityError`].
+    pub fn parse_16(data: &[u8]) -> Result<Self, CapacityError> {
+        check_len(data, 12)?;
         let flags = array::<2>(data, 13);
-        Self {
-            blocks: u64_at(data, 0).checked_add(1)?,
-            block_len: u32_at(data, 8),
+        let short = Self::checked(u64_at(data, 0), u32_at(data, 8))?;
+        Ok(Self {
             physical_exponent: flags[0] & 0x0f,
             provisioned: flags[1] & 0x80 != 0,
             unmapped_zero: flags[1] & 0x40 != 0,
-        }
-        .checked()
+            ..short
+        })
     }
 
-    /// Reads READ CAPACITY(10) data. `None` also when the capacity does not fit into it.
-    pub fn parse_10(data: &[u8]) -> Option<Self> {
-        data.get(..8)?;
-        let last = Some(u32_at(data, 0)).filter(|last| *last != u32::MAX)?;
-        Self {
-            blocks: u64::from(last) + 1,
-            block_len: u32_at(data, 4),
-            physical_exponent: 0,
-            provisioned: false,
-            unmapped_zero: false,
+    /// Reads READ CAPACITY(10) data.
+    ///
+    /// # Errors
+    ///
+    /// [`CapacityError`]; also when the last address does not fit (SBC-4 5.20.2).
+    pub fn parse_10(data: &[u8]) -> Result<Self, CapacityError> {
+        check_len(data, 8)?;
+        let (last_lba, block_len) = (u32_at(data, 0), u32_at(data, 4));
+        if last_lba == u32::MAX {
+            return Err(CapacityError::TooLong { last_lba: last_lba.into(), block_len });
         }
-        .checked()
+        Self::checked(last_lba.into(), block_len)
     }
 
-    fn checked(self) -> Option<Self> {
-        self.blocks.checked_mul(u64::from(self.block_len)).filter(|len| *len > 0).map(|_| self)
+    fn checked(last_lba: u64, block_len: u32) -> Result<Self, CapacityError> {
+        if block_len == 0 {
+            return Err(CapacityError::NoBlockLength);
+        }
+        let countable = |blocks: &u64| blocks.checked_mul(block_len.into()).is_some();
+        let blocks = last_lba.checked_add(1).filter(countable);
+        let blocks = blocks.ok_or(CapacityError::TooLong { last_lba, block_len })?;
+        Ok(Self { blocks, block_len, physical_exponent: 0, provisioned: false, unmapped_zero: false })
     }
 
     /// Length of the medium in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.blocks * u64::from(self.block_len)
     }
+}
+
+fn check_len(data: &[u8], needed: usize) -> Result<(), CapacityError> {
+    if data.len() < needed { Err(CapacityError::TooShort { len: data.len(), needed }) } else { Ok(()) }
 }
 
 /// The body of a vital product data page, when `data` is that page.
@@ -344,7 +381,7 @@ mod tests {
         assert_eq!((read.blocks, read.len_bytes(), read.physical_exponent), (10, 40_960, 1));
         assert!(read.provisioned && read.unmapped_zero);
         assert_eq!(Capacity::parse_10(&capacity::read_capacity_10(9, 512)).unwrap().blocks, 10);
-        assert_eq!(Capacity::parse_10(&capacity::read_capacity_10(1 << 32, 512)), None);
+        assert!(Capacity::parse_10(&capacity::read_capacity_10(1 << 32, 512)).is_err());
 
         let limits = vpd::BlockLimits { max_transfer: 7, max_write_same: 1 << 40, ..vpd::BlockLimits::default() };
         let read = BlockLimits::parse(&limits.emit()).unwrap();
@@ -374,11 +411,20 @@ mod tests {
 
     #[test]
     fn capacities_that_cannot_be_are_refused() {
-        let mut data = [0xff; 32];
-        assert_eq!(Capacity::parse_16(&data), None, "2^64 blocks");
-        data[7] = 0xfe;
-        assert_eq!(Capacity::parse_16(&data), None, "more bytes than can be counted");
-        assert_eq!(Capacity::parse_16(&[0; 32]), None, "blocks of zero bytes");
+        let data = |last_lba: u64, block_len: u32| [&last_lba.to_be_bytes()[..], &block_len.to_be_bytes()].concat();
+        let too_long = |last_lba, block_len| Err(CapacityError::TooLong { last_lba, block_len });
+        for (data, expected) in [
+            (data(u64::MAX, 1), too_long(u64::MAX, 1)),
+            (data(u64::MAX, 512), too_long(u64::MAX, 512)),
+            (data(u64::MAX - 1, 2), too_long(u64::MAX - 1, 2)),
+            (data(1 << 33, u32::MAX), too_long(1 << 33, u32::MAX)),
+            (data(7, 0), Err(CapacityError::NoBlockLength)),
+            (vec![0; 11], Err(CapacityError::TooShort { len: 11, needed: 12 })),
+            (vec![], Err(CapacityError::TooShort { len: 0, needed: 12 })),
+        ] {
+            assert_eq!(Capacity::parse_16(&data), expected, "{data:?}");
+        }
+        assert_eq!(Capacity::parse_16(&data(u64::MAX - 1, 1)).unwrap().len_bytes(), u64::MAX);
     }
 
     #[test]

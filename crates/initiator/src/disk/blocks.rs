@@ -7,7 +7,7 @@ use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_scsi::requests;
 
 use super::Disk;
-use crate::limits::MAX_REQUEST_BYTES;
+use crate::limits::{MAX_BLOCK_BYTES, MAX_REQUEST_BYTES};
 use crate::{Error, Outcome, Pending, Request};
 
 /// Bytes of one piece of a transfer that is longer than a request.
@@ -147,6 +147,7 @@ impl Disk {
 }
 
 const _: () = assert!(PIECE_BYTES as usize <= MAX_REQUEST_BYTES, "a piece is a request");
+const _: () = assert!(PIECE_BYTES >= MAX_BLOCK_BYTES, "a piece has at least one block");
 
 /// The data of a read that must be complete.
 fn whole(outcome: Outcome) -> Result<Buffer, Error> {

@@ -6,6 +6,7 @@ use lunette_scsi::vpd::PageCode;
 use lunette_scsi::{Lun, requests};
 
 use super::ask;
+use crate::limits::{MAX_BLOCK_BYTES, MAX_DISK_BYTES};
 use crate::{Error, Session};
 
 /// Identity, capacity and abilities of a disk.
@@ -41,6 +42,11 @@ impl Facts {
     /// Length of the disk in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.capacity.len_bytes()
+    }
+
+    /// Bytes of a physical block.
+    pub fn physical_block_len(&self) -> u64 {
+        u64::from(self.block_len()) << self.capacity.physical_exponent.min(15)
     }
 
     /// UNMAP is there and frees space.
@@ -82,7 +88,7 @@ async fn standard_inquiry(session: &Session, lun: Lun) -> Result<Inquiry, Error>
     const DISK: u8 = 0;
     let data = ask(session, lun, requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into()).await?;
     let inquiry =
-        Inquiry::parse(&data).ok_or(Error::BadAnswer { command: "INQUIRY", what: "shorter than 36 bytes" })?;
+        Inquiry::parse(&data).ok_or(Error::BadAnswer { command: "INQUIRY", what: "shorter than 36 bytes".into() })?;
     let what = match (inquiry.qualifier, inquiry.device_type) {
         (0, DISK) => return Ok(inquiry),
         (0, kind) => format!("is of device type {kind:#04x}, not a disk"),
@@ -94,16 +100,29 @@ async fn standard_inquiry(session: &Session, lun: Lun) -> Result<Inquiry, Error>
 async fn capacity(session: &Session, lun: Lun) -> Result<Capacity, Error> {
     const LEN: u32 = 32;
     let long = ask(session, lun, requests::read_capacity_16(LEN), LEN as usize).await;
-    let found = match &long {
-        Ok(data) => Capacity::parse_16(data),
+    let found = match long {
+        Ok(data) => Capacity::parse_16(&data),
         // Old disks do not know it.
-        Err(Error::Sense { .. }) => {
-            let data = ask(session, lun, requests::read_capacity_10(), 8).await?;
-            Capacity::parse_10(&data)
-        }
-        Err(error) => return Err(error.clone()),
+        Err(Error::Sense { .. }) => Capacity::parse_10(&ask(session, lun, requests::read_capacity_10(), 8).await?),
+        Err(error) => return Err(error),
     };
-    found.ok_or(Error::BadAnswer { command: "READ CAPACITY", what: "no capacity that can be" })
+    let bad = |what: String| Error::BadAnswer { command: "READ CAPACITY", what: what.into() };
+    within_limits(found.map_err(|error| bad(error.to_string()))?).map_err(bad)
+}
+
+/// Whether the client can work with a disk of this size. Everything that computes with blocks and offsets counts on it.
+fn within_limits(capacity: Capacity) -> Result<Capacity, String> {
+    let Capacity { block_len, blocks, .. } = capacity;
+    if block_len > MAX_BLOCK_BYTES {
+        return Err(format!("a logical block length of {block_len} bytes; at most {MAX_BLOCK_BYTES} are supported"));
+    }
+    if capacity.len_bytes() > MAX_DISK_BYTES {
+        let last = blocks - 1;
+        return Err(format!(
+            "last logical block {last} of {block_len} bytes; a disk of at most {MAX_DISK_BYTES} bytes is supported"
+        ));
+    }
+    Ok(capacity)
 }
 
 /// A VPD page, or nothing where the disk has none. A session that is lost shows in the next command.
@@ -120,5 +139,35 @@ async fn caching(session: &Session, lun: Lun) -> (bool, bool) {
         Some(page) if page.parameters.is_empty() => (page.write_protected, true),
         Some(page) => (page.write_protected, answers::write_cache_enabled(page.parameters)),
         None => (false, true),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_the_client_cannot_compute_with_is_refused_by_the_field_that_is_wrong() {
+        let capacity = |last_lba: u64, block_len: u32| {
+            Capacity::parse_16(&[&last_lba.to_be_bytes()[..], &block_len.to_be_bytes()].concat()).unwrap()
+        };
+        for (last_lba, block_len, expected) in [
+            (0, 1, None),
+            (9, 513, None),
+            (9, MAX_BLOCK_BYTES, None),
+            (MAX_DISK_BYTES - 1, 1, None),
+            ((MAX_DISK_BYTES / 512) - 1, 512, None),
+            (9, MAX_BLOCK_BYTES + 1, Some("a logical block length of 1048577 bytes")),
+            (9, 1 << 25, Some("a logical block length of 33554432 bytes")),
+            (9, u32::MAX, Some("a logical block length of 4294967295 bytes")),
+            (MAX_DISK_BYTES, 1, Some("last logical block 9223372036854775807 of 1 bytes")),
+            (u64::MAX - 1, 1, Some("last logical block 18446744073709551614 of 1 bytes")),
+        ] {
+            let result = within_limits(capacity(last_lba, block_len));
+            match expected {
+                None => assert!(result.is_ok(), "{last_lba} {block_len}: {result:?}"),
+                Some(text) => assert!(result.clone().unwrap_err().starts_with(text), "{result:?}"),
+            }
+        }
     }
 }

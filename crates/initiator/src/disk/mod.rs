@@ -4,6 +4,7 @@ mod blocks;
 mod facts;
 mod space;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -117,19 +118,18 @@ impl Session {
     /// When the target does not answer with a list, or with more than can be.
     pub async fn luns(&self) -> Result<Vec<Lun>, Error> {
         const FIRST_LEN: u32 = 4096;
-        const COMMAND: &str = "REPORT LUNS";
-        let mut len = FIRST_LEN;
-        loop {
+        const LONGEST: u32 = MAX_LUNS as u32 * 8 + 8;
+        // The list may be longer at the second time; then it has all the room that there is.
+        for len in [FIRST_LEN, LONGEST] {
             let data = ask(self, Lun::ZERO, lunette_scsi::requests::report_luns(len), len as usize).await?;
-            let (needed, luns) = lunette_scsi::answers::luns(&data)
-                .ok_or(Error::BadAnswer { command: COMMAND, what: "shorter than its header" })?;
+            let bad = |what: Cow<'static, str>| Error::BadAnswer { command: "REPORT LUNS", what };
+            let (needed, luns) = lunette_scsi::answers::luns(&data).ok_or(bad("shorter than its header".into()))?;
             if needed <= len {
-                return Ok(luns);
+                let whole = data.len() >= needed as usize;
+                let cut = || bad(format!("LUN LIST LENGTH announces {needed} bytes, {} came", data.len()).into());
+                return if whole { Ok(luns) } else { Err(cut()) };
             }
-            if needed as usize > MAX_LUNS * 8 + 8 {
-                return Err(Error::TooMuch { what: "the number of LUNs of the target", limit: MAX_LUNS });
-            }
-            len = needed;
         }
+        Err(Error::TooMuch { what: "the number of LUNs of the target", limit: MAX_LUNS })
     }
 }

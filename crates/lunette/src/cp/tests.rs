@@ -241,3 +241,42 @@ fn a_stream_that_is_too_long_for_its_disk_is_told() {
     let copied = streams::copy_in(&mut &data[..], &mut engine, BLOCK).and_then(|_| engine.settle());
     assert!(matches!(copied, Err(CopyError::Disk { action: "write", .. })));
 }
+
+/// A store of which nothing is asked but the length of its blocks.
+struct Blocks(u32);
+
+impl Store for Blocks {
+    fn geometry(&self) -> Geometry {
+        Geometry { len_bytes: LEN, granularity_bytes: self.0, physical_bytes: self.0, unmap_bytes: self.0 }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn submit(&self, op: Op, _: &dyn FileIo, _: Completion) {
+        panic!("{op:?}");
+    }
+}
+
+#[test]
+fn requests_are_whole_blocks_of_both_ends_and_fit_a_buffer() {
+    for (from, to, block, expected) in [
+        (1, 512, 256 << 10, Some(256 << 10)),
+        (4096, 512, 256 << 10, Some(256 << 10)),
+        (513, 1, 256 << 10, Some(511 * 513)),
+        (513, 1, MAX_BUFFER_LEN as u64, Some(MAX_BUFFER_LEN as u64 / 513 * 513)),
+        (1, 1 << 20, 256 << 10, Some(1 << 20)),
+        (520, 1040, 4096, Some(3 * 1040)),
+        (520, 512, 256 << 10, None),
+        (513, 512, 256 << 10, None),
+    ] {
+        let (source, destination) = (disk("from", Arc::new(Blocks(from))), disk("to", Arc::new(Blocks(to))));
+        let align = common_blocks(&source, &destination);
+        let block = align.map(|align| aligned(Options { block, ..OPTIONS }, align).block);
+        match expected {
+            Some(expected) => assert_eq!(block.unwrap(), expected, "{from} {to}"),
+            None => assert!(block.unwrap_err().to_string().contains("whole blocks of both"), "{from} {to}"),
+        }
+    }
+}

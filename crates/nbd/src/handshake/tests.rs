@@ -8,7 +8,7 @@ use crate::wire::OPTION_REPLY_MAGIC;
 const LEN: u64 = 1 << 20;
 
 fn export() -> Export {
-    Export::new("disk", Arc::new(MemoryStore::new(LEN).unwrap()), false)
+    Export::new("disk", Arc::new(MemoryStore::new(LEN).unwrap()), false).unwrap()
 }
 
 fn string(text: &str) -> Vec<u8> {

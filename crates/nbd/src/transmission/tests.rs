@@ -24,7 +24,7 @@ fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<
 
 /// Sends everything, then nothing more; gives what came back.
 fn talk(store: Arc<dyn Store>, negotiated: Negotiated, script: &[Vec<u8>]) -> (Result<(), ConnectionError>, Vec<u8>) {
-    let export = Export::new("disk", store, false);
+    let export = Export::new("disk", store, false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let mut said = Vec::new();
     let script = script.concat();
@@ -169,7 +169,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
     let delay = Arc::new(Delay::new(memory()));
     delay.hold();
     let store: Arc<dyn Store> = Arc::<Delay>::clone(&delay);
-    let export = Export::new("disk", store, false);
+    let export = Export::new("disk", store, false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let (mut client, server) = UnixStream::pair().unwrap();
     let script: Vec<u8> = (0..MAX_REQUESTS as u64 + 40).flat_map(|n| request(command::READ, 0, n, 0, 512)).collect();
@@ -217,7 +217,7 @@ impl Read for Endless {
 
 #[test]
 fn a_client_that_takes_no_replies_is_given_up() {
-    let export = Export::new("disk", memory(), false);
+    let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let endless = Endless(request(command::READ, 0, 1, 0, 4096));
     let result = run(&mut BufReader::new(endless), Broken, &export, &io, PLAIN);
