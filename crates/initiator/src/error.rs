@@ -9,7 +9,7 @@ use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::{SenseData, Status};
 use lunette_session::initiator::SessionError;
 
-use crate::UrlError;
+use crate::{BadAddress, Portal, UrlError};
 
 /// Why something was not done.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -41,12 +41,32 @@ pub enum Error {
         last: Box<Error>,
     },
     /// The target sends us in circles.
-    #[error("{portal}: redirected more than {limit} times")]
+    #[error("{portal}: redirected more than {limit} times, at last to {last}")]
     TooManyRedirects {
         /// `host:port`, the first one.
         portal: String,
         /// How many are followed.
-        limit: u32,
+        limit: usize,
+        /// The portals of the last redirections, in their order.
+        last: String,
+    },
+    /// The target redirects to where no target can be.
+    #[error("{portal}: redirected to {address:?}, where no target can be: {why}")]
+    BadRedirect {
+        /// `host:port` of the portal that redirects.
+        portal: String,
+        /// The beginning of its TargetAddress.
+        address: String,
+        /// What is wrong with that.
+        why: BadAddress,
+    },
+    /// The portal that a target redirects to was no better.
+    #[error("{error} (redirected there by {from})")]
+    Redirected {
+        /// `host:port` of the portal that redirected.
+        from: String,
+        /// What went wrong there.
+        error: Box<Error>,
     },
     /// The connection was lost while the command ran, and running it twice could do harm.
     #[error("the connection was lost; it is not known whether {command} was carried out")]
@@ -203,6 +223,16 @@ impl fmt::Display for Direction {
 }
 
 impl Error {
+    /// Whether it says that no session came about at `portal`.
+    pub(crate) fn is_of_portal(&self, of: &Portal) -> bool {
+        matches!(self, Self::Connect { portal, .. } | Self::Session { portal, .. } if *portal == of.to_string())
+    }
+
+    /// Without the redirections that led to it.
+    pub fn cause(&self) -> &Self {
+        if let Self::Redirected { error, .. } = self { error.cause() } else { self }
+    }
+
     /// What the logical unit said, when it is about sense data.
     pub fn sense(&self) -> Option<&SenseData> {
         if let Self::Sense { sense, .. } = self { Some(sense) } else { None }

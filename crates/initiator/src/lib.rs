@@ -64,7 +64,7 @@ pub use error::{Direction, Error};
 pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
 pub use lunette_session::Traffic;
 pub use lunette_session::initiator::{ChapIdentity, Recoveries, SessionError};
-pub use options::{DEFAULT_PORT, Listener, Options, Portal};
+pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal};
 pub use pending::wait;
 pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
 pub use secret::{SecretError, read_secret};

@@ -14,6 +14,12 @@ pub const MAX_DISK_BYTES: u64 = i64::MAX as u64;
 /// GET LBA STATUS commands of one question for allocated space: a target may tell of one block at a time.
 pub(crate) const MAX_MAP_COMMANDS: usize = 256;
 
+/// Bytes of a portal's host: a domain name has no more (RFC 1035 section 2.3.4).
+pub(crate) const MAX_HOST_BYTES: usize = 255;
+
+/// Characters of a target's own words that an error repeats.
+pub(crate) const MAX_QUOTED_CHARS: usize = 100;
+
 /// Requests of one session that have not ended: under way, or waiting for the target's command window.
 pub const MAX_UNFINISHED_REQUESTS: usize = 16_384;
 
@@ -21,7 +27,7 @@ pub const MAX_UNFINISHED_REQUESTS: usize = 16_384;
 pub const MAX_CDB_BYTES: usize = 260;
 
 /// Redirections that are followed until a login succeeds.
-pub(crate) const MAX_REDIRECTS: u32 = 8;
+pub(crate) const MAX_REDIRECTS: usize = 8;
 
 /// How often one request is sent again, for all reasons together.
 pub(crate) const MAX_REPEATS: u32 = 16;

@@ -1,6 +1,7 @@
 //! Where a session goes, and how it behaves.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use lunette_session::initiator::ChapIdentity;
 use lunette_session::keys::Willing;
 
 use crate::SessionEvent;
+use crate::limits::MAX_HOST_BYTES;
 
 /// The TCP port of iSCSI (RFC 7143 section 15).
 pub const DEFAULT_PORT: u16 = 3260;
@@ -23,20 +25,72 @@ pub struct Portal {
     pub port: u16,
 }
 
+/// Why text is no portal to connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadAddress {
+    /// Nothing stands before the port.
+    #[error("it has no host")]
+    NoHost,
+    /// No name or address of a host looks like that.
+    #[error("its host is neither a domain name nor an address")]
+    Host,
+    /// A bracket has no end, or what it holds is no IPv6 address.
+    #[error("there is no IPv6 address in its brackets")]
+    Brackets,
+    /// 0.0.0.0 or `[::]`.
+    #[error("its host is the unspecified address, which belongs to no host")]
+    Unspecified,
+    /// The port is no number from 1 to 65535.
+    #[error("its port is no number from 1 to 65535")]
+    Port,
+    /// It is the portal that redirects to it.
+    #[error("it is the portal that redirects")]
+    Itself,
+}
+
 impl Portal {
     /// A portal at the default port, or at that behind the last colon: `host`, `host:port`, `[v6]`, `[v6]:port`. A portal
     /// group tag behind a comma, as in TargetAddress (RFC 7143 section 13.8), is left out.
-    pub fn parse(text: &str) -> Option<Self> {
-        let text = text.split(',').next()?;
-        let (host, port) = match text.strip_prefix('[') {
-            Some(rest) => {
-                let (host, rest) = rest.split_once(']')?;
-                (host, rest.strip_prefix(':').or(rest.is_empty().then_some(""))?)
-            }
-            None => text.rsplit_once(':').unwrap_or((text, "")),
+    ///
+    /// # Errors
+    ///
+    /// [`BadAddress`] when it cannot be connected to.
+    pub fn parse(text: &str) -> Result<Self, BadAddress> {
+        let text = text.split_once(',').map_or(text, |(portal, _)| portal);
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']').ok_or(BadAddress::Brackets)?;
+            let port = rest.strip_prefix(':').or(rest.is_empty().then_some(""));
+            (check_bracketed(host)?, port.ok_or(BadAddress::Brackets)?)
+        } else {
+            let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+            (check_host(host)?, port)
         };
-        let port = if port.is_empty() { DEFAULT_PORT } else { port.parse().ok()? };
-        (!host.is_empty()).then(|| Self { host: host.into(), port })
+        if host.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
+            return Err(BadAddress::Unspecified);
+        }
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = match port.parse() {
+            _ if port.is_empty() => DEFAULT_PORT,
+            Ok(port) if is_number && port > 0 => port,
+            _ => return Err(BadAddress::Port),
+        };
+        Ok(Self { host: host.into(), port })
+    }
+}
+
+/// An IPv6 address, which may name its zone (`fe80::1%eth0`).
+fn check_bracketed(host: &str) -> Result<&str, BadAddress> {
+    let (address, zone) = host.split_once('%').unwrap_or((host, ""));
+    let is_plain = zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    if address.parse::<Ipv6Addr>().is_ok() && is_plain { Ok(host) } else { Err(BadAddress::Brackets) }
+}
+
+fn check_host(host: &str) -> Result<&str, BadAddress> {
+    let is_plain = host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+    match host {
+        "" => Err(BadAddress::NoHost),
+        _ if is_plain && host.len() <= MAX_HOST_BYTES => Ok(host),
+        _ => Err(BadAddress::Host),
     }
 }
 
@@ -135,10 +189,40 @@ mod tests {
         ] {
             let portal = Portal::parse(text).unwrap();
             assert_eq!((portal.host.as_str(), portal.port), (host, port), "{text}");
-            assert_eq!(Portal::parse(&portal.to_string()), Some(portal));
+            assert_eq!(Portal::parse(&portal.to_string()), Ok(portal));
         }
-        for text in ["", ":3260", "host:port", "[::1", "[::1]x", "host:65536"] {
-            assert_eq!(Portal::parse(text), None, "{text}");
+        assert_eq!(Portal::parse("[fe80::1%eth0]:3260").unwrap().host, "fe80::1%eth0");
+    }
+
+    #[test]
+    fn what_cannot_be_connected_to_is_no_portal() {
+        let long = "x".repeat(256);
+        for (text, why) in [
+            ("", BadAddress::NoHost),
+            (":3260", BadAddress::NoHost),
+            (",1", BadAddress::NoHost),
+            ("host:port", BadAddress::Port),
+            ("host:65536", BadAddress::Port),
+            ("host:0", BadAddress::Port),
+            ("host:-1", BadAddress::Port),
+            ("host:+1", BadAddress::Port),
+            ("192.0.2.1:0,1", BadAddress::Port),
+            ("[::1", BadAddress::Brackets),
+            ("[::1]x", BadAddress::Brackets),
+            ("[]:3260", BadAddress::Brackets),
+            ("[host]:3260", BadAddress::Brackets),
+            ("[::1%a b]", BadAddress::Brackets),
+            ("2001:db8::1", BadAddress::Host),
+            ("a b:3260", BadAddress::Host),
+            ("iscsi://host", BadAddress::Port),
+            ("iscsi://host:3260", BadAddress::Host),
+            ("host\u{202e}", BadAddress::Host),
+            ("../etc", BadAddress::Host),
+            (&long, BadAddress::Host),
+            ("0.0.0.0:3260", BadAddress::Unspecified),
+            ("[::]:3260", BadAddress::Unspecified),
+        ] {
+            assert_eq!(Portal::parse(text), Err(why), "{text}");
         }
     }
 }

@@ -299,7 +299,7 @@ fn check_redirect(redirect: &Redirect) -> Result<(), String> {
     let wrong = |address: &&String| {
         address.len() > MAX_ADDRESS_CHARACTERS
             || !address.is_ascii()
-            || lunette_initiator::Portal::parse(address).is_none()
+            || lunette_initiator::Portal::parse(address).is_err()
     };
     match redirect.to.iter().find(wrong) {
         Some(address) => Err(format!("{address:?} is no address; write HOST[:PORT][,GROUP], such as 192.0.2.9:3260,1")),

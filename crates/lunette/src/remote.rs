@@ -94,12 +94,13 @@ pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
 /// What a failed request means to the person who asked.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn remote_failure(error: Error) -> Failure {
-    let text = format!("{error}{}", advice(&error));
-    match error {
+    let text = format!("{error}{}", advice(error.cause()));
+    match error.cause() {
         Error::Url(_) => Failure::Usage(text),
         Error::Connect { .. }
         | Error::Session { .. }
         | Error::TooManyRedirects { .. }
+        | Error::BadRedirect { .. }
         | Error::BadAnswer { .. }
         | Error::NotADisk { .. } => Failure::Disk(text),
         _ => Failure::Transfer(text),

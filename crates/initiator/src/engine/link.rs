@@ -19,6 +19,7 @@ use lunette_session::initiator::{Recoveries, Session, SessionError};
 use self::keeping::Keeper;
 use super::coalescing::Coalescing;
 use super::patience::Patience;
+use super::redirect::Redirections;
 use super::requests::{Escalation, OWN, Requests};
 use super::{Done, Env, Question, SessionKey};
 use crate::limits::TIMEOUT_TICK;
@@ -81,7 +82,7 @@ pub(super) struct Link {
     phase: Phase,
     /// Tells the answers of old dialing attempts from those of the last one.
     attempt: u64,
-    redirects: u32,
+    redirections: Redirections,
     opening: Option<Done<Opened>>,
     requests: Requests,
     /// With the time until which they may be answered.
@@ -122,7 +123,7 @@ impl Link {
             options,
             phase: Phase::Dialing,
             attempt: 0,
-            redirects: 0,
+            redirections: Redirections::default(),
             opening: Some(done),
             requests: Requests::default(),
             questions: HashMap::new(),

@@ -5,6 +5,7 @@ mod dial;
 mod judge;
 mod link;
 mod patience;
+mod redirect;
 mod requests;
 mod timetable;
 

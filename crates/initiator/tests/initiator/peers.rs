@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use lunette_initiator::{ChapIdentity, Error, Session, SessionError, wait};
+use lunette_initiator::{BadAddress, ChapIdentity, Error, Session, SessionError, wait};
 use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
 use lunette_session::initiator::LoginError;
 use lunette_session::target::Moved;
@@ -118,7 +118,7 @@ fn a_redirection_is_followed() {
 }
 
 #[test]
-fn a_circle_of_redirections_ends() {
+fn a_portal_that_redirects_to_itself_is_not_asked_again() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
@@ -129,7 +129,17 @@ fn a_circle_of_redirections_ends() {
         }
     });
     let error = connect_error(address, |_| {});
-    assert!(matches!(error, Error::TooManyRedirects { .. }), "{error}");
+    assert!(matches!(error, Error::BadRedirect { why: BadAddress::Itself, .. }), "{error}");
+}
+
+#[test]
+fn what_goes_wrong_behind_a_redirection_names_who_redirected() {
+    let there = peer(drop);
+    let here = redirect(move || there.to_string());
+    let error = connect_error(here, |_| {});
+    let Error::Redirected { from, error } = error else { panic!("{error}") };
+    assert_eq!(from, here.to_string());
+    assert!(matches!(*error, Error::Session { ref portal, .. } if *portal == there.to_string()), "{error}");
 }
 
 /// A target that sends its initiators on.

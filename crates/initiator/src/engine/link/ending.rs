@@ -51,7 +51,8 @@ impl Link {
             return self.over(error, Vec::new());
         }
         // Where a redirection led to is not where the target must be next time.
-        (self.portal, self.redirects) = (self.home.clone(), 0);
+        self.portal = self.home.clone();
+        self.redirections.clear();
         let limit = self.options.reconnect_for;
         let Some(pause) = self.patience.failed(limit, self.time2wait, env.now) else {
             let (portal, last) = (self.home.to_string(), Box::new(error));
@@ -61,6 +62,12 @@ impl Link {
     }
 
     pub(super) fn over(&mut self, error: Error, unfinished: Vec<Command>) {
+        let error = match self.redirections.last() {
+            Some(from) if error.is_of_portal(&self.portal) => {
+                Error::Redirected { from: from.to_string(), error: Box::new(error) }
+            }
+            _ => error,
+        };
         self.requests.fail(unfinished, &error);
         self.phase = Phase::Over(error.clone());
         if let Some(done) = self.opening.take() {

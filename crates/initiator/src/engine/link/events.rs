@@ -13,8 +13,6 @@ use super::{Link, Phase};
 use crate::engine::dial::dial;
 use crate::engine::judge::may_lose_cache;
 use crate::engine::{Env, Managed, Owner, Question};
-use crate::limits::MAX_REDIRECTS;
-use crate::options::Portal;
 use crate::{Error, Opened, SessionEvent};
 
 impl Link {
@@ -94,7 +92,7 @@ impl Link {
             return self.joined(Ok(()), env);
         }
         live.logged_in = true;
-        self.redirects = 0;
+        self.redirections.clear();
         self.patience.logged_in(env.now);
         let Some(parameters) = live.session.parameters(cid).cloned() else { return };
         self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
@@ -172,10 +170,8 @@ impl Link {
 
     pub(super) fn redirected(&mut self, addresses: &[String], permanent: bool, env: &mut Env<'_, '_>) {
         self.hang_up(env);
-        self.redirects += 1;
-        let next = addresses.iter().find_map(|address| Portal::parse(address));
-        match next {
-            Some(portal) if self.redirects <= MAX_REDIRECTS => {
+        match self.redirections.follow(&self.portal, addresses) {
+            Ok(portal) => {
                 tracing::info!(from = %self.portal, to = %portal, permanent, "redirected");
                 // What a temporary redirection led to may move on; home is where to ask again.
                 if permanent && self.portal == self.home {
@@ -184,7 +180,7 @@ impl Link {
                 self.portal = portal;
                 self.dial(env);
             }
-            _ => self.over(Error::TooManyRedirects { portal: self.home.to_string(), limit: MAX_REDIRECTS }, Vec::new()),
+            Err(error) => self.over(error, Vec::new()),
         }
     }
 
