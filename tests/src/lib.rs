@@ -1,4 +1,5 @@
-//! What the tests in `tests/` share: a `lunette serve` that listens, targets of other projects, external tools with a time
+//! What the tests in `tests/` share: a `lunette serve` that listens, targets of other projects, a target that lies,
+//! external tools with a time
 //! limit, and a small initiator that can also do what a good one does not.
 //!
 //! The tests run a build of the command with the profile `checks`, which `cargo xtask test` makes; the variable
@@ -12,6 +13,7 @@ mod initiator;
 mod process;
 mod random;
 mod relay;
+pub mod scripted_target;
 mod server;
 mod tool;
 
