@@ -39,6 +39,8 @@
 //!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may have
 //!   lost writes that were acknowledged and not flushed: write with FUA, or [`Disk::flush`], what must be there, and compare
 //!   [`Disk::power_ons`]. [`RemoteStore`] does: its flush fails with [`Error::CacheLost`] when such writes are in doubt.
+//! - **Short transfers:** GOOD status with a residual ends the operations of [`Disk`] and [`RemoteStore`] with [`Error::Short`] or
+//!   [`Error::Excess`]. A raw command ends well; [`Outcome::check_whole`] tells.
 //! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent to it
 //!   again.
 
