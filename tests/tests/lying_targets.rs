@@ -371,23 +371,9 @@ fn an_nbd_client_hears_of_a_write_that_the_target_did_not_take() {
 }
 
 #[test]
-fn limits_and_lists_of_a_disk_are_not_believed() {
+fn limits_and_pages_of_a_disk_are_not_believed() {
     let empty: &[&str] = &[];
-    let status = |entries: &'static [(u64, u32, u8)]| {
-        let list = entries.iter().flat_map(|(lba, blocks, kind)| {
-            [&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[*kind, 0, 0, 0]].concat()
-        });
-        let list: Vec<u8> = list.collect();
-        let data = [&(list.len() as u32 + 4).to_be_bytes()[..], &[0; 4], &list].concat();
-        on(READ_CAPACITY, move |answer| {
-            // READ CAPACITY(16) has this operation code too, and 32 bytes.
-            if answer.data.len() != 32 {
-                answer.data.clone_from(&data);
-            }
-        })
-    };
     let mode = |data: &'static [u8]| on(OpCode::MODE_SENSE_6, move |answer| answer.data = data.to_vec());
-    let luns = |data: &'static [u8]| on(OpCode::REPORT_LUNS, move |answer| answer.data = data.to_vec());
     let rows: Vec<Row> = vec![
         ("limits of all ones", block_limits(&[0xff; 60]), INFO, 0, empty),
         ("limits of all ones", block_limits(&[0xff; 60]), TO, 0, empty),
@@ -402,6 +388,7 @@ fn limits_and_lists_of_a_disk_are_not_believed() {
         ("another page", vpd(PageCode::BLOCK_LIMITS, page(PageCode(0x80), &[0xff; 60])), INFO, 0, empty),
         ("a page without end", vpd(PageCode::BLOCK_LIMITS, vec![0, 0xb0, 0xff, 0xff, 1]), INFO, 0, empty),
         ("no page", vpd(PageCode::BLOCK_LIMITS, vec![]), INFO, 0, empty),
+        ("no list of pages", vpd(PageCode::SUPPORTED_PAGES, vec![]), INFO, 0, empty),
         ("a list of no pages", vpd(PageCode::SUPPORTED_PAGES, vec![0]), INFO, 0, &["serial number           -"]),
         (
             "designators",
@@ -424,8 +411,30 @@ fn limits_and_lists_of_a_disk_are_not_believed() {
         ("another mode page", mode(&[7, 0, 0, 0, 0x3f, 255, 0, 0]), INFO, 0, &["volatile cache          yes"]),
         ("write protection", mode(&[3, 0, 0x80, 0]), TO, 6, &["read only"]),
         ("write protection", mode(&[3, 0, 0x80, 0]), WRITES, 2, &["the disk is read only"]),
+    ];
+    check(rows);
+}
+
+#[test]
+fn lists_and_statuses_of_a_target_are_not_believed() {
+    let empty: &[&str] = &[];
+    let status = |entries: &'static [(u64, u32, u8)]| {
+        let list = entries.iter().flat_map(|(lba, blocks, kind)| {
+            [&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[*kind, 0, 0, 0]].concat()
+        });
+        let list: Vec<u8> = list.collect();
+        let data = [&(list.len() as u32 + 4).to_be_bytes()[..], &[0; 4], &list].concat();
+        on(READ_CAPACITY, move |answer| {
+            // READ CAPACITY(16) has this operation code too, and 32 bytes.
+            if answer.data.len() != 32 {
+                answer.data.clone_from(&data);
+            }
+        })
+    };
+    let luns = |data: &'static [u8]| on(OpCode::REPORT_LUNS, move |answer| answer.data = data.to_vec());
+    let rows: Vec<Row> = vec![
         ("no units", luns(&[0, 0, 0, 0, 0, 0, 0, 0]), LIST, 0, empty),
-        ("no list", luns(&[]), LIST, 0, &["REPORT LUNS", "shorter than its header"]),
+        ("no list", luns(&[]), LIST, 1, &["REPORT LUNS", "shorter than its header"]),
         ("a list cut off", luns(&[0, 0, 0, 64, 0, 0, 0, 0]), LIST, 1, &["LUN LIST LENGTH announces 72 bytes, 8 came"]),
         ("a long list", luns(&[0xff; 16]), LIST, 1, &["number of LUNs of the target exceeds the limit"]),
         (
@@ -434,6 +443,22 @@ fn limits_and_lists_of_a_disk_are_not_believed() {
             LIST,
             0,
             &["0xffffffffffffffff"],
+        ),
+        (
+            "a broken rule",
+            on(READ_CAPACITY, |answer| answer.residual = Some(Residual::Underflow(9))),
+            LIST,
+            1,
+            &["section 11.4.5", "1 of 1 targets"],
+        ),
+        ("a large disk", capacity((1 << 54) - 2, 512), INFO, 0, &["9223372036854775296 bytes"]),
+        ("a large disk", capacity((1 << 54) - 2, 512), TO, 0, empty),
+        (
+            "a large disk",
+            capacity((1 << 54) - 2, 512),
+            &["bench", "--rw", "randread", "--time", "1", "URL"],
+            6,
+            &["READ(16)"],
         ),
         ("a map of nothing", status(&[(0, 0, 0)]), FROM, 0, empty),
         ("a map of another place", status(&[(9, 9, 0)]), FROM, 0, empty),

@@ -228,6 +228,22 @@ impl Error {
         matches!(self, Self::Connect { portal, .. } | Self::Session { portal, .. } if *portal == of.to_string())
     }
 
+    /// Whether it is what a logical unit answers, or how: others of the same target may fare better. Everything else is about the
+    /// way there.
+    pub fn is_an_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::Sense { .. }
+                | Self::Status { .. }
+                | Self::TargetFailure { .. }
+                | Self::BadAnswer { .. }
+                | Self::Short { .. }
+                | Self::Excess { .. }
+                | Self::Miscompare { .. }
+                | Self::NotADisk { .. }
+        )
+    }
+
     /// Without the redirections that led to it.
     pub fn cause(&self) -> &Self {
         if let Self::Redirected { error, .. } = self { error.cause() } else { self }

@@ -100,16 +100,16 @@ impl Lister {
         let session = Session::connect(&self.initiator, &self.portal, name, self.options.clone()).await?;
         let mut units = Vec::new();
         for lun in session.luns().await? {
-            units.push(unit(&session, lun).await);
+            units.push(unit(&session, lun).await?);
         }
         session.close().await?;
         Ok(units)
     }
 }
 
-/// A disk with its size, or what else there is.
-async fn unit(session: &Session, lun: Lun) -> Unit {
-    match Disk::open(session.clone(), lun).await {
+/// A disk with its size, or what else there is. A target that does not answer is not asked for its other units.
+async fn unit(session: &Session, lun: Lun) -> Result<Unit, Error> {
+    Ok(match Disk::open(session.clone(), lun).await {
         Ok(disk) => {
             let facts = disk.facts();
             let kind = match (facts.read_only, facts.inquiry.removable) {
@@ -120,12 +120,13 @@ async fn unit(session: &Session, lun: Lun) -> Unit {
             let (bytes, block_bytes) = (Some(facts.len_bytes()), Some(facts.block_len()));
             Unit { lun: lun.to_string(), bytes, block_bytes, kind: kind.into() }
         }
-        Err(error) => {
+        Err(error) if error.is_an_answer() => {
             // The number stands beside it.
             let kind = if let Error::NotADisk { what, .. } = error { what } else { error.to_string() };
             Unit { lun: lun.to_string(), bytes: None, block_bytes: None, kind }
         }
-    }
+        Err(error) => return Err(error),
+    })
 }
 
 fn print(targets: &[Target], json: bool) -> Result<(), Failure> {

@@ -46,7 +46,8 @@ impl Facts {
 
     /// Bytes of a physical block.
     pub fn physical_block_len(&self) -> u64 {
-        u64::from(self.block_len()) << self.capacity.physical_exponent.min(15)
+        // The exponent has four bits.
+        u64::from(self.block_len()) << (self.capacity.physical_exponent & 0x0f)
     }
 
     /// UNMAP is there and frees space.
@@ -58,7 +59,7 @@ impl Facts {
         let inquiry = standard_inquiry(session, lun).await?;
         ask(session, lun, requests::test_unit_ready(), 0).await?;
         let capacity = capacity(session, lun).await?;
-        let supported = page(session, lun, PageCode(0)).await;
+        let supported = page(session, lun, PageCode(0)).await?;
         let has = |code: PageCode| {
             supported.as_deref().and_then(answers::supported_pages).is_some_and(|codes| codes.contains(&code.0))
         };
@@ -66,11 +67,11 @@ impl Facts {
         let wanted = [PageCode(0x80), PageCode(0x83), PageCode::BLOCK_LIMITS, PageCode::LOGICAL_BLOCK_PROVISIONING];
         for (place, code) in pages.iter_mut().zip(wanted) {
             if has(code) {
-                *place = page(session, lun, code).await;
+                *place = page(session, lun, code).await?;
             }
         }
         let [serial, identification, limits, provisioning] = pages;
-        let (read_only, volatile_cache) = caching(session, lun).await;
+        let (read_only, volatile_cache) = caching(session, lun).await?;
         Ok(Self {
             inquiry,
             serial_number: serial.as_deref().and_then(answers::serial_number),
@@ -125,26 +126,52 @@ fn within_limits(capacity: Capacity) -> Result<Capacity, String> {
     Ok(capacity)
 }
 
-/// A VPD page, or nothing where the disk has none. A session that is lost shows in the next command.
-async fn page(session: &Session, lun: Lun, code: PageCode) -> Option<Vec<u8>> {
-    ask(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into()).await.ok()
+/// A VPD page, or nothing where the disk has none.
+async fn page(session: &Session, lun: Lun, code: PageCode) -> Result<Option<Vec<u8>>, Error> {
+    optional(ask(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into()).await)
+}
+
+/// The answer to what a disk need not know. A disk that does not answer at all is not asked for more.
+fn optional(answer: Result<Vec<u8>, Error>) -> Result<Option<Vec<u8>>, Error> {
+    match answer {
+        Ok(data) => Ok(Some(data)),
+        Err(error) if error.is_an_answer() => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Write protection and the volatile cache.
-async fn caching(session: &Session, lun: Lun) -> (bool, bool) {
+async fn caching(session: &Session, lun: Lun) -> Result<(bool, bool), Error> {
     const LEN: u8 = 255;
     let cdb = requests::mode_sense_6(ModePageCode::CACHING, LEN);
-    let Ok(data) = ask(session, lun, cdb, LEN.into()).await else { return (false, true) };
-    match answers::mode_page_6(&data, ModePageCode::CACHING) {
+    let data = optional(ask(session, lun, cdb, LEN.into()).await)?.unwrap_or_default();
+    Ok(match answers::mode_page_6(&data, ModePageCode::CACHING) {
         Some(page) if page.parameters.is_empty() => (page.write_protected, true),
         Some(page) => (page.write_protected, answers::write_cache_enabled(page.parameters)),
         None => (false, true),
-    }
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use lunette_scsi::{AdditionalSense, SenseData, Status};
+
     use super::*;
+
+    #[test]
+    fn a_page_that_is_refused_is_missing_and_a_disk_that_does_not_answer_is_none() {
+        assert_eq!(optional(Ok(vec![1])).unwrap(), Some(vec![1]));
+        let (command, timeout) = ("INQUIRY", Duration::from_secs(30));
+        let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
+        for refusal in [Error::Sense { command, sense }, Error::Status { command, status: Status::BUSY }] {
+            assert_eq!(optional(Err(refusal)).unwrap(), None);
+        }
+        for silence in [Error::TimedOut { command, timeout }, Error::InDoubt { command }, Error::Closed] {
+            assert!(optional(Err(silence)).is_err());
+        }
+    }
 
     #[test]
     fn a_disk_that_the_client_cannot_compute_with_is_refused_by_the_field_that_is_wrong() {
