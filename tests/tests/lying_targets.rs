@@ -338,8 +338,11 @@ fn a_write_in_pieces_that_the_target_did_not_take_is_no_success() {
     check([("pieces", lies, TO, 6, &["but only 0 of 512 bytes were taken by the target"] as &[&str])]);
 }
 
-/// The least of a client: writes 512 bytes, and gives the error of the answer.
-fn nbd_write(address: SocketAddr) -> u32 {
+const NBD_WRITE: u8 = 1;
+const NBD_TRIM: u8 = 4;
+
+/// The least of a client: one command on the first 512 bytes. Gives the error of the answer.
+fn nbd_error(address: SocketAddr, command: u8) -> u32 {
     const OPTION: u64 = 0x4948_4156_454f_5054;
     const REQUEST: u32 = 0x2560_9513;
     let mut stream = TcpStream::connect(address).unwrap();
@@ -349,23 +352,27 @@ fn nbd_write(address: SocketAddr) -> u32 {
     let chosen = [&3_u32.to_be_bytes()[..], &OPTION.to_be_bytes(), &1_u32.to_be_bytes(), &[0; 4]].concat();
     stream.write_all(&chosen).unwrap();
     stream.read_exact(&mut [0; 10]).unwrap();
-    let write =
-        [&REQUEST.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 8], &[0; 8], &512_u32.to_be_bytes(), &[7; 512]].concat();
-    stream.write_all(&write).unwrap();
+    let header = [&REQUEST.to_be_bytes()[..], &[0, 0, 0, command], &[0; 16], &512_u32.to_be_bytes()].concat();
+    let payload: &[u8] = if command == NBD_WRITE { &[7; 512] } else { &[] };
+    stream.write_all(&[&header, payload].concat()).unwrap();
     let mut reply = [0; 16];
     stream.read_exact(&mut reply).unwrap();
     u32::from_be_bytes(*reply[4..].first_chunk().unwrap())
 }
 
 #[test]
-fn an_nbd_client_hears_of_a_write_that_the_target_did_not_take() {
+fn an_nbd_client_hears_of_data_that_the_target_did_not_take() {
     const EIO: u32 = 5;
-    for (solicited, error) in [(512, 0), (0, EIO)] {
-        let lies = on(OpCode::WRITE_10, move |answer| answer.solicited = solicited);
-        let target = ScriptedTarget::start(lies);
+    for (command, opcode, taken, error) in [
+        (NBD_WRITE, OpCode::WRITE_10, 512, 0),
+        (NBD_WRITE, OpCode::WRITE_10, 0, EIO),
+        (NBD_TRIM, OpCode::UNMAP, 24, 0),
+        (NBD_TRIM, OpCode::UNMAP, 8, EIO),
+    ] {
+        let target = ScriptedTarget::start(on(opcode, move |answer| answer.solicited = taken));
         let server = Server::spawn(lunette().args(["nbd", &target.url(), "--listen", "127.0.0.1:0"]), 1);
         let address = server.url(0).trim_start_matches("nbd://").trim_end_matches('/').parse().unwrap();
-        assert_eq!(nbd_write(address), error, "{solicited} bytes were asked for");
+        assert_eq!(nbd_error(address, command), error, "{taken} bytes were taken of command {command}");
         server.stop();
     }
 }
@@ -396,6 +403,15 @@ fn limits_and_pages_of_a_disk_are_not_believed() {
             INFO,
             0,
             empty,
+        ),
+        (
+            "commands",
+            on(OpCode::MAINTENANCE_IN, |answer| {
+                *answer = Answer { data: vec![0xff; 4096], ..Answer::default() };
+            }),
+            INFO,
+            0,
+            &["0xff/0xffff"],
         ),
         (
             "no inquiry",

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 ///
 /// These are control characters, which terminals obey; line and paragraph separators; marks that turn the direction of
 /// writing, with which `gpj.exe` looks like `exe.jpg`; and characters of no width, with which two names look the same.
-/// RFC 3454 tables C.2 and C.8 name them for iSCSI names; the isolates of Unicode 6.3 are younger than these tables.
+/// RFC 3454 tables C.1 to C.9 prohibit most of them in iSCSI names; the isolates of Unicode 6.3 are younger.
 ///
 /// Names are compared and sent as they came: only what is shown goes through here.
 ///
