@@ -1,6 +1,7 @@
 //! The configuration file. Its reference is `docs/configuration.md`.
 
 pub(crate) mod diff;
+pub(crate) mod limits;
 pub(crate) mod port_groups;
 pub(crate) mod session;
 
@@ -18,6 +19,7 @@ use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
+use limits::Limits;
 use port_groups::{Access, PortGroupEntry};
 use session::SessionKeys;
 
@@ -45,6 +47,8 @@ pub(crate) struct Config {
     pub(crate) cores: usize,
     #[serde(default)]
     pub(crate) spread_connections: bool,
+    #[serde(default)]
+    pub(crate) limits: Limits,
     #[serde(default)]
     pub(crate) discovery: Discovery,
     #[serde(rename = "target")]
@@ -257,6 +261,7 @@ fn parse(text: &str) -> Result<Config, String> {
         return Err(format!("portal {}: group 0 is reserved; count from 1", portal.address.0));
     }
     check_cores(config.cores)?;
+    config.limits.check(config.cores).map_err(|why| format!("limits: {why}"))?;
     if config.targets.is_empty() {
         return Err("there is no [[target]]".into());
     }

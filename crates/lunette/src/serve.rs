@@ -11,6 +11,7 @@ use lunette_reactor::LoopConfig;
 use lunette_target::{BindError, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
+use crate::config::limits::Limits;
 use crate::config::port_groups::Access;
 use crate::config::session::SessionKeys;
 use crate::config::{self, Chap, Config, Discovery, Listen, LunEntry, Target};
@@ -142,6 +143,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         event_loop: LoopConfig { zero_copy_bytes, ..arguments.event_loop.config() },
         cores: config.cores,
         spread_connections: config.spread_connections,
+        buffer_bytes: config.limits.buffer_bytes(),
+        timers: config.limits.timers(),
         ..ServerConfig::new(config.portals(), targets)
     })
     .map_err(bind_failure)?;
@@ -202,6 +205,7 @@ impl Arguments {
             state: self.state.clone(),
             cores: self.cores,
             spread_connections: self.spread_connections,
+            limits: Limits::default(),
             discovery: Discovery::default(),
             targets: vec![target],
         })

@@ -23,6 +23,7 @@ pub(crate) struct SessionKeys {
     error_recovery_level: Option<u32>,
     default_time2wait: Option<u32>,
     default_time2retain: Option<u32>,
+    max_time2wait: Option<u32>,
 }
 
 /// Seconds that tasks are kept for, when connections are recovered and nobody says for how long: the default of RFC 7143
@@ -44,6 +45,7 @@ impl SessionKeys {
             ("error_recovery_level", self.error_recovery_level.map(u64::from), 0..=2),
             ("default_time2wait", self.default_time2wait.map(u64::from), TIME),
             ("default_time2retain", self.default_time2retain.map(u64::from), TIME),
+            ("max_time2wait", self.max_time2wait.map(u64::from), TIME),
         ];
         for (key, number, range) in numbers {
             check(key, number, &range)?;
@@ -70,6 +72,7 @@ impl SessionKeys {
             error_recovery_level,
             time2wait_s: self.default_time2wait.unwrap_or(defaults.time2wait_s),
             time2retain_s: self.default_time2retain.unwrap_or(time2retain_s),
+            max_time2wait_s: self.max_time2wait.unwrap_or(defaults.max_time2wait_s),
             ..defaults
         }
     }
@@ -106,7 +109,7 @@ mod tests {
             "initial_r2t = true\nimmediate_data = false\nmax_recv_data_segment_length = \"512\"\n\
              max_burst_length = \"16777215\"\nfirst_burst_length = \"64K\"\nmax_outstanding_r2t = 65535\n\
              data_pdu_in_order = false\ndata_sequence_in_order = false\nerror_recovery_level = 2\n\
-             default_time2wait = 3\ndefault_time2retain = 3600",
+             default_time2wait = 3\ndefault_time2retain = 3600\nmax_time2wait = 90",
         );
         assert_eq!(all.check(), Ok(()));
         let expected = Willing {
@@ -121,6 +124,7 @@ mod tests {
             error_recovery_level: 2,
             time2wait_s: 3,
             time2retain_s: 3600,
+            max_time2wait_s: 90,
             ..Willing::default()
         };
         assert_eq!(all.willing(), expected);

@@ -174,6 +174,9 @@ pub struct Willing {
     pub time2wait_s: u32,
     /// Seconds.
     pub time2retain_s: u32,
+    /// The longest Time2Wait that tasks of lost connections are kept over, in seconds. The larger wish of both sides holds, so an
+    /// initiator could have them kept for an hour; with more than this they are not kept: the Time2Retain agreed on is 0.
+    pub max_time2wait_s: u32,
     /// R2Ts per task.
     pub max_outstanding_r2t: u32,
     /// Insist on order within a sequence.
@@ -205,6 +208,7 @@ impl Default for Willing {
             first_burst_len: 262_144,
             time2wait_s: 0,
             time2retain_s: 0,
+            max_time2wait_s: 60,
             max_outstanding_r2t: 8,
             data_pdu_in_order: true,
             data_sequence_in_order: true,

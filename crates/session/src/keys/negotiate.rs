@@ -2,7 +2,7 @@
 
 use lunette_pdu::text;
 
-use super::table::{KEYS, Row, Rule, Scope, row};
+use super::table::{KEYS, Row, Rule, Scope, TIME2RETAIN, row};
 use super::{Parameters, Willing, markers};
 
 /// What goes back for one offered key.
@@ -68,7 +68,10 @@ impl Negotiation {
     }
 
     fn combine(&mut self, row: &Row, value: &str) -> Answer {
-        let ours = (row.ours)(&self.willing);
+        let ours = match row.key {
+            TIME2RETAIN if self.waits_too_long() => 0,
+            _ => (row.ours)(&self.willing),
+        };
         let (agreed, text) = match &row.rule {
             Rule::And | Rule::Marker => boolean(value, |theirs| theirs && ours == 1),
             Rule::Or => boolean(value, |theirs| theirs || ours == 1),
@@ -92,8 +95,19 @@ impl Negotiation {
         .unzip();
         if let Some(agreed) = agreed {
             (row.set)(&mut self.agreed, agreed);
+            // Time2Retain may have been answered before Time2Wait was known.
+            if self.waits_too_long() {
+                self.agreed.time2retain_s = 0;
+            }
         }
         Answer::Value(text.unwrap_or_else(|| "Reject".into()))
+    }
+}
+
+impl Negotiation {
+    /// Whether the initiator's Time2Wait is more than tasks are kept over.
+    fn waits_too_long(&self) -> bool {
+        self.agreed.time2wait_s > self.willing.max_time2wait_s.max(self.willing.time2wait_s)
     }
 }
 
@@ -171,6 +185,29 @@ mod tests {
         ] {
             assert_eq!(answer(key, offer), expected, "{key}={offer}");
         }
+    }
+
+    #[test]
+    fn tasks_are_not_kept_over_a_longer_time2wait_than_ours() {
+        let wait = |value: &'static str| ("DefaultTime2Wait", value);
+        let retain = ("DefaultTime2Retain", "30");
+        for (offers, answers, kept) in [
+            ([wait("60"), retain], ["60", "20"], 20),
+            ([wait("61"), retain], ["61", "0"], 0),
+            ([wait("3600"), retain], ["3600", "0"], 0),
+            ([retain, wait("3600")], ["20", "3600"], 0),
+        ] {
+            let mut negotiation = Negotiation::new(Willing { time2retain_s: 20, ..Willing::default() }, true);
+            for ((key, value), answer) in offers.into_iter().zip(answers) {
+                assert_eq!(negotiation.answer(key, value), Ok(Answer::Value(answer.into())), "{offers:?}");
+            }
+            assert_eq!(negotiation.agreed().time2retain_s, kept, "{offers:?}");
+        }
+        // The target's own wish is nothing that an initiator makes it keep.
+        let own = Willing { time2wait_s: 600, time2retain_s: 20, ..Willing::default() };
+        let mut negotiation = Negotiation::new(own, true);
+        negotiation.answer("DefaultTime2Wait", "0").unwrap();
+        assert_eq!(negotiation.agreed().time2retain_s, 20);
     }
 
     #[test]

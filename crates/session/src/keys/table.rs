@@ -76,6 +76,9 @@ fn mask(choices: Choices) -> u32 {
     u32::from(choices.0)
 }
 
+/// The key whose answer depends on another one.
+pub(super) const TIME2RETAIN: &str = "DefaultTime2Retain";
+
 /// RFC 7143 chapter 13 and RFC 7144 section 7.1.1, in the order of the sections.
 pub static KEYS: &[Row] = &[
     Row {
@@ -151,7 +154,7 @@ pub static KEYS: &[Row] = &[
         set: |p, v| p.time2wait_s = v,
     },
     Row {
-        key: "DefaultTime2Retain",
+        key: TIME2RETAIN,
         rule: Rule::Minimum(0..=3600),
         scope: Scope::Session,
         full_feature: false,

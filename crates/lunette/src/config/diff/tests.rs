@@ -92,6 +92,11 @@ fn what_needs_a_restart_is_named() {
             "state = \"/state\"\nspread_connections = true",
             "spread_connections cannot change while the server runs",
         ),
+        (
+            "state = \"/state\"",
+            "state = \"/state\"\nlimits = { data_timeout = 5 }",
+            "limits cannot change while the server runs",
+        ),
         ("state = \"/state\"", "", "state cannot change while the server runs"),
         ("\"/a\"", "\"/a\", block_size = 4096", "target iqn.a: LUN 0: block_size cannot change"),
         ("\"/a\"", "\"/a\", provisioning = \"full\"", "target iqn.a: LUN 0: provisioning cannot change"),
