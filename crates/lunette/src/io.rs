@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_reactor::ThreadPool;
+use lunette_reactor::{Flow, ThreadPool};
 use lunette_store::{Completion, FileIo, FileOp, FileOpKind, Outcome};
 
 use crate::failure::Failure;
@@ -33,7 +33,7 @@ impl FileIo for PoolIo {
             Ok(outcome) => return done.complete(outcome),
             Err(op) => op,
         };
-        if let Err(job) = self.0.spawn(Box::new(move || done.complete(op.run()))) {
+        if let Err(job) = self.0.spawn(Flow::default(), Box::new(move || done.complete(op.run()))) {
             job();
         }
     }

@@ -94,7 +94,7 @@ pub use counters::{Counts, CountsView};
 pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES, Owner};
 pub use handler::{Closed, Handler};
-pub use pool::{Job, ThreadPool, Work};
+pub use pool::{Flow, Job, ThreadPool, Work};
 pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use sys::is_in_page_cache;

@@ -1,6 +1,6 @@
 //! A few threads for calls that block.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,6 +13,9 @@ pub trait Work: Send + 'static {
     fn run(self);
 }
 
+/// Flows whose memory is kept to be used again.
+const MAX_SPARE_FLOWS: usize = 64;
+
 /// Work of any kind.
 pub type Job = Box<dyn FnOnce() + Send>;
 
@@ -22,7 +25,11 @@ impl Work for Job {
     }
 }
 
-/// A fixed number of threads that run jobs in the order in which they came.
+/// Whose a job is. Flows that have jobs waiting take turns, so one with many does not keep the others waiting.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Flow(pub u64);
+
+/// A fixed number of threads that run jobs: those of one [`Flow`] in the order in which they came, the flows by turns.
 ///
 /// The queue is bounded. [`spawn`](Self::spawn) never blocks: when the queue is full it gives the job back, and the
 /// caller chooses between running it on its own thread, which slows the source of the jobs down, and refusing it.
@@ -40,8 +47,45 @@ struct Shared<W> {
 }
 
 struct Queue<W> {
-    jobs: VecDeque<W>,
+    /// The jobs of each flow that has any.
+    flows: HashMap<Flow, VecDeque<W>>,
+    /// Each of these flows once, the next one first.
+    turns: VecDeque<Flow>,
+    /// Memory of flows that have none any more, for the next.
+    spare: Vec<VecDeque<W>>,
+    len: usize,
     closed: bool,
+}
+
+impl<W> Queue<W> {
+    fn new() -> Self {
+        Self { flows: HashMap::new(), turns: VecDeque::new(), spare: Vec::new(), len: 0, closed: false }
+    }
+
+    fn push(&mut self, flow: Flow, job: W) {
+        let spare = &mut self.spare;
+        let jobs = self.flows.entry(flow).or_insert_with(|| spare.pop().unwrap_or_default());
+        if jobs.is_empty() {
+            self.turns.push_back(flow);
+        }
+        jobs.push_back(job);
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<W> {
+        let flow = self.turns.pop_front()?;
+        let jobs = self.flows.get_mut(&flow)?;
+        let job = jobs.pop_front()?;
+        self.len -= 1;
+        if !jobs.is_empty() {
+            self.turns.push_back(flow);
+        } else if let Some(empty) = self.flows.remove(&flow)
+            && self.spare.len() < MAX_SPARE_FLOWS
+        {
+            self.spare.push(empty);
+        }
+        Some(job)
+    }
 }
 
 impl<W: Work> ThreadPool<W> {
@@ -51,7 +95,7 @@ impl<W: Work> ThreadPool<W> {
     ///
     /// When the system refuses a thread.
     pub fn new(name: &str, threads: usize, max_queued: usize) -> io::Result<Self> {
-        let queue = Mutex::new(Queue { jobs: VecDeque::new(), closed: false });
+        let queue = Mutex::new(Queue::new());
         let shared = Arc::new(Shared { queue, filled: Condvar::new(), max_queued });
         let mut pool = Self { shared, threads: Vec::new() };
         for _ in 0..threads.max(1) {
@@ -61,17 +105,17 @@ impl<W: Work> ThreadPool<W> {
         Ok(pool)
     }
 
-    /// Queues `job`.
+    /// Queues `job` of `flow`.
     ///
     /// # Errors
     ///
     /// The job itself, when as many as allowed are waiting.
-    pub fn spawn(&self, job: W) -> Result<(), W> {
+    pub fn spawn(&self, flow: Flow, job: W) -> Result<(), W> {
         let mut queue = self.shared.lock();
-        if queue.jobs.len() >= self.shared.max_queued {
+        if queue.len >= self.shared.max_queued {
             return Err(job);
         }
-        queue.jobs.push_back(job);
+        queue.push(flow, job);
         drop(queue);
         self.shared.filled.notify_one();
         Ok(())
@@ -79,7 +123,7 @@ impl<W: Work> ThreadPool<W> {
 
     /// Jobs that wait for a thread.
     pub fn queued(&self) -> usize {
-        self.shared.lock().jobs.len()
+        self.shared.lock().len
     }
 }
 
@@ -100,9 +144,9 @@ impl<W: Work> Shared<W> {
     fn next(&self) -> Option<W> {
         let mut queue = self
             .filled
-            .wait_while(self.lock(), |queue| queue.jobs.is_empty() && !queue.closed)
+            .wait_while(self.lock(), |queue| queue.len == 0 && !queue.closed)
             .unwrap_or_else(PoisonError::into_inner);
-        queue.jobs.pop_front()
+        queue.pop()
     }
 }
 
@@ -146,14 +190,29 @@ mod tests {
         for i in 0..100 {
             let tx = tx.clone();
             let job: Job = Box::new(move || tx.send(i).unwrap());
-            if let Err(job) = pool.spawn(job) {
+            if let Err(job) = pool.spawn(Flow(i % 3), job) {
                 job();
             }
         }
         drop((pool, tx));
-        let mut done: Vec<i32> = rx.iter().collect();
+        let mut done: Vec<u64> = rx.iter().collect();
         done.sort_unstable();
         assert_eq!(done, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn flows_take_turns_and_keep_their_own_order() {
+        let mut queue = Queue::new();
+        for job in 0..4 {
+            queue.push(Flow(1), (1, job));
+        }
+        queue.push(Flow(2), (2, 0));
+        queue.push(Flow(3), (3, 0));
+        assert_eq!(queue.pop(), Some((1, 0)));
+        queue.push(Flow(2), (2, 1));
+        let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(rest, [(2, 0), (3, 0), (1, 1), (2, 1), (1, 2), (1, 3)]);
+        assert_eq!((queue.len, queue.flows.len(), queue.turns.len()), (0, 0, 0));
     }
 
     #[test]
@@ -165,11 +224,11 @@ mod tests {
             started_tx.send(()).unwrap();
             gate.recv().unwrap();
         };
-        assert!(pool.spawn(Box::new(blocker)).is_ok());
+        assert!(pool.spawn(Flow(0), Box::new(blocker)).is_ok());
         started.recv().unwrap();
-        assert!(pool.spawn(Box::new(|| ())).is_ok());
+        assert!(pool.spawn(Flow(0), Box::new(|| ())).is_ok());
         assert_eq!(pool.queued(), 1);
-        assert!(pool.spawn(Box::new(|| ())).is_err());
+        assert!(pool.spawn(Flow(0), Box::new(|| ())).is_err());
         release.send(()).unwrap();
     }
 
@@ -177,8 +236,8 @@ mod tests {
     fn survives_a_job_that_panics() {
         let pool = ThreadPool::<Job>::new("test", 1, 8).unwrap();
         let (tx, rx) = mpsc::channel();
-        assert!(pool.spawn(Box::new(|| panic!("on purpose"))).is_ok());
-        assert!(pool.spawn(Box::new(move || tx.send(()).unwrap())).is_ok());
+        assert!(pool.spawn(Flow(0), Box::new(|| panic!("on purpose"))).is_ok());
+        assert!(pool.spawn(Flow(0), Box::new(move || tx.send(()).unwrap())).is_ok());
         rx.recv().unwrap();
     }
 
@@ -193,7 +252,7 @@ mod tests {
             drop(held);
             tx.send(()).unwrap();
         };
-        assert!(pool.spawn(Box::new(job)).is_ok());
+        assert!(pool.spawn(Flow(0), Box::new(job)).is_ok());
         drop(pool);
         go.send(()).unwrap();
         rx.recv().unwrap();

@@ -125,11 +125,11 @@ impl Core {
         let done = Completion::new(sink, key.to_u64());
         match step {
             Step::Buffer { len } => self.feed_background(key, len),
-            Step::Store { store, op } => store.submit(op, &self.io, done),
+            Step::Store { store, op } => store.submit(op, &self.io.own(), done),
             Step::Wait { on } => on.wait(done),
             Step::Pause { time } => self.background.pausing.push((Instant::now() + time, key)),
             Step::Work(work) => {
-                self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
+                self.io.own().run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
             }
             Step::DataOut { .. } | Step::File { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
                 tracing::error!(?step, "background work asks for what it cannot have; it ends");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::thread;
 
-use lunette_reactor::{Context, FileCall, FileRequest, Job, ThreadPool, Work};
+use lunette_reactor::{Context, FileCall, FileRequest, Flow, Job, ThreadPool, Work};
 use lunette_store::{Completion, FileIo, FileOp, FileOpKind};
 
 use super::table::{Key, Slab};
@@ -32,9 +32,21 @@ pub(super) struct Files {
     pool: ThreadPool<FileWork>,
     has_ring: bool,
     /// For the ring, at the end of the batch.
-    queued: RefCell<Vec<(FileRequest, Completion)>>,
+    queued: RefCell<Vec<(FileRequest, Pending)>>,
     /// Those that the ring has.
-    under_way: Slab<Completion>,
+    under_way: Slab<Pending>,
+}
+
+/// A request to the ring that has not ended.
+struct Pending {
+    flow: Flow,
+    done: Completion,
+}
+
+/// The file operations of one initiator. On the threads, initiators take turns.
+pub(super) struct FlowFiles<'a> {
+    files: &'a Files,
+    flow: Flow,
 }
 
 impl Files {
@@ -42,6 +54,46 @@ impl Files {
         Self { pool, has_ring, queued: RefCell::default(), under_way: Slab::default() }
     }
 
+    /// What is done for the initiator of this flow.
+    pub(super) fn of(&self, flow: Flow) -> FlowFiles<'_> {
+        FlowFiles { files: self, flow }
+    }
+
+    /// What is done for no initiator.
+    pub(super) fn own(&self) -> FlowFiles<'_> {
+        self.of(Flow::default())
+    }
+
+    /// Operations wait for the end of a batch.
+    pub(super) fn are_queued(&self) -> bool {
+        !self.queued.borrow().is_empty()
+    }
+
+    /// Hands in what was queued.
+    pub(super) fn submit_queued(&mut self, cx: &mut Context<'_>) {
+        let mut queued = std::mem::take(self.queued.get_mut());
+        for (request, pending) in queued.drain(..) {
+            let key = self.under_way.insert(pending);
+            if let Err(request) = cx.submit_file(key.to_u64(), request)
+                && let Some(Pending { flow, done }) = self.under_way.remove(key)
+            {
+                self.of(flow).run_op(op(request), done);
+            }
+        }
+        *self.queued.get_mut() = queued;
+    }
+
+    /// A request has ended.
+    pub(super) fn done(&mut self, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        let Some(Pending { flow, done }) = self.under_way.remove(Key::from_u64(tag)) else { return };
+        match op(request).attempted(result) {
+            Ok(outcome) => done.complete(outcome),
+            Err(op) => self.of(flow).run_op(op, done),
+        }
+    }
+}
+
+impl FlowFiles<'_> {
     /// Runs `job` on a thread.
     pub(super) fn run(&self, job: Job) {
         self.spawn(FileWork::Job(job));
@@ -53,36 +105,8 @@ impl Files {
 
     /// On a thread, or here when too many wait.
     fn spawn(&self, work: FileWork) {
-        if let Err(work) = self.pool.spawn(work) {
+        if let Err(work) = self.files.pool.spawn(self.flow, work) {
             work.run();
-        }
-    }
-
-    /// Operations wait for the end of a batch.
-    pub(super) fn are_queued(&self) -> bool {
-        !self.queued.borrow().is_empty()
-    }
-
-    /// Hands in what was queued.
-    pub(super) fn submit_queued(&mut self, cx: &mut Context<'_>) {
-        let mut queued = std::mem::take(self.queued.get_mut());
-        for (request, done) in queued.drain(..) {
-            let key = self.under_way.insert(done);
-            if let Err(request) = cx.submit_file(key.to_u64(), request)
-                && let Some(done) = self.under_way.remove(key)
-            {
-                self.run_op(op(request), done);
-            }
-        }
-        *self.queued.get_mut() = queued;
-    }
-
-    /// A request has ended.
-    pub(super) fn done(&mut self, tag: u64, request: FileRequest, result: io::Result<usize>) {
-        let Some(done) = self.under_way.remove(Key::from_u64(tag)) else { return };
-        match op(request).attempted(result) {
-            Ok(outcome) => done.complete(outcome),
-            Err(op) => self.run_op(op, done),
         }
     }
 }
@@ -96,13 +120,13 @@ impl Drop for Files {
     }
 }
 
-impl FileIo for Files {
+impl FileIo for FlowFiles<'_> {
     fn submit(&self, op: FileOp, done: Completion) {
         if copies_much(&op) {
             self.run_op(op, done);
-        } else if self.has_ring {
+        } else if self.files.has_ring {
             match request(op) {
-                Ok(request) => self.queued.borrow_mut().push((request, done)),
+                Ok(request) => self.files.queued.borrow_mut().push((request, Pending { flow: self.flow, done })),
                 Err(op) => self.run_op(op, done),
             }
         } else {

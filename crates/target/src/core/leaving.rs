@@ -115,7 +115,7 @@ impl Core {
                 // Its file is open until now. Who wants it again takes over the store, for no second one can be opened.
                 drop(store);
             };
-            unit.store().submit(Op::Flush, &self.io, Completion::call(done));
+            unit.store().submit(Op::Flush, &self.io.own(), Completion::call(done));
         }
         self.take_completions();
     }

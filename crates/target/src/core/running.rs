@@ -7,7 +7,7 @@ use lunette_buffer::Buffer;
 use lunette_device::{
     Command as DeviceCommand, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step, TargetDevice, Task,
 };
-use lunette_reactor::{ConnectionId, is_in_page_cache};
+use lunette_reactor::{ConnectionId, Flow, is_in_page_cache};
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 use lunette_store::{Completion, CompletionSink, Outcome};
@@ -56,6 +56,8 @@ pub(super) struct RunningTask {
     pub(super) device: Arc<TargetDevice>,
     pub(super) nexus: NexusId,
     pub(super) lun: Lun,
+    /// Its initiator's turns at the file threads.
+    flow: Flow,
     /// From 1, the most urgent, to 15; 0 is none.
     priority: u8,
     pub(super) waiting: Waiting,
@@ -122,6 +124,7 @@ impl Core {
             device: Arc::clone(device),
             nexus: nexus.id(),
             lun: Lun::decode(command.lun.0),
+            flow: conn.holdings.flow(),
             priority: command.priority,
             waiting: Waiting::Nothing,
             aborted_others: false,
@@ -164,7 +167,7 @@ impl Core {
                 Step::Store { store, op } => {
                     running.waiting = Waiting::Store;
                     let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
-                    store.submit(op, &self.io, Completion::new(sink, key.to_u64()));
+                    store.submit(op, &self.io.of(running.flow), Completion::new(sink, key.to_u64()));
                     return;
                 }
                 Step::Wait { on } => {
@@ -177,9 +180,10 @@ impl Core {
                 Step::Pause { .. } => input = Input::Waited,
                 Step::Work(work) => {
                     running.waiting = Waiting::Store;
+                    let files = self.io.of(running.flow);
                     let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
                     let done = Completion::new(sink, key.to_u64());
-                    self.io.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
+                    files.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
                     return;
                 }
                 Step::Background(task) => {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use lunette_buffer::{PAGE_LEN, Pool};
+use lunette_reactor::Flow;
 use lunette_session::target::Session;
 
 use crate::limits::{
@@ -121,6 +122,12 @@ impl Holdings {
 
     pub(super) fn account(&self) -> Option<&Account> {
         self.account.as_ref()
+    }
+
+    /// Tells initiators apart at the file threads.
+    pub(super) fn flow(&self) -> Flow {
+        // Its address names the tally of an initiator for as long as one of its connections lives.
+        self.account.as_ref().map_or_else(Flow::default, |account| Flow(Arc::as_ptr(&account.initiator).addr() as u64))
     }
 
     /// Bytes of buffers that the connection keeps from others.

@@ -133,7 +133,7 @@ impl Core {
         self.stopping = Stopping::Flushing { deadline, left: stores.len(), result: Ok(()) };
         for store in stores {
             let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
-            store.submit(Op::Flush, &self.io, Completion::new(sink, FLUSH_TAG));
+            store.submit(Op::Flush, &self.io.own(), Completion::new(sink, FLUSH_TAG));
         }
     }
 

@@ -115,7 +115,7 @@ fn hoard(target: &Target, sessions: u16) -> Vec<Initiator> {
             if isid % 2 == 0 {
                 hoarder.start_read(0, 0, 16384);
             } else {
-                hoarder.start_write(0, 0, blocks(16384, 1), 0);
+                hoarder.start_write(0, 0, vec![0; 8 << 20], 0);
             }
         }
         hoarder.start_read(0, 0, 8);
@@ -152,7 +152,7 @@ fn short_commands_are_served_while_many_initiators_hold_all_that_they_can() {
         .map(|initiator| {
             let mut hoarder = Initiator::attach(&target, Port { initiator, ..Port::A });
             hoarder.answers_r2ts = false;
-            hoarder.start_write(0, 0, blocks(16384, 1), 0);
+            hoarder.start_write(0, 0, vec![0; 8 << 20], 0);
             hoarder
         })
         .collect();
