@@ -1,4 +1,4 @@
-//! Whether docs/protocol.md still names files and tests that exist.
+//! Whether docs/protocol.md and docs/limits.md still name files, tests and constants that exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,25 +8,59 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::root;
 
-/// The document, below the root.
-const DOCUMENT: &str = "docs/protocol.md";
+/// The documents, below the root.
+const PROTOCOL: &str = "docs/protocol.md";
+const LIMITS: &str = "docs/limits.md";
 
-/// Folders whose tests it may name.
+/// Keys of the configuration that they name.
+const CONFIGURATION_KEYS: [&str; 6] =
+    ["data_timeout", "login_timeout", "max_connections", "max_outstanding_r2t", "max_time2wait", "default_time2retain"];
+
+/// Folders whose tests they may name.
 const FOLDERS: [&str; 5] = ["crates", "fuzz", "sim", "tests", "xtask"];
 
 /// Fails with the names that lead nowhere.
 pub(crate) fn check() -> Result<()> {
-    let path = root().join(DOCUMENT);
-    let document = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut functions = HashSet::new();
+    let mut definitions = Definitions::default();
     for folder in FOLDERS {
-        collect_functions(&root().join(folder), &mut functions)?;
+        definitions.collect(&root().join(folder))?;
     }
-    let lost: Vec<&str> = quoted(&document).filter(|name| !exists(name, &functions)).collect();
-    if !lost.is_empty() {
-        bail!("{DOCUMENT} names what does not exist: {}", lost.join(", "));
+    for document in [PROTOCOL, LIMITS] {
+        let text = read(document)?;
+        let lost: Vec<&str> = quoted(&text).filter(|name| !definitions.have(name)).collect();
+        if !lost.is_empty() {
+            bail!("{document} names what does not exist: {}", lost.join(", "));
+        }
+    }
+    let unproven: Vec<String> = unproven_rows(&read(LIMITS)?);
+    if !unproven.is_empty() {
+        bail!("{LIMITS} has rows without a test: {}", unproven.join(", "));
     }
     Ok(())
+}
+
+fn read(document: &str) -> Result<String> {
+    let path = root().join(document);
+    fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// The first cells of rows whose last cell names no test.
+fn unproven_rows(document: &str) -> Vec<String> {
+    let mut in_table = false;
+    let mut unproven = Vec::new();
+    for line in document.lines() {
+        let was_in_table = std::mem::replace(&mut in_table, line.starts_with('|'));
+        let is_row = in_table && was_in_table && !line.starts_with("|--");
+        if !is_row {
+            continue;
+        }
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let proofs = cells.last().map_or("", |last| *last);
+        if !proofs.split('`').skip(1).step_by(2).any(is_function_name) {
+            unproven.push(cells[0].to_owned());
+        }
+    }
+    unproven
 }
 
 /// What stands between backticks in the rows of tables.
@@ -34,30 +68,56 @@ fn quoted(document: &str) -> impl Iterator<Item = &str> {
     document.lines().filter(|line| line.starts_with('|')).flat_map(|row| row.split('`').skip(1).step_by(2))
 }
 
-fn exists(name: &str, functions: &HashSet<String>) -> bool {
-    if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
-        return ["crates/session/src", "crates", ""].iter().any(|folder| root().join(folder).join(name).is_file());
+/// What the sources define.
+#[derive(Default)]
+struct Definitions {
+    functions: HashSet<String>,
+    constants: HashSet<String>,
+}
+
+impl Definitions {
+    /// Whether there is what a document names. Names of one word, such as keys and values of the protocol, may be anything.
+    fn have(&self, name: &str) -> bool {
+        if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
+            return ["crates/session/src", "crates", ""].iter().any(|folder| root().join(folder).join(name).is_file());
+        }
+        if is_constant_name(name) {
+            return self.constants.contains(name);
+        }
+        !is_function_name(name) || CONFIGURATION_KEYS.contains(&name) || self.functions.contains(name)
     }
-    // Tests have names of several words; keys and values of the protocol have none with an underscore.
-    !is_function_name(name) || functions.contains(name)
+
+    fn collect(&mut self, folder: &Path) -> Result<()> {
+        let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            // What cargo builds for the fuzz targets is not ours.
+            if path.is_dir() && !path.ends_with("fuzz/target") {
+                self.collect(&path)?;
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let source = fs::read_to_string(&path)?;
+                self.functions.extend(source.lines().filter_map(function_name).map(str::to_owned));
+                self.constants.extend(source.lines().filter_map(constant_name).map(str::to_owned));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_constant_name(name: &str) -> bool {
+    name.contains('_') && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_uppercase() || byte.is_ascii_digit())
+}
+
+/// The constant that a line of source defines.
+fn constant_name(line: &str) -> Option<&str> {
+    let (before, after) = line.split_once("const ")?;
+    let (name, _) = after.split_once(':')?;
+    let defines = before.trim().is_empty() || before.trim_start().starts_with("pub");
+    (defines && is_constant_name(name)).then_some(name)
 }
 
 fn is_function_name(name: &str) -> bool {
     name.contains('_') && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit())
-}
-
-fn collect_functions(folder: &Path, functions: &mut HashSet<String>) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        // What cargo builds for the fuzz targets is not ours.
-        if path.is_dir() && !path.ends_with("fuzz/target") {
-            collect_functions(&path, functions)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            functions.extend(fs::read_to_string(&path)?.lines().filter_map(function_name).map(str::to_owned));
-        }
-    }
-    Ok(())
 }
 
 /// The function that a line of source defines.
@@ -91,21 +151,50 @@ mod tests {
     }
 
     #[test]
-    fn tests_are_found_wherever_they_are() {
-        let mut functions = HashSet::new();
-        collect_functions(&root().join("crates/session"), &mut functions).unwrap();
-        for name in ["commands_arrive_in_order_and_once", "abort_task_names_a_task_that_lives", "every_byte_arrives"] {
-            assert!(functions.contains(name), "{name}");
+    fn constants_are_told_from_other_words() {
+        for (line, name) in [
+            ("const A_B: usize = 1;", Some("A_B")),
+            ("    pub(crate) const MAX_2: u8 = 1;", Some("MAX_2")),
+            ("pub const fn max_it(a: usize) {", None),
+            ("// a const A_B: no", None),
+        ] {
+            assert_eq!(constant_name(line), name, "{line}");
         }
     }
 
     #[test]
-    fn what_does_not_exist_is_noticed() {
-        let functions = HashSet::from(["a_test".to_owned()]);
-        for (name, known) in
-            [("a_test", true), ("no_test", false), ("pdu/src/ahs.rs", true), ("no.rs", false), ("Yes", true)]
-        {
-            assert_eq!(exists(name, &functions), known, "{name}");
+    fn tests_are_found_wherever_they_are() {
+        let mut definitions = Definitions::default();
+        definitions.collect(&root().join("crates/session")).unwrap();
+        for name in ["commands_arrive_in_order_and_once", "abort_task_names_a_task_that_lives", "every_byte_arrives"] {
+            assert!(definitions.functions.contains(name), "{name}");
         }
+        assert!(definitions.have("COMMAND_WINDOW"));
+    }
+
+    #[test]
+    fn what_does_not_exist_is_noticed() {
+        let definitions = Definitions {
+            functions: HashSet::from(["a_test".to_owned()]),
+            constants: HashSet::from(["A_LIMIT".into()]),
+        };
+        for (name, known) in [
+            ("a_test", true),
+            ("no_test", false),
+            ("A_LIMIT", true),
+            ("NO_LIMIT", false),
+            ("data_timeout", true),
+            ("pdu/src/ahs.rs", true),
+            ("no.rs", false),
+            ("Yes", true),
+        ] {
+            assert_eq!(definitions.have(name), known, "{name}");
+        }
+    }
+
+    #[test]
+    fn rows_without_a_test_are_noticed() {
+        let document = "| what | test |\n|---|---|\n| a | `a_test` |\n| b | none |\n\ntext\n| c | test |\n|---|---|\n| d | `One` |\n";
+        assert_eq!(unproven_rows(document), ["b", "d"]);
     }
 }

@@ -50,6 +50,19 @@ fn a_nexus_that_comes_back_is_told_of_its_loss_alone() {
     assert_eq!(ready(&rig, &come(), [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
 }
 
+#[test]
+fn so_many_lost_nexuses_are_remembered_and_no_more() {
+    const REMEMBERED: usize = 1024;
+    let rig = Rig::new(THIN);
+    let come = |host: usize| rig.device.attach(name(&format!("iqn.2026-11.host:{host}")));
+    for host in 0..=REMEMBERED {
+        let nexus = come(host);
+        ready(&rig, &nexus, [0; 8]);
+    }
+    assert_eq!(ready(&rig, &come(REMEMBERED), [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
+    assert_eq!(ready(&rig, &come(0), [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
+}
+
 /// Another thread tells of an event meanwhile, many times. Whichever is first, the nexus must hear of it.
 #[test]
 fn a_nexus_that_comes_or_goes_hears_what_happens_meanwhile() {

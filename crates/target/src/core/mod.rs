@@ -279,6 +279,11 @@ impl Core {
         if let Some(session) = session.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
             self.announce_window(session.tsih);
         }
+        if *reason == CloseReason::LogoutTimeout && !self.stopping.is_no() {
+            // It had its time to read what it was sent: the stop waits no longer for it.
+            self.connections.remove(id);
+            return cx.close(id);
+        }
         cx.close_after_send(id);
     }
 

@@ -164,3 +164,122 @@ fn short_commands_are_served_while_many_initiators_hold_all_that_they_can() {
     }
     drop(hoarders);
 }
+
+/// What one hostile session does, and what it offers in its login. It may give further connections that stay open.
+struct Abuse {
+    name: &'static str,
+    keys: &'static [(&'static str, &'static str)],
+    run: fn(&Target, Port, &mut Initiator) -> Vec<Initiator>,
+}
+
+/// A write of `len` bytes to LUN 0, whose data does not come.
+fn start_write_without_data(a: &mut Initiator, len: usize) {
+    a.start_write(0, 0, vec![0; len], 0);
+}
+
+const ABUSES: &[Abuse] = &[
+    Abuse {
+        name: "places in the command window, by writes without data",
+        keys: &[],
+        run: |_, _, a| {
+            (0..127).for_each(|_| start_write_without_data(a, 4096));
+            Vec::new()
+        },
+    },
+    Abuse {
+        name: "places in the command window, by unsolicited data that stops",
+        keys: &[("InitialR2T", "No")],
+        run: |_, _, a| {
+            a.announces_data = true;
+            (0..127).for_each(|_| start_write_without_data(a, 65536));
+            Vec::new()
+        },
+    },
+    Abuse {
+        name: "the order of tasks, by an ORDERED and a HEAD OF QUEUE task without data",
+        keys: &[],
+        run: |_, _, a| {
+            for attribute in [TaskAttribute::ORDERED, TaskAttribute::HEAD_OF_QUEUE, TaskAttribute::ORDERED] {
+                a.attribute = attribute;
+                start_write_without_data(a, 4096);
+            }
+            Vec::new()
+        },
+    },
+    Abuse {
+        name: "commands before their turn, by numbers that are left out",
+        keys: &[("MaxConnections", "2")],
+        run: |_, _, a| {
+            a.cmd_sn = a.cmd_sn.next();
+            (0..100).for_each(|_| start_write_without_data(a, 4096));
+            Vec::new()
+        },
+    },
+    Abuse {
+        name: "response fences, by answers that are not acknowledged",
+        keys: FENCED,
+        run: |target, port, a| {
+            let mut b = a.join(target, port, 1);
+            b.cmd_sn = a.cmd_sn;
+            b.round_trip();
+            for _ in 0..16 {
+                a.start_management(Function::ABORT_TASK_SET, 0, None);
+                a.start_read(0, 0, 8);
+            }
+            vec![b]
+        },
+    },
+    Abuse {
+        name: "answers, by long reads that are not taken",
+        keys: &[],
+        run: |_, _, a| {
+            for _ in 0..100 {
+                a.start_read(0, 0, 16384);
+            }
+            Vec::new()
+        },
+    },
+    Abuse {
+        name: "tasks of lost connections",
+        keys: &[("ErrorRecoveryLevel", "2"), ("DefaultTime2Wait", "3600"), ("DefaultTime2Retain", "3600")],
+        run: |_, _, a| {
+            (0..8).for_each(|_| start_write_without_data(a, 8 << 20));
+            a.cut();
+            Vec::new()
+        },
+    },
+    Abuse {
+        name: "echoes that are not taken",
+        keys: &[],
+        run: |_, _, a| {
+            // As much as fits the socket and what the target keeps; the rest stays with the peer.
+            (0..16).for_each(|_| a.send_ping(&[7; 8192]));
+            Vec::new()
+        },
+    },
+];
+
+#[test]
+fn others_are_served_while_a_hundred_sessions_hold_each_thing_that_can_be_held() {
+    for Abuse { name, keys, run } in ABUSES {
+        let target = Target::of(vec![device(TARGET, vec![memory()])], |config| {
+            config.cores = 1;
+            config.targets[0].willing.error_recovery_level = 2;
+            config.targets[0].willing.time2retain_s = 3600;
+        });
+        let mut held = Vec::new();
+        for isid in 1..=100 {
+            let port = Port { isid, ..Port::A };
+            let mut hostile = Initiator::log_in(&target, port, keys);
+            hostile.test_unit_ready(0).sense();
+            hostile.answers_r2ts = false;
+            held.extend(run(&target, port, &mut hostile));
+            held.push(hostile);
+        }
+        let mut other = Initiator::attach(&target, Port::B);
+        for seed in 0..20 {
+            assert!(other.write(0, 64, blocks(8, seed)).status == 0, "{name}");
+            assert_eq!(other.read(0, 64, 8).good(), blocks(8, seed), "{name}");
+        }
+    }
+}

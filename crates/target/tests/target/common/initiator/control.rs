@@ -57,6 +57,21 @@ impl Initiator {
         self.nop_out(LunField([0; 8]), InitiatorTaskTag::RESERVED, ttt);
     }
 
+    /// Sends a ping with data, whose echo is not waited for.
+    pub(crate) fn send_ping(&mut self, data: &[u8]) {
+        let (itt, cmd_sn, exp_stat_sn) = (self.next_itt(), self.cmd_sn, self.exp_stat_sn);
+        let ping = NopOut {
+            immediate: true,
+            lun: LunField([0; 8]),
+            itt,
+            ttt: TargetTransferTag::RESERVED,
+            cmd_sn,
+            exp_stat_sn,
+            data_segment_len: data.len(),
+        };
+        self.send(ping.emit(), data);
+    }
+
     pub(super) fn nop_out(&mut self, lun: LunField, itt: InitiatorTaskTag, ttt: TargetTransferTag) {
         let (cmd_sn, exp_stat_sn) = (self.cmd_sn, self.exp_stat_sn);
         self.send(NopOut { immediate: true, lun, itt, ttt, cmd_sn, exp_stat_sn, data_segment_len: 0 }.emit(), &[]);
