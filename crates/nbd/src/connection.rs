@@ -2,6 +2,8 @@
 
 use std::io::{self, BufReader, Read, Write};
 
+use crate::limited::Limited;
+use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::{Export, SharedIo, handshake, transmission};
 
 /// Bytes that are read at a time. Longer payloads go straight to their buffer.
@@ -21,21 +23,23 @@ pub enum ConnectionError {
     Io(#[from] io::Error),
 }
 
-/// Serves `export` to the client at the other end of `reader` and `writer`, until it leaves. `negotiated` is called between
-/// the negotiation and the first request: for timeouts that end there.
+/// Serves `export` to the client at the other end of `reader` and `writer`, until it leaves or exceeds one of the time
+/// [`limits`](crate::limits). These are looked at whenever a read or write returns; one that waits must return `WouldBlock` or
+/// `TimedOut` from time to time, as a socket with a timeout does.
 ///
 /// # Errors
 ///
 /// [`ConnectionError`]; the client is then to be hung up on.
 pub fn serve(
     reader: impl Read,
-    mut writer: impl Write + Send,
+    writer: impl Write + Send,
     export: &Export,
     io: &SharedIo,
-    negotiated: impl FnOnce(),
 ) -> Result<(), ConnectionError> {
+    let (mut reader, mut writer) = (Limited::new(reader), Limited::new(writer));
+    reader.start(HANDSHAKE_TIMEOUT);
+    writer.start(HANDSHAKE_TIMEOUT);
     let mut reader = BufReader::with_capacity(READ_AHEAD_BYTES, reader);
     let Some(agreed) = handshake::negotiate(&mut reader, &mut writer, export)? else { return Ok(()) };
-    negotiated();
     transmission::run(&mut reader, writer, export, io, agreed)
 }

@@ -36,6 +36,7 @@
 mod connection;
 mod export;
 mod handshake;
+mod limited;
 pub mod limits;
 mod options;
 mod reply;

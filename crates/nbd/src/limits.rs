@@ -7,8 +7,15 @@ use lunette_buffer::MAX_BUFFER_LEN;
 /// Connections at one time. More are closed as they come.
 pub const MAX_CONNECTIONS: usize = 64;
 
-/// From the first byte to the transmission phase.
+/// From the first byte to the transmission phase, however the bytes come.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// From a request's first byte to its last, not counting the wait for replies that take its room. Between requests a client
+/// may be silent as long as it likes.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// From the first byte of a reply to its last.
+pub const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Options of one negotiation. A client that needs more ends its connection.
 pub const MAX_OPTIONS: usize = 256;

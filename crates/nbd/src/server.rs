@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lunette_store::{Completion, Op, StoreError};
 
-use crate::limits::{HANDSHAKE_TIMEOUT, MAX_CONNECTIONS};
+use crate::limits::MAX_CONNECTIONS;
 use crate::{ConnectionError, Export, Listener, SharedIo, Socket, connection};
 
 /// When the server stops: the time that a client has to take the replies that it is owed.
@@ -161,13 +161,10 @@ impl Server {
 
     fn attend(&self, client: &Client) {
         let socket = &*client.socket;
-        let served = socket.prepare(Some(HANDSHAKE_TIMEOUT)).map_err(ConnectionError::Io).and_then(|()| {
-            connection::serve(socket, socket, &self.export, &self.io, || {
-                if let Err(error) = socket.prepare(None) {
-                    tracing::warn!(%error, "a time limit stays set on a connection");
-                }
-            })
-        });
+        let served = socket
+            .prepare()
+            .map_err(ConnectionError::Io)
+            .and_then(|()| connection::serve(socket, socket, &self.export, &self.io));
         match served {
             Ok(()) => {}
             // Many clients hang up when they have what they want.

@@ -7,7 +7,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
-use rustix::net::Shutdown;
+use rustix::net::{Shutdown, sockopt};
+
+/// How long a read or write waits before time limits are looked at.
+const LOOK_UP: Duration = Duration::from_secs(2);
 
 /// Where clients come in.
 #[derive(Debug)]
@@ -93,14 +96,20 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Small replies go out at once, and a client that says nothing is given up after `timeout`.
-    pub(crate) fn prepare(&self, timeout: Option<Duration>) -> io::Result<()> {
+    /// Small replies go out at once, reads and writes look up for time limits, and the system finds out when an idle client's
+    /// machine is gone.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
                 stream.set_nodelay(true)?;
-                stream.set_read_timeout(timeout)
+                sockopt::set_socket_keepalive(stream, true)?;
+                stream.set_read_timeout(Some(LOOK_UP))?;
+                stream.set_write_timeout(Some(LOOK_UP))
             }
-            Self::Unix(stream) => stream.set_read_timeout(timeout),
+            Self::Unix(stream) => {
+                stream.set_read_timeout(Some(LOOK_UP))?;
+                stream.set_write_timeout(Some(LOOK_UP))
+            }
         }
     }
 

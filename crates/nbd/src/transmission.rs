@@ -1,6 +1,6 @@
 //! The transmission phase: requests in, replies out.
 
-use std::io::{self, BufRead, BufWriter, Write};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -9,7 +9,8 @@ use lunette_buffer::{Buffer, PAGE_LEN, Pool};
 use lunette_store::{AllocationMap, Completion, CompletionSink, Op, Outcome};
 
 use crate::handshake::skip;
-use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN};
+use crate::limited::{Limited, looked_up};
+use crate::limits::{MAX_REQUEST_BYTES, MAX_SKIPPED_LEN, REPLY_TIMEOUT, REQUEST_TIMEOUT};
 use crate::reply::{Body, Reply, errno, status};
 use crate::request::{Negotiated, Plan};
 use crate::window::Window;
@@ -21,8 +22,8 @@ const WRITE_BEHIND_BYTES: usize = 64 << 10;
 
 /// Answers requests until the client leaves, and ends when all of them are answered.
 pub(crate) fn run(
-    reader: &mut impl BufRead,
-    writer: impl Write + Send,
+    reader: &mut BufReader<Limited<impl Read>>,
+    writer: Limited<impl Write + Send>,
     export: &Export,
     file_io: &SharedIo,
     negotiated: Negotiated,
@@ -51,12 +52,13 @@ enum Message {
 
 /// Writes replies as they come, those that are ready at one time together. After a failure it goes on without writing, so
 /// that what is in hand comes to its end, and lets no more in.
-fn write_replies(writer: impl Write, replies: &Receiver<Message>, window: &Window) -> io::Result<()> {
+fn write_replies(writer: Limited<impl Write>, replies: &Receiver<Message>, window: &Window) -> io::Result<()> {
     let mut writer = BufWriter::with_capacity(WRITE_BEHIND_BYTES, writer);
     let mut result = Ok(());
     while let Ok(Message::Reply(reply)) = replies.recv() {
         let mut next = Some(Message::Reply(reply));
         while let Some(Message::Reply(reply)) = next {
+            writer.get_mut().start(REPLY_TIMEOUT);
             result = result.and_then(|()| reply.write(&mut writer));
             let held_bytes = reply.held_bytes;
             // The buffer is back in the pool before its bytes may be taken again.
@@ -86,11 +88,9 @@ struct Intake<'a> {
 }
 
 impl Intake<'_> {
-    fn read_requests(&self, reader: &mut impl BufRead) -> Result<(), ConnectionError> {
-        loop {
-            if reader.fill_buf()?.is_empty() {
-                return Ok(());
-            }
+    fn read_requests(&self, reader: &mut BufReader<Limited<impl Read>>) -> Result<(), ConnectionError> {
+        while self.wait_for_request(reader)? {
+            reader.get_mut().start(REQUEST_TIMEOUT);
             let mut header = [0; REQUEST_LEN];
             reader.read_exact(&mut header)?;
             let request = Request::parse(&header)
@@ -103,9 +103,25 @@ impl Intake<'_> {
                 // The writing half says why.
                 return Ok(());
             }
+            // The wait for room was not the client's.
+            reader.get_mut().start(REQUEST_TIMEOUT);
             if let Err(error) = self.handle(reader, &request, held_bytes) {
                 self.window.leave(held_bytes);
                 return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits as long as the client likes. False when it has left, or takes no more replies.
+    fn wait_for_request(&self, reader: &mut BufReader<Limited<impl Read>>) -> io::Result<bool> {
+        reader.get_mut().stop();
+        loop {
+            match reader.fill_buf() {
+                Ok(bytes) => return Ok(!bytes.is_empty()),
+                Err(error) if looked_up(&error) && !self.window.is_closed() => {}
+                Err(error) if looked_up(&error) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
     }

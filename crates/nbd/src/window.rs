@@ -42,6 +42,10 @@ impl Window {
         self.given_back.notify_all();
     }
 
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// A request that entered with `bytes` is over.
     pub(crate) fn leave(&self, bytes: usize) {
         let mut used = self.lock();

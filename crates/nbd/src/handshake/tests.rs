@@ -1,8 +1,12 @@
+use std::io::BufReader;
 use std::sync::Arc;
 
 use lunette_store::MemoryStore;
 
 use super::*;
+use crate::limited::Limited;
+use crate::limited::testing::{Full, Slow, now};
+use crate::limits::HANDSHAKE_TIMEOUT;
 use crate::wire::OPTION_REPLY_MAGIC;
 
 const LEN: u64 = 1 << 20;
@@ -135,4 +139,24 @@ fn what_cannot_be_answered_ends_the_connection() {
 fn a_client_may_leave_between_options() {
     assert_eq!(negotiate(&mut &[][..], &mut Vec::new(), &export()).unwrap(), None);
     assert_eq!(talk(3, &[]).0.unwrap(), None);
+}
+
+#[test]
+fn the_whole_negotiation_has_one_time_limit() {
+    let timed_out =
+        |result| matches!(result, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::TimedOut);
+    let script = [&3u32.to_be_bytes()[..], &option(option::LIST, &[]).repeat(MAX_OPTIONS - 1)].concat();
+    for (name, script) in
+        [("one byte every two seconds", &script[..]), ("silence", &[]), ("half an option", &script[..9])]
+    {
+        let start = now();
+        let mut slow = Limited::with_clock(Slow(script), now);
+        slow.start(HANDSHAKE_TIMEOUT);
+        let result = negotiate(&mut BufReader::new(slow), &mut Vec::new(), &export());
+        assert!(timed_out(result), "{name}");
+        assert_eq!(now() - start, HANDSHAKE_TIMEOUT, "{name}");
+    }
+    let mut full = Limited::with_clock(Full, now);
+    full.start(HANDSHAKE_TIMEOUT);
+    assert!(timed_out(negotiate(&mut &script[..], &mut full, &export())), "a client that reads no answer");
 }

@@ -1,12 +1,13 @@
 use std::collections::HashMap;
-use std::io::{BufReader, Read};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use lunette_store::filters::{Delay, Fault, Rule};
 use lunette_store::{InlineIo, MemoryStore, Store, StoreError};
 
 use super::*;
+use crate::limited::testing::{Full, Slow, now};
 use crate::limits::{MAX_PAYLOAD_LEN, MAX_REQUESTS};
 use crate::wire::{CHUNK_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, chunk, flag};
 
@@ -22,13 +23,17 @@ fn request(command: u16, flags: u16, cookie: u64, offset: u64, len: u32) -> Vec<
     Request { flags, command, cookie, offset, len }.emit().to_vec()
 }
 
+fn limited<R: Read>(reader: R) -> BufReader<Limited<R>> {
+    BufReader::new(Limited::new(reader))
+}
+
 /// Sends everything, then nothing more; gives what came back.
 fn talk(store: Arc<dyn Store>, negotiated: Negotiated, script: &[Vec<u8>]) -> (Result<(), ConnectionError>, Vec<u8>) {
     let export = Export::new("disk", store, false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let mut said = Vec::new();
     let script = script.concat();
-    let result = run(&mut &script[..], &mut said, &export, &io, negotiated);
+    let result = run(&mut limited(&script[..]), Limited::new(&mut said), &export, &io, negotiated);
     (result, said)
 }
 
@@ -175,7 +180,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
     let script: Vec<u8> = (0..MAX_REQUESTS as u64 + 40).flat_map(|n| request(command::READ, 0, n, 0, 512)).collect();
     thread::scope(|scope| {
         let serving = scope.spawn(|| {
-            let result = run(&mut BufReader::new(&server), &server, &export, &io, PLAIN);
+            let result = run(&mut limited(&server), Limited::new(&server), &export, &io, PLAIN);
             server.shutdown(Shutdown::Both).unwrap();
             result
         });
@@ -220,6 +225,61 @@ fn a_client_that_takes_no_replies_is_given_up() {
     let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let endless = Endless(request(command::READ, 0, 1, 0, 4096));
-    let result = run(&mut BufReader::new(endless), Broken, &export, &io, PLAIN);
+    let result = run(&mut limited(endless), Limited::new(Broken), &export, &io, PLAIN);
     assert!(matches!(result, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe));
+}
+
+fn timed_out(result: Result<(), ConnectionError>) -> bool {
+    matches!(result, Err(ConnectionError::Io(error)) if error.kind() == io::ErrorKind::TimedOut)
+}
+
+#[test]
+fn a_request_that_does_not_end_has_its_time_and_one_that_does_not_begin_has_all_time() {
+    let export = Export::new("disk", memory(), false);
+    let io: SharedIo = Arc::new(InlineIo);
+    let write = [request(command::WRITE, 0, 1, 0, 512), vec![7; 512]].concat();
+    // A header takes 56 seconds.
+    let flushes = request(command::FLUSH, 0, 1, 0, 0).repeat(8);
+    for (name, script, in_time) in [
+        ("a header that stops", &write[..20], false),
+        ("a payload of one byte every two seconds", &write[..], false),
+        ("whole requests, then silence", &flushes[..], true),
+    ] {
+        let start = now();
+        let silence = Silence { before: Slow(script), look_ups: 1000 };
+        let mut reader = BufReader::new(Limited::with_clock(silence, now));
+        let result = run(&mut reader, Limited::new(io::sink()), &export, &io, PLAIN);
+        if in_time {
+            result.unwrap();
+        } else {
+            assert!(timed_out(result), "{name}");
+            assert!(now() - start < 2 * REQUEST_TIMEOUT + Duration::from_secs(4), "{name}");
+        }
+    }
+}
+
+/// Bytes, then nothing, then the client leaves.
+struct Silence<'a> {
+    before: Slow<'a>,
+    look_ups: u32,
+}
+
+impl Read for Silence<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.before.0.is_empty() {
+            let Some(left) = self.look_ups.checked_sub(1) else { return Ok(0) };
+            self.look_ups = left;
+        }
+        self.before.read(into)
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_its_replies_is_given_up() {
+    let export = Export::new("disk", memory(), false);
+    let io: SharedIo = Arc::new(InlineIo);
+    // It sends a request, and then nothing, for ever.
+    let script = request(command::READ, 0, 1, 0, 4096);
+    let result = run(&mut limited(Slow(&script)), Limited::with_clock(Full, now), &export, &io, PLAIN);
+    assert!(timed_out(result));
 }
