@@ -9,6 +9,7 @@
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]
 
 mod foreign;
+pub mod hostile;
 mod initiator;
 mod process;
 mod random;

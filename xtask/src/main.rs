@@ -1,11 +1,12 @@
 //! The project's own chores: `cargo xtask test`, `cargo xtask suite`, `cargo xtask fuzz`, `cargo xtask count`,
-//! `cargo xtask compare`, `cargo xtask profile`, `cargo xtask sim`.
+//! `cargo xtask compare`, `cargo xtask profile`, `cargo xtask sim`, `cargo xtask hostile`.
 
 #![forbid(unsafe_code)]
 
 mod compare;
 mod count;
 mod fuzz;
+mod hostile;
 mod packages;
 mod process;
 mod profile;
@@ -42,6 +43,8 @@ enum Chore {
     Profile(profile::Arguments),
     /// Initiator and target under a virtual clock and a network that breaks everything.
     Sim(sim::Arguments),
+    /// Random walks of hostile peers against the server and the client that ship.
+    Hostile(hostile::Arguments),
     /// One end of the plain TCP connection that `compare` measures.
     #[command(hide = true)]
     Ceiling(compare::ceiling::Arguments),
@@ -56,6 +59,7 @@ fn main() -> ExitCode {
         Chore::Compare(arguments) => compare::run(&arguments),
         Chore::Profile(arguments) => profile::run(&arguments),
         Chore::Sim(arguments) => sim::run(&arguments),
+        Chore::Hostile(arguments) => hostile::run(&arguments),
         Chore::Ceiling(arguments) => compare::ceiling::run(&arguments),
     };
     match outcome {

@@ -31,10 +31,10 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds what the checks start: the command, and the example whose instructions are counted. Both at once, so that they share all
-/// that they are made of.
+/// Builds what the checks start: the command, its hostile peers, and the example whose instructions are counted. All at once, so
+/// that they share all that they are made of.
 pub(crate) fn build_for_checks() -> Result<()> {
-    let what = ["--workspace", "--bin", "lunette", "--example", "turns"];
+    let what = ["--workspace", "--bin", "lunette", "--bin", "lunette-hostile", "--example", "turns"];
     run(cargo(["build", "--locked", "--profile", "checks"]).args(what))
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 
 use crate::count;
 use crate::fuzz;
+use crate::hostile;
 use crate::packages;
 use crate::process::{self, cargo, file_stems, root};
 use crate::protocol;
@@ -31,7 +32,7 @@ struct Step {
 }
 
 /// Quick steps first: a mistake is told soon.
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
@@ -43,6 +44,7 @@ const STEPS: [Step; 9] = [
     },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
     Step { name: "count", what: "digest kernels and I/Os take no more instructions than before", run: count },
+    Step { name: "hostile", what: "random walks of hostile peers against server and client", run: hostile::step },
     Step {
         name: "suite",
         what: "libiscsi's test suite over all kinds of disks: nothing fails, all runs",

@@ -1,0 +1,291 @@
+//! SCSI commands and their data, as a hostile initiator sends them.
+
+use lunette_pdu::{DataOut, InitiatorTaskTag, LunField, R2t, ScsiCommand, TargetTransferTag, TaskAttribute};
+use lunette_scsi::Lun;
+
+use super::dice::Dice;
+use super::initiator::Walk;
+use super::session::Task;
+use super::wire::Sent;
+
+const BLOCK_LEN: usize = 512;
+
+/// Blocks of a transfer: up to 8 MiB.
+const BLOCKS: [usize; 8] = [1, 1, 8, 8, 128, 512, 2048, 16384];
+
+/// Zeroes for all data: 8 MiB are more than any of it.
+static DATA: [u8; MAX_SEGMENT_LEN] = [0; MAX_SEGMENT_LEN];
+
+/// As long as the target takes a segment, and a little longer.
+const MAX_SEGMENT_LEN: usize = (256 << 10) + 512;
+
+const SEGMENT_LENS: [usize; 6] = [512, 4096, 8192, 65536, 256 << 10, MAX_SEGMENT_LEN];
+
+/// SIMPLE is what most commands are.
+const ATTRIBUTES: [TaskAttribute; 8] = [
+    TaskAttribute::SIMPLE,
+    TaskAttribute::SIMPLE,
+    TaskAttribute::SIMPLE,
+    TaskAttribute::ORDERED,
+    TaskAttribute::ORDERED,
+    TaskAttribute::HEAD_OF_QUEUE,
+    TaskAttribute::ACA,
+    TaskAttribute::UNTAGGED,
+];
+
+pub(super) fn draw_lun(dice: &mut Dice) -> LunField {
+    let number = dice.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 16_383]);
+    if dice.one_in(50) {
+        return LunField(dice.next().to_be_bytes());
+    }
+    LunField(Lun::new(number).expect("all of these can be addressed").encode())
+}
+
+/// What a command carries besides its header.
+struct Draft {
+    cdb: [u8; 16],
+    /// Bytes that it moves, and whether to the target.
+    len: usize,
+    write: bool,
+}
+
+fn cdb(bytes: &[u8]) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[..bytes.len()].copy_from_slice(bytes);
+    cdb
+}
+
+fn read_or_write(dice: &mut Dice, write: bool) -> Draft {
+    let blocks = dice.pick(&BLOCKS);
+    let lba = if dice.one_in(20) { dice.word() } else { dice.below(100_000) as u32 };
+    let (opcode, [a, b, c, d], [high, low]) =
+        (if write { 0x2a } else { 0x28 }, lba.to_be_bytes(), (blocks as u16).to_be_bytes());
+    Draft { cdb: cdb(&[opcode, 0, a, b, c, d, 0, high, low, 0]), len: blocks * BLOCK_LEN, write }
+}
+
+/// Commands that are neither reads nor writes: their CDB, the bytes they move, whether to the target.
+const OTHERS: &[(&[u8], usize, bool)] = &[
+    (&[0x00], 0, false),
+    (&[0x12, 0, 0, 1, 0], 256, false),
+    (&[0x12, 1, 0x83, 1, 0], 256, false),
+    (&[0x03, 0, 0, 0, 252], 252, false),
+    (&[0xa0, 0, 0, 0, 0, 0, 0, 0, 16, 0], 4096, false),
+    (&[0x25], 8, false),
+    (&[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32], 32, false),
+    (&[0x1a, 0, 0x3f, 0, 255], 255, false),
+    (&[0x35], 0, false),
+    (&[0x42, 0, 0, 0, 0, 0, 0, 0, 24], 24, true),
+    (&[0x93, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], 512, true),
+    (&[0x89, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 1024, true),
+    (&[0x2f, 2, 0, 0, 0, 0, 0, 0, 8], 4096, true),
+    (&[0x55, 0x10, 0, 0, 0, 0, 0, 0, 24], 24, true),
+    (&[0x83, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], 256, true),
+    (&[0xa3, 0x0c, 0, 0, 0, 0, 0, 1, 0, 0], 65536, false),
+    (&[0x48, 1, 0, 0, 0, 0, 0, 0, 8], 8, true),
+];
+
+fn other(dice: &mut Dice) -> Draft {
+    if dice.one_in(6) {
+        let bytes = dice.bytes(16);
+        return Draft { cdb: cdb(&bytes), len: dice.below(70_000), write: dice.one_in(2) };
+    }
+    let (bytes, len, write) = dice.pick(OTHERS);
+    Draft { cdb: cdb(bytes), len, write }
+}
+
+/// Any command, with as much of its data as comes to mind.
+pub(super) fn command(walk: &mut Walk) -> String {
+    let draft = match walk.dice.below(8) {
+        0..=3 => read_or_write(&mut walk.dice, true),
+        4..=5 => read_or_write(&mut walk.dice, false),
+        _ => other(&mut walk.dice),
+    };
+    send_command(walk, &draft, None)
+}
+
+/// PERSISTENT RESERVE IN and OUT: registrations, reservations, and PREEMPT AND ABORT.
+pub(super) fn reservation(walk: &mut Walk) -> String {
+    let dice = &mut walk.dice;
+    if dice.one_in(4) {
+        let draft = Draft { cdb: cdb(&[0x5e, dice.below(4) as u8, 0, 0, 0, 0, 0, 1, 0]), len: 256, write: false };
+        return send_command(walk, &draft, None);
+    }
+    let (action, scope) = (dice.pick(&[0, 1, 2, 3, 4, 5, 5, 6]), dice.pick(&[1, 3, 5, 6, 7, 8]));
+    let mut list = [0; 24];
+    // Few keys, so that one registration meets another.
+    (list[7], list[15]) = (dice.below(3) as u8, dice.below(3) as u8);
+    let draft = Draft { cdb: cdb(&[0x5f, action, scope, 0, 0, 0, 0, 0, 24]), len: 24, write: true };
+    send_command(walk, &draft, Some(&list))
+}
+
+fn send_command(walk: &mut Walk, draft: &Draft, list: Option<&[u8]>) -> String {
+    let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
+    let immediate = dice.one_in(12);
+    let in_segment = match list {
+        Some(list) => list.len(),
+        None if draft.write && dice.one_in(2) => draft.len.min(dice.pick(&SEGMENT_LENS)),
+        None => 0,
+    };
+    let expected = match dice.below(16) {
+        0 => dice.pick(&[0, draft.len as u32 / 2, draft.len as u32 + 512, u32::MAX]),
+        _ => draft.len as u32,
+    };
+    let itt = session.new_tag(dice);
+    let command = ScsiCommand {
+        immediate,
+        final_: !dice.one_in(6),
+        read: !draft.write && draft.len > 0,
+        write: draft.write,
+        attr: dice.pick(&ATTRIBUTES),
+        priority: 0,
+        lun: draw_lun(dice),
+        itt,
+        expected_data_transfer_length: expected,
+        cmd_sn: session.number(dice, immediate),
+        exp_stat_sn: session.connections[at].exp_stat_sn(dice),
+        cdb: draft.cdb,
+        ahs_len: 0,
+        data_segment_len: in_segment,
+    };
+    session.remember(Task { itt, cmd_sn: command.cmd_sn, lun: command.lun });
+    let cid = session.connections[at].cid;
+    let mut bytes = session.connections[at].wire.encode(&command.emit(), list.unwrap_or(&DATA[..in_segment]));
+    let stops = in_segment > 0 && dice.one_in(20);
+    if stops {
+        bytes.truncate(48 + dice.below(in_segment));
+    }
+    let sent = session.send_bytes(at, &bytes);
+    if sent == Sent::All && !stops && !command.final_ && draft.write {
+        unsolicited(walk, &command, in_segment);
+    }
+    format!("on {cid}: {command:?} {sent:?}, stops: {stops}")
+}
+
+/// Data-Out that was not asked for, some or all that may come.
+fn unsolicited(walk: &mut Walk, command: &ScsiCommand, start: usize) {
+    let at_most = 256 << 10;
+    let end = (command.expected_data_transfer_length as usize).min(at_most).max(start);
+    let as_r2t = R2t {
+        lun: command.lun,
+        itt: command.itt,
+        ttt: TargetTransferTag::RESERVED,
+        stat_sn: command.exp_stat_sn,
+        exp_cmd_sn: command.cmd_sn,
+        max_cmd_sn: command.cmd_sn,
+        r2t_sn: 0,
+        buffer_offset: start as u32,
+        desired_data_transfer_length: (end - start) as u32,
+    };
+    if let Some((_, at, _)) = walk.connection() {
+        send_data(walk, at, &as_r2t);
+    }
+}
+
+/// Data for an R2T that has come.
+pub(super) fn answer_r2t(walk: &mut Walk) -> String {
+    let Some((session, _, dice)) = walk.connection() else { return "no connection".into() };
+    if session.r2ts.is_empty() {
+        return "no R2T".into();
+    }
+    let (cid, r2t) = session.r2ts.swap_remove(dice.below(session.r2ts.len()));
+    let at = session.find(cid, dice);
+    send_data(walk, at, &r2t)
+}
+
+/// Of no transfer, or of one that there may be.
+pub(super) fn some_transfer_tag(dice: &mut Dice) -> TargetTransferTag {
+    if dice.one_in(2) { TargetTransferTag::RESERVED } else { TargetTransferTag(dice.word() % 8) }
+}
+
+/// Data for an R2T that has never come.
+pub(super) fn stray_data(walk: &mut Walk) -> String {
+    let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
+    let r2t = R2t {
+        lun: draw_lun(dice),
+        itt: session.some_tag(dice),
+        ttt: some_transfer_tag(dice),
+        stat_sn: session.cmd_sn,
+        exp_cmd_sn: session.cmd_sn,
+        max_cmd_sn: session.cmd_sn,
+        r2t_sn: 0,
+        buffer_offset: dice.word() % 4096,
+        desired_data_transfer_length: dice.word() % 65_536,
+    };
+    send_data(walk, at, &r2t)
+}
+
+/// What is wrong with the data of a sequence. Half of all have nothing wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    Stops,
+    StopsInsideOfAPdu,
+    Offset,
+    TransferTag,
+    TaskTag,
+    DataSn,
+    EarlyFinal,
+    TooMuch,
+    Digest,
+}
+
+const FLAWS: [Flaw; 18] = [
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::None,
+    Flaw::Stops,
+    Flaw::StopsInsideOfAPdu,
+    Flaw::Offset,
+    Flaw::TransferTag,
+    Flaw::TaskTag,
+    Flaw::DataSn,
+    Flaw::EarlyFinal,
+    Flaw::TooMuch,
+    Flaw::Digest,
+];
+
+fn send_data(walk: &mut Walk, at: usize, r2t: &R2t) -> String {
+    let (session, dice) = walk.session();
+    let flaw = dice.pick(&FLAWS);
+    let piece_len = dice.pick(&SEGMENT_LENS[1..5]);
+    let wanted = r2t.desired_data_transfer_length as usize + if flaw == Flaw::TooMuch { 4096 } else { 0 };
+    let count = wanted.div_ceil(piece_len).clamp(1, 4096);
+    let flawed = dice.below(count);
+    for index in 0..count {
+        let here = index == flawed;
+        if here && flaw == Flaw::Stops {
+            break;
+        }
+        let len = wanted.saturating_sub(index * piece_len).min(piece_len);
+        let when = |is: Flaw, wrong: u32, right: u32| if here && flaw == is { wrong } else { right };
+        let offset = r2t.buffer_offset.wrapping_add((index * piece_len) as u32);
+        let pdu = DataOut {
+            final_: index + 1 == count || (here && flaw == Flaw::EarlyFinal),
+            lun: r2t.lun,
+            itt: InitiatorTaskTag(when(Flaw::TaskTag, dice.word(), r2t.itt.0)),
+            ttt: TargetTransferTag(when(Flaw::TransferTag, dice.word(), r2t.ttt.0)),
+            exp_stat_sn: session.connections[at].exp_stat_sn(dice),
+            data_sn: when(Flaw::DataSn, dice.word(), index as u32),
+            buffer_offset: when(Flaw::Offset, dice.word(), offset),
+            data_segment_len: len,
+        };
+        let mut bytes = session.connections[at].wire.encode(&pdu.emit(), &DATA[..len]);
+        if here && flaw == Flaw::Digest {
+            let last = bytes.len() - 1;
+            bytes[last] ^= 1;
+        }
+        if here && flaw == Flaw::StopsInsideOfAPdu {
+            bytes.truncate(dice.below(bytes.len()));
+        }
+        if session.send_bytes(at, &bytes) != Sent::All || (here && flaw == Flaw::StopsInsideOfAPdu) {
+            break;
+        }
+    }
+    format!("{} bytes at {} for {:?} {:?}, flaw: {flaw:?}", wanted, r2t.buffer_offset, r2t.itt, r2t.ttt)
+}

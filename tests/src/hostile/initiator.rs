@@ -1,0 +1,228 @@
+//! A hostile initiator: one walk of one seed.
+//!
+//! A walk draws which kinds of move it likes, so that some walks go deep where others mix everything, and then makes moves on
+//! the one to eight connections of its one to three sessions. What it sends follows from its seed and from what the target
+//! answers; which answers have come by the time of a move is all that differs between two runs.
+
+use std::net::{Shutdown, SocketAddr};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_pdu::{Cid, Isid, Tsih};
+
+use super::dice::Dice;
+use super::session::{ACKNOWLEDGES, Session};
+use super::{breaks, commands, requests};
+
+/// From a walk's first move to its last.
+const WALK_LIMIT: Duration = Duration::from_secs(4);
+
+/// How long answers are waited for, at most.
+const LISTEN_LIMIT: Duration = Duration::from_millis(15);
+
+const MAX_SESSIONS: usize = 3;
+const MAX_CONNECTIONS: usize = 8;
+
+/// Names of hostile initiators: few, so that they meet each other's reservations.
+const NAMES: [&str; 4] = [
+    "iqn.2026-11.org.example:hostile-0",
+    "iqn.2026-11.org.example:hostile-1",
+    "iqn.2026-11.org.example:hostile-2",
+    "iqn.2026-11.org.example:hostile-3",
+];
+
+/// A move, and what is told of it when it is traced.
+type Move = fn(&mut Walk) -> String;
+
+/// The first moves of the list are made in every walk.
+const ALWAYS: usize = 3;
+
+/// All moves, with how often the average walk makes them.
+const MOVES: &[(&str, usize, Move)] = &[
+    ("listen", 8, Walk::listen),
+    ("command", 10, commands::command),
+    ("data", 6, commands::answer_r2t),
+    ("stray data", 1, commands::stray_data),
+    ("task management", 4, requests::task_management),
+    ("reservation", 1, commands::reservation),
+    ("SNACK", 1, requests::snack),
+    ("NOP-Out", 1, requests::nop_out),
+    ("text", 1, requests::text),
+    ("logout", 1, requests::logout),
+    ("connection", 1, Walk::connect),
+    ("session", 1, Walk::add_session),
+    ("reinstatement", 1, Walk::reinstate),
+    ("half a login", 1, breaks::half_a_login),
+    ("cut", 1, breaks::cut),
+    ("garbage", 1, breaks::garbage),
+    ("habits", 1, Walk::change_habits),
+    ("pause", 1, Walk::pause),
+];
+
+/// A walk on its way.
+pub(super) struct Walk {
+    pub(super) dice: Dice,
+    pub(super) sessions: Vec<Session>,
+    pub(super) at: usize,
+    address: SocketAddr,
+    targets: &'static [&'static str],
+    target: &'static str,
+    name: &'static str,
+    seed: u64,
+    born: u16,
+    trace: bool,
+}
+
+impl Walk {
+    /// The walk of `seed`, against one of the `targets` at `address`.
+    pub(super) fn new(seed: u64, address: SocketAddr, targets: &'static [&'static str], trace: bool) -> Self {
+        let mut dice = Dice::new(seed);
+        let (name, target) = (dice.pick(&NAMES), dice.pick(targets));
+        Self { dice, sessions: Vec::new(), at: 0, address, targets, target, name, seed, born: 0, trace }
+    }
+
+    /// Makes all moves. Afterwards all connections are closed.
+    pub(super) fn run(mut self) {
+        let until = Instant::now() + WALK_LIMIT;
+        let liked = |(index, (_, weight, _)): (usize, &(&str, usize, Move))| {
+            // Without commands and answers there is little to walk through.
+            weight * self.dice.pick(if index < ALWAYS { &[1, 1, 1, 3] } else { &[0, 1, 1, 4] })
+        };
+        let weights: Vec<usize> = MOVES.iter().enumerate().map(liked).collect();
+        let moves = 4 + self.dice.below(60);
+        self.say("session", &|walk| walk.add_session());
+        for _ in 0..self.dice.below(4) {
+            self.say("connection", &|walk| walk.connect());
+        }
+        for _ in 0..moves {
+            if Instant::now() >= until {
+                break;
+            }
+            let drawn = self.dice.weighted(&weights);
+            self.at = self.dice.below(self.sessions.len());
+            if self.sessions[self.at].connections.is_empty() && self.dice.one_in(2) {
+                self.say("connection", &|walk| walk.connect());
+            }
+            let (name, _, make) = MOVES[drawn];
+            self.say(name, &make);
+        }
+        self.end();
+    }
+
+    /// Makes a move and tells of it.
+    fn say(&mut self, name: &str, make: &dyn Fn(&mut Self) -> String) {
+        let told = make(self);
+        if self.trace {
+            eprintln!("[{}] session {}, {name}: {told}", self.seed, self.at);
+        }
+    }
+
+    pub(super) fn session(&mut self) -> (&mut Session, &mut Dice) {
+        (&mut self.sessions[self.at], &mut self.dice)
+    }
+
+    /// The session of this move, and one of its connections. `None` when it has none.
+    pub(super) fn connection(&mut self) -> Option<(&mut Session, usize, &mut Dice)> {
+        let (session, dice) = (&mut self.sessions[self.at], &mut self.dice);
+        let count = session.connections.len();
+        (count > 0).then(|| (session, dice.below(count), dice))
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn names(&self) -> [(&'static str, &'static str); 3] {
+        [("InitiatorName", self.name), ("SessionType", "Normal"), ("TargetName", self.target)]
+    }
+
+    fn listen(&mut self) -> String {
+        let mut heard = Vec::new();
+        let trace = self.trace;
+        for session in &mut self.sessions {
+            session.listen(LISTEN_LIMIT, |what| {
+                if trace {
+                    heard.push(format!("\n    {what}"));
+                }
+            });
+        }
+        heard.concat()
+    }
+
+    fn add_session(&mut self) -> String {
+        if self.sessions.len() < MAX_SESSIONS {
+            self.born += 1;
+            self.sessions.push(Session::new(Isid::random(self.seed as u32, self.born)));
+        }
+        self.at = self.sessions.len() - 1;
+        if self.dice.one_in(8) {
+            self.target = self.dice.pick(self.targets);
+        }
+        self.connect()
+    }
+
+    fn connect(&mut self) -> String {
+        let count: usize = self.sessions.iter().map(|session| session.connections.len()).sum();
+        if count >= MAX_CONNECTIONS {
+            return "there are enough".into();
+        }
+        let (address, names) = (self.address, self.names());
+        let (session, dice) = self.session();
+        if session.connections.is_empty() && dice.one_in(3) {
+            // The session is gone, unless its connections can be recovered.
+            session.tsih = Tsih::NEW;
+        }
+        session.connect(address, dice, &names, None)
+    }
+
+    /// A connection takes the place of one with its CID, or a session that of one with its ISID.
+    fn reinstate(&mut self) -> String {
+        let (address, names) = (self.address, self.names());
+        let (session, dice) = self.session();
+        let cid = session.connections.first().map_or(Cid(1), |connection| connection.cid);
+        if dice.one_in(2) {
+            session.tsih = Tsih::NEW;
+        }
+        session.connect(address, dice, &names, Some(cid))
+    }
+
+    /// Connections stop or start to read, and acknowledge in another way.
+    fn change_habits(&mut self) -> String {
+        let Some((session, at, dice)) = self.connection() else { return "no connection".into() };
+        let connection = &mut session.connections[at];
+        connection.acknowledge = dice.pick(&ACKNOWLEDGES);
+        connection.is_deaf = dice.one_in(3);
+        format!("{} acknowledges {:?}, deaf: {}", connection.cid, connection.acknowledge, connection.is_deaf)
+    }
+
+    fn pause(&mut self) -> String {
+        thread::sleep(Duration::from_millis(self.dice.below(40) as u64));
+        String::new()
+    }
+
+    /// Connections are left, at once or after they were held for a while.
+    fn end(mut self) {
+        let held = match self.dice.below(24) {
+            0 => Duration::from_secs(12),
+            1..=2 => Duration::from_secs(4),
+            3..=6 => Duration::from_millis(500),
+            _ => Duration::ZERO,
+        };
+        let until = Instant::now() + held;
+        while Instant::now() < until && self.sessions.iter().any(|session| !session.connections.is_empty()) {
+            self.listen();
+            self.sessions.iter_mut().for_each(Session::answer_pings);
+            thread::sleep(Duration::from_millis(50));
+        }
+        for connection in self.sessions.iter().flat_map(|session| &session.connections) {
+            match self.dice.below(3) {
+                0 => connection.wire.reset_on_close(),
+                1 => connection.wire.shut_down(Shutdown::Write),
+                _ => {}
+            }
+        }
+        if self.trace {
+            eprintln!("[{}] the end, after {held:?}", self.seed);
+        }
+    }
+}

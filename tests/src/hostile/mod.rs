@@ -1,0 +1,61 @@
+//! Random walks of hostile peers against what ships: hostile initiators against `lunette serve`, and a hostile target against
+//! the commands and the library of the client.
+//!
+//! One seed is one walk. A walk sends valid and nearly valid PDUs, stops in the middle, does not read, does not answer, and
+//! leaves in all ways. What is expected of the other side is little, and holds always: it neither panics nor hangs, it goes
+//! on to serve those who behave, what it holds is bounded, and it lets go of it when the peer is gone.
+//!
+//! - `initiator` is the hostile initiator, with its moves in `commands`, `requests` and `breaks`; `session` is what it knows,
+//!   `login` how it logs in, `wire` its socket, and `dice` what it draws from.
+//! - `witness` is the initiator beside it that behaves, `server` the server, and `against_server` runs many walks against one.
+
+mod against_server;
+mod breaks;
+mod commands;
+mod dice;
+mod fault;
+mod initiator;
+mod login;
+mod requests;
+mod server;
+mod session;
+mod wire;
+mod witness;
+
+use clap::{Parser, ValueEnum};
+
+pub use fault::Tally;
+
+/// Random walks of hostile peers against the server and the client.
+#[derive(Debug, Parser)]
+#[command(name = "lunette-hostile")]
+pub struct Arguments {
+    /// Walks on each side.
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    first: u64,
+    /// What is attacked.
+    #[arg(long, value_enum, default_value_t = Side::Both)]
+    side: Side,
+    /// Make the walk of this seed alone, and show all that happens in it; needs a side.
+    #[arg(long, value_name = "SEED")]
+    trace: Option<u64>,
+}
+
+/// What is attacked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Side {
+    Target,
+    Initiator,
+    Both,
+}
+
+/// Makes the walks and reports what goes wrong on standard error.
+pub fn run(arguments: &Arguments) -> Tally {
+    if let Some(seed) = arguments.trace {
+        return against_server::trace(seed);
+    }
+    against_server::run(arguments.first..arguments.first + arguments.seeds)
+}

@@ -1,0 +1,61 @@
+//! `cargo xtask hostile`: random walks of hostile peers against the server and the client that ship.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::process;
+
+/// Walks on each side, in `cargo xtask test`.
+const SEEDS_OF_THE_STEP: &str = "60";
+
+/// Hostile initiators against the server, and a hostile target against the client.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Walks on each side.
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed.
+    #[arg(long, value_name = "SEED")]
+    first: Option<u64>,
+    /// What is attacked: target, initiator or both.
+    #[arg(long)]
+    side: Option<String>,
+    /// Makes the walk of this seed alone and shows all that happens in it; needs a side.
+    #[arg(long, value_name = "SEED", requires = "side")]
+    trace: Option<u64>,
+}
+
+impl Arguments {
+    /// As the campaign takes them.
+    fn words(&self) -> Vec<String> {
+        let given = [
+            ("--seeds", self.seeds.map(|number| number.to_string())),
+            ("--first", self.first.map(|number| number.to_string())),
+            ("--side", self.side.clone()),
+            ("--trace", self.trace.map(|number| number.to_string())),
+        ];
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        given.flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+}
+
+/// Builds all that takes part and runs the campaign. Its report says what went wrong.
+pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
+    process::build_for_checks()?;
+    let status = campaign().args(arguments.words()).status().context("cannot start lunette-hostile")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A few seconds on each side.
+pub(crate) fn step() -> Result<()> {
+    process::build_for_checks()?;
+    process::run(campaign().args(["--seeds", SEEDS_OF_THE_STEP]))
+}
+
+fn campaign() -> Command {
+    let folder = process::target_dir().join("checks");
+    let mut command = Command::new(folder.join("lunette-hostile"));
+    command.env("LUNETTE_BIN", folder.join("lunette")).current_dir(process::root());
+    command
+}
