@@ -65,12 +65,8 @@ impl Siege {
     }
 
     fn complain(&self, complaint: Complaint) {
-        let (kind, what) = match complaint.what {
-            Trouble::Hang(what) => (Kind::Hang, what),
-            Trouble::Starved(what) => (Kind::Starved, what),
-            Trouble::Wrong(what) => (Kind::Other, what),
-        };
-        self.fail(Fault::new(kind, what), complaint.since);
+        let since = complaint.since;
+        self.fail(to_fault(complaint), since);
     }
 
     fn lock_walks(&self) -> std::sync::MutexGuard<'_, Vec<(u64, Instant, Option<Instant>)>> {
@@ -173,13 +169,21 @@ pub(super) fn trace(seed: u64) -> Tally {
 fn alone(seed: u64, trace: bool) -> Option<Fault> {
     let server = Besieged::start(0);
     Walk::new(seed, server.address, server::TARGETS, trace).run();
-    let fault = server.look().or_else(|| {
-        let Err(complaint) = server.answers() else { return None };
-        Some(Fault::new(Kind::Hang, format!("{:?}", complaint.what)))
-    });
+    let fault = server.look().or_else(|| server.answers().err().map(to_fault));
+    if !trace {
+        return fault;
+    }
     let fault = fault.or_else(|| server.settle());
     let stopped = server.stop();
     fault.or(stopped)
+}
+
+fn to_fault(complaint: Complaint) -> Fault {
+    match complaint.what {
+        Trouble::Hang(what) => Fault::new(Kind::Hang, what),
+        Trouble::Starved(what) => Fault::new(Kind::Starved, what),
+        Trouble::Wrong(what) => Fault::new(Kind::Other, what),
+    }
 }
 
 /// Tries the suspects alone, when they are few; those who do it again are the culprits.

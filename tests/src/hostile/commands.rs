@@ -34,8 +34,8 @@ const ATTRIBUTES: [TaskAttribute; 8] = [
 ];
 
 pub(super) fn draw_lun(dice: &mut Dice) -> LunField {
-    let number = dice.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 16_383]);
-    if dice.one_in(50) {
+    let number = if dice.mishap(12) { dice.pick(&[3, 16_383]) } else { dice.pick(&[0, 0, 0, 0, 1, 1, 2]) };
+    if dice.mishap(50) {
         return LunField(dice.next().to_be_bytes());
     }
     LunField(Lun::new(number).expect("all of these can be addressed").encode())
@@ -57,7 +57,7 @@ fn cdb(bytes: &[u8]) -> [u8; 16] {
 
 fn read_or_write(dice: &mut Dice, write: bool) -> Draft {
     let blocks = dice.pick(&BLOCKS);
-    let lba = if dice.one_in(20) { dice.word() } else { dice.below(100_000) as u32 };
+    let lba = if dice.mishap(20) { dice.word() } else { dice.below(16_000) as u32 };
     let (opcode, [a, b, c, d], [high, low]) =
         (if write { 0x2a } else { 0x28 }, lba.to_be_bytes(), (blocks as u16).to_be_bytes());
     Draft { cdb: cdb(&[opcode, 0, a, b, c, d, 0, high, low, 0]), len: blocks * BLOCK_LEN, write }
@@ -93,6 +93,33 @@ fn other(dice: &mut Dice) -> Draft {
     Draft { cdb: cdb(bytes), len, write }
 }
 
+/// TEST UNIT READY to all logical units: a new session learns of each that it is new, instead of what it asks for.
+pub(super) fn take_attentions(walk: &mut Walk) -> String {
+    let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
+    for lun in 0..3 {
+        let command = ScsiCommand {
+            immediate: false,
+            final_: true,
+            read: false,
+            write: false,
+            attr: TaskAttribute::SIMPLE,
+            priority: 0,
+            lun: LunField(Lun::new(lun).expect("a small number").encode()),
+            itt: session.new_tag(dice),
+            expected_data_transfer_length: 0,
+            cmd_sn: session.number(dice, false),
+            exp_stat_sn: session.connections[at].exp_stat_sn(dice),
+            cdb: [0; 16],
+            ahs_len: 0,
+            data_segment_len: 0,
+        };
+        if session.send(at, &command.emit(), &[]) != Sent::All {
+            break;
+        }
+    }
+    String::new()
+}
+
 /// Any command, with as much of its data as comes to mind.
 pub(super) fn command(walk: &mut Walk) -> String {
     let draft = match walk.dice.below(8) {
@@ -123,17 +150,18 @@ fn send_command(walk: &mut Walk, draft: &Draft, list: Option<&[u8]>) -> String {
     let immediate = dice.one_in(12);
     let in_segment = match list {
         Some(list) => list.len(),
-        None if draft.write && dice.one_in(2) => draft.len.min(dice.pick(&SEGMENT_LENS)),
+        None if draft.write && dice.one_in(2) => draft.len.min(dice.pick(&SEGMENT_LENS[..5])),
         None => 0,
     };
-    let expected = match dice.below(16) {
-        0 => dice.pick(&[0, draft.len as u32 / 2, draft.len as u32 + 512, u32::MAX]),
-        _ => draft.len as u32,
+    let expected = if dice.mishap(16) {
+        dice.pick(&[0, draft.len as u32 / 2, draft.len as u32 + 512, u32::MAX])
+    } else {
+        draft.len as u32
     };
     let itt = session.new_tag(dice);
     let command = ScsiCommand {
         immediate,
-        final_: !dice.one_in(6),
+        final_: !dice.mishap(6),
         read: !draft.write && draft.len > 0,
         write: draft.write,
         attr: dice.pick(&ATTRIBUTES),
@@ -150,7 +178,7 @@ fn send_command(walk: &mut Walk, draft: &Draft, list: Option<&[u8]>) -> String {
     session.remember(Task { itt, cmd_sn: command.cmd_sn, lun: command.lun });
     let cid = session.connections[at].cid;
     let mut bytes = session.connections[at].wire.encode(&command.emit(), list.unwrap_or(&DATA[..in_segment]));
-    let stops = in_segment > 0 && dice.one_in(20);
+    let stops = in_segment > 0 && dice.mishap(20);
     if stops {
         bytes.truncate(48 + dice.below(in_segment));
     }
@@ -252,7 +280,7 @@ const FLAWS: [Flaw; 18] = [
 
 fn send_data(walk: &mut Walk, at: usize, r2t: &R2t) -> String {
     let (session, dice) = walk.session();
-    let flaw = dice.pick(&FLAWS);
+    let flaw = if dice.is_polite { Flaw::None } else { dice.pick(&FLAWS) };
     let piece_len = dice.pick(&SEGMENT_LENS[1..5]);
     let wanted = r2t.desired_data_transfer_length as usize + if flaw == Flaw::TooMuch { 4096 } else { 0 };
     let count = wanted.div_ceil(piece_len).clamp(1, 4096);

@@ -2,19 +2,23 @@
 
 /// Draws that follow from a seed (splitmix64).
 #[derive(Debug, Clone)]
-pub(super) struct Dice(u64);
+pub(super) struct Dice {
+    state: u64,
+    /// No mishaps: a walk that keeps to the rules gets further, to where several things are allowed one by one.
+    pub(super) is_polite: bool,
+}
 
 impl Dice {
     /// Neighbouring seeds have nothing in common.
     pub(super) fn new(seed: u64) -> Self {
-        let mut dice = Self(seed ^ 0x6c75_6e65_7474_6521);
-        dice.0 = dice.next();
+        let mut dice = Self { state: seed ^ 0x6c75_6e65_7474_6521, is_polite: false };
+        dice.state = dice.next();
         dice
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^ (mixed >> 31)
@@ -32,6 +36,11 @@ impl Dice {
     /// True once in `times`.
     pub(super) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
+    }
+
+    /// True once in `times`, but never when polite.
+    pub(super) fn mishap(&mut self, times: usize) -> bool {
+        self.one_in(times) && !self.is_polite
     }
 
     /// One of the `choices`, of which there is one at least.

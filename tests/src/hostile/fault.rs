@@ -43,6 +43,10 @@ impl Tally {
         self.faults.extend(faults);
     }
 
+    pub(super) fn add_all(&mut self, other: Self) {
+        self.add(other.walks, other.faults);
+    }
+
     /// Whether nothing has gone wrong.
     pub fn is_good(&self) -> bool {
         self.faults.is_empty()

@@ -34,29 +34,35 @@ const NAMES: [&str; 4] = [
 /// A move, and what is told of it when it is traced.
 type Move = fn(&mut Walk) -> String;
 
-/// The first moves of the list are made in every walk.
-const ALWAYS: usize = 3;
+/// How much a walk likes a move: it draws one of these numbers. Without commands and answers there is little to walk through,
+/// and after the end of a session little of it is left.
+type Liking = &'static [usize];
+const ALWAYS: Liking = &[1, 1, 1, 3];
+const OFTEN: Liking = &[0, 1, 1, 4];
+const SELDOM: Liking = &[0, 0, 0, 1, 2];
+/// Like `SELDOM`, and not at all in a polite walk.
+const RUDELY: Liking = &[0, 0, 1, 1];
 
 /// All moves, with how often the average walk makes them.
-const MOVES: &[(&str, usize, Move)] = &[
-    ("listen", 8, Walk::listen),
-    ("command", 10, commands::command),
-    ("data", 6, commands::answer_r2t),
-    ("stray data", 1, commands::stray_data),
-    ("task management", 4, requests::task_management),
-    ("reservation", 1, commands::reservation),
-    ("SNACK", 1, requests::snack),
-    ("NOP-Out", 1, requests::nop_out),
-    ("text", 1, requests::text),
-    ("logout", 1, requests::logout),
-    ("connection", 1, Walk::connect),
-    ("session", 1, Walk::add_session),
-    ("reinstatement", 1, Walk::reinstate),
-    ("half a login", 1, breaks::half_a_login),
-    ("cut", 1, breaks::cut),
-    ("garbage", 1, breaks::garbage),
-    ("habits", 1, Walk::change_habits),
-    ("pause", 1, Walk::pause),
+const MOVES: &[(&str, usize, Liking, Move)] = &[
+    ("listen", 8, ALWAYS, Walk::listen),
+    ("command", 14, ALWAYS, commands::command),
+    ("data", 6, OFTEN, commands::answer_r2t),
+    ("stray data", 1, RUDELY, commands::stray_data),
+    ("task management", 4, OFTEN, requests::task_management),
+    ("reservation", 2, SELDOM, commands::reservation),
+    ("SNACK", 1, SELDOM, requests::snack),
+    ("NOP-Out", 1, OFTEN, requests::nop_out),
+    ("text", 1, SELDOM, requests::text),
+    ("logout", 1, SELDOM, requests::logout),
+    ("connection", 1, OFTEN, Walk::connect),
+    ("session", 1, SELDOM, Walk::add_session),
+    ("reinstatement", 1, SELDOM, Walk::reinstate),
+    ("half a login", 1, RUDELY, breaks::half_a_login),
+    ("cut", 1, SELDOM, breaks::cut),
+    ("garbage", 1, RUDELY, breaks::garbage),
+    ("habits", 1, OFTEN, Walk::change_habits),
+    ("pause", 1, SELDOM, Walk::pause),
 ];
 
 /// A walk on its way.
@@ -78,19 +84,24 @@ impl Walk {
     pub(super) fn new(seed: u64, address: SocketAddr, targets: &'static [&'static str], trace: bool) -> Self {
         let mut dice = Dice::new(seed);
         let (name, target) = (dice.pick(&NAMES), dice.pick(targets));
+        dice.is_polite = dice.one_in(2);
         Self { dice, sessions: Vec::new(), at: 0, address, targets, target, name, seed, born: 0, trace }
     }
 
     /// Makes all moves. Afterwards all connections are closed.
     pub(super) fn run(mut self) {
         let until = Instant::now() + WALK_LIMIT;
-        let liked = |(index, (_, weight, _)): (usize, &(&str, usize, Move))| {
-            // Without commands and answers there is little to walk through.
-            weight * self.dice.pick(if index < ALWAYS { &[1, 1, 1, 3] } else { &[0, 1, 1, 4] })
+        let is_polite = self.dice.is_polite;
+        let mut like = |(_, weight, liking, _): &(&str, usize, Liking, Move)| {
+            let drawn = self.dice.pick(liking);
+            if is_polite && *liking == RUDELY { 0 } else { weight * drawn }
         };
-        let weights: Vec<usize> = MOVES.iter().enumerate().map(liked).collect();
+        let weights: Vec<usize> = MOVES.iter().map(&mut like).collect();
         let moves = 4 + self.dice.below(60);
         self.say("session", &|walk| walk.add_session());
+        if !self.dice.one_in(4) {
+            self.say("attentions", &commands::take_attentions);
+        }
         for _ in 0..self.dice.below(4) {
             self.say("connection", &|walk| walk.connect());
         }
@@ -103,7 +114,7 @@ impl Walk {
             if self.sessions[self.at].connections.is_empty() && self.dice.one_in(2) {
                 self.say("connection", &|walk| walk.connect());
             }
-            let (name, _, make) = MOVES[drawn];
+            let (name, _, _, make) = MOVES[drawn];
             self.say(name, &make);
         }
         self.end();

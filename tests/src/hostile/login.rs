@@ -103,10 +103,10 @@ pub(super) fn draw_keys(dice: &mut Dice, is_first: bool) -> String {
     let offers = if is_first { OFFERS } else { &OFFERS[..CONNECTION_OFFERS] };
     let drawn: Vec<(&str, &str)> = offers.iter().map(|(key, values)| (*key, dice.pick(values))).collect();
     let mut keys = text(&drawn.into_iter().filter(|(_, value)| !value.is_empty()).collect::<Vec<_>>());
-    if dice.one_in(40) {
+    if dice.mishap(40) {
         keys += &text(&[dice.pick(NONSENSE)]);
     }
-    if dice.one_in(60) {
+    if dice.mishap(60) {
         keys += &text(&[("X-org.example.long", &"x".repeat(dice.below(9000)))]);
     }
     keys

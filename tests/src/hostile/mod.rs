@@ -8,17 +8,24 @@
 //! - `initiator` is the hostile initiator, with its moves in `commands`, `requests` and `breaks`; `session` is what it knows,
 //!   `login` how it logs in, `wire` its socket, and `dice` what it draws from.
 //! - `witness` is the initiator beside it that behaves, `server` the server, and `against_server` runs many walks against one.
+//! - `target` is the hostile target, which departs from the `answers` of a good one by `lies`; `clients` are those that meet it,
+//!   and `against_clients` runs many walks at a time.
 
+mod against_clients;
 mod against_server;
+mod answers;
 mod breaks;
+mod clients;
 mod commands;
 mod dice;
 mod fault;
 mod initiator;
+mod lies;
 mod login;
 mod requests;
 mod server;
 mod session;
+mod target;
 mod wire;
 mod witness;
 
@@ -54,8 +61,13 @@ enum Side {
 
 /// Makes the walks and reports what goes wrong on standard error.
 pub fn run(arguments: &Arguments) -> Tally {
-    if let Some(seed) = arguments.trace {
-        return against_server::trace(seed);
+    let seeds = arguments.first..arguments.first.saturating_add(arguments.seeds);
+    let mut tally = Tally::default();
+    if matches!(arguments.side, Side::Target | Side::Both) {
+        tally.add_all(arguments.trace.map_or_else(|| against_server::run(seeds.clone()), against_server::trace));
     }
-    against_server::run(arguments.first..arguments.first + arguments.seeds)
+    if matches!(arguments.side, Side::Initiator | Side::Both) {
+        tally.add_all(arguments.trace.map_or_else(|| against_clients::run(seeds), against_clients::trace));
+    }
+    tally
 }

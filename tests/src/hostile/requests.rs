@@ -15,7 +15,7 @@ const FUNCTIONS: [u8; 20] = [1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 5, 6, 8, 8, 9, 10,
 pub(super) fn task_management(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let immediate = dice.one_in(2);
-    let function = if dice.one_in(60) { 7 } else { dice.pick(&FUNCTIONS) };
+    let function = if dice.mishap(60) { 7 } else { dice.pick(&FUNCTIONS) };
     let referenced = (!session.tasks.is_empty() && !dice.one_in(4))
         .then(|| session.tasks[dice.below(session.tasks.len())])
         .map_or((session.some_tag(dice), SerialNumber(dice.word()), draw_lun(dice)), |t| (t.itt, t.cmd_sn, t.lun));
@@ -27,8 +27,8 @@ pub(super) fn task_management(walk: &mut Walk) -> String {
         referenced_task_tag: referenced.0,
         cmd_sn: session.number(dice, immediate),
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
-        ref_cmd_sn: if dice.one_in(6) { SerialNumber(dice.word()) } else { referenced.1 },
-        exp_data_sn: if dice.one_in(4) { dice.word() } else { 0 },
+        ref_cmd_sn: if dice.mishap(6) { SerialNumber(dice.word()) } else { referenced.1 },
+        exp_data_sn: if dice.mishap(4) { dice.word() } else { 0 },
     };
     let cid = session.connections[at].cid;
     let sent = session.send(at, &request.emit(), &[]);
@@ -59,10 +59,10 @@ pub(super) fn nop_out(walk: &mut Walk) -> String {
     let answered = if session.pings.is_empty() || dice.one_in(2) { None } else { session.pings.pop() };
     let (itt, ttt) = match answered {
         Some((_, ttt)) => (InitiatorTaskTag::RESERVED, ttt),
-        None if dice.one_in(6) => (InitiatorTaskTag::RESERVED, TargetTransferTag(dice.word())),
+        None if dice.mishap(6) => (InitiatorTaskTag::RESERVED, TargetTransferTag(dice.word())),
         None => (session.new_tag(dice), TargetTransferTag::RESERVED),
     };
-    let data = vec![0x55; dice.pick(&[0, 0, 4, 8192, 70_000])];
+    let data = vec![0x55; dice.pick(&[0, 0, 4, 8192, 8192])];
     let request = NopOut {
         immediate,
         lun: LunField([0; 8]),
@@ -122,7 +122,7 @@ pub(super) fn logout(walk: &mut Walk) -> String {
         immediate,
         reason: LogoutReason(dice.pick(&[0, 1, 1, 1, 2, 2, 2, 3])),
         itt: session.new_tag(dice),
-        cid: if dice.one_in(5) { Cid(dice.word() as u16 % 10) } else { other },
+        cid: if dice.mishap(5) { Cid(dice.word() as u16 % 10) } else { other },
         cmd_sn: session.number(dice, immediate),
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
     };

@@ -136,10 +136,10 @@ impl Session {
         if !is_immediate && !self.gaps.is_empty() && dice.one_in(3) {
             return self.gaps.swap_remove(dice.below(self.gaps.len()));
         }
-        if dice.one_in(60) {
+        if dice.mishap(60) {
             return SerialNumber(self.cmd_sn.0.wrapping_add(dice.word() % 40).wrapping_sub(20));
         }
-        if dice.one_in(60) && self.gaps.len() < REMEMBERED {
+        if dice.mishap(60) && self.gaps.len() < REMEMBERED {
             self.gaps.push(self.cmd_sn);
             self.cmd_sn = self.cmd_sn.next();
         }
@@ -152,7 +152,7 @@ impl Session {
 
     /// A new tag, or rarely one that was used.
     pub(super) fn new_tag(&mut self, dice: &mut Dice) -> InitiatorTaskTag {
-        if dice.one_in(50) {
+        if dice.mishap(50) {
             return self.some_tag(dice);
         }
         self.next_itt += 1;

@@ -16,9 +16,12 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// Bytes that one read takes.
 const READ_LEN: usize = 64 << 10;
 
+/// A header as it came, and its data segment.
+pub(super) type Frame = (Bhs, Vec<u8>);
+
 /// What a wait for a PDU ends with.
-pub(super) enum Received {
-    Pdu(Pdu),
+pub(super) enum Received<P = Pdu> {
+    Pdu(P),
     /// Time is over.
     Nothing,
     /// The other side has closed, or sends what is no PDU.
@@ -45,7 +48,10 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, CONNECT_LIMIT)?;
+        Self::new(TcpStream::connect_timeout(&address, CONNECT_LIMIT)?)
+    }
+
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         Ok(Self { stream, input: Vec::new(), header_digest: false, data_digest: false })
@@ -85,14 +91,23 @@ impl Wire {
         Sent::All
     }
 
-    /// The next PDU, when it comes within `limit`.
+    /// The next PDU of a target, when it comes within `limit`.
     pub(super) fn receive(&mut self, limit: Duration) -> Received {
+        match self.receive_frame(limit) {
+            Received::Pdu((bhs, data)) => {
+                TargetPdu::parse(&bhs).map_or(Received::End, |pdu| Received::Pdu((pdu, data)))
+            }
+            Received::Nothing => Received::Nothing,
+            Received::End => Received::End,
+        }
+    }
+
+    /// The next PDU of any side, not looked into.
+    pub(super) fn receive_frame(&mut self, limit: Duration) -> Received<Frame> {
         let until = Instant::now() + limit;
         loop {
-            match self.take_pdu() {
-                Some(Ok(pdu)) => return Received::Pdu(pdu),
-                Some(Err(())) => return Received::End,
-                None => {}
+            if let Some(frame) = self.take_frame() {
+                return Received::Pdu(frame);
             }
             match self.read_some() {
                 Ok(0) => return Received::End,
@@ -116,7 +131,7 @@ impl Wire {
     }
 
     /// The first PDU of what was received, if all of it is there. Digests are not looked at.
-    fn take_pdu(&mut self) -> Option<Result<Pdu, ()>> {
+    fn take_frame(&mut self) -> Option<Frame> {
         let bhs = Bhs::from(*self.input.first_chunk::<BHS_LEN>()?);
         let digest_len = |on: bool| if on { DIGEST_LEN } else { 0 };
         let len = bhs.data_segment_len();
@@ -127,7 +142,7 @@ impl Wire {
         }
         let data = self.input[start..start + len].to_vec();
         self.input.drain(..end);
-        Some(TargetPdu::parse(&bhs).map(|pdu| (pdu, data)).map_err(drop))
+        Some((bhs, data))
     }
 
     /// False when the time is over.
@@ -136,6 +151,11 @@ impl Wire {
         let timeout = Timespec::try_from(left).expect("limits are short");
         let mut sockets = [PollFd::new(&self.stream, what)];
         !left.is_zero() && matches!(poll(&mut sockets, Some(&timeout)), Ok(1))
+    }
+
+    /// Where this side is.
+    pub(super) fn local_address(&self) -> SocketAddr {
+        self.stream.local_addr().expect("a connected socket has an address")
     }
 
     /// Ends one or both directions.

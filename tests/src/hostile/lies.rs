@@ -1,0 +1,130 @@
+//! What a hostile target does to the answers of a good one.
+
+use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorTaskTag, LunField, TargetTransferTag};
+
+use super::answers::{Answer, Answers};
+use super::dice::Dice;
+
+/// A lie, or an end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// A word of a header is another one, at random or nearly right: tags, numbers, offsets, lengths of transfers.
+    Word,
+    /// So is a byte of its first four: opcode, flags, response, status.
+    FirstBytes,
+    /// So is a bit anywhere.
+    Bit,
+    /// Bytes of the data segment are others.
+    Data,
+    /// The data segment is longer, as long as it may be, or not there.
+    DataLen,
+    /// A PDU is not sent.
+    Drop,
+    /// Nothing of the answer is sent.
+    Silence,
+    /// A PDU is sent twice.
+    Twice,
+    /// PDUs are in another order.
+    Order,
+    /// Something that was not asked for comes first.
+    Uncalled,
+    /// The digest, or the last byte, is wrong.
+    Digest,
+    /// Bytes come one by one.
+    Slow,
+    /// The answer stops in the middle of a PDU, and no more comes.
+    Stop,
+    /// The same, and the connection ends.
+    Close,
+}
+
+pub(super) const LIES: [Lie; 16] = [
+    Lie::Word,
+    Lie::Word,
+    Lie::Word,
+    Lie::FirstBytes,
+    Lie::Bit,
+    Lie::Data,
+    Lie::DataLen,
+    Lie::Drop,
+    Lie::Silence,
+    Lie::Twice,
+    Lie::Order,
+    Lie::Uncalled,
+    Lie::Digest,
+    Lie::Slow,
+    Lie::Stop,
+    Lie::Close,
+];
+
+/// Changes PDUs that are about to be sent, as far as that is a matter of the PDUs.
+pub(super) fn lie(lie: Lie, pdus: &mut Vec<Answer>, answers: &mut Answers, dice: &mut Dice) {
+    if lie == Lie::Uncalled {
+        return drop(pdus.splice(0..0, uncalled(answers, dice)));
+    }
+    if pdus.is_empty() {
+        return;
+    }
+    let at = dice.below(pdus.len());
+    let (header, data) = &mut pdus[at];
+    match lie {
+        Lie::Word => {
+            let place = 4 * dice.pick(&[2, 3, 4, 5, 6, 7, 8, 9, 9, 10, 10, 11]);
+            let word = &mut header[place..place + 4];
+            let old = u32::from_be_bytes(word.try_into().expect("four bytes"));
+            let near = old.wrapping_add(dice.word() % 5).wrapping_sub(2);
+            let new = dice.pick(&[near, near, 0, 1, 512, u32::MAX, 0x8000_0000, old.wrapping_add(4096), old ^ 1]);
+            word.copy_from_slice(&new.to_be_bytes());
+        }
+        Lie::FirstBytes => {
+            let place = dice.below(4);
+            header[place] = dice.next() as u8;
+        }
+        Lie::Bit => header[dice.below(48)] ^= 1 << dice.below(8),
+        Lie::Data if !data.is_empty() => {
+            for _ in 0..=dice.below(8) {
+                let place = dice.below(data.len());
+                data[place] = dice.pick(&[0, 0xff, 0x1b, b'=', b',', b'0', 0x80]);
+            }
+        }
+        Lie::DataLen => {
+            let new_len = dice.pick(&[0, data.len() / 2, data.len() + 1, data.len() * 2 + 4096, 70_000, 1 << 20]);
+            data.resize(new_len, 0);
+            header[5..8].copy_from_slice(&(new_len as u32).to_be_bytes()[1..]);
+        }
+        Lie::Drop => drop(pdus.remove(at)),
+        Lie::Silence => pdus.clear(),
+        Lie::Twice => pdus.insert(at, pdus[at].clone()),
+        Lie::Order => pdus.rotate_left(at),
+        _ => {}
+    }
+}
+
+/// PDUs for which nobody has asked: messages, floods of pings, requests for data of no task, ends of tasks that are not.
+fn uncalled(answers: &mut Answers, dice: &mut Dice) -> Vec<Answer> {
+    let itt = InitiatorTaskTag(dice.pick(&[0, 1, 2, 3, 0x0001_0000, u32::MAX]));
+    match dice.below(6) {
+        0 => (0..dice.pick(&[1, 100, 2000]))
+            .map(|n| answers.ping(InitiatorTaskTag::RESERVED, TargetTransferTag(n), &[]))
+            .collect(),
+        1 => vec![answers.ping(InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED, &[0; 100])],
+        2 => vec![answers.r2t(itt, dice.word() as usize % 100_000, dice.word() as usize)],
+        3 => vec![answers.response(itt, dice.pick(&[0, 2, 8, 0x18, 0x28, 0x40, 0xff]), 0)],
+        _ => {
+            let (numbers, stat_sn) = (answers.numbers(), answers.next_stat_sn());
+            let message = AsyncMessage {
+                lun: LunField([0; 8]),
+                stat_sn,
+                exp_cmd_sn: numbers.0,
+                max_cmd_sn: numbers.1,
+                event: AsyncEvent(dice.pick(&[0, 1, 2, 3, 4, 5, 6, 255])),
+                vcode: 0,
+                parameter1: dice.word() as u16 % 4,
+                parameter2: dice.word() as u16 % 4,
+                parameter3: dice.word() as u16 % 4,
+                data_segment_len: 0,
+            };
+            vec![(message.emit(), Vec::new())]
+        }
+    }
+}
