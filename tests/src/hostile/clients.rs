@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use lunette_initiator::{Disk, Error, Initiator, Url, wait};
 use lunette_scsi::Lun;
-use lunette_session::Timers;
 
 use super::dice::Dice;
 use super::fault::{Fault, Kind};
@@ -120,12 +119,10 @@ pub(super) fn use_library(seed: u64, address: SocketAddr, trace: bool) {
     let mut dice = Dice::new(!seed);
     let url = Url::parse(&url(address, dice.pick(&PARAMETERS))).expect("a URL of our own");
     let mut options = url.options().expect("parameters that there are");
-    options.timers = Timers {
-        login: Duration::from_secs(1),
-        ping_after: Duration::from_millis(200),
-        ping_answer: Duration::from_millis(300),
-        resend: Duration::from_millis(100),
-    };
+    options.timers.login = Duration::from_secs(1);
+    options.timers.ping_after = Duration::from_millis(200);
+    options.timers.ping_answer = Duration::from_millis(300);
+    options.timers.resend = Duration::from_millis(100);
     options.connect_timeout = Duration::from_secs(1);
     options.request_timeout = Duration::from_millis(500);
     options.abort_timeout = Duration::from_millis(200);
