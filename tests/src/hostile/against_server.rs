@@ -186,10 +186,14 @@ fn to_fault(complaint: Complaint) -> Fault {
     }
 }
 
-/// Tries the suspects alone, when they are few; those who do it again are the culprits.
+/// Tries the suspects alone, when they are few; those who do it again are the culprits. Others starve because of several walks
+/// together.
 fn find_culprits(fault: &mut Fault) {
     if fault.suspects.len() > MAX_SUSPECTS {
         return fault.suspects.clear();
+    }
+    if !matches!(fault.kind, Kind::Hang | Kind::Panic) {
+        return;
     }
     let next = AtomicU64::new(0);
     let culprits = Mutex::new(Vec::new());
@@ -217,7 +221,7 @@ fn show_way_back(fault: &Fault, seeds: Range<u64>) {
         seeds.start,
         seeds.end - seeds.start
     );
-    for seed in &fault.suspects {
-        eprintln!("  alone:     cargo xtask hostile --side target --trace {seed}");
+    if !fault.suspects.is_empty() {
+        eprintln!("  one alone: cargo xtask hostile --side target --trace SEED, with {:?}", fault.suspects);
     }
 }

@@ -120,6 +120,18 @@ pub(super) fn take_attentions(walk: &mut Walk) -> String {
     String::new()
 }
 
+/// A command that keeps what it has, as long as its connection lives: a write whose data does not come, or a read whose data is
+/// not taken.
+pub(super) fn hold(walk: &mut Walk) -> String {
+    let write = walk.dice.one_in(2);
+    let draft =
+        Draft { cdb: cdb(&[if write { 0x2a } else { 0x28 }, 0, 0, 0, 0, 0, 0, 0x40, 0, 0]), len: 8 << 20, write };
+    let told = send_command(walk, &draft, None);
+    let Some((session, at, _)) = walk.connection() else { return told };
+    session.connections[at].is_deaf = !write;
+    told
+}
+
 /// Any command, with as much of its data as comes to mind.
 pub(super) fn command(walk: &mut Walk) -> String {
     let draft = match walk.dice.below(8) {

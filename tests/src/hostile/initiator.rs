@@ -20,6 +20,9 @@ const WALK_LIMIT: Duration = Duration::from_secs(4);
 /// How long answers are waited for, at most.
 const LISTEN_LIMIT: Duration = Duration::from_millis(15);
 
+/// For how long some walks hold on to what they have: longer than others may starve.
+const LONG_HOLD: Duration = Duration::from_secs(12);
+
 const MAX_SESSIONS: usize = 3;
 const MAX_CONNECTIONS: usize = 8;
 
@@ -214,11 +217,14 @@ impl Walk {
     /// Connections are left, at once or after they were held for a while.
     fn end(mut self) {
         let held = match self.dice.below(24) {
-            0 => Duration::from_secs(12),
-            1..=2 => Duration::from_secs(4),
-            3..=6 => Duration::from_millis(500),
+            0..=2 => LONG_HOLD,
+            3 => Duration::from_secs(4),
+            4..=6 => Duration::from_millis(500),
             _ => Duration::ZERO,
         };
+        if held == LONG_HOLD {
+            self.say("hold", &commands::hold);
+        }
         let until = Instant::now() + held;
         while Instant::now() < until && self.sessions.iter().any(|session| !session.connections.is_empty()) {
             self.listen();
