@@ -38,7 +38,11 @@ pub(super) fn draw_lun(dice: &mut Dice) -> LunField {
     if dice.mishap(50) {
         return LunField(dice.next().to_be_bytes());
     }
-    LunField(Lun::new(number).expect("all of these can be addressed").encode())
+    lun_field(number)
+}
+
+fn lun_field(number: u16) -> LunField {
+    LunField(Lun::new(number).expect("a number that can be addressed").encode())
 }
 
 /// What a command carries besides its header.
@@ -47,6 +51,8 @@ struct Draft {
     /// Bytes that it moves, and whether to the target.
     len: usize,
     write: bool,
+    /// The logical unit; any when it is not told.
+    lun: Option<u16>,
 }
 
 fn cdb(bytes: &[u8]) -> [u8; 16] {
@@ -60,7 +66,7 @@ fn read_or_write(dice: &mut Dice, write: bool) -> Draft {
     let lba = if dice.mishap(20) { dice.word() } else { dice.below(16_000) as u32 };
     let (opcode, [a, b, c, d], [high, low]) =
         (if write { 0x2a } else { 0x28 }, lba.to_be_bytes(), (blocks as u16).to_be_bytes());
-    Draft { cdb: cdb(&[opcode, 0, a, b, c, d, 0, high, low, 0]), len: blocks * BLOCK_LEN, write }
+    Draft { cdb: cdb(&[opcode, 0, a, b, c, d, 0, high, low, 0]), len: blocks * BLOCK_LEN, write, lun: None }
 }
 
 /// Commands that are neither reads nor writes: their CDB, the bytes they move, whether to the target.
@@ -87,10 +93,10 @@ const OTHERS: &[(&[u8], usize, bool)] = &[
 fn other(dice: &mut Dice) -> Draft {
     if dice.one_in(6) {
         let bytes = dice.bytes(16);
-        return Draft { cdb: cdb(&bytes), len: dice.below(70_000), write: dice.one_in(2) };
+        return Draft { cdb: cdb(&bytes), len: dice.below(70_000), write: dice.one_in(2), lun: None };
     }
     let (bytes, len, write) = dice.pick(OTHERS);
-    Draft { cdb: cdb(bytes), len, write }
+    Draft { cdb: cdb(bytes), len, write, lun: None }
 }
 
 /// TEST UNIT READY to all logical units: a new session learns of each that it is new, instead of what it asks for.
@@ -104,7 +110,7 @@ pub(super) fn take_attentions(walk: &mut Walk) -> String {
             write: false,
             attr: TaskAttribute::SIMPLE,
             priority: 0,
-            lun: LunField(Lun::new(lun).expect("a small number").encode()),
+            lun: lun_field(lun),
             itt: session.new_tag(dice),
             expected_data_transfer_length: 0,
             cmd_sn: session.number(dice, false),
@@ -120,13 +126,13 @@ pub(super) fn take_attentions(walk: &mut Walk) -> String {
     String::new()
 }
 
-/// A command that keeps what it has, as long as its connection lives: a write whose data does not come, or a read whose data is
+/// Commands that keep what they have, as long as their connection lives: writes whose data does not come, or reads whose data is
 /// not taken.
 pub(super) fn hold(walk: &mut Walk) -> String {
     let write = walk.dice.one_in(2);
-    let draft =
-        Draft { cdb: cdb(&[if write { 0x2a } else { 0x28 }, 0, 0, 0, 0, 0, 0, 0x40, 0, 0]), len: 8 << 20, write };
-    let told = send_command(walk, &draft, None);
+    let opcode = if write { 0x2a } else { 0x28 };
+    let draft = Draft { cdb: cdb(&[opcode, 0, 0, 0, 0, 0, 0, 0x40, 0, 0]), len: 8 << 20, write, lun: Some(0) };
+    let told = (0..=walk.dice.below(8)).map(|_| send_command(walk, &draft, None)).collect();
     let Some((session, at, _)) = walk.connection() else { return told };
     session.connections[at].is_deaf = !write;
     told
@@ -145,15 +151,17 @@ pub(super) fn command(walk: &mut Walk) -> String {
 /// PERSISTENT RESERVE IN and OUT: registrations, reservations, and PREEMPT AND ABORT.
 pub(super) fn reservation(walk: &mut Walk) -> String {
     let dice = &mut walk.dice;
+    // Rarely where others hold and wait: registrations outlive their session, and would end all that comes later.
+    let lun = Some(if dice.one_in(40) { 0 } else { dice.pick(&[1, 2, 2, 2]) });
     if dice.one_in(4) {
-        let draft = Draft { cdb: cdb(&[0x5e, dice.below(4) as u8, 0, 0, 0, 0, 0, 1, 0]), len: 256, write: false };
+        let draft = Draft { cdb: cdb(&[0x5e, dice.below(4) as u8, 0, 0, 0, 0, 0, 1, 0]), len: 256, write: false, lun };
         return send_command(walk, &draft, None);
     }
     let (action, scope) = (dice.pick(&[0, 1, 2, 3, 4, 5, 5, 6]), dice.pick(&[1, 3, 5, 6, 7, 8]));
     let mut list = [0; 24];
     // Few keys, so that one registration meets another.
     (list[7], list[15]) = (dice.below(3) as u8, dice.below(3) as u8);
-    let draft = Draft { cdb: cdb(&[0x5f, action, scope, 0, 0, 0, 0, 0, 24]), len: 24, write: true };
+    let draft = Draft { cdb: cdb(&[0x5f, action, scope, 0, 0, 0, 0, 0, 24]), len: 24, write: true, lun };
     send_command(walk, &draft, Some(&list))
 }
 
@@ -178,7 +186,7 @@ fn send_command(walk: &mut Walk, draft: &Draft, list: Option<&[u8]>) -> String {
         write: draft.write,
         attr: dice.pick(&ATTRIBUTES),
         priority: 0,
-        lun: draw_lun(dice),
+        lun: draft.lun.map_or_else(|| draw_lun(dice), lun_field),
         itt,
         expected_data_transfer_length: expected,
         cmd_sn: session.number(dice, immediate),

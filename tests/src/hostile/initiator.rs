@@ -223,6 +223,10 @@ impl Walk {
             _ => Duration::ZERO,
         };
         if held == LONG_HOLD {
+            // What went before may have left no session that works.
+            self.sessions.truncate(MAX_SESSIONS - 1);
+            self.say("session", &|walk| walk.add_session());
+            self.say("attentions", &commands::take_attentions);
             self.say("hold", &commands::hold);
         }
         let until = Instant::now() + held;
