@@ -123,10 +123,10 @@ impl Walk {
         self.end();
     }
 
-    /// Makes a move and tells of it.
+    /// Makes a move and tells of it, if there is anything to tell.
     fn say(&mut self, name: &str, make: &dyn Fn(&mut Self) -> String) {
         let told = make(self);
-        if self.trace {
+        if self.trace && !told.is_empty() {
             eprintln!("[{}] session {}, {name}: {told}", self.seed, self.at);
         }
     }
@@ -231,7 +231,7 @@ impl Walk {
         }
         let until = Instant::now() + held;
         while Instant::now() < until && self.sessions.iter().any(|session| !session.connections.is_empty()) {
-            self.listen();
+            self.say("listen", &Self::listen);
             self.sessions.iter_mut().for_each(Session::answer_pings);
             thread::sleep(Duration::from_millis(50));
         }

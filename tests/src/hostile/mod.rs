@@ -29,6 +29,8 @@ mod target;
 mod wire;
 mod witness;
 
+use std::thread;
+
 use clap::{Parser, ValueEnum};
 
 pub use fault::Tally;
@@ -61,13 +63,18 @@ enum Side {
 
 /// Makes the walks and reports what goes wrong on standard error.
 pub fn run(arguments: &Arguments) -> Tally {
-    let seeds = arguments.first..arguments.first.saturating_add(arguments.seeds);
-    let mut tally = Tally::default();
-    if matches!(arguments.side, Side::Target | Side::Both) {
-        tally.add_all(arguments.trace.map_or_else(|| against_server::run(seeds.clone()), against_server::trace));
+    let seeds = || arguments.first..arguments.first.saturating_add(arguments.seeds);
+    let on_target = || arguments.trace.map_or_else(|| against_server::run(seeds()), against_server::trace);
+    let on_initiator = || arguments.trace.map_or_else(|| against_clients::run(seeds()), against_clients::trace);
+    match arguments.side {
+        Side::Target => on_target(),
+        Side::Initiator => on_initiator(),
+        // Both wait most of their time.
+        Side::Both => thread::scope(|scope| {
+            let clients = scope.spawn(on_initiator);
+            let mut tally = on_target();
+            tally.add_all(clients.join().expect("a campaign does not panic"));
+            tally
+        }),
     }
-    if matches!(arguments.side, Side::Initiator | Side::Both) {
-        tally.add_all(arguments.trace.map_or_else(|| against_clients::run(seeds), against_clients::trace));
-    }
-    tally
 }
