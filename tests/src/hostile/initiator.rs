@@ -23,6 +23,13 @@ const LISTEN_LIMIT: Duration = Duration::from_millis(15);
 /// For how long some walks hold on to what they have: longer than others may starve.
 const LONG_HOLD: Duration = Duration::from_secs(12);
 
+/// The last seeds of so many are a crowd, which holds what it has at the same time.
+const CROWD_EVERY: u64 = 1024;
+const CROWD: u64 = 64;
+
+/// Its walks begin to hold one after the other, so that all of them hold for longer than others may starve.
+const CROWD_HOLD: Duration = Duration::from_secs(20);
+
 const MAX_SESSIONS: usize = 3;
 const MAX_CONNECTIONS: usize = 8;
 
@@ -216,13 +223,15 @@ impl Walk {
 
     /// Connections are left, at once or after they were held for a while.
     fn end(mut self) {
+        let is_of_crowd = self.seed % CROWD_EVERY >= CROWD_EVERY - CROWD;
         let held = match self.dice.below(24) {
             0..=2 => LONG_HOLD,
+            3..=20 if is_of_crowd => CROWD_HOLD,
             3 => Duration::from_secs(4),
             4..=6 => Duration::from_millis(500),
             _ => Duration::ZERO,
         };
-        if held == LONG_HOLD {
+        if held >= LONG_HOLD {
             // What went before may have left no session that works.
             self.sessions.truncate(MAX_SESSIONS - 1);
             self.say("session", &|walk| walk.add_session());
