@@ -127,11 +127,14 @@ pub(super) fn take_attentions(walk: &mut Walk) -> String {
 }
 
 /// Commands that keep what they have, as long as their connection lives: writes whose data does not come, or reads whose data is
-/// not taken.
+/// not taken. Long ones fill most of the buffers, shorter ones what is left between them.
 pub(super) fn hold(walk: &mut Walk) -> String {
     let write = walk.dice.one_in(2);
     let opcode = if write { 0x2a } else { 0x28 };
-    let draft = Draft { cdb: cdb(&[opcode, 0, 0, 0, 0, 0, 0, 0x40, 0, 0]), len: 8 << 20, write, lun: Some(0) };
+    let blocks: u16 = if walk.dice.one_in(2) { 0x4000 } else { 0x4000 >> walk.dice.below(12) };
+    let [high, low] = blocks.to_be_bytes();
+    let len = usize::from(blocks) * 512;
+    let draft = Draft { cdb: cdb(&[opcode, 0, 0, 0, 0, 0, 0, high, low, 0]), len, write, lun: Some(0) };
     let told = (0..=walk.dice.below(8)).map(|_| send_command(walk, &draft, None)).collect();
     let Some((session, at, _)) = walk.connection() else { return told };
     session.connections[at].is_deaf = !write;

@@ -23,11 +23,11 @@ const LISTEN_LIMIT: Duration = Duration::from_millis(15);
 /// For how long some walks hold on to what they have: longer than others may starve.
 const LONG_HOLD: Duration = Duration::from_secs(12);
 
-/// The last seeds of so many are a crowd, which holds what it has at the same time.
+/// The last seeds of so many are a crowd: all of them fill the buffers at the same time and do nothing else.
 const CROWD_EVERY: u64 = 1024;
 const CROWD: u64 = 64;
 
-/// Its walks begin to hold one after the other, so that all of them hold for longer than others may starve.
+/// Longer than the target lets a data phase stand still.
 const CROWD_HOLD: Duration = Duration::from_secs(20);
 
 const MAX_SESSIONS: usize = 3;
@@ -100,6 +100,9 @@ impl Walk {
 
     /// Makes all moves. Afterwards all connections are closed.
     pub(super) fn run(mut self) {
+        if self.is_of_crowd() {
+            return self.besiege();
+        }
         let until = Instant::now() + WALK_LIMIT;
         let is_polite = self.dice.is_polite;
         let mut like = |(_, weight, liking, _): &(&str, usize, Liking, Move)| {
@@ -128,6 +131,26 @@ impl Walk {
             self.say(name, &make);
         }
         self.end();
+    }
+
+    fn is_of_crowd(&self) -> bool {
+        self.seed % CROWD_EVERY >= CROWD_EVERY - CROWD
+    }
+
+    /// Takes as much as it can get and keeps it, without a move that could end what others of the crowd hold.
+    fn besiege(mut self) {
+        self.dice.is_polite = true;
+        for _ in 0..MAX_SESSIONS {
+            self.hold_more();
+        }
+        self.keep(CROWD_HOLD);
+    }
+
+    /// One more session, with commands that hold what they have.
+    fn hold_more(&mut self) {
+        self.say("session", &|walk| walk.add_session());
+        self.say("attentions", &commands::take_attentions);
+        self.say("hold", &commands::hold);
     }
 
     /// Makes a move and tells of it, if there is anything to tell.
@@ -223,10 +246,8 @@ impl Walk {
 
     /// Connections are left, at once or after they were held for a while.
     fn end(mut self) {
-        let is_of_crowd = self.seed % CROWD_EVERY >= CROWD_EVERY - CROWD;
         let held = match self.dice.below(24) {
             0..=2 => LONG_HOLD,
-            3..=20 if is_of_crowd => CROWD_HOLD,
             3 => Duration::from_secs(4),
             4..=6 => Duration::from_millis(500),
             _ => Duration::ZERO,
@@ -234,10 +255,12 @@ impl Walk {
         if held >= LONG_HOLD {
             // What went before may have left no session that works.
             self.sessions.truncate(MAX_SESSIONS - 1);
-            self.say("session", &|walk| walk.add_session());
-            self.say("attentions", &commands::take_attentions);
-            self.say("hold", &commands::hold);
+            self.hold_more();
         }
+        self.keep(held);
+    }
+
+    fn keep(mut self, held: Duration) {
         let until = Instant::now() + held;
         while Instant::now() < until && self.sessions.iter().any(|session| !session.connections.is_empty()) {
             self.say("listen", &Self::listen);

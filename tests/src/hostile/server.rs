@@ -13,15 +13,11 @@ use super::witness;
 use crate::process::wait_until;
 use crate::{Server, lunette};
 
-/// Short time limits, in seconds, so that a walk sees them pass.
-const LIMITS: &str = "[limits]\ndata_timeout = 2\norder_timeout = 2\nretain_limit = 3\n";
+/// Short time limits, so that a walk sees them pass, and few buffers, so that a crowd fills them.
+const LIMITS: &str = "limits = { buffers = \"32M\", data_timeout = 3, login_timeout = 5 }";
 
-/// Whether the configuration has that table.
-const HAS_LIMITS: bool = false;
-
-/// A small request that has no answer by then is starved: both timeouts above, one after the other, and time for a machine that
-/// is busy.
-pub(super) const STARVED_AFTER: Duration = Duration::from_secs(10);
+/// A small request that has no answer by then is starved. What the hostile initiators hold they may hold for longer.
+pub(super) const STARVED_AFTER: Duration = Duration::from_secs(6);
 
 /// From the end of all peers to a server that holds nothing: the limits above, and time for logins and logouts that are half
 /// done.
@@ -144,12 +140,11 @@ impl Besieged {
 }
 
 fn configuration(cores: u64) -> String {
-    let limits = if HAS_LIMITS { LIMITS } else { "" };
     let session = "session = { error_recovery_level = 2, max_burst_length = \"4M\", data_pdu_in_order = false, \
-                   data_sequence_in_order = false, default_time2retain = 3 }";
+                   data_sequence_in_order = false, default_time2retain = 3, max_time2wait = 3 }";
     let name = witness::NAME;
     format!(
-        "listen = [\"127.0.0.1:0\"]\ncores = {cores}\n{limits}\n\
+        "listen = [\"127.0.0.1:0\"]\ncores = {cores}\n{LIMITS}\n\
          [[target]]\nname = \"{SHARED}\"\n{session}\n\
          lun = [{{ number = 0, disk = \"mem:64M\" }}, {{ number = 1, disk = \"mem:32M\" }}, \
          {{ number = 2, disk = \"mem:16M\", block_size = 4096 }}]\n\
