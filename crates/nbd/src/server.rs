@@ -183,3 +183,20 @@ impl Server {
         rx.recv().expect("a store ends every request")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn there_is_room_for_so_many_clients_and_for_another_when_one_leaves() {
+        let clients: Arc<Clients> = Arc::default();
+        let enter = || clients.enter(Socket::Unix(UnixStream::pair().expect("a pair of sockets").0));
+        let mut inside: Vec<Client> = (0..MAX_CONNECTIONS).map(|_| enter().expect("room")).collect();
+        assert!(enter().is_none());
+        inside.pop();
+        assert!(enter().is_some());
+    }
+}

@@ -193,7 +193,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
         let mut said = Vec::new();
         client.read_to_end(&mut said).unwrap();
         assert_eq!(said.len(), (MAX_REQUESTS + 40) * (16 + 512));
-        serving.join().unwrap().unwrap();
+        serving.join().unwrap();
     });
 }
 
@@ -235,7 +235,7 @@ fn timed_out(result: Result<(), ConnectionError>) -> bool {
 
 #[test]
 fn a_request_that_does_not_end_has_its_time_and_one_that_does_not_begin_has_all_time() {
-    let export = Export::new("disk", memory(), false);
+    let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let write = [request(command::WRITE, 0, 1, 0, 512), vec![7; 512]].concat();
     // A header takes 56 seconds.
@@ -276,7 +276,7 @@ impl Read for Silence<'_> {
 
 #[test]
 fn a_client_that_does_not_read_its_replies_is_given_up() {
-    let export = Export::new("disk", memory(), false);
+    let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     // It sends a request, and then nothing, for ever.
     let script = request(command::READ, 0, 1, 0, 4096);
