@@ -193,7 +193,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
         let mut said = Vec::new();
         client.read_to_end(&mut said).unwrap();
         assert_eq!(said.len(), (MAX_REQUESTS + 40) * (16 + 512));
-        serving.join().unwrap();
+        serving.join().unwrap().unwrap();
     });
 }
 
