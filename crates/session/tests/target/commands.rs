@@ -222,3 +222,17 @@ fn an_old_tag_never_means_a_new_task() {
         peer.scsi_response();
     }
 }
+
+#[test]
+fn data_of_a_task_whose_response_waits_does_not_hold_up_what_follows() {
+    let mut peer = Peer::logged_in(Setup::default()).manual();
+    peer.command(write(1, 512), &[7; 512]);
+    peer.nop_out(nop_out(2), &[]);
+    peer.silence();
+    let task = peer.driver.commands[0].task;
+    peer.driver.connection.decline_data(task);
+    assert_eq!(peer.nop_in().0.itt.0, 2);
+    assert_eq!(peer.driver.data_out, []);
+    peer.driver.connection.complete(task, Response { status: 0x28, ..Response::default() });
+    assert_eq!(peer.scsi_response().0.status, 0x28);
+}
