@@ -12,7 +12,8 @@ const LEN: u64 = 1 << 20;
 
 /// The target. The server takes its leave and has not panicked, nor said more than the requests can have asked for.
 pub fn run(data: &[u8]) {
-    let export = Export::new("disk", Arc::new(MemoryStore::new(LEN).expect("short enough")), false).expect("blocks of one byte");
+    let export =
+        Export::new("disk", Arc::new(MemoryStore::new(LEN).expect("short enough")), false).expect("blocks of one byte");
     let io: SharedIo = Arc::new(InlineIo);
     let mut said = Vec::new();
     // How it ends is the client's fault.
