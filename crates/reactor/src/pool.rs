@@ -25,7 +25,7 @@ impl Work for Job {
     }
 }
 
-/// Whose a job is. Flows that have jobs waiting take turns, so one with many does not keep the others waiting.
+/// The owner of a job. Flows that have jobs waiting take turns, so one with many does not keep the others waiting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Flow(pub u64);
 

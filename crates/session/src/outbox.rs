@@ -61,6 +61,8 @@ pub(crate) struct Outbox {
     pdus: usize,
     /// PDUs that were queued since this was asked last.
     queued_pdus: u64,
+    /// PDUs that were ever queued.
+    pushed_pdus: u64,
     owned_bytes: usize,
     segment_bytes: usize,
     header_digest: bool,
@@ -136,6 +138,7 @@ impl Outbox {
         }
         self.pdus += 1;
         self.queued_pdus += 1;
+        self.pushed_pdus += 1;
         self.queue.push_back(pdu);
     }
 
@@ -144,6 +147,7 @@ impl Outbox {
     fn enqueue_parts<const N: usize>(&mut self, pdu: [Pdu; N]) {
         self.pdus += 1;
         self.queued_pdus += 1;
+        self.pushed_pdus += 1;
         match &mut self.markers {
             Markers::Off => {}
             Markers::Login { len } => *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64,
@@ -224,6 +228,16 @@ impl Outbox {
     /// Bytes of data segments that wait, pooled or not.
     pub(crate) fn segment_bytes(&self) -> usize {
         self.segment_bytes
+    }
+
+    /// PDUs that were ever queued: tells when the last one of them has [left](Self::has_left).
+    pub(crate) fn pushed_pdus(&self) -> u64 {
+        self.pushed_pdus
+    }
+
+    /// Whether the socket has taken as many PDUs as were queued then.
+    pub(crate) fn has_left(&self, pushed_pdus: u64) -> bool {
+        self.pushed_pdus - self.pdus as u64 >= pushed_pdus
     }
 
     /// Bytes that wait for the socket, but for pads and digests.

@@ -55,6 +55,10 @@ pub(crate) const TARGET_FIRST_BUFFER_FACTOR: usize = 7;
 /// The share of the buffers that only tasks which hold a buffer already may take from: one part in this many.
 pub(crate) const SECOND_BUFFER_RESERVE: usize = 8;
 
+/// Tasks that wait for buffers and are tried in one round. The others have their turn in the next ones: a turn of the event loop must
+/// not cost more because others wait.
+pub(crate) const MAX_FED_TASKS: usize = 256;
+
 /// Connections that are served at one time. More are closed as they come.
 pub(crate) const MAX_CONNECTIONS: usize = 8192;
 

@@ -37,6 +37,8 @@ pub(crate) struct Task {
     pub(crate) phase: Phase,
     /// It waited for data when it was last looked for progress.
     pub(crate) has_waited: bool,
+    /// PDUs that were queued when its last R2T was: the initiator knows of it when they have left.
+    pub(crate) asked_at_pdu: u64,
 }
 
 #[derive(Default)]

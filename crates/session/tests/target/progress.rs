@@ -176,3 +176,18 @@ fn a_connection_without_work_is_not_looked_at() {
     idle(&mut peer, 10 * BEATS);
     assert_eq!(peer.driver.closed, None);
 }
+
+#[test]
+fn an_r2t_behind_answers_that_are_read_slowly_is_not_late() {
+    let mut peer = Peer::logged_in(Setup::default());
+    peer.reads = false;
+    peer.command(read(1, 1 << 20), &[]);
+    peer.command(write(2, 8192), &[]);
+    // 1 MiB of answers before the R2T, 64 KiB between two looks.
+    live(&mut peer, 15 * BEATS, |peer| peer.driver.connection.sent(65536 / BEATS + 1));
+    assert_eq!((peer.driver.aborted.len(), peer.driver.closed.clone()), (0, None));
+    let rest = peer.driver.connection.slices().map(<[u8]>::len).sum();
+    peer.driver.connection.sent(rest);
+    idle(&mut peer, 2 * BEATS + 1);
+    assert_eq!(peer.driver.aborted.len(), 1, "its time begins when it has left");
+}

@@ -307,6 +307,21 @@ fn a_name_that_is_used_twice_costs_no_place_in_the_window() {
 }
 
 #[test]
+fn a_task_whose_name_is_taken_over_is_told_of_to_the_driver() {
+    let mut a = first();
+    a.command(command(1), &[]);
+    cut(&mut a);
+    let mut b = join(&mut a, Cid(7));
+    b.command(write(1, 8192), &[]);
+    let lost = tag(&b);
+    let moved = reassign(&mut a, &mut b, 1, 0).unwrap();
+    b.collect();
+    assert_eq!(b.driver.aborted, [lost]);
+    b.driver.connection.complete(moved, Response::default());
+    b.scsi_response();
+}
+
+#[test]
 fn immediate_commands_end_with_their_connection() {
     let mut a = first();
     a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);

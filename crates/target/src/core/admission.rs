@@ -49,7 +49,7 @@ impl Core {
         }
         let device = self.device_of(&admitted.session);
         if let Some(conn) = self.connections.get_mut(id) {
-            conn.holdings.belong_to(self.shares.account(&admitted.session));
+            conn.holdings.belong_to(self.shares.account(&admitted.session, conn.peer));
             conn.session = Some(admitted.session);
             conn.device.clone_from(&device);
             conn.nexus = nexus;

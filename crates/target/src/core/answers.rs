@@ -64,15 +64,22 @@ impl Conn {
         let segment_bytes = self.protocol.queued_bytes() - queued_before;
         if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
             self.answers.push(segment_bytes, pooled_bytes);
-            self.holdings.set_answers(self.answers.held_bytes());
         }
+        self.count_answers();
     }
 
     /// Looks what its answers still hold.
     pub(super) fn count_answers(&mut self) {
+        for (segment_bytes, pooled_bytes) in self.protocol.take_drained() {
+            self.answers.push(segment_bytes, pooled_bytes);
+        }
         self.answers.released(self.protocol.kept_bytes());
         let suspended = self.protocol.is_suspended();
-        let held = if suspended { self.protocol.suspended_bytes() } else { self.answers.held_bytes() };
+        let held = if suspended {
+            self.protocol.suspended_bytes()
+        } else {
+            self.answers.held_bytes() + self.protocol.draining_bytes()
+        };
         self.holdings.set_answers(held);
     }
 }

@@ -5,6 +5,7 @@
 //! responses that tell of such a function of others and the end of PREEMPT AND ABORT, and whatever follows a fenced response
 //! waits until that is acknowledged too.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use lunette_device::{Response, TargetDevice};
@@ -158,9 +159,11 @@ impl Core {
         let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else {
             return Some(response);
         };
-        let is_behind_others = self.fences.iter().any(|fence| fence.session == session.tsih);
+        if !fences_responses(&session) {
+            return Some(response);
+        }
         let fenced = aborted_others || tells_of_aborts(&response);
-        if !fences_responses(&session) || !(fenced || is_behind_others) {
+        if !fenced && !self.fences.iter().any(|fence| fence.session == session.tsih) {
             return Some(response);
         }
         let behind = if fenced { self.unacknowledged(connection, false) } else { Vec::new() };
@@ -241,7 +244,7 @@ impl Core {
         }
         let now = self.time(cx);
         // Sessions of which an earlier answer waits.
-        let mut blocked: Vec<Tsih> = Vec::new();
+        let mut blocked: HashSet<Tsih> = HashSet::new();
         let mut waiting = Vec::new();
         for mut fence in std::mem::take(&mut self.fences) {
             fence.behind.retain(|(id, stat_sn)| {
@@ -254,12 +257,12 @@ impl Core {
             let owes_data = fence.data.as_ref().is_some_and(|data| self.owes_data(fence.session, data.of));
             let is_ordered = !matches!(fence.answer, Answer::TaskManagement { .. });
             if !fence.behind.is_empty() || owes_data || (is_ordered && blocked.contains(&fence.session)) {
-                blocked.push(fence.session);
+                blocked.insert(fence.session);
                 waiting.push(fence);
                 continue;
             }
             if let Some(sent) = self.answer_fenced(cx, fence) {
-                blocked.push(sent.session);
+                blocked.insert(sent.session);
                 waiting.push(sent);
             }
         }

@@ -250,7 +250,10 @@ impl Core {
             }
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
-            Event::TaskManagement(request) => self.manage_tasks(id, &request),
+            Event::TaskManagement(request) => {
+                self.pace.count();
+                self.manage_tasks(id, &request);
+            }
             Event::Admit(request) => self.admit(cx, id, request),
             Event::Resume(cid) => self.resume_siblings(id, cid),
             Event::Logout(cid) => self.log_out(cx, id, cid),
@@ -319,6 +322,7 @@ impl Core {
         self.bound_suspended();
         self.continue_background();
         let mut watchdog = Watchdog::default();
+        let mut suspects: Vec<ConnectionId> = Vec::new();
         loop {
             let mut moved = self.take_completions();
             self.pass_barriers(cx);
@@ -336,6 +340,9 @@ impl Core {
                 break;
             }
             let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
+            if watchdog.is_suspicious() {
+                suspects.clone_from(&touched);
+            }
             for id in touched.drain(..) {
                 if let Some(conn) = self.connections.get_mut(id) {
                     conn.touched = false;
@@ -350,7 +357,7 @@ impl Core {
                     break;
                 }
                 Verdict::Runaway => {
-                    self.end_runaways(cx);
+                    self.end_runaways(cx, suspects);
                     break;
                 }
             }
@@ -362,13 +369,14 @@ impl Core {
         self.count();
     }
 
-    /// Ends the connections whose work does not come to an end, so that the others are served: those that are still to be
-    /// looked at, and that of the fence which was raised last.
-    fn end_runaways(&mut self, cx: &mut Context<'_>) {
+    /// Ends the connections whose work does not come to an end, so that the others are served: those that the last round looked
+    /// at, and when it looked at none, that of the fence which was raised last.
+    fn end_runaways(&mut self, cx: &mut Context<'_>, mut suspects: Vec<ConnectionId>) {
         self.unsettled = true;
         self.fences_moved = false;
-        let mut suspects = std::mem::take(&mut self.touched);
-        suspects.extend(self.fences.last().map(Fence::connection));
+        if suspects.is_empty() {
+            suspects.extend(self.fences.last().map(Fence::connection));
+        }
         for id in suspects {
             self.end_runaway(cx, id);
         }

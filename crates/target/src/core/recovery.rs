@@ -310,6 +310,9 @@ impl Core {
     }
 
     fn move_task(&mut self, from: ConnectionId, to: ConnectionId, itt: InitiatorTaskTag, exp_data_sn: u32) {
+        if self.connections.get(to).is_none() {
+            return;
+        }
         let Some(old) = self.connections.get_mut(from) else { return };
         let session = old.session.clone();
         let tag = old.protocol.known_task(itt).and_then(|known| known.tag);

@@ -7,6 +7,7 @@ use lunette_session::Time;
 use super::Core;
 use super::connection::Conn;
 use super::shares::Holdings;
+use crate::limits::MAX_FED_TASKS;
 
 impl Core {
     /// Lets connections give back what they keep. Nobody is asked while no task waits for a buffer.
@@ -29,6 +30,7 @@ impl Core {
         let waiting: Vec<(ConnectionId, usize)> = self
             .starving
             .iter()
+            .take(MAX_FED_TASKS)
             .filter_map(|key| self.tasks.get(*key))
             .map(|task| (task.connection, task.wanted_len()))
             .collect();

@@ -20,7 +20,7 @@ use super::leaving::LEAVE_TAG;
 use super::shares::{Account, pooled_len};
 use super::stop::FLUSH_TAG;
 use super::table::Key;
-use crate::limits::MIN_LENDABLE_LEN;
+use crate::limits::{MAX_FED_TASKS, MIN_LENDABLE_LEN};
 
 pub(super) type TaskKey = Key;
 
@@ -289,7 +289,7 @@ impl Core {
         self.starving.insert(behind, key);
     }
 
-    /// Gives buffers to tasks that wait for them. One that cannot be served does not keep the others waiting: it may be its
+    /// Gives buffers to tasks that wait for them, or to some of them when they are many. One that cannot be served does not keep the others waiting: it may be its
     /// own connection that holds too much.
     pub(super) fn feed_starving(&mut self) {
         if self.starving.is_empty() {
@@ -297,11 +297,11 @@ impl Core {
         }
         // Before they try: what comes back after that, in this batch or later, brings another.
         self.pool.await_return();
-        for _ in 0..self.starving.len() {
+        for _ in 0..self.starving.len().min(MAX_FED_TASKS) {
             let Some(key) = self.starving.pop_front() else { return };
             let Some(waiting) = self.tasks.get(key).map(|running| running.waiting) else { continue };
             match (self.take_buffer(key, waiting), waiting) {
-                (None, Waiting::DataBuffer { .. }) if self.holds_up_its_data(key) => self.give_up(key),
+                (None, _) if self.holds_up_its_data(key) => self.give_up(key),
                 (None, _) => self.starving.push_back(key),
                 (Some(buffer), Waiting::Buffer { .. }) => self.drive(key, Input::Buffer(buffer)),
                 (Some(buffer), _) => self.want_data(key, buffer),

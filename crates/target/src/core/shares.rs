@@ -1,12 +1,12 @@
 //! Who holds which part of the buffers, and who may have more.
 //!
 //! What a connection holds counts for its initiator and its target too, on this core, so that neither many sessions of one
-//! initiator nor all initiators of one target leave the others without. An initiator may hold as much as it leaves
-//! free, a target three times that: with every holder that comes, all have less, and something is left for
-//! the next. A part of the pool
-//! is for short commands of those who hold little. It is what keeps everybody served while others hold all that they can.
+//! initiator nor all initiators of one target leave the others without. An initiator may use at most as much as remains free, and a
+//! target three times that, so each newcomer still finds something. A part of the pool is for short commands of initiators that
+//! hold little: they are served while others hold all that they can.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -71,10 +71,15 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The account of a session's connections.
-    pub(super) fn account(&mut self, session: &Session) -> Account {
+    /// The account of a session's connections. An initiator is the CHAP user that it has proved to be. Without CHAP anyone can give any
+    /// name, so it is the name and the address: none can use up what another host may hold.
+    pub(super) fn account(&mut self, session: &Session, peer: SocketAddr) -> Account {
         let target = session.target.as_ref().map_or("", |target| &target.name);
-        Account { initiator: self.initiators.of(&session.initiator_name), target: self.targets.of(target) }
+        let initiator = match &session.chap_user {
+            Some(user) => format!("user {user}"),
+            None => format!("{} {}", peer.ip(), session.initiator_name.to_ascii_lowercase()),
+        };
+        Account { initiator: self.initiators.of(initiator), target: self.targets.of(target.to_ascii_lowercase()) }
     }
 }
 
@@ -85,12 +90,12 @@ struct Tallies {
 }
 
 impl Tallies {
-    fn of(&mut self, name: &str) -> Arc<Tally> {
+    fn of(&mut self, name: String) -> Arc<Tally> {
         if self.by_name.len() >= self.tidy_at.max(MIN_TIDY) {
             self.by_name.retain(|_, tally| tally.strong_count() > 0);
             self.tidy_at = 2 * self.by_name.len();
         }
-        let entry = self.by_name.entry(name.to_ascii_lowercase()).or_default();
+        let entry = self.by_name.entry(name).or_default();
         entry.upgrade().unwrap_or_else(|| {
             let tally = Arc::default();
             *entry = Arc::downgrade(&tally);

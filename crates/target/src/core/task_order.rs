@@ -99,7 +99,7 @@ impl Core {
     }
 
     /// A task that is held does not take its data, which may stand in the stream before the data of a task that it waits for.
-    /// That would be waiting for ever: it is told to come again.
+    /// That would be waiting for ever: it is told to retry (TASK SET FULL).
     pub(super) fn give_up_stalled(&mut self) {
         let held: Vec<TaskKey> = self.task_sets.sets.values().flat_map(TaskSet::held).collect();
         for key in held {

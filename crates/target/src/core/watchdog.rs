@@ -7,7 +7,7 @@
 /// Rounds of one turn. The rest is for the next turn, after all sockets had theirs. A command that is answered at once takes two.
 pub(super) const MAX_ROUNDS: u32 = 256;
 
-/// Rounds in a row that may move nothing. One for each thing that lets another go on at the end of work is the most that was seen.
+/// Rounds in a row that may move nothing. Honest work was never seen to need more than a handful.
 const MAX_IDLE_ROUNDS: u32 = 64;
 
 /// Events that one connection may bring in one call. All PDUs of the longest receive (256 KiB) are a tenth of it.
@@ -32,6 +32,11 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
+    /// Whether so many rounds have moved nothing that what they looked at is worth remembering.
+    pub(super) fn is_suspicious(&self) -> bool {
+        self.idle >= MAX_IDLE_ROUNDS / 2
+    }
+
     /// Counts a round, which `moved` something or nothing.
     pub(super) fn count_round(&mut self, moved: bool) -> Verdict {
         self.rounds += 1;

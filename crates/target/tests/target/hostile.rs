@@ -7,7 +7,7 @@ use std::time::Duration;
 use lunette_pdu::{TaskAttribute, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_store::Store;
 
-use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, Port, TARGET, Target, blocks, cdb_10, device, memory};
 
 const FENCED: &[(&str, &str)] = &[("TaskReporting", "ResponseFence"), ("MaxConnections", "2")];
 const TASK_SET_FULL: u8 = 0x28;
@@ -281,5 +281,46 @@ fn others_are_served_while_a_hundred_sessions_hold_each_thing_that_can_be_held()
             assert!(other.write(0, 64, blocks(8, seed)).status == 0, "{name}");
             assert_eq!(other.read(0, 64, 8).good(), blocks(8, seed), "{name}");
         }
+    }
+}
+
+#[test]
+fn answers_that_wait_for_the_rest_of_their_data_count_for_their_connection() {
+    let target = Target::on_one_core(vec![memory()]);
+    let mut a = Initiator::log_in(&target, Port::A, &[("InitialR2T", "No")]);
+    a.test_unit_ready(0).sense();
+    // Reads that announce data, which does not come: their answers wait for it (RFC 7143 section 11.4.2).
+    a.announces_data = true;
+    for _ in 0..120 {
+        a.start(0, &cdb_10(0x28, 0, 2048), vec![0; 4096], 0, 0);
+    }
+    target.wait_until("a want of buffers", |now| now.buffer_waits > 0);
+    a.announces_data = false;
+    a.round_trip();
+    a.round_trip();
+    let held = target.monitor.read().buffer_bytes;
+    assert!(held <= 65 << 20, "{held} bytes are held by one connection");
+}
+
+#[test]
+fn a_task_without_a_buffer_does_not_stand_before_the_data_of_others() {
+    let target = Target::of(vec![device(TARGET, vec![memory()])], |config| {
+        (config.cores, config.buffer_bytes) = (1, 16 << 20);
+    });
+    let mut a = Initiator::attach(&target, Port::A);
+    a.answers_r2ts = false;
+    let writes: Vec<_> = (0..4).map(|at| a.start_write(0, at * 2048, blocks(2048, 1), 0)).collect();
+    while a.r2ts.len() < 4 {
+        a.take_one();
+    }
+    // Its immediate data is next in the stream, and the connection's share of the buffers is used up.
+    let read = a.start(0, &cdb_10(0x28, 0, 2048), vec![0; 512], 0, 512);
+    a.answers_r2ts = true;
+    for r2t in std::mem::take(&mut a.r2ts) {
+        a.answer_r2t(&r2t);
+    }
+    assert_eq!(a.finish(read).status, TASK_SET_FULL);
+    for write in writes {
+        a.finish(write).good();
     }
 }

@@ -62,7 +62,7 @@ impl Connection {
         }
         let is_slow = std::mem::take(&mut self.progress.received) < MIN_PROGRESS_BYTES;
         // While nothing is read from the initiator, it is not the initiator that stands still.
-        let stalls = full.end_stalled(takes_data && is_slow, &mut self.events);
+        let stalls = full.end_stalled(takes_data && is_slow, &self.sender, &mut self.events);
         if stalls {
             return self.close(CloseReason::DataTimeout);
         }

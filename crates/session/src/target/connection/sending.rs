@@ -49,6 +49,16 @@ impl Connection {
         self.sender.kept_bytes()
     }
 
+    /// Bytes of the pool that answers keep which wait for data that the initiator still has to send (RFC 7143 section 11.4.2).
+    pub fn draining_bytes(&mut self) -> usize {
+        if let Phase::FullFeature(full) = &mut self.phase { full.draining_bytes() } else { 0 }
+    }
+
+    /// Answers that waited so and have been queued since this was asked last: bytes of data segments, and of the pool.
+    pub fn take_drained(&mut self) -> Vec<(usize, usize)> {
+        if let Phase::FullFeature(full) = &mut self.phase { full.take_drained() } else { Vec::new() }
+    }
+
     /// Bytes of the pool that the answers of a suspended connection keep until they are taken over. A buffer
     /// counts as a whole, however few of its bytes are wanted.
     pub fn suspended_bytes(&self) -> usize {

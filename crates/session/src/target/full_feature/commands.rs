@@ -98,6 +98,7 @@ impl FullFeature {
             data: Collector::new(pdu.data_segment_len as u32, unsolicited_end),
             phase: Phase::Undecided,
             has_waited: false,
+            asked_at_pdu: 0,
         };
         let Some(tag) = self.tasks.insert(task) else {
             return Err(Violation::fatal(RejectReason::OUT_OF_RESOURCES, "more tasks than the window allows"));
@@ -178,6 +179,7 @@ impl FullFeature {
         // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task keeps
         // its place in the window until then.
         if task.data.open() {
+            self.may_keep_answers |= response.data_in.is_some();
             self.tasks.end(tag, Some(response));
         } else {
             let answered = Answered::from(task);

@@ -10,7 +10,7 @@ use crate::outbox::Segment;
 use crate::target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::target::connection::{Expect, Sender, Violation};
 use crate::target::data_out::{DataOutError, DataRules, Solicitation};
-use crate::target::event::{Event, Response, TaskTag};
+use crate::target::event::{AnswerData, Event, Response, TaskTag};
 use crate::target::task::{Phase, Task, TaskTable};
 
 impl FullFeature {
@@ -80,14 +80,14 @@ impl FullFeature {
     /// Ends tasks whose data does not come, when they waited for it at the look before and the initiator `stands_still` since. The
     /// response goes out when the rest of the data has come (RFC 7143 section 11.4.2). True when that rest, too, does not come:
     /// then the connection cannot go on.
-    pub(crate) fn end_stalled(&mut self, stands_still: bool, events: &mut VecDeque<Event>) -> bool {
+    pub(crate) fn end_stalled(&mut self, stands_still: bool, sender: &Sender, events: &mut VecDeque<Event>) -> bool {
         let mut gives_up = false;
         for tag in self.tasks.tags_where(|task| task.data.open() && !task.is_silent()) {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
-            // A task that has no place for its data yet is not the initiator's to bring forward.
-            let waits = !task.is_undecided();
+            // The initiator can bring nothing forward while there is no place for the data, or the R2T waits behind other answers.
+            let waits = !task.is_undecided() && sender.outbox.has_left(task.asked_at_pdu);
             let has_waited = std::mem::replace(&mut task.has_waited, waits);
-            if !stands_still || !has_waited {
+            if !stands_still || !has_waited || !waits {
                 continue;
             }
             if matches!(task.phase, Phase::Collecting) {
@@ -153,6 +153,7 @@ impl FullFeature {
             task.data.solicited(ttt, asked);
             let pdu = r2t(task, ttt, asked, sender.stat_sn(), self.session.command_numbers());
             sender.outbox.push(pdu.emit(), Segment::Empty);
+            task.asked_at_pdu = sender.outbox.pushed_pdus();
         }
     }
 
@@ -162,8 +163,26 @@ impl FullFeature {
         }
         let Some(mut task) = self.tasks.remove(tag) else { return };
         if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
+            let pooled_bytes = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
+            let queued_before = sender.outbox.segment_bytes();
             self.answer(&Answered::from(&task), response, sender);
+            self.drained.extend(pooled_bytes.map(|pooled| (sender.outbox.segment_bytes() - queued_before, pooled)));
         }
+    }
+
+    /// Bytes of the pool that answers keep which wait for the rest of their task's data.
+    pub(crate) fn draining_bytes(&mut self) -> usize {
+        if !self.may_keep_answers {
+            return 0;
+        }
+        let bytes = self.tasks.kept_bytes();
+        self.may_keep_answers = bytes > 0;
+        bytes
+    }
+
+    /// The answers that waited so and have been queued since this was asked last: bytes of data segments, and of the pool.
+    pub(crate) fn take_drained(&mut self) -> Vec<(usize, usize)> {
+        std::mem::take(&mut self.drained)
     }
 }
 

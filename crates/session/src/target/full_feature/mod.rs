@@ -42,6 +42,10 @@ pub(crate) struct FullFeature {
     cid: Cid,
     tasks: TaskTable,
     immediate_tasks: u32,
+    /// Some tasks may have ended with an answer that waits for the rest of their data.
+    may_keep_answers: bool,
+    /// Of those that waited for it and have been queued since: bytes of data segments, and of the pool.
+    drained: Vec<(usize, usize)>,
     /// Tasks that hold a place in the session's command window.
     numbered_tasks: u32,
     pending_task_management: Vec<InitiatorTaskTag>,
@@ -74,6 +78,8 @@ impl FullFeature {
             session,
             tasks: TaskTable::default(),
             immediate_tasks: 0,
+            may_keep_answers: false,
+            drained: Vec::new(),
             numbered_tasks: 0,
             pending_task_management: Vec::new(),
             text: TextExchanges::default(),

@@ -147,10 +147,14 @@ impl FullFeature {
             }
         };
         // A name that is in use here twice costs its task here.
-        if let Some(named) = self.tasks.find(task.itt).and_then(|tag| self.tasks.remove(tag))
+        if let Some(tag) = self.tasks.find(task.itt)
+            && let Some(named) = self.tasks.remove(tag)
             && !named.is_silent()
         {
             self.release(named.order.immediate);
+            if !matches!(named.phase, Phase::Draining(_)) {
+                events.push_back(Event::Aborted(tag));
+            }
         }
         self.numbered_tasks += 1;
         task.data.resume(exp_data_sn);
