@@ -46,8 +46,6 @@ pub(crate) struct Config {
     #[serde(default = "default_cores")]
     pub(crate) cores: usize,
     #[serde(default)]
-    pub(crate) spread_connections: bool,
-    #[serde(default)]
     pub(crate) limits: Limits,
     #[serde(default)]
     pub(crate) discovery: Discovery,

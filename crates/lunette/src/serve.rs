@@ -90,13 +90,6 @@ pub(crate) struct Arguments {
     /// Event loops, each on a thread and, where there are enough, a CPU of its own; sessions are spread over them
     #[arg(long, value_name = "N", default_value_t = config::default_cores(), value_parser = cores)]
     cores: usize,
-    /// Have other cores receive and send for a session's connections after its first
-    ///
-    /// It is meant for machines with idle cores where one session of several connections fills one core, and has not been shown to
-    /// gain there. On two CPUs shared with the client it cost 1.3 to 2 times the CPU time for each request and brought no more IOPS;
-    /// long transfers lost less.
-    #[arg(long)]
-    spread_connections: bool,
     /// Connections that a session may have
     #[arg(long, value_name = "N", default_value_t = config::default_max_connections(), value_parser = max_connections)]
     max_connections: u32,
@@ -106,7 +99,7 @@ pub(crate) struct Arguments {
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "disks", "listen", "target", "create", "block_size", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
-        "max_connections", "cores", "spread_connections",
+        "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
 }
@@ -142,7 +135,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         discovery: served.discovery.clone(),
         event_loop: LoopConfig { zero_copy_bytes, ..arguments.event_loop.config() },
         cores: config.cores,
-        spread_connections: config.spread_connections,
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),
         ..ServerConfig::new(config.portals(), targets)
@@ -204,7 +196,6 @@ impl Arguments {
             portals: Vec::new(),
             state: self.state.clone(),
             cores: self.cores,
-            spread_connections: self.spread_connections,
             limits: Limits::default(),
             discovery: Discovery::default(),
             targets: vec![target],

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use lunette_buffer::Pool;
 use lunette_device::TargetDevice;
-use lunette_reactor::{Carrier, IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
+use lunette_reactor::{IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
 use lunette_session::keys::Willing;
 use lunette_session::target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::{Authentication, Credentials};
@@ -71,10 +71,6 @@ pub struct ServerConfig {
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
     /// Sessions are spread over them.
     pub cores: usize,
-    /// Further connections of a session have their sockets on the cores with the fewest, which receive and send for them; the
-    /// session stays on its core. It is meant for machines with idle cores where one session fills one core, and costs CPU time: two
-    /// threads wake each other for each batch. On two CPUs shared with the client, all that was measured, it brought no gain.
-    pub spread_connections: bool,
 }
 
 impl ServerConfig {
@@ -89,7 +85,6 @@ impl ServerConfig {
             file_threads: DEFAULT_FILE_THREADS,
             event_loop: LoopConfig::default(),
             cores: 1,
-            spread_connections: false,
         }
     }
 }
@@ -154,7 +149,6 @@ impl Server {
         check_targets(&config.targets)?;
         let mut reactors = open_reactors(&config)?;
         let post = Post::between(reactors.iter().map(Reactor::waker));
-        let carriers: Arc<[_]> = reactors.iter().map(Reactor::carrier).collect();
         let first = &mut reactors[FIRST];
         tracing::info!(cores = config.cores, "the event loop runs on {}", first.backend());
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
@@ -167,8 +161,7 @@ impl Server {
         declare_ports(&devices, &portals);
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let common = Common {
-            carriers,
-            homes: Homes::new(config.cores, config.spread_connections),
+            homes: Homes::new(config.cores),
             places: Places::default(),
             epoch: Instant::now(),
             devices,
@@ -220,7 +213,6 @@ impl Server {
 
 /// What all cores have in common.
 struct Common {
-    carriers: Arc<[Carrier]>,
     homes: Arc<Homes>,
     places: Places,
     epoch: Instant,
@@ -239,7 +231,6 @@ impl Common {
         let config = CoreConfig {
             counts: Arc::default(),
             post,
-            carriers: Arc::clone(&self.carriers),
             homes: Arc::clone(&self.homes),
             places: self.places.clone(),
             epoch: self.epoch,

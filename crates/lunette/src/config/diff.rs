@@ -60,7 +60,7 @@ pub(crate) enum LunChange {
 /// Everything that needs a restart, one sentence each.
 pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
     // Without "..": a key that is added has to be thought of here.
-    let Config { listen: _, portals: _, state, cores, spread_connections, limits, discovery, targets } = old;
+    let Config { listen: _, portals: _, state, cores, limits, discovery, targets } = old;
     let Discovery { chap: _, mutual_chap: _ } = discovery;
     let mut found = Found::default();
     if *state != new.state {
@@ -68,9 +68,6 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     }
     if *cores != new.cores {
         found.refused.push("cores cannot change while the server runs".into());
-    }
-    if *spread_connections != new.spread_connections {
-        found.refused.push("spread_connections cannot change while the server runs".into());
     }
     if *limits != new.limits {
         found.refused.push("limits cannot change while the server runs".into());

@@ -20,9 +20,7 @@ impl Core {
         }
         match self.homes.find(&request) {
             Err(status) => self.refuse(id, status),
-            Ok(home) if home.core() != self.post.me() || home.carrier() != self.post.me() => {
-                self.depart(cx, id, Departure { home, request });
-            }
+            Ok(home) if home.core() != self.post.me() => self.depart(cx, id, Departure { home, request }),
             Ok(home) => {
                 if let Some(conn) = self.connections.get_mut(id) {
                     conn.home = Some(home);
@@ -62,7 +60,7 @@ impl Core {
                     self.abort_task(key, Some(barrier));
                 }
             } else {
-                self.abort_lost(barrier, theirs);
+                self.abort_lost(barrier, &theirs);
             }
         }
         self.barriers.close(barrier);

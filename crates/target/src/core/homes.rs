@@ -1,8 +1,7 @@
-//! Which core a session lives on, and which cores have its sockets.
+//! Which core a session lives on.
 //!
 //! All connections of a session are on one core, its home, and so is whatever takes its place: what a session has to do with its
-//! like never leaves a core. But receiving and sending costs more than all else, so the sockets of its further connections may be
-//! spread: they go where the fewest are, and that core *carries* them. Logins are the only ones to look here, and connections that end.
+//! like never leaves a core. Logins are the only ones to look here, and connections that end.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,10 +21,6 @@ struct Table {
     normal: HashMap<Name, Tenancy>,
     /// Sessions of each core.
     sessions: Vec<usize>,
-    /// Sockets of normal sessions that each core has.
-    sockets: Vec<usize>,
-    /// Sockets of further connections go where the fewest are, and else home.
-    spreads: bool,
     /// How many a core may have: it has its share of the numbers.
     most: usize,
     discovery: usize,
@@ -55,11 +50,7 @@ pub(crate) struct Home {
 }
 
 enum Claim {
-    Nexus {
-        name: Name,
-        /// The core that has the socket.
-        carrier: usize,
-    },
+    Nexus(Name),
     Discovery,
     /// To a session that nobody knows.
     Nothing,
@@ -69,18 +60,12 @@ impl Home {
     pub(crate) fn core(&self) -> usize {
         self.core
     }
-
-    /// The core that is to have the socket.
-    pub(crate) fn carrier(&self) -> usize {
-        if let Claim::Nexus { carrier, .. } = self.claim { carrier } else { self.core }
-    }
 }
 
 impl Homes {
-    pub(crate) fn new(cores: usize, spreads: bool) -> Arc<Self> {
+    pub(crate) fn new(cores: usize) -> Arc<Self> {
         let most = max_table_sessions(cores);
-        let (sessions, sockets) = (vec![0; cores], vec![0; cores]);
-        let table = Table { normal: HashMap::new(), sessions, sockets, spreads, most, discovery: 0 };
+        let table = Table { normal: HashMap::new(), sessions: vec![0; cores], most, discovery: 0 };
         Arc::new(Self { table: Mutex::new(table) })
     }
 
@@ -101,23 +86,14 @@ impl Homes {
                 table.sessions[core] += 1;
                 (core, Claim::Discovery)
             }
-            // Most sessions have one connection, which is served best where all of it is.
-            Some(name) if request.tsih == Tsih::NEW => {
-                let core = table.place(&name)?;
-                (core, Claim::Nexus { name, carrier: core })
-            }
+            Some(name) if request.tsih == Tsih::NEW => (table.place(&name)?, Claim::Nexus(name)),
             Some(name) => {
                 let core = usize::from(request.tsih.0) % table.sessions.len();
-                let carrier = table.join(&name, core);
-                (core, carrier.map_or(Claim::Nothing, |carrier| Claim::Nexus { name, carrier }))
+                let claim = if table.join(&name, core) { Claim::Nexus(name) } else { Claim::Nothing };
+                (core, claim)
             }
         };
         Ok(Home { homes: Arc::clone(self), core, claim })
-    }
-
-    /// Whether cores may have sockets of sessions that live on others.
-    pub(crate) fn spreads(&self) -> bool {
-        self.table().spreads
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -139,30 +115,23 @@ impl Table {
     fn place(&mut self, name: &Name) -> Result<usize, LoginStatus> {
         if let Some(tenancy) = self.normal.get_mut(name) {
             tenancy.connections += 1;
-            self.sockets[tenancy.core] += 1;
             return Ok(tenancy.core);
         }
         self.check_room()?;
         let core = self.emptiest();
         self.sessions[core] += 1;
-        self.sockets[core] += 1;
         self.normal.insert(name.clone(), Tenancy { core, connections: 1 });
         Ok(core)
     }
 
-    /// The core that is to have the socket; `None` when no session of that nexus is there.
-    fn join(&mut self, name: &Name, core: usize) -> Option<usize> {
-        let tenancy = self.normal.get_mut(name).filter(|tenancy| tenancy.core == core)?;
+    /// False when no session of that nexus is there.
+    fn join(&mut self, name: &Name, core: usize) -> bool {
+        let Some(tenancy) = self.normal.get_mut(name).filter(|tenancy| tenancy.core == core) else { return false };
         tenancy.connections += 1;
-        // At home when that has no more of them than the others.
-        let fewest = || (0..self.sockets.len()).min_by_key(|other| (self.sockets[*other], *other != core));
-        let carrier = self.spreads.then(fewest).flatten().unwrap_or(core);
-        self.sockets[carrier] += 1;
-        Some(carrier)
+        true
     }
 
-    fn leave(&mut self, name: &Name, carrier: usize) {
-        self.sockets[carrier] -= 1;
+    fn leave(&mut self, name: &Name) {
         let Some(tenancy) = self.normal.get_mut(name) else { return };
         tenancy.connections -= 1;
         if tenancy.connections == 0 {
@@ -188,7 +157,7 @@ impl Drop for Home {
     fn drop(&mut self) {
         let mut table = self.homes.table();
         match &self.claim {
-            Claim::Nexus { name, carrier } => table.leave(name, *carrier),
+            Claim::Nexus(name) => table.leave(name),
             Claim::Discovery => {
                 table.discovery -= 1;
                 table.sessions[self.core] -= 1;
@@ -233,7 +202,7 @@ mod tests {
 
     #[test]
     fn new_sessions_go_where_the_fewest_are() {
-        let homes = Homes::new(3, true);
+        let homes = Homes::new(3);
         let mut held: Vec<_> = (0..6).map(|isid| homes.find(&login("iqn.a", isid, 0)).unwrap()).collect();
         assert_eq!(held.iter().map(Home::core).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
         held.remove(1);
@@ -242,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_nexus_stays_as_long_as_any_connection_of_it() {
-        let homes = Homes::new(2, true);
+        let homes = Homes::new(2);
         let _other = homes.find(&login("iqn.other", 1, 0)).unwrap();
         let first = homes.find(&login("iqn.a", 1, 0)).unwrap();
         assert_eq!(first.core(), 1);
@@ -252,32 +221,14 @@ mod tests {
         drop(first);
         let again = homes.find(&login("IQN.A", 1, 0)).unwrap();
         assert_eq!((joined.core(), again.core()), (1, 1));
-        assert_eq!((joined.carrier(), again.carrier()), (1, 1), "both cores had as many sockets");
         drop((joined, again));
         let _others = ["iqn.c", "iqn.d"].map(|name| homes.find(&login(name, 1, 0)).unwrap());
         assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 0, "it is forgotten");
     }
 
     #[test]
-    fn sockets_of_further_connections_go_where_the_fewest_are() {
-        let homes = Homes::new(3, true);
-        let leading = homes.find(&login("iqn.a", 1, 0)).unwrap();
-        let mut further: Vec<_> = (0..5).map(|_| homes.find(&login("iqn.a", 1, 3)).unwrap()).collect();
-        assert_eq!((leading.core(), leading.carrier()), (0, 0));
-        assert!(further.iter().all(|home| home.core() == 0));
-        assert_eq!(further.iter().map(Home::carrier).collect::<Vec<_>>(), [1, 2, 0, 1, 2]);
-        further.remove(1);
-        assert_eq!(homes.find(&login("iqn.a", 1, 3)).unwrap().carrier(), 2);
-        drop((leading, further));
-        assert_eq!(homes.table().sockets, [0, 0, 0]);
-        let homes = Homes::new(3, false);
-        let _leading = homes.find(&login("iqn.a", 1, 0)).unwrap();
-        assert_eq!(homes.find(&login("iqn.a", 1, 3)).unwrap().carrier(), 0, "unless they are not to be spread");
-    }
-
-    #[test]
     fn a_number_that_nobody_has_claims_nothing() {
-        let homes = Homes::new(2, true);
+        let homes = Homes::new(2);
         let stray = homes.find(&login("iqn.a", 1, 3)).unwrap();
         assert_eq!(stray.core(), 1);
         let _there = homes.find(&login("iqn.b", 1, 0)).unwrap();
@@ -289,7 +240,7 @@ mod tests {
 
     #[test]
     fn discovery_stays_where_it_came_in_and_counts() {
-        let homes = Homes::new(2, true);
+        let homes = Homes::new(2);
         let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
         let first = homes.find(&discovery).unwrap();
         assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 1, "where fewer are");
@@ -304,7 +255,7 @@ mod tests {
     #[test]
     fn discovery_goes_elsewhere_when_the_first_core_has_no_numbers_left() {
         const CORES: usize = 64;
-        let (homes, most) = (Homes::new(CORES, true), max_table_sessions(CORES));
+        let (homes, most) = (Homes::new(CORES), max_table_sessions(CORES));
         let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
         let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
         let sessions = homes.table().sessions.clone();

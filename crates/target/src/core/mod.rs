@@ -41,9 +41,7 @@ use std::time::Instant;
 
 use lunette_buffer::{Pool, Trimmer};
 use lunette_device::TargetDevice;
-use lunette_reactor::{
-    Carrier, Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker,
-};
+use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::target::{CloseReason, Directory, Event, Session, Sessions, Timers};
 use lunette_session::{Piece, Time};
 use lunette_store::Outcome;
@@ -75,8 +73,6 @@ use watchdog::{MAX_EVENTS, Verdict, Watchdog};
 
 pub(crate) struct CoreConfig {
     pub(crate) post: Post<Order>,
-    /// The event loops of all cores.
-    pub(crate) carriers: Arc<[Carrier]>,
     pub(crate) homes: Arc<Homes>,
     pub(crate) places: Places,
     /// What time is counted from, by all cores.
@@ -98,8 +94,6 @@ pub(crate) struct CoreConfig {
 
 pub(crate) struct Core {
     post: Post<Order>,
-    /// Of all cores: they have the sockets of some connections that live here.
-    carriers: Arc<[Carrier]>,
     homes: Arc<Homes>,
     places: Places,
     targetless: Targetless<ConnectionId>,
@@ -151,7 +145,6 @@ impl Core {
         config.pool.when_back(move || waker.wake());
         let mut core = Self {
             post: config.post,
-            carriers: config.carriers,
             homes: config.homes,
             places: config.places,
             targetless: Targetless::default(),
@@ -506,8 +499,8 @@ impl Handler for Core {
         self.io.done(tag, request, result);
     }
 
-    fn released(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
-        self.departed(cx, id, stream);
+    fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+        self.departed(id, stream);
     }
 
     fn woken(&mut self, cx: &mut Context<'_>) {

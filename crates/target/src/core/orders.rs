@@ -25,9 +25,6 @@ pub(crate) enum Order {
     Abort { ticket: Ticket, doomed: Doomed },
     /// The same for a login, whose initiator may have closed connections before it: look at them first.
     AbortLost { ticket: Ticket, doomed: Doomed },
-    /// Look at your sockets, some of which may be those of other cores' connections, and pass this on; after so many more steps the
-    /// core of the ticket has all cores end what a login waits for.
-    Look { ticket: Ticket, doomed: Doomed, steps: usize },
     /// That is done; these nexuses lost tasks by it.
     Aborted { ticket: BarrierKey, lost: Vec<NexusId> },
     /// TARGET COLD RESET: end all sessions of the target.
@@ -76,7 +73,6 @@ impl Core {
                 Order::AbortLost { ticket, doomed } => {
                     self.post.send(self.post.me(), Order::Abort { ticket, doomed });
                 }
-                Order::Look { ticket, doomed, steps } => self.look(ticket, doomed, steps),
                 Order::Aborted { ticket, lost } => {
                     self.barriers.add_lost(ticket, lost);
                     self.barriers.one_less(ticket);
@@ -97,9 +93,9 @@ impl Core {
         }
     }
 
-    // Connections that change cores, or whose sockets do.
+    // Connections that change cores.
 
-    /// Sends a connection whose login has passed to its home, and its socket to the core that carries it.
+    /// Sends a connection whose login has passed to its home.
     pub(super) fn depart(&mut self, cx: &mut Context<'_>, id: ConnectionId, departure: Departure) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.departure = Some(departure);
@@ -108,28 +104,19 @@ impl Core {
     }
 
     /// Nothing of the connection is under way here any more.
-    pub(super) fn departed(&mut self, cx: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+    pub(super) fn departed(&mut self, id: ConnectionId, stream: TcpStream) {
         let Some(mut conn) = self.connections.remove(id) else { return };
         // Others were told to stop already; a connection would come too late.
         let Some(Departure { home, request }) = conn.departure.take().filter(|_| self.stopping.is_no()) else { return };
         let core = home.core();
         conn.home = Some(home);
-        let arrival = Arrival { conn, stream, request };
-        if core == self.post.me() {
-            self.take(cx, arrival);
-        } else {
-            self.post.send(core, Order::Take(Box::new(arrival)));
-        }
+        self.post.send(core, Order::Take(Box::new(Arrival { conn, stream, request })));
     }
 
     fn take(&mut self, cx: &mut Context<'_>, Arrival { mut conn, stream, request }: Arrival) {
-        let elsewhere = conn.home.as_ref().map(Home::carrier).filter(|carrier| *carrier != self.post.me());
-        let id = match elsewhere.and_then(|carrier| self.carriers.get(carrier)) {
-            Some(carrier) => cx.adopt_carried(stream, carrier),
-            None => match cx.adopt(stream) {
-                Ok(id) => id,
-                Err(error) => return tracing::warn!(peer = %conn.peer, %error, "cannot take on a connection"),
-            },
+        let id = match cx.adopt(stream) {
+            Ok(id) => id,
+            Err(error) => return tracing::warn!(peer = %conn.peer, %error, "cannot take on a connection"),
         };
         conn.arrive();
         self.connections.insert(id, conn);
@@ -148,28 +135,7 @@ impl Core {
     }
 
     /// Has all cores end what a login waits for. This one, too, may have got the connection before it has heard of the end of others.
-    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, doomed: Doomed) {
-        if !self.homes.spreads() {
-            return self.abort_lost_everywhere(barrier, &doomed);
-        }
-        // Whoever has a socket must have told its connection's core first.
-        self.barriers.one_more(barrier);
-        let ticket = Ticket { core: self.post.me(), barrier };
-        self.look(ticket, doomed, 2 * self.post.cores());
-    }
-
-    /// Two steps on each core, for the batch in which a letter comes may have begun before what it asks for; then the last.
-    fn look(&mut self, ticket: Ticket, doomed: Doomed, steps: usize) {
-        let me = self.post.me();
-        let Some(left) = steps.checked_sub(1) else {
-            self.abort_lost_everywhere(ticket.barrier, &doomed);
-            return self.barriers.one_less(ticket.barrier);
-        };
-        let next = if steps.is_multiple_of(2) { me } else { (me + 1) % self.post.cores() };
-        self.post.send(next, Order::Look { ticket, doomed, steps: left });
-    }
-
-    fn abort_lost_everywhere(&mut self, barrier: BarrierKey, doomed: &Doomed) {
+    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, doomed: &Doomed) {
         for core in 0..self.post.cores() {
             self.barriers.one_more(barrier);
             let ticket = Ticket { core: self.post.me(), barrier };

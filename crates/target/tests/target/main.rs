@@ -5,7 +5,6 @@
 mod aborts;
 mod background;
 mod buffers;
-mod carried;
 mod changes;
 mod common;
 mod cores;

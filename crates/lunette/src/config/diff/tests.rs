@@ -89,11 +89,6 @@ fn what_needs_a_restart_is_named() {
         ("state = \"/state\"", "state = \"/state\"\ncores = 2", "cores cannot change while the server runs"),
         (
             "state = \"/state\"",
-            "state = \"/state\"\nspread_connections = true",
-            "spread_connections cannot change while the server runs",
-        ),
-        (
-            "state = \"/state\"",
             "state = \"/state\"\nlimits = { data_timeout = 5 }",
             "limits cannot change while the server runs",
         ),

@@ -78,7 +78,6 @@ impl Target {
             Timers { login: never, ping_after: never, ping_answer: never, progress: never, ..Timers::default() };
         config.event_loop = io().into();
         config.cores = cores();
-        config.spread_connections = true;
         change(&mut config);
         let (bound, ready) = channel();
         let (tx, ended) = channel();
