@@ -4,7 +4,6 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::carry::Carrier;
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
 
@@ -48,21 +47,6 @@ impl<'a> Context<'a> {
         self.sockets.adopt(stream)
     }
 
-    /// Takes over a connected socket, whose system calls `carrier` makes: another reactor. For the handler it is a connection
-    /// like those that were adopted, with four differences:
-    ///
-    /// - all that is received comes through [`Handler::received`](crate::Handler::received);
-    /// - what [`Handler::gather`](crate::Handler::gather) appends is left out of the list as far as the carrier has it;
-    /// - when the carrier cannot take it on, it ends by [`Handler::closed`](crate::Handler::closed);
-    /// - it stays: [`release`](Self::release) gives `None`, and [`hand_over`](Self::hand_over) does nothing.
-    ///
-    /// At most [`MAX_CARRIED_BLOCKS`](crate::MAX_CARRIED_BLOCKS) times [`CARRIED_BLOCK_BYTES`](crate::CARRIED_BLOCK_BYTES) that
-    /// were received wait for the handler, as while it pauses the connection; what it has to send is taken up to
-    /// [`MAX_CARRIED_BYTES`](crate::MAX_CARRIED_BYTES) and one send ahead of the socket.
-    pub fn adopt_carried(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
-        self.sockets.adopt_carried(stream, carrier)
-    }
-
     /// Gives up a connection without closing it, so that another reactor can adopt it. The socket does not block.
     ///
     /// Possible in the batch in which the connection was accepted or adopted; later bytes of it may be under way to the
@@ -102,8 +86,7 @@ impl<'a> Context<'a> {
     /// connection, and memory that runs short, are told at once. It holds until it is changed; 1 is how connections begin. What
     /// lies ready when it is lowered is heard of.
     ///
-    /// The handler sees to it that it never waits for bytes that do not come. Connections that are
-    /// [carried](Self::adopt_carried) know no such wish.
+    /// The handler sees to it that it never waits for bytes that do not come.
     pub fn set_low_water(&mut self, connection: ConnectionId, bytes: u32) {
         self.sockets.set_low_water(connection, bytes);
     }

@@ -29,8 +29,6 @@ pub struct Gather<'a> {
     bytes: usize,
     /// Sum of the lengths of the slices that have an owner.
     shared_bytes: usize,
-    /// Bytes to leave out before the first: they are on their way already.
-    skip: usize,
     /// Comes behind the slices.
     file: Option<FileSlice>,
 }
@@ -38,19 +36,14 @@ pub struct Gather<'a> {
 impl<'a> Gather<'a> {
     /// An empty list. The reactor brings its own; others are for tests of handlers.
     pub fn new() -> Self {
-        Self::behind(0)
-    }
-
-    /// An empty list that leaves out the first `skip` bytes of what is appended.
-    pub(crate) fn behind(skip: usize) -> Self {
-        Self { slices: ArrayVec::new(), owners: ArrayVec::new(), bytes: 0, shared_bytes: 0, skip, file: None }
+        Self { slices: ArrayVec::new(), owners: ArrayVec::new(), bytes: 0, shared_bytes: 0, file: None }
     }
 
     /// Takes everything out.
     pub(crate) fn clear(&mut self) {
         self.slices.clear();
         self.owners.clear();
-        (self.bytes, self.shared_bytes, self.skip, self.file) = (0, 0, 0, None);
+        (self.bytes, self.shared_bytes, self.file) = (0, 0, None);
     }
 
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
@@ -84,7 +77,6 @@ impl<'a> Gather<'a> {
     /// Appends what fits, and gives its length.
     #[inline]
     fn append(&mut self, bytes: &'a [u8], owner: Option<Owner<'a>>) -> usize {
-        let bytes = &bytes[self.skipped(bytes.len())..];
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
         if fitting.is_empty() || self.file.is_some() || self.slices.try_push(IoSlice::new(fitting)).is_err() {
             return 0;
@@ -94,18 +86,9 @@ impl<'a> Gather<'a> {
         fitting.len()
     }
 
-    /// How many of the next `len` bytes are to be left out.
-    #[inline]
-    fn skipped(&mut self, len: usize) -> usize {
-        let skipped = self.skip.min(len);
-        self.skip -= skipped;
-        skipped
-    }
-
     /// Appends bytes of a file, as far as they fit; `false` as with [`push`](Self::push): nothing fits behind them.
     pub fn push_file(&mut self, slice: &FileSlice) -> bool {
-        let start = self.skipped(slice.len());
-        let fitting = slice.slice(start..start + MAX_GATHER_BYTES - self.bytes);
+        let fitting = slice.slice(0..MAX_GATHER_BYTES - self.bytes);
         if !self.is_full() && !fitting.is_empty() {
             self.bytes += fitting.len();
             self.file = Some(fitting);
@@ -216,26 +199,6 @@ mod tests {
         drop(list);
         drop(long);
         assert_eq!(kept.len(), MAX_GATHER_BYTES, "it outlives who has lent it");
-    }
-
-    #[test]
-    fn leaves_out_what_is_on_its_way() {
-        let buffer = Pool::new(1 << 20).take(4).unwrap().share();
-        let file = FileSlice::new(File::open("/dev/null").unwrap().into(), 100, 10);
-        for skip in 0..=17 {
-            let mut list = Gather::behind(skip);
-            list.push(b"one");
-            list.push_shared(&buffer, 0);
-            list.push_file(&file);
-            let left = 17 - skip;
-            let in_file = list.file().map_or((110, 0), |slice| (slice.offset(), slice.len()));
-            assert_eq!((list.len_bytes(), in_file), (left, (110 - left.min(10) as u64, left.min(10))), "behind {skip}");
-            assert_eq!(list.shared_bytes(), left.saturating_sub(10).min(4));
-        }
-        let mut list = Gather::behind(4);
-        list.push_file(&file.slice(0..4));
-        assert!(list.push(b"two"), "a file that is on its way ends no list");
-        assert_eq!(list.len_bytes(), 3);
     }
 
     #[test]

@@ -53,13 +53,6 @@ pub trait Handler {
     /// The first `len` bytes (at least one) of what was gathered left.
     fn sent(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize);
 
-    /// The peer closed its side: nothing more is received. `true` keeps the connection, to send on it until
-    /// [`Context::close_after_send`]; else it ends now ([`Closed::PeerClosed`]).
-    fn peer_closed(&mut self, cx: &mut Context<'_>, connection: ConnectionId) -> bool {
-        let _ = (cx, connection);
-        false
-    }
-
     /// The connection has ended and its id is dead. Not called after [`Context::close`] or [`Context::release`].
     fn closed(&mut self, cx: &mut Context<'_>, connection: ConnectionId, why: Closed);
 

@@ -67,7 +67,6 @@
 #![deny(unsafe_code)]
 
 mod backend;
-mod carry;
 mod context;
 mod counters;
 mod files;
@@ -85,10 +84,6 @@ mod sys;
 mod waker;
 
 pub use backend::IoBackend;
-pub use carry::{
-    BLOCK_BYTES as CARRIED_BLOCK_BYTES, Carrier, MAX_BLOCKS as MAX_CARRIED_BLOCKS,
-    MAX_UNDERWAY_BYTES as MAX_CARRIED_BYTES,
-};
 pub use context::Context;
 pub use counters::{Counts, CountsView};
 pub use files::{FileCall, FileRequest};

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, Buffers, Event};
-use crate::carry::{Carrier, Carrying, Inbox, Lines, Parcel, Spares};
 use crate::counters::{Counters, CountsView};
 use crate::handler::{Closed, Handler};
 use crate::lists::Lists;
@@ -29,17 +28,12 @@ pub struct Reactor {
     pub(crate) receive_buffer: Box<[u8]>,
     /// Where a ring receives; `None` for epoll.
     pub(crate) buffers: Option<Buffers>,
-    /// What other reactors write about connections that they carry, or that this one does.
-    pub(crate) inbox: Inbox,
-    /// Connections that this one carries; while it runs they are with its handler.
-    lines: Lines,
-    pub(crate) parcels: Spares<Parcel>,
     /// Connections whose sends are done, and of which the system is told before the next wait.
     pub(crate) flushed: Vec<Key>,
     pub(crate) lists: Lists,
     busy_poll: Duration,
     /// The last batch in which there was anything to do.
-    pub(crate) last_active: Instant,
+    last_active: Instant,
 }
 
 /// How an event loop runs.
@@ -94,16 +88,12 @@ impl Reactor {
         let waker = Waker::new()?;
         let counters = Arc::new(Counters::default());
         let (backend, buffers) = open(&waker, &counters)?;
-        let inbox = Inbox::new(waker.clone());
         Ok(Self {
-            sockets: Sockets::new(backend, counters, inbox.carrier().clone()),
+            sockets: Sockets::new(backend, counters),
             waker,
             events: Vec::new(),
             receive_buffer: vec![0; RECEIVE_BUFFER_BYTES].into_boxed_slice(),
             buffers,
-            inbox,
-            lines: Lines::default(),
-            parcels: Spares::default(),
             flushed: Vec::new(),
             lists: Lists::new(),
             busy_poll,
@@ -124,11 +114,6 @@ impl Reactor {
     /// A way to wake this reactor from other threads.
     pub fn waker(&self) -> Waker {
         self.waker.clone()
-    }
-
-    /// A way for other reactors to have this one carry their connections: see [`Context::adopt_carried`].
-    pub fn carrier(&self) -> Carrier {
-        self.inbox.carrier().clone()
     }
 
     /// The calls that a handler has, for use before the loop runs.
@@ -161,17 +146,14 @@ impl Reactor {
     ///
     /// When the system refuses to wait for events or to watch a socket. Failures of single connections go to the handler.
     pub fn run(&mut self, handler: &mut impl Handler) -> io::Result<()> {
-        let mut carrying = Carrying { handler, lines: std::mem::take(&mut self.lines) };
-        let mut result = Ok(());
-        while result.is_ok() && !self.sockets.take_stopped() {
-            result = self.turn(&mut carrying);
+        while !self.sockets.take_stopped() {
+            self.turn(handler)?;
         }
-        self.lines = carrying.lines;
-        result
+        Ok(())
     }
 
     /// One batch.
-    fn turn(&mut self, handler: &mut Carrying<'_, impl Handler>) -> io::Result<()> {
+    fn turn(&mut self, handler: &mut impl Handler) -> io::Result<()> {
         self.sockets.counters.batches.add(1);
         self.arm()?;
         self.wait(handler.next_timeout())?;
@@ -191,7 +173,6 @@ impl Reactor {
         self.hand_over(handler)?;
         // Asked again, for what the events led to at once (a store in memory) can leave in this batch.
         called |= self.waker.was_called();
-        self.read_letters(handler)?;
         if called {
             handler.woken(&mut self.context());
         }
@@ -307,8 +288,7 @@ impl Reactor {
             return self.readable(key, handler);
         }
         // Nobody would read the failure, and epoll would report it again and again.
-        let Some(stream) = connection.socket.here() else { return Ok(()) };
-        let error = sys::pending_error(stream);
+        let error = sys::pending_error(&connection.stream);
         self.end(key, Closed::Error(error), handler);
         Ok(())
     }
@@ -346,8 +326,6 @@ impl Reactor {
 }
 
 #[cfg(test)]
-mod carrying;
-#[cfg(test)]
 mod shortage;
 
 #[cfg(test)]
@@ -384,7 +362,7 @@ mod tests {
     }
 
     /// One of each kind that the system allows.
-    pub(super) fn reactors() -> impl Iterator<Item = Reactor> {
+    fn reactors() -> impl Iterator<Item = Reactor> {
         [IoBackend::Epoll, IoBackend::Uring].into_iter().filter_map(|io| Reactor::with(io).ok())
     }
 
@@ -394,7 +372,7 @@ mod tests {
         let mut reactor = Reactor::with(LoopConfig { busy_poll, ..LoopConfig::default() }).unwrap();
         assert!(reactor.looks_again());
         // It does not wait, though nothing happens and nothing is due.
-        reactor.turn(&mut Carrying { handler: &mut Talker::default(), lines: Lines::default() }).unwrap();
+        reactor.turn(&mut Talker::default()).unwrap();
         assert!(reactor.looks_again());
         reactor.busy_poll = Duration::ZERO;
         assert!(!reactor.looks_again());
@@ -461,7 +439,7 @@ mod tests {
             reactor.context().resume(id);
             reactor.flush(&mut talker).unwrap();
             assert!(reactor.sockets.has_touched(), "it would wait for an event");
-            reactor.turn(&mut Carrying { handler: &mut talker, lines: Lines::default() }).unwrap();
+            reactor.turn(&mut talker).unwrap();
             assert!(reactor.sockets.connection(id.0).unwrap().stash.is_empty());
         }
     }

@@ -63,8 +63,7 @@ impl Reactor {
             let buffer = &mut buffer[..buffer_len];
             let direct = direct.unwrap_or_default();
             let (direct_len, asked) = (direct.len(), direct.len() + buffer_len);
-            let Some(stream) = connection.socket.here() else { return Ok(()) };
-            let moved = sys::receive(stream, direct, buffer);
+            let moved = sys::receive(&connection.stream, direct, buffer);
             self.sockets.counters.system_calls.add(1);
             let len = match moved {
                 Moved::Bytes(0) => return self.peer_closed(key, handler),
@@ -91,7 +90,7 @@ impl Reactor {
     }
 
     /// Hands on what was received. Sends where the handler wants it, and then hands on the rest.
-    pub(crate) fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
+    fn hand_on(&mut self, id: ConnectionId, mut bytes: &[u8], handler: &mut impl Handler) -> io::Result<()> {
         // Closed by what came before, perhaps.
         while !bytes.is_empty() && self.sockets.is_handled(id) {
             let taken = handler.received(&mut self.context(), id, bytes);
@@ -106,9 +105,8 @@ impl Reactor {
 
     /// Drops what a peer sends on a connection that we are closing.
     fn discard(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
-        let stream = self.sockets.connection(key).and_then(|connection| connection.socket.here());
-        let Some(stream) = stream else { return Ok(()) };
-        match sys::receive(stream, &mut [], &mut self.receive_buffer) {
+        let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
+        match sys::receive(&connection.stream, &mut [], &mut self.receive_buffer) {
             Moved::Bytes(0) => self.peer_closed(key, handler)?,
             Moved::Bytes(_) | Moved::WouldBlock => {}
             Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
@@ -122,14 +120,11 @@ impl Reactor {
         match connection.phase {
             // Noticed again when it is resumed.
             Phase::Open if connection.paused => {}
-            Phase::Open => {
-                if handler.peer_closed(&mut self.context(), ConnectionId(key)) {
-                    self.sockets.peer_closed(key);
-                } else {
-                    self.end_of_input(key, handler)?;
-                }
+            Phase::Open => self.end_of_input(key, handler)?,
+            Phase::Draining => {
+                connection.peer_closed = true;
+                self.sockets.touch(key);
             }
-            Phase::Draining => self.sockets.peer_closed(key),
             Phase::Lingering => drop(self.sockets.remove(key)),
         }
         Ok(())
@@ -137,12 +132,9 @@ impl Reactor {
 
     /// Ends a connection whose peer has closed its side. What its last bytes have led to leaves first, as far as there is room:
     /// it may have closed one side alone, and they may have come together with the end.
-    pub(crate) fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
+    fn end_of_input(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         handler.batch_end(&mut self.context());
         self.flush(handler)?;
-        if let Some(carried) = self.carried(key) {
-            carried.leave();
-        }
         self.end(key, Closed::PeerClosed, handler);
         Ok(())
     }
@@ -217,9 +209,6 @@ impl Reactor {
     /// Hands on what came while the connection was paused, if it is so no longer.
     pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
-        if connection.socket.carried().is_some() {
-            return self.hand_on_blocks(key, handler);
-        }
         if connection.phase != Phase::Open || connection.paused {
             return Ok(());
         }

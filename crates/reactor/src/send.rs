@@ -19,11 +19,6 @@ impl Reactor {
         let mut touched = std::mem::take(&mut self.flushed);
         let told = touched.len();
         self.sockets.take_touched(&mut touched);
-        if self.sockets.has_carried() {
-            for key in &touched[told..] {
-                self.send_by_carrier(*key, handler);
-            }
-        }
         for keys in touched[told..].chunks(MAX_SENDS) {
             self.send(keys, handler)?;
         }
@@ -67,13 +62,12 @@ impl Reactor {
             if sent_bytes[index] >= MAX_SENT_BYTES {
                 continue;
             }
-            let Some(socket) = connection.socket.here().map(AsFd::as_fd) else { continue };
             handler.gather(ConnectionId(*key), list);
             asked[index] = list.len_bytes();
             done[index] = list.is_empty();
             if !done[index] {
                 let lender = connection.lending.wants(list).then_some(*key);
-                sends[index] = Some(Outgoing { socket, list, lender });
+                sends[index] = Some(Outgoing { socket: connection.stream.as_fd(), list, lender });
             }
         }
         let results = if asked == [0; MAX_SENDS] { NO_RESULTS } else { backend.send(&sends)? };
@@ -124,15 +118,10 @@ impl Reactor {
         }
     }
 
-    pub(crate) fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {
+    fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {
         let Some(connection) = self.sockets.connection(key) else { return };
         connection.wants_send = false;
-        if connection.phase != Phase::Draining {
-            return;
-        }
-        if let Some(carried) = connection.socket.carried() {
-            carried.close_after_send();
-        } else {
+        if connection.phase == Phase::Draining {
             self.sockets.linger(key);
             handler.closed(&mut self.context(), ConnectionId(key), Closed::AllSent);
         }

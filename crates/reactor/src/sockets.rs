@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
-use crate::carry::{Carried, Carrier};
 use crate::counters::Counters;
 use crate::lending::Lending;
 use crate::slab::{Key, Slab};
@@ -56,25 +55,8 @@ pub(crate) enum Phase {
     Lingering,
 }
 
-/// Where the socket of a connection is.
-pub(crate) enum Socket {
-    Here(TcpStream),
-    /// Another reactor has it.
-    Carried(Carried),
-}
-
-impl Socket {
-    pub(crate) fn here(&self) -> Option<&TcpStream> {
-        if let Self::Here(stream) = self { Some(stream) } else { None }
-    }
-
-    pub(crate) fn carried(&mut self) -> Option<&mut Carried> {
-        if let Self::Carried(carried) = self { Some(carried) } else { None }
-    }
-}
-
 pub(crate) struct Connection {
-    pub(crate) socket: Socket,
+    pub(crate) stream: TcpStream,
     pub(crate) phase: Phase,
     pub(crate) paused: bool,
     /// Large data segments come in, one after the other.
@@ -83,7 +65,7 @@ pub(crate) struct Connection {
     pub(crate) wants_send: bool,
     /// The socket was full at the last send.
     pub(crate) blocked: bool,
-    /// The peer closed its side, and we still send.
+    /// The peer closed its side while we drained.
     pub(crate) peer_closed: bool,
     /// To be handed over; paused for good.
     pub(crate) leaving: bool,
@@ -107,9 +89,9 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(socket: Socket, batch: u64) -> Self {
+    fn new(stream: TcpStream, lending: Lending, batch: u64) -> Self {
         Self {
-            socket,
+            stream,
             phase: Phase::Open,
             paused: false,
             bulk: false,
@@ -118,7 +100,7 @@ impl Connection {
             peer_closed: false,
             leaving: false,
             low_water: 1,
-            lending: Lending::off(),
+            lending,
             touched: false,
             batch,
             interest: EventFlags::empty(),
@@ -131,7 +113,7 @@ impl Connection {
     /// Bytes of the peer are taken from the socket, by the handler or to be dropped.
     pub(crate) fn receives(&self) -> bool {
         match self.phase {
-            Phase::Open => !self.paused && !self.peer_closed,
+            Phase::Open => !self.paused,
             Phase::Draining | Phase::Lingering => !self.peer_closed,
         }
     }
@@ -146,15 +128,11 @@ impl Connection {
         self.armed.receiving == Receiving::No
     }
 
-    /// Ends what a ring, or another reactor, still has of the socket; else it would stay open beyond our descriptor.
+    /// Ends what a ring still has of the socket; else it would stay open beyond our descriptor.
     fn let_go(&self) {
-        match &self.socket {
-            Socket::Here(stream) if self.armed.any() => {
-                // It fails for a connection that the peer reset, and ends the requests all the same.
-                let _ = stream.shutdown(Shutdown::Both);
-            }
-            Socket::Here(_) => {}
-            Socket::Carried(carried) => carried.close(),
+        if self.armed.any() {
+            // It fails for a connection that the peer reset, and ends the requests all the same.
+            let _ = self.stream.shutdown(Shutdown::Both);
         }
     }
 
@@ -192,12 +170,8 @@ pub(crate) struct Sockets {
     /// Listeners of a ring may have to be armed.
     listeners_changed: bool,
     connections: Slab<Connection>,
-    /// Connections that other reactors carry.
-    carried: usize,
-    /// Where these write to.
-    carrier: Carrier,
     touched: Vec<Key>,
-    /// Connections that were resumed with something to hand on.
+    /// Connections with a stash that were resumed.
     resumed: Vec<Key>,
     /// Connections that are to be handed over.
     leaving: Vec<Key>,
@@ -211,15 +185,13 @@ pub(crate) struct Sockets {
 }
 
 impl Sockets {
-    pub(crate) fn new(backend: Backend, counters: Arc<Counters>, carrier: Carrier) -> Self {
+    pub(crate) fn new(backend: Backend, counters: Arc<Counters>) -> Self {
         Self {
             counters,
             backend,
             listeners: Slab::new(),
             listeners_changed: false,
             connections: Slab::new(),
-            carried: 0,
-            carrier,
             touched: Vec::new(),
             resumed: Vec::new(),
             leaving: Vec::new(),
@@ -344,37 +316,13 @@ impl Sockets {
         stream.set_nodelay(true)?;
         let lending = lending(&stream, self.backend.zero_copy_bytes() / LENDERS);
         let key = self.connections.next_key();
-        let mut connection = Connection { lending, ..Connection::new(Socket::Here(stream), self.batch) };
+        let mut connection = Connection::new(stream, lending, self.batch);
         self.backend.add_connection(key, &mut connection)?;
         self.connections.insert(connection);
         if matches!(self.backend, Backend::Ring(_)) {
             self.touch(key);
         }
         Ok(ConnectionId(key))
-    }
-
-    /// Takes on a connection, and gives its socket to another reactor.
-    pub(crate) fn adopt_carried(&mut self, stream: TcpStream, carrier: &Carrier) -> ConnectionId {
-        let id = ConnectionId(self.connections.next_key());
-        let carried = Carried::new(stream, carrier, (self.carrier.clone(), id));
-        // Nothing can be sent before the carrier has answered.
-        self.connections.insert(Connection { blocked: true, ..Connection::new(Socket::Carried(carried), self.batch) });
-        self.carried += 1;
-        id
-    }
-
-    /// Whether other reactors carry connections.
-    pub(crate) fn has_carried(&self) -> bool {
-        self.carried > 0
-    }
-
-    /// There is room for what the connection sends.
-    pub(crate) fn unblock(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && std::mem::take(&mut connection.blocked)
-        {
-            self.touch(key);
-        }
     }
 
     /// The backend, to send by it on connections.
@@ -397,7 +345,7 @@ impl Sockets {
 
     pub(crate) fn release(&mut self, id: ConnectionId) -> Option<TcpStream> {
         let batch = self.batch;
-        self.handled(id).filter(|connection| connection.batch == batch && connection.socket.here().is_some())?;
+        self.handled(id).filter(|connection| connection.batch == batch)?;
         self.take_out(id.0)
     }
 
@@ -407,18 +355,15 @@ impl Sockets {
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
-        let Socket::Here(stream) = connection.socket else { return None };
         // The handler counts on getting it, or hears of its end. Who goes on with it would find out.
-        if let Err(error) = stream.set_nonblocking(true) {
+        if let Err(error) = connection.stream.set_nonblocking(true) {
             tracing::warn!(%error, "a socket that is handed over may block");
         }
-        Some(stream)
+        Some(connection.stream)
     }
 
     pub(crate) fn hand_over(&mut self, id: ConnectionId) {
-        let may_leave =
-            |connection: &&mut Connection| connection.phase == Phase::Open && connection.socket.here().is_some();
-        let Some(connection) = self.handled(id).filter(may_leave) else { return };
+        let Some(connection) = self.handled(id).filter(|connection| connection.phase == Phase::Open) else { return };
         if !std::mem::replace(&mut connection.leaving, true) {
             connection.paused = true;
             self.leaving.push(id.0);
@@ -458,8 +403,7 @@ impl Sockets {
     pub(crate) fn set_paused(&mut self, id: ConnectionId, paused: bool) {
         let Some(connection) = self.handled(id).filter(|connection| !connection.leaving) else { return };
         connection.paused = paused;
-        let has_input = connection.socket.carried().is_some_and(|carried| carried.has_input());
-        if !paused && (has_input || !connection.stash.is_empty()) {
+        if !paused && !connection.stash.is_empty() {
             self.resumed.push(id.0);
         }
         self.touch(id.0);
@@ -468,8 +412,7 @@ impl Sockets {
     pub(crate) fn set_low_water(&mut self, id: ConnectionId, bytes: u32) {
         let Some(connection) = self.handled(id).filter(|connection| connection.low_water != bytes) else { return };
         connection.low_water = bytes;
-        let Some(stream) = connection.socket.here() else { return };
-        if let Err(error) = sys::set_low_water(stream, bytes) {
+        if let Err(error) = sys::set_low_water(&connection.stream, bytes) {
             tracing::debug!(%error, "cannot set a low water mark");
         }
         self.counters.system_calls.add(1);
@@ -487,12 +430,7 @@ impl Sockets {
         if connection.phase == Phase::Open {
             connection.phase = Phase::Draining;
             connection.leaving = false;
-            let is_carried = connection.socket.carried().is_some();
             self.deadlines.push_back((deadline, id.0));
-            if is_carried {
-                // What it holds is dropped, so that the peer can go on.
-                self.resumed.push(id.0);
-            }
         }
         self.send(id);
     }
@@ -500,9 +438,8 @@ impl Sockets {
     /// Closes our side of a connection that has nothing left to send, and lets it linger until the peer closes too.
     pub(crate) fn linger(&mut self, key: Key) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        let Socket::Here(stream) = &connection.socket else { return };
         connection.phase = Phase::Lingering;
-        if connection.peer_closed || stream.shutdown(Shutdown::Write).is_err() {
+        if connection.peer_closed || connection.stream.shutdown(Shutdown::Write).is_err() {
             self.remove(key);
         } else {
             self.touch(key);
@@ -511,21 +448,10 @@ impl Sockets {
 
     /// Forgets the connection; the socket closes when the answer is dropped.
     pub(crate) fn remove(&mut self, key: Key) -> Option<Connection> {
-        let mut connection = self.connections.remove(key)?;
+        let connection = self.connections.remove(key)?;
         connection.let_go();
-        if connection.socket.carried().is_some() {
-            self.carried -= 1;
-        }
         self.resume_accepting();
         Some(connection)
-    }
-
-    /// The peer has closed its side of a connection that still sends.
-    pub(crate) fn peer_closed(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.peer_closed = true;
-            self.touch(key);
-        }
     }
 
     // Work left for the end of the batch.
@@ -562,8 +488,8 @@ impl Sockets {
     /// Tells the system what the connection waits for, if that has changed.
     pub(crate) fn update_interest(&mut self, key: Key) -> io::Result<()> {
         match self.connections.get_mut(key) {
-            Some(connection) if connection.socket.here().is_some() => self.backend.update_connection(key, connection),
-            _ => Ok(()),
+            Some(connection) => self.backend.update_connection(key, connection),
+            None => Ok(()),
         }
     }
 

@@ -12,10 +12,8 @@ use rustix::event::{EventfdFlags, eventfd};
 const AWAKE: u8 = 0;
 /// The reactor waits, or is about to.
 const ASLEEP: u8 = 1;
-/// Another reactor has written, and the reactor has not looked yet.
-const NUDGED: u8 = 2;
 /// A waker was used and the handler has not been told yet.
-const CALLED: u8 = 3;
+const CALLED: u8 = 2;
 
 /// Wakes a reactor from any thread, so that it calls [`Handler::woken`](crate::Handler::woken).
 ///
@@ -38,14 +36,8 @@ impl Waker {
     /// Makes the reactor call [`Handler::woken`](crate::Handler::woken) soon.
     pub fn wake(&self) {
         if self.0.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
-            self.0.ring();
-        }
-    }
-
-    /// Makes the reactor look for letters, and tells its handler nothing.
-    pub(crate) fn nudge(&self) {
-        if self.0.state.fetch_max(NUDGED, Ordering::AcqRel) == ASLEEP {
-            self.0.ring();
+            // The only failure of this write is a counter near 2^64, which still wakes.
+            let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
         }
     }
 
@@ -54,8 +46,7 @@ impl Waker {
         self.0.state.compare_exchange(AWAKE, ASLEEP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// After the wait, and once more before the sends of a batch. `true` when the reactor was called since. Letters that were
-    /// written before are to be looked at after this.
+    /// After the wait, and once more before the sends of a batch. `true` when the reactor was called since.
     pub(crate) fn was_called(&self) -> bool {
         self.0.state.swap(AWAKE, Ordering::AcqRel) == CALLED
     }
@@ -64,13 +55,6 @@ impl Waker {
     /// [`was_called`](Self::was_called) alone: the write of a wake-up may come later than its state.
     pub(crate) fn clear_event(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
-    }
-}
-
-impl Shared {
-    fn ring(&self) {
-        // The only failure of this write is a counter near 2^64, which still wakes.
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
     }
 }
 

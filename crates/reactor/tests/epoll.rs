@@ -5,4 +5,3 @@
 mod loopback;
 
 const IO: lunette_reactor::IoBackend = lunette_reactor::IoBackend::Epoll;
-const CARRIED: bool = false;

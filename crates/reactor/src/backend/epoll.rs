@@ -106,18 +106,15 @@ impl Epoll {
 
     pub(super) fn add_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
         connection.interest = wanted_interest(connection);
-        let Some(socket) = connection.socket.here() else { return Ok(()) };
         self.counters.system_calls.add(1);
-        Ok(epoll::add(&self.descriptor, socket, Token::Connection(key).pack(), connection.interest)?)
+        Ok(epoll::add(&self.descriptor, &connection.stream, Token::Connection(key).pack(), connection.interest)?)
     }
 
     pub(super) fn update_connection(&self, key: Key, connection: &mut Connection) -> io::Result<()> {
         let wanted = wanted_interest(connection);
-        if wanted != connection.interest
-            && let Some(socket) = connection.socket.here()
-        {
+        if wanted != connection.interest {
             self.counters.system_calls.add(1);
-            epoll::modify(&self.descriptor, socket, Token::Connection(key).pack(), wanted)?;
+            epoll::modify(&self.descriptor, &connection.stream, Token::Connection(key).pack(), wanted)?;
             connection.interest = wanted;
         }
         Ok(())
@@ -129,10 +126,9 @@ impl Epoll {
     }
 
     pub(crate) fn remove_connection(&self, connection: &Connection) {
-        let Some(socket) = connection.socket.here() else { return };
         self.counters.system_calls.add(1);
         // It was added and is still open, so it is there to be deleted.
-        let _ = epoll::delete(&self.descriptor, socket);
+        let _ = epoll::delete(&self.descriptor, &connection.stream);
     }
 }
 

@@ -477,8 +477,7 @@ impl Drop for Ring {
 }
 
 fn raw(connection: &Connection) -> Fd {
-    // Connections without a socket are never armed.
-    Fd(connection.socket.here().map_or(-1, AsRawFd::as_raw_fd))
+    Fd(connection.stream.as_raw_fd())
 }
 
 #[cfg(test)]

@@ -12,10 +12,6 @@ use super::{Event, State, Toy, connect, pattern, reactor, run};
 
 #[test]
 fn a_released_connection_lives_on_in_another_reactor() {
-    if crate::CARRIED {
-        // It stays with its owner.
-        return;
-    }
     let (tx, rx) = mpsc::channel();
     let first = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
         if let Event::Accepted(id) = event {
@@ -96,10 +92,6 @@ fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) +
 
 #[test]
 fn a_connection_is_handed_over_in_the_middle_of_what_it_receives() {
-    if crate::CARRIED {
-        // It stays with its owner.
-        return;
-    }
     for pauses in [false, true] {
         let sent = [pattern(16 << 20), END.to_vec()].concat();
         let (before, after) = receive_on_two(3 << 20, pauses, |mut stream| {
@@ -114,10 +106,6 @@ fn a_connection_is_handed_over_in_the_middle_of_what_it_receives() {
 
 #[test]
 fn an_idle_connection_is_handed_over_without_a_byte() {
-    if crate::CARRIED {
-        // It stays with its owner.
-        return;
-    }
     let (before, after) = receive_on_two(1, false, |mut stream| {
         stream.write_all(b"x").unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -132,10 +120,6 @@ fn an_idle_connection_is_handed_over_without_a_byte() {
 
 #[test]
 fn what_a_hand_over_did_not_send_is_left_to_the_next() {
-    if crate::CARRIED {
-        // It stays with its owner.
-        return;
-    }
     let (tx, rx) = mpsc::channel();
     let len = 24 << 20;
     let mut left = Vec::new();
@@ -178,10 +162,6 @@ fn what_a_hand_over_did_not_send_is_left_to_the_next() {
 
 #[test]
 fn a_hand_over_can_be_taken_back_by_closing() {
-    if crate::CARRIED {
-        // It stays with its owner.
-        return;
-    }
     let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
         Event::Received(id, b"now") => {
             cx.hand_over(id);

@@ -1,6 +1,6 @@
 //! The reactor over real sockets. Peers are plain blocking sockets on threads of their own.
 //!
-//! The same tests run once for each backend, and with another reactor that carries the connections.
+//! The same tests run once for each backend.
 
 mod bytes;
 mod closing;
@@ -21,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_reactor::{
-    Carrier, Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
+    Closed, ConnectionId, Context, FileRequest, Gather, Handler, IoBackend, ListenerId, Reactor, Waker,
 };
 
 /// What the handler under test was told.
@@ -40,8 +40,6 @@ enum Event<'a> {
 /// What the handler under test keeps.
 #[derive(Default)]
 struct State {
-    /// Who carries what is accepted.
-    carrier: Option<Carrier>,
     out: HashMap<ConnectionId, Vec<u8>>,
     direct: HashMap<ConnectionId, Vec<u8>>,
     direct_filled: usize,
@@ -67,13 +65,6 @@ struct Toy<F> {
 impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
     fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, peer: SocketAddr, local: SocketAddr) {
         assert!(peer.ip().is_loopback() && local.ip().is_loopback() && peer != local);
-        let id = match &self.state.carrier {
-            Some(carrier) => {
-                let stream = cx.release(id).unwrap();
-                cx.adopt_carried(stream, carrier)
-            }
-            None => id,
-        };
         (self.on)(&mut self.state, cx, Event::Accepted(id));
     }
 
@@ -151,44 +142,13 @@ fn run<T: Send>(
     let mut reactor = reactor();
     let (_, address) = reactor.listen("127.0.0.1:0".parse().unwrap()).unwrap();
     let waker = reactor.waker();
-    let carries = CarrierThread::start();
-    let state = State { carrier: crate::CARRIED.then(|| carries.carrier.clone()), ..State::default() };
     thread::scope(|scope| {
         let peer = scope.spawn(move || peer(address, waker));
-        reactor.run(&mut Toy { state, on }).unwrap();
+        reactor.run(&mut Toy { state: State::default(), on }).unwrap();
         // Lingering sockets are reset now, so a test that reads to the end stops the reactor afterwards.
         drop(reactor);
-        drop(carries);
         peer.join().unwrap()
     })
-}
-
-/// A reactor that does nothing but carry, on a thread of its own.
-struct CarrierThread {
-    carrier: Carrier,
-    waker: Waker,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl Drop for CarrierThread {
-    fn drop(&mut self) {
-        self.waker.wake();
-        let ended = self.thread.take().unwrap().join();
-        assert!(ended.is_ok() || thread::panicking());
-    }
-}
-
-impl CarrierThread {
-    fn start() -> Self {
-        let mut reactor = reactor();
-        let (carrier, waker) = (reactor.carrier(), reactor.waker());
-        let on = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
-            Event::Woken => cx.stop(),
-            _ => panic!("its handler hears of a connection that it carries"),
-        };
-        let thread = thread::spawn(move || reactor.run(&mut Toy { state: State::default(), on }).unwrap());
-        Self { carrier, waker, thread: Some(thread) }
-    }
 }
 
 /// A socket that gives up rather than hang a broken test for ever.
