@@ -93,6 +93,7 @@ impl Segment {
     }
 
     /// Empty for what is in a file; the first run of a loan.
+    #[inline]
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Empty | Self::File(_) => &[],

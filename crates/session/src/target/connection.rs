@@ -141,6 +141,7 @@ impl Connection {
     }
 
     /// Whether more bytes can be taken now. While it is false, the driver does not read from the socket.
+    #[inline]
     pub fn wants_input(&self) -> bool {
         matches!(self.phase, Phase::Login(_) | Phase::FullFeature(_))
             && !self.waits_for_driver()

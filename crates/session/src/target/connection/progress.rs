@@ -45,8 +45,16 @@ impl Progress {
 
 impl Connection {
     /// Bytes have come: from now on it is looked whether things go on.
+    #[inline]
     pub(super) fn watch_progress(&mut self, now: Time) {
-        if self.progress.due.is_none() && matches!(self.phase, Phase::FullFeature(_)) {
+        if self.progress.due.is_none() {
+            self.begin_to_watch(now);
+        }
+    }
+
+    #[cold]
+    fn begin_to_watch(&mut self, now: Time) {
+        if matches!(self.phase, Phase::FullFeature(_)) {
             self.progress = Progress { due: Some(now + self.timers.progress), ..Progress::default() };
         }
     }

@@ -72,8 +72,13 @@ impl Connection {
     }
 
     /// A peer that asks and does not read must not make us remember ever more answers.
+    #[inline]
     pub(super) fn outbox_is_full(&self) -> bool {
         let outbox = &self.sender.outbox;
+        // Looked at for each PDU: the smaller bounds first, which need no look at the session.
+        if outbox.pdus() <= MAX_DISCOVERY_OUTBOX_PDUS && outbox.owned_bytes() <= MAX_DISCOVERY_OUTBOX_BYTES {
+            return false;
+        }
         let (pdus, bytes) = match &self.phase {
             Phase::FullFeature(full) if full.is_discovery() => (MAX_DISCOVERY_OUTBOX_PDUS, MAX_DISCOVERY_OUTBOX_BYTES),
             _ => (MAX_OUTBOX_PDUS, MAX_OUTBOX_OWNED_BYTES),
