@@ -1,4 +1,4 @@
-//! Who holds which part of the buffers, and who may have more.
+//! The shares of the buffers: what connections, initiators and targets hold, and which of them may have more.
 //!
 //! What a connection holds counts for its initiator and its target too, on this core, so that neither many sessions of one
 //! initiator nor all initiators of one target leave the others without. An initiator may use at most as much as remains free, and a
@@ -19,7 +19,7 @@ use crate::limits::{
     TARGET_BUFFER_FACTOR, TARGET_FIRST_BUFFER_FACTOR,
 };
 
-/// Names that are kept before those are looked for that nobody uses any more.
+/// Names that are kept before unused ones are removed.
 const MIN_TIDY: usize = 64;
 
 /// Bytes that the connections of one initiator, or of one target, hold on one core.
@@ -71,8 +71,8 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    /// The account of a session's connections. An initiator is the CHAP user that it has proved to be. Without CHAP anyone can give any
-    /// name, so it is the name and the address: none can use up what another host may hold.
+    /// The account of a session's connections. An initiator is the CHAP user that it has proved to be. Without CHAP any
+    /// name can be given, so it is the name and the address: no host uses up the share of another one.
     pub(super) fn account(&mut self, session: &Session, peer: SocketAddr) -> Account {
         let target = session.target.as_ref().map_or("", |target| &target.name);
         let initiator = match &session.chap_user {
