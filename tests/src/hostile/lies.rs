@@ -100,7 +100,7 @@ pub(super) fn lie(lie: Lie, pdus: &mut Vec<Answer>, answers: &mut Answers, dice:
     }
 }
 
-/// PDUs for which nobody has asked: messages, floods of pings, requests for data of no task, ends of tasks that are not.
+/// PDUs that the client has not asked for: messages, floods of pings, requests for data of no task, ends of tasks that are not.
 fn uncalled(answers: &mut Answers, dice: &mut Dice) -> Vec<Answer> {
     let itt = InitiatorTaskTag(dice.pick(&[0, 1, 2, 3, 0x0001_0000, u32::MAX]));
     match dice.below(6) {

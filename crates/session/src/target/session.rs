@@ -403,7 +403,7 @@ mod tests {
         AdmitRequest { chap_user: user.map(Into::into), ..request }
     }
 
-    /// With a target that asks these users, or nobody, for a proof.
+    /// With a target that asks these users for a proof; with an empty list it asks for none.
     fn at_target_of(users: &[&str], request: AdmitRequest) -> AdmitRequest {
         let secret = |user: &&str| Credentials { user: (*user).into(), secret: Secret::new(vec![1; 12]) };
         let authentication = match users {
@@ -420,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_session_may_be_replaced_by_its_user_or_when_that_is_not_let_in_any_more() {
-        /// Who began the session, who asks, who is let in now, whether the session is replaced.
+        /// The user that began the session, the user that asks, the users that are let in now, and whether the session is replaced.
         type Case<'a> = (Option<&'a str>, Option<&'a str>, &'a [&'a str], bool);
         let (alice, bob) = (Some("alice"), Some("bob"));
         let cases: &[Case<'_>] = &[

@@ -99,6 +99,6 @@ mod tests {
     fn nothing_ends_while_there_is_room() {
         let mut targetless = flooded();
         targetless.accepted.pop_back();
-        assert_eq!(targetless.make_room(|_| panic!("nobody has to be asked")), None);
+        assert_eq!(targetless.make_room(|_| panic!("no connection has to be looked at")), None);
     }
 }
