@@ -7,7 +7,7 @@ use lunette_pdu::{
     BHS_LEN, Bhs, Cid, DIGEST_LEN, InitiatorPdu, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih,
     pad_len,
 };
-use lunette_session::initiator::{ChapIdentity, Event, Session, SessionConfig};
+use lunette_session::iscsi_initiator::{ChapIdentity, Event, Session, SessionConfig};
 use lunette_session::keys::{Choices, Digest, Willing};
 use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
 

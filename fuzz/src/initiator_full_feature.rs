@@ -12,7 +12,7 @@ use lunette_pdu::{
     SerialNumber, TargetTransferTag, TaskAttribute, TaskManagementFunction, TaskManagementResponse,
     TaskManagementResponseCode, TextResponse,
 };
-use lunette_session::initiator::{Command, Event, TaskTag};
+use lunette_session::iscsi_initiator::{Command, Event, TaskTag};
 use lunette_session::keys::{Choices, Willing};
 
 use crate::full_feature::Recovery;

@@ -12,12 +12,12 @@ use lunette_buffer::{Buffer, Pool};
 #[cfg(test)]
 use lunette_pdu::Opcode;
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, LoginStatus, LogoutResponseCode, LunField, R2t, SerialNumber};
-use lunette_session::keys::{Parameters, Willing};
-use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_RETAINED_BYTES, MAX_TEXT_BYTES};
-use lunette_session::target::{
+use lunette_session::iscsi_target::{
     AdmitRequest, Command, Connection, ConnectionConfig, Directory, Entropy, Event, Portal, Response, Sessions,
     TargetNode, TaskManagement, TaskTag, Timers,
 };
+use lunette_session::keys::{Parameters, Willing};
+use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_RETAINED_BYTES, MAX_TEXT_BYTES};
 use lunette_session::{Authentication, Time};
 
 use self::inbound::Inbound;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lunette_buffer::Pool;
 use lunette_pdu::Cid;
-use lunette_session::initiator::{Session, TaskTag};
+use lunette_session::iscsi_initiator::{Session, TaskTag};
 use lunette_session::{Entropy, Time};
 
 use self::management::Asked;

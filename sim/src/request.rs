@@ -2,7 +2,7 @@
 
 use lunette_buffer::{Buffer, SharedBuffer};
 use lunette_pdu::{LunField, TaskAttribute};
-use lunette_session::{initiator, target};
+use lunette_session::{iscsi_initiator, iscsi_target};
 
 use crate::oracle::{Extent, Kind, User};
 
@@ -22,7 +22,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn command(self, data_out: Option<SharedBuffer>, data_in: Option<Buffer>) -> initiator::Command {
+    pub(crate) fn command(self, data_out: Option<SharedBuffer>, data_in: Option<Buffer>) -> iscsi_initiator::Command {
         let mut cdb = [0; 16];
         cdb[0] = match self.kind {
             Kind::Read => READ,
@@ -33,7 +33,7 @@ impl Request {
         cdb[6..10].copy_from_slice(&(self.extent.blocks as u32).to_be_bytes());
         cdb[11] = self.extended;
         cdb[12..].copy_from_slice(&(self.user as u32).to_be_bytes());
-        initiator::Command {
+        iscsi_initiator::Command {
             user: self.user,
             lun: lun(self.extent.unit),
             cdb,
@@ -50,7 +50,7 @@ impl Request {
     }
 
     /// Reads a command that came to the target. `None`: it is none that the initiator sends.
-    pub(crate) fn parse(command: &target::Command) -> Option<Self> {
+    pub(crate) fn parse(command: &iscsi_target::Command) -> Option<Self> {
         let number = |at: usize| Some(u32::from_be_bytes(*command.cdb.get(at..)?.first_chunk()?));
         let kind = match command.cdb[0] {
             READ => Kind::Read,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lunette_pdu::Isid;
-use lunette_session::initiator::{ChapIdentity, SessionConfig};
+use lunette_session::iscsi_initiator::{ChapIdentity, SessionConfig};
+use lunette_session::iscsi_target::{Portal, TargetNode};
 use lunette_session::keys::{Choices, Willing};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
-use lunette_session::target::{Portal, TargetNode};
 use lunette_session::{Authentication, Credentials, Secret, Timers};
 
 use crate::Setup;

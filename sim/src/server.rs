@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use lunette_buffer::Pool;
 use lunette_pdu::{LogoutResponseCode, SerialNumber};
-use lunette_session::target::{
+use lunette_session::iscsi_target::{
     AdmitRequest, CloseReason, Connection, ConnectionConfig, Directory, Event, Session, Sessions,
 };
 use lunette_session::{Authentication, Entropy, Time};

@@ -122,7 +122,7 @@ fn on_cores() -> Result<()> {
     let mut command =
         cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests", "--exclude", "lunette-session"]);
     command.env("LUNETTE_TEST_CORES", "2").env("LUNETTE_TEST_IO", "auto");
-    process::run(command.args(["--test", "target"]))
+    process::run(command.args(["--test", "server"]))
 }
 
 fn count() -> Result<()> {

@@ -15,7 +15,7 @@ use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Range, Row};
 use crate::range_locks::{Claim, Hold};
 use crate::sanitize::Era;
-use crate::target::TargetDevice;
+use crate::target_device::TargetDevice;
 use crate::task::{Input, Step, Waitable, Work};
 use crate::unit::LogicalUnit;
 

@@ -79,7 +79,7 @@ mod range_locks;
 mod reservations;
 mod sanitize;
 mod space;
-mod target;
+mod target_device;
 mod task;
 mod tokens;
 mod unit;
@@ -97,7 +97,7 @@ pub use limits::{
 pub use medium::EjectError;
 pub use nexus::{Nexus, NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
-pub use target::{LunInUse, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
+pub use target_device::{LunInUse, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
 pub use task::{Input, Step, Task, Waitable, Work};
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError,

@@ -10,7 +10,7 @@ use lunette_scsi::Lun;
 use crate::attention::Attentions;
 use crate::copies::Copies;
 use crate::port_groups::access::{Access, AccessWord};
-use crate::target::TargetDevice;
+use crate::target_device::TargetDevice;
 use crate::unit::LogicalUnit;
 
 /// The ports of a nexus, by the names that SCSI knows them under.

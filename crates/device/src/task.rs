@@ -16,7 +16,7 @@ use crate::gate::{self, Admitted};
 use crate::nexus::{Link, NexusId, NexusState};
 use crate::opcodes::{Direction, Medium, Range, Row};
 use crate::reservations::Refusal;
-use crate::target::TargetDevice;
+use crate::target_device::TargetDevice;
 use crate::unit::LogicalUnit;
 use crate::workspace::Handling;
 

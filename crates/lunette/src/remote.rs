@@ -5,7 +5,7 @@ use lunette_initiator::limits::{DEFAULT_BUFFER_BYTES, MAX_CONNECTIONS};
 use lunette_initiator::{Disk, Error, Initiator, Options, Portal, Session, Url, wait};
 use lunette_pdu::LoginStatus;
 use lunette_scsi::Lun;
-use lunette_session::initiator::{LoginError, SessionError};
+use lunette_session::iscsi_initiator::{LoginError, SessionError};
 use lunette_session::keys::Choices;
 
 use crate::event_loop::EventLoop;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lunette_device::{PortGroupsConfig, TargetDevice};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::Authentication;
+use lunette_session::iscsi_target::Moved;
 use lunette_session::keys::Willing;
-use lunette_session::target::Moved;
 use lunette_state::{StateFile, StateStore};
 use lunette_target::TargetConfig;
 

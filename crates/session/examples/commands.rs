@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use lunette_buffer::{Buffer, Pool};
 use lunette_session::keys::Willing;
-use lunette_session::{initiator, target};
+use lunette_session::{iscsi_initiator, iscsi_target};
 use pair::{Pair, command};
 
 /// Short, so that the copy of the data hides little.
@@ -23,7 +23,7 @@ const BATCHES: usize = 64;
 
 /// The part to count, in three steps. Not inlined, so that they have names to be toggled by.
 #[inline(never)]
-fn counted_submit(pair: &mut Pair, commands: &mut Vec<initiator::Command>) {
+fn counted_submit(pair: &mut Pair, commands: &mut Vec<iscsi_initiator::Command>) {
     for command in commands.drain(..) {
         pair.session.submit(command, pair.now).expect("there is room");
     }
@@ -35,17 +35,21 @@ fn counted_target(pair: &mut Pair, sent: usize, mut input: &[u8], answers: &mut 
     pair.session.sent(pair.cid, sent);
     while let Some(event) = pair.target.next_event(&mut input, pair.now) {
         match event {
-            target::Event::Command(command) if command.data_out_len > 0 => {
+            iscsi_target::Event::Command(command) if command.data_out_len > 0 => {
                 pair.target.want_data(command.task, answers.pop().expect("one buffer for each command"));
             }
-            target::Event::Command(command) => {
-                let data_in = answers.pop().map(target::AnswerData::from);
-                pair.target.complete(command.task, target::Response { data_in, ..target::Response::default() });
+            iscsi_target::Event::Command(command) => {
+                let data_in = answers.pop().map(iscsi_target::AnswerData::from);
+                pair.target
+                    .complete(command.task, iscsi_target::Response { data_in, ..iscsi_target::Response::default() });
             }
-            target::Event::DataOut { task, buffer } => {
+            iscsi_target::Event::DataOut { task, buffer } => {
                 drop(black_box(buffer));
                 let data_out_transfer_len = LEN as u64;
-                pair.target.complete(task, target::Response { data_out_transfer_len, ..target::Response::default() });
+                pair.target.complete(
+                    task,
+                    iscsi_target::Response { data_out_transfer_len, ..iscsi_target::Response::default() },
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -56,7 +60,9 @@ fn counted_target(pair: &mut Pair, sent: usize, mut input: &[u8], answers: &mut 
 fn counted_initiator(pair: &mut Pair, sent: usize, mut input: &[u8], ended: &mut usize) {
     pair.target.sent(sent);
     while let Some(event) = pair.session.next_event(pair.cid, &mut input, pair.now) {
-        let initiator::Event::Completed { response, .. } = black_box(event) else { panic!("not the end of a command") };
+        let iscsi_initiator::Event::Completed { response, .. } = black_box(event) else {
+            panic!("not the end of a command")
+        };
         assert_eq!((response.response, response.status), (0, 0));
         *ended += 1;
     }

@@ -16,9 +16,9 @@ use lunette_buffer::Pool;
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, Cid, DIGEST_LEN};
 use lunette_session::Time;
-use lunette_session::initiator::{self, Session};
+use lunette_session::iscsi_initiator::{self, Session};
+use lunette_session::iscsi_target::{self, Connection, Response};
 use lunette_session::keys::Willing;
-use lunette_session::target::{self, Connection, Response};
 use pair::{Pair, command};
 
 const PDU_LEN: usize = 8192;
@@ -27,12 +27,12 @@ const BUFFER_OFFSET: std::ops::Range<usize> = 40..44;
 
 /// The part to count. Not inlined, so that it has a name to be toggled by.
 #[inline(never)]
-fn counted_write(target: &mut Connection, mut input: &[u8], now: Time) -> Option<target::Event> {
+fn counted_write(target: &mut Connection, mut input: &[u8], now: Time) -> Option<iscsi_target::Event> {
     target.next_event(&mut input, now)
 }
 
 #[inline(never)]
-fn counted_read(session: &mut Session, cid: Cid, mut input: &[u8], now: Time) -> Option<initiator::Event> {
+fn counted_read(session: &mut Session, cid: Cid, mut input: &[u8], now: Time) -> Option<iscsi_initiator::Event> {
     session.next_event(cid, &mut input, now)
 }
 
@@ -75,7 +75,7 @@ fn order(name: &str) -> Option<Vec<usize>> {
 }
 
 /// The target learns of a command.
-fn submit(pair: &mut Pair, command: initiator::Command) -> target::Command {
+fn submit(pair: &mut Pair, command: iscsi_initiator::Command) -> iscsi_target::Command {
     pair.session.submit(command, pair.now).expect("there is room");
     pair.feed_target();
     pair.commands.pop().expect("the command has arrived")
@@ -109,14 +109,14 @@ fn main() -> ExitCode {
             pair.feed_initiator();
             let bytes = reorder(&pair.initiator_output(), digests, &order);
             let event = counted_write(&mut pair.target, &bytes, now);
-            assert!(matches!(black_box(&event), Some(target::Event::DataOut { .. })), "{event:?}");
+            assert!(matches!(black_box(&event), Some(iscsi_target::Event::DataOut { .. })), "{event:?}");
         }
         "read" => {
             let task = submit(&mut pair, command(Some(buffer()), None)).task;
             pair.target.complete(task, Response { data_in: Some(buffer().into()), ..Response::default() });
             let bytes = reorder(&pair.target_output(), digests, &order);
             let event = counted_read(&mut pair.session, pair.cid, &bytes, now);
-            assert!(matches!(black_box(&event), Some(initiator::Event::Completed { .. })), "{event:?}");
+            assert!(matches!(black_box(&event), Some(iscsi_initiator::Event::Completed { .. })), "{event:?}");
         }
         _ => return ExitCode::from(2),
     }

@@ -5,26 +5,26 @@
 //!
 //! # The contract: mutate, drain, mutate
 //!
-//! A [`target::Connection`] takes bytes and gives [`target::Event`]s and bytes:
+//! A [`iscsi_target::Connection`] takes bytes and gives [`iscsi_target::Event`]s and bytes:
 //!
-//! - **bytes in:** [`target::Connection::next_event`] consumes bytes from the front of the slice it is given and stops at
+//! - **bytes in:** [`iscsi_target::Connection::next_event`] consumes bytes from the front of the slice it is given and stops at
 //!   every event, because an event may decide where the following bytes belong. Call it until it returns `None`. If bytes are
 //!   left over then, the connection waits for the caller (a buffer, a decision, or room in its outbox):
-//!   [`target::Connection::hold`] them and stop reading from the socket while [`target::Connection::wants_input`] is false.
-//!   A large data segment can skip that way: [`target::Connection::direct`] is the place it should be received into.
-//! - **bytes out:** [`target::Connection::slices`] are ready to be sent, in order; report with
-//!   [`target::Connection::sent`].
-//! - **time:** [`target::Connection::next_timeout`] says when [`target::Connection::time_has_come`] wants to be called.
+//!   [`iscsi_target::Connection::hold`] them and stop reading from the socket while [`iscsi_target::Connection::wants_input`] is false.
+//!   A large data segment can skip that way: [`iscsi_target::Connection::direct`] is the place it should be received into.
+//! - **bytes out:** [`iscsi_target::Connection::slices`] are ready to be sent, in order; report with
+//!   [`iscsi_target::Connection::sent`].
+//! - **time:** [`iscsi_target::Connection::next_timeout`] says when [`iscsi_target::Connection::time_has_come`] wants to be called.
 //!
 //! After each call that changes the machine, drain events and bytes before the next one.
 //!
-//! The initiator's side, [`initiator::Session`], keeps to the same contract; its driver owns a session with all of its
+//! The initiator's side, [`iscsi_initiator::Session`], keeps to the same contract; its driver owns a session with all of its
 //! connections.
 //!
 //! # Many connections, one session
 //!
-//! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`target::Session`] and
-//! [`initiator::Session`], shared by its connections. What belongs to a connection (StatSN, the PDU stream) is in the
+//! What belongs to the session (CmdSN order and window, its parameters, its name) is in [`iscsi_target::Session`] and
+//! [`iscsi_initiator::Session`], shared by its connections. What belongs to a connection (StatSN, the PDU stream) is in the
 //! connection.
 //!
 //! # Connection recovery
@@ -32,21 +32,21 @@
 //! With ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3 and 7.2.2) tasks outlive the connection that brought them. The target's
 //! driver then does this:
 //!
-//! - **A socket is gone:** [`target::Connection::stream_lost`]. When it is true the connection is *suspended*: keep it, drain
+//! - **A socket is gone:** [`iscsi_target::Connection::stream_lost`]. When it is true the connection is *suspended*: keep it, drain
 //!   its events, go on calling it for its tasks (`want_data`, `complete`, `abort`) and at its timeouts; tell
-//!   [`target::Sessions::suspend`], and let another connection of the session [announce the
-//!   loss](target::Connection::announce_loss). When it is false, all is as without recovery. The same holds for
-//!   [`target::Event::Close`] of a connection that [is suspended](target::Connection::is_suspended): close its socket after what is
+//!   [`iscsi_target::Sessions::suspend`], and let another connection of the session [announce the
+//!   loss](iscsi_target::Connection::announce_loss). When it is false, all is as without recovery. The same holds for
+//!   [`iscsi_target::Event::Close`] of a connection that [is suspended](iscsi_target::Connection::is_suspended): close its socket after what is
 //!   ready was sent, keep the rest.
-//! - **[`target::Event::LogoutForRecovery`], or [`target::Admitted::detached`] in a login:** cut the connection off, call
-//!   [`target::Connection::log_out_for_recovery`] and [`target::Sessions::detach`]. The logout is answered with `CLOSED`. When
-//!   the connection names itself, only answer; it ends with [`target::CloseReason::RecoveryLogout`], and then is detached.
-//! - **TASK REASSIGN** comes as [`target::Event::TaskManagement`]: look for the task with
-//!   [`target::Connection::known_task`] on all other connections of the session. On one that is detached: answer FUNCTION
-//!   COMPLETE first, then [`target::Connection::release_task`] there, [`target::Connection::adopt_task`] here, and know the
+//! - **[`iscsi_target::Event::LogoutForRecovery`], or [`iscsi_target::Admitted::detached`] in a login:** cut the connection off, call
+//!   [`iscsi_target::Connection::log_out_for_recovery`] and [`iscsi_target::Sessions::detach`]. The logout is answered with `CLOSED`. When
+//!   the connection names itself, only answer; it ends with [`iscsi_target::CloseReason::RecoveryLogout`], and then is detached.
+//! - **TASK REASSIGN** comes as [`iscsi_target::Event::TaskManagement`]: look for the task with
+//!   [`iscsi_target::Connection::known_task`] on all other connections of the session. On one that is detached: answer FUNCTION
+//!   COMPLETE first, then [`iscsi_target::Connection::release_task`] there, [`iscsi_target::Connection::adopt_task`] here, and know the
 //!   task by its new connection and tag from now on. On any other: TASK STILL ALLEGIANT. Nowhere: TASK DOES NOT EXIST, once
 //!   nothing that was aborted before still works, or FUNCTION REJECTED when the name is [that of a
-//!   request](target::Connection::is_request).
+//!   request](iscsi_target::Connection::is_request).
 //! - **ABORT TASK without `referenced`:** the task may be on a suspended connection. When the driver has it, it is aborted
 //!   there; when it has ended, it is moved here as above, which answers it, and then the request is answered.
 //! - **QUERY TASK:** this connection has no such task. On another one that is served, lost or detached: FUNCTION SUCCEEDED, and from one
@@ -55,8 +55,8 @@
 //! - **An answer that was sent but not acknowledged** moves like a task that has not ended: its status and the data from
 //!   ExpDataSN on are sent again, under the numbers of the new connection.
 //! - **Other task management functions** reach the tasks of suspended connections as they reach all others;
-//!   [`target::Connection::silence`] is called for suspended connections too.
-//! - **[`target::CloseReason::NotRecovered`]:** Time2Wait and Time2Retain are over. End the tasks of the connection and forget it. A
+//!   [`iscsi_target::Connection::silence`] is called for suspended connections too.
+//! - **[`iscsi_target::CloseReason::NotRecovered`]:** Time2Wait and Time2Retain are over. End the tasks of the connection and forget it. A
 //!   session, and with it its nexus, ends with the last connection, served or suspended.
 //!
 //! The numbers of R2Ts begin at the ExpDataSN of the reassignment: that many the initiator says it has.
@@ -67,14 +67,14 @@ mod chap;
 mod entropy;
 mod extents;
 mod held;
-pub mod initiator;
+pub mod iscsi_initiator;
+pub mod iscsi_target;
 pub mod keys;
 pub mod limits;
 mod markers;
 mod name;
 mod outbox;
 mod receiver;
-pub mod target;
 mod time;
 mod timers;
 mod traffic;

@@ -1,7 +1,7 @@
 //! What the session tells its driver, and what the driver makes of it.
 
 use lunette_pdu::{AsyncEvent, Cid, LoginStatus, RejectReason, Residual};
-use lunette_session::initiator::{Command, Event, LoginError, Response, Session, SessionError};
+use lunette_session::iscsi_initiator::{Command, Event, LoginError, Response, Session, SessionError};
 
 use super::{Client, Open, PAUSE_US, Question, Stage};
 use crate::env::{Env, Happening};

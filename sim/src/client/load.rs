@@ -1,7 +1,7 @@
 //! The load: commands, and everything else that an initiator may ask for.
 
 use lunette_session::Time;
-use lunette_session::initiator::Session;
+use lunette_session::iscsi_initiator::Session;
 
 use super::{Client, Open, Question, Stage};
 use crate::env::{Env, Happening};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_pdu::{LunField, SerialNumber, TaskManagementFunction as Function, Tsih};
 use lunette_session::Time;
-use lunette_session::target::{Connection, TaskManagement};
+use lunette_session::iscsi_target::{Connection, TaskManagement};
 
 use super::Server;
 use super::management::is_fast;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use lunette_pdu::{
     LogoutResponseCode, SerialNumber, TaskManagementFunction as Function, TaskManagementResponseCode as Answer,
 };
+use lunette_session::iscsi_target::{Connection, Session, TaskManagement};
 use lunette_session::keys::TaskReporting;
-use lunette_session::target::{Connection, Session, TaskManagement};
 
 use super::Server;
 use crate::env::Env;
@@ -43,7 +43,7 @@ impl Server {
 
     /// Aborts what the request covers.
     fn abort_covered(&mut self, id: WireId, request: &TaskManagement, env: &mut Env) {
-        let covered = |order: lunette_session::target::CommandOrder| {
+        let covered = |order: lunette_session::iscsi_target::CommandOrder| {
             request.before.is_none_or(|before| order.is_covered_by(before))
         };
         let doomed = match request.function {

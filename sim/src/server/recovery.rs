@@ -5,7 +5,7 @@ use lunette_pdu::{
     Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementFunction as Function,
     TaskManagementResponseCode as Answer,
 };
-use lunette_session::target::{CloseReason, KnownTask, TaskManagement};
+use lunette_session::iscsi_target::{CloseReason, KnownTask, TaskManagement};
 
 use super::Server;
 use super::management::Behind;

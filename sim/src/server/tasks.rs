@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lunette_buffer::{Buffer, Run};
+use lunette_session::iscsi_target::{Command, CommandOrder, Response, TaskTag};
 use lunette_session::limits::COMMAND_WINDOW;
-use lunette_session::target::{Command, CommandOrder, Response, TaskTag};
 
 use super::Server;
 use crate::env::{Env, Happening};

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
-use lunette_session::initiator::{self, Session, SessionConfig};
+use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
+use lunette_session::iscsi_target::{self, Connection, ConnectionConfig, Directory, Portal, Sessions, TargetNode};
 use lunette_session::keys::{Choices, Willing};
-use lunette_session::target::{self, Connection, ConnectionConfig, Directory, Portal, Sessions, TargetNode};
 use lunette_session::{Authentication, Entropy, Time, Timers};
 
 const TARGET: &str = "iqn.2026-11.example:disk";
@@ -19,7 +19,7 @@ pub(crate) struct Pair {
     pub(crate) target: Connection,
     sessions: Sessions<()>,
     /// What the target has been asked for.
-    pub(crate) commands: Vec<target::Command>,
+    pub(crate) commands: Vec<iscsi_target::Command>,
     pub(crate) now: Time,
 }
 
@@ -80,11 +80,11 @@ impl Pair {
         let mut input = &bytes[..];
         while let Some(event) = self.target.next_event(&mut input, self.now) {
             match event {
-                target::Event::Admit(request) => {
+                iscsi_target::Event::Admit(request) => {
                     let admitted = self.sessions.admit(&request, ()).expect("there is room");
                     self.target.admit(admitted.session, self.now);
                 }
-                target::Event::Command(command) => self.commands.push(command),
+                iscsi_target::Event::Command(command) => self.commands.push(command),
                 other => panic!("{other:?}"),
             }
         }
@@ -95,14 +95,14 @@ impl Pair {
         let bytes = self.target_output();
         let mut input = &bytes[..];
         while let Some(event) = self.session.next_event(self.cid, &mut input, self.now) {
-            assert!(matches!(event, initiator::Event::LoggedIn(_)), "{event:?}");
+            assert!(matches!(event, iscsi_initiator::Event::LoggedIn(_)), "{event:?}");
         }
         !bytes.is_empty()
     }
 }
 
-pub(crate) fn command(data_in: Option<Buffer>, data_out: Option<Buffer>) -> initiator::Command {
-    initiator::Command {
+pub(crate) fn command(data_in: Option<Buffer>, data_out: Option<Buffer>) -> iscsi_initiator::Command {
+    iscsi_initiator::Command {
         user: 0,
         lun: LunField::default(),
         cdb: [0; 16],

@@ -1,0 +1,106 @@
+//! What callers ask.
+
+use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
+
+use lunette_pdu::{LunField, TaskManagementFunction};
+use lunette_session::Time;
+use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
+
+use super::{Closing, Link, Phase};
+use crate::Error;
+use crate::engine::{Done, Env, Question, Ticket, refuse};
+use crate::limits::LOGOUT_TIMEOUT;
+use crate::request::{Completion, Request};
+
+/// Whether the target has agreed to know the function.
+fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
+    function < TaskManagementFunction::QUERY_TASK || session.has_sam5_features()
+}
+
+impl Link {
+    pub(in crate::engine) fn accept(&mut self, ticket: Ticket, request: Request, completion: Completion, now: Time) {
+        if let Phase::Over(error) = &self.phase {
+            return refuse(request, completion, error.clone());
+        }
+        if self.closing.is_some() {
+            return refuse(request, completion, Error::Closed);
+        }
+        self.requests.accept(ticket, request, completion, self.options.request_timeout, now);
+    }
+
+    pub(in crate::engine) fn cancel(&mut self, ticket: Ticket, env: &mut Env<'_, '_>) {
+        self.requests.cancel(ticket, env.now);
+    }
+
+    pub(in crate::engine) fn watch(&mut self, lun: LunField, power_ons: Weak<AtomicU64>) {
+        self.power_ons.retain(|(_, count)| count.strong_count() > 0);
+        self.power_ons.push((lun, power_ons));
+    }
+
+    pub(in crate::engine) fn ask(&mut self, question: Question, env: &mut Env<'_, '_>) {
+        let live = match &mut self.phase {
+            Phase::Live(live) if live.connections() > 0 => live,
+            Phase::Over(error) => return question.refuse(error.clone()),
+            _ => return question.refuse(self.disconnected()),
+        };
+        self.last_question += 1;
+        let user = self.last_question;
+        let sent = match &question {
+            Question::TaskManagement { function, .. } if !may_ask(*function, &live.session) => {
+                return question.refuse(Error::NotAgreed { what: "iSCSIProtocolLevel=2" });
+            }
+            Question::TaskManagement { function, task: Some(ticket), .. } => {
+                let Some((lun, tag)) = self.requests.task_of(*ticket) else {
+                    return question.no_task();
+                };
+                live.session.manage_tasks(user, *function, lun, Some(tag))
+            }
+            Question::TaskManagement { function, lun, task: None, .. } => {
+                live.session.manage_tasks(user, *function, LunField(lun.encode()), None)
+            }
+            Question::Ping { data, .. } => {
+                let wire = live.wires.iter().find(|wire| wire.logged_in);
+                wire.is_some_and(|wire| live.session.ping(user, wire.cid, data.clone()))
+            }
+            Question::Text { pairs, .. } => {
+                let pairs: Vec<(&str, &str)> =
+                    pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+                live.session.text(user, &pairs)
+            }
+        };
+        if sent {
+            self.questions.insert(user, (env.now + self.options.request_timeout, question));
+        } else {
+            question.refuse(Error::TooMuch { what: "the number of requests of this kind in flight", limit: 1 });
+        }
+    }
+
+    /// What has been recovered since the beginning, over all sessions that took each other's place.
+    pub(in crate::engine) fn recoveries(&self) -> Recoveries {
+        let mut sum = self.recoveries;
+        if let Phase::Live(live) = &self.phase {
+            sum += *live.session.recoveries();
+        }
+        sum
+    }
+
+    pub(super) fn disconnected(&self) -> Error {
+        Error::Session { portal: self.portal.to_string(), why: SessionError::Disconnected }
+    }
+
+    pub(in crate::engine) fn close(&mut self, done: Option<Done<()>>, env: &mut Env<'_, '_>) {
+        if let Some(closing) = &mut self.closing {
+            return closing.done.extend(done);
+        }
+        self.closing = Some(Closing { done: done.into_iter().collect(), until: env.now + LOGOUT_TIMEOUT });
+        let asked = match &mut self.phase {
+            Phase::Live(live) => live.logged_in && live.session.logout(),
+            _ => false,
+        };
+        if !asked {
+            let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
+            self.over(Error::Closed, unfinished);
+        }
+    }
+}

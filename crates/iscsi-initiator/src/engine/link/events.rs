@@ -1,0 +1,192 @@
+//! What the protocol tells.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use lunette_pdu::{AsyncEvent, AsyncMessage, Cid, LunField};
+use lunette_session::Time;
+use lunette_session::iscsi_initiator::{Command, Event, Response, SessionError};
+use lunette_session::limits::CONNECTION_RECOVERY_LEVEL;
+
+use super::keeping::Keeper;
+use super::{Link, Phase};
+use crate::engine::dial::dial;
+use crate::engine::judge::may_lose_cache;
+use crate::engine::{Env, Managed, Owner, Question};
+use crate::{Error, Opened, SessionEvent};
+
+impl Link {
+    pub(super) fn handle(&mut self, event: Event, env: &mut Env<'_, '_>) {
+        match event {
+            Event::LoggedIn(cid) => self.logged_in(cid, env),
+            Event::Redirected { cid, .. } if self.is_joining(cid) => {
+                self.hang_up_one(cid, SessionError::Disconnected, env);
+            }
+            Event::Redirected { addresses, permanent, .. } => self.redirected(&addresses, permanent, env),
+            Event::Completed { command, response } => self.completed(command, response, env.now),
+            Event::Aborted(command) => self.requests.lost(command),
+            Event::TaskManagementDone { user, response, information } => {
+                if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
+                    done(Ok(Managed { response, information }));
+                }
+            }
+            Event::Pong { user, intact } => {
+                if let Some((_, Question::Ping { done, .. })) = self.questions.remove(&user) {
+                    done(Ok(intact));
+                }
+            }
+            Event::Text { user, pairs } => {
+                if let Some((_, Question::Text { done, .. })) = self.questions.remove(&user) {
+                    done(Ok(pairs));
+                }
+            }
+            Event::Async { message, data } => self.message(message, data),
+            Event::Closed { cid, why } => match &self.phase {
+                Phase::Live(live) if !live.session.is_over() => self.hang_up_one(cid, why, env),
+                _ => self.lost(why, env),
+            },
+        }
+    }
+
+    fn completed(&mut self, command: Command, response: Response, now: Time) {
+        self.patience.worked();
+        if let Phase::Live(live) = &mut self.phase {
+            live.coalescing.completed();
+            if let Some(keeper) = &mut live.keeper {
+                keeper.worked();
+            }
+        }
+        let lun = command.lun;
+        if let Some(sense) = self.requests.completed(command, response, now) {
+            if may_lose_cache(&sense) {
+                self.count_power_on(lun);
+            }
+            self.tell(&SessionEvent::UnitAttention { lun: lunette_scsi::Lun::decode(lun.0), sense });
+        }
+    }
+
+    fn message(&mut self, message: AsyncMessage, data: Vec<u8>) {
+        // RFC 7143 section 11.9.1: the target wants us to log out; a new connection follows.
+        if message.event == AsyncEvent::LOGOUT_REQUEST
+            && let Phase::Live(live) = &mut self.phase
+        {
+            live.session.logout();
+        }
+        self.tell(&SessionEvent::Async { message, data });
+    }
+
+    pub(super) fn count_power_on(&mut self, lun: LunField) {
+        for (_, count) in self.power_ons.iter().filter(|(of, _)| *of == lun) {
+            if let Some(count) = count.upgrade() {
+                count.fetch_add(1, Ordering::Release);
+            }
+        }
+    }
+
+    pub(super) fn logged_in(&mut self, cid: Cid, env: &Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        if let Some(wire) = live.wire(cid) {
+            wire.logged_in = true;
+        }
+        if live.logged_in {
+            return self.joined(Ok(()), env);
+        }
+        live.logged_in = true;
+        self.redirections.clear();
+        self.patience.logged_in(env.now);
+        let Some(parameters) = live.session.parameters(cid).cloned() else { return };
+        self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
+        live.joining = parameters.max_connections.saturating_sub(1);
+        live.keeper = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
+            .then(|| Keeper::new(parameters.max_connections, env.now));
+        for _ in 0..live.joining {
+            dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+        }
+        self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
+        self.open_if_complete(env);
+    }
+
+    /// A connection has joined the session, or cannot.
+    pub(super) fn joined(&mut self, result: Result<(), Error>, env: &Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        live.joining = live.joining.saturating_sub(1);
+        let connections = live.connections();
+        match (&mut live.keeper, &result) {
+            (Some(keeper), Ok(())) => keeper.succeeded(env.now),
+            (Some(keeper), Err(_)) => keeper.failed(env.now),
+            (None, _) => {}
+        }
+        match result {
+            Ok(()) => self.tell(&SessionEvent::ConnectionAdded { connections }),
+            Err(why) => {
+                tracing::warn!(portal = %self.portal, %why, connections, "a connection cannot join the session");
+                self.tell(&SessionEvent::ConnectionMissing { connections, why });
+            }
+        }
+        self.open_if_complete(env);
+    }
+
+    /// Who opens the session gets it when all its connections are made, or have been tried in vain.
+    pub(super) fn open_if_complete(&mut self, env: &Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        let Some(parameters) = live.wires.iter().find_map(|wire| live.session.parameters(wire.cid)) else { return };
+        if live.joining == 0
+            && let Some(done) = self.opening.take()
+        {
+            let target_alias = live.session.target_alias().map(Into::into);
+            done(Ok(Opened { owner: Owner::new(env.queue, self.key), parameters: parameters.clone(), target_alias }));
+        }
+    }
+
+    pub(super) fn is_joining(&self, cid: Cid) -> bool {
+        let Phase::Live(live) = &self.phase else { return false };
+        live.logged_in && live.wires.iter().any(|wire| wire.cid == cid && !wire.logged_in)
+    }
+
+    /// Closes one connection of a session that goes on.
+    pub(super) fn hang_up_one(&mut self, cid: Cid, why: SessionError, env: &mut Env<'_, '_>) {
+        let was_joining = self.is_joining(cid);
+        let Phase::Live(live) = &mut self.phase else { return };
+        for wire in live.wires.extract_if(.., |wire| wire.cid == cid) {
+            env.cx.close(wire.id);
+        }
+        let connections = live.connections();
+        // What its end means for others is told by any of them.
+        let another = live.wires.first().map(|wire| wire.id);
+        if was_joining {
+            let portal = self.portal.to_string();
+            self.joined(Err(Error::Session { portal, why }), env);
+        } else if !live.session.is_logging_out() {
+            if let Some(keeper) = &mut live.keeper {
+                keeper.lost(env.now);
+            }
+            tracing::info!(portal = %self.portal, %why, connections, "connection lost");
+            self.tell(&SessionEvent::ConnectionLost { connections, why });
+        }
+        if let Some(id) = another {
+            self.drain(id, &[], env);
+        }
+    }
+
+    pub(super) fn redirected(&mut self, addresses: &[String], permanent: bool, env: &mut Env<'_, '_>) {
+        self.hang_up(env);
+        match self.redirections.follow(&self.portal, addresses) {
+            Ok(portal) => {
+                tracing::info!(from = %self.portal, to = %portal, permanent, "redirected");
+                // What a temporary redirection led to may move on; home is where to ask again.
+                if permanent && self.portal == self.home {
+                    self.home = portal.clone();
+                }
+                self.portal = portal;
+                self.dial(env);
+            }
+            Err(error) => self.over(error, Vec::new()),
+        }
+    }
+
+    pub(super) fn tell(&self, event: &SessionEvent) {
+        if let Some(listener) = &self.options.listener {
+            listener(event);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Recovery level 2: connections that are lost, or that could not be made, are made again while the session lives.
+
+use lunette_session::Time;
+use lunette_session::iscsi_initiator::Session;
+
+use super::{Link, Live, Phase};
+use crate::engine::Env;
+use crate::engine::dial::dial;
+use crate::engine::judge::backoff;
+use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
+
+/// What a session needs to keep its number of connections.
+pub(super) struct Keeper {
+    wanted: usize,
+    /// Since the session was last of use.
+    failures: u32,
+    /// No attempt before.
+    pause: Option<Time>,
+    /// The last login.
+    logged_in_at: Time,
+}
+
+impl Keeper {
+    /// From the login of the leading connection on.
+    pub(super) fn new(wanted: u32, now: Time) -> Self {
+        Self { wanted: wanted as usize, failures: 0, pause: None, logged_in_at: now }
+    }
+
+    pub(super) fn succeeded(&mut self, now: Time) {
+        (self.pause, self.logged_in_at) = (None, now);
+    }
+
+    /// The session did something for us.
+    pub(super) fn worked(&mut self) {
+        self.failures = 0;
+    }
+
+    /// A connection was lost. When none has lived for long, the next one has a pause, so that a target which drops each at once
+    /// does not keep us busy. Several that are lost together count as one.
+    pub(super) fn lost(&mut self, now: Time) {
+        if now - self.logged_in_at >= PROVEN_AFTER {
+            self.worked();
+        } else if self.pause.is_none() {
+            self.failed(now);
+        }
+    }
+
+    pub(super) fn failed(&mut self, now: Time) {
+        self.pause = Some(now + backoff(FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, self.failures));
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.pause
+    }
+
+    /// How many connections to make now. One is enough to save a session that has none. Otherwise a lost one is replaced when
+    /// its tasks have been taken over: until then it may count at the target.
+    fn due(&mut self, session: &Session, made: usize, joining: usize, now: Time) -> usize {
+        self.pause.take_if(|at| *at <= now);
+        if self.pause.is_some() {
+            return 0;
+        }
+        if session.wants_connection() {
+            return usize::from(joining == 0);
+        }
+        if session.is_recovering() { 0 } else { self.wanted.saturating_sub(made + joining) }
+    }
+}
+
+impl Link {
+    /// Makes the connections that the session lacks, and notices when it has waited for one in vain.
+    pub(super) fn keep_connections(&mut self, env: &mut Env<'_, '_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        let made = live.connections();
+        let Live { session, wires, joining, keeper: Some(keeper), .. } = &mut **live else { return };
+        if let Some(why) = session.why_over().filter(|_| wires.is_empty()).cloned() {
+            return self.lost(why, env);
+        }
+        let due = keeper.due(session, made, *joining as usize, env.now);
+        if session.is_logging_out() {
+            return;
+        }
+        *joining += due as u32;
+        for _ in 0..due {
+            dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn connections_that_are_dropped_at_once_are_made_again_less_and_less_often() {
+        let mut now = Time::default();
+        let mut keeper = Keeper::new(1, now);
+        let mut pauses = Vec::new();
+        for _ in 0..9 {
+            keeper.lost(now);
+            let until = keeper.next_timeout().expect("a pause");
+            keeper.lost(now);
+            assert_eq!(keeper.next_timeout(), Some(until), "lost together");
+            pauses.push(until - now);
+            now = until;
+            keeper.succeeded(now);
+            assert_eq!(keeper.next_timeout(), None);
+        }
+        assert!(pauses.is_sorted() && pauses[0] == FIRST_RECONNECT_PAUSE && pauses[8] == MAX_RECONNECT_PAUSE);
+        keeper.worked();
+        keeper.lost(now);
+        assert_eq!(keeper.next_timeout(), Some(now + FIRST_RECONNECT_PAUSE));
+    }
+
+    #[test]
+    fn a_connection_that_has_lived_is_replaced_at_once() {
+        let now = Time::new(Duration::from_secs(7));
+        let mut keeper = Keeper::new(1, now);
+        keeper.lost(now + PROVEN_AFTER);
+        assert_eq!(keeper.next_timeout(), None);
+    }
+}

@@ -1,0 +1,187 @@
+//! The connections of a session: made, logged in, fed and drained.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use lunette_pdu::Isid;
+use lunette_reactor::{Closed, ConnectionId, Context, Gather};
+use lunette_session::iscsi_initiator::{Session, SessionConfig};
+use lunette_session::{Entropy, Piece, Time};
+
+use super::{Link, Live, Phase, Wire};
+use crate::Error;
+use crate::engine::Env;
+use crate::engine::coalescing::{Coalescing, MAX_HOLD};
+use crate::engine::dial::dial;
+
+impl Link {
+    pub(in crate::engine) fn dial(&mut self, env: &mut Env<'_, '_>) {
+        self.phase = Phase::Dialing;
+        self.attempt += 1;
+        dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+    }
+
+    pub(in crate::engine) fn dialed(&mut self, attempt: u64, result: Result<TcpStream, Error>, env: &mut Env<'_, '_>) {
+        if attempt != self.attempt {
+            return;
+        }
+        let leads = match &self.phase {
+            Phase::Dialing => true,
+            Phase::Live(_) => false,
+            Phase::Pausing { .. } | Phase::Over(_) => return,
+        };
+        let done = result.and_then(|stream| {
+            let begun = if leads { self.log_in(stream, env) } else { self.join(stream, env) };
+            begun.map_err(|source| self.no_connection(source))
+        });
+        match done {
+            Ok(()) => {}
+            Err(error) if leads => self.failed(error, env),
+            Err(error) => self.joined(Err(error), env),
+        }
+    }
+
+    pub(super) fn no_connection(&self, source: io::Error) -> Error {
+        Error::Connect { portal: self.portal.to_string(), source: Arc::new(source) }
+    }
+
+    pub(super) fn log_in(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
+        let isid = match self.isid {
+            Some(isid) => isid,
+            None => *self.isid.insert(random_isid()?),
+        };
+        let session = Session::new(SessionConfig {
+            initiator_name: self.options.initiator_name.clone(),
+            initiator_alias: self.options.initiator_alias.clone(),
+            target_name: self.target.clone(),
+            isid,
+            chap: self.options.chap.clone(),
+            offers: self.options.offers.clone(),
+            timers: self.options.timers,
+        });
+        let mut live = Live {
+            session,
+            wires: Vec::new(),
+            logged_in: false,
+            joining: 0,
+            keeper: None,
+            coalescing: Coalescing::default(),
+        };
+        let id = add_wire(&mut live, stream, env)?;
+        self.phase = Phase::Live(Box::new(live));
+        // A login that cannot begin has ended already.
+        self.drain(id, &[], env);
+        Ok(())
+    }
+
+    /// Logs in one more connection of the session.
+    pub(super) fn join(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
+        let Phase::Live(live) = &mut self.phase else { return Ok(()) };
+        let id = add_wire(live, stream, env)?;
+        // A login that ends at once has its end to tell.
+        self.drain(id, &[], env);
+        Ok(())
+    }
+
+    pub(in crate::engine) fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        let (live, cid) = self.live(id)?;
+        live.session.direct(cid)
+    }
+
+    pub(in crate::engine) fn direct_received(&mut self, id: ConnectionId, len: usize, env: &mut Env<'_, '_>) {
+        let Some((live, cid)) = self.live(id) else { return };
+        live.session.direct_received(cid, len, env.now);
+        self.drain(id, &[], env);
+    }
+
+    pub(in crate::engine) fn received(&mut self, id: ConnectionId, bytes: &[u8], env: &mut Env<'_, '_>) {
+        if let Phase::Live(live) = &mut self.phase {
+            live.coalescing.received_bytes(bytes.len());
+        }
+        self.drain(id, bytes, env);
+    }
+
+    /// Says how long the next answers may be let come, at the end of a batch that has brought some.
+    pub(in crate::engine) fn coalesce(&mut self, cx: &mut Context<'_>, now: Time) -> Option<Time> {
+        let Phase::Live(live) = &mut self.phase else { return None };
+        // Several connections have one order of commands and statuses: what one holds may be what another one waits for.
+        let may_hold = self.options.coalesce && live.wires.len() == 1;
+        let low_water = live.coalescing.batch_end(live.session.commands(), now).filter(|_| may_hold);
+        for wire in &live.wires {
+            cx.set_low_water(wire.id, low_water.unwrap_or(1));
+        }
+        low_water.map(|_| now + MAX_HOLD)
+    }
+
+    /// Has what has come looked at.
+    pub(in crate::engine) fn end_hold(&mut self, cx: &mut Context<'_>) {
+        let Phase::Live(live) = &mut self.phase else { return };
+        live.coalescing.hold_ended();
+        for wire in &live.wires {
+            cx.set_low_water(wire.id, 1);
+        }
+    }
+
+    pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
+        while let Some((live, cid)) = self.live(id) {
+            let Some(event) = live.session.next_event(cid, &mut bytes, env.now) else {
+                let traffic = live.session.take_traffic(cid);
+                live.coalescing.received_pdus(traffic.received_pdus);
+                return env.traffic.add(traffic);
+            };
+            self.handle(event, env);
+        }
+    }
+
+    pub(in crate::engine) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
+        let Phase::Live(live) = &self.phase else { return };
+        let Some(wire) = live.wires.iter().find(|wire| wire.id == id) else { return };
+        for piece in live.session.pieces(wire.cid) {
+            let room = match piece {
+                Piece::Bytes(bytes) => list.push(bytes),
+                Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
+                Piece::Loan { loan, sent } => list.push_loan(loan, sent),
+                Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
+            };
+            if !room {
+                return;
+            }
+        }
+    }
+
+    pub(in crate::engine) fn sent(&mut self, id: ConnectionId, len: usize) {
+        if let Some((live, cid)) = self.live(id) {
+            live.session.sent(cid, len);
+        }
+    }
+
+    pub(in crate::engine) fn connection_closed(&mut self, id: ConnectionId, why: &Closed, env: &mut Env<'_, '_>) {
+        let portal = self.portal.to_string();
+        if let Some((live, cid)) = self.live(id) {
+            tracing::debug!(%portal, ?cid, ?why, "connection lost");
+            live.session.disconnected(cid, env.now);
+            self.drain(id, &[], env);
+        }
+    }
+}
+
+/// Opens a connection of the session over a stream.
+fn add_wire(live: &mut Live, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
+    let mut entropy = [0; Entropy::BYTES];
+    getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+    let id = env.cx.adopt(stream)?;
+    env.adopted.push(id);
+    let cid = live.session.connect(Entropy(entropy), env.now);
+    live.wires.push(Wire { cid, id, logged_in: false });
+    Ok(id)
+}
+
+/// RFC 7143 section 11.12.5: type 10b, a random number.
+fn random_isid() -> io::Result<Isid> {
+    const RANDOM: u8 = 0x80;
+    let mut bytes = [0; 6];
+    getrandom::fill(&mut bytes[1..]).map_err(io::Error::other)?;
+    bytes[0] = RANDOM;
+    Ok(Isid(bytes))
+}

@@ -1,0 +1,454 @@
+//! The event loop of the initiator: all sessions of one reactor thread.
+
+mod coalescing;
+mod dial;
+mod judge;
+mod link;
+mod patience;
+mod redirect;
+mod requests;
+mod timetable;
+
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use lunette_buffer::Trimmer;
+use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
+use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
+use lunette_scsi::Lun;
+use lunette_session::iscsi_initiator::Recoveries;
+use lunette_session::{SharedTraffic, Time};
+use slotmap::{DenseSlotMap, new_key_type};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::options::{Options, Portal};
+use crate::request::{Completion, Outcome, Request};
+use crate::{Error, Opened};
+use link::Link;
+use timetable::Timetable;
+
+new_key_type! {
+    /// A session of this event loop.
+    pub(crate) struct SessionKey;
+}
+
+/// Names a request for its cancellation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ticket(pub(crate) u64);
+
+/// Told of the end of something that is not a request.
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
+
+/// What other threads ask of the event loop.
+pub(crate) enum Message {
+    Open {
+        portal: Portal,
+        target: Option<String>,
+        options: Arc<Options>,
+        done: Done<Opened>,
+    },
+    Submit {
+        session: SessionKey,
+        ticket: Ticket,
+        request: Request,
+        completion: Completion,
+    },
+    Cancel {
+        session: SessionKey,
+        ticket: Ticket,
+    },
+    Ask {
+        session: SessionKey,
+        question: Question,
+    },
+    /// The count goes up with every POWER ON that the logical unit reports.
+    Watch {
+        session: SessionKey,
+        lun: LunField,
+        power_ons: Weak<AtomicU64>,
+    },
+    /// What has been lost and recovered so far.
+    Recoveries {
+        session: SessionKey,
+        done: Done<Recoveries>,
+    },
+    Close {
+        session: SessionKey,
+        done: Option<Done<()>>,
+    },
+    Dialed {
+        session: SessionKey,
+        attempt: u64,
+        result: Result<TcpStream, Error>,
+    },
+    Stop,
+}
+
+/// The answer to a task management request.
+#[derive(Clone, Copy)]
+pub(crate) struct Managed {
+    pub(crate) response: TaskManagementResponseCode,
+    /// What QUERY ASYNCHRONOUS EVENT has found.
+    pub(crate) information: [u8; 3],
+}
+
+/// Requests that are no SCSI commands.
+pub(crate) enum Question {
+    /// Of a logical unit or the target; of one task when a request is named.
+    TaskManagement {
+        function: TaskManagementFunction,
+        lun: Lun,
+        task: Option<Ticket>,
+        done: Done<Managed>,
+    },
+    Ping {
+        data: Vec<u8>,
+        done: Done<bool>,
+    },
+    Text {
+        pairs: Vec<(String, String)>,
+        done: Done<Vec<(String, String)>>,
+    },
+}
+
+impl Question {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::TaskManagement { .. } => "a task management function",
+            Self::Ping { .. } => "a ping",
+            Self::Text { .. } => "a text request",
+        }
+    }
+
+    /// The task that is asked about is not at the target.
+    fn no_task(self) {
+        if let Self::TaskManagement { done, .. } = self {
+            done(Ok(Managed { response: TaskManagementResponseCode::FUNCTION_COMPLETE, information: [0; 3] }));
+        }
+    }
+
+    fn refuse(self, error: Error) {
+        match self {
+            Self::TaskManagement { done, .. } => done(Err(error)),
+            Self::Ping { done, .. } => done(Err(error)),
+            Self::Text { done, .. } => done(Err(error)),
+        }
+    }
+}
+
+/// The way to an event loop.
+pub(crate) struct Queue {
+    inbox: Mutex<Inbox>,
+    waker: Waker,
+}
+
+#[derive(Default)]
+struct Inbox {
+    messages: Vec<Message>,
+    /// The event loop has ended. Messages are dropped: what waits for their answer is told so by their drop.
+    closed: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(waker: Waker) -> Arc<Self> {
+        Arc::new(Self { inbox: Mutex::default(), waker })
+    }
+
+    pub(crate) fn push(&self, message: Message) {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if inbox.closed {
+            // Who is told may push again.
+            drop(inbox);
+            return drop(message);
+        }
+        inbox.messages.push(message);
+        drop(inbox);
+        self.waker.wake();
+    }
+
+    /// Gives all messages for an empty list.
+    fn swap(&self, list: &mut Vec<Message>) {
+        std::mem::swap(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner).messages, list);
+    }
+
+    fn close(&self) -> Vec<Message> {
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        inbox.closed = true;
+        std::mem::take(&mut inbox.messages)
+    }
+}
+
+/// Closes its session when it is dropped.
+pub(crate) struct Owner {
+    queue: Arc<Queue>,
+    pub(crate) key: SessionKey,
+}
+
+impl Owner {
+    fn new(queue: &Arc<Queue>, key: SessionKey) -> Self {
+        Self { queue: Arc::clone(queue), key }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.queue.push(Message::Close { session: self.key, done: None });
+    }
+}
+
+/// What a session needs of its event loop.
+pub(super) struct Env<'a, 'b> {
+    pub(super) cx: &'a mut Context<'b>,
+    pub(super) now: Time,
+    pub(super) queue: &'a Arc<Queue>,
+    /// Connections that were adopted since the table was brought up to date.
+    pub(super) adopted: &'a mut Vec<ConnectionId>,
+    pub(super) traffic: &'a SharedTraffic,
+}
+
+pub(crate) struct Engine {
+    queue: Arc<Queue>,
+    links: DenseSlotMap<SessionKey, Link>,
+    /// By the index of the connection.
+    by_connection: Vec<Option<(ConnectionId, SessionKey)>>,
+    timetable: Timetable,
+    messages: Vec<Message>,
+    adopted: Vec<ConnectionId>,
+    /// Sessions that have received in this batch.
+    received: Vec<SessionKey>,
+    /// Sessions whose answers are let come, and until when.
+    held: Vec<(Time, SessionKey)>,
+    epoch: Instant,
+    traffic: Arc<SharedTraffic>,
+    /// Of the pool of all sessions.
+    trimmer: Trimmer,
+}
+
+impl Engine {
+    pub(crate) fn new(queue: Arc<Queue>, traffic: Arc<SharedTraffic>, trimmer: Trimmer) -> Self {
+        Self {
+            queue,
+            links: DenseSlotMap::with_key(),
+            by_connection: Vec::new(),
+            timetable: Timetable::default(),
+            messages: Vec::new(),
+            adopted: Vec::new(),
+            received: Vec::new(),
+            held: Vec::new(),
+            epoch: Instant::now(),
+            traffic,
+            trimmer,
+        }
+    }
+
+    /// The event loop has ended, in whatever way: nobody is left waiting.
+    pub(crate) fn end(&mut self) {
+        for (_, link) in self.links.drain() {
+            link.end();
+        }
+        drop(self.queue.close());
+    }
+
+    /// Lets a session do something, then sees to what came of it.
+    fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut Link, &mut Env<'_, '_>)) {
+        let now = self.now(cx);
+        let Some(link) = self.links.get_mut(key) else { return };
+        let mut env = Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic };
+        act(link, &mut env);
+        link.settle(&mut env);
+        if link.is_gone() {
+            self.links.remove(key);
+        } else if let Some(at) = link.next_timeout() {
+            self.timetable.watch(key, at, &mut link.watched_for);
+        }
+        for id in self.adopted.drain(..) {
+            let index = id.index();
+            if self.by_connection.len() <= index {
+                self.by_connection.resize(index + 1, None);
+            }
+            self.by_connection[index] = Some((id, key));
+        }
+    }
+
+    /// Sees to what came of the requests that a session has taken.
+    fn settle(&mut self, cx: &mut Context<'_>, session: Option<SessionKey>) {
+        if let Some(key) = session {
+            self.with(cx, key, |_, _| {});
+        }
+    }
+
+    fn now(&self, cx: &Context<'_>) -> Time {
+        Time::new(cx.now().saturating_duration_since(self.epoch))
+    }
+
+    fn session_of(&self, id: ConnectionId) -> Option<SessionKey> {
+        let (owner, key) = (*self.by_connection.get(id.index())?)?;
+        (owner == id).then_some(key)
+    }
+
+    fn link_of(&mut self, id: ConnectionId) -> Option<&mut Link> {
+        let key = self.session_of(id)?;
+        self.links.get_mut(key)
+    }
+
+    /// Lets the answers of sessions that have received in this batch come in groups, or no longer.
+    fn coalesce(&mut self, cx: &mut Context<'_>) {
+        let now = self.now(cx);
+        for key in self.received.drain(..) {
+            self.held.retain(|(_, held)| *held != key);
+            if let Some(until) = self.links.get_mut(key).and_then(|link| link.coalesce(cx, now)) {
+                self.held.push((until, key));
+            }
+        }
+    }
+
+    /// Looks at answers that were let come for long enough. Those that have come in this batch were not: it is late itself.
+    fn end_holds(&mut self, cx: &mut Context<'_>, now: Time) {
+        let Self { held, received, .. } = self;
+        for (_, key) in held.extract_if(.., |(until, key)| *until <= now && !received.contains(key)) {
+            if let Some(link) = self.links.get_mut(key) {
+                link.end_hold(cx);
+            }
+        }
+    }
+
+    fn take_messages(&mut self, cx: &mut Context<'_>) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.queue.swap(&mut messages);
+        // Requests of a session that come together are seen to together.
+        let mut submitted = None;
+        for message in messages.drain(..) {
+            let session = match &message {
+                Message::Submit { session, .. } => Some(*session),
+                _ => None,
+            };
+            if submitted != session {
+                self.settle(cx, submitted);
+                submitted = session;
+            }
+            self.take_message(cx, message);
+        }
+        self.settle(cx, submitted);
+        self.messages = messages;
+    }
+
+    fn take_message(&mut self, cx: &mut Context<'_>, message: Message) {
+        match message {
+            Message::Open { portal, target, options, done } => {
+                let key = self.links.insert_with_key(|key| Link::new(key, portal, target, options, done));
+                self.with(cx, key, Link::dial);
+            }
+            Message::Submit { session, ticket, request, completion } => {
+                let now = self.now(cx);
+                if let Some(link) = self.links.get_mut(session) {
+                    link.accept(ticket, request, completion, now);
+                } else {
+                    refuse(request, completion, Error::Closed);
+                }
+            }
+            Message::Cancel { session, ticket } => self.with(cx, session, |link, env| link.cancel(ticket, env)),
+            Message::Ask { session, question } => {
+                if self.links.contains_key(session) {
+                    self.with(cx, session, |link, env| link.ask(question, env));
+                } else {
+                    question.refuse(Error::Closed);
+                }
+            }
+            Message::Watch { session, lun, power_ons } => self.with(cx, session, |link, _| link.watch(lun, power_ons)),
+            Message::Recoveries { session, done } => {
+                done(self.links.get(session).map(Link::recoveries).ok_or(Error::Closed));
+            }
+            Message::Close { session, done } => {
+                if self.links.contains_key(session) {
+                    self.with(cx, session, |link, env| link.close(done, env));
+                } else if let Some(done) = done {
+                    done(Ok(()));
+                }
+            }
+            Message::Dialed { session, attempt, result } => {
+                self.with(cx, session, |link, env| link.dialed(attempt, result, env));
+            }
+            Message::Stop => cx.stop(),
+        }
+    }
+}
+
+/// Ends a request that the target never saw.
+pub(super) fn refuse(request: Request, completion: Completion, error: Error) {
+    let Request { data_in, data_out, .. } = request;
+    completion.complete(Outcome { result: Err(error), data_in, data_out });
+}
+
+impl Handler for Engine {
+    fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, _: SocketAddr, _: SocketAddr) {
+        // Nothing listens here.
+        cx.close(id);
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        self.link_of(id)?.direct(id)
+    }
+
+    fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        let Some(key) = self.session_of(id) else { return };
+        self.with(cx, key, |link, env| link.direct_received(id, len, env));
+    }
+
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        if let Some(key) = self.session_of(id) {
+            self.with(cx, key, |link, env| link.received(id, bytes, env));
+            if self.received.last() != Some(&key) {
+                self.received.push(key);
+            }
+        }
+        bytes.len()
+    }
+
+    fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
+        if let Some(link) = self.session_of(id).and_then(|key| self.links.get(key)) {
+            link.gather(id, list);
+        }
+    }
+
+    fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
+        if let Some(link) = self.link_of(id) {
+            link.sent(id, len);
+        }
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
+        let Some(key) = self.session_of(id) else { return };
+        self.by_connection[id.index()] = None;
+        self.with(cx, key, |link, env| link.connection_closed(id, &why, env));
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        self.take_messages(cx);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        let held = self.held.iter().map(|(until, _)| *until);
+        let links = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
+        // Callers may give buffers back while the loop sleeps: then it is when a session wakes it, to see whether it still lives.
+        links.into_iter().chain(self.trimmer.next_timeout()).min()
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        self.trimmer.time_has_come(cx.now());
+        let now = self.now(cx);
+        self.end_holds(cx, now);
+        while let Some((at, key)) = self.timetable.pop_due(now) {
+            if let Some(link) = self.links.get_mut(key)
+                && link.watched_for == Some(at)
+            {
+                link.watched_for = None;
+                self.with(cx, key, Link::time_has_come);
+            }
+        }
+    }
+
+    fn batch_end(&mut self, cx: &mut Context<'_>) {
+        self.coalesce(cx);
+    }
+}

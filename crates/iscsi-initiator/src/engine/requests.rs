@@ -1,0 +1,421 @@
+//! The requests of a session, from their submission to their end.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use lunette_buffer::Buffer;
+use lunette_pdu::{LunField, Residual, TaskManagementFunction};
+use lunette_scsi::{SenseData, SenseKey, Status};
+use lunette_session::Time;
+use lunette_session::iscsi_initiator::{Command, Response, Session, TaskTag};
+use slotmap::{DenseSlotMap, Key as _, KeyData, new_key_type};
+
+use super::judge::{Verdict, judge};
+use super::{Ticket, refuse};
+use crate::Error;
+use crate::limits::{MAX_CDB_BYTES, MAX_REPEATS, MAX_REQUEST_BYTES, MAX_UNFINISHED_REQUESTS};
+use crate::request::{Completion, Outcome, Repeat, Reply, Request};
+
+/// The name of our own task management requests; those of callers count from zero.
+pub(super) const OWN: u64 = u64::MAX;
+
+new_key_type! {
+    struct RequestKey;
+}
+
+/// Where a request is.
+enum Stage {
+    /// Not sent, or to be sent again.
+    Waiting(Command),
+    /// The target has it.
+    Sent(TaskTag),
+    /// It is to be aborted.
+    Aborting { tag: TaskTag, asked: Asked, since: Time },
+}
+
+/// How far the abort of a request has gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// The session had no room for another task management request yet.
+    Nothing,
+    AbortTask,
+    LogicalUnitReset,
+}
+
+struct Entry {
+    ticket: Ticket,
+    /// None: nobody waits for it any more.
+    completion: Option<Completion>,
+    command: &'static str,
+    repeat: Repeat,
+    repeats: u32,
+    /// Its place among all requests.
+    order: u64,
+    timeout: Duration,
+    deadline: Time,
+    lun: LunField,
+    stage: Option<Stage>,
+}
+
+/// What to do when ABORT TASK does not help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Escalation {
+    LogicalUnitReset(LunField),
+    /// Nothing helps but a new connection.
+    Reconnect,
+}
+
+/// All requests of one session. A command carries the key of its request through the protocol.
+#[derive(Default)]
+pub(super) struct Requests {
+    entries: DenseSlotMap<RequestKey, Entry>,
+    /// To be sent, in the order of their submission.
+    waiting: VecDeque<(u64, RequestKey)>,
+    /// To be sent later.
+    resting: BinaryHeap<Reverse<(Time, RequestKey)>>,
+    /// To be aborted, once the session takes the request.
+    to_abort: VecDeque<RequestKey>,
+    last_order: u64,
+}
+
+impl Requests {
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Takes a request, or ends it when there are too many.
+    pub(super) fn accept(
+        &mut self,
+        ticket: Ticket,
+        request: Request,
+        completion: Completion,
+        timeout: Duration,
+        now: Time,
+    ) {
+        if let Some(error) = self.too_much(&request) {
+            return refuse(request, completion, error);
+        }
+        let command_name = request.name();
+        let Request { lun, cdb, cdb_rest, attribute, priority, data_out, data_in, repeat, timeout: own } = request;
+        let timeout = own.unwrap_or(timeout);
+        let lun = LunField(lun.encode());
+        self.last_order += 1;
+        let order = self.last_order;
+        let key = self.entries.insert(Entry {
+            ticket,
+            completion: Some(completion),
+            command: command_name,
+            repeat,
+            repeats: 0,
+            order,
+            timeout,
+            deadline: now + timeout,
+            lun,
+            stage: None,
+        });
+        let user = key.data().as_ffi();
+        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in };
+        self.entries[key].stage = Some(Stage::Waiting(command));
+        self.waiting.push_back((order, key));
+    }
+
+    fn too_much(&self, request: &Request) -> Option<Error> {
+        let too_much = |what, limit| Some(Error::TooMuch { what, limit });
+        let data_in_len = request.data_in.as_ref().map_or(0, Buffer::len);
+        let longest = data_in_len.max(request.data_out.as_deref().map_or(0, <[u8]>::len));
+        if self.entries.len() >= MAX_UNFINISHED_REQUESTS {
+            too_much("the number of unfinished requests", MAX_UNFINISHED_REQUESTS)
+        } else if longest > MAX_REQUEST_BYTES {
+            too_much("the length of a request", MAX_REQUEST_BYTES)
+        } else if request.cdb.len() + request.cdb_rest.len() > MAX_CDB_BYTES {
+            too_much("the length of the CDB", MAX_CDB_BYTES)
+        } else {
+            None
+        }
+    }
+
+    /// Puts a request to its place among those that wait.
+    fn wait(&mut self, key: RequestKey) {
+        let Some(order) = self.entries.get(key).map(|entry| entry.order) else { return };
+        let at = self.waiting.partition_point(|(other, _)| *other < order);
+        self.waiting.insert(at, (order, key));
+    }
+
+    /// Sends aborts and what waits, as far as the target's window goes.
+    pub(super) fn send(&mut self, session: &mut Session, now: Time) {
+        self.send_aborts(session, now);
+        while session.room() > 0
+            && let Some((order, key)) = self.waiting.pop_front()
+        {
+            let Some(entry) = self.entries.get_mut(key) else { continue };
+            let Some(Stage::Waiting(command)) = entry.stage.take() else { continue };
+            match session.submit(command, now) {
+                Ok(tag) => entry.stage = Some(Stage::Sent(tag)),
+                Err(command) => {
+                    entry.stage = Some(Stage::Waiting(command));
+                    self.waiting.push_front((order, key));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn send_aborts(&mut self, session: &mut Session, now: Time) {
+        while let Some(key) = self.to_abort.front() {
+            if let Some(Entry {
+                lun, stage: Some(Stage::Aborting { tag, asked: asked @ Asked::Nothing, since }), ..
+            }) = self.entries.get_mut(*key)
+            {
+                if !session.manage_tasks(OWN, TaskManagementFunction::ABORT_TASK, *lun, Some(*tag)) {
+                    return;
+                }
+                (*asked, *since) = (Asked::AbortTask, now);
+            }
+            self.to_abort.pop_front();
+        }
+    }
+
+    /// A command has ended at the target. Gives the unit attention, when that was how.
+    pub(super) fn completed(&mut self, command: Command, response: Response, now: Time) -> Option<SenseData> {
+        let key = RequestKey::from(KeyData::from_ffi(command.user));
+        let entry = self.entries.get_mut(key)?;
+        let status = Status(response.status);
+        if response.response != 0 {
+            let error = Error::TargetFailure { command: entry.command, response: response.response };
+            self.end(key, command, Err(error));
+            return None;
+        }
+        let sense = match status {
+            Status::GOOD => None,
+            _ => SenseData::decode(&response.sense).ok(),
+        };
+        let attention = sense.filter(|sense| sense.key == SenseKey::UNIT_ATTENTION);
+        let wanted = matches!(entry.stage, Some(Stage::Sent(_))) && entry.completion.is_some();
+        match judge(entry.repeat, entry.repeats, status, response.status_qualifier, sense.as_ref()) {
+            Verdict::Again { after } if wanted => {
+                entry.repeats += 1;
+                entry.stage = Some(Stage::Waiting(command));
+                if after.is_zero() {
+                    self.wait(key);
+                } else {
+                    self.resting.push(Reverse((now + after, key)));
+                }
+            }
+            Verdict::Again { .. } | Verdict::Tell => {
+                let reply = Reply {
+                    command: entry.command,
+                    status,
+                    status_qualifier: response.status_qualifier,
+                    sense: response.sense,
+                    data_in_len: response.data_in_len,
+                    residual: response.residual.filter(|residual| *residual != Residual::None),
+                    read_residual: response.read_residual.filter(|residual| *residual != Residual::None),
+                };
+                self.end(key, command, Ok(reply));
+            }
+        }
+        attention
+    }
+
+    /// A command was ended by task management, or lost with its connection: nobody knows whether it ran. It is sent again,
+    /// in its old place, when that can do no harm.
+    pub(super) fn lost(&mut self, command: Command) {
+        let key = RequestKey::from(KeyData::from_ffi(command.user));
+        let Some(entry) = self.entries.get_mut(key) else { return };
+        let error = match entry.stage {
+            Some(Stage::Aborting { .. }) => Error::TimedOut { command: entry.command, timeout: entry.timeout },
+            _ if entry.completion.is_some() && entry.repeat == Repeat::Always && entry.repeats < MAX_REPEATS => {
+                entry.repeats += 1;
+                entry.stage = Some(Stage::Waiting(command));
+                return self.wait(key);
+            }
+            _ => Error::InDoubt { command: entry.command },
+        };
+        self.end(key, command, Err(error));
+    }
+
+    /// Ends everything: the session is over. `lost` are the commands that the target had.
+    pub(super) fn fail(&mut self, lost: Vec<Command>, error: &Error) {
+        for command in lost {
+            let key = RequestKey::from(KeyData::from_ffi(command.user));
+            self.end(key, command, Err(error.clone()));
+        }
+        let waiting: Vec<RequestKey> = self.entries.keys().collect();
+        for key in waiting {
+            if let Some(Stage::Waiting(command)) = self.entries[key].stage.take() {
+                self.end(key, command, Err(error.clone()));
+            }
+        }
+        self.entries.clear();
+        self.waiting.clear();
+        self.resting.clear();
+        self.to_abort.clear();
+    }
+
+    fn end(&mut self, key: RequestKey, command: Command, result: Result<Reply, Error>) {
+        let Some(completion) = self.entries.remove(key).and_then(|entry| entry.completion) else { return };
+        let Command { data_in, data_out, .. } = command;
+        completion.complete(Outcome { result, data_in, data_out });
+    }
+
+    /// Nobody waits for this request any more.
+    pub(super) fn cancel(&mut self, ticket: Ticket, now: Time) {
+        let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.ticket == ticket) else { return };
+        entry.completion = None;
+        match entry.stage {
+            Some(Stage::Sent(tag)) => {
+                entry.stage = Some(Stage::Aborting { tag, asked: Asked::Nothing, since: now });
+                self.to_abort.push_back(key);
+            }
+            Some(Stage::Waiting(_)) => {
+                if let Ok(at) = self.waiting.binary_search_by_key(&entry.order, |(order, _)| *order) {
+                    self.waiting.remove(at);
+                }
+                self.entries.remove(key);
+            }
+            _ => {}
+        }
+    }
+
+    /// The task of a request that the target has, and its logical unit.
+    pub(super) fn task_of(&self, ticket: Ticket) -> Option<(LunField, TaskTag)> {
+        let entry = self.entries.values().find(|entry| entry.ticket == ticket)?;
+        match entry.stage {
+            Some(Stage::Sent(tag) | Stage::Aborting { tag, .. }) => Some((entry.lun, tag)),
+            _ => None,
+        }
+    }
+
+    /// When the first pause is over.
+    pub(super) fn next_rested(&self) -> Option<Time> {
+        self.resting.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Sees to what is due: pauses that are over, requests that take too long, aborts that do not help.
+    pub(super) fn time_has_come(&mut self, abort_timeout: Duration, now: Time) -> Vec<Escalation> {
+        while self.next_rested().is_some_and(|at| at <= now)
+            && let Some(Reverse((_, key))) = self.resting.pop()
+        {
+            self.wait(key);
+        }
+        let (overdue, escalations) = self.take_too_long(abort_timeout, now);
+        self.time_out(&overdue);
+        self.share_resets(&escalations, now);
+        escalations
+    }
+
+    /// Has requests aborted that were sent and take too long. Gives those that still wait to be sent, and what is to be done
+    /// where aborts did not help.
+    fn take_too_long(&mut self, abort_timeout: Duration, now: Time) -> (Vec<RequestKey>, Vec<Escalation>) {
+        let mut overdue = Vec::new();
+        let mut escalations = Vec::new();
+        for (key, entry) in &mut self.entries {
+            match &mut entry.stage {
+                Some(Stage::Waiting(_)) if entry.deadline <= now => overdue.push(key),
+                Some(Stage::Sent(tag)) if entry.deadline <= now => {
+                    entry.stage = Some(Stage::Aborting { tag: *tag, asked: Asked::Nothing, since: now });
+                    self.to_abort.push_back(key);
+                }
+                Some(Stage::Aborting { asked, since, .. }) if *since + abort_timeout <= now => {
+                    let escalation = match asked {
+                        Asked::Nothing | Asked::AbortTask => Escalation::LogicalUnitReset(entry.lun),
+                        Asked::LogicalUnitReset => Escalation::Reconnect,
+                    };
+                    (*asked, *since) = (Asked::LogicalUnitReset, now);
+                    if !escalations.contains(&escalation) {
+                        escalations.push(escalation);
+                    }
+                }
+                _ => {}
+            }
+        }
+        (overdue, escalations)
+    }
+
+    /// Ends requests that could not be sent in time.
+    fn time_out(&mut self, overdue: &[RequestKey]) {
+        for key in overdue {
+            let entry = &mut self.entries[*key];
+            let error = Error::TimedOut { command: entry.command, timeout: entry.timeout };
+            if let Some(Stage::Waiting(command)) = entry.stage.take() {
+                self.end(*key, command, Err(error));
+            }
+        }
+        if !overdue.is_empty() {
+            self.waiting.retain(|(_, key)| self.entries.contains_key(*key));
+        }
+    }
+
+    /// A reset of a logical unit ends all tasks there: nobody else needs to ask for one.
+    fn share_resets(&mut self, escalations: &[Escalation], now: Time) {
+        for entry in self.entries.values_mut() {
+            if let Some(Stage::Aborting { asked, since, .. }) = &mut entry.stage
+                && *asked != Asked::LogicalUnitReset
+                && escalations.contains(&Escalation::LogicalUnitReset(entry.lun))
+            {
+                (*asked, *since) = (Asked::LogicalUnitReset, now);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use lunette_scsi::Lun;
+
+    use super::*;
+
+    const NOW: Time = Time::new(Duration::from_secs(100));
+
+    fn accept(requests: &mut Requests, ticket: u64, request: Request) -> std::sync::mpsc::Receiver<Outcome> {
+        let (ended, end) = channel();
+        let completion = Completion::call(move |outcome| drop(ended.send(outcome)));
+        requests.accept(Ticket(ticket), request, completion, Duration::from_secs(30), NOW);
+        end
+    }
+
+    fn command() -> Request {
+        Request { repeat: Repeat::Always, ..Request::new(Lun::ZERO, [0; 16]) }
+    }
+
+    #[test]
+    fn what_is_sent_again_has_its_old_place() {
+        let mut requests = Requests::default();
+        let _ends: Vec<_> = (0..4).map(|ticket| accept(&mut requests, ticket, command())).collect();
+        let sent: Vec<_> = requests.waiting.drain(..3).collect();
+        // As the events of a reset bring them, one by one.
+        for (_, key) in &sent {
+            let Some(Stage::Waiting(command)) = requests.entries[*key].stage.take() else { panic!("not waiting") };
+            requests.lost(command);
+        }
+        let orders: Vec<u64> = requests.waiting.iter().map(|(order, _)| *order).collect();
+        assert_eq!(orders, [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn what_was_cancelled_or_timed_out_makes_room() {
+        let mut requests = Requests::default();
+        for ticket in 0..2 * MAX_UNFINISHED_REQUESTS as u64 {
+            let end = accept(&mut requests, ticket, command());
+            assert!(end.try_recv().is_err(), "request {ticket} is taken");
+            requests.cancel(Ticket(ticket), NOW);
+        }
+        assert!(requests.waiting.is_empty());
+        let end = accept(&mut requests, 0, command());
+        requests.time_has_come(Duration::from_secs(5), NOW + Duration::from_secs(30));
+        assert!(matches!(end.try_recv().unwrap().result, Err(Error::TimedOut { .. })));
+        assert!(requests.waiting.is_empty() && requests.is_empty());
+    }
+
+    #[test]
+    fn what_fits_no_header_ends_at_once() {
+        let mut requests = Requests::default();
+        let end = accept(&mut requests, 0, Request { cdb_rest: vec![0; 245].into(), ..command() });
+        assert!(matches!(end.try_recv().unwrap().result, Err(Error::TooMuch { .. })));
+        let end = accept(&mut requests, 1, Request { cdb_rest: vec![0; 244].into(), ..command() });
+        assert!(end.try_recv().is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! An iSCSI client: sessions, disks, raw SCSI commands.
+//!
+//! Floor 4 of the house: it puts the protocol of `session` on the event loop of `reactor`, and keeps a session alive where
+//! SCSI allows it. No kernel driver, no particular executor, no thread per connection.
+//!
+//! # The pieces
+//!
+//! - [`Initiator`] is a thread with an event loop and a pool of buffers. It serves any number of sessions.
+//! - [`Session`] is a session with one target: raw commands ([`Session::execute`], [`Session::submit`]), task management,
+//!   pings, text.
+//! - [`Disk`] is a logical unit that is a disk: reads and writes in blocks, flush, unmap, zeroes, compare and write.
+//! - [`RemoteStore`] is such a disk behind the trait [`lunette_store::Store`].
+//! - [`discover`] lists targets.
+//! - [`Url`] says all of this in one line, as `iscsi://host/target/lun?header_digest=crc32c`.
+//!
+//! Every operation is an `async fn` that any executor can run; [`wait`] runs one on the calling thread.
+//!
+//! ```no_run
+//! use lunette_initiator::{Disk, Error, wait};
+//!
+//! fn first_block() -> Result<Vec<u8>, Error> {
+//!     let disk = wait(Disk::connect("iscsi://192.0.2.1/iqn.2026-11.org.example:disk/0"))?;
+//!     let block = wait(disk.read(0, 1))?;
+//!     Ok(block.to_vec())
+//! }
+//! ```
+//!
+//! # When things go wrong
+//!
+//! - **Memory** given to a request belongs to the session until the request ends. Dropping a future aborts the task; the
+//!   network never writes into memory that its owner has taken back.
+//! - **Futures** that are dropped: a request is aborted, a session that was being opened is closed again, a transfer of several
+//!   requests ([`Disk::write`]) may be done in part. A closing session closes all the same.
+//! - **The event loop** ends with its last handle, or when a completion or a listener panics. Whatever waits for it then ends with
+//!   [`Error::Closed`].
+//! - **Time:** a request that takes longer than [`Options::request_timeout`] is aborted (ABORT TASK, then LOGICAL UNIT RESET,
+//!   then a new connection) and ends with [`Error::TimedOut`].
+//! - **Loss:** a lost connection is replaced for as long as [`Options::reconnect_for`]; requests that may run twice
+//!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may have
+//!   lost writes that were acknowledged and not flushed: write with FUA, or [`Disk::flush`], what must be there, and compare
+//!   [`Disk::power_ons`]. [`RemoteStore`] does: its flush fails with [`Error::CacheLost`] when such writes are in doubt.
+//! - **Short transfers:** GOOD status with a residual ends the operations of [`Disk`] and [`RemoteStore`] with [`Error::Short`] or
+//!   [`Error::Excess`]. A raw command ends well; [`Outcome::check_whole`] tells.
+//! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent to it
+//!   again.
+
+#![forbid(unsafe_code)]
+
+mod discovery;
+mod disk;
+mod engine;
+mod error;
+pub mod limits;
+mod options;
+mod pending;
+mod request;
+mod secret;
+mod session;
+mod store;
+mod task_management;
+mod url;
+
+pub use discovery::{TargetRecord, discover};
+pub use disk::{Disk, Facts};
+pub use error::{Direction, Error};
+pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
+pub use lunette_session::Traffic;
+pub use lunette_session::iscsi_initiator::{ChapIdentity, Recoveries, SessionError};
+pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal};
+pub use pending::wait;
+pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
+pub use secret::{SecretError, read_secret};
+pub(crate) use session::Opened;
+pub use session::{Initiator, Pending, Session, SessionEvent};
+pub use store::RemoteStore;
+pub use task_management::PendingEvent;
+pub use url::{Url, UrlError, is_url};
+
+/// Its examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

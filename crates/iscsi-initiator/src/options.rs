@@ -1,0 +1,228 @@
+//! Where a session goes, and how it behaves.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_pdu::Isid;
+use lunette_session::Timers;
+use lunette_session::iscsi_initiator::ChapIdentity;
+use lunette_session::keys::Willing;
+
+use crate::SessionEvent;
+use crate::limits::MAX_HOST_BYTES;
+
+/// The TCP port of iSCSI (RFC 7143 section 15).
+pub const DEFAULT_PORT: u16 = 3260;
+
+/// A network portal.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Portal {
+    /// A name, or an address; IPv6 without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+}
+
+/// Why text is no portal to connect to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BadAddress {
+    /// Nothing stands before the port.
+    #[error("it has no host")]
+    NoHost,
+    /// No name or address of a host looks like that.
+    #[error("its host is neither a domain name nor an address")]
+    Host,
+    /// A bracket has no end, or what it holds is no IPv6 address.
+    #[error("there is no IPv6 address in its brackets")]
+    Brackets,
+    /// 0.0.0.0 or `[::]`.
+    #[error("its host is the unspecified address, which belongs to no host")]
+    Unspecified,
+    /// The port is no number from 1 to 65535.
+    #[error("its port is no number from 1 to 65535")]
+    Port,
+    /// It is the portal that redirects to it.
+    #[error("it is the portal that redirects")]
+    Itself,
+}
+
+impl Portal {
+    /// A portal at the default port, or at that behind the last colon: `host`, `host:port`, `[v6]`, `[v6]:port`. A portal
+    /// group tag behind a comma, as in TargetAddress (RFC 7143 section 13.8), is left out.
+    ///
+    /// # Errors
+    ///
+    /// [`BadAddress`] when it cannot be connected to.
+    pub fn parse(text: &str) -> Result<Self, BadAddress> {
+        let text = text.split_once(',').map_or(text, |(portal, _)| portal);
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (host, rest) = rest.split_once(']').ok_or(BadAddress::Brackets)?;
+            let port = rest.strip_prefix(':').or(rest.is_empty().then_some(""));
+            (check_bracketed(host)?, port.ok_or(BadAddress::Brackets)?)
+        } else {
+            let (host, port) = text.rsplit_once(':').unwrap_or((text, ""));
+            (check_host(host)?, port)
+        };
+        if host.parse().is_ok_and(|address: IpAddr| address.is_unspecified()) {
+            return Err(BadAddress::Unspecified);
+        }
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = match port.parse() {
+            _ if port.is_empty() => DEFAULT_PORT,
+            Ok(port) if is_number && port > 0 => port,
+            _ => return Err(BadAddress::Port),
+        };
+        Ok(Self { host: host.into(), port })
+    }
+}
+
+/// An IPv6 address, which may name its zone (`fe80::1%eth0`).
+fn check_bracketed(host: &str) -> Result<&str, BadAddress> {
+    let (address, zone) = host.split_once('%').unwrap_or((host, ""));
+    let is_plain = zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
+    if address.parse::<Ipv6Addr>().is_ok() && is_plain { Ok(host) } else { Err(BadAddress::Brackets) }
+}
+
+fn check_host(host: &str) -> Result<&str, BadAddress> {
+    let is_plain = host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+    match host {
+        "" => Err(BadAddress::NoHost),
+        _ if is_plain && host.len() <= MAX_HOST_BYTES => Ok(host),
+        _ => Err(BadAddress::Host),
+    }
+}
+
+impl fmt::Display for Portal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Called on the event loop's thread for what happens to a session; must not block.
+pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
+
+/// How a session logs in and what it does when things go wrong.
+#[derive(Clone)]
+pub struct Options {
+    /// Who we are: an iSCSI name.
+    pub initiator_name: String,
+    /// InitiatorAlias.
+    pub initiator_alias: Option<String>,
+    /// CHAP, one-way or mutual.
+    pub chap: Option<ChapIdentity>,
+    /// What is offered for each key. With `error_recovery_level` 2 (and a `time2retain_s` above 0) a lost connection costs no
+    /// command: it is replaced, and what was under way goes on. `max_connections` is the number of connections that the session gets when the target
+    /// takes as many, up to [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS); one that cannot be made is left out until the
+    /// session is made anew, or tried again at recovery level 2.
+    pub offers: Willing,
+    /// For the login and for pings.
+    pub timers: Timers,
+    /// For the TCP connection, per address.
+    pub connect_timeout: Duration,
+    /// For one request, from its submission on. Then its task is aborted.
+    pub request_timeout: Duration,
+    /// For the answer to ABORT TASK; then the logical unit is reset; and as long again for that, then the connection is
+    /// closed.
+    pub abort_timeout: Duration,
+    /// When 16 commands and more are under way on the only connection, and their answers come one by one, several of them are let
+    /// come before they are dealt with, at most half of what is under way and for a millisecond. That saves CPU time, and is
+    /// given up when it costs answers: they are timed with and without it.
+    pub coalesce: bool,
+    /// How long a lost connection is tried to be replaced. Zero: not at all.
+    pub reconnect_for: Duration,
+    /// The initiator part of the session identifier; without one, a random one. A session that takes another's place needs
+    /// the same (RFC 7143 section 6.3.5).
+    pub isid: Option<Isid>,
+    /// Told of connections, losses, async messages and unit attentions.
+    pub listener: Option<Listener>,
+}
+
+impl Options {
+    /// Defaults for an initiator of this name: no authentication, no digests, everything that makes transfers fast.
+    pub fn new(initiator_name: impl Into<String>) -> Self {
+        Self {
+            initiator_name: initiator_name.into(),
+            initiator_alias: None,
+            chap: None,
+            offers: Willing::initiator(),
+            timers: Timers::default(),
+            connect_timeout: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(30),
+            abort_timeout: Duration::from_secs(5),
+            coalesce: true,
+            reconnect_for: Duration::from_mins(1),
+            isid: None,
+            listener: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("initiator_name", &self.initiator_name)
+            .field("offers", &self.offers)
+            .field("request_timeout", &self.request_timeout)
+            .field("reconnect_for", &self.reconnect_for)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn portals_are_read_as_people_and_targets_write_them() {
+        for (text, host, port) in [
+            ("disks.example", "disks.example", 3260),
+            ("192.0.2.1:860", "192.0.2.1", 860),
+            ("[2001:db8::1]", "2001:db8::1", 3260),
+            ("[2001:db8::1]:3261,7", "2001:db8::1", 3261),
+            ("192.0.2.1:860,1", "192.0.2.1", 860),
+        ] {
+            let portal = Portal::parse(text).unwrap();
+            assert_eq!((portal.host.as_str(), portal.port), (host, port), "{text}");
+            assert_eq!(Portal::parse(&portal.to_string()), Ok(portal));
+        }
+        assert_eq!(Portal::parse("[fe80::1%eth0]:3260").unwrap().host, "fe80::1%eth0");
+    }
+
+    #[test]
+    fn what_cannot_be_connected_to_is_no_portal() {
+        let long = "x".repeat(256);
+        for (text, why) in [
+            ("", BadAddress::NoHost),
+            (":3260", BadAddress::NoHost),
+            (",1", BadAddress::NoHost),
+            ("host:port", BadAddress::Port),
+            ("host:65536", BadAddress::Port),
+            ("host:0", BadAddress::Port),
+            ("host:-1", BadAddress::Port),
+            ("host:+1", BadAddress::Port),
+            ("192.0.2.1:0,1", BadAddress::Port),
+            ("[::1", BadAddress::Brackets),
+            ("[::1]x", BadAddress::Brackets),
+            ("[]:3260", BadAddress::Brackets),
+            ("[host]:3260", BadAddress::Brackets),
+            ("[::1%a b]", BadAddress::Brackets),
+            ("2001:db8::1", BadAddress::Host),
+            ("a b:3260", BadAddress::Host),
+            ("iscsi://host", BadAddress::Port),
+            ("iscsi://host:3260", BadAddress::Host),
+            ("host\u{202e}", BadAddress::Host),
+            ("../etc", BadAddress::Host),
+            (&long, BadAddress::Host),
+            ("0.0.0.0:3260", BadAddress::Unspecified),
+            ("[::]:3260", BadAddress::Unspecified),
+        ] {
+            assert_eq!(Portal::parse(text), Err(why), "{text}");
+        }
+    }
+}

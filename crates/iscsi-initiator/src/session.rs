@@ -1,0 +1,390 @@
+//! The caller's handles: the event loop and its sessions.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::task::{Context, Poll};
+use std::thread::{self, JoinHandle};
+
+use lunette_buffer::{Buffer, Pool, Trimmer};
+use lunette_pdu::{AsyncMessage, LunField};
+use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor};
+use lunette_scsi::{Lun, SenseData};
+use lunette_session::iscsi_initiator::{Recoveries, SessionError};
+use lunette_session::keys::Parameters;
+use lunette_session::{SharedTraffic, Traffic};
+
+use crate::Error;
+use crate::engine::{Done, Engine, Message, Owner, Question, Queue, Ticket};
+use crate::limits::{DEFAULT_BUFFER_BYTES, MAX_REQUEST_BYTES};
+use crate::options::{Options, Portal};
+use crate::pending::{Answer, Filler, Slot};
+use crate::request::{Completion, Outcome, Request, Sink};
+
+/// What happens to a session without being asked for.
+#[derive(Debug)]
+pub enum SessionEvent {
+    /// It is logged in: for the first time, or again.
+    Connected {
+        /// Where.
+        portal: Portal,
+        /// What was negotiated.
+        parameters: Box<Parameters>,
+    },
+    /// One more connection has joined it.
+    ConnectionAdded {
+        /// How many it has now.
+        connections: usize,
+    },
+    /// A connection could not join it.
+    ConnectionMissing {
+        /// How many it has now.
+        connections: usize,
+        /// Why.
+        why: Error,
+    },
+    /// A connection is gone, but not the session: at recovery level 2 it is replaced, and no command fails.
+    ConnectionLost {
+        /// How many it has now.
+        connections: usize,
+        /// Why.
+        why: SessionError,
+    },
+    /// A connection is gone, and with it the session; a new one is tried.
+    Lost {
+        /// Why.
+        why: SessionError,
+    },
+    /// A logical unit has news, told in place of a command.
+    UnitAttention {
+        /// Which one.
+        lun: Lun,
+        /// The news.
+        sense: SenseData,
+    },
+    /// The target has news (RFC 7143 section 11.9).
+    Async {
+        /// The header.
+        message: AsyncMessage,
+        /// Sense and event data.
+        data: Vec<u8>,
+    },
+    /// It is over for good: every request ends with this error.
+    Over(Error),
+}
+
+/// A session that has just been opened.
+pub(crate) struct Opened {
+    /// When nobody takes it, the session ends.
+    pub(crate) owner: Owner,
+    pub(crate) parameters: Parameters,
+    pub(crate) target_alias: Option<String>,
+}
+
+/// An event loop of its own thread, for any number of sessions. It ends with its last handle.
+#[derive(Clone)]
+pub struct Initiator(Arc<Running>);
+
+struct Running {
+    queue: Arc<Queue>,
+    pool: Pool,
+    counts: CountsView,
+    traffic: Arc<SharedTraffic>,
+    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+}
+
+impl Initiator {
+    /// Starts a thread with an event loop, and a pool of [`DEFAULT_BUFFER_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reactor`].
+    pub fn start() -> Result<Self, Error> {
+        Self::with_buffers(DEFAULT_BUFFER_BYTES)
+    }
+
+    /// The same with `buffer_bytes` for data in flight.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reactor`].
+    pub fn with_buffers(buffer_bytes: usize) -> Result<Self, Error> {
+        Self::with(buffer_bytes, LoopConfig::default())
+    }
+
+    /// The same with an event loop that runs as `config` says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reactor`], also when the system does not have or allow what it shall run on.
+    pub fn with(buffer_bytes: usize, config: impl Into<LoopConfig>) -> Result<Self, Error> {
+        let failed = |error| Error::Reactor(Arc::new(error));
+        let config = config.into();
+        let (started, start) = mpsc::channel();
+        let traffic = Arc::new(SharedTraffic::default());
+        let counted = Arc::clone(&traffic);
+        let pool = Pool::trimmed(buffer_bytes);
+        let trimmer = Trimmer::new(pool.clone());
+        let thread = thread::Builder::new()
+            .name("lunette-client".into())
+            .spawn(move || run(config, &started, counted, trimmer))
+            .map_err(failed)?;
+        let (queue, counts) =
+            start.recv().map_err(|_| failed(io::Error::other("its thread ended")))?.map_err(failed)?;
+        Ok(Self(Arc::new(Running { queue, pool, counts, traffic, thread: Mutex::new(Some(thread)) })))
+    }
+
+    /// Where the buffers of this event loop come from.
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// What the event loop has done so far: batches, system calls, bytes.
+    pub fn counts(&self) -> Counts {
+        self.0.counts.counts()
+    }
+
+    /// What its sessions have moved so far: PDUs and copies.
+    pub fn traffic(&self) -> Traffic {
+        self.0.traffic.read()
+    }
+}
+
+/// The event loop's thread. The reactor is made where it runs; who started it learns the way to it.
+fn run(
+    config: LoopConfig,
+    started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>,
+    traffic: Arc<SharedTraffic>,
+    trimmer: Trimmer,
+) -> io::Result<()> {
+    let mut reactor = match Reactor::with(config) {
+        Ok(reactor) => reactor,
+        Err(error) => {
+            let _ = started.send(Err(error));
+            return Ok(());
+        }
+    };
+    let queue = Queue::new(reactor.waker());
+    let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer);
+    let _ = started.send(Ok((queue, reactor.counts())));
+    let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
+    // Also when a caller's completion or listener has panicked: nobody waits for ever.
+    engine.end();
+    ended.unwrap_or_else(|panic| resume_unwind(panic))
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.queue.push(Message::Stop);
+        let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
+            // What it returns would concern nobody any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A session with one target. Clones are handles to the same; the last one logs out when it is dropped.
+///
+/// A session that loses its connection makes a new one and sends again what may be sent again (see
+/// [`Repeat`](crate::Repeat)), for as long as [`Options::reconnect_for`] says.
+#[derive(Clone)]
+pub struct Session(Arc<Handle>);
+
+struct Handle {
+    /// Goes before the event loop.
+    owner: Owner,
+    initiator: Initiator,
+    next_ticket: AtomicU64,
+    parameters: Parameters,
+    target_alias: Option<String>,
+}
+
+impl Session {
+    /// Logs in to `target` at `portal`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connect`], [`Error::Session`] and [`Error::TooManyRedirects`]. A first attempt that fails is not repeated.
+    pub async fn connect(
+        initiator: &Initiator,
+        portal: &Portal,
+        target: &str,
+        options: Options,
+    ) -> Result<Self, Error> {
+        Self::open(initiator, portal, Some(target.into()), options).await
+    }
+
+    pub(crate) async fn open(
+        initiator: &Initiator,
+        portal: &Portal,
+        target: Option<String>,
+        options: Options,
+    ) -> Result<Self, Error> {
+        let opened = ask(&initiator.0.queue, |done| Message::Open {
+            portal: portal.clone(),
+            target,
+            options: Arc::new(options),
+            done,
+        });
+        let Opened { owner, parameters, target_alias } = opened.await?;
+        let (initiator, next_ticket) = (initiator.clone(), AtomicU64::new(0));
+        Ok(Self(Arc::new(Handle { owner, initiator, next_ticket, parameters, target_alias })))
+    }
+
+    /// What was negotiated at the first login.
+    pub fn parameters(&self) -> &Parameters {
+        &self.0.parameters
+    }
+
+    /// TargetAlias, when the target has one.
+    pub fn target_alias(&self) -> Option<&str> {
+        self.0.target_alias.as_deref()
+    }
+
+    /// The event loop that it runs on.
+    pub fn initiator(&self) -> &Initiator {
+        &self.0.initiator
+    }
+
+    /// A buffer for data of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoBuffer`], and [`Error::TooMuch`] above [`MAX_REQUEST_BYTES`].
+    pub fn buffer(&self, len: usize) -> Result<Buffer, Error> {
+        self.get(len, Pool::take)
+    }
+
+    /// A buffer for a read, which gets its memory when the data comes ([`Pool::reserve`]).
+    ///
+    /// # Errors
+    ///
+    /// As for [`buffer`](Self::buffer).
+    pub fn reserve(&self, len: usize) -> Result<Buffer, Error> {
+        self.get(len, Pool::reserve)
+    }
+
+    fn get(&self, len: usize, from: impl FnOnce(&Pool, usize) -> Option<Buffer>) -> Result<Buffer, Error> {
+        if len > MAX_REQUEST_BYTES {
+            return Err(Error::TooMuch { what: "the length of a request", limit: MAX_REQUEST_BYTES });
+        }
+        from(self.0.initiator.pool(), len).ok_or(Error::NoBuffer { len })
+    }
+
+    /// Sends a command, and says who is told of its end. The fastest way in: it neither allocates nor waits.
+    pub fn submit(&self, request: Request, completion: Completion) {
+        self.submit_ticket(request, completion);
+    }
+
+    fn submit_ticket(&self, request: Request, completion: Completion) -> Ticket {
+        let ticket = Ticket(self.0.next_ticket.fetch_add(1, Ordering::Relaxed));
+        self.push(Message::Submit { session: self.0.owner.key, ticket, request, completion });
+        ticket
+    }
+
+    /// Sends a command at once; the future waits for its end. Dropping it aborts the task; the memory stays with the session
+    /// until the target has let go of it.
+    pub fn execute(&self, request: Request) -> Pending {
+        let slot = Slot::new();
+        let sink: Arc<dyn Sink> = Arc::clone(&slot) as _;
+        let ticket = self.submit_ticket(request, Completion::new(sink, 0));
+        Pending { session: self.clone(), slot, ticket, done: false }
+    }
+
+    /// Sends `data` in a NOP-Out and waits for its echo. `false` when other bytes came back.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection now, or it is lost meanwhile.
+    pub async fn ping(&self, data: Vec<u8>) -> Result<bool, Error> {
+        self.question(|done| Question::Ping { data, done }).await
+    }
+
+    /// Sends keys in a text request and gives those of the answer.
+    ///
+    /// # Errors
+    ///
+    /// When there is no connection now, or it is lost meanwhile.
+    pub async fn text(&self, pairs: Vec<(String, String)>) -> Result<Vec<(String, String)>, Error> {
+        self.question(|done| Question::Text { pairs, done }).await
+    }
+
+    /// What has been lost on the way and recovered so far, by kind; all zero at recovery level 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] when the event loop has ended.
+    pub async fn recoveries(&self) -> Result<Recoveries, Error> {
+        let session = self.0.owner.key;
+        ask(&self.0.initiator.0.queue, |done| Message::Recoveries { session, done }).await
+    }
+
+    /// Counts up `power_ons` whenever the logical unit reports that it was powered on.
+    pub(crate) fn watch(&self, lun: Lun, power_ons: &Arc<AtomicU64>) {
+        let (lun, power_ons) = (LunField(lun.encode()), Arc::downgrade(power_ons));
+        self.push(Message::Watch { session: self.0.owner.key, lun, power_ons });
+    }
+
+    /// Logs out and closes the session. What runs ends with [`Error::Closed`].
+    ///
+    /// # Errors
+    ///
+    /// None that matter to a caller: the session is over in any case.
+    pub async fn close(self) -> Result<(), Error> {
+        let key = self.0.owner.key;
+        ask(&self.0.initiator.0.queue, |done| Message::Close { session: key, done: Some(done) }).await
+    }
+
+    pub(crate) async fn question<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(Done<T>) -> Question,
+    ) -> Result<T, Error> {
+        let session = self.0.owner.key;
+        ask(&self.0.initiator.0.queue, |done| Message::Ask { session, question: question(done) }).await
+    }
+
+    fn push(&self, message: Message) {
+        self.0.initiator.0.queue.push(message);
+    }
+}
+
+/// Sends a message and waits for its `done`.
+fn ask<T: Send + 'static>(
+    queue: &Queue,
+    message: impl FnOnce(Done<T>) -> Message,
+) -> impl Future<Output = Result<T, Error>> {
+    let slot = Slot::new();
+    let filler = Filler(Arc::clone(&slot));
+    queue.push(message(Box::new(move |result| filler.fill(result))));
+    Answer(slot)
+}
+
+/// A command that has been sent: a future of its end.
+#[must_use = "a command whose end nobody waits for is aborted"]
+pub struct Pending {
+    pub(crate) session: Session,
+    slot: Arc<Slot<Outcome>>,
+    pub(crate) ticket: Ticket,
+    done: bool,
+}
+
+impl Future for Pending {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Outcome> {
+        let polled = self.slot.poll(cx);
+        self.done |= polled.is_ready();
+        polled
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if !self.done && self.slot.is_empty() {
+            self.session.push(Message::Cancel { session: self.session.0.owner.key, ticket: self.ticket });
+        }
+    }
+}

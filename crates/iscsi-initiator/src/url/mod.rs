@@ -1,0 +1,327 @@
+//! iSCSI URLs: where a disk is, who we are to its target, and how to speak with it.
+//!
+//! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`
+//!
+//! The form is libiscsi's, with more parameters: every key of RFC 7143 that is negotiated, in lower snake case
+//! ([`parameters`]), and files for secrets. [`Url::parse`] is pure; [`Url::chap`] fetches the secrets.
+
+mod parameters;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use lunette_scsi::{Lun, MAX_FLAT_LUN};
+use lunette_session::iscsi_initiator::ChapIdentity;
+use lunette_session::keys::Willing;
+use lunette_session::{Credentials, Secret, check_name};
+
+use crate::options::{DEFAULT_PORT, Options, Portal};
+use crate::secret::read_secret;
+use crate::{Error, Initiator, Session};
+
+/// A URL longer than this is none.
+const MAX_LEN: usize = 8192;
+
+/// Holds the secret of the user, when the URL does not say where it is.
+const PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_PASSWORD";
+
+/// Holds the secret that the target has to prove to know.
+const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
+
+/// What a URL says.
+#[derive(Debug, Clone)]
+pub struct Url {
+    /// A name or an address; IPv6 without its brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// The iSCSI name of the target; without it, the URL means the portal.
+    pub target: Option<String>,
+    /// Without it, the URL means the target.
+    pub lun: Option<Lun>,
+    /// What to offer in the login.
+    pub offers: Willing,
+    /// See [`Options::coalesce`].
+    pub coalesce: bool,
+    /// The iSCSI name to log in with.
+    pub initiator_name: Option<String>,
+    login: Login,
+}
+
+/// Who logs in, and where the secrets are.
+#[derive(Debug, Clone, Default)]
+struct Login {
+    user: Option<String>,
+    password: Option<Secret>,
+    secret_file: Option<PathBuf>,
+    target_user: Option<String>,
+    target_password: Option<Secret>,
+    target_secret_file: Option<PathBuf>,
+}
+
+/// Who logs in, when neither URL nor caller says.
+const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
+
+/// What is wrong with a URL, and how to write it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlError(String);
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+fn from_file(file: &Path) -> Result<Secret, UrlError> {
+    read_secret(file).map_err(|error| UrlError(error.to_string()))
+}
+
+fn wrong<T>(what: impl Into<String>) -> Result<T, UrlError> {
+    Err(UrlError(what.into()))
+}
+
+/// Whether `text` is meant to be an iSCSI URL, and no path.
+pub fn is_url(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| ["iscsi", "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
+}
+
+impl Url {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    ///
+    /// [`UrlError`]. It never repeats a password.
+    pub fn parse(text: &str) -> Result<Self, UrlError> {
+        if text.len() > MAX_LEN {
+            return wrong(format!("a URL of {} bytes is too long (at most {MAX_LEN})", text.len()));
+        }
+        let rest = match text.split_once("://") {
+            Some((scheme, rest)) if scheme.eq_ignore_ascii_case("iscsi") => rest,
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("iser") => return wrong(NO_ISER),
+            _ => return wrong("an iSCSI URL starts with iscsi://"),
+        };
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let (authority, path) = rest.split_once('/').map_or((rest, ""), |(authority, path)| (authority, path));
+        let (user, portal) = authority.rsplit_once('@').map_or((None, authority), |(user, rest)| (Some(user), rest));
+        let (host, port) = portal_of(portal)?;
+        let (target, lun) = path_of(path)?;
+        let mut url = Self {
+            host,
+            port,
+            target,
+            lun,
+            offers: Willing::initiator(),
+            coalesce: true,
+            initiator_name: None,
+            login: user.map(user_of).transpose()?.unwrap_or_default(),
+        };
+        parameters::read(&mut url, query.unwrap_or(""))?;
+        url.check_login()?;
+        Ok(url)
+    }
+
+    fn check_login(&self) -> Result<(), UrlError> {
+        let Login { user, password, secret_file, target_user, target_password, target_secret_file } = &self.login;
+        let target = target_user.is_some() || target_password.is_some() || target_secret_file.is_some();
+        match () {
+            () if user.is_none() && (password.is_some() || secret_file.is_some()) => {
+                wrong("there is a secret for CHAP and no user; write iscsi://USER@HOST")
+            }
+            () if user.is_none() && target => {
+                wrong("a target proves itself only to a user who does (mutual CHAP); write iscsi://USER@HOST")
+            }
+            () if password.is_some() && secret_file.is_some() => {
+                wrong("the secret stands in the URL and in chap_secret_file; leave out one of them")
+            }
+            () if target_password.is_some() && target_secret_file.is_some() => {
+                wrong("the target's secret stands in the URL and in chap_target_secret_file; leave out one of them")
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// Where to connect to.
+    pub fn portal(&self) -> Portal {
+        Portal { host: self.host.clone(), port: self.port }
+    }
+
+    /// What it says on the session, with secrets from where it says or from the environment.
+    ///
+    /// # Errors
+    ///
+    /// As for [`chap`](Self::chap).
+    pub fn options(&self) -> Result<Options, UrlError> {
+        Ok(Options {
+            chap: self.chap(|variable| std::env::var(variable).ok())?,
+            offers: self.offers.clone(),
+            coalesce: self.coalesce,
+            ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
+        })
+    }
+
+    /// Logs in to its target.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`] when it names none, and those of [`Session::connect`].
+    pub async fn connect(&self, initiator: &Initiator, options: Options) -> Result<Session, Error> {
+        let no_target = || UrlError(format!("{self} names no target; write {self}/TARGET/LUN"));
+        let target = self.target.as_deref().ok_or_else(no_target)?;
+        Session::connect(initiator, &self.portal(), target, options).await
+    }
+
+    /// Secrets stand in the URL, where other users of the machine can read them.
+    pub fn shows_secrets(&self) -> bool {
+        self.login.password.is_some() || self.login.target_password.is_some()
+    }
+
+    /// Fetches the secrets: from the URL, a file that it names, or the `environment`. `None` without a user.
+    ///
+    /// # Errors
+    ///
+    /// A secret is nowhere, or its file cannot be used.
+    pub fn chap(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Option<ChapIdentity>, UrlError> {
+        let Some(user) = &self.login.user else { return Ok(None) };
+        let secret = |variable: &str| {
+            let value = environment(variable).filter(|value| !value.is_empty());
+            value.map(|value| Secret::new(value.into_bytes()))
+        };
+        let initiator = match (&self.login.password, &self.login.secret_file) {
+            (Some(password), _) => Credentials { user: user.clone(), secret: password.clone() },
+            (None, Some(file)) => Credentials { user: user.clone(), secret: from_file(file)? },
+            (None, None) => match secret(PASSWORD_VARIABLE) {
+                Some(secret) => Credentials { user: user.clone(), secret },
+                None => {
+                    return Err(UrlError(format!(
+                        "no secret for {user:?}; put it into {PASSWORD_VARIABLE}, or into a file and write \
+                         chap_secret_file=FILE"
+                    )));
+                }
+            },
+        };
+        let target_user = self.login.target_user.clone().unwrap_or_default();
+        let target = match (&self.login.target_password, &self.login.target_secret_file) {
+            (Some(password), _) => Some(Credentials { user: target_user, secret: password.clone() }),
+            (None, Some(file)) => Some(Credentials { user: target_user, secret: from_file(file)? }),
+            (None, None) => secret(TARGET_PASSWORD_VARIABLE).map(|secret| Credentials { user: target_user, secret }),
+        };
+        if target.is_none() && self.login.target_user.is_some() {
+            return Err(UrlError(format!(
+                "no secret for target_user; put it into {TARGET_PASSWORD_VARIABLE}, or into a file and write \
+                 chap_target_secret_file=FILE"
+            )));
+        }
+        Ok(Some(ChapIdentity { initiator, target }))
+    }
+}
+
+impl fmt::Display for Url {
+    /// The place, without the user and the parameters.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "iscsi://[{}]:{}", self.host, self.port)?;
+        } else {
+            write!(f, "iscsi://{}:{}", self.host, self.port)?;
+        }
+        if let Some(target) = &self.target {
+            write!(f, "/{target}")?;
+        }
+        match self.lun.and_then(Lun::number) {
+            Some(lun) => write!(f, "/{lun}"),
+            None => Ok(()),
+        }
+    }
+}
+
+const NO_ISER: &str = "iSER (RDMA) is not supported; leave it out to use TCP";
+
+/// `USER`, or `USER%PASSWORD` as libiscsi has it: the first percent sign ends the name. In the password, `%XX` stands for a
+/// byte.
+fn user_of(text: &str) -> Result<Login, UrlError> {
+    let (user, password) = text.split_once('%').map_or((text, None), |(user, password)| (user, Some(password)));
+    if user.is_empty() {
+        return wrong("the user before '@' has no name; write iscsi://USER@HOST");
+    }
+    let password = match password {
+        None => None,
+        Some("") => return wrong("the password behind '%' is empty; leave out the '%' to take it from elsewhere"),
+        Some(password) => Some(Secret::new(decode_bytes(password).ok_or_else(|| {
+            UrlError("the password has a '%' that is not followed by two hexadecimal digits; write %25 for '%'".into())
+        })?)),
+    };
+    Ok(Login { user: Some(user.into()), password, ..Login::default() })
+}
+
+/// `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`.
+fn portal_of(text: &str) -> Result<(String, u16), UrlError> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => match rest.split_once(']') {
+            Some((host, "")) => (host, None),
+            Some((host, rest)) if rest.starts_with(':') => (host, rest.strip_prefix(':')),
+            _ => return wrong("an IPv6 address stands in brackets: iscsi://[2001:db8::1]:3260"),
+        },
+        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
+    };
+    let in_brackets = text.starts_with('[');
+    if in_brackets && host.parse::<std::net::Ipv6Addr>().is_err() {
+        return wrong(format!("{host:?} in brackets is no IPv6 address"));
+    }
+    if !in_brackets && port.is_some_and(|port| port.contains(':')) {
+        return wrong("an IPv6 address stands in brackets: iscsi://[2001:db8::1]:3260");
+    }
+    let legal = |c: char| c.is_alphanumeric() || "-._:".contains(c);
+    if host.is_empty() || !host.chars().all(legal) {
+        return wrong(format!("{host:?} is no host; write a name or an address, as in iscsi://192.0.2.1"));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(text) => match text.parse() {
+            Ok(port) if port > 0 && text.bytes().all(|byte| byte.is_ascii_digit()) => port,
+            _ => return wrong(format!("{text:?} is no port; write a number from 1 to 65535, or nothing for 3260")),
+        },
+    };
+    Ok((host.into(), port))
+}
+
+/// Nothing, `TARGET`, or `TARGET/LUN`.
+fn path_of(text: &str) -> Result<(Option<String>, Option<Lun>), UrlError> {
+    let (target, lun) = text.split_once('/').map_or((text, ""), |(target, lun)| (target, lun));
+    if target.is_empty() {
+        return if lun.is_empty() { Ok((None, None)) } else { wrong("the target's name is missing before the LUN") };
+    }
+    let target = decode(target)?;
+    check_name(&target).map_err(|error| UrlError(error.to_string()))?;
+    if lun.is_empty() {
+        return Ok((Some(target), None));
+    }
+    let number = lun.parse().ok().filter(|_| lun.bytes().all(|byte| byte.is_ascii_digit()));
+    match number.and_then(Lun::new) {
+        Some(lun) => Ok((Some(target), Some(lun))),
+        None => wrong(format!("{lun:?} is no LUN; write a number from 0 to {MAX_FLAT_LUN} behind the target's name")),
+    }
+}
+
+/// `%XX` becomes a byte, and all bytes together must be UTF-8.
+fn decode(text: &str) -> Result<String, UrlError> {
+    let bytes = decode_bytes(text).ok_or_else(|| {
+        UrlError(format!("in {text:?} a '%' is not followed by two hexadecimal digits; write %25 for '%'"))
+    })?;
+    String::from_utf8(bytes).map_err(|_| UrlError(format!("{text:?} is no UTF-8 behind its percent signs")))
+}
+
+fn decode_bytes(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push(match byte {
+            b'%' => (digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8,
+            byte => byte,
+        });
+    }
+    Some(bytes)
+}

@@ -1,0 +1,188 @@
+//! Targets that lie or do nothing.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use lunette_initiator::{BadAddress, ChapIdentity, Error, Session, SessionError, wait};
+use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
+use lunette_session::iscsi_initiator::LoginError;
+use lunette_session::iscsi_target::Moved;
+use lunette_session::{Credentials, Secret};
+
+use crate::rig::{TARGET, Target, Wire, event_loop, memory, options, portal, until};
+
+/// A listener that deals with each connection as `act` says.
+fn peer(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || listener.incoming().flatten().for_each(act));
+    address
+}
+
+fn connect_error(address: SocketAddr, change: impl FnOnce(&mut lunette_initiator::Options)) -> Error {
+    let mut options = options();
+    change(&mut options);
+    let initiator = event_loop();
+    wait(Session::connect(&initiator, &portal(address), TARGET, options)).err().expect("no session")
+}
+
+/// Reads the first login request, without its data segment.
+fn login_request(stream: &mut TcpStream) -> LoginRequest {
+    let mut header = [0; BHS_LEN];
+    stream.read_exact(&mut header).unwrap();
+    LoginRequest::parse(&Bhs::from(header)).unwrap()
+}
+
+/// An answer that ends the login with `status` and `text`.
+fn answer(request: &LoginRequest, status: LoginStatus, text: &str) -> Vec<u8> {
+    let response = LoginResponse {
+        transit: false,
+        continue_: false,
+        csg: request.csg,
+        nsg: request.nsg,
+        version_max: 0,
+        version_active: 0,
+        isid: request.isid,
+        tsih: Tsih(0),
+        itt: request.itt,
+        stat_sn: SerialNumber(0),
+        exp_cmd_sn: request.cmd_sn,
+        max_cmd_sn: request.cmd_sn,
+        status,
+        data_segment_len: text.len(),
+    };
+    let mut bytes = response.emit().to_vec();
+    bytes.extend(text.as_bytes());
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
+
+#[test]
+fn garbage_ends_the_login_with_the_rule_that_was_broken() {
+    let address = peer(|mut stream| {
+        let _ = stream.write_all(&[0xff; 4096]);
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let error = connect_error(address, |_| {});
+    assert!(matches!(error, Error::Session { why: SessionError::Protocol { .. }, .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_says_nothing_is_not_waited_for_for_ever() {
+    let address = peer(|stream| {
+        thread::spawn(move || {
+            let mut stream = stream;
+            while stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
+        });
+    });
+    let error = connect_error(address, |options| options.timers.login = Duration::from_millis(200));
+    assert!(matches!(error, Error::Session { why: SessionError::Login(LoginError::Timeout), .. }), "{error}");
+}
+
+#[test]
+fn a_target_that_hangs_up_is_told_from_one_that_refuses() {
+    let error = connect_error(peer(drop), |_| {});
+    assert!(matches!(error, Error::Session { why: SessionError::Disconnected, .. }), "{error}");
+}
+
+/// A portal that sends everyone to where `to` says.
+pub(crate) fn redirect(to: impl Fn() -> String + Send + 'static) -> SocketAddr {
+    peer(move |mut stream| {
+        let request = login_request(&mut stream);
+        let text = format!("TargetAddress={},1\0", to());
+        let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_TEMPORARILY, &text));
+        let _ = stream.read(&mut [0; 4096]);
+    })
+}
+
+#[test]
+fn a_login_that_cannot_begin_ends() {
+    // It never hangs up.
+    let address = peer(std::mem::forget);
+    let same = |user: &str| Credentials { user: user.into(), secret: Secret::new(b"one for both of us".to_vec()) };
+    let chap = ChapIdentity { initiator: same("us"), target: Some(same("them")) };
+    let error = connect_error(address, |options| options.chap = Some(chap));
+    assert!(matches!(error, Error::Session { why: SessionError::Login(LoginError::SameSecret), .. }), "{error}");
+}
+
+#[test]
+fn a_redirection_is_followed() {
+    let target = Target::new();
+    let there = target.address;
+    let address = redirect(move || there.to_string());
+    let initiator = event_loop();
+    let session = wait(Session::connect(&initiator, &portal(address), TARGET, options())).unwrap();
+    assert!(wait(session.ping(vec![1])).unwrap());
+}
+
+#[test]
+fn a_portal_that_redirects_to_itself_is_not_asked_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let request = login_request(&mut stream);
+            let text = format!("TargetAddress={address},1\0");
+            let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_PERMANENTLY, &text));
+        }
+    });
+    let error = connect_error(address, |_| {});
+    assert!(matches!(error, Error::BadRedirect { why: BadAddress::Itself, .. }), "{error}");
+}
+
+#[test]
+fn what_goes_wrong_behind_a_redirection_names_who_redirected() {
+    let there = peer(drop);
+    let here = redirect(move || there.to_string());
+    let error = connect_error(here, |_| {});
+    let Error::Redirected { from, error } = error else { panic!("{error}") };
+    assert_eq!(from, here.to_string());
+    assert!(matches!(*error, Error::Session { ref portal, .. } if *portal == there.to_string()), "{error}");
+}
+
+/// A target that sends its initiators on.
+fn mover(to: &[SocketAddr], permanent: bool) -> Target {
+    let addresses = to.iter().map(|address| format!("{address},1")).collect();
+    Target::with(memory(), move |config| config.targets[0].moved = Some(Moved { addresses, permanent }))
+}
+
+#[test]
+fn our_target_sends_its_initiators_on() {
+    for permanent in [false, true] {
+        let target = Target::new();
+        let mover = mover(&[target.address], permanent);
+        let session = wait(Session::connect(&event_loop(), &portal(mover.address), TARGET, options())).unwrap();
+        assert!(wait(session.ping(vec![1])).unwrap());
+    }
+}
+
+#[test]
+fn home_changes_by_a_permanent_redirection_from_there_alone() {
+    for (first, second, asked_again) in
+        [(true, false, false), (true, true, false), (false, true, true), (false, false, true)]
+    {
+        let target = Target::new();
+        let end = Wire::to(target.address);
+        let middle = mover(&[end.address], second);
+        let begin = mover(&[middle.address], first);
+        let home = Wire::to(begin.address);
+        let session = wait(Session::connect(&event_loop(), &portal(home.address), TARGET, options())).unwrap();
+        end.cut();
+        // A ping that finds no connection is refused.
+        until("a new session", || wait(session.ping(vec![1])).unwrap_or(false));
+        assert_eq!(end.accepted(), 2);
+        assert_eq!(home.accepted() == 2, asked_again, "{first}, then {second}");
+    }
+}
+
+#[test]
+fn two_targets_that_send_to_each_other_are_given_up() {
+    let free = Wire::to(Target::new().address);
+    let back = mover(&[free.address], false);
+    let forth = mover(&[back.address], true);
+    free.lead(Some(forth.address));
+    let error = connect_error(forth.address, |_| {});
+    assert!(matches!(error, Error::TooManyRedirects { .. }), "{error}");
+}

@@ -1,0 +1,133 @@
+//! Logins that have passed: sessions made, joined and replaced.
+
+use std::sync::Arc;
+
+use lunette_device::{Nexus, NexusName, TargetDevice};
+use lunette_pdu::LoginStatus;
+use lunette_reactor::{ConnectionId, Context};
+use lunette_session::iscsi_target::{AdmitRequest, Session};
+
+use super::Core;
+use super::aborts::Doomed;
+use super::barrier::Behind;
+use super::orders::Departure;
+
+impl Core {
+    /// Lets the core decide where the session lives.
+    pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, request: Box<AdmitRequest>) {
+        if self.post.is_alone() {
+            return self.admit_here(cx, id, *request);
+        }
+        match self.homes.find(&request) {
+            Err(status) => self.refuse(id, status),
+            Ok(home) if home.core() != self.post.me() => self.depart(cx, id, Departure { home, request }),
+            Ok(home) => {
+                if let Some(conn) = self.connections.get_mut(id) {
+                    conn.home = Some(home);
+                }
+                self.admit_here(cx, id, *request);
+            }
+        }
+    }
+
+    /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
+    pub(super) fn admit_here(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
+        let admitted = match self.recheck(id, &mut request).and_then(|()| self.sessions.admit(&request, id)) {
+            Ok(admitted) => admitted,
+            Err(status) => return self.refuse(id, status),
+        };
+        let nexus = self.joined_nexus(request.tsih, &admitted.displaced);
+        for displaced in admitted.displaced {
+            tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
+            self.cut(cx, displaced);
+        }
+        if let Some(detached) = admitted.detached {
+            tracing::info!(initiator = request.initiator_name, "connection replaced by a new login");
+            self.detach(cx, detached, request.exp_stat_sn, None);
+        }
+        let device = self.device_of(&admitted.session);
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.holdings.belong_to(self.shares.account(&admitted.session, conn.peer));
+            conn.session = Some(admitted.session);
+            conn.device.clone_from(&device);
+            conn.nexus = nexus;
+        }
+        let barrier = self.barriers.open(Behind::Login { connection: id });
+        if let Some(device) = device {
+            let theirs = Doomed::Orphans { device, initiator: request.initiator_name };
+            if self.post.is_alone() {
+                for key in self.tasks_where(|task| theirs.covers(task)) {
+                    self.abort_task(key, Some(barrier));
+                }
+            } else {
+                self.abort_lost(barrier, &theirs);
+            }
+        }
+        self.barriers.close(barrier);
+        self.touch(id);
+    }
+
+    fn refuse(&mut self, id: ConnectionId, status: LoginStatus) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.refuse(status);
+        }
+        self.touch(id);
+    }
+
+    /// What is served may have changed during the login.
+    fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
+        let directory = Arc::clone(&self.directory);
+        let began_with = self.connections.get_mut(id).and_then(|conn| conn.protocol.directory());
+        match began_with {
+            Some(older) if !Arc::ptr_eq(older, &directory) => directory.recheck(older, request),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        let now = self.time(cx);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let Some(session) = conn.session.clone() else { return };
+        if conn.nexus.is_none() {
+            conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
+        }
+        tracing::info!(
+            peer = %conn.peer,
+            initiator = session.initiator_name,
+            target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
+            "logged in"
+        );
+        conn.protocol.admit(session, now);
+        conn.protocol.set_directory(&self.directory);
+        self.touch(id);
+    }
+
+    fn device_of(&self, session: &Session) -> Option<Arc<TargetDevice>> {
+        let name = &session.target.as_ref()?.name;
+        self.devices.iter().find(|device| device.name().eq_ignore_ascii_case(name)).cloned()
+    }
+}
+
+/// The name of a target port (RFC 7143 section 4.4.5).
+pub(crate) fn port_name(target: &str, portal_group: u16) -> String {
+    format!("{target},t,0x{portal_group:04x}")
+}
+
+/// The nexus of a new session.
+fn attach(device: &Arc<TargetDevice>, session: &Session) -> Nexus {
+    let nexus = device.attach(nexus_name(session));
+    if session.parameters.has_sam5_features() {
+        nexus.has_sam5_functions();
+    }
+    nexus
+}
+
+/// The names of the ports of the nexus (RFC 7143 section 4.4.5).
+fn nexus_name(session: &Session) -> NexusName {
+    let target = session.target.as_ref().map_or("", |target| &target.name);
+    NexusName {
+        initiator: format!("{},i,0x{}", session.initiator_name, session.isid),
+        target_port: port_name(target, session.portal_group),
+        relative_port: session.portal_group,
+    }
+}

@@ -1,0 +1,125 @@
+//! What the answers of one connection keep of the pool: until they are sent, or until the initiator has acknowledged them when
+//! they may have to be sent again.
+
+use std::collections::VecDeque;
+
+use lunette_device::Response as DeviceResponse;
+use lunette_session::iscsi_target::{AnswerData, MovedTask, Response, TaskTag};
+
+use super::connection::Conn;
+
+/// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of what
+/// a command has read keeps all of its buffer.
+#[derive(Default)]
+pub(super) struct Answers {
+    /// Where in the stream of data segments each ends, and its bytes of the pool.
+    waiting: VecDeque<(u64, usize)>,
+    /// Bytes of data segments that were ever queued by answers.
+    queued: u64,
+    held_bytes: usize,
+}
+
+impl Answers {
+    /// Bytes of the pool that they hold.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    fn push(&mut self, segment_bytes: usize, pooled_bytes: usize) {
+        self.queued += segment_bytes as u64;
+        self.waiting.push_back((self.queued, pooled_bytes));
+        self.held_bytes += pooled_bytes;
+    }
+
+    /// So many bytes of data segments are still held. Those that no answer queued make this late, never early.
+    pub(super) fn released(&mut self, left: usize) {
+        let released = self.queued.saturating_sub(left as u64);
+        while let Some((_, pooled_bytes)) = self.waiting.front().filter(|(end, _)| *end <= released) {
+            self.held_bytes -= pooled_bytes;
+            self.waiting.pop_front();
+        }
+    }
+}
+
+impl Conn {
+    /// Answers a task.
+    pub(super) fn complete(&mut self, task: TaskTag, response: DeviceResponse) {
+        let response = session_response(response);
+        let pooled = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
+        let before = self.protocol.queued_bytes();
+        self.protocol.complete(task, response);
+        self.count_answer(before, pooled);
+    }
+
+    /// Takes over a task of a connection that was lost; gives its new tag when it has not ended.
+    pub(super) fn adopt(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
+        let pooled = task.pooled_bytes();
+        let before = self.protocol.queued_bytes();
+        let tag = self.protocol.adopt_task(task, exp_data_sn);
+        self.count_answer(before, pooled);
+        tag
+    }
+
+    fn count_answer(&mut self, queued_before: usize, pooled_bytes: Option<usize>) {
+        let segment_bytes = self.protocol.queued_bytes() - queued_before;
+        if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
+            self.answers.push(segment_bytes, pooled_bytes);
+        }
+        self.count_answers();
+    }
+
+    /// Looks what its answers still hold.
+    pub(super) fn count_answers(&mut self) {
+        for (segment_bytes, pooled_bytes) in self.protocol.take_drained() {
+            self.answers.push(segment_bytes, pooled_bytes);
+        }
+        self.answers.released(self.protocol.kept_bytes());
+        let suspended = self.protocol.is_suspended();
+        let held = if suspended {
+            self.protocol.suspended_bytes()
+        } else {
+            self.answers.held_bytes() + self.protocol.draining_bytes()
+        };
+        self.holdings.set_answers(held);
+    }
+}
+
+/// From the device's words to the session's.
+fn session_response(response: DeviceResponse) -> Response {
+    Response {
+        status: response.status.0,
+        status_qualifier: response.status_qualifier,
+        sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
+        data_in: response.data_in.map(AnswerData::from).or(response.data_in_file.map(AnswerData::File)),
+        data_out_transfer_len: response.data_out_transfer_len,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_counts_as_a_whole_until_its_last_byte_is_sent() {
+        let mut answers = Answers::default();
+        answers.push(4, 4096);
+        answers.push(100, 8192);
+        for (left, held) in [(104, 12288), (101, 12288), (100, 8192), (1, 8192), (0, 0)] {
+            answers.released(left);
+            assert_eq!(answers.held_bytes(), held, "{left} bytes left");
+        }
+        answers.push(4, 4096);
+        answers.released(4);
+        assert_eq!(answers.held_bytes(), 4096);
+    }
+
+    #[test]
+    fn bytes_of_others_make_it_late_and_the_end_makes_it_right() {
+        let mut answers = Answers::default();
+        answers.push(4, 4096);
+        answers.released(50);
+        assert_eq!(answers.held_bytes(), 4096);
+        answers.released(0);
+        assert_eq!(answers.held_bytes(), 0);
+    }
+}

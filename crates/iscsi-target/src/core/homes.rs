@@ -1,0 +1,267 @@
+//! Which core a session lives on.
+//!
+//! All connections of a session are on one core, its home, and so is whatever takes its place: what a session has to do with its
+//! like never leaves a core. Logins are the only ones to look here, and connections that end.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_pdu::{Isid, LoginStatus, Tsih};
+use lunette_session::iscsi_target::AdmitRequest;
+use lunette_session::limits::{MAX_SESSIONS, max_table_sessions};
+
+use super::post::FIRST;
+
+/// The homes of all sessions.
+pub(crate) struct Homes {
+    table: Mutex<Table>,
+}
+
+struct Table {
+    normal: HashMap<Name, Tenancy>,
+    /// Sessions of each core.
+    sessions: Vec<usize>,
+    /// How many a core may have: it has its share of the numbers.
+    most: usize,
+    discovery: usize,
+}
+
+/// What makes two normal sessions the same nexus.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Name {
+    /// In lower case, as that of the target is.
+    initiator: String,
+    isid: Isid,
+    target: String,
+    portal_group: u16,
+}
+
+struct Tenancy {
+    core: usize,
+    /// Connections that are there or on their way.
+    connections: usize,
+}
+
+/// A connection's claim to its home. While there is one, sessions of the same nexus go there.
+pub(crate) struct Home {
+    homes: Arc<Homes>,
+    core: usize,
+    claim: Claim,
+}
+
+enum Claim {
+    Nexus(Name),
+    Discovery,
+    /// To a session that nobody knows.
+    Nothing,
+}
+
+impl Home {
+    pub(crate) fn core(&self) -> usize {
+        self.core
+    }
+}
+
+impl Homes {
+    pub(crate) fn new(cores: usize) -> Arc<Self> {
+        let most = max_table_sessions(cores);
+        let table = Table { normal: HashMap::new(), sessions: vec![0; cores], most, discovery: 0 };
+        Arc::new(Self { table: Mutex::new(table) })
+    }
+
+    /// The home of the session that a login makes or joins. The number of a session tells its home: TSIHs are given out like
+    /// that. A new session of a nexus that has one goes where that is; any other where there are the fewest, but for discovery,
+    /// which stays on the first core while that has numbers for it.
+    ///
+    /// # Errors
+    ///
+    /// The login status to refuse it with, when there are too many sessions.
+    pub(crate) fn find(self: &Arc<Self>, request: &AdmitRequest) -> Result<Home, LoginStatus> {
+        let mut table = self.table();
+        let (core, claim) = match Name::of(request) {
+            None => {
+                table.check_room()?;
+                let core = if table.sessions[FIRST] < table.most { FIRST } else { table.emptiest() };
+                table.discovery += 1;
+                table.sessions[core] += 1;
+                (core, Claim::Discovery)
+            }
+            Some(name) if request.tsih == Tsih::NEW => (table.place(&name)?, Claim::Nexus(name)),
+            Some(name) => {
+                let core = usize::from(request.tsih.0) % table.sessions.len();
+                let claim = if table.join(&name, core) { Claim::Nexus(name) } else { Claim::Nothing };
+                (core, claim)
+            }
+        };
+        Ok(Home { homes: Arc::clone(self), core, claim })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn check_room(&self) -> Result<(), LoginStatus> {
+        let room = self.normal.len() + self.discovery < MAX_SESSIONS;
+        if room { Ok(()) } else { Err(LoginStatus::OUT_OF_RESOURCES) }
+    }
+
+    fn emptiest(&self) -> usize {
+        let fewest = self.sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions);
+        fewest.map_or(FIRST, |(core, _)| core)
+    }
+
+    fn place(&mut self, name: &Name) -> Result<usize, LoginStatus> {
+        if let Some(tenancy) = self.normal.get_mut(name) {
+            tenancy.connections += 1;
+            return Ok(tenancy.core);
+        }
+        self.check_room()?;
+        let core = self.emptiest();
+        self.sessions[core] += 1;
+        self.normal.insert(name.clone(), Tenancy { core, connections: 1 });
+        Ok(core)
+    }
+
+    /// False when no session of that nexus is there.
+    fn join(&mut self, name: &Name, core: usize) -> bool {
+        let Some(tenancy) = self.normal.get_mut(name).filter(|tenancy| tenancy.core == core) else { return false };
+        tenancy.connections += 1;
+        true
+    }
+
+    fn leave(&mut self, name: &Name) {
+        let Some(tenancy) = self.normal.get_mut(name) else { return };
+        tenancy.connections -= 1;
+        if tenancy.connections == 0 {
+            self.sessions[tenancy.core] -= 1;
+            self.normal.remove(name);
+        }
+    }
+}
+
+impl Name {
+    /// `None` of a discovery session: it is no nexus.
+    fn of(request: &AdmitRequest) -> Option<Self> {
+        Some(Self {
+            initiator: request.initiator_name.to_ascii_lowercase(),
+            isid: request.isid,
+            target: request.target.as_ref()?.name.to_ascii_lowercase(),
+            portal_group: request.portal_group,
+        })
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let mut table = self.homes.table();
+        match &self.claim {
+            Claim::Nexus(name) => table.leave(name),
+            Claim::Discovery => {
+                table.discovery -= 1;
+                table.sessions[self.core] -= 1;
+            }
+            Claim::Nothing => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_pdu::{Cid, SerialNumber};
+    use lunette_session::Authentication;
+    use lunette_session::iscsi_target::TargetNode;
+    use lunette_session::keys::{Parameters, Willing};
+
+    use super::*;
+
+    fn login(initiator: &str, isid: u8, tsih: u16) -> AdmitRequest {
+        let target = TargetNode {
+            name: "iqn.target".into(),
+            alias: None,
+            authentication: Authentication::None,
+            initiators: None,
+            portals: Vec::new(),
+            willing: Willing::default(),
+            moved: None,
+        };
+        AdmitRequest {
+            initiator_name: initiator.into(),
+            chap_user: None,
+            isid: Isid([0, 0, 0, 0, 0, isid]),
+            tsih: Tsih(tsih),
+            cid: Cid(0),
+            target: Some(Arc::new(target)),
+            portal_group: 1,
+            cmd_sn: SerialNumber(1),
+            exp_stat_sn: SerialNumber(0),
+            parameters: Parameters::default(),
+        }
+    }
+
+    #[test]
+    fn new_sessions_go_where_the_fewest_are() {
+        let homes = Homes::new(3);
+        let mut held: Vec<_> = (0..6).map(|isid| homes.find(&login("iqn.a", isid, 0)).unwrap()).collect();
+        assert_eq!(held.iter().map(Home::core).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
+        held.remove(1);
+        assert_eq!(homes.find(&login("iqn.b", 0, 0)).unwrap().core(), 1);
+    }
+
+    #[test]
+    fn the_nexus_stays_as_long_as_any_connection_of_it() {
+        let homes = Homes::new(2);
+        let _other = homes.find(&login("iqn.other", 1, 0)).unwrap();
+        let first = homes.find(&login("iqn.a", 1, 0)).unwrap();
+        assert_eq!(first.core(), 1);
+        let _fills = homes.find(&login("iqn.b", 1, 0)).unwrap();
+        // Its second connection, and a login that takes its place.
+        let joined = homes.find(&login("iqn.a", 1, 7)).unwrap();
+        drop(first);
+        let again = homes.find(&login("IQN.A", 1, 0)).unwrap();
+        assert_eq!((joined.core(), again.core()), (1, 1));
+        drop((joined, again));
+        let _others = ["iqn.c", "iqn.d"].map(|name| homes.find(&login(name, 1, 0)).unwrap());
+        assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 0, "it is forgotten");
+    }
+
+    #[test]
+    fn a_number_that_nobody_has_claims_nothing() {
+        let homes = Homes::new(2);
+        let stray = homes.find(&login("iqn.a", 1, 3)).unwrap();
+        assert_eq!(stray.core(), 1);
+        let _there = homes.find(&login("iqn.b", 1, 0)).unwrap();
+        // A session of that nexus on another core is not the one that is meant.
+        let _wrong = homes.find(&login("iqn.b", 1, 3)).unwrap();
+        drop(stray);
+        assert_eq!(homes.table().sessions, [1, 0]);
+    }
+
+    #[test]
+    fn discovery_stays_where_it_came_in_and_counts() {
+        let homes = Homes::new(2);
+        let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
+        let first = homes.find(&discovery).unwrap();
+        assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 1, "where fewer are");
+        drop(first);
+        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
+        assert!(held.iter().all(|home| home.core() == FIRST));
+        assert_eq!(homes.find(&login("iqn.a", 1, 0)).err(), Some(LoginStatus::OUT_OF_RESOURCES));
+        drop(held);
+        assert!(homes.find(&login("iqn.a", 1, 0)).is_ok());
+    }
+
+    #[test]
+    fn discovery_goes_elsewhere_when_the_first_core_has_no_numbers_left() {
+        const CORES: usize = 64;
+        let (homes, most) = (Homes::new(CORES), max_table_sessions(CORES));
+        let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
+        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
+        let sessions = homes.table().sessions.clone();
+        assert_eq!((sessions[FIRST], sessions.iter().sum()), (most, MAX_SESSIONS));
+        assert!(sessions.iter().all(|sessions| *sessions <= most));
+        drop(held);
+        assert_eq!(homes.table().sessions, [0; CORES]);
+    }
+}

@@ -1,0 +1,541 @@
+//! One core's share of the target: its connections, tasks and timers, driven by a reactor.
+
+mod aborts;
+mod admission;
+mod answers;
+mod background;
+mod barrier;
+mod completions;
+mod connection;
+mod fences;
+mod files;
+mod homes;
+mod leaving;
+mod orders;
+mod pace;
+mod places;
+mod portals;
+mod post;
+mod queries;
+mod recovery;
+mod room;
+mod running;
+mod shares;
+mod siblings;
+mod stop;
+mod table;
+mod targetless;
+mod task_management;
+mod task_order;
+mod task_set;
+mod timers;
+mod updates;
+mod watchdog;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use lunette_buffer::{Pool, Trimmer};
+use lunette_device::TargetDevice;
+use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
+use lunette_session::iscsi_target::{CloseReason, Directory, Event, Session, Sessions, Timers};
+use lunette_session::{Piece, Time};
+use lunette_store::Outcome;
+
+use crate::control::Updates;
+use crate::monitor::Counts;
+pub(crate) use admission::port_name;
+use background::Background;
+use barrier::Barriers;
+use completions::CompletionQueue;
+use connection::Conn;
+use fences::Fence;
+use files::{FileWork, Files};
+pub(crate) use homes::Homes;
+use leaving::Leaving;
+pub(crate) use orders::Order;
+use pace::Pace;
+pub(crate) use places::{Places, Source};
+pub(crate) use portals::Portals;
+pub(crate) use post::{FIRST, Post};
+use running::{RunningTask, TaskKey};
+use shares::Shares;
+use stop::Stopping;
+use table::{ConnectionTable, Slab};
+use targetless::Targetless;
+use task_order::TaskSets;
+use timers::Timetable;
+use watchdog::{MAX_EVENTS, Verdict, Watchdog};
+
+pub(crate) struct CoreConfig {
+    pub(crate) post: Post<Order>,
+    pub(crate) homes: Arc<Homes>,
+    pub(crate) places: Places,
+    /// What time is counted from, by all cores.
+    pub(crate) epoch: Instant,
+    /// Of the first core, as are the updates and the wish to stop.
+    pub(crate) portals: Portals,
+    pub(crate) devices: Vec<Arc<TargetDevice>>,
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) timers: Timers,
+    pub(crate) pool: Pool,
+    pub(crate) file_threads: ThreadPool<FileWork>,
+    /// The reactor takes file operations.
+    pub(crate) files_on_ring: bool,
+    pub(crate) waker: Waker,
+    pub(crate) stop_asked: Arc<AtomicBool>,
+    pub(crate) updates: Arc<Updates>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+pub(crate) struct Core {
+    post: Post<Order>,
+    homes: Arc<Homes>,
+    places: Places,
+    targetless: Targetless<ConnectionId>,
+    portals: Portals,
+    devices: Vec<Arc<TargetDevice>>,
+    directory: Arc<Directory>,
+    timers: Timers,
+    connections: ConnectionTable<Conn>,
+    sessions: Sessions<ConnectionId>,
+    tasks: Slab<RunningTask>,
+    barriers: Barriers,
+    fences: Vec<Fence>,
+    /// Some may be answered at once.
+    fences_moved: bool,
+    task_sets: TaskSets,
+    pool: Pool,
+    shares: Shares,
+    trimmer: Trimmer,
+    /// Tasks that wait for a buffer, first come, first served.
+    starving: VecDeque<TaskKey>,
+    /// Connections that may have become able to go on since the batch began.
+    touched: Vec<ConnectionId>,
+    /// Empty: the memory of the one before, for the next one.
+    touched_before: Vec<ConnectionId>,
+    /// A connection ended after the batch was settled: what it held may let others go on.
+    unsettled: bool,
+    pace: Pace,
+    timetable: Timetable,
+    completions: Arc<CompletionQueue>,
+    /// Empty: the memory for the next completions.
+    outcomes: Vec<(u64, Outcome)>,
+    background: Background,
+    io: Files,
+    epoch: Instant,
+    stop_asked: Arc<AtomicBool>,
+    stopping: Stopping,
+    updates: Arc<Updates>,
+    leaving: Leaving,
+    /// Other cores that have nothing left to stop.
+    quiet: usize,
+    counts: Arc<Counts>,
+}
+
+impl Core {
+    pub(crate) fn new(config: CoreConfig) -> Self {
+        // The numbers of sessions tell their homes.
+        let sessions = Sessions::sharing(config.post.me(), config.post.cores());
+        let waker = config.waker.clone();
+        config.pool.when_back(move || waker.wake());
+        let mut core = Self {
+            post: config.post,
+            homes: config.homes,
+            places: config.places,
+            targetless: Targetless::default(),
+            portals: config.portals,
+            devices: config.devices,
+            directory: config.directory,
+            timers: config.timers,
+            connections: ConnectionTable::default(),
+            sessions,
+            tasks: Slab::default(),
+            barriers: Barriers::default(),
+            fences: Vec::new(),
+            fences_moved: false,
+            task_sets: TaskSets::default(),
+            trimmer: Trimmer::new(config.pool.clone()),
+            pool: config.pool,
+            shares: Shares::default(),
+            starving: VecDeque::new(),
+            touched: Vec::new(),
+            touched_before: Vec::new(),
+            unsettled: false,
+            pace: Pace::default(),
+            timetable: Timetable::default(),
+            completions: Arc::new(CompletionQueue::new(config.waker.clone())),
+            outcomes: Vec::new(),
+            background: Background::new(config.waker),
+            io: Files::new(config.file_threads, config.files_on_ring),
+            epoch: config.epoch,
+            stop_asked: config.stop_asked,
+            stopping: Stopping::No,
+            updates: config.updates,
+            leaving: Leaving::default(),
+            quiet: 0,
+            counts: config.counts,
+        };
+        core.resume_all_background();
+        core
+    }
+
+    /// How the stop ended.
+    pub(crate) fn into_stop_result(mut self) -> io::Result<()> {
+        let stopping = std::mem::take(&mut self.stopping);
+        if stopping.is_overdue() {
+            self.abandon();
+        }
+        stopping.result()
+    }
+
+    /// Ends without waiting for what is in hand.
+    pub(crate) fn abandon(mut self) {
+        // An update that another core never took up: whoever waits for its answer must hear that there is none.
+        self.barriers = Barriers::default();
+        // Dropping the threads waits for them, and one may hang in the system for ever.
+        std::mem::forget(self);
+    }
+
+    fn time(&self, cx: &Context<'_>) -> Time {
+        Time::new(cx.now().duration_since(self.epoch))
+    }
+
+    /// Lets the connection's state machine go on: over `bytes`, and over what it held back.
+    fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) -> Pumped {
+        let now = self.time(cx);
+        let mut stops = false;
+        let mut events = 0;
+        while let Some(conn) = self.connections.get_mut(id) {
+            stops = !bytes.is_empty() && self.pace.is_due(conn.under_way);
+            if stops {
+                break;
+            }
+            let Some(event) = conn.protocol.next_event(&mut bytes, now) else { break };
+            self.handle(cx, id, event);
+            events += 1;
+            if events > MAX_EVENTS {
+                self.end_runaway(cx, id);
+            }
+        }
+        let moved = events > 0;
+        let Some(conn) = self.connections.get_mut(id) else { return Pumped { left: 0, moved } };
+        if !stops {
+            conn.protocol.hold(std::mem::take(&mut bytes));
+            conn.under_way = conn.tasks.len() + conn.protocol.unacknowledged_answers();
+        }
+        conn.count_answers();
+        self.counts.traffic.add(conn.protocol.take_traffic());
+        conn.update_socket(cx, id);
+        self.timetable.watch(id, conn);
+        Pumped { left: bytes.len(), moved }
+    }
+
+    fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event) {
+        match event {
+            Event::Command(command) => {
+                self.pace.count();
+                self.start_task(id, &command);
+            }
+            Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
+            Event::Aborted(task) => self.forget_task(id, task),
+            Event::TaskManagement(request) => {
+                self.pace.count();
+                self.manage_tasks(id, &request);
+            }
+            Event::Admit(request) => self.admit(cx, id, request),
+            Event::Resume(cid) => self.resume_siblings(id, cid),
+            Event::Logout(cid) => self.log_out(cx, id, cid),
+            Event::LogoutForRecovery { cid, received } => self.log_out_for_recovery(cx, id, cid, received),
+            Event::Close(reason) => self.close(cx, id, &reason),
+        }
+    }
+
+    /// The connection is over: its answers still go out, its tasks end.
+    fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.log_close(reason);
+        let session = conn.session.clone();
+        let takes_along = session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
+        if self.keep_failed(cx, id, reason) {
+            return;
+        }
+        if self.connections.is_parked(id) {
+            return self.end_unrecovered(id);
+        }
+        if takes_along {
+            self.end_siblings(cx, id, reason);
+        }
+        self.end_session_part(id);
+        // Who logs a connection out hears of the window in the answer.
+        if let Some(session) = session.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
+            self.announce_window(session.tsih);
+        }
+        if *reason == CloseReason::LogoutTimeout && !self.stopping.is_no() {
+            // It had its time to read what it was sent: the stop waits no longer for it.
+            self.connections.remove(id);
+            return cx.close(id);
+        }
+        cx.close_after_send(id);
+    }
+
+    /// Ends what a connection has in this process beside its socket.
+    fn end_session_part(&mut self, id: ConnectionId) {
+        self.terminate_tasks(id, None);
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.nexus = None;
+        if let Some(session) = conn.session.take() {
+            self.sessions.remove(session.tsih, id);
+        }
+    }
+
+    /// Cuts a connection off: another one takes its place, or the target is reset.
+    fn cut(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        self.end_session_part(id);
+        self.connections.remove(id);
+        cx.close(id);
+    }
+
+    fn touch(&mut self, id: ConnectionId) {
+        if let Some(conn) = self.connections.get_mut(id)
+            && !std::mem::replace(&mut conn.touched, true)
+        {
+            self.touched.push(id);
+        }
+    }
+
+    /// Carries on with everything that completions, freed buffers and answered events have made possible, until nothing
+    /// moves.
+    fn settle(&mut self, cx: &mut Context<'_>) {
+        self.unsettled = false;
+        self.bound_suspended();
+        self.continue_background();
+        let mut watchdog = Watchdog::default();
+        let mut suspects: Vec<ConnectionId> = Vec::new();
+        loop {
+            let mut moved = self.take_completions();
+            self.pass_barriers(cx);
+            self.pass_fences(cx);
+            self.feed_starving();
+            self.make_room(self.time(cx));
+            self.begin_ready();
+            self.give_up_stalled();
+            // A store in memory may have answered one that was fed.
+            if self.touched.is_empty()
+                && self.completions.is_empty()
+                && self.task_sets.is_settled()
+                && !self.fences_moved
+            {
+                break;
+            }
+            let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
+            if watchdog.is_suspicious() {
+                suspects.clone_from(&touched);
+            }
+            for id in touched.drain(..) {
+                if let Some(conn) = self.connections.get_mut(id) {
+                    conn.touched = false;
+                    moved |= self.pump(cx, id, &[]).moved;
+                }
+            }
+            self.touched_before = touched;
+            match watchdog.count_round(moved) {
+                Verdict::GoOn => {}
+                Verdict::Yield => {
+                    self.unsettled = true;
+                    break;
+                }
+                Verdict::Runaway => {
+                    self.end_runaways(cx, suspects);
+                    break;
+                }
+            }
+        }
+        self.part();
+        self.continue_stop(cx);
+        self.io.submit_queued(cx);
+        self.timetable.tidy(&mut self.connections);
+        self.count();
+    }
+
+    /// Ends the connections whose work does not come to an end, so that the others are served: those that the last round looked
+    /// at, and when it looked at none, that of the fence which was raised last.
+    fn end_runaways(&mut self, cx: &mut Context<'_>, mut suspects: Vec<ConnectionId>) {
+        self.unsettled = true;
+        self.fences_moved = false;
+        if suspects.is_empty() {
+            suspects.extend(self.fences.last().map(Fence::connection));
+        }
+        for id in suspects {
+            self.end_runaway(cx, id);
+        }
+    }
+
+    fn end_runaway(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        tracing::error!(
+            peer = %conn.peer,
+            initiator = conn.initiator(),
+            "a fault of this server: what the connection asked for does not come to an end, so the connection is ended"
+        );
+        debug_assert!(false, "a loop of the event loop's turn does not end");
+        self.end_siblings(cx, id, &CloseReason::SessionLost);
+        self.cut(cx, id);
+    }
+
+    /// Tells those who watch.
+    fn count(&self) {
+        self.counts.connections.store(self.connections.len(), Ordering::Release);
+        self.counts.suspended.store(self.connections.parked().count(), Ordering::Release);
+        self.counts.sessions.store(self.sessions.len(), Ordering::Release);
+        self.counts.tasks.store(self.tasks.len(), Ordering::Release);
+        self.counts.timers.store(self.timetable.len(), Ordering::Release);
+    }
+}
+
+/// What [`Core::pump`] has done.
+struct Pumped {
+    /// Bytes that are left for later, for answers are to leave first.
+    left: usize,
+    /// There were events.
+    moved: bool,
+}
+
+/// Whether the other connections of the session end with this one. At recovery level 2 they outlive a failure.
+fn takes_siblings_along(session: &Session, reason: &CloseReason) -> bool {
+    match reason {
+        CloseReason::ConnectionLogout => false,
+        CloseReason::Logout | CloseReason::LogoutTimeout | CloseReason::SessionLost => true,
+        _ => !session.recovers_connections(),
+    }
+}
+
+impl Handler for Core {
+    fn accepted(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: ListenerId,
+        id: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) {
+        let source = Source::of(peer);
+        let (group, place) = (self.portals.group_of(listener), self.places.take(source));
+        let (Some(portal_group), Some(place), true) = (group, place, self.stopping.is_no()) else {
+            tracing::warn!(%peer, "connection refused: too many, or stopping");
+            cx.close(id);
+            return;
+        };
+        match self.new_connection(cx, place, portal_group, peer, local) {
+            Ok(conn) => {
+                self.connections.insert(id, conn);
+                self.begin_targetless(cx, id, source);
+                self.touch(id);
+            }
+            Err(error) => {
+                tracing::error!(%peer, %error, "connection refused: no random numbers");
+                cx.close(id);
+            }
+        }
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        self.connections.get_mut(id)?.protocol.direct()
+    }
+
+    fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        let now = self.time(cx);
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.direct_received(len, now);
+            // It may have been the end of the segment, and of all that the peer has to send for now.
+            self.touch(id);
+        }
+    }
+
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        bytes.len() - self.pump(cx, id, bytes).left
+    }
+
+    fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
+        if let Some(conn) = self.connections.get(id) {
+            for piece in conn.protocol.pieces() {
+                let room = match piece {
+                    Piece::Bytes(bytes) => list.push(bytes),
+                    Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
+                    Piece::Loan { loan, sent } => list.push_loan(loan, sent),
+                    Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
+                };
+                if !room {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.protocol.sent(len);
+            conn.count_answers();
+            if conn.is_held_up() || !self.starving.is_empty() {
+                self.touch(id);
+            }
+        }
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.log_closed(&why);
+            self.connection_lost(cx, id);
+            // It may have ended in the sends, which come after the batch's end.
+            self.unsettled = true;
+        }
+    }
+
+    fn file_done(&mut self, _: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        self.io.done(tag, request, result);
+    }
+
+    fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+        self.departed(id, stream);
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        self.obey_orders(cx);
+        self.begin_stop_if_asked(cx);
+        self.apply_updates(cx);
+    }
+
+    fn next_timeout(&mut self) -> Option<Instant> {
+        // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
+        if self.unsettled || !self.touched.is_empty() || self.background.is_due() || self.io.are_queued() {
+            return Some(self.epoch);
+        }
+        let earliest = self.timetable.next().into_iter().chain(self.next_fence_timeout()).min();
+        let connections = earliest.map(|time| self.epoch + time.since_epoch());
+        let others = [self.stopping.deadline(), self.background.next_timeout(), self.trimmer.next_timeout()];
+        others.into_iter().flatten().chain(connections).min()
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        let now = self.time(cx);
+        while let Some((at, id)) = self.timetable.pop_due(now) {
+            // Others were entered for an earlier time since.
+            if let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.watched_for == Some(at)) {
+                conn.watched_for = None;
+                conn.protocol.time_has_come(now);
+                self.touch(id);
+            }
+        }
+        self.trimmer.time_has_come(cx.now());
+        self.end_stop_if_overdue(cx);
+    }
+
+    fn batch_end(&mut self, cx: &mut Context<'_>) {
+        self.pace.begin();
+        self.settle(cx);
+    }
+}

@@ -1,0 +1,137 @@
+//! Where the target listens.
+
+use std::io;
+use std::net::SocketAddr;
+
+use lunette_reactor::{Context, ListenerId};
+use lunette_session::iscsi_target::Portal;
+
+use crate::server::{BindError, PortalConfig};
+
+/// The portals that are open, in the order of the configuration.
+#[derive(Default)]
+pub(crate) struct Portals {
+    open: Vec<OpenPortal>,
+}
+
+#[derive(Clone, Copy)]
+struct OpenPortal {
+    listener: ListenerId,
+    config: PortalConfig,
+    /// With the port that the system chose, where it was to.
+    address: SocketAddr,
+}
+
+impl OpenPortal {
+    fn open(cx: &mut Context<'_>, config: PortalConfig) -> io::Result<Self> {
+        let (listener, address) = cx.listen(config.address)?;
+        Ok(Self { listener, config, address })
+    }
+
+    /// Whether the system lets only one of both listen.
+    fn keeps_out(&self, other: SocketAddr) -> bool {
+        let (ours, theirs) = (self.address.ip(), other.ip());
+        self.address.port() == other.port()
+            && self.address.is_ipv4() == other.is_ipv4()
+            && (ours == theirs || ours.is_unspecified() || theirs.is_unspecified())
+    }
+}
+
+impl Portals {
+    /// Opens and closes until there are the portals that are `wanted`. Those that are open already stay open all the time.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be opened. Then the portals are those that were before.
+    pub(crate) fn change(&mut self, cx: &mut Context<'_>, wanted: &[PortalConfig]) -> Result<(), BindError> {
+        let mut gone = self.open.clone();
+        let kept: Vec<Option<OpenPortal>> = wanted
+            .iter()
+            .map(|config| {
+                let index = gone.iter().position(|portal| portal.config == *config)?;
+                Some(gone.swap_remove(index))
+            })
+            .collect();
+        let mut change = Change { gone, closed: Vec::new(), new: Vec::new() };
+        let mut open = Vec::new();
+        for (config, kept) in wanted.iter().zip(kept) {
+            match kept.map_or_else(|| change.open(cx, *config), Ok) {
+                Ok(portal) => open.push(portal),
+                Err(source) => {
+                    let back = change.undo(cx);
+                    // Listeners that were closed on the way have another name now.
+                    for portal in &mut self.open {
+                        let again = back.iter().find(|(before, _)| *before == portal.listener);
+                        portal.listener = again.map_or(portal.listener, |(_, listener)| *listener);
+                    }
+                    return Err(BindError::Listen { address: config.address, source });
+                }
+            }
+        }
+        for portal in change.gone {
+            cx.close_listener(portal.listener);
+        }
+        self.open = open;
+        Ok(())
+    }
+
+    /// Stops listening everywhere.
+    pub(super) fn close(&mut self, cx: &mut Context<'_>) {
+        for portal in self.open.drain(..) {
+            cx.close_listener(portal.listener);
+        }
+    }
+
+    /// The portal group that a connection came in through.
+    pub(super) fn group_of(&self, listener: ListenerId) -> Option<u16> {
+        self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)
+    }
+
+    /// The portals as initiators are told of them.
+    pub(crate) fn to_vec(&self) -> Vec<Portal> {
+        self.open.iter().map(|portal| Portal { address: portal.address, group: portal.config.group }).collect()
+    }
+}
+
+/// A change on its way.
+struct Change {
+    /// To be closed at the end.
+    gone: Vec<OpenPortal>,
+    /// Closed already, to make room.
+    closed: Vec<OpenPortal>,
+    new: Vec<OpenPortal>,
+}
+
+impl Change {
+    /// Opens one more portal. When a portal that goes is in its way, as the loopback address is in that of "any address",
+    /// that one is closed first.
+    fn open(&mut self, cx: &mut Context<'_>, config: PortalConfig) -> io::Result<OpenPortal> {
+        let mut opened = OpenPortal::open(cx, config);
+        if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::AddrInUse) {
+            let in_its_way = self.gone.extract_if(.., |portal| portal.keeps_out(config.address));
+            for portal in in_its_way {
+                cx.close_listener(portal.listener);
+                self.closed.push(portal);
+            }
+            opened = OpenPortal::open(cx, config);
+        }
+        let portal = opened?;
+        self.new.push(portal);
+        Ok(portal)
+    }
+
+    /// Takes back what was done. Gives the new names of listeners that had to be opened again.
+    fn undo(self, cx: &mut Context<'_>) -> Vec<(ListenerId, ListenerId)> {
+        for portal in self.new {
+            cx.close_listener(portal.listener);
+        }
+        let mut back = Vec::new();
+        for portal in self.closed {
+            match cx.listen(portal.address) {
+                Ok((listener, _)) => back.push((portal.listener, listener)),
+                Err(error) => tracing::error!(address = %portal.address, %error, "a portal is lost"),
+            }
+        }
+        back
+    }
+}

@@ -1,0 +1,198 @@
+//! Bytes in: headers and data segments, one after the other, go to the phase that the connection is in.
+
+use lunette_pdu::{DataIn, DataInStatus, TargetPdu};
+
+use super::{Connection, Phase};
+use crate::Time;
+use crate::iscsi_initiator::error::{SessionError, broken};
+use crate::iscsi_initiator::event::{Event, TaskTag};
+use crate::iscsi_initiator::full_feature::data_in_ended;
+use crate::iscsi_initiator::shared::Shared;
+use crate::iscsi_initiator::table::Table;
+use crate::iscsi_initiator::task::Task;
+use crate::receiver::{FrameError, Stage};
+
+/// What the data segment of the header that has just been read is for.
+pub(in crate::iscsi_initiator) enum Expect {
+    /// Nothing.
+    Nothing,
+    /// It is collected, and handled with its header.
+    Segment(TargetPdu),
+    /// Bytes `offset..offset + len` of a task; with the status when it ends there.
+    Data { task: TaskTag, offset: u32, len: u32, status: Option<DataInStatus> },
+    /// The same at a recovery level above 0: only what arrives undamaged counts.
+    Recoverable(DataIn),
+}
+
+impl Expect {
+    /// Where the bytes go, when they belong to a task.
+    fn place<'a>(&self, tasks: &'a mut Table<Task>) -> Option<&'a mut [u8]> {
+        let (task, offset, len) = match self {
+            Self::Data { task, offset, len, .. } => (*task, *offset, *len),
+            Self::Recoverable(pdu) => (TaskTag::from_itt(pdu.itt), pdu.buffer_offset, pdu.data_segment_len as u32),
+            Self::Nothing | Self::Segment(_) => return None,
+        };
+        tasks.get_mut(task).map(|task| task.place(offset, len))
+    }
+}
+
+impl Connection {
+    pub(in crate::iscsi_initiator) fn next_event(
+        &mut self,
+        shared: &mut Shared,
+        input: &mut &[u8],
+        now: Time,
+    ) -> Option<Event> {
+        if !input.is_empty() {
+            self.heard(now);
+        }
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let moved = match self.advance(shared, input, now) {
+                Ok(moved) => moved,
+                Err(error) => {
+                    self.close(error);
+                    true
+                }
+            };
+            if !moved {
+                self.fill(shared);
+                self.log_out_if_idle(shared);
+                return None;
+            }
+        }
+    }
+
+    /// An event that has not been told.
+    pub(in crate::iscsi_initiator) fn take_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    pub(in crate::iscsi_initiator) fn direct<'a>(&mut self, shared: &'a mut Shared) -> Option<&'a mut [u8]> {
+        let place = self.expect.place(&mut shared.tasks)?;
+        self.receiver.direct(place)
+    }
+
+    pub(in crate::iscsi_initiator) fn direct_received(&mut self, shared: &mut Shared, len: usize, now: Time) {
+        self.heard(now);
+        if let Some(place) = self.expect.place(&mut shared.tasks) {
+            self.receiver.direct_filled(place, len);
+        }
+    }
+
+    /// Whatever comes is a sign of life.
+    fn heard(&mut self, now: Time) {
+        self.last_received = now;
+        if matches!(&self.phase, Phase::FullFeature(full) if !full.is_logging_out()) {
+            self.deadline = None;
+        }
+    }
+
+    /// When bytes came last.
+    pub(in crate::iscsi_initiator) fn heard_at(&self) -> Time {
+        self.last_received
+    }
+
+    /// Moves on by one header or one data segment. False when that needs more bytes.
+    fn advance(&mut self, shared: &mut Shared, input: &mut &[u8], now: Time) -> Result<bool, SessionError> {
+        if self.is_closed() {
+            *input = &[];
+            return Ok(false);
+        }
+        match self.receiver.stage() {
+            Stage::Header => self.advance_header(shared, input),
+            Stage::Data => self.advance_data(shared, input, now),
+        }
+    }
+
+    fn advance_header(&mut self, shared: &mut Shared, input: &mut &[u8]) -> Result<bool, SessionError> {
+        if let Phase::FullFeature(full) = &self.phase {
+            self.receiver.limit_segments(full.receive_limit());
+        }
+        let complete = self.receiver.header(input)?;
+        let lost = self.receiver.take_lost_headers();
+        if lost > 0 {
+            shared.recoveries.lost_headers += lost;
+            self.probe(shared);
+        }
+        if !complete {
+            return Ok(false);
+        }
+        let bhs = self.receiver.bhs();
+        let pdu = TargetPdu::parse(bhs).map_err(|error| broken("7.7", error.to_string()))?;
+        let (opcode, segment_len) = (bhs.opcode(), bhs.data_segment_len());
+        self.expect = match (self.split(shared), pdu) {
+            (Some((full, mut context)), pdu) => full.header(pdu, &mut context)?,
+            (None, TargetPdu::LoginResponse(_)) => Expect::Segment(pdu),
+            _ => return Err(broken("6.3", format!("{opcode} before the login has ended"))),
+        };
+        if matches!(self.expect, Expect::Segment(_)) {
+            self.segment.clear();
+            self.segment.resize(segment_len, 0);
+        }
+        Ok(true)
+    }
+
+    fn advance_data(&mut self, shared: &mut Shared, input: &mut &[u8], now: Time) -> Result<bool, SessionError> {
+        let place = match &self.expect {
+            Expect::Segment(_) => &mut self.segment[..],
+            expect => expect.place(&mut shared.tasks).unwrap_or_default(),
+        };
+        match self.receiver.data(input, place) {
+            Ok(true) => {}
+            Ok(false) => return Ok(false),
+            Err(FrameError::DataDigest) if self.recovers() => return self.damaged(shared).map(|()| true),
+            Err(error) => return Err(error.into()),
+        }
+        let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
+        match (&expect, &self.phase) {
+            (Expect::Nothing | Expect::Data { status: None, .. }, _) => {}
+            (Expect::Segment(TargetPdu::LoginResponse(response)), Phase::Login(_)) => {
+                self.login_response(response, shared, now)?;
+            }
+            (expect, _) => self.pdu(expect, shared)?,
+        }
+        Ok(true)
+    }
+
+    /// A PDU of the full feature phase has come to its end.
+    fn pdu(&mut self, expect: &Expect, shared: &mut Shared) -> Result<(), SessionError> {
+        let segment = std::mem::take(&mut self.segment);
+        let Some((full, mut context)) = self.split(shared) else { return Ok(()) };
+        let outcome = match expect {
+            Expect::Data { task, status: Some(status), .. } => data_in_ended(*task, *status, &mut context),
+            Expect::Recoverable(pdu) => full.data_in_arrived(pdu, &mut context),
+            Expect::Segment(pdu) => full.pdu(pdu, &segment, &mut context),
+            Expect::Data { .. } | Expect::Nothing => Ok(()),
+        };
+        self.segment = segment;
+        outcome
+    }
+
+    /// A PDU was lost, and nobody knows which: the answer to a ping has a status number, so it tells of all responses before.
+    fn probe(&mut self, shared: &mut Shared) {
+        if let Some((full, mut context)) = self.split(shared)
+            && full.recovers()
+        {
+            full.keep_alive(&mut context);
+        }
+    }
+
+    fn recovers(&self) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) if full.recovers())
+    }
+
+    /// The data segment that has just ended is damaged.
+    fn damaged(&mut self, shared: &mut Shared) -> Result<(), SessionError> {
+        let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
+        let Some((full, mut context)) = self.split(shared) else { return Ok(()) };
+        context.shared.recoveries.damaged_pdus += 1;
+        match expect {
+            Expect::Segment(pdu) => full.damaged(&pdu, &mut context),
+            Expect::Recoverable(pdu) => full.data_in_damaged(&pdu, &mut context),
+            Expect::Data { .. } | Expect::Nothing => Ok(()),
+        }
+    }
+}

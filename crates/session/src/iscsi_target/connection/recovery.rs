@@ -1,0 +1,167 @@
+//! A connection whose stream is lost while its tasks live on, and the tasks that move to another one (ErrorRecoveryLevel 2,
+//! RFC 7143 sections 7.2.2 and 6.3.4). See the crate's documentation for what the driver does.
+
+use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber};
+
+use super::{Connection, Expect, Phase};
+use crate::Time;
+use crate::held::Held;
+use crate::iscsi_target::event::{CloseReason, CommandOrder, TaskTag};
+use crate::iscsi_target::full_feature::MovedTask;
+use crate::receiver::Stage;
+
+/// A task that a connection knows by the initiator's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownTask {
+    /// Names the task while the driver has it; `None` when it has ended, and the initiator may not know.
+    pub tag: Option<TaskTag>,
+    /// Its place among the commands of the session.
+    pub order: CommandOrder,
+    /// Its logical unit: a request that names the task and another one does not mean it.
+    pub lun: LunField,
+}
+
+impl KnownTask {
+    /// Whether their name means this task and not `other`, of another connection of the session. A name may have been used
+    /// before, by a task whose end the initiator has not acknowledged: the last one is meant.
+    pub fn supersedes(&self, other: &Self) -> bool {
+        self.tag.is_some() || other.tag.is_none() && self.order.cmd_sn.is_after(other.order.cmd_sn)
+    }
+}
+
+impl Connection {
+    /// Whether the connection is lost and its tasks wait to be taken over. It sends nothing new and receives nothing; the
+    /// driver goes on answering for its tasks.
+    pub fn is_suspended(&self) -> bool {
+        matches!(self.phase, Phase::Suspended(_))
+    }
+
+    /// The stream is gone. True when the connection is suspended now: keep it. False when it is over: end its tasks and
+    /// forget it.
+    pub fn stream_lost(&mut self, now: Time) -> bool {
+        self.suspend();
+        self.sender.outbox.clear();
+        self.await_recovery(now);
+        self.is_suspended()
+    }
+
+    /// The initiator has logged out of the connection for recovery, on another one or by a login that takes its place. The
+    /// stream counts as lost; other connections may adopt the tasks from now on, and the time for that begins anew.
+    /// `received`: ExpStatSN, which that request says. False when the tasks do not wait: end them.
+    pub fn log_out_for_recovery(&mut self, received: SerialNumber, now: Time) -> bool {
+        self.sender.acknowledge(received);
+        self.deadline = None;
+        self.stream_lost(now)
+    }
+
+    /// The task of that name, unless it is forgotten.
+    pub fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
+        match &self.phase {
+            Phase::FullFeature(full) | Phase::Suspended(full) => full.known_task(itt, &self.sender),
+            _ => None,
+        }
+    }
+
+    /// Takes a task out, for another connection. [`known_task`](Self::known_task) has told its tag, which ends here.
+    pub fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
+        match &mut self.phase {
+            Phase::Suspended(full) => full.release_task(itt, &mut self.sender, &mut self.events),
+            _ => None,
+        }
+    }
+
+    /// Whether that is the name of a request that is no command and was not answered. Such a request is not taken over (RFC
+    /// 7143 section 11.5.1).
+    pub fn is_request(&self, itt: InitiatorTaskTag) -> bool {
+        match &self.phase {
+            Phase::FullFeature(full) | Phase::Suspended(full) => full.is_request(itt),
+            _ => false,
+        }
+    }
+
+    /// Goes on with a task of another connection: what is missing of its data is asked for, or its answer is sent.
+    /// `exp_data_sn` is that of the request. Gives its new tag, when the driver has the task; events may follow.
+    pub fn adopt_task(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
+        match &mut self.phase {
+            Phase::FullFeature(full) => full.adopt_task(task, exp_data_sn, &mut self.sender, &mut self.events),
+            _ => None,
+        }
+    }
+
+    /// Whether a suspended connection has nothing that another one could take over.
+    pub fn keeps_nothing(&self) -> bool {
+        match &self.phase {
+            Phase::Suspended(full) => full.keeps_nothing(&self.sender),
+            _ => false,
+        }
+    }
+
+    /// Lets the initiator know how far the command window is open (RFC 7143 section 11.19: a NOP-In without tags). A
+    /// connection that is gone may have held it shut.
+    pub fn announce_window(&mut self) {
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.announce_window(&mut self.sender);
+        }
+    }
+
+    /// Lets the initiator know that another connection of the session is lost (RFC 7143 section 11.9.1, event 2).
+    pub fn announce_loss(&mut self, cid: Cid) {
+        if self.outbox_is_full() {
+            return;
+        }
+        if let Phase::FullFeature(full) = &self.phase {
+            full.announce_loss(cid, &mut self.sender);
+        }
+    }
+
+    /// Keeps the tasks of a connection that has lost its stream, or is losing it. False when they do not outlive it.
+    pub(super) fn suspend(&mut self) -> bool {
+        let waits = matches!(&self.phase, Phase::FullFeature(full) if full.session().recovery_time().is_some());
+        if !waits {
+            return false;
+        }
+        let arriving = match std::mem::replace(&mut self.expect, Expect::Nothing) {
+            Expect::Data { task, offset, len } | Expect::Lost { task, offset, len }
+                if self.receiver.stage() == Stage::Data =>
+            {
+                Some((task, offset, len))
+            }
+            _ => None,
+        };
+        self.phase = match std::mem::replace(&mut self.phase, Phase::Closed) {
+            Phase::FullFeature(mut full) => {
+                full.suspend(arriving, &mut self.events);
+                Phase::Suspended(full)
+            }
+            other => other,
+        };
+        self.stop_timers();
+        self.held = Held::default();
+        true
+    }
+
+    /// Says until when a suspended connection waits: Time2Wait and then Time2Retain, counted from its loss.
+    pub(super) fn await_recovery(&mut self, now: Time) {
+        if let (Phase::Suspended(full), None) = (&self.phase, &self.deadline) {
+            self.deadline = full.session().recovery_time().map(|time| (now + time, CloseReason::NotRecovered));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known(tag: Option<u16>, cmd_sn: u32) -> KnownTask {
+        let order = CommandOrder { cmd_sn: SerialNumber(cmd_sn), immediate: false };
+        KnownTask { tag: tag.map(|slot| TaskTag { slot, generation: 0 }), order, lun: LunField([0; 8]) }
+    }
+
+    #[test]
+    fn a_name_means_the_task_that_the_driver_has_and_else_the_last_one() {
+        assert!(known(Some(0), 1).supersedes(&known(None, 2)));
+        assert!(!known(None, 2).supersedes(&known(Some(0), 1)));
+        assert!(known(None, 1).supersedes(&known(None, u32::MAX)), "numbers wrap");
+        assert!(!known(None, u32::MAX).supersedes(&known(None, 1)));
+    }
+}

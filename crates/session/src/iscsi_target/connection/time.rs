@@ -1,0 +1,66 @@
+//! What is due at its time: the end of a wait, or a ping to an initiator that is silent.
+
+use super::{Connection, Phase};
+use crate::Time;
+use crate::iscsi_target::event::CloseReason;
+use crate::limits::DATA_OUT_TIMEOUT;
+
+impl Connection {
+    /// When [`time_has_come`](Self::time_has_come) wants to be called.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let ping = match &self.phase {
+            Phase::FullFeature(_) if self.deadline.is_none() => Some(self.last_received + self.timers.ping_after),
+            _ => None,
+        };
+        let deadline = self.deadline.as_ref().map(|(at, _)| *at);
+        let room = self.room_due.map(|(at, _)| at);
+        ping.into_iter()
+            .chain(deadline)
+            .chain(self.gap_ends)
+            .chain(room)
+            .chain(self.data_due)
+            .chain(self.progress.next())
+            .min()
+    }
+
+    /// Does what is due at `now`.
+    pub fn time_has_come(&mut self, now: Time) {
+        if let Some((_, before)) = self.room_due.take_if(|(at, _)| *at <= now)
+            && let Some(retained) = self.sender.retained()
+        {
+            retained.forget_data_before(before);
+        }
+        if self.data_due.take_if(|at| *at <= now).is_some()
+            && let Phase::FullFeature(full) = &mut self.phase
+            && full.ask_for_overdue(&mut self.sender, &mut self.events)
+        {
+            self.data_due = Some(now + DATA_OUT_TIMEOUT);
+        }
+        self.look_for_progress(now);
+        if self.gap_ends.is_some_and(|at| at <= now) {
+            return self.close(CloseReason::Gap);
+        }
+        if let Some((_, reason)) = self.deadline.take_if(|(at, _)| *at <= now) {
+            if reason == CloseReason::PingTimeout && self.waits_for_driver() {
+                // The answer may lie behind bytes that we do not take. That is our silence, not the initiator's.
+                self.deadline = Some((now + self.timers.ping_answer, reason));
+            } else {
+                self.close(reason);
+            }
+            return;
+        }
+        if self.next_timeout().is_none_or(|at| at > now) || self.deadline.is_some() {
+            return;
+        }
+        if let Phase::FullFeature(full) = &mut self.phase {
+            full.ping(&mut self.sender);
+            self.deadline = Some((now + self.timers.ping_answer, CloseReason::PingTimeout));
+        }
+    }
+
+    /// Whatever comes is a sign of life; it also answers a ping. A logout that we asked for still has to come.
+    pub(super) fn heard(&mut self, now: Time) {
+        self.last_received = now;
+        self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);
+    }
+}

@@ -1,0 +1,204 @@
+//! Requests that came before their turn: commands with smaller numbers are on their way over other connections of the
+//! session (RFC 7143 section 4.2.2.1).
+//!
+//! A SCSI command waits beside the stream, with its task; immediate commands behind it pass. A data segment waits in the
+//! stream: nobody has said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
+//! so nothing waits there: see [`recovery`](super::recovery).
+
+use std::collections::VecDeque;
+
+use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
+
+use super::FullFeature;
+use crate::iscsi_target::connection::{Sender, Violation};
+use crate::iscsi_target::event::{Command, Event, TaskTag};
+use crate::iscsi_target::window::{Arrival, Waiters};
+
+/// When a request is to be dealt with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// It is the next one, or needs no turn.
+    Now,
+    /// Others come first: [`FullFeature::hold`] it.
+    Later,
+    /// It is ignored without an answer.
+    Never,
+}
+
+/// What waits.
+pub(super) enum Waiting {
+    Command(Command),
+    TaskManagement(TaskManagementRequest),
+    Logout(LogoutRequest),
+    /// Verified, at recovery level 1 and above.
+    Ping(NopOut, Vec<u8>),
+    /// The same.
+    Text(TextRequest, Vec<u8>),
+    /// The PDU that stands at the front of the stream.
+    Stream,
+}
+
+pub(super) struct Early {
+    cmd_sn: SerialNumber,
+    waiting: Waiting,
+    /// It uses up no number: it waits for those before its own.
+    immediate: bool,
+}
+
+impl FullFeature {
+    /// Counts the number of a request. Who waited for it is told when it has been dealt with.
+    pub(super) fn arrive(&mut self, immediate: bool, cmd_sn: SerialNumber) -> Result<Turn, Violation> {
+        if immediate {
+            return Ok(Turn::Now);
+        }
+        let arrival = self.session.window().arrive(cmd_sn);
+        match arrival {
+            Arrival::Next(waiters) => {
+                self.waiters = waiters;
+                Ok(Turn::Now)
+            }
+            Arrival::Ignored => Ok(Turn::Never),
+            Arrival::Early if self.session.may_have_gaps() => Ok(Turn::Later),
+            // Only another connection could bring what is missing, and there is none.
+            Arrival::Early => Err(Violation::fatal(
+                RejectReason::PROTOCOL_ERROR,
+                format!("CmdSN {} leaves a gap on the only connection of the session", cmd_sn.0),
+            )),
+        }
+    }
+
+    /// Those that waited for what has just arrived come after it.
+    pub(super) fn resume_waiters(&mut self, events: &mut VecDeque<Event>) {
+        let waiters = std::mem::replace(&mut self.waiters, Waiters::None);
+        self.resume(waiters, events);
+    }
+
+    /// Lets the driver know of connections that have something to deliver. This one looks for itself.
+    fn resume(&self, waiters: Waiters, events: &mut VecDeque<Event>) {
+        match waiters {
+            Waiters::None => {}
+            Waiters::One(cid) if cid == self.cid => {}
+            Waiters::One(cid) => events.push_back(Event::Resume(Some(cid))),
+            Waiters::Any => events.push_back(Event::Resume(None)),
+        }
+    }
+
+    /// Keeps a request until its turn.
+    pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting) {
+        self.session.window().hold(cmd_sn, self.cid);
+        self.early.push(Early { cmd_sn, waiting, immediate: false });
+    }
+
+    /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143 section
+    /// 4.2.3.3). False when none is missing.
+    pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest) -> bool {
+        if !self.session.may_have_gaps() || self.session.window().fence(request.cmd_sn) {
+            return false;
+        }
+        let waiting = Waiting::TaskManagement(*request);
+        self.early.push(Early { cmd_sn: request.cmd_sn, waiting, immediate: true });
+        true
+    }
+
+    /// Bytes of data segments that wait for their turn.
+    pub(super) fn early_bytes(&self) -> usize {
+        let len = |early: &Early| match &early.waiting {
+            Waiting::Ping(_, data) | Waiting::Text(_, data) => data.len(),
+            _ => 0,
+        };
+        self.early.iter().map(len).sum()
+    }
+
+    /// Whether a command waits for its turn.
+    pub(super) fn is_early(&self, tag: TaskTag) -> bool {
+        let waits = |early: &Early| matches!(&early.waiting, Waiting::Command(command) if command.task == tag);
+        self.early.iter().any(waits)
+    }
+
+    /// Whether anything waits for its turn.
+    pub(crate) fn has_early(&self) -> bool {
+        !self.early.is_empty()
+    }
+
+    /// Whether the PDU at the front of the stream does.
+    pub(super) fn stream_is_early(&self) -> bool {
+        self.early.iter().any(|early| matches!(early.waiting, Waiting::Stream))
+    }
+
+    /// Deals with one request that waits and is due. False when none is.
+    ///
+    /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection could
+    /// hand out a later command first.
+    pub(crate) fn deliver(&mut self, sender: &mut Sender, events: &mut VecDeque<Event>) -> bool {
+        // Nothing follows a logout, and one at a time is answered.
+        if self.is_logging_out() || self.logged_out.is_some() {
+            return false;
+        }
+        let Some((waiting, waiters)) = self.take_due() else { return false };
+        match waiting {
+            Waiting::Command(command) => {
+                self.count_numbered();
+                events.push_back(Event::Command(command));
+            }
+            Waiting::TaskManagement(request) => self.manage_tasks(&request, sender, events),
+            Waiting::Logout(request) => self.log_out(&request, sender, events),
+            Waiting::Ping(nop, data) => self.echo(&nop, data, sender),
+            Waiting::Text(request, data) => {
+                if let Err(violation) = self.text_request(&request, &data, sender)
+                    && let Some(reason) = violation.reject
+                {
+                    self.reject(reason, violation.data_sn, request.emit(), sender);
+                }
+            }
+            Waiting::Stream => {}
+        }
+        self.resume(waiters, events);
+        true
+    }
+
+    fn take_due(&mut self) -> Option<(Waiting, Waiters)> {
+        let mut window = self.session.window();
+        let due = |early: &Early| {
+            if early.immediate {
+                window.pass_fence(early.cmd_sn).then_some(Waiters::None)
+            } else {
+                window.deliver(early.cmd_sn)
+            }
+        };
+        let (at, waiters) = self.early.iter().map(due).enumerate().find_map(|(at, waiters)| Some((at, waiters?)))?;
+        drop(window);
+        Some((self.early.remove(at).waiting, waiters))
+    }
+
+    /// Takes a command back that waits: it was aborted, or its data cannot be used. Its number counts as received (RFC 7143
+    /// section 11.6.1). False when it does not wait.
+    pub(super) fn withdraw(&mut self, tag: TaskTag, events: &mut VecDeque<Event>) -> bool {
+        let waits = |early: &Early| matches!(&early.waiting, Waiting::Command(command) if command.task == tag);
+        let Some(at) = self.early.iter().position(waits) else { return false };
+        let cmd_sn = self.early.remove(at).cmd_sn;
+        self.pass_over(cmd_sn, cmd_sn.next(), events);
+        true
+    }
+
+    /// Counts a command as received that will not be delivered. False when it is not one that is to come before `before`.
+    pub(super) fn pass_over(&self, cmd_sn: SerialNumber, before: SerialNumber, events: &mut VecDeque<Event>) -> bool {
+        let waiters = self.session.window().skip(cmd_sn, before);
+        self.resume(waiters.unwrap_or(Waiters::None), events);
+        waiters.is_some()
+    }
+
+    /// RFC 7143 section 11.14: what has not been delivered is discarded with its connection.
+    pub(super) fn discard_early(&mut self) {
+        let mut window = self.session.window();
+        for early in self.early.drain(..) {
+            if let Waiting::Command(command) = &early.waiting {
+                self.tasks.remove(command.task);
+            }
+            if early.immediate {
+                window.remove_fence(early.cmd_sn);
+            } else {
+                window.discard(early.cmd_sn);
+            }
+        }
+    }
+}

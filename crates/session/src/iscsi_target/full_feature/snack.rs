@@ -1,0 +1,78 @@
+//! SNACK requests: the initiator has missed something, or acknowledges data (RFC 7143 section 11.16).
+
+use lunette_pdu::{RejectReason, SerialNumber, SnackRequest, SnackType};
+
+use super::FullFeature;
+use crate::iscsi_target::answer::Unsendable;
+use crate::iscsi_target::connection::{Expect, Sender, Violation};
+
+impl FullFeature {
+    /// What was not sent or has been acknowledged is a protocol error; what is not kept any more is refused (RFC 7143
+    /// sections 7.8 and 11.16). Neither costs the connection.
+    pub(super) fn snack(&mut self, snack: &SnackRequest, sender: &mut Sender) -> Result<Expect, Violation> {
+        match snack.snack_type {
+            _ if sender.retained().is_none() => {
+                return Err(Violation::harmless(RejectReason::SNACK_REJECT, "SNACK at recovery level 0"));
+            }
+            SnackType::STATUS => self.resend_statuses(snack, sender)?,
+            SnackType::DATA_R2T => self.resend_data(snack, sender)?,
+            SnackType::R_DATA => self.resegment_data(snack, sender)?,
+            SnackType::DATA_ACK => acknowledge_data(snack, sender)?,
+            unknown => {
+                let why = format!("SNACK of the reserved type {}", unknown.0);
+                return Err(Violation::harmless(RejectReason::PROTOCOL_ERROR, why));
+            }
+        }
+        Ok(Expect::Nothing)
+    }
+
+    fn resend_statuses(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
+        let numbers = self.session.command_numbers();
+        sender.resend_statuses(snack.beg_run, snack.run_length, numbers).map_err(|why| unsendable(why, 0))
+    }
+
+    fn resend_data(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
+        if let Some(resent) = self.resend_r2ts(snack, sender) {
+            return resent;
+        }
+        let numbers = self.session.command_numbers();
+        let (answer, outbox) = sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
+        let resent = answer.resend_data(snack.beg_run, snack.run_length, numbers, outbox);
+        resent.map_err(|why| unsendable(why, answer.end_data_sn()))
+    }
+
+    fn resegment_data(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
+        let tag = snack.ttt;
+        if tag.0 == 0 || tag.is_reserved() || (snack.beg_run, snack.run_length) != (0, 0) {
+            let why = "an R-Data SNACK without a tag, or with a run";
+            return Err(Violation::harmless(RejectReason::INVALID_PDU_FIELD, why));
+        }
+        let numbers = self.session.command_numbers();
+        let (answer, outbox) = sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
+        let resent = answer.resegment(tag.0, &self.parameters, numbers, outbox);
+        resent.map_err(|why| unsendable(why, answer.end_data_sn()))
+    }
+}
+
+/// The transfer tag of an acknowledgement is the StatSN of the answer.
+fn acknowledge_data(snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
+    let answer = sender.retained().and_then(|retained| retained.answer(SerialNumber(snack.ttt.0)));
+    match answer.map(|answer| answer.acknowledge_data(snack.beg_run)) {
+        Some(Ok(())) => Ok(()),
+        _ => Err(Violation::harmless(
+            RejectReason::INVALID_DATA_ACK,
+            "an acknowledgement of data that does not wait for one",
+        )),
+    }
+}
+
+/// Why a SNACK is refused, and the number that the next PDU of that kind would have.
+pub(super) fn unsendable(why: Unsendable, next_data_sn: u32) -> Violation {
+    match why {
+        Unsendable::OutOfRange => Violation {
+            data_sn: next_data_sn,
+            ..Violation::harmless(RejectReason::PROTOCOL_ERROR, "SNACK of what was not sent or has been acknowledged")
+        },
+        Unsendable::Forgotten => Violation::harmless(RejectReason::SNACK_REJECT, "SNACK of what is not kept any more"),
+    }
+}

@@ -1,0 +1,210 @@
+//! Tasks that outlive the stream of their connection, and tasks that another one has brought (RFC 7143 section 7.2.2).
+
+use std::collections::VecDeque;
+
+use lunette_buffer::Buffer;
+use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
+
+use super::FullFeature;
+use crate::iscsi_target::answer::{Answer, Answered};
+use crate::iscsi_target::connection::{KnownTask, Sender};
+use crate::iscsi_target::event::{Event, Response, TaskTag};
+use crate::iscsi_target::task::{Phase, Task};
+use crate::outbox::Segment;
+
+/// A task on its way from a suspended connection to another one of its session.
+pub struct MovedTask {
+    state: Moved,
+    /// Its data, when the driver has yet to hear that it is complete.
+    complete: Option<Buffer>,
+}
+
+enum Moved {
+    /// It has not been answered.
+    Task(Box<Task>),
+    /// It has, and the initiator has not acknowledged that.
+    Answered(Box<Answer>),
+}
+
+impl MovedTask {
+    /// Bytes of the pool that the answer keeps, when the task has ended with data.
+    pub fn pooled_bytes(&self) -> Option<usize> {
+        match &self.state {
+            Moved::Task(task) => task.pooled_bytes(),
+            Moved::Answered(answer) => Some(answer.pooled_bytes()).filter(|len| *len > 0),
+        }
+    }
+}
+
+impl std::fmt::Debug for MovedTask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let itt = match &self.state {
+            Moved::Task(task) => task.itt,
+            Moved::Answered(answer) => answer.itt(),
+        };
+        write!(f, "MovedTask({itt})")
+    }
+}
+
+/// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any more.
+fn take_data_out(tag: TaskTag, events: &mut VecDeque<Event>) -> Option<Buffer> {
+    let is_its = |event: &Event| matches!(event, Event::DataOut { task, .. } if *task == tag);
+    let event = events.iter().position(is_its).and_then(|at| events.remove(at))?;
+    if let Event::DataOut { buffer, .. } = event { Some(buffer) } else { None }
+}
+
+impl FullFeature {
+    /// The stream is lost. What came before its turn is discarded and may come again (RFC 7143 section 11.14); so may the
+    /// data that was `arriving`. Requests that are no commands are not answered any more: their initiator asks again.
+    ///
+    /// RFC 7143 section 7.14: immediate commands do not outlive their connection.
+    pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, events: &mut VecDeque<Event>) {
+        self.discard_early();
+        self.tasks.interrupt(arriving);
+        for tag in self.tasks.tags_where(|task| task.order.immediate) {
+            if self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_))) {
+                // The driver would end the task when it hears that its data is complete.
+                take_data_out(tag, events);
+                events.push_back(Event::Aborted(tag));
+            }
+            self.forget(tag);
+        }
+    }
+
+    /// The data of a task goes there, as far as it has not come another connection will ask for it.
+    pub(crate) fn keep_data(&mut self, tag: TaskTag, buffer: Buffer, events: &mut VecDeque<Event>) {
+        let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) else { return };
+        task.data.want(buffer, task.data_out_len);
+        task.phase = Phase::Collecting;
+        if let Some(buffer) = task.start_running() {
+            events.push_back(Event::DataOut { task: tag, buffer });
+        }
+    }
+
+    /// A task has ended; another connection will answer it.
+    pub(crate) fn keep_answer(&mut self, tag: TaskTag, response: Response) {
+        let Some(task) = self.tasks.get_mut(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else {
+            return;
+        };
+        task.data.discard();
+        task.phase = Phase::Draining(Some(response));
+    }
+
+    /// A task was aborted.
+    pub(crate) fn forget(&mut self, tag: TaskTag) {
+        if let Some(task) = self.tasks.remove(tag) {
+            self.release(task.order.immediate);
+        }
+    }
+
+    pub(crate) fn known_task(&self, itt: InitiatorTaskTag, sender: &Sender) -> Option<KnownTask> {
+        let named = self.tasks.find(itt).and_then(|tag| Some((tag, self.tasks.get(tag)?)));
+        let Some((tag, task)) = named.filter(|(_, task)| !task.is_silent()) else {
+            let answer = sender.retains()?.answer_of(itt).filter(|answer| !answer.order().immediate)?;
+            return Some(KnownTask { tag: None, order: answer.order(), lun: answer.lun() });
+        };
+        let ended = matches!(task.phase, Phase::Draining(_));
+        Some(KnownTask { tag: (!ended).then_some(tag), order: task.order, lun: task.lun })
+    }
+
+    /// Whether this is the name of a request that is no command and has not been answered: task management, a text negotiation, a
+    /// logout.
+    pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
+        self.pending_task_management.contains(&itt)
+            || self.text.is_open(itt)
+            || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
+    }
+
+    pub(crate) fn release_task(
+        &mut self,
+        itt: InitiatorTaskTag,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) -> Option<MovedTask> {
+        let named = self.tasks.find(itt).filter(|tag| self.tasks.get(*tag).is_some_and(|task| !task.is_silent()));
+        let Some(task) = named.and_then(|tag| self.tasks.remove(tag)) else {
+            let answer = sender.retained()?.take(itt)?;
+            return Some(MovedTask { state: Moved::Answered(Box::new(answer)), complete: None });
+        };
+        // It keeps its place in the command window, which bounds how many one connection can have.
+        self.numbered_tasks -= 1;
+        let complete = named.and_then(|tag| take_data_out(tag, events));
+        Some(MovedTask { state: Moved::Task(Box::new(task)), complete })
+    }
+
+    pub(crate) fn adopt_task(
+        &mut self,
+        MovedTask { state, complete }: MovedTask,
+        exp_data_sn: u32,
+        sender: &mut Sender,
+        events: &mut VecDeque<Event>,
+    ) -> Option<TaskTag> {
+        let mut task = match state {
+            Moved::Task(task) => *task,
+            Moved::Answered(answer) => {
+                self.answer_again(*answer, exp_data_sn, sender);
+                return None;
+            }
+        };
+        // A name that is in use here twice costs its task here.
+        if let Some(tag) = self.tasks.find(task.itt)
+            && let Some(named) = self.tasks.remove(tag)
+            && !named.is_silent()
+        {
+            self.release(named.order.immediate);
+            if !matches!(named.phase, Phase::Draining(_)) {
+                events.push_back(Event::Aborted(tag));
+            }
+        }
+        self.numbered_tasks += 1;
+        task.data.resume(exp_data_sn);
+        match std::mem::replace(&mut task.phase, Phase::Running) {
+            Phase::Draining(Some(response)) => {
+                self.answer(&Answered::from(&task), response, sender);
+                None
+            }
+            phase => {
+                let collects = matches!(phase, Phase::Collecting);
+                task.phase = phase;
+                let tag = self.tasks.insert(task)?;
+                events.extend(complete.map(|buffer| Event::DataOut { task: tag, buffer }));
+                if collects {
+                    self.collect(tag, sender, events);
+                }
+                Some(tag)
+            }
+        }
+    }
+
+    /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means nothing
+    /// (RFC 7143 section 11.5.6).
+    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, sender: &mut Sender) {
+        let _ = answer.acknowledge_data(exp_data_sn);
+        answer.recut(&self.parameters);
+        sender.push_answer(answer, &self.session);
+    }
+
+    /// A request on another connection covers these tasks: what was kept of their answers is not sent any more.
+    pub(crate) fn drop_answers(lun: Option<LunField>, before: SerialNumber, sender: &mut Sender) {
+        if let Some(retained) = sender.retained() {
+            let concerns = |answer: &Answer| lun.is_none_or(|lun| lun == answer.lun());
+            retained.drop_answers(|answer| concerns(answer) && answer.order().is_covered_by(before));
+        }
+    }
+
+    pub(crate) fn keeps_nothing(&self, sender: &Sender) -> bool {
+        let is_recoverable = |answer: &Answer| !answer.order().immediate;
+        self.tasks.tags_where(|task| !task.is_silent()).is_empty()
+            && sender.retains().is_none_or(|retained| !retained.answers().any(is_recoverable))
+    }
+
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.tasks.kept_bytes()
+    }
+
+    pub(crate) fn announce_window(&mut self, sender: &mut Sender) {
+        let reserved = TargetTransferTag::RESERVED;
+        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), 0);
+        sender.outbox.push(pdu, Segment::Empty);
+    }
+}

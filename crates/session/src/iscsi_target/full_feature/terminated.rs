@@ -1,0 +1,48 @@
+//! Tasks that were ended together while data for them is under way (RFC 7143 sections 4.2.3.3 to 4.2.3.5).
+
+use lunette_pdu::{AsyncEvent, AsyncMessage, LunField, NopOut, SerialNumber};
+
+use super::FullFeature;
+use crate::iscsi_target::connection::Sender;
+use crate::keys::TaskReporting;
+use crate::outbox::Segment;
+
+/// News of ended tasks that the initiator has not acknowledged.
+pub(super) struct Termination {
+    stat_sn: SerialNumber,
+    lun: LunField,
+}
+
+impl FullFeature {
+    /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an initiator can
+    /// tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section 4.2.2.1).
+    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, sender: &mut Sender) {
+        if self.parameters.task_reporting != TaskReporting::FastAbort {
+            return;
+        }
+        let event = AsyncEvent::TASK_TERMINATION;
+        let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..self.news(sender) };
+        // The last one covers those before it.
+        self.terminations.retain(|known| known.lun != lun);
+        self.terminations.push(Termination { stat_sn: message.stat_sn, lun });
+        sender.push_numbered(message.emit(), Segment::Empty);
+    }
+
+    /// A NOP-Out without tags, which may acknowledge such news: nothing more comes for the tasks.
+    pub(super) fn termination_acknowledged(&mut self, nop: &NopOut) {
+        let heard = |known: &mut Termination| known.lun == nop.lun && nop.exp_stat_sn.is_after(known.stat_sn);
+        if self.terminations.extract_if(.., heard).count() > 0 {
+            self.forget_data(Some(nop.lun));
+        }
+    }
+
+    pub(crate) fn owes_data(&self, lun: Option<LunField>) -> bool {
+        self.tasks.iter().any(|task| task.is_silent() && lun.is_none_or(|lun| lun == task.lun))
+    }
+
+    pub(crate) fn forget_data(&mut self, lun: Option<LunField>) {
+        for tag in self.tasks.tags_where(|task| task.is_silent() && lun.is_none_or(|lun| lun == task.lun)) {
+            self.tasks.remove(tag);
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Text requests, and what may be declared again in them (RFC 7143 sections 11.10, 11.11 and 13.12).
+
+use std::time::Duration;
+
+use lunette_pdu::{
+    AsyncEvent, AsyncMessage, Bhs, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse,
+};
+
+use super::{FullFeature, exp_stat_sn};
+use crate::iscsi_target::connection::{Sender, Violation};
+use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
+use crate::outbox::Segment;
+
+/// The longest data segment that we take.
+pub(crate) struct ReceiveLimit {
+    /// In force.
+    current: u32,
+    /// A shorter one comes into force when the initiator has acknowledged that status: until then, PDUs that it sent before it
+    /// knew are on their way.
+    shorter: Option<(SerialNumber, u32)>,
+}
+
+impl ReceiveLimit {
+    pub(super) fn new(current: u32) -> Self {
+        Self { current, shorter: None }
+    }
+
+    /// We have declared `declared` in the response with that StatSN.
+    fn declare(&mut self, declared: u32, stat_sn: SerialNumber) {
+        self.shorter = (declared < self.current).then_some((stat_sn, declared));
+        self.current = self.current.max(declared);
+    }
+
+    /// The initiator has sent a PDU with that ExpStatSN.
+    fn acknowledged(&mut self, exp_stat_sn: SerialNumber) {
+        if let Some((_, shorter)) = self.shorter.take_if(|(stat_sn, _)| exp_stat_sn.is_after(*stat_sn)) {
+            self.current = shorter;
+        }
+    }
+}
+
+impl FullFeature {
+    pub(super) fn text_request(
+        &mut self,
+        request: &TextRequest,
+        data: &[u8],
+        sender: &mut Sender,
+    ) -> Result<(), Violation> {
+        let asker = Asker { directory: &self.directory, session: &self.session, local: self.local };
+        let Part { text, continue_, declared } = self
+            .text
+            .request(request, data, &asker, self.parameters.send_data_segment_len)
+            .map_err(|error| Violation::harmless(RejectReason::PROTOCOL_ERROR, error.to_string()))?;
+        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+        let stat_sn = sender.next_stat_sn();
+        let pdu = TextResponse {
+            final_: declared.is_some(),
+            continue_,
+            lun: request.lun,
+            itt: request.itt,
+            ttt: if declared.is_some() { TargetTransferTag::RESERVED } else { TEXT_TAG },
+            stat_sn,
+            exp_cmd_sn,
+            max_cmd_sn,
+            data_segment_len: text.len(),
+        };
+        sender.push_numbered(pdu.emit(), Segment::owned(text));
+        self.commit(declared.unwrap_or_default(), stat_sn);
+        Ok(())
+    }
+
+    /// What an exchange has declared holds for all PDUs after its last response.
+    fn commit(&mut self, declared: Declared, stat_sn: SerialNumber) {
+        if let Some(theirs) = declared.theirs {
+            self.parameters.send_data_segment_len = theirs;
+        }
+        if let Some(ours) = declared.ours {
+            self.parameters.recv_data_segment_len = ours;
+            self.receive_limit.declare(ours, stat_sn);
+        }
+    }
+
+    /// The longest data segment that the initiator may send now.
+    pub(crate) fn receive_limit(&self) -> u32 {
+        self.receive_limit.current
+    }
+
+    /// The limit may be shorter for the PDUs that follow this one.
+    pub(crate) fn shorten_receive_limit(&mut self, bhs: &Bhs) {
+        if self.receive_limit.shorter.is_some() {
+            self.receive_limit.acknowledged(exp_stat_sn(bhs));
+        }
+    }
+
+    /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare `recv_data_segment_len`.
+    pub(crate) fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration, sender: &mut Sender) -> bool {
+        let declared = self.text.to_declare.unwrap_or(self.parameters.recv_data_segment_len);
+        if recv_data_segment_len == declared {
+            return false;
+        }
+        self.text.to_declare = Some(recv_data_segment_len);
+        let message = AsyncMessage {
+            event: AsyncEvent::NEGOTIATION_REQUEST,
+            parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
+            ..self.news(sender)
+        };
+        sender.push_numbered(message.emit(), Segment::Empty);
+        true
+    }
+}

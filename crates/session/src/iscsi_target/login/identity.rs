@@ -1,0 +1,105 @@
+//! Who logs in, and to what.
+
+use std::sync::Arc;
+
+use lunette_pdu::{LoginStatus, Tsih};
+
+use super::{Answers, Login, Refusal, refuse};
+use crate::chap::Authentication;
+use crate::iscsi_target::directory::{Moved, TargetNode};
+use crate::keys::Negotiation;
+use crate::limits::{MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS};
+
+/// Who logs in to what; known after the first complete key list.
+#[derive(Debug)]
+pub(super) struct Identity {
+    pub(super) initiator_name: String,
+    pub(super) target: Option<Arc<TargetNode>>,
+}
+
+impl Identity {
+    /// Later requests may repeat the names, as some initiators do in each stage, but not change them.
+    pub(super) fn check_repeated(&self, pairs: &[(&str, &str)]) -> Result<(), Refusal> {
+        let is_repeated = |key: &str, value: &str| match key {
+            "InitiatorName" => value.eq_ignore_ascii_case(&self.initiator_name),
+            "TargetName" => self.target.as_ref().is_none_or(|target| value.eq_ignore_ascii_case(&target.name)),
+            "SessionType" => value == if self.target.is_some() { "Normal" } else { "Discovery" },
+            _ => true,
+        };
+        match pairs.iter().find(|(key, value)| !is_repeated(key, value)) {
+            Some((key, _)) => refuse(LoginStatus::INITIATOR_ERROR, format!("{key} changed during the login")),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Login {
+    pub(super) fn identify(&mut self, pairs: &[(&str, &str)], answer: &mut Answers) -> Result<(), Refusal> {
+        let value = |key: &str| pairs.iter().find(|(k, _)| *k == key).map(|(_, v)| *v);
+        let Some(initiator_name) = value("InitiatorName").filter(|name| !name.is_empty()) else {
+            return refuse(LoginStatus::MISSING_PARAMETER, "InitiatorName is missing");
+        };
+        if initiator_name.len() > MAX_NAME_BYTES {
+            return refuse(LoginStatus::INITIATOR_ERROR, "InitiatorName is longer than 223 bytes");
+        }
+        let target = match value("SessionType").unwrap_or("Normal") {
+            "Discovery" => None,
+            "Normal" => Some(self.find_target(initiator_name, value("TargetName"))?),
+            other => return refuse(LoginStatus::SESSION_TYPE_NOT_SUPPORTED, format!("SessionType={other}")),
+        };
+        if let Some(target) = &target {
+            if let Some(alias) = &target.alias {
+                answer.push("TargetAlias", alias)?;
+            }
+            answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
+        }
+        let leading = self.leads();
+        let mut willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
+        // A discovery session has one connection and recovers nothing (RFC 7143 sections 13.2 and 7.4.1).
+        let (most, level) = if target.is_some() { (MAX_SESSION_CONNECTIONS, 2) } else { (1, 0) };
+        willing.max_connections = willing.max_connections.min(most);
+        willing.error_recovery_level = willing.error_recovery_level.min(level);
+        self.negotiation = Some(Negotiation::new(willing, leading));
+        self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
+        Ok(())
+    }
+
+    /// Whether the login is for a new session.
+    fn leads(&self) -> bool {
+        self.thread.is_none_or(|thread| thread.tsih == Tsih::NEW)
+    }
+
+    fn find_target(&self, initiator: &str, name: Option<&str>) -> Result<Arc<TargetNode>, Refusal> {
+        let Some(name) = name else {
+            return refuse(LoginStatus::MISSING_PARAMETER, "TargetName is missing in a normal session");
+        };
+        let here = |target: &&Arc<TargetNode>| target.portals.iter().any(|portal| portal.group == self.portal_group);
+        let Some(target) = self.directory.find(name).filter(here) else {
+            return refuse(LoginStatus::NOT_FOUND, format!("no target {name} here"));
+        };
+        if !target.admits(initiator) {
+            return refuse(LoginStatus::AUTHORIZATION_FAILURE, format!("{initiator} may not use {name}"));
+        }
+        // A session that is here goes on, also with further connections.
+        if let Some(moved) = target.moved.as_ref().filter(|_| self.leads()) {
+            return redirect(name, moved);
+        }
+        Ok(Arc::clone(target))
+    }
+
+    pub(super) fn policy(&self) -> &Authentication {
+        match &self.identity {
+            Some(Identity { target: Some(target), .. }) => &target.authentication,
+            _ => &self.directory.discovery,
+        }
+    }
+}
+
+/// Sends the initiator elsewhere, before it has to prove anything: to whom it would have to is not said to be here.
+fn redirect<T>(target: &str, moved: &Moved) -> Result<T, Refusal> {
+    let why = format!("{target} has moved to {}", moved.addresses.join(", "));
+    match moved.keys() {
+        Ok(keys) => Err(Refusal { keys, ..Refusal::new(moved.status(), why) }),
+        Err(error) => refuse(LoginStatus::TARGET_ERROR, format!("{why}: {error}")),
+    }
+}

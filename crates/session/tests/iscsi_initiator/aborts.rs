@@ -1,0 +1,167 @@
+//! Task management: what ends with it comes back before its answer.
+
+use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode};
+use lunette_session::iscsi_initiator::Event;
+
+use crate::harness::{LUN, Liar, Pair, pattern, read, write};
+
+const COMPLETE: TaskManagementResponseCode = TaskManagementResponseCode::FUNCTION_COMPLETE;
+
+fn answer(liar: &mut Liar, request: &TaskManagementRequest, response: TaskManagementResponseCode) {
+    let pdu = liar.task_management_response(request.itt, response);
+    liar.send(pdu.emit(), &[]);
+}
+
+/// The commands that were given back, then the answer.
+fn aborted(liar: &mut Liar) -> (Vec<u64>, TaskManagementResponseCode) {
+    let mut users = Vec::new();
+    loop {
+        match liar.event() {
+            Event::Aborted(command) => users.push(command.user),
+            Event::TaskManagementDone { response, .. } => return (users, response),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn abort_task_names_its_task() {
+    for (response, given_back) in [
+        (COMPLETE, vec![2]),
+        (TaskManagementResponseCode::TASK_DOES_NOT_EXIST, vec![2]),
+        (TaskManagementResponseCode::FUNCTION_REJECTED, vec![]),
+    ] {
+        let mut liar = Liar::asked_only();
+        liar.read(512);
+        let cmd_sn = liar.exp_cmd_sn;
+        let (tag, itt) = liar.read(512);
+        assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
+        let request = liar.task_management_request();
+        assert_eq!((request.referenced_task_tag, request.ref_cmd_sn, request.immediate), (itt, cmd_sn, true));
+        assert_eq!(request.cmd_sn, liar.exp_cmd_sn);
+        answer(&mut liar, &request, response);
+        assert_eq!(aborted(&mut liar), (given_back, response));
+    }
+}
+
+#[test]
+fn a_task_that_has_ended_is_not_aborted() {
+    let mut liar = Liar::asked_only();
+    let (tag, itt) = liar.read(0);
+    let response = liar.response(itt).emit();
+    liar.send(response, &[]);
+    assert!(matches!(liar.event(), Event::Completed { .. }));
+    assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
+    liar.raw(&[]);
+    assert_eq!(aborted(&mut liar), (vec![], TaskManagementResponseCode::TASK_DOES_NOT_EXIST));
+    assert!(liar.sent.is_empty());
+    assert!(!liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, None));
+}
+
+#[test]
+fn resets_end_what_was_submitted_before_them() {
+    for (function, given_back) in [
+        (TaskManagementFunction::ABORT_TASK_SET, vec![1, 3]),
+        (TaskManagementFunction::CLEAR_TASK_SET, vec![1, 3]),
+        (TaskManagementFunction::LOGICAL_UNIT_RESET, vec![1, 3]),
+        (TaskManagementFunction::TARGET_WARM_RESET, vec![1, 2, 3]),
+        (TaskManagementFunction::TARGET_COLD_RESET, vec![1, 2, 3]),
+        (TaskManagementFunction::QUERY_TASK_SET, vec![]),
+    ] {
+        let mut liar = Liar::asked_only();
+        for user in 1..=4 {
+            let lun = if user == 2 { LunField([0, 9, 0, 0, 0, 0, 0, 0]) } else { LUN };
+            let mut command = read(&liar.pool, user, 0, 512);
+            command.lun = lun;
+            if user == 4 {
+                assert!(liar.session.manage_tasks(7, function, LUN, None));
+            }
+            liar.session.submit(command, liar.now).unwrap();
+        }
+        liar.raw(&[]);
+        liar.sent.drain(..3);
+        let request = liar.task_management_request();
+        answer(&mut liar, &request, COMPLETE);
+        assert_eq!(aborted(&mut liar), (given_back, COMPLETE), "{function}");
+    }
+}
+
+/// The target has not said that it had the command, and answers the query before the abort: it may still work on it.
+#[test]
+fn a_query_does_not_end_what_an_abort_under_way_concerns() {
+    for function in [
+        TaskManagementFunction::ABORT_TASK,
+        TaskManagementFunction::ABORT_TASK_SET,
+        TaskManagementFunction::TARGET_WARM_RESET,
+    ] {
+        // An abort that is refused has ended nothing: then the target never had the command.
+        for response in [COMPLETE, TaskManagementResponseCode::FUNCTION_REJECTED] {
+            let mut liar = Liar::recovering_with(&[("iSCSIProtocolLevel", "2")]);
+            liar.behind = true;
+            let (tag, _) = liar.read(512);
+            let named = (function == TaskManagementFunction::ABORT_TASK).then_some(tag);
+            assert!(liar.session.manage_tasks(7, function, LUN, named));
+            let abort = liar.task_management_request();
+            assert!(liar.session.manage_tasks(8, TaskManagementFunction::QUERY_TASK, LUN, Some(tag)));
+            let query = liar.task_management_request();
+            liar.exp_cmd_sn = query.ref_cmd_sn.next();
+            answer(&mut liar, &query, COMPLETE);
+            assert_eq!(aborted(&mut liar), (vec![], COMPLETE), "{function}");
+            answer(&mut liar, &abort, response);
+            assert_eq!(aborted(&mut liar), (vec![1], response), "{function}");
+        }
+    }
+}
+
+#[test]
+fn data_of_an_aborted_write_is_still_sent_until_the_answer() {
+    let mut liar = Liar::asked_only();
+    let (tag, itt) = liar.write(8192);
+    assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
+    let request = liar.task_management_request();
+    liar.send(liar.r2t(itt, 0, 0, 4096).emit(), &[]);
+    assert_eq!(liar.next().data, pattern(4096));
+    answer(&mut liar, &request, COMPLETE);
+    assert_eq!(aborted(&mut liar).0, [1]);
+    liar.send(liar.r2t(itt, 1, 4096, 4096).emit(), &[]);
+    liar.broken("11.2.1.8");
+}
+
+#[test]
+fn requests_are_bounded() {
+    let mut liar = Liar::asked_only();
+    let mut taken = 0;
+    while liar.session.manage_tasks(taken, TaskManagementFunction::ABORT_TASK_SET, LUN, None) {
+        taken += 1;
+        assert!(taken < 1000);
+    }
+    assert!(!liar.session.ping(1, liar.cid, Vec::new()));
+    assert!(liar.session.logout(), "there is always room for the end");
+}
+
+#[test]
+fn our_target_aborts_what_we_ask_it_to() {
+    let mut pair = Pair::logged_in();
+    pair.idle = true;
+    let mut tags = Vec::new();
+    for user in 1..=4 {
+        let command = if user % 2 == 0 {
+            read(&pair.pool, user, 0, 4096)
+        } else {
+            write(&pair.pool, user, 0, &pattern(600_000)[..200_000])
+        };
+        tags.push(pair.session.submit(command, pair.now).unwrap());
+    }
+    pair.run();
+    assert!(pair.session.manage_tasks(9, TaskManagementFunction::ABORT_TASK, LUN, Some(tags[1])));
+    pair.run();
+    assert!(matches!(pair.events.pop_front(), Some(Event::Aborted(command)) if command.user == 2));
+    assert!(matches!(pair.events.pop_front(), Some(Event::TaskManagementDone { user: 9, response: COMPLETE, .. })));
+    assert!(pair.session.manage_tasks(10, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
+    pair.run();
+    for expected in [1, 3, 4] {
+        assert!(matches!(pair.events.pop_front(), Some(Event::Aborted(command)) if command.user == expected));
+    }
+    assert!(matches!(pair.events.pop_front(), Some(Event::TaskManagementDone { user: 10, .. })));
+    assert_eq!(pair.pool.used_bytes(), 0);
+}

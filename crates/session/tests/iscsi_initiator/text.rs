@@ -1,0 +1,169 @@
+//! Text negotiation in the full feature phase (RFC 7143 sections 6.4, 11.9.1, 11.10, 11.11 and 13.12).
+
+use std::time::Duration;
+
+use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, TextRequest};
+use lunette_session::iscsi_initiator::{Event, SessionError};
+
+use crate::harness::{LUN, Liar, Pair, config, pattern, read, write};
+
+fn request(liar: &mut Liar) -> (TextRequest, Vec<u8>) {
+    let sent = liar.next();
+    let InitiatorPdu::TextRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
+    (pdu, sent.data)
+}
+
+fn respond(liar: &mut Liar, itt: InitiatorTaskTag, last: bool, data: &[u8]) {
+    let pdu = liar.text_response(itt, last, data.len());
+    liar.send(pdu.emit(), data);
+}
+
+fn ask_for_negotiation(liar: &mut Liar) {
+    let message = AsyncMessage {
+        lun: LUN,
+        stat_sn: liar.next_stat_sn(),
+        exp_cmd_sn: liar.exp_cmd_sn,
+        max_cmd_sn: liar.max_cmd_sn(),
+        event: AsyncEvent::NEGOTIATION_REQUEST,
+        vcode: 0,
+        parameter1: 0,
+        parameter2: 0,
+        parameter3: 10,
+        data_segment_len: 0,
+    };
+    liar.send(message.emit(), &[]);
+    let Event::Async { message, .. } = liar.event() else { panic!("no news") };
+    assert_eq!(message.event, AsyncEvent::NEGOTIATION_REQUEST);
+}
+
+fn our_limit(liar: &Liar) -> u32 {
+    liar.session.parameters(liar.cid).unwrap().recv_data_segment_len
+}
+
+fn their_limit(liar: &Liar) -> u32 {
+    liar.session.parameters(liar.cid).unwrap().send_data_segment_len
+}
+
+#[test]
+fn the_target_may_ask_for_a_negotiation() {
+    let mut liar = Liar::logged_in(config(), &[]);
+    ask_for_negotiation(&mut liar);
+    let (pdu, data) = request(&mut liar);
+    assert_eq!((pdu.final_, pdu.continue_, pdu.ttt.is_reserved(), data.len()), (true, false, true, 0));
+    ask_for_negotiation(&mut liar);
+    assert!(liar.sent.is_empty(), "one is under way");
+    respond(&mut liar, pdu.itt, true, b"MaxRecvDataSegmentLength=512\0");
+    assert_eq!(their_limit(&liar), 512);
+    assert!(liar.events.is_empty(), "the driver has not asked");
+    assert!(liar.session.text(3, &[("X-a", "1")]), "it is over");
+}
+
+#[test]
+fn a_declaration_holds_from_the_last_response_on() {
+    let mut liar = Liar::logged_in(config(), &[]);
+    assert!(liar.session.declare(4, liar.cid, 1024));
+    liar.raw(&[]);
+    let (pdu, data) = request(&mut liar);
+    assert_eq!(data, b"MaxRecvDataSegmentLength=1024\0");
+    let (_, itt) = liar.read(2048);
+    respond(&mut liar, pdu.itt, false, &[]);
+    let (pdu, _) = request(&mut liar);
+    // Sent before the exchange was over.
+    let data = liar.data_in(itt, 0, 0, 2048);
+    let status = liar.status(lunette_pdu::Residual::None);
+    liar.send_data(lunette_pdu::DataIn { status: Some(status), ..data });
+    assert!(matches!(liar.event(), Event::Completed { .. }));
+    respond(&mut liar, pdu.itt, true, b"MaxRecvDataSegmentLength=512\0");
+    assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
+    assert_eq!((our_limit(&liar), their_limit(&liar)), (1024, 512));
+    let (_, itt) = liar.read(2048);
+    liar.send_data(liar.data_in(itt, 0, 0, 1024));
+    assert!(liar.events.is_empty());
+    liar.send_data(liar.data_in(itt, 1, 1024, 1025));
+    liar.broken("13.12");
+}
+
+#[test]
+fn a_longer_segment_may_come_once_it_is_declared() {
+    let mut liar = Liar::logged_in(config(), &[]);
+    let longer = our_limit(&liar) + 4096;
+    assert!(liar.session.declare(4, liar.cid, longer));
+    liar.raw(&[]);
+    let (pdu, _) = request(&mut liar);
+    respond(&mut liar, pdu.itt, true, &[]);
+    assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
+    let (_, itt) = liar.read(longer);
+    liar.send_data(liar.data_in(itt, 0, 0, longer as usize));
+    assert!(liar.events.is_empty());
+}
+
+#[test]
+fn a_declaration_that_is_refused_changes_nothing() {
+    for refusal in ["Reject", "NotUnderstood", "Irrelevant"] {
+        let mut liar = Liar::logged_in(config(), &[]);
+        let before = (our_limit(&liar), their_limit(&liar));
+        assert!(liar.session.declare(4, liar.cid, 512));
+        liar.raw(&[]);
+        let (pdu, _) = request(&mut liar);
+        respond(&mut liar, pdu.itt, true, format!("MaxRecvDataSegmentLength={refusal}\0").as_bytes());
+        assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
+        assert_eq!((our_limit(&liar), their_limit(&liar)), before);
+    }
+}
+
+#[test]
+fn a_declaration_of_the_target_keeps_to_its_range() {
+    for value in ["511", "16777216", "x", "Reject"] {
+        let mut liar = Liar::logged_in(config(), &[]);
+        ask_for_negotiation(&mut liar);
+        let (pdu, _) = request(&mut liar);
+        respond(&mut liar, pdu.itt, true, format!("MaxRecvDataSegmentLength={value}\0").as_bytes());
+        liar.broken("13.12");
+    }
+}
+
+#[test]
+fn what_cannot_be_declared_is_not() {
+    let mut liar = Liar::logged_in(config(), &[]);
+    for length in [0, 511, 1 << 24] {
+        assert!(!liar.session.declare(4, liar.cid, length), "{length}");
+    }
+    for keys in [
+        [("MaxRecvDataSegmentLength", "512"), ("MaxRecvDataSegmentLength", "1024")],
+        [("MaxRecvDataSegmentLength", "512"), ("MaxBurstLength", "512")],
+    ] {
+        assert!(!liar.session.text(4, &keys), "{keys:?}");
+    }
+    assert!(liar.session.declare(4, liar.cid, 512));
+    assert!(!liar.session.declare(5, liar.cid, 1024), "one at a time");
+}
+
+/// Data longer than a segment goes and comes back.
+fn write_and_read(pair: &mut Pair, len: u32) {
+    for command in [write(&pair.pool, 1, 0, &pattern(len as usize)), read(&pair.pool, 2, 0, len)] {
+        pair.session.submit(command, pair.now).unwrap();
+        pair.run();
+        let Some(Event::Completed { command, response }) = pair.events.pop_front() else { panic!("no end") };
+        assert_eq!(response.status, 0);
+        assert!(command.data_in.is_none_or(|data| data[..] == pattern(len as usize)));
+    }
+}
+
+#[test]
+fn both_of_our_sides_declare_and_go_on() {
+    let mut pair = Pair::logged_in();
+    for (theirs, ours) in [(512, 1024), (100_000, 512), (4096, 16_777_215), (262_144, 262_144)] {
+        assert!(pair.target.renegotiate(theirs, Duration::from_secs(5)));
+        pair.run();
+        assert!(matches!(pair.events.pop_front(), Some(Event::Async { .. })));
+        assert!(pair.session.declare(1, pair.cid, ours));
+        pair.run();
+        assert!(matches!(pair.events.pop_front(), Some(Event::Text { user: 1, .. })));
+        let parameters = pair.session.parameters(pair.cid).unwrap();
+        assert_eq!((parameters.send_data_segment_len, parameters.recv_data_segment_len), (theirs, ours));
+        write_and_read(&mut pair, 20_000);
+    }
+    assert!(pair.session.logout());
+    pair.run();
+    assert!(matches!(pair.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
+}

@@ -1,0 +1,96 @@
+//! What a connection is made of.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_session::iscsi_target::{
+    Connection, ConnectionConfig, Directory, Entropy, Moved, Portal, TargetNode, Timers,
+};
+use lunette_session::keys::Willing;
+use lunette_session::{Authentication, Time};
+
+pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
+pub(crate) const INITIATOR: &str = "iqn.2026-11.example:host";
+
+pub(crate) struct Setup {
+    pub(crate) willing: Willing,
+    pub(crate) authentication: Authentication,
+    pub(crate) discovery: Authentication,
+    pub(crate) initiators: Option<Vec<String>>,
+    pub(crate) alias: Option<String>,
+    pub(crate) portals: Vec<Portal>,
+    pub(crate) moved: Option<Moved>,
+    /// Further targets of the directory.
+    pub(crate) others: Vec<TargetNode>,
+    pub(crate) local: SocketAddr,
+    pub(crate) timers: Timers,
+    pub(crate) first_cmd_sn: u32,
+    /// What the initiator offers when [`Peer::logged_in`](super::Peer::logged_in) logs in for the test.
+    pub(crate) keys: Vec<(&'static str, &'static str)>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let local: SocketAddr = "192.0.2.7:3260".parse().unwrap();
+        Self {
+            willing: Willing::default(),
+            authentication: Authentication::None,
+            discovery: Authentication::None,
+            initiators: None,
+            alias: None,
+            portals: vec![Portal { address: local, group: 1 }],
+            moved: None,
+            others: Vec::new(),
+            local,
+            timers: Timers {
+                login: Duration::from_secs(15),
+                ping_after: Duration::from_secs(30),
+                ping_answer: Duration::from_secs(20),
+                ..Timers::default()
+            },
+            first_cmd_sn: 1,
+            keys: Vec::new(),
+        }
+    }
+}
+
+/// A target that anyone may use.
+pub(crate) fn node(name: &str, portals: Vec<Portal>) -> TargetNode {
+    TargetNode {
+        name: name.into(),
+        alias: None,
+        authentication: Authentication::None,
+        initiators: None,
+        portals,
+        willing: Willing::default(),
+        moved: None,
+    }
+}
+
+impl Setup {
+    /// With these keys in the login.
+    pub(crate) fn keys(keys: &[(&'static str, &'static str)]) -> Self {
+        Self { keys: keys.to_vec(), ..Self::default() }
+    }
+
+    pub(crate) fn connection(self, now: Time) -> Connection {
+        let first = TargetNode {
+            alias: self.alias,
+            authentication: self.authentication,
+            initiators: self.initiators,
+            willing: self.willing,
+            moved: self.moved,
+            ..node(TARGET, self.portals)
+        };
+        let targets = std::iter::once(first).chain(self.others).map(Arc::new).collect();
+        let config = ConnectionConfig {
+            directory: Arc::new(Directory { targets, discovery: self.discovery }),
+            local: self.local,
+            portal_group: 1,
+            timers: self.timers,
+            entropy: Entropy(std::array::from_fn(|n| 0xf0_u8.wrapping_add(n as u8))),
+        };
+        Connection::new(config, now)
+    }
+}
