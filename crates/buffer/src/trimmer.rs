@@ -22,9 +22,9 @@ impl Trimmer {
     }
 
     /// When [`time_has_come`](Self::time_has_come) wants to be called. To be asked before each wait.
-    pub fn next_timeout(&mut self) -> Option<Instant> {
+    pub fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         if self.due.is_none() && self.pool.has_surplus() {
-            self.due = Some(Instant::now() + TRIM_INTERVAL);
+            self.due = Some(now + TRIM_INTERVAL);
         }
         self.due
     }
@@ -44,16 +44,17 @@ mod tests {
     #[test]
     fn memory_that_was_not_needed_in_an_interval_goes_back() {
         let pool = Pool::trimmed(1 << 30);
-        let mut trimmer = Trimmer::new(pool.clone());
-        assert_eq!(trimmer.next_timeout(), None);
+        let (mut trimmer, mut now) = (Trimmer::new(pool.clone()), Instant::now());
+        assert_eq!(trimmer.next_timeout(now), None);
         drop((0..3).map(|_| pool.take(16 << 20).unwrap()).collect::<Vec<_>>());
         // They were needed in the first.
         for _ in 0..2 {
-            let due = trimmer.next_timeout().unwrap();
+            let due = trimmer.next_timeout(now).unwrap();
             trimmer.time_has_come(due.checked_sub(Duration::from_nanos(1)).unwrap());
-            assert_eq!(trimmer.next_timeout(), Some(due));
+            assert_eq!(trimmer.next_timeout(now), Some(due));
+            now = due;
             trimmer.time_has_come(due);
         }
-        assert_eq!(trimmer.next_timeout(), None);
+        assert_eq!(trimmer.next_timeout(now), None);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_pdu::{AsyncMessage, LunField};
@@ -17,7 +18,7 @@ use lunette_session::keys::Parameters;
 use lunette_session::{SharedTraffic, Traffic};
 
 use crate::Error;
-use crate::engine::{Done, Engine, Message, Owner, Question, Queue, Ticket};
+use crate::engine::{Done, Engine, Host, Message, Owner, Question, Queue, Ticket};
 use crate::limits::{DEFAULT_BUFFER_BYTES, MAX_REQUEST_BYTES};
 use crate::options::{Options, Portal};
 use crate::pending::{Answer, Filler, Slot};
@@ -87,15 +88,20 @@ pub(crate) struct Opened {
 #[derive(Clone)]
 pub struct Initiator(Arc<Running>);
 
-struct Running {
-    queue: Arc<Queue>,
-    pool: Pool,
-    counts: CountsView,
-    traffic: Arc<SharedTraffic>,
-    thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
+pub(crate) struct Running {
+    pub(crate) queue: Arc<Queue>,
+    pub(crate) pool: Pool,
+    pub(crate) counts: CountsView,
+    pub(crate) traffic: Arc<SharedTraffic>,
+    /// `None` when its caller steps the event loop.
+    pub(crate) thread: Mutex<Option<JoinHandle<io::Result<()>>>>,
 }
 
 impl Initiator {
+    pub(crate) fn of(running: Running) -> Self {
+        Self(Arc::new(running))
+    }
+
     /// Starts a thread with an event loop, and a pool of [`DEFAULT_BUFFER_BYTES`].
     ///
     /// # Errors
@@ -167,7 +173,7 @@ fn run(
         }
     };
     let queue = Queue::new(reactor.waker());
-    let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer);
+    let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer, Instant::now(), Host::system());
     let _ = started.send(Ok((queue, reactor.counts())));
     let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
     // Also when a caller's completion or listener has panicked: nobody waits for ever.

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
@@ -87,12 +87,44 @@ impl Control {
     ///
     /// [`UpdateError`]; then nothing has changed.
     pub fn apply(&self, update: Update) -> Result<Vec<SocketAddr>, UpdateError> {
+        self.begin(update)?.wait()
+    }
+
+    /// Begins an update, for callers that cannot wait here: [`apply`](Self::apply) on the server's own thread would never end.
+    ///
+    /// # Errors
+    ///
+    /// [`UpdateError`]; then nothing has changed.
+    pub fn begin(&self, update: Update) -> Result<PendingUpdate, UpdateError> {
         check_targets(&update.targets)?;
         let (answer, answered) = channel();
         self.updates.push(Asked { update, answer })?;
         self.waker.wake();
-        // The server that ends drops what it has not answered.
-        answered.recv().unwrap_or(Err(UpdateError::Stopping))
+        Ok(PendingUpdate(answered))
+    }
+}
+
+/// An update that the server's thread has not answered yet.
+pub struct PendingUpdate(Receiver<Result<Vec<SocketAddr>, UpdateError>>);
+
+impl PendingUpdate {
+    /// Waits for the server's thread.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Control::apply`].
+    pub fn wait(self) -> Result<Vec<SocketAddr>, UpdateError> {
+        // A server that ends drops what it has not answered.
+        self.0.recv().unwrap_or(Err(UpdateError::Stopping))
+    }
+
+    /// The answer, if it has come; `None` before.
+    pub fn poll(&self) -> Option<Result<Vec<SocketAddr>, UpdateError>> {
+        match self.0.try_recv() {
+            Ok(answer) => Some(answer),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(Err(UpdateError::Stopping)),
+        }
     }
 }
 

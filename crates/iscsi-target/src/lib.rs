@@ -27,10 +27,12 @@ mod core;
 mod limits;
 mod monitor;
 mod server;
+mod stepped;
 mod threads;
 
-pub use control::{Control, Growth, UnitChange, Update, UpdateError};
+pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
 pub use lunette_reactor::IoBackend;
 pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
+pub use stepped::{CoreStep, SteppedServer};

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lunette_buffer::Pool;
-use lunette_device::TargetDevice;
+use lunette_device::{Entropy, TargetDevice, system_entropy};
 use lunette_reactor::{IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
 use lunette_session::iscsi_target::{Directory, Moved, Portal, TargetNode, Timers};
 use lunette_session::keys::Willing;
@@ -121,7 +121,7 @@ pub struct Server {
     stopper: Stopper,
     monitor: Monitor,
     control: Control,
-    _updates_end: UpdatesEnd,
+    updates_end: UpdatesEnd,
 }
 
 /// Asks a [`Server`] to stop, from any thread.
@@ -146,6 +146,11 @@ impl Server {
     ///
     /// When a portal cannot be opened, or the targets contradict each other.
     pub fn bind(config: ServerConfig) -> Result<Self, BindError> {
+        Self::bind_at(config, Instant::now(), system_entropy())
+    }
+
+    /// [`bind`](Self::bind), with the moment from which time is counted and the source of random numbers.
+    pub(crate) fn bind_at(config: ServerConfig, epoch: Instant, entropy: Entropy) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
         let mut reactors = open_reactors(&config)?;
         let post = Post::between(reactors.iter().map(Reactor::waker));
@@ -163,7 +168,8 @@ impl Server {
         let common = Common {
             homes: Homes::new(config.cores),
             places: Places::default(),
-            epoch: Instant::now(),
+            epoch,
+            entropy,
             devices,
             directory: Arc::new(Directory { targets, discovery: config.discovery }),
             timers: config.timers,
@@ -178,7 +184,7 @@ impl Server {
         first.updates = Arc::clone(&updates);
         let monitor = Monitor::new(seats.iter().map(Seat::watched).collect());
         let portals = portals.iter().map(|portal| portal.address).collect();
-        Ok(Self { seats, portals, stopper, monitor, control, _updates_end: UpdatesEnd(updates) })
+        Ok(Self { seats, portals, stopper, monitor, control, updates_end: UpdatesEnd(updates) })
     }
 
     /// The addresses that are listened on, in the order of the configuration.
@@ -209,6 +215,11 @@ impl Server {
     pub fn run(self) -> io::Result<()> {
         run_all(self.seats)
     }
+
+    /// Gives up the server for its cores, which no thread runs yet.
+    pub(crate) fn into_seats(self) -> (Vec<Seat>, UpdatesEnd) {
+        (self.seats, self.updates_end)
+    }
 }
 
 /// What all cores have in common.
@@ -216,6 +227,7 @@ struct Common {
     homes: Arc<Homes>,
     places: Places,
     epoch: Instant,
+    entropy: Entropy,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
     timers: Timers,
@@ -234,6 +246,7 @@ impl Common {
             homes: Arc::clone(&self.homes),
             places: self.places.clone(),
             epoch: self.epoch,
+            entropy: Arc::clone(&self.entropy),
             portals: Portals::default(),
             devices: self.devices.clone(),
             directory: Arc::clone(&self.directory),

@@ -67,7 +67,7 @@ fn worst(results: Vec<io::Result<()>>) -> io::Result<()> {
 }
 
 /// Has all other cores leave their event loops when this one has left its own, by whatever way.
-struct Farewell(Post<Order>);
+pub(crate) struct Farewell(pub(crate) Post<Order>);
 
 impl Drop for Farewell {
     fn drop(&mut self) {

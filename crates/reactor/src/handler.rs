@@ -73,8 +73,10 @@ pub trait Handler {
         let _ = cx;
     }
 
-    /// The next moment at which [`timeout`](Self::timeout) wants to be called. Asked before each wait.
-    fn next_timeout(&mut self) -> Option<Instant> {
+    /// The next moment at which [`timeout`](Self::timeout) wants to be called. Asked before each wait; `now` is the moment of
+    /// the last batch.
+    fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
+        let _ = now;
         None
     }
 

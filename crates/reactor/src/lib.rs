@@ -90,7 +90,7 @@ pub use files::{FileCall, FileRequest};
 pub use gather::{Gather, MAX_GATHER_BYTES, MAX_GATHER_SLICES, Owner};
 pub use handler::{Closed, Handler};
 pub use pool::{Flow, Job, ThreadPool, Work};
-pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor};
+pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor, Step};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use sys::is_in_page_cache;
 pub use waker::Waker;

@@ -36,6 +36,17 @@ pub struct Reactor {
     last_active: Instant,
 }
 
+/// What a [`Reactor::step`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Step {
+    /// There was something to do, or there is at the same moment still: step again.
+    pub active: bool,
+    /// The next moment at which there is something to do, unless bytes or a [`Waker`] come before.
+    pub next: Option<Instant>,
+    /// The handler has called [`Context::stop`].
+    pub stopped: bool,
+}
+
 /// How an event loop runs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LoopConfig {
@@ -156,11 +167,18 @@ impl Reactor {
     fn turn(&mut self, handler: &mut impl Handler) -> io::Result<()> {
         self.sockets.counters.batches.add(1);
         self.arm()?;
-        self.wait(handler.next_timeout())?;
-        self.sockets.set_now(Instant::now());
+        self.wait(handler.next_timeout(self.sockets.now()))?;
+        self.batch(handler, Instant::now())?;
+        Ok(())
+    }
+
+    /// One batch at `now`, without a wait. Says whether there was anything to do.
+    fn batch(&mut self, handler: &mut impl Handler, now: Instant) -> io::Result<bool> {
+        self.sockets.set_now(now);
         let mut called = self.waker.was_called();
-        if called || !self.events.is_empty() {
-            self.last_active = self.sockets.now();
+        let mut active = called || !self.events.is_empty();
+        if active {
+            self.last_active = now;
         }
         while let Some(key) = self.sockets.pop_resumed() {
             self.hand_on_stash(key, handler)?;
@@ -176,9 +194,37 @@ impl Reactor {
         if called {
             handler.woken(&mut self.context());
         }
-        self.handle_time(handler);
+        active |= called | self.handle_time(handler);
         handler.batch_end(&mut self.context());
-        self.flush(handler)
+        self.flush(handler)?;
+        Ok(active)
+    }
+
+    /// One batch that does not wait, at a moment of the caller's choice: for a clock that the caller moves, as a simulation
+    /// does. The clock must never go back, and begins no earlier than the reactor was made.
+    ///
+    /// # Errors
+    ///
+    /// As [`run`](Self::run).
+    pub fn step(&mut self, handler: &mut impl Handler, now: Instant) -> io::Result<Step> {
+        self.arm()?;
+        // Events are asked for below; wake-ups need no system call, as for a reactor that is awake.
+        self.sockets.wait(Some(Duration::ZERO), &mut self.events)?;
+        let active = self.batch(handler, now)?;
+        let next = [handler.next_timeout(now), self.sockets.next_timeout()].into_iter().flatten().min();
+        let again = self.sockets.has_touched() || self.sockets.has_parting() || next.is_some_and(|next| next <= now);
+        Ok(Step { active: active || again, next, stopped: self.sockets.take_stopped() })
+    }
+
+    /// Takes on a connection as if `listener` had accepted it. `false`: the system refuses to watch it.
+    pub fn accept_from(
+        &mut self,
+        listener: ListenerId,
+        stream: TcpStream,
+        [peer, local]: [SocketAddr; 2],
+        handler: &mut impl Handler,
+    ) -> bool {
+        self.accepted(listener.0, Accepted::Connection { stream, peer, local }, handler)
     }
 
     /// Tells the system what each connection and listener waits for now.
@@ -304,14 +350,20 @@ impl Reactor {
         Ok(())
     }
 
-    fn handle_time(&mut self, handler: &mut impl Handler) {
+    /// Says whether anything was due.
+    fn handle_time(&mut self, handler: &mut impl Handler) -> bool {
+        let mut due = false;
         while let Some(key) = self.sockets.pop_overdue() {
+            due = true;
             self.end(key, Closed::Error(io::ErrorKind::TimedOut.into()), handler);
         }
         self.sockets.resume_accepting_if_due();
-        if handler.next_timeout().is_some_and(|at| at <= self.sockets.now()) {
+        let now = self.sockets.now();
+        if handler.next_timeout(now).is_some_and(|at| at <= now) {
+            due = true;
             handler.timeout(&mut self.context());
         }
+        due
     }
 
     /// Forgets a connection, and tells the handler if it has not let go of it before.

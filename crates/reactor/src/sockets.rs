@@ -313,7 +313,7 @@ impl Sockets {
     pub(crate) fn adopt(&mut self, stream: TcpStream) -> io::Result<ConnectionId> {
         // Each call says itself that it does not wait; a ring would take this for a wish to be told so, too.
         stream.set_nonblocking(matches!(self.backend, Backend::Epoll(_)))?;
-        stream.set_nodelay(true)?;
+        sys::set_no_delay(&stream)?;
         let lending = lending(&stream, self.backend.zero_copy_bytes() / LENDERS);
         let key = self.connections.next_key();
         let mut connection = Connection::new(stream, lending, self.batch);

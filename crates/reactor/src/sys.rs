@@ -35,6 +35,14 @@ pub(crate) fn open_listener(address: SocketAddr) -> io::Result<(TcpListener, Soc
     Ok((listener, actual))
 }
 
+/// Has short segments leave at once. A stream that is not TCP, such as one end of a socket pair, never delays them.
+pub(crate) fn set_no_delay(stream: &TcpStream) -> io::Result<()> {
+    match sockopt::set_tcp_nodelay(stream, true) {
+        Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// What came of one attempt to accept.
 pub(crate) enum Accepted {
     Connection {

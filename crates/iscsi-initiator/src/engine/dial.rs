@@ -2,26 +2,50 @@
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::{Message, Queue, SessionKey};
+use super::{Env, Message, SessionKey};
 use crate::Error;
 use crate::options::Portal;
 
-/// Connects to `portal`; [`Message::Dialed`] brings the result.
-pub(super) fn dial(queue: &Arc<Queue>, session: SessionKey, attempt: u64, portal: Portal, timeout: Duration) {
-    let answer = Arc::clone(queue);
-    let report = move |result| answer.push(Message::Dialed { session, attempt, result });
-    let failed = {
-        let portal = portal.to_string();
-        move |source: io::Error| Error::Connect { portal, source: Arc::new(source) }
+/// Makes connections to portals, and reports each attempt once.
+pub(crate) trait Dialer: Send + Sync {
+    /// Begins to connect to `portal`, and gives up after `timeout`. Does not wait.
+    fn dial(&self, portal: Portal, timeout: Duration, report: Report);
+}
+
+/// What an attempt to connect reports to.
+pub(crate) type Report = Box<dyn FnOnce(io::Result<TcpStream>) + Send>;
+
+/// Begins to connect to `portal`; [`Message::Dialed`] brings the result.
+pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal: Portal, timeout: Duration) {
+    let (queue, name) = (Arc::clone(env.queue), portal.to_string());
+    let report = move |result: io::Result<TcpStream>| {
+        let result = result.map_err(|source| Error::Connect { portal: name, source: Arc::new(source) });
+        queue.push(Message::Dialed { session, attempt, result });
     };
-    let (report_failure, cannot_start) = (report.clone(), failed.clone());
-    let work = move || report(connect(&portal, timeout).map_err(failed));
-    if let Err(error) = thread::Builder::new().name("lunette-connect".into()).spawn(work) {
-        report_failure(Err(cannot_start(error)));
+    env.host.dialer.dial(portal, timeout, Box::new(report));
+}
+
+/// Connects on a thread for each attempt.
+pub(crate) struct ThreadDialer;
+
+impl Dialer for ThreadDialer {
+    fn dial(&self, portal: Portal, timeout: Duration, report: Report) {
+        // Shared, for a thread that cannot start does not give back what it was to run.
+        let report = Arc::new(Mutex::new(Some(report)));
+        let tell = |report: &Mutex<Option<Report>>, result| {
+            if let Some(report) = report.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                report(result);
+            }
+        };
+        let of_thread = Arc::clone(&report);
+        let work = move || tell(&of_thread, connect(&portal, timeout));
+        if let Err(error) = thread::Builder::new().name("lunette-connect".into()).spawn(work) {
+            tell(&report, Err(error));
+        }
     }
 }
 

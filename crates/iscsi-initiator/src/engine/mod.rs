@@ -9,6 +9,7 @@ mod redirect;
 mod requests;
 mod timetable;
 
+use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
@@ -25,6 +26,7 @@ use std::net::{SocketAddr, TcpStream};
 use crate::options::{Options, Portal};
 use crate::request::{Completion, Outcome, Request};
 use crate::{Error, Opened};
+pub(crate) use dial::{Dialer, Report, ThreadDialer};
 use link::Link;
 use timetable::Timetable;
 
@@ -205,6 +207,24 @@ pub(super) struct Env<'a, 'b> {
     /// Connections that were adopted since the table was brought up to date.
     pub(super) adopted: &'a mut Vec<ConnectionId>,
     pub(super) traffic: &'a SharedTraffic,
+    pub(super) host: &'a Host,
+}
+
+/// What an event loop has from outside.
+pub(crate) struct Host {
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) entropy: RandomBytes,
+}
+
+/// Fills a buffer with random bytes.
+pub type RandomBytes = Arc<dyn Fn(&mut [u8]) -> io::Result<()> + Send + Sync>;
+
+impl Host {
+    /// Threads that connect, and the random numbers of the system.
+    pub(crate) fn system() -> Self {
+        let entropy: RandomBytes = Arc::new(|bytes| getrandom::fill(bytes).map_err(io::Error::other));
+        Self { dialer: Arc::new(ThreadDialer), entropy }
+    }
 }
 
 pub(crate) struct Engine {
@@ -223,10 +243,18 @@ pub(crate) struct Engine {
     traffic: Arc<SharedTraffic>,
     /// Of the pool of all sessions.
     trimmer: Trimmer,
+    host: Host,
 }
 
 impl Engine {
-    pub(crate) fn new(queue: Arc<Queue>, traffic: Arc<SharedTraffic>, trimmer: Trimmer) -> Self {
+    /// An event loop that counts time from `epoch` on.
+    pub(crate) fn new(
+        queue: Arc<Queue>,
+        traffic: Arc<SharedTraffic>,
+        trimmer: Trimmer,
+        epoch: Instant,
+        host: Host,
+    ) -> Self {
         Self {
             queue,
             links: DenseSlotMap::with_key(),
@@ -236,9 +264,10 @@ impl Engine {
             adopted: Vec::new(),
             received: Vec::new(),
             held: Vec::new(),
-            epoch: Instant::now(),
+            epoch,
             traffic,
             trimmer,
+            host,
         }
     }
 
@@ -254,7 +283,8 @@ impl Engine {
     fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut Link, &mut Env<'_, '_>)) {
         let now = self.now(cx);
         let Some(link) = self.links.get_mut(key) else { return };
-        let mut env = Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic };
+        let mut env =
+            Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic, host: &self.host };
         act(link, &mut env);
         link.settle(&mut env);
         if link.is_gone() {
@@ -427,11 +457,11 @@ impl Handler for Engine {
         self.take_messages(cx);
     }
 
-    fn next_timeout(&mut self) -> Option<Instant> {
+    fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let held = self.held.iter().map(|(until, _)| *until);
         let links = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
         // Callers may give buffers back while the loop sleeps: then it is when a session wakes it, to see whether it still lives.
-        links.into_iter().chain(self.trimmer.next_timeout()).min()
+        links.into_iter().chain(self.trimmer.next_timeout(now)).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {

@@ -21,6 +21,8 @@ pub(super) struct Background {
     starving: Vec<(Key, usize)>,
     /// Tasks that let time pass, and when they go on. There is one for each unit at most.
     pausing: Vec<(Instant, Key)>,
+    /// When the core last looked here.
+    now: Instant,
 }
 
 struct Working {
@@ -30,9 +32,9 @@ struct Working {
 }
 
 impl Background {
-    pub(super) fn new(waker: Waker) -> Self {
+    pub(super) fn new(waker: Waker, now: Instant) -> Self {
         let completions = Arc::new(CompletionQueue::new(waker));
-        Self { tasks: Slab::default(), completions, starving: Vec::new(), pausing: Vec::new() }
+        Self { tasks: Slab::default(), completions, starving: Vec::new(), pausing: Vec::new(), now }
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -68,7 +70,8 @@ impl Core {
 
     /// Lets each task go on by one step. It is not for a loop that runs until nothing moves: a store in memory answers at
     /// once, and connections would wait until all of a disk is done.
-    pub(super) fn continue_background(&mut self) {
+    pub(super) fn continue_background(&mut self, now: Instant) {
+        self.background.now = now;
         if self.background.is_idle() {
             return;
         }
@@ -85,7 +88,6 @@ impl Core {
                 self.background.tasks.remove(key);
             }
         }
-        let now = Instant::now();
         let stops = !self.stopping.is_no();
         for (_, key) in self.background.pausing.extract_if(.., |(at, _)| stops || *at <= now).collect::<Vec<_>>() {
             if stops {
@@ -127,7 +129,7 @@ impl Core {
             Step::Buffer { len } => self.feed_background(key, len),
             Step::Store { store, op } => store.submit(op, &self.io.own(), done),
             Step::Wait { on } => on.wait(done),
-            Step::Pause { time } => self.background.pausing.push((Instant::now() + time, key)),
+            Step::Pause { time } => self.background.pausing.push((self.background.now + time, key)),
             Step::Work(work) => {
                 self.io.own().run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
             }

@@ -96,7 +96,7 @@ impl Core {
         local: SocketAddr,
     ) -> io::Result<Conn> {
         let mut entropy = [0; Entropy::BYTES];
-        getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+        (self.entropy)(&mut entropy)?;
         let config = ConnectionConfig {
             directory: Arc::clone(&self.directory),
             local,

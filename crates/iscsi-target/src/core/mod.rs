@@ -40,7 +40,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use lunette_buffer::{Pool, Trimmer};
-use lunette_device::TargetDevice;
+use lunette_device::{Entropy, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::iscsi_target::{CloseReason, Directory, Event, Session, Sessions, Timers};
 use lunette_session::{Piece, Time};
@@ -77,6 +77,8 @@ pub(crate) struct CoreConfig {
     pub(crate) places: Places,
     /// What time is counted from, by all cores.
     pub(crate) epoch: Instant,
+    /// Where random numbers come from.
+    pub(crate) entropy: Entropy,
     /// Of the first core, as are the updates and the wish to stop.
     pub(crate) portals: Portals,
     pub(crate) devices: Vec<Arc<TargetDevice>>,
@@ -128,6 +130,7 @@ pub(crate) struct Core {
     background: Background,
     io: Files,
     epoch: Instant,
+    entropy: Entropy,
     stop_asked: Arc<AtomicBool>,
     stopping: Stopping,
     updates: Arc<Updates>,
@@ -170,9 +173,10 @@ impl Core {
             timetable: Timetable::default(),
             completions: Arc::new(CompletionQueue::new(config.waker.clone())),
             outcomes: Vec::new(),
-            background: Background::new(config.waker),
+            background: Background::new(config.waker, config.epoch),
             io: Files::new(config.file_threads, config.files_on_ring),
             epoch: config.epoch,
+            entropy: config.entropy,
             stop_asked: config.stop_asked,
             stopping: Stopping::No,
             updates: config.updates,
@@ -182,6 +186,11 @@ impl Core {
         };
         core.resume_all_background();
         core
+    }
+
+    /// Where connections come in, when there is a portal.
+    pub(crate) fn first_listener(&self) -> Option<ListenerId> {
+        self.portals.first_listener()
     }
 
     /// How the stop ended.
@@ -313,7 +322,7 @@ impl Core {
     fn settle(&mut self, cx: &mut Context<'_>) {
         self.unsettled = false;
         self.bound_suspended();
-        self.continue_background();
+        self.continue_background(cx.now());
         let mut watchdog = Watchdog::default();
         let mut suspects: Vec<ConnectionId> = Vec::new();
         loop {
@@ -509,14 +518,14 @@ impl Handler for Core {
         self.apply_updates(cx);
     }
 
-    fn next_timeout(&mut self) -> Option<Instant> {
+    fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
         if self.unsettled || !self.touched.is_empty() || self.background.is_due() || self.io.are_queued() {
             return Some(self.epoch);
         }
         let earliest = self.timetable.next().into_iter().chain(self.next_fence_timeout()).min();
         let connections = earliest.map(|time| self.epoch + time.since_epoch());
-        let others = [self.stopping.deadline(), self.background.next_timeout(), self.trimmer.next_timeout()];
+        let others = [self.stopping.deadline(), self.background.next_timeout(), self.trimmer.next_timeout(now)];
         others.into_iter().flatten().chain(connections).min()
     }
 

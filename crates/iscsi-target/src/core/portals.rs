@@ -38,6 +38,10 @@ impl OpenPortal {
 }
 
 impl Portals {
+    pub(crate) fn first_listener(&self) -> Option<ListenerId> {
+        self.open.first().map(|portal| portal.listener)
+    }
+
     /// Opens and closes until there are the portals that are `wanted`. Those that are open already stay open all the time.
     ///
     /// # Errors

@@ -113,7 +113,7 @@ impl<F: FnMut(&mut State, &mut Context<'_>, Event<'_>)> Handler for Toy<F> {
         (self.on)(&mut self.state, cx, Event::Woken);
     }
 
-    fn next_timeout(&mut self) -> Option<Instant> {
+    fn next_timeout(&mut self, _: Instant) -> Option<Instant> {
         self.state.timeout
     }
 

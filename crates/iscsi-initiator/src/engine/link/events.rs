@@ -100,7 +100,7 @@ impl Link {
         live.keeper = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
             .then(|| Keeper::new(parameters.max_connections, env.now));
         for _ in 0..live.joining {
-            dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+            dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
         }
         self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
         self.open_if_complete(env);

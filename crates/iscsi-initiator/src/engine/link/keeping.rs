@@ -83,7 +83,7 @@ impl Link {
         }
         *joining += due as u32;
         for _ in 0..due {
-            dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+            dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
         }
     }
 }

@@ -19,7 +19,7 @@ impl Link {
     pub(in crate::engine) fn dial(&mut self, env: &mut Env<'_, '_>) {
         self.phase = Phase::Dialing;
         self.attempt += 1;
-        dial(env.queue, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+        dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
     }
 
     pub(in crate::engine) fn dialed(&mut self, attempt: u64, result: Result<TcpStream, Error>, env: &mut Env<'_, '_>) {
@@ -49,7 +49,7 @@ impl Link {
     pub(super) fn log_in(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
         let isid = match self.isid {
             Some(isid) => isid,
-            None => *self.isid.insert(random_isid()?),
+            None => *self.isid.insert(random_isid(env)?),
         };
         let session = Session::new(SessionConfig {
             initiator_name: self.options.initiator_name.clone(),
@@ -169,7 +169,7 @@ impl Link {
 /// Opens a connection of the session over a stream.
 fn add_wire(live: &mut Live, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
     let mut entropy = [0; Entropy::BYTES];
-    getrandom::fill(&mut entropy).map_err(io::Error::other)?;
+    (env.host.entropy)(&mut entropy)?;
     let id = env.cx.adopt(stream)?;
     env.adopted.push(id);
     let cid = live.session.connect(Entropy(entropy), env.now);
@@ -178,10 +178,10 @@ fn add_wire(live: &mut Live, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Re
 }
 
 /// RFC 7143 section 11.12.5: type 10b, a random number.
-fn random_isid() -> io::Result<Isid> {
+fn random_isid(env: &Env<'_, '_>) -> io::Result<Isid> {
     const RANDOM: u8 = 0x80;
     let mut bytes = [0; 6];
-    getrandom::fill(&mut bytes[1..]).map_err(io::Error::other)?;
+    (env.host.entropy)(&mut bytes[1..])?;
     bytes[0] = RANDOM;
     Ok(Isid(bytes))
 }

@@ -1,0 +1,84 @@
+//! An event loop that its caller runs step by step: the engine as it ships, under a clock and over streams of the caller's. The
+//! simulator drives the initiator this way.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lunette_buffer::{Pool, Trimmer};
+use lunette_reactor::{Reactor, Step};
+use lunette_session::SharedTraffic;
+
+use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report};
+use crate::session::Running;
+use crate::{Error, Initiator, Portal};
+
+/// An event loop that runs when it is told to. Its sessions are opened and used by an [`Initiator`], whose futures must not be
+/// waited for by a thread that is to call [`step`](Self::step).
+pub struct SteppedLoop {
+    reactor: Reactor,
+    engine: Engine,
+}
+
+/// An attempt to connect, which its owner ends one way or the other.
+pub struct Dial {
+    /// Where to.
+    pub portal: Portal,
+    report: Report,
+}
+
+impl Dial {
+    /// Ends the attempt. The stream need not be TCP: one end of a socket pair will do.
+    pub fn end(self, result: io::Result<TcpStream>) {
+        (self.report)(result);
+    }
+}
+
+/// Hands attempts to a caller.
+struct CallDialer<F>(F);
+
+impl<F: Fn(Dial) + Send + Sync> Dialer for CallDialer<F> {
+    fn dial(&self, portal: Portal, _: Duration, report: Report) {
+        (self.0)(Dial { portal, report });
+    }
+}
+
+impl SteppedLoop {
+    /// An event loop with `buffer_bytes` for data in flight. `now` is the earliest moment that there will be, `dial` is told of
+    /// each connection that is to be made, and all random numbers come from `entropy`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Reactor`].
+    pub fn new(
+        buffer_bytes: usize,
+        now: Instant,
+        entropy: RandomBytes,
+        dial: impl Fn(Dial) + Send + Sync + 'static,
+    ) -> Result<(Self, Initiator), Error> {
+        let reactor = Reactor::new().map_err(|error| Error::Reactor(Arc::new(error)))?;
+        let (queue, traffic) = (Queue::new(reactor.waker()), Arc::new(SharedTraffic::default()));
+        let pool = Pool::trimmed(buffer_bytes);
+        let host = Host { dialer: Arc::new(CallDialer(dial)), entropy };
+        let trimmer = Trimmer::new(pool.clone());
+        let engine = Engine::new(Arc::clone(&queue), Arc::clone(&traffic), trimmer, now, host);
+        let running = Running { queue, pool, counts: reactor.counts(), traffic, thread: Mutex::new(None) };
+        Ok((Self { reactor, engine }, Initiator::of(running)))
+    }
+
+    /// Lets the event loop do what it can do at `now`, which is no earlier than in any step before.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses to watch a socket.
+    pub fn step(&mut self, now: Instant) -> io::Result<Step> {
+        self.reactor.step(&mut self.engine, now)
+    }
+}
+
+impl Drop for SteppedLoop {
+    fn drop(&mut self) {
+        self.engine.end();
+    }
+}

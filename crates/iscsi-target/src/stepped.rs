@@ -1,0 +1,107 @@
+//! A server that its caller runs step by step: the cores as they ship, on one thread, under a clock and over streams of the
+//! caller's. The simulator drives the target this way.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use lunette_device::Entropy;
+use lunette_reactor::Reactor;
+
+use crate::control::UpdatesEnd;
+use crate::core::{Core, FIRST};
+use crate::server::{BindError, Server, ServerConfig};
+use crate::threads::{Farewell, Seat};
+use crate::{Control, Monitor, Stopper};
+
+/// A target that runs when it is told to, and no further than that.
+///
+/// [`accept`](Self::accept) stands for a connection at the first portal, [`step`](Self::step) lets one core do what it can do at
+/// one moment. Nothing waits, and nothing but the caller decides the order in which cores take their turns.
+pub struct SteppedServer {
+    cores: Vec<SteppedCore>,
+    monitor: Monitor,
+    stopper: Stopper,
+    control: Control,
+    _updates_end: UpdatesEnd,
+}
+
+struct SteppedCore {
+    reactor: Reactor,
+    /// `None` once the core has stopped. The farewell has the others stop then.
+    running: Option<(Core, Farewell)>,
+}
+
+/// What a step of one core came to.
+#[derive(Debug)]
+pub enum CoreStep {
+    /// The core goes on.
+    Runs {
+        /// There was something to do, or there is at the same moment still.
+        active: bool,
+        /// The next moment at which there is something to do, unless bytes or messages come before.
+        next: Option<Instant>,
+    },
+    /// The core has ended with the stop that was asked for.
+    Stopped(io::Result<()>),
+}
+
+impl SteppedServer {
+    /// Opens the portals at `now`, the earliest moment that there will be. All random numbers come from `entropy`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Server::bind`].
+    pub fn bind(config: ServerConfig, now: Instant, entropy: Entropy) -> Result<Self, BindError> {
+        let server = Server::bind_at(config, now, entropy)?;
+        let (monitor, stopper, control) = (server.monitor(), server.stopper(), server.control());
+        let (seats, updates_end) = server.into_seats();
+        let core = |Seat { reactor, config }| {
+            let farewell = Farewell(config.post.clone());
+            SteppedCore { reactor, running: Some((Core::new(config), farewell)) }
+        };
+        Ok(Self { cores: seats.into_iter().map(core).collect(), monitor, stopper, control, _updates_end: updates_end })
+    }
+
+    /// The way to watch this server.
+    pub fn monitor(&self) -> &Monitor {
+        &self.monitor
+    }
+
+    /// The way to stop this server. Each core stops in a step of its own.
+    pub fn stopper(&self) -> &Stopper {
+        &self.stopper
+    }
+
+    /// The way to change what this server serves, by [`Control::begin`].
+    pub fn control(&self) -> &Control {
+        &self.control
+    }
+
+    /// A connection from `peer` has come in at the first portal. A server that has stopped drops it.
+    pub fn accept(&mut self, stream: TcpStream, [peer, local]: [SocketAddr; 2]) {
+        let SteppedCore { reactor, running } = &mut self.cores[FIRST];
+        if let Some((core, _)) = running
+            && let Some(listener) = core.first_listener()
+        {
+            reactor.accept_from(listener, stream, [peer, local], core);
+        }
+    }
+
+    /// Lets core number `index` do what it can do at `now`, which is no earlier than in any step before.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such core.
+    pub fn step(&mut self, index: usize, now: Instant) -> CoreStep {
+        let SteppedCore { reactor, running } = &mut self.cores[index];
+        let Some((core, _)) = running else { return CoreStep::Stopped(Ok(())) };
+        match reactor.step(core, now) {
+            Ok(step) if !step.stopped => CoreStep::Runs { active: step.active, next: step.next },
+            result => {
+                let stopped = running.take().map_or(Ok(()), |(core, _)| core.into_stop_result());
+                CoreStep::Stopped(result.and(stopped))
+            }
+        }
+    }
+}
