@@ -48,6 +48,10 @@ impl Dice {
         Duration::from_micros(self.between(least, most))
     }
 
+    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.fill_with(|| self.next() as u8);
+    }
+
     pub(crate) fn bytes<const N: usize>(&mut self) -> [u8; N] {
         std::array::from_fn(|_| self.next() as u8)
     }

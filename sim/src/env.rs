@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::time::Instant;
 
 use lunette_session::Time;
 
@@ -17,15 +18,19 @@ pub(crate) enum Happening {
     /// Bytes, or the end of the stream, reach a side of a connection.
     Arrive(WireId, Side),
     /// An attempt to connect comes to its end.
-    Dialed,
-    /// The initiator does something.
-    Act,
-    /// The initiator opens a session again.
-    Reopen,
-    /// The device is done with a command.
+    Dialed(u64),
+    /// An initiator does something.
+    Act(usize),
+    /// An initiator opens a session again.
+    Reopen(usize),
+    /// A store is done with a request.
     Done(u64),
-    /// The target has something to say.
-    News,
+    /// The target is changed.
+    Change,
+    /// The target is told to stop.
+    Stop,
+    /// The target starts again.
+    Start,
 }
 
 pub(crate) struct Env {
@@ -38,6 +43,8 @@ pub(crate) struct Env {
     entered: u64,
     failure: Option<Broken>,
     journal: Option<String>,
+    /// The moment that virtual time is counted from.
+    base: Instant,
 }
 
 impl Env {
@@ -52,7 +59,18 @@ impl Env {
             entered: 0,
             failure: None,
             journal: traced.then(String::new),
+            base: Instant::now(),
         }
+    }
+
+    /// The virtual time, as event loops know it.
+    pub(crate) fn instant(&self) -> Instant {
+        self.base + self.now.since_epoch()
+    }
+
+    /// The virtual time that an event loop has named.
+    pub(crate) fn time_of(&self, instant: Instant) -> Time {
+        Time::new(instant.saturating_duration_since(self.base))
     }
 
     // The agenda.

@@ -1,34 +1,34 @@
-//! Initiator and target of `session` in one process, under a virtual clock and over a network that breaks everything.
+//! Initiators and a target as they ship, in one thread, under a virtual clock and over a network that breaks everything.
 //!
-//! A run is drawn from a seed, and one seed gives one run: parameters, load, network and faults come from the same dice, time
-//! is a number, and nothing else decides. An `oracle` knows every command and who wrote each block, and checks on the way:
+//! The target's cores and the initiators' event loop are those of `lunette-target` and `lunette-initiator`: they are stepped
+//! instead of run, over socket pairs whose other ends a simulated network holds. A run is drawn from a seed, and one seed gives
+//! one run: parameters, load, network, faults, the order in which cores take their turns and all random numbers come from the
+//! same dice, and time is a number. An `oracle` knows every command and who wrote each block, and checks on the way:
 //!
-//! - a command is delivered once, in the order of its number, and runs at most once; exactly once when it is answered GOOD,
-//!   not at all when it is answered with an error;
-//! - nothing of a command happens after its end: after the answer to a task management function that concerns it, after the
-//!   news that others have ended it, after the login that follows the loss of its session; when such an answer comes, all that it
-//!   concerns has ended;
+//! - a write runs once when it is answered GOOD, not at all when it is answered with an error, and twice at most when its
+//!   initiator may repeat it;
+//! - nothing of a command happens after its end: after its answer, after the login that follows the loss of its session; when a
+//!   task management function is answered, no store works for what it has ended;
 //! - every byte of data is that of its command, on both sides; a read finds the last acknowledged write or a later one;
-//! - neither side finds fault with the other, unless a byte was changed on its way;
-//! - everything comes to an end, and no buffer is left.
-//!
-//! The drivers of the two sides (`client` and `server`) do what `session` asks of a driver, as `lunette-target` and
-//! `lunette-initiator` do it with sockets.
+//! - neither side finds fault with the other, unless a byte was changed on its way, and neither logs a fault of its own;
+//! - everything comes to an end: no session, no task, no buffer is left, also when the target is stopped under load and started
+//!   again.
 
 #![forbid(unsafe_code)]
 
 mod campaign;
-mod client;
+mod clients;
 mod dice;
 mod env;
 mod fault;
 mod frames;
 mod medium;
 mod oracle;
-mod request;
 mod scenario;
 mod server;
+mod store;
 mod tally;
+mod watch;
 mod wire;
 mod world;
 

@@ -27,38 +27,41 @@ impl Medium {
         self.writers[unit][first..first + blocks].fill(writer);
     }
 
-    /// The bytes of blocks from `first` on that were written by `writers`.
+    /// The bytes of blocks from `first` on that were written by `writers`: the name of the writer, then what follows from it.
     pub(crate) fn fill(&self, unit: usize, first: usize, writers: &[Writer], bytes: &mut [u8]) {
         for (index, block) in bytes.chunks_mut(self.block_len).enumerate() {
-            let mut state = first_state(unit, first + index, writers[index]);
-            for word in block.chunks_mut(8) {
-                state = next_state(state);
-                word.copy_from_slice(&state.to_le_bytes()[..word.len()]);
+            for (word, expected) in block.chunks_mut(WORD_LEN).zip(words(unit, first + index, writers[index])) {
+                word.copy_from_slice(&expected);
             }
         }
     }
 
+    /// Who wrote each of these blocks.
+    ///
+    /// # Errors
+    ///
     /// The first byte that is not as [`fill`](Self::fill) makes it.
-    pub(crate) fn first_wrong(&self, unit: usize, first: usize, writers: &[Writer], bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn read(&self, unit: usize, first: usize, bytes: &[u8]) -> Result<Vec<Writer>, usize> {
+        let mut writers = Vec::new();
         for (index, block) in bytes.chunks(self.block_len).enumerate() {
-            let mut state = first_state(unit, first + index, writers[index]);
-            for (at, word) in block.chunks(8).enumerate() {
-                state = next_state(state);
-                if *word != state.to_le_bytes()[..word.len()] {
-                    return Some(index * self.block_len + at * 8);
-                }
+            let writer = block.first_chunk().map_or(0, |name| Writer::from_le_bytes(*name));
+            let mut words = block.chunks(WORD_LEN).zip(words(unit, first + index, writer));
+            if let Some(at) = words.position(|(word, expected)| *word != expected) {
+                return Err(index * self.block_len + at * WORD_LEN);
             }
+            writers.push(writer);
         }
-        None
+        Ok(writers)
     }
 }
 
-fn first_state(unit: usize, block: usize, writer: Writer) -> u64 {
-    mix((unit as u64) << 56 ^ (block as u64) << 40 ^ writer)
-}
+const WORD_LEN: usize = size_of::<u64>();
 
-fn next_state(state: u64) -> u64 {
-    state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f)
+fn words(unit: usize, block: usize, writer: Writer) -> impl Iterator<Item = [u8; WORD_LEN]> {
+    let first = mix((unit as u64) << 56 ^ (block as u64) << 40 ^ writer);
+    let follow = |state: &u64| Some(state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f));
+    let rest = std::iter::successors(Some(first), follow);
+    std::iter::once(writer).chain(rest).map(u64::to_le_bytes)
 }
 
 #[cfg(test)]
@@ -67,14 +70,13 @@ mod tests {
 
     #[test]
     fn bytes_tell_their_place_and_their_writer() {
-        let medium = Medium::new(2, 8, 37);
-        let mut bytes = vec![0; 3 * 37];
+        let medium = Medium::new(2, 8, 512);
+        let mut bytes = vec![0; 3 * 512];
         medium.fill(1, 2, &[7, 7, 9], &mut bytes);
-        assert_eq!(medium.first_wrong(1, 2, &[7, 7, 9], &bytes), None);
-        assert_eq!(medium.first_wrong(0, 2, &[7, 7, 9], &bytes), Some(0));
-        assert_eq!(medium.first_wrong(1, 3, &[7, 7, 9], &bytes), Some(0));
-        assert_eq!(medium.first_wrong(1, 2, &[7, 7, 7], &bytes), Some(2 * 37));
-        bytes[36] ^= 1;
-        assert_eq!(medium.first_wrong(1, 2, &[7, 7, 9], &bytes), Some(32));
+        assert_eq!(medium.read(1, 2, &bytes), Ok(vec![7, 7, 9]));
+        assert_eq!(medium.read(0, 2, &bytes), Err(8));
+        assert_eq!(medium.read(1, 3, &bytes), Err(8));
+        bytes[512 + 36] ^= 1;
+        assert_eq!(medium.read(1, 2, &bytes), Err(512 + 32));
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::medium::{Medium, Writer};
 use crate::scenario::{Load, UNITS};
 
-/// The initiator's name for a command. Also the name of what it writes.
+/// The initiators' name for a command. Also the name of what it writes.
 pub(crate) type User = u64;
 
 /// What a command asks for.
@@ -13,17 +13,13 @@ pub(crate) type User = u64;
 pub(crate) enum Kind {
     Read,
     Write,
-    /// Writes blocks and reads what was there before: data both ways.
+    /// COMPARE AND WRITE: writes a block when it is as it was last acknowledged.
     Exchange,
 }
 
 impl Kind {
     pub(crate) fn writes(self) -> bool {
         self != Self::Read
-    }
-
-    pub(crate) fn reads(self) -> bool {
-        self != Self::Write
     }
 }
 
@@ -41,31 +37,34 @@ impl Extent {
     }
 }
 
+/// A command, as it is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Submission {
+    pub(crate) client: usize,
+    pub(crate) kind: Kind,
+    pub(crate) extent: Extent,
+    /// The initiator may send it a second time when nothing is known of the first.
+    pub(crate) may_repeat: bool,
+}
+
 /// What the initiator knows of a command's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// It has not ended.
     Open,
-    /// Answered by the target.
+    /// Answered by the target: nothing of it happens any more.
     Answered,
-    /// Given back without an answer: nothing of it happens any more.
-    Aborted,
-    /// Its session was lost. It may still run, until the next session is there.
-    Lost,
+    /// Given back without an answer. It may still run until its initiator has a new session.
+    InDoubt,
+    /// It was in doubt, and nothing of it happens any more.
+    Over,
 }
 
 struct Entry {
-    kind: Kind,
-    extent: Extent,
+    submission: Submission,
     end: End,
-    /// It may not run any more.
-    over: bool,
-    delivered: bool,
-    executed: bool,
-    /// The device did not run it, and answers with this status.
-    refused: Option<u8>,
-    /// What the device read.
-    found: Vec<Writer>,
+    /// How often its blocks were written.
+    runs: u32,
     /// The last acknowledged writes to its blocks when it was submitted.
     acknowledged: Vec<Writer>,
 }
@@ -97,104 +96,82 @@ impl Oracle {
         extent.places().all(|place| !self.locked.contains(&place))
     }
 
-    // The initiator's side.
+    // The initiators' side.
 
-    /// The name of the next command.
-    pub(crate) fn next_user(&self) -> User {
-        self.entries.len() as User + 1
-    }
-
-    /// A command is on its way.
-    pub(crate) fn submitted(&mut self, kind: Kind, extent: Extent) {
-        let acknowledged = extent.places().map(|place| self.acknowledged.get(&place).copied().unwrap_or(0)).collect();
-        if kind.writes() {
+    /// A command is on its way. Gives its name.
+    pub(crate) fn submitted(&mut self, submission: Submission) -> User {
+        let extent = submission.extent;
+        let acknowledged = self.last_acknowledged(extent);
+        if submission.kind.writes() {
             self.locked.extend(extent.places());
         }
-        self.entries.push(Entry {
-            kind,
-            extent,
-            end: End::Open,
-            over: false,
-            delivered: false,
-            executed: false,
-            refused: None,
-            found: Vec::new(),
-            acknowledged,
-        });
+        self.entries.push(Entry { submission, end: End::Open, runs: 0, acknowledged });
+        self.entries.len() as User
     }
 
-    /// The target has answered GOOD. `data_in`: what came, as far as it was to come.
-    pub(crate) fn succeeded(&mut self, user: User, data_in: Option<&[u8]>) -> Result<(), Broken> {
+    /// The last acknowledged write of each block.
+    pub(crate) fn last_acknowledged(&self, extent: Extent) -> Vec<Writer> {
+        extent.places().map(|place| self.acknowledged.get(&place).copied().unwrap_or(0)).collect()
+    }
+
+    /// The target has answered a write GOOD.
+    pub(crate) fn write_succeeded(&mut self, user: User) -> Result<(), Broken> {
         let entry = self.end(user, End::Answered)?;
-        if !entry.executed {
+        if entry.runs == 0 {
             return Err(format!("command {user} was answered GOOD and has not run"));
         }
-        let (kind, extent) = (entry.kind, entry.extent);
-        if kind.reads() {
-            let (entry, medium) = (&self.entries[user as usize - 1], &self.medium);
-            let data_in = data_in.unwrap_or_default();
-            if let Some(at) = medium.first_wrong(extent.unit, extent.first, &entry.found, data_in) {
-                return Err(format!("command {user} read wrong bytes from byte {at} on"));
-            }
+        let extent = entry.submission.extent;
+        self.acknowledged.extend(extent.places().map(|place| (place, user)));
+        self.unlock(user);
+        Ok(())
+    }
+
+    /// The target has answered a read GOOD with these bytes.
+    pub(crate) fn read_succeeded(&mut self, user: User, bytes: &[u8]) -> Result<(), Broken> {
+        let entry = self.end(user, End::Answered)?;
+        let Submission { extent, .. } = entry.submission;
+        let acknowledged = std::mem::take(&mut entry.acknowledged);
+        let found = self.medium.read(extent.unit, extent.first, bytes);
+        let found = found.map_err(|at| format!("command {user} read wrong bytes from byte {at} on"))?;
+        for (index, (found, acknowledged)) in found.into_iter().zip(acknowledged).enumerate() {
+            let block = extent.first + index;
             // Names grow: what is older than the last acknowledged write is gone for good.
-            let stale = entry.found.iter().zip(&entry.acknowledged).position(|(found, acked)| found < acked);
-            if let Some(at) = stale {
-                let (found, acked) = (entry.found[at], entry.acknowledged[at]);
-                let block = extent.first + at;
-                return Err(format!("command {user} read block {block} of write {found}, but {acked} is acknowledged"));
+            if found < acknowledged {
+                return Err(format!(
+                    "command {user} read block {block} of write {found}, but {acknowledged} is acknowledged"
+                ));
+            }
+            let has_run = found == 0 || self.entries.get(found as usize - 1).is_some_and(|entry| entry.runs > 0);
+            if !has_run {
+                return Err(format!("command {user} read block {block} of write {found}, which has not run"));
             }
         }
-        if kind.writes() {
-            self.acknowledged.extend(extent.places().map(|place| (place, user)));
-            self.unlock(extent);
-        }
         Ok(())
     }
 
-    /// The target has answered with an error.
-    pub(crate) fn failed(&mut self, user: User, status: u8) -> Result<(), Broken> {
+    /// The target has answered with an error: the command did not run.
+    pub(crate) fn failed(&mut self, user: User, status: &str) -> Result<(), Broken> {
         let entry = self.end(user, End::Answered)?;
-        if entry.executed {
-            return Err(format!("command {user} has run and was answered with status {status:#x}"));
+        if entry.runs > 0 && !entry.submission.may_repeat {
+            return Err(format!("command {user} has run and was answered with {status}"));
         }
-        if let Some(refused) = entry.refused.filter(|refused| *refused != status) {
-            return Err(format!("command {user} was answered with status {status:#x} and not {refused:#x}"));
-        }
-        self.unlock_written(user);
-        Ok(())
-    }
-
-    /// The target has answered that it does not keep the data any more that was to be sent again: the command has run.
-    pub(crate) fn forgotten(&mut self, user: User) -> Result<(), Broken> {
-        let entry = self.end(user, End::Answered)?;
-        if !entry.executed || !entry.kind.reads() {
-            return Err(format!("command {user} was answered as one whose data was forgotten"));
-        }
-        self.unlock_written(user);
+        // An earlier attempt may have run.
+        self.unlock(user);
         Ok(())
     }
 
     /// The command was given back without an answer.
-    pub(crate) fn aborted(&mut self, user: User) -> Result<(), Broken> {
-        self.end(user, End::Aborted)?;
-        self.unlock_written(user);
-        Ok(())
+    pub(crate) fn doubted(&mut self, user: User) -> Result<(), Broken> {
+        self.end(user, End::InDoubt).map(drop)
     }
 
-    /// The session is over and the command was not answered.
-    pub(crate) fn lost(&mut self, user: User) -> Result<(), Broken> {
-        let entry = self.end(user, End::Lost)?;
-        entry.over = false;
-        Ok(())
-    }
-
-    /// A session is there that follows a lost one: nothing of the lost one runs any more.
-    pub(crate) fn session_replaced(&mut self) {
+    /// An initiator has a new session: nothing of what it lost runs any more.
+    pub(crate) fn session_replaced(&mut self, client: usize) {
         for user in 1..=self.entries.len() as User {
             let entry = &mut self.entries[user as usize - 1];
-            if entry.end == End::Lost && !entry.over {
-                entry.over = true;
-                self.unlock_written(user);
+            if entry.end == End::InDoubt && entry.submission.client == client {
+                entry.end = End::Over;
+                self.unlock(user);
             }
         }
     }
@@ -210,80 +187,50 @@ impl Oracle {
         if entry.end != End::Open {
             return Err(format!("command {user} ended twice: {:?}, then {end:?}", entry.end));
         }
-        (entry.end, entry.over) = (end, true);
+        entry.end = end;
         Ok(entry)
     }
 
-    fn unlock_written(&mut self, user: User) {
-        let Entry { kind, extent, .. } = self.entries[user as usize - 1];
+    fn unlock(&mut self, user: User) {
+        let Submission { kind, extent, .. } = self.entries[user as usize - 1].submission;
         if kind.writes() {
-            self.unlock(extent);
+            for place in extent.places() {
+                self.locked.remove(&place);
+            }
         }
-    }
-
-    fn unlock(&mut self, extent: Extent) {
-        for place in extent.places() {
-            self.locked.remove(&place);
-        }
-    }
-
-    /// Whether a command to that unit was submitted after the one named.
-    pub(crate) fn has_younger(&self, than: User, unit: usize) -> bool {
-        self.entries.iter().skip(than as usize).any(|entry| entry.extent.unit == unit)
-    }
-
-    /// Whether the device has been given the command, and has not come to its end.
-    pub(crate) fn is_running(&self, user: User) -> bool {
-        let entry = usize::try_from(user - 1).ok().and_then(|index| self.entries.get(index));
-        entry.is_some_and(|entry| entry.delivered && !entry.executed && entry.refused.is_none() && !entry.over)
     }
 
     // The device's side.
 
-    /// The device has been given a command.
-    pub(crate) fn delivered(&mut self, user: User, kind: Kind, extent: Extent) -> Result<(), Broken> {
-        let entry = find(&mut self.entries, user)?;
-        if (entry.kind, entry.extent) != (kind, extent) {
-            return Err(format!("command {user} came as another one: {kind:?} {extent:?}"));
-        }
-        if entry.delivered {
-            return Err(format!("command {user} was delivered twice"));
-        }
-        if entry.over {
-            return Err(format!("command {user} was delivered after its end: {:?}", entry.end));
-        }
-        entry.delivered = true;
-        Ok(())
+    /// Whose write these bytes are.
+    pub(crate) fn client_of(&self, bytes: &[u8]) -> Option<usize> {
+        let user = User::from_le_bytes(*bytes.first_chunk()?);
+        Some(self.entries.get(usize::try_from(user).ok()?.checked_sub(1)?)?.submission.client)
     }
 
-    /// The device does not run it.
-    pub(crate) fn refused(&mut self, user: User, status: u8) -> Result<(), Broken> {
-        find(&mut self.entries, user)?.refused = Some(status);
-        Ok(())
-    }
-
-    /// The device runs a command, over the bytes that came for it. Gives what it finds there.
-    pub(crate) fn execute(&mut self, user: User, data_out: Option<&[u8]>) -> Result<Vec<Writer>, Broken> {
+    /// A store writes blocks from `first` on.
+    pub(crate) fn written(&mut self, unit: usize, first: usize, bytes: &[u8]) -> Result<(), Broken> {
+        let writers = self.medium.read(unit, first, bytes);
+        let writers = writers.map_err(|at| {
+            format!("bytes that no command has are written at block {first} of unit {unit}, byte {at}")
+        })?;
+        let Some(user) = writers.first().copied().filter(|user| writers.iter().all(|writer| writer == user)) else {
+            return Err(format!("bytes of several commands are written together: {writers:?}"));
+        };
         let entry = find(&mut self.entries, user)?;
-        let Extent { unit, first, blocks } = entry.extent;
-        if entry.executed {
-            return Err(format!("command {user} ran twice"));
+        let Submission { kind, extent, may_repeat, .. } = entry.submission;
+        if !kind.writes() || (extent.unit, extent.first, extent.blocks) != (unit, first, writers.len()) {
+            return Err(format!("command {user} writes {} blocks from block {first} of unit {unit} on", writers.len()));
         }
-        if entry.over {
+        if matches!(entry.end, End::Answered | End::Over) {
             return Err(format!("command {user} ran after its end: {:?}", entry.end));
         }
-        entry.executed = true;
-        entry.found = self.medium.writers(unit, first, blocks);
-        let found = entry.found.clone();
-        if entry.kind.writes() {
-            let written = vec![user; blocks];
-            let data_out = data_out.unwrap_or_default();
-            if let Some(at) = self.medium.first_wrong(unit, first, &written, data_out) {
-                return Err(format!("the data of write {user} is wrong from byte {at} on"));
-            }
-            self.medium.write(unit, first, blocks, user);
+        if entry.runs > 0 && !may_repeat {
+            return Err(format!("command {user} ran twice"));
         }
-        Ok(found)
+        entry.runs += 1;
+        self.medium.write(unit, first, writers.len(), user);
+        Ok(())
     }
 }
 

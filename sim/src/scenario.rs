@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use lunette_pdu::Isid;
-use lunette_session::iscsi_initiator::{ChapIdentity, SessionConfig};
-use lunette_session::iscsi_target::{Portal, TargetNode};
-use lunette_session::keys::{Choices, Willing};
+use lunette_initiator::ChapIdentity;
+use lunette_session::keys::{Choices, Willing as Offer};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::{Authentication, Credentials, Secret, Timers};
 
@@ -14,11 +12,8 @@ use crate::dice::Dice;
 use crate::fault::{self, Fault};
 use crate::frames::Format;
 
-const TARGET: &str = "iqn.2026-11.example:simulated";
-const INITIATOR: &str = "iqn.2026-11.example:simulator";
-
-/// More than any run needs.
-const AMPLE_POOL_BYTES: usize = 256 << 20;
+pub(crate) const TARGET: &str = "iqn.2026-11.example:simulated";
+pub(crate) const INITIATOR: &str = "iqn.2026-11.example:simulator";
 
 /// Logical units of the target.
 pub(crate) const UNITS: usize = 2;
@@ -51,19 +46,25 @@ pub(crate) struct Load {
     pub(crate) work_us: u64,
     /// One of so many actions is a task management function; 0: none is.
     pub(crate) manage: u64,
-    /// Messages that the target sends of its own accord.
-    pub(crate) news: u32,
+    /// Changes of what the target serves.
+    pub(crate) changes: u32,
     /// Between two of them at most.
-    pub(crate) news_pause_us: u64,
-    /// Bytes of data that the target has at a time.
-    pub(crate) target_pool_bytes: usize,
+    pub(crate) change_pause_us: u64,
+    /// The target is stopped once, and started again.
+    pub(crate) stops: bool,
 }
 
 /// Everything that was drawn.
 pub(crate) struct Scenario {
-    pub(crate) setup: Setup,
-    pub(crate) config: SessionConfig,
-    pub(crate) willing: Willing,
+    /// Initiators, each with a session of its own.
+    pub(crate) initiators: usize,
+    /// Event loops of the target.
+    pub(crate) cores: usize,
+    pub(crate) chap: Option<ChapIdentity>,
+    pub(crate) offers: Offer,
+    pub(crate) timers: Timers,
+    /// What the target agrees to.
+    pub(crate) agrees: Offer,
     pub(crate) format: Format,
     pub(crate) weather: Weather,
     pub(crate) load: Load,
@@ -76,49 +77,31 @@ impl Scenario {
         let (header_digest, data_digest) = (!dice.one_in(3), !dice.one_in(3));
         let format =
             Format { header_digest, data_digest, marker_interval: marker_words.map(|words| words as usize * 4) };
-        let timers = timers(dice);
-        let offers = Willing {
+        let offers = Offer {
             task_reporting: dice.pick(&[Choices(0b111), Choices(0b101), Choices(0b011), Choices(0b001)]),
-            ..willing(setup, format, dice)
+            ..offer(setup, format, dice)
         };
         // The target takes what is offered.
-        let willing =
-            Willing { header_digest: Choices(0b11), data_digest: Choices(0b11), ..willing(setup, format, dice) };
-        let config = SessionConfig {
-            initiator_name: INITIATOR.into(),
-            initiator_alias: None,
-            target_name: Some(TARGET.into()),
-            isid: Isid::random(0x0012_3456, 1),
-            chap: identity(dice),
-            offers,
-            timers,
-        };
+        let agrees = Offer { header_digest: Choices(0b11), data_digest: Choices(0b11), ..offer(setup, format, dice) };
         let load = load(dice);
         let faults = fault::draw(dice, format, load.commands, 4 + 3 * u64::from(setup.level));
-        Self { setup, config, willing, format, weather: weather(dice), load, faults }
-    }
-
-    /// The target, as its directory lists it.
-    pub(crate) fn node(&self) -> TargetNode {
-        TargetNode {
-            name: TARGET.into(),
-            alias: Some("simulated".into()),
-            authentication: self.authentication(),
-            initiators: None,
-            moved: None,
-            portals: vec![Portal { address: ([192, 0, 2, 7], 3260).into(), group: 1 }],
-            willing: self.willing.clone(),
+        Self {
+            initiators: dice.pick(&[1, 1, 2, 3]),
+            cores: dice.pick(&[1, 1, 2, 3]),
+            chap: identity(dice),
+            offers,
+            timers: timers(dice),
+            agrees,
+            format,
+            weather: weather(dice),
+            load,
+            faults,
         }
     }
 
-    /// Whether the target may have to let go of data that it keeps to be able to send it again.
-    pub(crate) fn may_forget(&self) -> bool {
-        self.setup.level > 0 && self.load.target_pool_bytes < AMPLE_POOL_BYTES
-    }
-
     /// What the target wants to know, and proves, when the initiator does.
-    fn authentication(&self) -> Authentication {
-        match &self.config.chap {
+    pub(crate) fn authentication(&self) -> Authentication {
+        match &self.chap {
             None => Authentication::None,
             Some(ChapIdentity { initiator, target }) => {
                 Authentication::Chap { initiators: vec![initiator.clone()], target: target.clone() }
@@ -129,8 +112,16 @@ impl Scenario {
     /// The whole draw in a few lines.
     pub(crate) fn describe(&self) -> String {
         format!(
-            "{:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
-            self.format, self.weather, self.load, self.config.offers, self.willing, self.config.chap, self.faults
+            "{} initiators, {} cores, {:?} {:?} {:?}\noffers {:?}\ntarget {:?}\nCHAP {:?}\nfaults {:?}",
+            self.initiators,
+            self.cores,
+            self.format,
+            self.weather,
+            self.load,
+            self.offers,
+            self.agrees,
+            self.chap,
+            self.faults
         )
     }
 }
@@ -158,10 +149,10 @@ fn timers(dice: &mut Dice) -> Timers {
     }
 }
 
-fn willing(setup: Setup, format: Format, dice: &mut Dice) -> Willing {
+fn offer(setup: Setup, format: Format, dice: &mut Dice) -> Offer {
     let digest = |wanted| if wanted { Choices(0b10) } else { Choices(0b01) };
     let lens = [512, 513, 1000, 1024, 4096, 8191, 8192, 65_536, 262_144];
-    Willing {
+    Offer {
         header_digest: digest(format.header_digest),
         data_digest: digest(format.data_digest),
         recv_data_segment_len: dice.pick(&lens),
@@ -177,7 +168,7 @@ fn willing(setup: Setup, format: Format, dice: &mut Dice) -> Willing {
         data_sequence_in_order: dice.coin(),
         error_recovery_level: setup.level,
         marker_interval: format.marker_interval.map(|bytes| bytes as u32 / 4),
-        ..Willing::default()
+        ..Offer::default()
     }
 }
 
@@ -191,19 +182,18 @@ fn weather(dice: &mut Dice) -> Weather {
 }
 
 fn load(dice: &mut Dice) -> Load {
-    let block_len = dice.pick(&[37, 128, 509, 512, 1024, 4096]);
+    let block_len = dice.pick(&[512, 512, 4096]);
     Load {
         commands: dice.between(40, 120) as u32,
         depth: dice.pick(&[1, 4, 16, 64, 200]),
         block_len,
-        blocks: 64,
-        longest: dice.pick(&[1, 4, 16]),
+        blocks: 128,
+        longest: dice.pick(&[1, 4, 16, 64]),
         pause_us: dice.pick(&[10, 200, 2000]),
         work_us: dice.pick(&[0, 100, 2000, 50_000]),
         manage: dice.pick(&[0, 60, 15]),
-        news: dice.pick(&[0, 0, 1, 4]),
-        news_pause_us: dice.pick(&[10_000, 500_000, 20_000_000]),
-        // The least is enough for the longest command.
-        target_pool_bytes: dice.pick(&[AMPLE_POOL_BYTES, AMPLE_POOL_BYTES, 1 << 20, 256 << 10]),
+        changes: dice.pick(&[0, 0, 1, 4]),
+        change_pause_us: dice.pick(&[10_000, 500_000, 20_000_000]),
+        stops: dice.one_in(4),
     }
 }

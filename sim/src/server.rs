@@ -1,359 +1,265 @@
-//! The driver of the target: what a target process owes to `session`, and no more.
+//! The target as it ships, stepped under the virtual clock.
 
-mod buffers;
-mod fences;
-mod management;
-mod news;
-mod recovery;
-mod tasks;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-
-use lunette_buffer::Pool;
-use lunette_pdu::{LogoutResponseCode, SerialNumber};
-use lunette_session::iscsi_target::{
-    AdmitRequest, CloseReason, Connection, ConnectionConfig, Directory, Event, Session, Sessions,
+use lunette_device::{Entropy, LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_scsi::Lun;
+use lunette_session::Authentication;
+use lunette_session::keys::Willing as Offer;
+use lunette_store::MemoryStore;
+use lunette_target::{
+    CoreStep, Growth, PendingUpdate, PortalConfig, ServerConfig, SteppedServer, TargetConfig, UnitChange, Update,
 };
-use lunette_session::{Authentication, Entropy, Time};
 
-use self::fences::Fence;
-use self::management::Behind;
-pub(crate) use self::management::EVENT;
-use self::tasks::Job;
-pub(crate) use self::tasks::SENSE;
-use crate::env::Env;
-use crate::scenario::Scenario;
-use crate::wire::{Network, Side, WireId};
+use crate::dice::Dice;
+use crate::env::{Env, Happening};
+use crate::scenario::{Scenario, TARGET};
+use crate::store::Stores;
 
-struct Conn {
-    protocol: Connection,
-    session: Option<Arc<Session>>,
-    /// It may have become able to go on.
-    touched: bool,
-    /// Its socket is to be closed once what is ready has gone out.
-    closing: bool,
-    /// It has no socket: it waits for another connection to take over its tasks.
-    parked: bool,
-}
+/// Data in flight that the target has memory for, of each core.
+const BUFFER_BYTES: usize = 16 << 20;
+
+/// The number of a logical unit that comes and goes.
+const GUEST: u16 = 7;
+const GUEST_BYTES: u64 = 1 << 20;
+
+/// A lost target is started again after at most so long.
+const RESTART_US: u64 = 3_000_000;
 
 pub(crate) struct Server {
-    directory: Arc<Directory>,
-    connections: BTreeMap<WireId, Conn>,
-    sessions: Sessions<WireId>,
-    jobs: BTreeMap<u64, Job>,
-    last_job: u64,
-    barriers: BTreeMap<u64, (usize, Behind)>,
-    last_barrier: u64,
-    fences: Vec<Fence>,
-    /// The number of the last command that was delivered, by session.
-    delivered: BTreeMap<u16, SerialNumber>,
-    pool: Pool,
-    /// Jobs that wait for their buffers.
-    starving: VecDeque<u64>,
-    /// Messages that are still to be sent.
-    news: u32,
+    running: Option<Running>,
+    /// Changes that are still to be made.
+    changes: u32,
+    /// It was told to stop.
+    stopping: bool,
+    dice: Arc<Mutex<Dice>>,
+}
+
+struct Running {
+    stepped: SteppedServer,
+    device: Arc<TargetDevice>,
+    /// By core: it has ended.
+    stopped: Vec<bool>,
+    agrees: Offer,
+    guest: Option<Arc<LogicalUnit>>,
+    updates: Vec<PendingUpdate>,
 }
 
 impl Server {
-    pub(crate) fn new(scenario: &Scenario) -> Self {
-        let directory = Directory { targets: vec![Arc::new(scenario.node())], discovery: Authentication::None };
-        Self {
-            directory: Arc::new(directory),
-            connections: BTreeMap::new(),
-            sessions: Sessions::default(),
-            jobs: BTreeMap::new(),
-            last_job: 0,
-            barriers: BTreeMap::new(),
-            last_barrier: 0,
-            fences: Vec::new(),
-            delivered: BTreeMap::new(),
-            pool: Pool::new(scenario.load.target_pool_bytes),
-            starving: VecDeque::new(),
-            news: scenario.load.news,
+    pub(crate) fn new(stores: &Stores, env: &mut Env) -> Self {
+        let dice = Arc::new(Mutex::new(Dice::new(u64::from_le_bytes(env.dice.bytes()))));
+        let mut server = Self { running: None, changes: env.scenario.load.changes, stopping: false, dice };
+        server.start(stores, env);
+        server.plan(env);
+        if env.scenario.load.stops {
+            let at = env.now + env.dice.micros(0, 2_000_000);
+            env.enter(at, Happening::Stop);
+        }
+        server
+    }
+
+    /// Starts a target over the stores, as a process does.
+    pub(crate) fn start(&mut self, stores: &Stores, env: &mut Env) {
+        let scenario = &env.scenario;
+        let device = Arc::new(TargetDevice::new(TARGET));
+        for (number, store) in stores.open(&scenario.load).into_iter().enumerate() {
+            let mut config = LogicalUnitConfig::new(store, format!("SIM{number}"));
+            config.block_size = scenario.load.block_len as u32;
+            let unit = LogicalUnit::new(config).map_err(|error| error.to_string());
+            let added = unit.and_then(|unit| {
+                device.add(lun(number as u16), Arc::new(unit)).map_err(|_| "the number is in use".to_owned())
+            });
+            if let Err(error) = added {
+                return env.fail(format!("no logical unit: {error}"));
+            }
+        }
+        let agrees = scenario.agrees.clone();
+        let cores = scenario.cores;
+        let config = ServerConfig {
+            timers: scenario.timers,
+            buffer_bytes: BUFFER_BYTES * cores,
+            file_threads: cores,
+            cores,
+            ..ServerConfig::new(vec![portal()], vec![target(scenario, &device, &agrees)])
+        };
+        match SteppedServer::bind(config, env.instant(), self.entropy()) {
+            Ok(stepped) => {
+                let stopped = vec![false; cores];
+                self.running = Some(Running { stepped, device, stopped, agrees, guest: None, updates: Vec::new() });
+            }
+            Err(error) => env.fail(format!("the target does not start: {error}")),
         }
     }
 
-    /// Whether nothing is left of any session.
+    fn entropy(&self) -> Entropy {
+        let dice = Arc::clone(&self.dice);
+        Arc::new(move |bytes| {
+            dice.lock().unwrap_or_else(PoisonError::into_inner).fill(bytes);
+            Ok(())
+        })
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.running.is_some() && !self.stopping
+    }
+
+    /// Nothing is left of any session.
     pub(crate) fn is_idle(&self) -> bool {
-        self.connections.is_empty() && self.sessions.is_empty() && self.jobs.is_empty() && self.barriers.is_empty()
+        let Some(running) = &self.running else { return false };
+        let statistics = running.stepped.monitor().read();
+        !self.stopping
+            && (statistics.connections, statistics.sessions, statistics.tasks, statistics.suspended) == (0, 0, 0, 0)
+    }
+
+    pub(crate) fn bytes_in_use(&self) -> usize {
+        self.running.as_ref().map_or(0, |running| running.stepped.monitor().read().buffer_bytes)
     }
 
     /// What is left.
     pub(crate) fn describe(&self) -> String {
-        let (connections, sessions) = (self.connections.len(), self.sessions.len());
-        let (jobs, barriers, fences) = (self.jobs.len(), self.barriers.len(), self.fences.len());
-        format!(
-            "target: {connections} connections, {sessions} sessions, {jobs} jobs, {barriers} barriers, {fences} fences"
-        )
-    }
-
-    pub(crate) fn bytes_in_use(&self) -> usize {
-        self.pool.used_bytes()
-    }
-
-    pub(crate) fn accept(&mut self, id: WireId, env: &mut Env) {
-        let config = ConnectionConfig {
-            directory: Arc::clone(&self.directory),
-            local: ([192, 0, 2, 7], 3260).into(),
-            portal_group: 1,
-            timers: env.scenario.config.timers,
-            entropy: Entropy(env.dice.bytes()),
-        };
-        let protocol = Connection::new(config, env.now);
-        self.connections.insert(id, Conn { protocol, session: None, touched: true, closing: false, parked: false });
-    }
-
-    /// All connections, those without a socket among them.
-    pub(crate) fn ids(&self) -> Vec<WireId> {
-        self.connections.keys().copied().collect()
-    }
-
-    fn touch(&mut self, id: WireId) {
-        if let Some(conn) = self.connections.get_mut(&id) {
-            conn.touched = true;
+        match &self.running {
+            Some(running) => format!("target: {:?}", running.stepped.monitor().read()),
+            None => "target: stopped".into(),
         }
     }
 
-    // Time.
-
-    pub(crate) fn next_timeout(&self) -> Option<Time> {
-        let connections = self.connections.values().filter_map(|conn| conn.protocol.next_timeout());
-        connections.chain(self.next_fence_timeout()).min()
+    pub(crate) fn accept(&mut self, stream: TcpStream) {
+        if let Some(running) = &mut self.running {
+            running.stepped.accept(stream, [([192, 0, 2, 1], 50_000).into(), ([192, 0, 2, 7], 3260).into()]);
+        }
     }
 
-    pub(crate) fn time_has_come(&mut self, now: Time) {
-        for conn in self.connections.values_mut() {
-            if conn.protocol.next_timeout().is_some_and(|at| at <= now) {
-                conn.protocol.time_has_come(now);
-                conn.touched = true;
+    /// Lets each core take a turn, in an order that is drawn. `false` when none had anything to do.
+    pub(crate) fn turn(&mut self, next: &mut Option<Instant>, env: &mut Env) -> bool {
+        let now = env.instant();
+        let Some(running) = &mut self.running else { return false };
+        let mut order: Vec<usize> = (0..running.stopped.len()).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, env.dice.place(last + 1));
+        }
+        let mut moved = false;
+        for core in order {
+            if running.stopped[core] {
+                continue;
+            }
+            match running.stepped.step(core, now) {
+                CoreStep::Runs { active, next: at } => {
+                    moved |= active;
+                    *next = [*next, at].into_iter().flatten().min();
+                }
+                CoreStep::Stopped(result) => {
+                    running.stopped[core] = true;
+                    moved = true;
+                    env.note(|| format!("core {core} has stopped: {result:?}"));
+                    if let Err(error) = result {
+                        env.fail(format!("core {core} ends with {error}"));
+                    }
+                }
             }
         }
-    }
-
-    // Bytes.
-
-    /// One connection does what it can: false when that is nothing.
-    pub(crate) fn turn(&mut self, id: WireId, net: &mut Network, env: &mut Env) -> bool {
-        let Some(conn) = self.connections.get_mut(&id) else { return false };
-        let mut moved = false;
-        if std::mem::replace(&mut conn.touched, false) {
-            self.pump(id, &[], net, env);
+        for answer in running.updates.extract_if(.., |update| update.poll().is_some()) {
             moved = true;
+            drop(answer);
+            env.tally.happening("changes made");
         }
-        moved | self.receive(id, net, env) | self.send(id, net, env)
+        moved
     }
 
-    fn receive(&mut self, id: WireId, net: &mut Network, env: &mut Env) -> bool {
-        let Some(conn) = self.connections.get_mut(&id).filter(|conn| !conn.parked) else { return false };
-        if net.has_ended(id, Side::Target) {
-            env.note(|| format!("wire {id}: the target sees its end"));
-            self.lose(id, net, env);
-            return true;
+    /// Begins an orderly stop.
+    pub(crate) fn stop(&mut self, env: &mut Env) {
+        if let Some(running) = &self.running
+            && !std::mem::replace(&mut self.stopping, true)
+        {
+            env.note(|| "the target is told to stop".into());
+            running.stepped.stopper().stop();
         }
-        if !conn.protocol.wants_input() {
+    }
+
+    /// Sees to the end of a target that was told to stop: every store has heard of everything.
+    pub(crate) fn settle(&mut self, stores: &Stores, env: &mut Env) -> bool {
+        let has_ended = self.running.as_ref().is_some_and(|running| running.stopped.iter().all(|stopped| *stopped));
+        if !has_ended {
             return false;
         }
-        let Some(mut bytes) = net.receive(id, Side::Target) else { return false };
-        let place = if env.dice.coin() { conn.protocol.direct() } else { None };
-        if let Some(place) = place {
-            let len = bytes.len().min(place.len());
-            place[..len].copy_from_slice(&bytes[..len]);
-            conn.protocol.direct_received(len, env.now);
-            net.unreceive(id, Side::Target, bytes.split_off(len));
-            bytes.clear();
+        if stores.running() > 0 {
+            env.fail("the target has stopped, and a store still works for it");
         }
-        self.pump(id, &bytes, net, env);
+        env.tally.happening("stops");
+        (self.running, self.stopping) = (None, false);
+        let at = env.now + env.dice.micros(0, RESTART_US);
+        env.enter(at, Happening::Start);
         true
     }
 
-    fn send(&mut self, id: WireId, net: &mut Network, env: &mut Env) -> bool {
-        let Some(conn) = self.connections.get_mut(&id).filter(|conn| !conn.parked) else { return false };
-        let room = if conn.closing { usize::MAX } else { net.room(id, Side::Target, env) };
-        let bytes = gather(conn.protocol.slices(), room);
-        let sent = !bytes.is_empty();
-        if sent {
-            conn.protocol.sent(bytes.len());
-            conn.touched = true;
-            net.send(id, Side::Target, bytes, env);
-        }
-        if conn.closing {
-            self.lose(id, net, env);
-            return true;
-        }
-        sent
-    }
+    // Changes of what is served.
 
-    fn pump(&mut self, id: WireId, mut bytes: &[u8], net: &mut Network, env: &mut Env) {
-        while let Some(conn) = self.connections.get_mut(&id) {
-            let Some(event) = conn.protocol.next_event(&mut bytes, env.now) else {
-                conn.protocol.hold(bytes);
-                return;
-            };
-            self.handle(id, event, net, env);
+    fn plan(&mut self, env: &mut Env) {
+        if self.changes > 0 {
+            self.changes -= 1;
+            let at = env.now + env.dice.micros(0, env.scenario.load.change_pause_us);
+            env.enter(at, Happening::Change);
         }
     }
 
-    fn handle(&mut self, id: WireId, event: Event, net: &mut Network, env: &mut Env) {
-        match event {
-            Event::Admit(request) => self.admit(id, &request, net, env),
-            Event::Command(command) => self.start(id, &command, env),
-            Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer, env),
-            Event::Aborted(task) => self.forget(id, task, env),
-            Event::TaskManagement(request) => self.manage_tasks(id, &request, net, env),
-            Event::Resume(cid) => {
-                let Some(session) = self.session_of(id) else { return };
-                let all = self.sessions.connections(session.tsih).to_vec();
-                for (_, other) in all.into_iter().filter(|(known, _)| cid.is_none_or(|cid| cid == *known)) {
-                    self.touch(other);
-                }
-            }
-            Event::Logout(cid) => self.log_out(id, cid, net, env),
-            Event::LogoutForRecovery { cid, received } => {
-                self.log_out_for_recovery(id, cid, received, net, env);
-            }
-            Event::Close(reason) => self.close(id, &reason, net, env),
-        }
-    }
-
-    // Sessions.
-
-    fn session_of(&self, id: WireId) -> Option<Arc<Session>> {
-        self.connections.get(&id)?.session.clone()
-    }
-
-    fn siblings(&self, id: WireId) -> Vec<WireId> {
-        let Some(session) = self.session_of(id) else { return Vec::new() };
-        let all = self.sessions.connections(session.tsih).iter();
-        all.map(|(_, other)| *other).filter(|other| *other != id).collect()
-    }
-
-    /// A login is answered when nothing that its initiator has lost still runs.
-    fn admit(&mut self, id: WireId, request: &AdmitRequest, net: &mut Network, env: &mut Env) {
-        let admitted = match self.sessions.admit(request, id) {
-            Ok(admitted) => admitted,
-            Err(status) => {
-                env.note(|| format!("wire {id}: login refused, {status}"));
-                if let Some(conn) = self.connections.get_mut(&id) {
-                    conn.protocol.refuse(status);
-                }
-                return;
-            }
+    pub(crate) fn change(&mut self, env: &mut Env) {
+        self.plan(env);
+        let Some(running) = self.running.as_mut().filter(|_| !self.stopping) else { return };
+        let mut update = Update {
+            portals: vec![portal()],
+            targets: Vec::new(),
+            discovery: Authentication::None,
+            port_groups: Vec::new(),
+            units: Vec::new(),
+            growth: Vec::new(),
         };
-        for displaced in admitted.displaced {
-            env.note(|| format!("wire {id} takes the place of wire {displaced}"));
-            self.cut(displaced, net, env);
+        match env.dice.below(3) {
+            0 => update.units.push(running.change_guest()),
+            1 => update.growth.extend(running.device.units().first().map(|(_, unit)| grown(unit))),
+            _ => running.agrees.recv_data_segment_len = env.dice.pick(&[512, 8192, 65_536]),
         }
-        if let Some(detached) = admitted.detached {
-            env.note(|| format!("wire {id} logs out wire {detached} for recovery"));
-            self.detach(detached, request.exp_stat_sn, None, net, env);
+        update.targets.push(target(&env.scenario, &running.device, &running.agrees));
+        match running.stepped.control().begin(update) {
+            Ok(update) => running.updates.push(update),
+            Err(error) => env.fail(format!("a change is refused: {error}")),
         }
-        if let Some(conn) = self.connections.get_mut(&id) {
-            conn.session = Some(admitted.session);
-        }
-        let barrier = self.open_barrier(Behind::Login(id));
-        for job in self.orphans() {
-            self.hold_up(barrier, job);
-        }
-        self.pass(barrier, env);
-    }
-
-    fn finish_login(&mut self, id: WireId, env: &mut Env) {
-        let Some(session) = self.session_of(id) else { return };
-        env.note(|| format!("wire {id} is admitted to session {}", session.tsih.0));
-        if let Some(conn) = self.connections.get_mut(&id) {
-            conn.protocol.admit(session, env.now);
-            conn.touched = true;
-        }
-    }
-
-    /// The initiator logs out of a connection of its session, this one or another one.
-    fn log_out(&mut self, id: WireId, cid: lunette_pdu::Cid, net: &mut Network, env: &mut Env) {
-        let Some(session) = self.session_of(id) else { return };
-        let Some(leaving) = self.sessions.find(session.tsih, cid) else {
-            return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
-        };
-        let barrier = self.open_barrier(Behind::Logout(id));
-        self.abandon(leaving, Some(barrier), env);
-        if leaving != id {
-            self.cut(leaving, net, env);
-        }
-        self.pass(barrier, env);
-    }
-
-    fn answer_logout(&mut self, id: WireId, response: LogoutResponseCode) {
-        if let Some(conn) = self.connections.get_mut(&id) {
-            conn.protocol.logout_done(response);
-            conn.touched = true;
-        }
-    }
-
-    /// The protocol has ended the connection.
-    fn close(&mut self, id: WireId, reason: &CloseReason, net: &mut Network, env: &mut Env) {
-        env.note(|| format!("wire {id}: the target closes it, {reason}"));
-        let honest = matches!(reason, CloseReason::Protocol(_)) && !net.has_damaged(Side::Target);
-        if honest {
-            env.fail(format!("the target finds fault with an honest initiator: {reason}"));
-        }
-        if self.keeps(id) {
-            self.suspended(id, Some(reason), net, env);
-            return self.close_after_send(id);
-        }
-        if self.is_parked(id) {
-            return self.end_unrecovered(id, net, env);
-        }
-        if self.takes_siblings_along(id, reason) {
-            self.end_siblings(id, reason, net, env);
-        }
-        self.end_session_part(id, env);
-        self.close_after_send(id);
-    }
-
-    fn close_after_send(&mut self, id: WireId) {
-        if let Some(conn) = self.connections.get_mut(&id) {
-            conn.closing = true;
-        }
-    }
-
-    /// The other connections of the session end with this one. After a logout there is nothing to tell.
-    fn end_siblings(&mut self, id: WireId, reason: &CloseReason, net: &mut Network, env: &mut Env) {
-        let Some(session) = self.session_of(id) else { return };
-        let siblings = self.sessions.end(session.tsih);
-        for other in siblings.into_iter().filter(|other| *other != id) {
-            if *reason == CloseReason::Logout || self.is_parked(other) {
-                self.cut(other, net, env);
-            } else if let Some(conn) = self.connections.get_mut(&other) {
-                conn.protocol.drop_session();
-                conn.touched = true;
-            }
-        }
-    }
-
-    fn end_session_part(&mut self, id: WireId, env: &mut Env) {
-        self.abandon(id, None, env);
-        let Some(conn) = self.connections.get_mut(&id) else { return };
-        if let Some(session) = conn.session.take() {
-            self.sessions.remove(session.tsih, id);
-        }
-    }
-
-    /// Ends a connection without another word.
-    fn cut(&mut self, id: WireId, net: &mut Network, env: &mut Env) {
-        self.end_session_part(id, env);
-        self.connections.remove(&id);
-        net.close(id, Side::Target, env);
     }
 }
 
-/// Up to `most` bytes of what is ready to be sent.
-pub(crate) fn gather<'a>(slices: impl Iterator<Item = &'a [u8]>, most: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for slice in slices {
-        let len = slice.len().min(most - bytes.len());
-        bytes.extend_from_slice(&slice[..len]);
-        if bytes.len() == most {
-            break;
-        }
+impl Running {
+    /// A logical unit comes, or goes.
+    fn change_guest(&mut self) -> UnitChange {
+        self.guest = match self.guest.take() {
+            Some(_) => None,
+            None => {
+                let store = MemoryStore::new(GUEST_BYTES).map(Arc::new);
+                store.and_then(|store| LogicalUnit::new(LogicalUnitConfig::new(store, "GUEST")).ok()).map(Arc::new)
+            }
+        };
+        UnitChange { device: Arc::clone(&self.device), lun: lun(GUEST), unit: self.guest.clone() }
     }
-    bytes
+}
+
+/// News of a growth by nothing.
+fn grown(unit: &Arc<LogicalUnit>) -> Growth {
+    Growth { unit: Arc::clone(unit), grow: Box::new(|| {}) }
+}
+
+fn portal() -> PortalConfig {
+    // The system opens it, and nothing connects to it.
+    PortalConfig { address: ([127, 0, 0, 1], 0).into(), group: 1 }
+}
+
+fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> TargetConfig {
+    TargetConfig {
+        alias: Some("simulated".into()),
+        authentication: scenario.authentication(),
+        willing: agrees.clone(),
+        ..TargetConfig::open(Arc::clone(device))
+    }
+}
+
+pub(crate) fn lun(number: u16) -> Lun {
+    Lun::new(number).expect("a small number")
 }

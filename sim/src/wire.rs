@@ -1,10 +1,18 @@
 //! Connections: two byte streams each, slow, cut to pieces, and broken by the faults.
+//!
+//! Each side has one end of a socket pair of the system, so its event loop works as it always does. The network holds the other
+//! ends: what it reads from one travels under the virtual clock, and is written to the other one when it arrives.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use lunette_pdu::{Bhs, InitiatorPdu, TargetPdu};
 use lunette_session::Time;
+use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::env::{Env, Happening};
 use crate::fault::{Fault, FaultKind};
@@ -42,6 +50,8 @@ struct Pipe {
     arrived: VecDeque<Vec<u8>>,
     /// The end of the stream has arrived.
     ended: bool,
+    /// The receiver knows of the end, or is gone.
+    finished: bool,
     /// Bytes in both.
     held: usize,
     /// When the last piece arrives: a stream keeps its order.
@@ -59,6 +69,7 @@ impl Pipe {
             flight: VecDeque::new(),
             arrived: VecDeque::new(),
             ended: false,
+            finished: false,
             held: 0,
             last: Time::default(),
             dead: false,
@@ -82,7 +93,7 @@ impl Pipe {
         self.flight.clear();
         self.arrived.clear();
         self.held = 0;
-        self.dead = true;
+        (self.dead, self.finished) = (true, true);
     }
 
     /// The last pieces under way are lost.
@@ -98,9 +109,21 @@ impl Pipe {
 struct Wire {
     /// By the side that receives.
     pipes: [Pipe; 2],
-    /// By side: it has not closed its socket.
-    open: [bool; 2],
+    /// The ends opposite to those of the sides.
+    sockets: [UnixStream; 2],
+    /// By side: it sends nothing more.
+    closed: [bool; 2],
 }
+
+impl Wire {
+    /// Nothing moves on it any more.
+    fn is_over(&self) -> bool {
+        self.closed == [true; 2] && self.pipes.iter().all(|pipe| pipe.finished || pipe.silent)
+    }
+}
+
+/// Bytes taken from a socket at once.
+const MAX_TAKEN_BYTES: usize = 64 << 10;
 
 /// All connections, and the faults that wait for their moment.
 #[derive(Default)]
@@ -129,17 +152,111 @@ impl Network {
         self.armed.push(fault);
     }
 
-    /// An attempt to connect: a new connection, or nothing when it is refused.
-    pub(crate) fn connect(&mut self, env: &mut Env) -> Option<WireId> {
+    /// An attempt to connect: the streams of a new connection by side, or nothing when it is refused.
+    pub(crate) fn connect(&mut self, env: &mut Env) -> Option<[TcpStream; 2]> {
         if let Some(at) = self.armed.iter().position(|fault| fault.kind == FaultKind::RefusedDial) {
             let fault = self.armed.swap_remove(at);
             env.tally.fault(fault.kind, fault.to);
             env.note(|| "a dial is refused".into());
             return None;
         }
+        match self.pair(env) {
+            Ok(streams) => Some(streams),
+            Err(error) => {
+                env.fail(format!("the system has no socket pair: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The streams of a new connection, by side.
+    fn pair(&mut self, env: &mut Env) -> io::Result<[TcpStream; 2]> {
+        let (target, to_target) = UnixStream::pair()?;
+        let (initiator, to_initiator) = UnixStream::pair()?;
+        for socket in [&to_target, &to_initiator] {
+            socket.set_nonblocking(true)?;
+        }
+        for socket in [&target, &initiator] {
+            set_socket_send_buffer_size(socket, env.scenario.weather.capacity.min(MAX_TAKEN_BYTES))?;
+        }
         self.last += 1;
-        self.wires.insert(self.last, Wire { pipes: [Pipe::new(), Pipe::new()], open: [true; 2] });
-        Some(self.last)
+        let wire = Wire { pipes: [Pipe::new(), Pipe::new()], sockets: [to_target, to_initiator], closed: [false; 2] };
+        self.wires.insert(self.last, wire);
+        let id = self.last;
+        env.note(|| format!("wire {id} is there"));
+        Ok([target, initiator].map(|stream| TcpStream::from(OwnedFd::from(stream))))
+    }
+
+    /// Takes what the sides have sent and gives them what has arrived. `false` when there was nothing.
+    pub(crate) fn pump(&mut self, env: &mut Env) -> bool {
+        let mut moved = false;
+        for id in self.wires.keys().copied().collect::<Vec<_>>() {
+            for side in [Side::Target, Side::Initiator] {
+                moved |= self.take(id, side, env);
+                moved |= self.give(id, side, env);
+            }
+        }
+        self.wires.retain(|_, wire| !wire.is_over());
+        moved
+    }
+
+    fn take(&mut self, id: WireId, from: Side, env: &mut Env) -> bool {
+        let Some(wire) = self.wires.get_mut(&id).filter(|wire| !wire.closed[from as usize]) else { return false };
+        let pipe = &wire.pipes[from.other() as usize];
+        let is_heard = !pipe.dead && !wire.closed[from.other() as usize];
+        let room = if is_heard { env.scenario.weather.capacity.saturating_sub(pipe.held) } else { usize::MAX };
+        let mut bytes = vec![0; room.min(MAX_TAKEN_BYTES)];
+        if bytes.is_empty() {
+            return false;
+        }
+        match (&wire.sockets[from as usize]).read(&mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Ok(0) | Err(_) => {
+                env.note(|| format!("wire {id}: the {from:?} closes"));
+                wire.closed[from as usize] = true;
+                end(&mut wire.pipes[from.other() as usize], id, from.other(), env);
+            }
+            Ok(len) => {
+                bytes.truncate(len);
+                self.send(id, from, bytes, env);
+            }
+        }
+        true
+    }
+
+    fn give(&mut self, id: WireId, to: Side, env: &mut Env) -> bool {
+        let Some(wire) = self.wires.get_mut(&id) else { return false };
+        let (pipe, mut socket) = (&mut wire.pipes[to as usize], &wire.sockets[to as usize]);
+        let mut moved = false;
+        while let Some(mut bytes) = pipe.arrived.pop_front() {
+            match socket.write(&bytes) {
+                Ok(len) => {
+                    moved = true;
+                    pipe.held -= len;
+                    if len < bytes.len() {
+                        pipe.arrived.push_front(bytes.split_off(len));
+                        return true;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    pipe.arrived.push_front(bytes);
+                    return moved;
+                }
+                // The receiver is gone.
+                Err(_) => {
+                    pipe.drain();
+                    return true;
+                }
+            }
+        }
+        if pipe.ended && !pipe.finished {
+            env.note(|| format!("wire {id}: the {to:?} sees the end"));
+            pipe.finished = true;
+            // A receiver that is gone needs no end.
+            let _ = socket.shutdown(Shutdown::Write);
+            moved = true;
+        }
+        moved
     }
 
     // Receiving.
@@ -150,31 +267,6 @@ impl Network {
         }
     }
 
-    /// The next bytes at this side's socket.
-    pub(crate) fn receive(&mut self, id: WireId, side: Side) -> Option<Vec<u8>> {
-        let pipe = &mut self.wires.get_mut(&id)?.pipes[side as usize];
-        let bytes = pipe.arrived.pop_front()?;
-        pipe.held -= bytes.len();
-        Some(bytes)
-    }
-
-    /// Bytes go back to the front of the socket.
-    pub(crate) fn unreceive(&mut self, id: WireId, side: Side, bytes: Vec<u8>) {
-        if let Some(wire) = self.wires.get_mut(&id).filter(|_| !bytes.is_empty()) {
-            let pipe = &mut wire.pipes[side as usize];
-            pipe.held += bytes.len();
-            pipe.arrived.push_front(bytes);
-        }
-    }
-
-    /// Whether the stream to this side is at its end.
-    pub(crate) fn has_ended(&self, id: WireId, side: Side) -> bool {
-        self.wires.get(&id).is_none_or(|wire| {
-            let pipe = &wire.pipes[side as usize];
-            pipe.ended && pipe.arrived.is_empty()
-        })
-    }
-
     /// Whether a byte of a stream to this side was ever changed.
     pub(crate) fn has_damaged(&self, to: Side) -> bool {
         self.damaged[to as usize]
@@ -182,14 +274,7 @@ impl Network {
 
     // Sending.
 
-    /// How many bytes this side can send now.
-    pub(crate) fn room(&self, id: WireId, from: Side, env: &Env) -> usize {
-        let Some(wire) = self.wires.get(&id) else { return usize::MAX };
-        let pipe = &wire.pipes[from.other() as usize];
-        if pipe.dead { usize::MAX } else { env.scenario.weather.capacity.saturating_sub(pipe.held) }
-    }
-
-    pub(crate) fn send(&mut self, id: WireId, from: Side, mut bytes: Vec<u8>, env: &mut Env) {
+    fn send(&mut self, id: WireId, from: Side, mut bytes: Vec<u8>, env: &mut Env) {
         let to = from.other();
         let Some(wire) = self.wires.get_mut(&id) else { return };
         env.tally.bytes += bytes.len() as u64;
@@ -230,19 +315,6 @@ impl Network {
                 back.lose(env.dice.place(back.flight.len() + 1));
                 end(back, id, from, env);
             }
-        }
-    }
-
-    /// This side closes its socket. What it has sent still arrives.
-    pub(crate) fn close(&mut self, id: WireId, side: Side, env: &mut Env) {
-        let Some(wire) = self.wires.get_mut(&id) else { return };
-        if !std::mem::replace(&mut wire.open[side as usize], false) {
-            return;
-        }
-        wire.pipes[side as usize].drain();
-        end(&mut wire.pipes[side.other() as usize], id, side.other(), env);
-        if wire.open == [false; 2] {
-            self.wires.remove(&id);
         }
     }
 }

@@ -1,26 +1,29 @@
-//! One run: the initiator, the target and the network between them, from the first login to the last logout.
+//! One run: initiators, the target and the network between them, from the first login to the last logout.
 
 use std::time::Duration;
 
 use lunette_session::Time;
+use tracing::Level;
 
 use crate::Setup;
-use crate::client::Client;
+use crate::clients::Clients;
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
 use crate::scenario::Scenario;
 use crate::server::Server;
+use crate::store::Stores;
 use crate::tally::Tally;
-use crate::wire::Network;
+use crate::watch::Watch;
+use crate::wire::{Network, Side};
 
 /// Longer than all faults of a run together can hold it up.
 const VIRTUAL_LIMIT: Duration = Duration::from_hours(2);
 
-/// Events of one run. The longest has a few hundred thousand.
-const MAX_STEPS: u32 = 5_000_000;
+/// Moments of one run. The longest has a few hundred thousand.
+const MAX_MOMENTS: u32 = 5_000_000;
 
-/// Turns of all connections at one moment: more tell of a machine that spins.
-const MAX_TURNS: u32 = 100_000;
+/// Turns of all sides at one moment: more tell of a machine that spins.
+const MAX_TURNS: u32 = 10_000;
 
 /// How a run ended.
 pub struct Run {
@@ -35,38 +38,54 @@ pub struct Run {
 struct World {
     env: Env,
     net: Network,
-    client: Client,
+    clients: Clients,
     server: Server,
+    stores: Stores,
+    watch: Watch,
+    /// The next moment at which an event loop has something to do.
+    next: Option<Time>,
 }
 
 /// Runs the simulation that `seed` stands for, the same at each call. `traced`: keep a journal of it.
 pub fn run(setup: Setup, seed: u64, traced: bool) -> Run {
+    let watch = Watch::new(traced);
+    tracing::subscriber::with_default(watch.clone(), || run_watched(setup, seed, traced, watch))
+}
+
+fn run_watched(setup: Setup, seed: u64, traced: bool, watch: Watch) -> Run {
     let mut dice = Dice::new(seed ^ u64::from(setup.level) << 56 ^ u64::from(setup.connections) << 48);
     let scenario = Scenario::draw(setup, &mut dice);
-    let (client, server) = (Client::new(&scenario), Server::new(&scenario));
     let mut env = Env::new(scenario, dice, traced);
     let drawn = env.scenario.describe();
     env.note(|| drawn);
-    let mut world = World { env, net: Network::default(), client, server };
-    world.live();
-    let (tally, failure, trace) = world.env.into_record();
+    let stores = Stores::new();
+    let server = Server::new(&stores, &mut env);
+    match Clients::new(&mut env) {
+        Ok(clients) => {
+            let mut world = World { env, net: Network::default(), clients, server, stores, watch, next: None };
+            world.live();
+            env = world.env;
+        }
+        Err(error) => env.fail(format!("no event loop: {error}")),
+    }
+    let (tally, failure, trace) = env.into_record();
     Run { tally, failure, trace }
 }
 
 impl World {
     fn live(&mut self) {
         let end = self.env.now + VIRTUAL_LIMIT;
-        self.client.begin(&mut self.net, &mut self.env);
-        self.server.plan_news(&mut self.env);
-        for _ in 0..MAX_STEPS {
+        self.clients.begin(&mut self.net, &mut self.env);
+        for _ in 0..MAX_MOMENTS {
+            self.settle();
             if self.env.has_failed() {
                 return;
             }
-            if self.client.is_done() && self.net.is_empty() && self.server.is_idle() {
+            if self.clients.is_done() && self.net.is_empty() && self.server.is_idle() {
                 return self.check_end();
             }
-            match self.next() {
-                Some(at) if at <= end => self.step(at),
+            match [self.env.next(), self.next].into_iter().flatten().min() {
+                Some(at) if at <= end => self.move_on(at),
                 Some(_) => return self.hangs("does not come to an end"),
                 None => return self.hangs("stands still"),
             }
@@ -74,54 +93,55 @@ impl World {
         self.hangs("spins");
     }
 
-    fn next(&self) -> Option<Time> {
-        let timeouts = [self.env.next(), self.client.next_timeout(), self.server.next_timeout()];
-        timeouts.into_iter().flatten().min()
-    }
-
-    fn step(&mut self, at: Time) {
-        let Self { env, net, client, server } = self;
+    /// The clock moves on, and what is due happens.
+    fn move_on(&mut self, at: Time) {
+        let Self { env, net, clients, server, stores, .. } = self;
         env.now = env.now.max(at);
         match env.take_due() {
             Some(Happening::Arrive(id, side)) => net.arrive(id, side, env.now),
-            Some(Happening::Dialed) => {
-                if let Some(id) = client.dialed(net, env) {
-                    server.accept(id, env);
-                }
-            }
-            Some(Happening::Act) => client.act(net, env),
-            Some(Happening::Reopen) => client.reopen(env),
-            Some(Happening::Done(job)) => server.done(job, env),
-            Some(Happening::News) if client.is_done() => {}
-            Some(Happening::News) => server.tell_news(net, env),
-            None => {
-                client.time_has_come(env.now);
-                server.time_has_come(env.now);
-            }
+            Some(Happening::Dialed(dial)) => clients.dialed(dial, net, server, env),
+            Some(Happening::Act(client)) => clients.act(client, net, stores, env),
+            Some(Happening::Reopen(client)) => clients.open(client, env),
+            Some(Happening::Done(request)) => stores.done(request, env),
+            Some(Happening::Change) => server.change(env),
+            Some(Happening::Stop) => server.stop(env),
+            Some(Happening::Start) => server.start(stores, env),
+            None => {}
         }
-        self.settle();
     }
 
-    /// Both sides do what they can, until nothing moves.
+    /// All sides do what they can, until nothing moves.
     fn settle(&mut self) {
-        let Self { env, net, client, server } = self;
         for _ in 0..MAX_TURNS {
-            let mut moved = server.pass_fences(net, env) | server.feed(env) | client.settle(net, env);
-            for id in server.ids() {
-                moved |= server.turn(id, net, env);
-            }
-            for id in client.ids() {
-                moved |= client.turn(id, net, env);
-            }
-            if !moved || env.has_failed() {
+            let Self { env, net, clients, server, stores, .. } = self;
+            let mut next = None;
+            let mut moved = net.pump(env);
+            moved |= stores.begin(env);
+            moved |= server.turn(&mut next, env);
+            moved |= clients.turn(&mut next, net, stores, env);
+            moved |= server.settle(stores, env);
+            self.next = next.map(|next| env.time_of(next));
+            self.read_log();
+            if !moved || self.env.has_failed() {
                 return;
             }
         }
         self.hangs("turns round and round");
     }
 
+    /// What the sides have logged: neither finds fault with the other without a reason.
+    fn read_log(&mut self) {
+        for line in self.watch.take() {
+            let blames = line.text.contains("protocol error") && !self.net.has_damaged(Side::Target);
+            if line.level == Level::ERROR || blames {
+                self.env.fail(format!("logged: {}", line.text));
+            }
+            self.env.note(|| line.text);
+        }
+    }
+
     fn hangs(&mut self, how: &str) {
-        let why = format!("the run {how}; {}; {}", self.client.describe(), self.server.describe());
+        let why = format!("the run {how}; {}; {}", self.clients.describe(), self.server.describe());
         self.env.fail(why);
     }
 
@@ -131,9 +151,12 @@ impl World {
         if !open.is_empty() {
             self.env.fail(format!("commands without an end: {open:?}"));
         }
-        let (ours, theirs) = (self.client.bytes_in_use(), self.server.bytes_in_use());
+        let (ours, theirs) = (self.clients.bytes_in_use(), self.server.bytes_in_use());
         if (ours, theirs) != (0, 0) {
-            self.env.fail(format!("buffers are left: {ours} bytes of the initiator, {theirs} of the target"));
+            self.env.fail(format!("buffers are left: {ours} bytes of the initiators, {theirs} of the target"));
+        }
+        if self.stores.running() > 0 {
+            self.env.fail("a store still works, and no task is left");
         }
     }
 }

@@ -3,22 +3,25 @@ use super::*;
 const LOAD: Load = Load {
     commands: 1,
     depth: 1,
-    block_len: 16,
+    block_len: 512,
     blocks: 8,
     longest: 4,
     pause_us: 0,
     work_us: 0,
     manage: 0,
-    news: 0,
-    news_pause_us: 0,
-    target_pool_bytes: 0,
+    changes: 0,
+    change_pause_us: 0,
+    stops: false,
 };
 const EXTENT: Extent = Extent { unit: 0, first: 2, blocks: 3 };
 
+fn submission(kind: Kind) -> Submission {
+    Submission { client: 0, kind, extent: EXTENT, may_repeat: false }
+}
+
 fn oracle(kind: Kind) -> Oracle {
     let mut oracle = Oracle::new(&LOAD);
-    oracle.submitted(kind, EXTENT);
-    oracle.delivered(1, kind, EXTENT).unwrap();
+    assert_eq!(oracle.submitted(submission(kind)), 1);
     oracle
 }
 
@@ -28,76 +31,71 @@ fn bytes(oracle: &Oracle, writer: Writer) -> Vec<u8> {
     bytes
 }
 
-fn write(oracle: &mut Oracle, user: User) -> Result<Vec<Writer>, Broken> {
+fn run(oracle: &mut Oracle, user: User) -> Result<(), Broken> {
     let bytes = bytes(oracle, user);
-    oracle.execute(user, Some(&bytes))
+    oracle.written(EXTENT.unit, EXTENT.first, &bytes)
+}
+
+fn read(oracle: &mut Oracle, writer: Writer) -> Result<(), Broken> {
+    let user = oracle.submitted(submission(Kind::Read));
+    let bytes = bytes(oracle, writer);
+    oracle.read_succeeded(user, &bytes)
 }
 
 #[test]
 fn a_write_and_a_read_of_it_are_right() {
     let mut oracle = oracle(Kind::Write);
     assert!(!oracle.is_free(EXTENT));
-    write(&mut oracle, 1).unwrap();
-    oracle.succeeded(1, None).unwrap();
+    run(&mut oracle, 1).unwrap();
+    oracle.write_succeeded(1).unwrap();
     assert!(oracle.is_free(EXTENT));
-    oracle.submitted(Kind::Read, EXTENT);
-    assert_eq!(oracle.execute(2, None).unwrap(), [1, 1, 1]);
-    let read = bytes(&oracle, 1);
-    oracle.succeeded(2, Some(&read)).unwrap();
-    assert!(oracle.open().is_empty());
+    read(&mut oracle, 1).unwrap();
+    assert_eq!(oracle.open(), []);
 }
 
 #[test]
-fn a_command_runs_once_and_is_delivered_once() {
+fn what_was_acknowledged_is_read() {
     let mut oracle = oracle(Kind::Write);
-    assert!(oracle.delivered(1, Kind::Write, EXTENT).is_err());
-    write(&mut oracle, 1).unwrap();
-    assert!(write(&mut oracle, 1).is_err());
+    run(&mut oracle, 1).unwrap();
+    oracle.write_succeeded(1).unwrap();
+    assert!(read(&mut oracle, 0).unwrap_err().contains("is acknowledged"));
+    assert!(read(&mut oracle, 9).unwrap_err().contains("has not run"));
 }
 
 #[test]
-fn a_command_that_was_answered_good_has_run_and_one_with_an_error_has_not() {
-    assert!(oracle(Kind::Write).succeeded(1, None).is_err());
-    let mut ran = oracle(Kind::Write);
-    write(&mut ran, 1).unwrap();
-    assert!(ran.failed(1, 2).is_err());
-    oracle(Kind::Write).failed(1, 2).unwrap();
-}
-
-#[test]
-fn nothing_happens_after_the_end() {
-    let mut aborted = oracle(Kind::Write);
-    aborted.aborted(1).unwrap();
-    assert!(write(&mut aborted, 1).is_err());
-    assert!(aborted.succeeded(1, None).is_err(), "and no second end comes");
-    let mut lost = oracle(Kind::Write);
-    lost.lost(1).unwrap();
-    write(&mut lost, 1).unwrap();
-    let mut replaced = oracle(Kind::Write);
-    replaced.lost(1).unwrap();
-    replaced.session_replaced();
-    assert!(write(&mut replaced, 1).is_err());
-    assert!(replaced.is_free(EXTENT));
-}
-
-#[test]
-fn other_bytes_are_noticed_on_both_sides() {
+fn a_write_answered_good_has_run_and_one_answered_with_an_error_has_not() {
+    assert!(oracle(Kind::Write).write_succeeded(1).is_err());
     let mut oracle = oracle(Kind::Write);
-    let wrong = bytes(&oracle, 7);
-    assert!(oracle.execute(1, Some(&wrong)).is_err());
-    let mut oracle = self::oracle(Kind::Read);
-    oracle.execute(1, None).unwrap();
-    assert!(oracle.succeeded(1, Some(&wrong)).is_err());
+    run(&mut oracle, 1).unwrap();
+    assert!(oracle.failed(1, "BUSY").is_err());
 }
 
 #[test]
-fn a_read_that_misses_an_acknowledged_write_is_noticed() {
+fn nothing_runs_twice_nor_after_its_end() {
+    let mut twice = oracle(Kind::Write);
+    run(&mut twice, 1).unwrap();
+    assert!(run(&mut twice, 1).unwrap_err().contains("twice"));
+    let mut late = oracle(Kind::Write);
+    late.failed(1, "BUSY").unwrap();
+    assert!(run(&mut late, 1).unwrap_err().contains("after its end"));
+}
+
+#[test]
+fn a_write_in_doubt_may_run_until_its_session_is_replaced() {
     let mut oracle = oracle(Kind::Write);
-    write(&mut oracle, 1).unwrap();
-    oracle.succeeded(1, None).unwrap();
-    oracle.submitted(Kind::Read, EXTENT);
-    oracle.medium.write(EXTENT.unit, EXTENT.first, EXTENT.blocks, 0);
-    oracle.execute(2, None).unwrap();
-    let old = bytes(&oracle, 0);
-    assert!(oracle.succeeded(2, Some(&old)).unwrap_err().contains("acknowledged"));
+    oracle.doubted(1).unwrap();
+    oracle.session_replaced(1);
+    run(&mut oracle, 1).unwrap();
+    assert!(!oracle.is_free(EXTENT));
+    oracle.session_replaced(0);
+    assert!(oracle.is_free(EXTENT));
+    assert!(run(&mut oracle, 1).is_err());
+}
+
+#[test]
+fn bytes_of_another_place_are_found() {
+    let mut oracle = oracle(Kind::Write);
+    let bytes = bytes(&oracle, 1);
+    assert!(oracle.written(1, EXTENT.first, &bytes).is_err());
+    assert!(oracle.written(EXTENT.unit, EXTENT.first + 1, &bytes).is_err());
 }
