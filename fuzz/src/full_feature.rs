@@ -12,7 +12,7 @@ use lunette_pdu::{
     TaskManagementFunction, TaskManagementRequest, TextRequest, Tsih, pad_len,
 };
 use lunette_session::Authentication;
-use lunette_session::keys::{Digest, Willing};
+use lunette_session::keys::{Digest, Offer};
 
 use crate::input::{Input, Random};
 use crate::toy::{TARGET, Toy};
@@ -97,9 +97,9 @@ impl Initiator {
             exp_stat_sn: SerialNumber(0),
             data_segment_len: keys.len(),
         };
-        let willing =
-            Willing { marker_interval: recovery.marker_interval, error_recovery_level: level, ..Willing::default() };
-        let mut toy = Toy::new(Authentication::None, None, false, willing);
+        let offer =
+            Offer { marker_interval: recovery.marker_interval, error_recovery_level: level, ..Offer::default() };
+        let mut toy = Toy::new(Authentication::None, None, false, offer);
         let mut wire = request.emit().to_vec();
         wire.extend_from_slice(keys.as_bytes());
         wire.resize(wire.len() + pad_len(keys.len()), 0);

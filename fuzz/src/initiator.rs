@@ -8,7 +8,7 @@ use lunette_pdu::{
     pad_len,
 };
 use lunette_session::iscsi_initiator::{ChapIdentity, Event, Session, SessionConfig};
-use lunette_session::keys::{Choices, Digest, Willing};
+use lunette_session::keys::{Choices, Digest, Offer};
 use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
 
 use crate::marked::{self, Stream};
@@ -23,8 +23,8 @@ pub(crate) enum Chap {
 }
 
 /// What is offered: no digests, for a fuzzer without coverage does not guess them either.
-pub(crate) fn offers() -> Willing {
-    Willing { header_digest: Choices(1), data_digest: Choices(1), ..Willing::default() }
+pub(crate) fn offer() -> Offer {
+    Offer { header_digest: Choices(1), data_digest: Choices(1), ..Offer::default() }
 }
 
 /// A session and what has been seen of it.
@@ -51,7 +51,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(chap: Chap, discovery: bool, offers: Willing) -> Self {
+    pub(crate) fn new(chap: Chap, discovery: bool, offer: Offer) -> Self {
         let credentials = |user: &str| Credentials { user: user.into(), secret: Secret::new(b"a secret".to_vec()) };
         let identity = ChapIdentity {
             initiator: credentials("user"),
@@ -63,7 +63,7 @@ impl Host {
             target_name: (!discovery).then(|| "iqn.2026-11.lunette:disk".into()),
             isid: Isid([0x80, 0, 1, 2, 0, 3]),
             chap: (chap != Chap::None).then_some(identity),
-            offers,
+            offer,
             timers: Timers::default(),
         };
         let now = Time::new(Duration::from_secs(1));

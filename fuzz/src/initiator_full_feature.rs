@@ -13,10 +13,10 @@ use lunette_pdu::{
     TaskManagementResponseCode, TextResponse,
 };
 use lunette_session::iscsi_initiator::{Command, Event, TaskTag};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 
 use crate::full_feature::Recovery;
-use crate::initiator::{Chap, Host, login_response, offers, wire};
+use crate::initiator::{Chap, Host, login_response, offer, wire};
 use crate::input::{Input, Random};
 
 /// Steps of one input.
@@ -53,13 +53,13 @@ pub(crate) fn play(data: &[u8], recovery: &Recovery) -> (usize, Vec<u8>, bool) {
     let mut input = Input::new(data);
     let choice = input.byte();
     let header_digest = choice & 0x10 != 0 && recovery.level > 0;
-    let offers = Willing {
+    let offer = Offer {
         header_digest: Choices(if header_digest { 2 } else { 1 }),
         marker_interval: recovery.marker_interval,
         error_recovery_level: recovery.level,
-        ..offers()
+        ..offer()
     };
-    let mut host = Host::new(Chap::None, choice & 8 != 0, offers);
+    let mut host = Host::new(Chap::None, choice & 8 != 0, offer);
     let exp_cmd_sn = log_in(&mut host, choice);
     host.chunk_len = [usize::MAX, 1, 47, 1000][usize::from(choice & 3)];
     let mut play = Play {

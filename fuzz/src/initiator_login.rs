@@ -8,7 +8,7 @@ use std::time::Duration;
 use lunette_pdu::BHS_LEN;
 use lunette_session::limits::LOGIN_TIMEOUT;
 
-use crate::initiator::{Chap, Host, login_response, offers, wire};
+use crate::initiator::{Chap, Host, login_response, offer, wire};
 use crate::input::{Input, Random};
 
 /// Bit of the first byte: the rest is not described, but is there as it is.
@@ -26,7 +26,7 @@ fn play(data: &[u8]) -> Host {
     let mut input = Input::new(data);
     let choice = input.byte();
     let chap = [Chap::None, Chap::None, Chap::OneWay, Chap::Mutual][usize::from(choice & 3)];
-    let mut host = Host::new(chap, choice & 4 != 0, offers());
+    let mut host = Host::new(chap, choice & 4 != 0, offer());
     host.chunk_len = [usize::MAX, 1, 47, 1000][usize::from(choice >> 4 & 3)];
     if choice & RAW != 0 {
         host.feed(input.rest());

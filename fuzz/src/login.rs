@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lunette_pdu::{BHS_LEN, Cid, InitiatorTaskTag, Isid, LoginRequest, SerialNumber, Stage, Tsih, pad_len};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::limits::LOGIN_TIMEOUT;
 use lunette_session::{Authentication, Credentials, Secret};
 
@@ -43,7 +43,7 @@ fn toy(choice: u8) -> Toy {
         _ => chap(Some(credentials("target", "secret-of-target"))),
     };
     let initiators = (choice & 4 != 0).then(|| vec!["iqn.2026-11.example:i".to_owned()]);
-    Toy::new(authentication, initiators, choice & 8 != 0, Willing::default())
+    Toy::new(authentication, initiators, choice & 8 != 0, Offer::default())
 }
 
 /// A login request as the input describes it, on the wire.

@@ -16,7 +16,7 @@ use lunette_session::iscsi_target::{
     AdmitRequest, Command, Connection, ConnectionConfig, Directory, Entropy, Event, Portal, Response, Sessions,
     TargetNode, TaskManagement, TaskTag, Timers,
 };
-use lunette_session::keys::{Parameters, Willing};
+use lunette_session::keys::{Offer, Parameters};
 use lunette_session::limits::{MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS, MAX_RETAINED_BYTES, MAX_TEXT_BYTES};
 use lunette_session::{Authentication, Time};
 
@@ -88,12 +88,7 @@ pub struct Toy {
 
 impl Toy {
     /// A target with a new connection. With `refuse` no login is admitted.
-    pub fn new(
-        authentication: Authentication,
-        initiators: Option<Vec<String>>,
-        refuse: bool,
-        willing: Willing,
-    ) -> Self {
+    pub fn new(authentication: Authentication, initiators: Option<Vec<String>>, refuse: bool, offer: Offer) -> Self {
         let portal = Portal { address: ([127, 0, 0, 1], 3260).into(), group: 1 };
         let node = TargetNode {
             name: TARGET.into(),
@@ -101,7 +96,7 @@ impl Toy {
             authentication,
             initiators,
             portals: vec![portal],
-            willing,
+            offer,
             moved: None,
         };
         let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_initiator::ChapIdentity;
-use lunette_session::keys::{Choices, Willing as Offer};
+use lunette_session::keys::{Choices, Offer};
 use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use lunette_session::{Authentication, Credentials, Secret, Timers};
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use lunette_device::{Entropy, LogicalUnit, LogicalUnitConfig, TargetDevice};
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
-use lunette_session::keys::Willing as Offer;
+use lunette_session::keys::Offer;
 use lunette_store::MemoryStore;
 use lunette_target::{
     CoreStep, Growth, PendingUpdate, PortalConfig, ServerConfig, SteppedServer, TargetConfig, UnitChange, Update,

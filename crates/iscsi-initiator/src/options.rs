@@ -8,7 +8,7 @@ use std::time::Duration;
 use lunette_pdu::Isid;
 use lunette_session::Timers;
 use lunette_session::iscsi_initiator::ChapIdentity;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::SessionEvent;
 use crate::limits::MAX_HOST_BYTES;
@@ -120,7 +120,7 @@ pub struct Options {
     /// command: it is replaced, and what was under way goes on. `max_connections` is the number of connections that the session gets when the target
     /// takes as many, up to [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS); one that cannot be made is left out until the
     /// session is made anew, or tried again at recovery level 2.
-    pub offers: Willing,
+    pub offer: Offer,
     /// For the login and for pings.
     pub timers: Timers,
     /// For the TCP connection, per address.
@@ -150,7 +150,7 @@ impl Options {
             initiator_name: initiator_name.into(),
             initiator_alias: None,
             chap: None,
-            offers: Willing::initiator(),
+            offer: Offer::initiator(),
             timers: Timers::default(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
@@ -167,7 +167,7 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("initiator_name", &self.initiator_name)
-            .field("offers", &self.offers)
+            .field("offer", &self.offer)
             .field("request_timeout", &self.request_timeout)
             .field("reconnect_for", &self.reconnect_for)
             .finish_non_exhaustive()

@@ -35,7 +35,7 @@ impl PendingEvent {
 /// # Errors
 ///
 /// Those of every function are [`Error::TaskManagement`] when the target did not do it; [`Error::NotAgreed`] for functions of
-/// RFC 7144 without iSCSIProtocolLevel 2 (see [`Options::offers`](crate::Options::offers)); [`Error::Session`] when there is
+/// RFC 7144 without iSCSIProtocolLevel 2 (see [`Options::offer`](crate::Options::offer)); [`Error::Session`] when there is
 /// no connection now.
 impl Session {
     /// Asks for any task management function that names no task. Functions that concern the target or the nexus ignore `lun`.

@@ -10,7 +10,7 @@ use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice, system_entropy};
 use lunette_reactor::{IoBackend, LoopConfig, Reactor, ThreadPool, Waker};
 use lunette_session::iscsi_target::{Directory, Moved, Portal, TargetNode, Timers};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
@@ -39,7 +39,7 @@ pub struct TargetConfig {
     /// Initiators that may see and use the target; `None` admits all.
     pub initiators: Option<Vec<String>>,
     /// What the target agrees to in a negotiation.
-    pub willing: Willing,
+    pub offer: Offer,
     /// Where the target is served instead. Logins are sent there; its sessions are asked to log out.
     pub moved: Option<Moved>,
 }
@@ -48,7 +48,7 @@ impl TargetConfig {
     /// A target that everybody may use.
     pub fn open(device: Arc<TargetDevice>) -> Self {
         let authentication = Authentication::None;
-        Self { device, alias: None, authentication, initiators: None, willing: Willing::default(), moved: None }
+        Self { device, alias: None, authentication, initiators: None, offer: Offer::default(), moved: None }
     }
 }
 
@@ -294,7 +294,7 @@ pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
         authentication: target.authentication,
         initiators: target.initiators,
         portals: portals.to_vec(),
-        willing: target.willing,
+        offer: target.offer,
         moved: target.moved,
     }
 }

@@ -9,7 +9,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use lunette_session::keys::{MARKER_INTERVAL, Willing};
+use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
 use lunette_target::{MAX_CORES, PortalConfig};
@@ -152,7 +152,7 @@ fn default_portal_group() -> u16 {
 
 /// Connections that a session may have, when nothing else is said.
 pub(crate) fn default_max_connections() -> u32 {
-    Willing::default().max_connections
+    Offer::default().max_connections
 }
 
 /// A number of connections that a session can have.

@@ -47,13 +47,13 @@ impl Remote {
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         let mut options = options(&self.url)?;
         if self.header_digest {
-            options.offers.header_digest = CRC32C;
+            options.offer.header_digest = CRC32C;
         }
         if self.data_digest {
-            options.offers.data_digest = CRC32C;
+            options.offer.data_digest = CRC32C;
         }
         if let Some(connections) = self.connections {
-            options.offers.max_connections = connections;
+            options.offer.max_connections = connections;
         }
         Ok(options)
     }

@@ -7,7 +7,7 @@ use lunette_device::{PortGroupsConfig, TargetDevice};
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::Authentication;
 use lunette_session::iscsi_target::Moved;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_state::{StateFile, StateStore};
 use lunette_target::TargetConfig;
 
@@ -84,10 +84,10 @@ impl Served {
                 alias: target.alias.clone(),
                 authentication: open.authentication.clone(),
                 initiators: target.allow.clone(),
-                willing: Willing {
+                offer: Offer {
                     max_connections: target.max_connections,
                     marker_interval: target.marker_interval,
-                    ..target.session.willing()
+                    ..target.session.offer()
                 },
                 moved: target.redirect.as_ref().map(moved),
                 ..TargetConfig::open(Arc::clone(&open.device))

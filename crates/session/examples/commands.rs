@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::{iscsi_initiator, iscsi_target};
 use pair::{Pair, command};
 
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let error_recovery_level = level.parse().expect("a digit");
-    let mut pair = Pair::logged_in(&Willing { error_recovery_level, ..Willing::default() }, digests == "digests");
+    let mut pair = Pair::logged_in(&Offer { error_recovery_level, ..Offer::default() }, digests == "digests");
     let pool = Pool::new(1 << 20);
     for _ in 0..BATCHES {
         run(&mut pair, &pool, direction == "read");

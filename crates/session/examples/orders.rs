@@ -18,7 +18,7 @@ use lunette_pdu::{BHS_LEN, Cid, DIGEST_LEN};
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{self, Session};
 use lunette_session::iscsi_target::{self, Connection, Response};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use pair::{Pair, command};
 
 const PDU_LEN: usize = 8192;
@@ -92,13 +92,13 @@ fn main() -> ExitCode {
     };
     let pool = Pool::new(4 * LEN);
     let buffer = || pool.take(LEN).expect("the pool is large enough");
-    let any_order = Willing {
+    let any_order = Offer {
         recv_data_segment_len: PDU_LEN as u32,
         initial_r2t: true,
         immediate_data: false,
         data_pdu_in_order: false,
         data_sequence_in_order: false,
-        ..Willing::default()
+        ..Offer::default()
     };
     let mut pair = Pair::logged_in(&any_order, digests);
     let now = pair.now;

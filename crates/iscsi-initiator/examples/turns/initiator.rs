@@ -26,7 +26,7 @@ pub(crate) fn run(load: Load) {
     let accepted = thread::spawn(move || ScriptedTarget::log_in(listener.accept().expect("a connection").0, load));
     let initiator = Initiator::with(BUFFER_BYTES, IoBackend::Epoll).expect("an event loop");
     let mut options = Options::new(HOST);
-    (options.offers, options.timers, options.request_timeout) = (load.willing(), timers(), LIMIT * 100);
+    (options.offer, options.timers, options.request_timeout) = (load.offer(), timers(), LIMIT * 100);
     let portal = Portal { host: "127.0.0.1".into(), port };
     let session = wait(Session::connect(&initiator, &portal, TARGET, options)).expect("a session");
     let target = accepted.join().expect("a login");
@@ -142,7 +142,7 @@ impl ScriptedTarget {
             authentication: Authentication::None,
             initiators: None,
             portals: vec![lunette_session::iscsi_target::Portal { address: local, group: 1 }],
-            willing: load.willing(),
+            offer: load.offer(),
             moved: None,
         };
         let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };

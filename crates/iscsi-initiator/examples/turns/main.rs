@@ -23,7 +23,7 @@ mod wire;
 use std::hint::black_box;
 
 use lunette_session::Timers;
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 
 const TARGET: &str = "iqn.2026-11.org.example:disk";
 const HOST: &str = "iqn.2026-11.org.example:host";
@@ -62,9 +62,9 @@ impl Load {
     }
 
     /// What both sides agree to.
-    fn willing(&self) -> Willing {
+    fn offer(&self) -> Offer {
         let choice = Choices(if self.digests { 0b10 } else { 0b01 });
-        Willing { header_digest: choice, data_digest: choice, ..Willing::initiator() }
+        Offer { header_digest: choice, data_digest: choice, ..Offer::initiator() }
     }
 
     /// Where the I/O of that number begins, in blocks.

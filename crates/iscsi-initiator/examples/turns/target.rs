@@ -141,7 +141,7 @@ impl ScriptedInitiator {
             target_name: Some(TARGET.into()),
             isid: Isid::random(1, 1),
             chap: None,
-            offers: load.willing(),
+            offer: load.offer(),
             timers: timers(),
         });
         let cid = session.connect(Entropy([0; _]), NOW);

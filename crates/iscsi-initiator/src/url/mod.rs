@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::iscsi_initiator::ChapIdentity;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::{Credentials, Secret, check_name};
 
 use crate::options::{DEFAULT_PORT, Options, Portal};
@@ -42,7 +42,7 @@ pub struct Url {
     /// Without it, the URL means the target.
     pub lun: Option<Lun>,
     /// What to offer in the login.
-    pub offers: Willing,
+    pub offer: Offer,
     /// See [`Options::coalesce`].
     pub coalesce: bool,
     /// The iSCSI name to log in with.
@@ -114,7 +114,7 @@ impl Url {
             port,
             target,
             lun,
-            offers: Willing::initiator(),
+            offer: Offer::initiator(),
             coalesce: true,
             initiator_name: None,
             login: user.map(user_of).transpose()?.unwrap_or_default(),
@@ -157,7 +157,7 @@ impl Url {
     pub fn options(&self) -> Result<Options, UrlError> {
         Ok(Options {
             chap: self.chap(|variable| std::env::var(variable).ok())?,
-            offers: self.offers.clone(),
+            offer: self.offer.clone(),
             coalesce: self.coalesce,
             ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
         })

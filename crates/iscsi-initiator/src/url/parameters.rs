@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use lunette_session::keys::{self, Choices, Parameters, Rule, Willing};
+use lunette_session::keys::{self, Choices, Offer, Parameters, Rule};
 use lunette_session::limits::{CONNECTION_RECOVERY_LEVEL, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Secret, check_name};
 
@@ -12,34 +12,34 @@ use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
 const TIME2RETAIN: &str = "default_time2retain";
 
 /// A parameter that sets what is offered for a key.
-pub(super) struct Offer {
+pub(super) struct KeyParameter {
     pub(super) name: &'static str,
     /// The key of RFC 7143; its row in [`keys::KEYS`] has the range.
     pub(super) key: &'static str,
-    set: fn(&mut Willing, u32),
+    set: fn(&mut Offer, u32),
 }
 
 /// One parameter for each key that is negotiated.
 #[rustfmt::skip]
-pub(super) const OFFERS: [Offer; 17] = [
-    Offer { name: "header_digest", key: "HeaderDigest", set: |w, v| w.header_digest = Choices(v as u8) },
-    Offer { name: "data_digest", key: "DataDigest", set: |w, v| w.data_digest = Choices(v as u8) },
-    Offer { name: "max_connections", key: "MaxConnections", set: |w, v| w.max_connections = v },
-    Offer { name: "initial_r2t", key: "InitialR2T", set: |w, v| w.initial_r2t = v == 1 },
-    Offer { name: "immediate_data", key: "ImmediateData", set: |w, v| w.immediate_data = v == 1 },
-    Offer { name: "max_recv_data_segment_length", key: "MaxRecvDataSegmentLength", set: |w, v| w.recv_data_segment_len = v },
-    Offer { name: "max_burst_length", key: "MaxBurstLength", set: |w, v| w.max_burst_len = v },
-    Offer { name: "first_burst_length", key: "FirstBurstLength", set: |w, v| w.first_burst_len = v },
-    Offer { name: "default_time2wait", key: "DefaultTime2Wait", set: |w, v| w.time2wait_s = v },
-    Offer { name: TIME2RETAIN, key: "DefaultTime2Retain", set: |w, v| w.time2retain_s = v },
-    Offer { name: "max_outstanding_r2t", key: "MaxOutstandingR2T", set: |w, v| w.max_outstanding_r2t = v },
-    Offer { name: "data_pdu_in_order", key: "DataPDUInOrder", set: |w, v| w.data_pdu_in_order = v == 1 },
-    Offer { name: "data_sequence_in_order", key: "DataSequenceInOrder", set: |w, v| w.data_sequence_in_order = v == 1 },
-    Offer { name: "error_recovery_level", key: "ErrorRecoveryLevel", set: |w, v| w.error_recovery_level = v },
-    Offer { name: "task_reporting", key: "TaskReporting", set: |w, v| w.task_reporting = Choices(v as u8) },
-    Offer { name: "iscsi_protocol_level", key: "iSCSIProtocolLevel", set: |w, v| w.protocol_level = v },
+pub(super) const KEY_PARAMETERS: [KeyParameter; 17] = [
+    KeyParameter { name: "header_digest", key: "HeaderDigest", set: |w, v| w.header_digest = Choices(v as u8) },
+    KeyParameter { name: "data_digest", key: "DataDigest", set: |w, v| w.data_digest = Choices(v as u8) },
+    KeyParameter { name: "max_connections", key: "MaxConnections", set: |w, v| w.max_connections = v },
+    KeyParameter { name: "initial_r2t", key: "InitialR2T", set: |w, v| w.initial_r2t = v == 1 },
+    KeyParameter { name: "immediate_data", key: "ImmediateData", set: |w, v| w.immediate_data = v == 1 },
+    KeyParameter { name: "max_recv_data_segment_length", key: "MaxRecvDataSegmentLength", set: |w, v| w.recv_data_segment_len = v },
+    KeyParameter { name: "max_burst_length", key: "MaxBurstLength", set: |w, v| w.max_burst_len = v },
+    KeyParameter { name: "first_burst_length", key: "FirstBurstLength", set: |w, v| w.first_burst_len = v },
+    KeyParameter { name: "default_time2wait", key: "DefaultTime2Wait", set: |w, v| w.time2wait_s = v },
+    KeyParameter { name: TIME2RETAIN, key: "DefaultTime2Retain", set: |w, v| w.time2retain_s = v },
+    KeyParameter { name: "max_outstanding_r2t", key: "MaxOutstandingR2T", set: |w, v| w.max_outstanding_r2t = v },
+    KeyParameter { name: "data_pdu_in_order", key: "DataPDUInOrder", set: |w, v| w.data_pdu_in_order = v == 1 },
+    KeyParameter { name: "data_sequence_in_order", key: "DataSequenceInOrder", set: |w, v| w.data_sequence_in_order = v == 1 },
+    KeyParameter { name: "error_recovery_level", key: "ErrorRecoveryLevel", set: |w, v| w.error_recovery_level = v },
+    KeyParameter { name: "task_reporting", key: "TaskReporting", set: |w, v| w.task_reporting = Choices(v as u8) },
+    KeyParameter { name: "iscsi_protocol_level", key: "iSCSIProtocolLevel", set: |w, v| w.protocol_level = v },
     // One interval for both directions, and it turns markers on.
-    Offer { name: "marker_interval", key: "OFMarkInt", set: |w, v| w.marker_interval = Some(v) },
+    KeyParameter { name: "marker_interval", key: "OFMarkInt", set: |w, v| w.marker_interval = Some(v) },
 ];
 
 /// A short name for `max_connections`.
@@ -70,9 +70,9 @@ pub(super) fn read(url: &mut Url, query: &str) -> Result<(), UrlError> {
         one(url, name, value)?;
         seen.push(name.into());
     }
-    let offers = &mut url.offers;
-    if offers.error_recovery_level >= CONNECTION_RECOVERY_LEVEL && !seen.iter().any(|seen| seen == TIME2RETAIN) {
-        offers.time2retain_s = Parameters::default().time2retain_s;
+    let offer = &mut url.offer;
+    if offer.error_recovery_level >= CONNECTION_RECOVERY_LEVEL && !seen.iter().any(|seen| seen == TIME2RETAIN) {
+        offer.time2retain_s = Parameters::default().time2retain_s;
     }
     Ok(())
 }
@@ -81,10 +81,13 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     if name == "iser" {
         return wrong(NO_ISER);
     }
-    let known = OTHERS.contains(&name) || OFFERS.iter().any(|offer| offer.name == name);
+    let known = OTHERS.contains(&name) || KEY_PARAMETERS.iter().any(|parameter| parameter.name == name);
     if !known {
-        let all: Vec<&str> =
-            OFFERS.iter().map(|offer| offer.name).chain(OTHERS.into_iter().filter(|n| *n != "iser")).collect();
+        let all: Vec<&str> = KEY_PARAMETERS
+            .iter()
+            .map(|parameter| parameter.name)
+            .chain(OTHERS.into_iter().filter(|n| *n != "iser"))
+            .collect();
         return wrong(format!("there is no parameter {name:?}; those that there are: {}", all.join(", ")));
     }
     if value.is_empty() {
@@ -108,8 +111,8 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
         "chap_target_secret_file" => url.login.target_secret_file = Some(value.into()),
         "target_user" => url.login.target_user = Some(value),
         _ => {
-            for offer in OFFERS.iter().filter(|offer| offer.name == name) {
-                (offer.set)(&mut url.offers, value_of(offer, &value)?);
+            for parameter in KEY_PARAMETERS.iter().filter(|parameter| parameter.name == name) {
+                (parameter.set)(&mut url.offer, value_of(parameter, &value)?);
             }
         }
     }
@@ -117,9 +120,9 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
 }
 
 /// The value of a parameter as its key's rule has it: 0 and 1 for No and Yes, a number, or a set of choices.
-fn value_of(offer: &Offer, value: &str) -> Result<u32, UrlError> {
-    let name = offer.name;
-    let Some((_, row)) = keys::row(offer.key) else { return wrong(format!("{name} is not negotiated")) };
+fn value_of(parameter: &KeyParameter, value: &str) -> Result<u32, UrlError> {
+    let name = parameter.name;
+    let Some((_, row)) = keys::row(parameter.key) else { return wrong(format!("{name} is not negotiated")) };
     match &row.rule {
         Rule::And | Rule::Or | Rule::Marker => yes_or_no(name, value).map(u32::from),
         Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => number_within(name, value, range),

@@ -1,7 +1,7 @@
 use lunette_session::keys::{KEYS, Rule};
 use proptest::prelude::*;
 
-use super::parameters::OFFERS;
+use super::parameters::KEY_PARAMETERS;
 use super::*;
 
 fn parse(text: &str) -> Url {
@@ -105,44 +105,41 @@ fn answers_may_come_in_groups_unless_the_url_says_no() {
 
 #[test]
 fn connections_are_recovered_only_while_tasks_are_kept() {
-    let offers = |query| parse(&format!("iscsi://h?{query}")).offers;
-    assert_eq!(offers("error_recovery_level=1").time2retain_s, 0);
-    assert_eq!(offers("error_recovery_level=2").time2retain_s, 20);
-    assert_eq!(offers("default_time2retain=0&error_recovery_level=2").time2retain_s, 0);
+    let offer = |query| parse(&format!("iscsi://h?{query}")).offer;
+    assert_eq!(offer("error_recovery_level=1").time2retain_s, 0);
+    assert_eq!(offer("error_recovery_level=2").time2retain_s, 20);
+    assert_eq!(offer("default_time2retain=0&error_recovery_level=2").time2retain_s, 0);
 }
 
 #[test]
 fn offers_are_set() {
-    let offers = parse(
+    let offer = parse(
         "iscsi://h?header_digest=crc32c&data_digest=none,CRC32C&initial_r2t=yes&immediate_data=no&connections=4&\
          max_recv_data_segment_length=64K&max_burst_length=16777215&first_burst_length=512&max_outstanding_r2t=1&\
          error_recovery_level=2&default_time2wait=0&default_time2retain=60&data_pdu_in_order=no&\
          data_sequence_in_order=no&task_reporting=fastabort,rfc3720&iscsi_protocol_level=2&marker_interval=1K",
     )
-    .offers;
-    let choices = (offers.header_digest.0, offers.data_digest.0, offers.task_reporting.0);
+    .offer;
+    let choices = (offer.header_digest.0, offer.data_digest.0, offer.task_reporting.0);
     assert_eq!(choices, (0b10, 0b11, 0b101));
-    assert!(
-        offers.initial_r2t && !offers.immediate_data && !offers.data_pdu_in_order && !offers.data_sequence_in_order
-    );
-    let lengths = (offers.recv_data_segment_len, offers.max_burst_len, offers.first_burst_len);
+    assert!(offer.initial_r2t && !offer.immediate_data && !offer.data_pdu_in_order && !offer.data_sequence_in_order);
+    let lengths = (offer.recv_data_segment_len, offer.max_burst_len, offer.first_burst_len);
     assert_eq!(lengths, (65_536, 16_777_215, 512));
-    let counts =
-        (offers.max_connections, offers.max_outstanding_r2t, offers.error_recovery_level, offers.protocol_level);
+    let counts = (offer.max_connections, offer.max_outstanding_r2t, offer.error_recovery_level, offer.protocol_level);
     assert_eq!(counts, (4, 1, 2, 2));
-    assert_eq!((offers.time2wait_s, offers.time2retain_s), (0, 60));
-    assert_eq!(offers.marker_interval, Some(1024));
-    assert_eq!(parse("iscsi://h").offers, Willing::initiator());
+    assert_eq!((offer.time2wait_s, offer.time2retain_s), (0, 60));
+    assert_eq!(offer.marker_interval, Some(1024));
+    assert_eq!(parse("iscsi://h").offer, Offer::initiator());
 }
 
 #[test]
 fn every_key_that_is_negotiated_has_a_parameter() {
     // One parameter sets all keys of markers.
     for row in KEYS.iter().filter(|row| !matches!(row.rule, Rule::Marker | Rule::MarkerInterval)) {
-        assert!(OFFERS.iter().any(|offer| offer.key == row.key), "{}", row.key);
+        assert!(KEY_PARAMETERS.iter().any(|parameter| parameter.key == row.key), "{}", row.key);
     }
-    for offer in &OFFERS {
-        assert!(KEYS.iter().any(|row| row.key == offer.key), "{}", offer.key);
+    for parameter in &KEY_PARAMETERS {
+        assert!(KEYS.iter().any(|row| row.key == parameter.key), "{}", parameter.key);
     }
 }
 

@@ -21,8 +21,8 @@ fn xdwriteread_goes_both_ways() {
     for (initial_r2t, segment) in [(true, 512), (false, 8192), (false, 262_144)] {
         let target = Target::new();
         let mut options = options();
-        options.offers.initial_r2t = initial_r2t;
-        options.offers.recv_data_segment_len = segment;
+        options.offer.initial_r2t = initial_r2t;
+        options.offer.recv_data_segment_len = segment;
         let disk = disk(target.address, options);
         for count in [1, 7, 300] {
             let (old, new) = (blocks(count, 3), blocks(count, 0x70));

@@ -14,7 +14,7 @@ const BLOCKS: usize = 16;
 fn counted(digests: bool) -> (Traffic, Traffic) {
     let (target, initiator) = (Target::new(), event_loop());
     let mut options = options();
-    options.offers.data_digest = Choices(if digests { 0b10 } else { 0b01 });
+    options.offer.data_digest = Choices(if digests { 0b10 } else { 0b01 });
     let session = wait(Session::connect(&initiator, &portal(target.address), TARGET, options)).unwrap();
     let disk = wait(Disk::open(session, Lun::ZERO)).unwrap();
     // The initiator tells the caller before it counts, so what opening the disk has copied counts when one answer more is there.

@@ -48,13 +48,13 @@ fn data_is_the_same_whatever_was_negotiated() {
     ] {
         let target = Target::new();
         let mut options = options();
-        options.offers.initial_r2t = initial_r2t;
-        options.offers.immediate_data = immediate_data;
-        options.offers.header_digest = Choices(digests);
-        options.offers.data_digest = Choices(digests);
-        options.offers.recv_data_segment_len = segment;
-        options.offers.max_burst_len = burst;
-        options.offers.first_burst_len = burst / 2;
+        options.offer.initial_r2t = initial_r2t;
+        options.offer.immediate_data = immediate_data;
+        options.offer.header_digest = Choices(digests);
+        options.offer.data_digest = Choices(digests);
+        options.offer.recv_data_segment_len = segment;
+        options.offer.max_burst_len = burst;
+        options.offer.first_burst_len = burst / 2;
         let disk = disk(target.address, options);
         for count in [1, 3, 17, 129, 2048, 9000] {
             let data = blocks(count, count as u8);

@@ -53,8 +53,8 @@ fn long_reads_bring_the_same_bytes_out_of_the_file() {
     for (segment_len, burst_len) in [(262_144, 1 << 20), (8192, 16_384), (65_536, 100_000), (513, 512)] {
         let (target, _folder) = target();
         let mut options = options();
-        options.offers.recv_data_segment_len = segment_len;
-        options.offers.max_burst_len = burst_len;
+        options.offer.recv_data_segment_len = segment_len;
+        options.offer.max_burst_len = burst_len;
         for chunk_len in [LEN / 2, 96 * 1024 + BLOCK_LEN, 32 * 1024] {
             assert!(
                 read_all(&target, options.clone(), chunk_len) == content(),
@@ -70,7 +70,7 @@ fn long_reads_bring_the_same_bytes_out_of_the_file() {
 fn where_bytes_must_be_looked_at_they_are_read() {
     let (target, _folder) = target();
     let mut digested = options();
-    digested.offers.data_digest = Choices(0b10);
+    digested.offer.data_digest = Choices(0b10);
     assert!(read_all(&target, digested, LEN / 2) == content());
     assert!(read_all(&target, options(), 16 * 1024) == content());
     assert_eq!(file_bytes(&target), 0);

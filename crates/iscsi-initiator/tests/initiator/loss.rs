@@ -128,7 +128,7 @@ fn damaged_bytes_cost_the_connection_and_nothing_else() {
     let target = Target::new();
     let wire = Wire::to(target.address);
     let mut options = options();
-    (options.offers.header_digest, options.offers.data_digest) = (Choices(0b10), Choices(0b10));
+    (options.offer.header_digest, options.offer.data_digest) = (Choices(0b10), Choices(0b10));
     let disk = disk(wire.address, options);
     let data = blocks(64, 3);
     wait(disk.write(0, &data, false)).unwrap();

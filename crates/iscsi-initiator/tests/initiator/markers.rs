@@ -9,13 +9,13 @@ use crate::rig::{Target, blocks, disk, memory, options};
 #[test]
 fn data_is_the_same_with_markers_wherever_they_stand() {
     for (interval, segment, connections) in [(64, 512, 1), (67, 8192, 3), (2048, 262_144, 1), (65_535, 262_144, 2)] {
-        let target = Target::with(memory(), |config| config.targets[0].willing.marker_interval = Some(2048));
+        let target = Target::with(memory(), |config| config.targets[0].offer.marker_interval = Some(2048));
         let mut options = options();
-        options.offers.header_digest = Choices(0b10);
-        options.offers.data_digest = Choices(0b10);
-        options.offers.recv_data_segment_len = segment;
-        options.offers.max_connections = connections;
-        options.offers.marker_interval = Some(interval);
+        options.offer.header_digest = Choices(0b10);
+        options.offer.data_digest = Choices(0b10);
+        options.offer.recv_data_segment_len = segment;
+        options.offer.max_connections = connections;
+        options.offer.marker_interval = Some(interval);
         let disk = disk(target.address, options);
         let parameters = disk.session().parameters();
         assert!(parameters.of_marker && parameters.if_marker);
@@ -34,7 +34,7 @@ fn data_is_the_same_with_markers_wherever_they_stand() {
 fn a_target_without_markers_is_used_without_them() {
     let target = Target::new();
     let mut options = options();
-    options.offers.marker_interval = Some(2048);
+    options.offer.marker_interval = Some(2048);
     let disk = disk(target.address, options);
     assert!(!disk.session().parameters().of_marker && !disk.session().parameters().if_marker);
     wait(disk.write(0, &blocks(100, 1), false)).unwrap();

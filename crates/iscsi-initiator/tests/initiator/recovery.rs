@@ -7,7 +7,7 @@ use std::time::Duration;
 use lunette_initiator::{Disk, Options, Recoveries, SessionEvent, wait};
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::Lun;
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 use lunette_store::Store;
 use lunette_store::filters::Delay;
 
@@ -16,19 +16,19 @@ use crate::several::load;
 
 fn target(store: Arc<dyn Store>) -> Target {
     Target::with(store, |config| {
-        let willing = &mut config.targets[0].willing;
-        (willing.error_recovery_level, willing.time2retain_s) = (2, 20);
+        let offer = &mut config.targets[0].offer;
+        (offer.error_recovery_level, offer.time2retain_s) = (2, 20);
     })
 }
 
 fn recovering(connections: u32) -> Options {
     let mut options = options();
-    options.offers = Willing {
+    options.offer = Offer {
         max_connections: connections,
         error_recovery_level: 2,
         time2retain_s: 20,
         max_outstanding_r2t: 1,
-        ..options.offers
+        ..options.offer
     };
     options.reconnect_for = Duration::ZERO;
     options
@@ -165,7 +165,7 @@ fn a_damaged_header_costs_only_its_connection() {
     let target = target(memory());
     let wire = Wire::to(target.address);
     let mut options = recovering(2);
-    (options.offers.header_digest, options.offers.data_digest) = (Choices(0b10), Choices(0b10));
+    (options.offer.header_digest, options.offer.data_digest) = (Choices(0b10), Choices(0b10));
     let disk = disk(wire.address, options);
     let data = blocks(64, 3);
     for _ in 0..20 {
@@ -216,8 +216,8 @@ fn a_connection_that_could_not_join_is_tried_again() {
 #[test]
 fn a_target_that_stays_away_for_too_long_loses_the_session() {
     let target = Target::with(memory(), |config| {
-        let willing = &mut config.targets[0].willing;
-        (willing.error_recovery_level, willing.time2retain_s) = (2, 1);
+        let offer = &mut config.targets[0].offer;
+        (offer.error_recovery_level, offer.time2retain_s) = (2, 1);
     });
     let wire = Wire::to(target.address);
     let disk = disk(wire.address, recovering(2));

@@ -11,7 +11,7 @@ use crate::rig::{Target, Wire, blocks, disk, memory, options, until};
 
 fn several(connections: u32) -> Options {
     let mut options = options();
-    options.offers.max_connections = connections;
+    options.offer.max_connections = connections;
     options
 }
 
@@ -65,7 +65,7 @@ fn a_load_goes_on_when_one_of_eight_connections_is_lost() {
 #[test]
 fn a_target_that_takes_fewer_connections_gets_fewer() {
     for (takes, gets) in [(1, 1), (3, 3), (200, 64)] {
-        let target = Target::with(memory(), move |config| config.targets[0].willing.max_connections = takes);
+        let target = Target::with(memory(), move |config| config.targets[0].offer.max_connections = takes);
         let wire = Wire::to(target.address);
         let disk = disk(wire.address, several(if takes > 8 { 1000 } else { 8 }));
         assert_eq!(wire.accepted(), gets);
@@ -111,12 +111,12 @@ fn task_management_covers_all_connections() {
 #[test]
 fn a_connection_that_ends_before_the_answer_to_the_logout_is_not_lost() {
     for level in [0, 2] {
-        let target = Target::with(memory(), move |config| config.targets[0].willing.error_recovery_level = level);
+        let target = Target::with(memory(), move |config| config.targets[0].offer.error_recovery_level = level);
         let wire = Wire::to(target.address);
         let losses = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&losses);
         let mut options = several(2);
-        options.offers.error_recovery_level = level;
+        options.offer.error_recovery_level = level;
         options.listener = Some(Arc::new(move |event: &SessionEvent| {
             if let SessionEvent::ConnectionLost { .. } | SessionEvent::Lost { .. } = event {
                 counted.fetch_add(1, Ordering::SeqCst);

@@ -11,7 +11,7 @@ use crate::rig::{Target, connect, memory, options};
 
 fn modern() -> Options {
     let mut options = options();
-    options.offers.protocol_level = 2;
+    options.offer.protocol_level = 2;
     options
 }
 

@@ -172,7 +172,7 @@ mod tests {
     use lunette_pdu::{Cid, SerialNumber};
     use lunette_session::Authentication;
     use lunette_session::iscsi_target::TargetNode;
-    use lunette_session::keys::{Parameters, Willing};
+    use lunette_session::keys::{Offer, Parameters};
 
     use super::*;
 
@@ -183,7 +183,7 @@ mod tests {
             authentication: Authentication::None,
             initiators: None,
             portals: Vec::new(),
-            willing: Willing::default(),
+            offer: Offer::default(),
             moved: None,
         };
         AdmitRequest {

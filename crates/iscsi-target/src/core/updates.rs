@@ -208,7 +208,7 @@ impl Conn {
     fn renegotiate(&mut self, directory: &Directory) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return false };
         let Some(now) = directory.find(&target.name) else { return false };
-        self.protocol.renegotiate(now.willing.recv_data_segment_len, NEGOTIATION_GRACE)
+        self.protocol.renegotiate(now.offer.recv_data_segment_len, NEGOTIATION_GRACE)
     }
 
     /// Whether its target is still served here and admits it. Who has no session yet is looked at when it asks for one.

@@ -467,11 +467,11 @@ fn another_segment_length_is_negotiated_with_open_sessions() {
     let served = Served::new(memory());
     let mut here = Initiator::attach(&served.target, Port::A);
     let mut there = Initiator::attach(&served.target, THERE);
-    served.apply(|update| update.targets[0].willing.recv_data_segment_len = 400_000);
+    served.apply(|update| update.targets[0].offer.recv_data_segment_len = 400_000);
     assert_eq!(here.message(AsyncEvent::NEGOTIATION_REQUEST).parameter3, 10);
     there.is_undisturbed();
     assert_eq!(here.text(&[]), b"MaxRecvDataSegmentLength=400000\0");
     // It is the same for what comes next.
-    served.apply(|update| update.targets[0].willing.recv_data_segment_len = 400_000);
+    served.apply(|update| update.targets[0].offer.recv_data_segment_len = 400_000);
     here.is_undisturbed();
 }

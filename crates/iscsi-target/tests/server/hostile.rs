@@ -264,8 +264,8 @@ fn others_are_served_while_a_hundred_sessions_hold_each_thing_that_can_be_held()
     for Abuse { name, keys, run } in ABUSES {
         let target = Target::of(vec![device(TARGET, vec![memory()])], |config| {
             config.cores = 1;
-            config.targets[0].willing.error_recovery_level = 2;
-            config.targets[0].willing.time2retain_s = 3600;
+            config.targets[0].offer.error_recovery_level = 2;
+            config.targets[0].offer.time2retain_s = 3600;
         });
         let mut held = Vec::new();
         for isid in 1..=100 {

@@ -14,7 +14,7 @@ fn target() -> Target {
     Target::of(vec![device(TARGET, vec![memory()])], |config| {
         (config.cores, config.buffer_bytes) = (1, BUFFERS);
         for target in &mut config.targets {
-            target.willing.error_recovery_level = 1;
+            target.offer.error_recovery_level = 1;
         }
     })
 }

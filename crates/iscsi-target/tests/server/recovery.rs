@@ -31,8 +31,8 @@ fn on_one_core(store: Arc<dyn Store>) -> Target {
 
 fn recover(config: &mut ServerConfig) {
     for target in &mut config.targets {
-        target.willing.error_recovery_level = 2;
-        target.willing.time2retain_s = 3600;
+        target.offer.error_recovery_level = 2;
+        target.offer.time2retain_s = 3600;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use lunette_session::keys::{DATA_LENGTH, Willing};
+use lunette_session::keys::{DATA_LENGTH, Offer};
 use lunette_session::limits::MAX_OUTSTANDING_R2T;
 use serde::Deserialize;
 
@@ -54,13 +54,13 @@ impl SessionKeys {
     }
 
     /// What a target with these keys, which have been checked, agrees to.
-    pub(crate) fn willing(&self) -> Willing {
-        let defaults = Willing::default();
+    pub(crate) fn offer(&self) -> Offer {
+        let defaults = Offer::default();
         let error_recovery_level = self.error_recovery_level.unwrap_or(defaults.error_recovery_level);
         let time2retain_s = if self.error_recovery_level == Some(2) { TIME2RETAIN_S } else { defaults.time2retain_s };
         let bytes =
             |size: &Option<Size>, default| size.as_ref().and_then(|size| u32::try_from(size.0).ok()).unwrap_or(default);
-        Willing {
+        Offer {
             initial_r2t: self.initial_r2t.unwrap_or(defaults.initial_r2t),
             immediate_data: self.immediate_data.unwrap_or(defaults.immediate_data),
             recv_data_segment_len: bytes(&self.max_recv_data_segment_length, defaults.recv_data_segment_len),
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn what_is_left_out_keeps_its_default() {
-        assert_eq!(keys("").willing(), Willing::default());
+        assert_eq!(keys("").offer(), Offer::default());
         let one = keys("max_burst_length = \"4M\"");
-        assert_eq!(one.willing(), Willing { max_burst_len: 4 << 20, ..Willing::default() });
+        assert_eq!(one.offer(), Offer { max_burst_len: 4 << 20, ..Offer::default() });
     }
 
     #[test]
@@ -112,7 +112,7 @@ mod tests {
              default_time2wait = 3\ndefault_time2retain = 3600\nmax_time2wait = 90",
         );
         assert_eq!(all.check(), Ok(()));
-        let expected = Willing {
+        let expected = Offer {
             initial_r2t: true,
             immediate_data: false,
             recv_data_segment_len: 512,
@@ -125,18 +125,18 @@ mod tests {
             time2wait_s: 3,
             time2retain_s: 3600,
             max_time2wait_s: 90,
-            ..Willing::default()
+            ..Offer::default()
         };
-        assert_eq!(all.willing(), expected);
+        assert_eq!(all.offer(), expected);
     }
 
     #[test]
     fn recovery_of_connections_keeps_tasks() {
         for (level, time2retain_s) in [(0, 0), (1, 0), (2, TIME2RETAIN_S)] {
-            let willing = keys(&format!("error_recovery_level = {level}")).willing();
-            assert_eq!((willing.error_recovery_level, willing.time2retain_s), (level, time2retain_s));
+            let offer = keys(&format!("error_recovery_level = {level}")).offer();
+            assert_eq!((offer.error_recovery_level, offer.time2retain_s), (level, time2retain_s));
         }
-        assert_eq!(keys("error_recovery_level = 2\ndefault_time2retain = 0").willing().time2retain_s, 0);
+        assert_eq!(keys("error_recovery_level = 2\ndefault_time2retain = 0").offer().time2retain_s, 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
 use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
 use lunette_session::iscsi_target::{self, Connection, ConnectionConfig, Directory, Portal, Sessions, TargetNode};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Entropy, Time, Timers};
 
 const TARGET: &str = "iqn.2026-11.example:disk";
@@ -25,17 +25,17 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// In full feature phase, when both sides offer and accept `willing`, with both digests or none.
-    pub(crate) fn logged_in(willing: &Willing, digests: bool) -> Self {
+    pub(crate) fn logged_in(offer: &Offer, digests: bool) -> Self {
         let now = Time::new(Duration::ZERO);
         let choice = Choices(if digests { 0b10 } else { 0b01 });
-        let willing = || Willing { header_digest: choice, data_digest: choice, ..willing.clone() };
+        let offer = || Offer { header_digest: choice, data_digest: choice, ..offer.clone() };
         let mut session = Session::new(SessionConfig {
             initiator_name: "iqn.2026-11.example:host".into(),
             initiator_alias: None,
             target_name: Some(TARGET.into()),
             isid: Isid::random(1, 1),
             chap: None,
-            offers: willing(),
+            offer: offer(),
             timers: Timers::default(),
         });
         let local = "192.0.2.1:3260".parse().expect("an address");
@@ -45,7 +45,7 @@ impl Pair {
             authentication: Authentication::None,
             initiators: None,
             portals: vec![Portal { address: local, group: 1 }],
-            willing: willing(),
+            offer: offer(),
             moved: None,
         };
         let directory = Directory { targets: vec![Arc::new(node)], discovery: Authentication::None };

@@ -2,7 +2,7 @@
 
 use lunette_pdu::Isid;
 
-use crate::keys::Willing;
+use crate::keys::Offer;
 use crate::{Credentials, Timers};
 
 /// How the initiator proves itself, and what it asks of the target.
@@ -37,7 +37,7 @@ pub struct SessionConfig {
     pub chap: Option<ChapIdentity>,
     /// What is offered in the negotiation; where the rule of a key leaves the choice to the target, what it must stay within.
     /// Recovery levels above 2 do not exist and are not offered. Level 2 needs a `time2retain_s` above 0 to save anything.
-    pub offers: Willing,
+    pub offer: Offer,
     /// How long to wait for what.
     pub timers: Timers,
 }

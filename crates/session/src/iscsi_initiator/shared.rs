@@ -179,7 +179,7 @@ mod tests {
 
     use super::*;
     use crate::Timers;
-    use crate::keys::Willing;
+    use crate::keys::Offer;
 
     const CID: Cid = Cid(1);
 
@@ -190,7 +190,7 @@ mod tests {
             target_name: Some("iqn.2026-01.example:t".into()),
             isid: Isid([0x80, 0, 0, 0, 0, 1]),
             chap: None,
-            offers: Willing::default(),
+            offer: Offer::default(),
             timers: Timers::default(),
         })
     }

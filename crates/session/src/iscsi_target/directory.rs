@@ -8,7 +8,7 @@ use lunette_pdu::{LoginStatus, Tsih};
 
 use super::session::AdmitRequest;
 use crate::chap::Authentication;
-use crate::keys::Willing;
+use crate::keys::Offer;
 use crate::limits::MAX_MOVED_ADDRESSES;
 
 /// The targets of a daemon.
@@ -34,7 +34,7 @@ pub struct TargetNode {
     /// Where it can be reached.
     pub portals: Vec<Portal>,
     /// What it agrees to in a negotiation.
-    pub willing: Willing,
+    pub offer: Offer,
     /// Where it is served instead, when it is not served here any more.
     pub moved: Option<Moved>,
 }

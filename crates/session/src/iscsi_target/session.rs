@@ -341,7 +341,7 @@ mod tests {
             authentication: crate::Authentication::None,
             initiators: None,
             portals: Vec::new(),
-            willing: crate::keys::Willing::default(),
+            offer: crate::keys::Offer::default(),
             moved: None,
         };
         AdmitRequest {
@@ -412,8 +412,8 @@ mod tests {
         };
         let target = request.target.as_ref().map(|target| {
             let name = target.name.clone();
-            let (willing, portals) = (target.willing.clone(), target.portals.clone());
-            Arc::new(TargetNode { name, alias: None, authentication, initiators: None, portals, willing, moved: None })
+            let (offer, portals) = (target.offer.clone(), target.portals.clone());
+            Arc::new(TargetNode { name, alias: None, authentication, initiators: None, portals, offer, moved: None })
         });
         AdmitRequest { target, ..request }
     }

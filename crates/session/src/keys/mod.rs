@@ -6,7 +6,7 @@ mod originate;
 mod table;
 
 pub use negotiate::{Answer, Negotiation, NegotiationError};
-pub use originate::{OfferError, Offers};
+pub use originate::{OfferError, Originator};
 pub use table::{KEYS, Row, Rule, Scope, row};
 
 use std::collections::HashSet;
@@ -151,9 +151,9 @@ impl Parameters {
     }
 }
 
-/// What one side is willing to agree to: the other input of the negotiation.
+/// The values of one side for all negotiated keys: what an originator offers, and what a responder agrees to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Willing {
+pub struct Offer {
     /// None (bit 0), CRC32C (bit 1).
     pub header_digest: Choices,
     /// None (bit 0), CRC32C (bit 1).
@@ -194,7 +194,7 @@ pub struct Willing {
     pub marker_interval: Option<u32>,
 }
 
-impl Default for Willing {
+impl Default for Offer {
     /// What a Lunette target agrees to when its configuration says nothing else.
     fn default() -> Self {
         Self {
@@ -220,7 +220,7 @@ impl Default for Willing {
     }
 }
 
-impl Willing {
+impl Offer {
     /// What a Lunette initiator offers when its caller says nothing else: everything that saves round trips, no digests.
     pub fn initiator() -> Self {
         Self {

@@ -3,7 +3,7 @@
 use lunette_pdu::text;
 
 use super::table::{KEYS, Row, Rule, Scope, TIME2RETAIN, row};
-use super::{Parameters, Willing, markers};
+use super::{Offer, Parameters, markers};
 
 /// What goes back for one offered key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub enum NegotiationError {
     NotLeading(&'static str),
 }
 
-/// One negotiation in progress: what we are willing to take, and what has been agreed so far.
+/// The responder of a negotiation: its own offer, and what has been agreed so far.
 #[derive(Debug, Clone)]
 pub struct Negotiation {
-    pub(super) willing: Willing,
+    pub(super) offer: Offer,
     pub(super) agreed: Parameters,
     /// Bit `n`: the n-th row of the table has been offered.
     offered: u32,
@@ -37,9 +37,9 @@ pub struct Negotiation {
 
 impl Negotiation {
     /// Starts from the defaults of RFC 7143. `leading` is false on a connection that joins a session.
-    pub fn new(willing: Willing, leading: bool) -> Self {
-        let agreed = Parameters { recv_data_segment_len: willing.recv_data_segment_len, ..Parameters::default() };
-        Self { willing, agreed, offered: 0, leading }
+    pub fn new(offer: Offer, leading: bool) -> Self {
+        let agreed = Parameters { recv_data_segment_len: offer.recv_data_segment_len, ..Parameters::default() };
+        Self { offer, agreed, offered: 0, leading }
     }
 
     /// What has been agreed so far; keys that nobody offered have their defaults.
@@ -70,7 +70,7 @@ impl Negotiation {
     fn combine(&mut self, row: &Row, value: &str) -> Answer {
         let ours = match row.key {
             TIME2RETAIN if self.waits_too_long() => 0,
-            _ => (row.ours)(&self.willing),
+            _ => (row.ours)(&self.offer),
         };
         let (agreed, text) = match &row.rule {
             Rule::And | Rule::Marker => boolean(value, |theirs| theirs && ours == 1),
@@ -107,7 +107,7 @@ impl Negotiation {
 impl Negotiation {
     /// Whether the initiator's Time2Wait is more than tasks are kept over.
     fn waits_too_long(&self) -> bool {
-        self.agreed.time2wait_s > self.willing.max_time2wait_s.max(self.willing.time2wait_s)
+        self.agreed.time2wait_s > self.offer.max_time2wait_s.max(self.offer.time2wait_s)
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     use crate::keys::{Choices, Digest};
 
     fn negotiation() -> Negotiation {
-        Negotiation::new(Willing::default(), true)
+        Negotiation::new(Offer::default(), true)
     }
 
     fn answer(key: &str, value: &str) -> String {
@@ -197,14 +197,14 @@ mod tests {
             ([wait("3600"), retain], ["3600", "0"], 0),
             ([retain, wait("3600")], ["20", "3600"], 0),
         ] {
-            let mut negotiation = Negotiation::new(Willing { time2retain_s: 20, ..Willing::default() }, true);
+            let mut negotiation = Negotiation::new(Offer { time2retain_s: 20, ..Offer::default() }, true);
             for ((key, value), answer) in offers.into_iter().zip(answers) {
                 assert_eq!(negotiation.answer(key, value), Ok(Answer::Value(answer.into())), "{offers:?}");
             }
             assert_eq!(negotiation.agreed().time2retain_s, kept, "{offers:?}");
         }
         // The target's own wish is nothing that an initiator makes it keep.
-        let own = Willing { time2wait_s: 600, time2retain_s: 20, ..Willing::default() };
+        let own = Offer { time2wait_s: 600, time2retain_s: 20, ..Offer::default() };
         let mut negotiation = Negotiation::new(own, true);
         negotiation.answer("DefaultTime2Wait", "0").unwrap();
         assert_eq!(negotiation.agreed().time2retain_s, 20);
@@ -220,8 +220,7 @@ mod tests {
             (&[("IFMarkInt", "9~8"), ("IFMarker", "Yes")], None, None),
             (&[("OFMarker", "No"), ("OFMarkInt", "2048")], None, None),
         ] {
-            let mut negotiation =
-                Negotiation::new(Willing { marker_interval: Some(2048), ..Willing::default() }, false);
+            let mut negotiation = Negotiation::new(Offer { marker_interval: Some(2048), ..Offer::default() }, false);
             for (key, value) in offers {
                 negotiation.answer(key, value).unwrap();
             }
@@ -268,15 +267,15 @@ mod tests {
         assert_eq!(agreed.header_digest, Digest::Crc32c);
         assert_eq!(agreed.data_digest, Digest::None);
         assert_eq!(agreed.send_data_segment_len, 4096);
-        assert_eq!(agreed.recv_data_segment_len, Willing::default().recv_data_segment_len);
+        assert_eq!(agreed.recv_data_segment_len, Offer::default().recv_data_segment_len);
         assert!(!agreed.initial_r2t);
         assert_eq!(agreed.effective_first_burst_len(), 8192);
     }
 
     #[test]
     fn a_digest_that_is_not_allowed_is_passed_over() {
-        let willing = Willing { data_digest: Choices(0b10), ..Willing::default() };
-        let mut negotiation = Negotiation::new(willing, true);
+        let offer = Offer { data_digest: Choices(0b10), ..Offer::default() };
+        let mut negotiation = Negotiation::new(offer, true);
         assert_eq!(negotiation.answer("DataDigest", "None,CRC32C"), Ok(Answer::Value("CRC32C".into())));
     }
 
@@ -289,7 +288,7 @@ mod tests {
 
     #[test]
     fn session_wide_keys_belong_to_the_leading_connection() {
-        let mut joining = Negotiation::new(Willing::default(), false);
+        let mut joining = Negotiation::new(Offer::default(), false);
         assert_eq!(joining.answer("MaxBurstLength", "512"), Err(NegotiationError::NotLeading("MaxBurstLength")));
         assert_eq!(joining.answer("HeaderDigest", "CRC32C"), Ok(Answer::Value("CRC32C".into())));
     }

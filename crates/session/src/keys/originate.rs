@@ -4,7 +4,7 @@ use lunette_pdu::text::{self, TextError, TextWriter};
 
 use super::negotiate::{Answer, Negotiation, NegotiationError, first_of, number};
 use super::table::{KEYS, Row, Rule, Scope, row};
-use super::{MARKER_INTERVAL, Parameters, SAM5_PROTOCOL_LEVEL, Willing};
+use super::{MARKER_INTERVAL, Offer, Parameters, SAM5_PROTOCOL_LEVEL};
 use crate::limits::{CONNECTION_RECOVERY_LEVEL, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 
 /// Keys that are younger than RFC 3720. Targets that do not know them are many, so they are offered only when they say more
@@ -35,10 +35,10 @@ pub enum OfferError {
     Twice(&'static str),
 }
 
-/// Our offers, and what has come of them.
+/// The originator of a negotiation: it offers keys, and takes the responder's answers.
 #[derive(Debug, Clone)]
-pub struct Offers {
-    /// What we are willing to take; it also answers what the peer offers.
+pub struct Originator {
+    /// Holds the offer, and answers keys that the peer offers.
     negotiation: Negotiation,
     /// Bit `n`: we offer the n-th row.
     ours: u32,
@@ -47,38 +47,38 @@ pub struct Offers {
 }
 
 /// What this version can do, whatever its user would agree to.
-fn within_reach(willing: &Willing) -> Willing {
+fn within_reach(offer: &Offer) -> Offer {
     // RFC 7143 section 13.19: of sequences in order, only the last one may be asked for again.
-    let one_by_one = willing.error_recovery_level > 0 && willing.data_sequence_in_order;
-    Willing {
-        max_outstanding_r2t: if one_by_one { 1 } else { willing.max_outstanding_r2t },
-        max_connections: willing.max_connections.min(MAX_SESSION_CONNECTIONS),
-        error_recovery_level: willing.error_recovery_level.min(CONNECTION_RECOVERY_LEVEL),
-        protocol_level: willing.protocol_level.min(SAM5_PROTOCOL_LEVEL),
-        ..willing.clone()
+    let one_by_one = offer.error_recovery_level > 0 && offer.data_sequence_in_order;
+    Offer {
+        max_outstanding_r2t: if one_by_one { 1 } else { offer.max_outstanding_r2t },
+        max_connections: offer.max_connections.min(MAX_SESSION_CONNECTIONS),
+        error_recovery_level: offer.error_recovery_level.min(CONNECTION_RECOVERY_LEVEL),
+        protocol_level: offer.protocol_level.min(SAM5_PROTOCOL_LEVEL),
+        ..offer.clone()
     }
 }
 
-impl Offers {
-    /// The offers of a normal session's leading connection.
-    pub fn leading(willing: &Willing) -> Self {
-        Self::new(willing, true)
+impl Originator {
+    /// Offers the keys of a normal session's leading connection.
+    pub fn leading(offer: &Offer) -> Self {
+        Self::new(offer, true)
     }
 
-    /// The offers of a connection that joins a session, or of a discovery session, whose session-wide keys are irrelevant:
+    /// Offers the keys of a connection that joins a session, or of a discovery session, whose session-wide keys are irrelevant:
     /// only what holds for the connection.
-    pub fn joining(willing: &Willing) -> Self {
-        Self::new(willing, false)
+    pub fn joining(offer: &Offer) -> Self {
+        Self::new(offer, false)
     }
 
-    fn new(willing: &Willing, leading: bool) -> Self {
-        let negotiation = Negotiation::new(within_reach(willing), true);
+    fn new(offer: &Offer, leading: bool) -> Self {
+        let negotiation = Negotiation::new(within_reach(offer), true);
         let defaults = Parameters::default();
         let offered = |row: &Row| match row.rule {
-            Rule::Marker | Rule::MarkerInterval if (row.ours)(&negotiation.willing) == 0 => false,
+            Rule::Marker | Rule::MarkerInterval if (row.ours)(&negotiation.offer) == 0 => false,
             _ if !leading && row.scope == Scope::Session => false,
-            Rule::FirstOf(_) if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != 0b001,
-            _ if YOUNG.contains(&row.key) => (row.ours)(&negotiation.willing) != defaults.protocol_level,
+            Rule::FirstOf(_) if YOUNG.contains(&row.key) => (row.ours)(&negotiation.offer) != 0b001,
+            _ if YOUNG.contains(&row.key) => (row.ours)(&negotiation.offer) != defaults.protocol_level,
             _ => true,
         };
         let rows = KEYS.iter().enumerate().filter(|(_, row)| offered(row));
@@ -120,7 +120,7 @@ impl Offers {
         })
     }
 
-    /// What has been agreed. Offers without an answer leave their key at its default.
+    /// What has been agreed. A key that was offered and not answered keeps its default.
     ///
     /// # Errors
     ///
@@ -191,7 +191,7 @@ impl Offers {
 
     /// Our value, inside the range of its key.
     fn ours(&self, row: &Row) -> u32 {
-        let ours = (row.ours)(&self.negotiation.willing);
+        let ours = (row.ours)(&self.negotiation.offer);
         match &row.rule {
             Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => {
                 ours.clamp(*range.start(), *range.end())
@@ -207,15 +207,15 @@ mod tests {
     use super::*;
     use crate::keys::{Choices, Digest};
 
-    fn offers() -> Offers {
-        Offers::leading(&Willing::default())
+    fn originator() -> Originator {
+        Originator::leading(&Offer::default())
     }
 
     #[test]
     fn everything_is_offered_once_and_what_is_out_of_reach_is_not() {
-        let willing = Willing { error_recovery_level: 2, ..Willing::default() };
+        let offer = Offer { error_recovery_level: 2, ..Offer::default() };
         let mut list = TextWriter::new();
-        Offers::leading(&willing).write(&mut list).unwrap();
+        Originator::leading(&offer).write(&mut list).unwrap();
         let pairs: Vec<_> = text::pairs(list.as_bytes()).map(Result::unwrap).collect();
         assert_eq!(
             pairs,
@@ -242,23 +242,23 @@ mod tests {
 
     #[test]
     fn every_order_and_number_of_r2ts_may_be_offered() {
-        let willing = Willing {
+        let offer = Offer {
             max_outstanding_r2t: 65_535,
             data_pdu_in_order: false,
             data_sequence_in_order: false,
-            ..Willing::default()
+            ..Offer::default()
         };
-        let mut offers = Offers::leading(&willing);
+        let mut originator = Originator::leading(&offer);
         let mut list = TextWriter::new();
-        offers.write(&mut list).unwrap();
+        originator.write(&mut list).unwrap();
         for key in ["MaxOutstandingR2T=65535", "DataPDUInOrder=No", "DataSequenceInOrder=No"] {
             let pairs = text::pairs(list.as_bytes()).map(Result::unwrap);
             assert!(pairs.map(|(name, value)| format!("{name}={value}")).any(|pair| pair == key), "{key}");
         }
         for (key, value) in [("DataPDUInOrder", "No"), ("DataSequenceInOrder", "Yes"), ("MaxOutstandingR2T", "65535")] {
-            assert_eq!(offers.take(key, value), Ok(None), "{key}={value}");
+            assert_eq!(originator.take(key, value), Ok(None), "{key}={value}");
         }
-        let agreed = offers.finish().unwrap();
+        let agreed = originator.finish().unwrap();
         assert_eq!((agreed.data_pdu_in_order, agreed.data_sequence_in_order), (false, true));
         assert_eq!(agreed.effective_max_outstanding_r2t(), 65_535);
         let recovers = Parameters { error_recovery_level: 1, ..agreed.clone() };
@@ -270,23 +270,22 @@ mod tests {
     #[test]
     fn one_r2t_is_offered_where_ordered_sequences_may_be_asked_for_again() {
         for (level, in_order, expected) in [(0, true, 8), (1, false, 8), (1, true, 1)] {
-            let willing =
-                Willing { error_recovery_level: level, data_sequence_in_order: in_order, ..Willing::default() };
-            assert_eq!(within_reach(&willing).max_outstanding_r2t, expected);
+            let offer = Offer { error_recovery_level: level, data_sequence_in_order: in_order, ..Offer::default() };
+            assert_eq!(within_reach(&offer).max_outstanding_r2t, expected);
         }
     }
 
     #[test]
     fn a_discovery_session_offers_what_holds_for_the_connection() {
         let mut list = TextWriter::new();
-        Offers::joining(&Willing::default()).write(&mut list).unwrap();
+        Originator::joining(&Offer::default()).write(&mut list).unwrap();
         let keys: Vec<_> = text::pairs(list.as_bytes()).map(|pair| pair.unwrap().0).collect();
         assert_eq!(keys, ["HeaderDigest", "DataDigest", "MaxRecvDataSegmentLength"]);
     }
 
     #[test]
     fn answers_within_the_rule_are_agreed() {
-        let mut offers = offers();
+        let mut originator = originator();
         for (key, value) in [
             ("HeaderDigest", "None"),
             ("DataDigest", "CRC32C"),
@@ -299,9 +298,9 @@ mod tests {
             ("MaxOutstandingR2T", "NotUnderstood"),
             ("DataPDUInOrder", "Irrelevant"),
         ] {
-            assert_eq!(offers.take(key, value), Ok(None), "{key}={value}");
+            assert_eq!(originator.take(key, value), Ok(None), "{key}={value}");
         }
-        let agreed = offers.finish().unwrap();
+        let agreed = originator.finish().unwrap();
         let expected = Parameters {
             data_digest: Digest::Crc32c,
             recv_data_segment_len: 262_144,
@@ -330,34 +329,34 @@ mod tests {
             ("MaxRecvDataSegmentLength", "16777216"),
             ("DefaultTime2Wait", "3601"),
         ] {
-            let refused = offers().take(key, value);
+            let refused = originator().take(key, value);
             assert!(matches!(refused, Err(OfferError::OutsideTheRule { .. })), "{key}={value}: {refused:?}");
         }
-        let no_immediate = Willing { immediate_data: false, initial_r2t: true, time2wait_s: 3, ..Willing::default() };
+        let no_immediate = Offer { immediate_data: false, initial_r2t: true, time2wait_s: 3, ..Offer::default() };
         for (key, value) in [("ImmediateData", "Yes"), ("InitialR2T", "No"), ("DefaultTime2Wait", "2")] {
-            assert!(Offers::leading(&no_immediate).take(key, value).is_err(), "{key}={value}");
+            assert!(Originator::leading(&no_immediate).take(key, value).is_err(), "{key}={value}");
         }
     }
 
     #[test]
     fn a_list_without_common_value_is_incompatible() {
-        let willing = Willing { data_digest: Choices(0b10), ..Willing::default() };
+        let offer = Offer { data_digest: Choices(0b10), ..Offer::default() };
         for value in ["Reject", "NotUnderstood"] {
-            let refused = Offers::leading(&willing).take("DataDigest", value);
+            let refused = Originator::leading(&offer).take("DataDigest", value);
             assert_eq!(refused, Err(OfferError::Incompatible("DataDigest")));
         }
-        assert_eq!(Offers::leading(&willing).finish(), Err(OfferError::Incompatible("DataDigest")));
-        assert_eq!(offers().finish().unwrap().data_digest, Digest::None);
+        assert_eq!(Originator::leading(&offer).finish(), Err(OfferError::Incompatible("DataDigest")));
+        assert_eq!(originator().finish().unwrap().data_digest, Digest::None);
     }
 
-    fn marker_offers() -> Offers {
-        Offers::joining(&Willing { marker_interval: Some(512), ..Willing::default() })
+    fn with_markers() -> Originator {
+        Originator::joining(&Offer { marker_interval: Some(512), ..Offer::default() })
     }
 
     #[test]
     fn markers_are_offered_for_each_connection_when_they_are_wanted() {
         let mut list = TextWriter::new();
-        marker_offers().write(&mut list).unwrap();
+        with_markers().write(&mut list).unwrap();
         let pairs: Vec<_> = text::pairs(list.as_bytes()).map(Result::unwrap).skip(3).collect();
         assert_eq!(pairs, [("IFMarker", "Yes"), ("OFMarker", "Yes"), ("IFMarkInt", "512"), ("OFMarkInt", "512")]);
     }
@@ -376,11 +375,11 @@ mod tests {
             (&[("OFMarker", "No"), ("OFMarkInt", "Reject"), ("IFMarker", "No"), ("IFMarkInt", "Reject")], false, false),
             (&[], false, false),
         ] {
-            let mut offers = marker_offers();
+            let mut originator = with_markers();
             for (key, value) in answers {
-                assert_eq!(offers.take(key, value), Ok(None), "{key}={value}");
+                assert_eq!(originator.take(key, value), Ok(None), "{key}={value}");
             }
-            let intervals = offers.finish().unwrap().marker_intervals();
+            let intervals = originator.finish().unwrap().marker_intervals();
             assert_eq!((intervals.out, intervals.in_), (of.then_some(2048), if_.then_some(2048)), "{answers:?}");
         }
     }
@@ -394,28 +393,28 @@ mod tests {
             ("IFMarkInt", "Yes"),
             ("IFMarker", "yes"),
         ] {
-            let refused = marker_offers().take(key, value);
+            let refused = with_markers().take(key, value);
             assert!(matches!(refused, Err(OfferError::OutsideTheRule { .. })), "{key}={value}: {refused:?}");
         }
     }
 
     #[test]
     fn an_interval_below_our_limit_is_not_offered() {
-        let offers = Offers::joining(&Willing { marker_interval: Some(1), ..Willing::default() });
+        let originator = Originator::joining(&Offer { marker_interval: Some(1), ..Offer::default() });
         let (_, row) = row("OFMarkInt").unwrap();
-        assert_eq!(offers.offer(row), "64");
+        assert_eq!(originator.offer(row), "64");
     }
 
     #[test]
     fn the_peer_may_offer_what_we_did_not() {
-        let mut offers = Offers::leading(&Willing { task_reporting: Choices(0b011), ..Willing::initiator() });
-        assert_eq!(offers.take("TaskReporting", "ResponseFence"), Ok(None));
-        let mut offers = Offers::leading(&Willing::initiator());
-        assert_eq!(offers.take("TaskReporting", "FastAbort,RFC3720"), Ok(Some("RFC3720".into())));
-        assert_eq!(offers.take("X-org.example.speed", "9"), Ok(Some("NotUnderstood".into())));
-        assert_eq!(offers.take("IFMarker", "Yes"), Ok(Some("No".into())));
-        assert!(matches!(offers.take("IFMarker", "Yes"), Err(OfferError::Peer(_))));
-        assert_eq!(offers.take("InitialR2T", "No"), Ok(None));
-        assert_eq!(offers.take("InitialR2T", "No"), Err(OfferError::Twice("InitialR2T")));
+        let mut originator = Originator::leading(&Offer { task_reporting: Choices(0b011), ..Offer::initiator() });
+        assert_eq!(originator.take("TaskReporting", "ResponseFence"), Ok(None));
+        let mut originator = Originator::leading(&Offer::initiator());
+        assert_eq!(originator.take("TaskReporting", "FastAbort,RFC3720"), Ok(Some("RFC3720".into())));
+        assert_eq!(originator.take("X-org.example.speed", "9"), Ok(Some("NotUnderstood".into())));
+        assert_eq!(originator.take("IFMarker", "Yes"), Ok(Some("No".into())));
+        assert!(matches!(originator.take("IFMarker", "Yes"), Err(OfferError::Peer(_))));
+        assert_eq!(originator.take("InitialR2T", "No"), Ok(None));
+        assert_eq!(originator.take("InitialR2T", "No"), Err(OfferError::Twice("InitialR2T")));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::{Choices, DATA_LENGTH, Digest, Parameters, TaskReporting, Willing};
+use super::{Choices, DATA_LENGTH, Digest, Offer, Parameters, TaskReporting};
 
 /// How the offers of two sides become one value.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ pub struct Row {
     /// May be negotiated again in the full feature phase.
     pub full_feature: bool,
     /// Our side of the negotiation. For lists, the mask of choices.
-    pub ours: fn(&Willing) -> u32,
+    pub ours: fn(&Offer) -> u32,
     /// Puts the agreed value in its place. Booleans are 0 and 1, lists the index of the choice.
     pub set: fn(&mut Parameters, u32),
 }

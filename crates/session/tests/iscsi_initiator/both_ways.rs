@@ -4,13 +4,13 @@ use lunette_buffer::Buffer;
 use lunette_pdu::{DataIn, InitiatorPdu, InitiatorTaskTag, Residual, ScsiResponse};
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Command, Event, Response, SessionConfig};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{Liar, Pair, config, exchange, node, pattern, read, write};
 
-fn pair(offers: Willing) -> Pair {
-    let config = SessionConfig { offers, ..config() };
-    let mut pair = Pair::new(config, node(Authentication::None, Willing::default()), Authentication::None);
+fn pair(offer: Offer) -> Pair {
+    let config = SessionConfig { offer, ..config() };
+    let mut pair = Pair::new(config, node(Authentication::None, Offer::default()), Authentication::None);
     pair.run();
     pair.expect_login();
     pair
@@ -31,16 +31,16 @@ fn run(pair: &mut Pair, in_cdb: u32, out: u32, room: u32) -> (Response, Option<B
 fn bytes_go_both_ways_whatever_was_negotiated() {
     for (initial_r2t, immediate_data) in [(false, false), (false, true), (true, false), (true, true)] {
         for max_outstanding_r2t in [1, 3] {
-            let offers = Willing {
+            let offer = Offer {
                 initial_r2t,
                 immediate_data,
                 max_outstanding_r2t,
                 max_burst_len: 4096,
                 first_burst_len: 1024,
                 recv_data_segment_len: 512,
-                ..Willing::default()
+                ..Offer::default()
             };
-            let mut pair = pair(offers);
+            let mut pair = pair(offer);
             for len in [1, 511, 512, 1024, 1025, 5000, 20_000] {
                 let before = pair.disk.bytes[100..100 + len as usize].to_vec();
                 let (response, data_in) = run(&mut pair, len, len, len);
@@ -66,7 +66,7 @@ fn each_direction_has_its_residual() {
         (3000, 1000, 2000, Some(Overflow(2000)), Some(Underflow(1000)), 1000),
     ];
     for (in_cdb, out, room, residual, read_residual, received) in cases {
-        let (response, _) = run(&mut pair(Willing::default()), in_cdb, out, room);
+        let (response, _) = run(&mut pair(Offer::default()), in_cdb, out, room);
         assert_eq!(response.status, 0);
         assert_eq!((response.residual, response.read_residual), (residual, read_residual), "{in_cdb} {out} {room}");
         assert_eq!(response.data_in_len, received);
@@ -130,7 +130,7 @@ fn a_response_counts_no_more_than_there_was() {
 
 #[test]
 fn the_longest_cdb_arrives_whole() {
-    let mut pair = pair(Willing::default());
+    let mut pair = pair(Offer::default());
     let cdb_rest: Box<[u8]> = (0..244).collect();
     for data_in in [None, Some(700)] {
         let command = match data_in {

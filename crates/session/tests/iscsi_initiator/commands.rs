@@ -5,7 +5,7 @@ use lunette_pdu::{
     SerialNumber, TargetTransferTag,
 };
 use lunette_session::iscsi_initiator::{Command, SessionConfig};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{Liar, config, pattern, read, write};
 
@@ -163,9 +163,9 @@ fn the_outbox_takes_a_bounded_share_of_a_long_write() {
 
 #[test]
 fn unsolicited_data_on_its_way_is_no_outstanding_r2t() {
-    let offers = Willing { first_burst_len: 1 << 20, ..Willing::default() };
+    let offer = Offer { first_burst_len: 1 << 20, ..Offer::default() };
     let answers = [("ImmediateData", "No"), ("MaxOutstandingR2T", "1"), ("MaxRecvDataSegmentLength", "65536")];
-    let mut liar = Liar::logged_in(SessionConfig { offers, ..config() }, &answers);
+    let mut liar = Liar::logged_in(SessionConfig { offer, ..config() }, &answers);
     let data = pattern(1_500_000);
     for user in 0..3 {
         let write = write(&liar.pool, user, 0, &data);

@@ -5,15 +5,15 @@ use lunette_pdu::{
     TaskManagementResponseCode,
 };
 use lunette_session::iscsi_initiator::{Event, SessionConfig};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 
 use crate::harness::{LUN, Liar, config};
 
 /// Everything needs an R2T; this is agreed on for TaskReporting.
 fn session(task_reporting: &str) -> Liar {
-    let offers = Willing { task_reporting: Choices(0b111), ..Willing::default() };
+    let offer = Offer { task_reporting: Choices(0b111), ..Offer::default() };
     let answers = [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("TaskReporting", task_reporting)];
-    Liar::logged_in(SessionConfig { offers, ..config() }, &answers)
+    Liar::logged_in(SessionConfig { offer, ..config() }, &answers)
 }
 
 fn data_out_of(liar: &mut Liar) -> usize {

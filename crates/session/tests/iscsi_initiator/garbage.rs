@@ -2,15 +2,15 @@
 
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionConfig};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 use proptest::prelude::*;
 
 use crate::harness::{Liar, Pair, config, node, pattern, read, write};
 
 /// What a target sends over a login, reads, writes and a logout, and the session that hears it.
 fn play(digests: u8, flip: Option<(usize, u8)>, piece: usize) {
-    let offers = Willing { header_digest: Choices(digests), data_digest: Choices(digests), ..Willing::default() };
-    let config = SessionConfig { offers, ..config() };
+    let offer = Offer { header_digest: Choices(digests), data_digest: Choices(digests), ..Offer::default() };
+    let config = SessionConfig { offer, ..config() };
     let mut pair = Pair::new(config, node(Authentication::None, <_>::default()), Authentication::None);
     pair.piece = piece;
     pair.flip = flip;

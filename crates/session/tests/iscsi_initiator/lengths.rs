@@ -2,7 +2,7 @@
 
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionConfig};
-use lunette_session::keys::{Choices, DATA_LENGTH, Willing};
+use lunette_session::keys::{Choices, DATA_LENGTH, Offer};
 
 use crate::harness::{Pair, config, node, pattern, read, write};
 
@@ -20,16 +20,16 @@ struct Lengths {
 
 fn pair(lengths: Lengths, immediate_data: bool) -> Pair {
     let Lengths { initiator, target, max_burst, first_burst } = lengths;
-    let willing = |recv_data_segment_len| Willing {
+    let offer = |recv_data_segment_len| Offer {
         recv_data_segment_len,
         max_burst_len: max_burst,
         first_burst_len: first_burst,
         immediate_data,
         data_digest: Choices(0b10),
-        ..Willing::default()
+        ..Offer::default()
     };
-    let config = SessionConfig { offers: willing(initiator), ..config() };
-    let mut pair = Pair::new(config, node(Authentication::None, willing(target)), Authentication::None);
+    let config = SessionConfig { offer: offer(initiator), ..config() };
+    let mut pair = Pair::new(config, node(Authentication::None, offer(target)), Authentication::None);
     pair.run();
     pair.expect_login();
     pair

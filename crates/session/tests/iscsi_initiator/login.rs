@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_pdu::{Cid, InitiatorTaskTag, Isid, LoginResponse, LoginStatus, SerialNumber, Stage, Tsih};
 use lunette_session::iscsi_initiator::{Event, LoginError, SessionConfig, SessionError};
-use lunette_session::keys::{Choices, Digest, Willing};
+use lunette_session::keys::{Choices, Digest, Offer};
 
 use crate::harness::{INITIATOR, Liar, TARGET, config, entropy};
 
@@ -216,8 +216,8 @@ fn every_broken_rule_of_the_keys_is_named() {
 #[test]
 fn a_digest_that_must_be_and_is_not_taken_ends_the_login() {
     for answer in ["Reject", "NotUnderstood"] {
-        let offers = Willing { data_digest: Choices(0b10), ..Willing::default() };
-        let (mut liar, response) = operational(SessionConfig { offers, ..config() });
+        let offer = Offer { data_digest: Choices(0b10), ..Offer::default() };
+        let (mut liar, response) = operational(SessionConfig { offer, ..config() });
         liar.answer_login(response, &[("DataDigest", answer)]);
         assert_eq!(liar.closed(), LoginError::Incompatible("DataDigest".into()).into());
     }
@@ -322,8 +322,8 @@ fn names_that_cannot_stand_on_the_wire_end_the_login_before_it_begins() {
 
 #[test]
 fn a_second_connection_is_closed_at_once() {
-    let offers = Willing { max_connections: 1, ..config().offers };
-    let mut liar = Liar::logged_in(SessionConfig { offers, ..config() }, &[]);
+    let offer = Offer { max_connections: 1, ..config().offer };
+    let mut liar = Liar::logged_in(SessionConfig { offer, ..config() }, &[]);
     let second = liar.session.connect(entropy(1), liar.now);
     let event = liar.session.next_event(second, &mut &[][..], liar.now);
     assert!(matches!(event, Some(Event::Closed { cid, .. }) if cid == second), "{event:?}");

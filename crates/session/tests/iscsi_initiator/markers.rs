@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionConfig};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 
 use crate::harness::{Pair, config, node, pattern, read, write};
 /// A session with digests, in which the initiator offers these intervals and the target likes those.
 fn session(offered: Option<u32>, liked: Option<u32>) -> Pair {
-    let willing = |marker_interval| Willing {
+    let offer = |marker_interval| Offer {
         header_digest: Choices(0b10),
         data_digest: Choices(0b10),
         marker_interval,
-        ..Willing::default()
+        ..Offer::default()
     };
-    let config = SessionConfig { offers: willing(offered), ..config() };
-    let mut pair = Pair::new(config, node(Authentication::None, willing(liked)), Authentication::None);
+    let config = SessionConfig { offer: offer(offered), ..config() };
+    let mut pair = Pair::new(config, node(Authentication::None, offer(liked)), Authentication::None);
     pair.run();
     pair.expect_login();
     pair
@@ -61,16 +61,16 @@ fn commands_of_every_length_pass_through_markers() {
 
 /// A session of recovery level 1 with digests and markers.
 fn recovering() -> Pair {
-    let willing = Willing {
+    let offer = Offer {
         header_digest: Choices(0b10),
         data_digest: Choices(0b10),
         recv_data_segment_len: 1024,
         error_recovery_level: 1,
         marker_interval: Some(64),
-        ..Willing::default()
+        ..Offer::default()
     };
-    let config = SessionConfig { offers: willing.clone(), ..config() };
-    let mut pair = Pair::new(config, node(Authentication::None, willing), Authentication::None);
+    let config = SessionConfig { offer: offer.clone(), ..config() };
+    let mut pair = Pair::new(config, node(Authentication::None, offer), Authentication::None);
     pair.run();
     pair.expect_login();
     assert_eq!(pair.session.parameters(pair.cid).unwrap().error_recovery_level, 1);

@@ -2,7 +2,7 @@
 
 use lunette_pdu::{DataIn, DataOut, InitiatorPdu, Residual, ScsiResponse};
 use lunette_session::iscsi_initiator::SessionConfig;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{Dice, Liar, Sent, config, pattern};
 
@@ -10,15 +10,15 @@ const BURST: u32 = 4096;
 
 /// A target that agreed to these orders, and asks for all data.
 fn agreed(pdus_in_order: bool, sequences_in_order: bool) -> Liar {
-    let offers = Willing {
+    let offer = Offer {
         data_pdu_in_order: pdus_in_order,
         data_sequence_in_order: sequences_in_order,
         max_outstanding_r2t: 65_535,
         initial_r2t: true,
         immediate_data: false,
-        ..Willing::default()
+        ..Offer::default()
     };
-    Liar::logged_in(SessionConfig { offers, ..config() }, &[("MaxBurstLength", "4096")])
+    Liar::logged_in(SessionConfig { offer, ..config() }, &[("MaxBurstLength", "4096")])
 }
 
 fn shuffle<T>(items: &mut [T], dice: &mut Dice) {

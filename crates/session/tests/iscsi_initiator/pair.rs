@@ -4,12 +4,12 @@ use std::collections::HashMap;
 
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionConfig, SessionError};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 use proptest::prelude::*;
 
 use crate::harness::{Pair, config, node, read, write};
 
-fn willing() -> impl Strategy<Value = Willing> {
+fn offer() -> impl Strategy<Value = Offer> {
     let length = || prop_oneof![512..3000_u32, Just(8192), Just(0x00ff_ffff)];
     let digests = || (1..4_u8).prop_map(Choices);
     (
@@ -19,7 +19,7 @@ fn willing() -> impl Strategy<Value = Willing> {
         (prop_oneof![1..6_u32, Just(65_535)], 0..5_u32, 0..5_u32),
         prop_oneof![Just(None), (64..200_u32).prop_map(Some), Just(Some(2048))],
     )
-        .prop_map(|(digests, lengths, bits, numbers, marker_interval)| Willing {
+        .prop_map(|(digests, lengths, bits, numbers, marker_interval)| Offer {
             header_digest: digests.0,
             data_digest: digests.1,
             recv_data_segment_len: lengths.0,
@@ -33,7 +33,7 @@ fn willing() -> impl Strategy<Value = Willing> {
             time2wait_s: numbers.1,
             time2retain_s: numbers.2,
             marker_interval,
-            ..Willing::default()
+            ..Offer::default()
         })
 }
 
@@ -128,13 +128,13 @@ proptest! {
 
     #[test]
     fn every_byte_arrives(
-        offers in willing(),
-        takes in willing(),
+        offer in offer(),
+        takes in offer(),
         steps in prop::collection::vec(step(), 1..50),
         piece in prop_oneof![Just(usize::MAX), 1..400_usize, 400..40_000_usize],
     ) {
-        let common = meets(offers.header_digest, takes.header_digest) && meets(offers.data_digest, takes.data_digest);
-        let config = SessionConfig { offers, ..config() };
+        let common = meets(offer.header_digest, takes.header_digest) && meets(offer.data_digest, takes.data_digest);
+        let config = SessionConfig { offer, ..config() };
         let mut pair = Pair::new(config, node(Authentication::None, takes), Authentication::None);
         pair.piece = piece;
         pair.run();

@@ -6,7 +6,7 @@ use lunette_pdu::{Cid, TaskManagementFunction};
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, LoginError, SessionConfig, SessionError, TaskTag};
 use lunette_session::iscsi_target::CloseReason;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::limits::COMMAND_GAP_TIMEOUT;
 use lunette_session::limits::RUN_COMMANDS;
 use proptest::prelude::*;
@@ -14,9 +14,9 @@ use proptest::prelude::*;
 use crate::harness::{Bundle, Crew, LUN, config, node, pattern, read, write};
 
 fn connected(connections: usize, seed: u64) -> Bundle {
-    let willing = Willing { max_connections: connections as u32, ..Willing::default() };
-    let config = SessionConfig { offers: willing.clone(), ..config() };
-    Bundle::connected(config, node(Authentication::None, willing), seed, connections)
+    let offer = Offer { max_connections: connections as u32, ..Offer::default() };
+    let config = SessionConfig { offer: offer.clone(), ..config() };
+    Bundle::connected(config, node(Authentication::None, offer), seed, connections)
 }
 
 /// Bytes that a write puts into its own place.
@@ -305,9 +305,9 @@ fn one_logout_ends_all_connections() {
 
 #[test]
 fn an_r2t_may_come_after_the_reset_that_ended_its_task() {
-    let willing = Willing { max_connections: 2, initial_r2t: true, immediate_data: false, ..Willing::default() };
-    let config = SessionConfig { offers: willing.clone(), ..config() };
-    let mut lanes = Bundle::connected(config, node(Authentication::None, willing), 3, 2);
+    let offer = Offer { max_connections: 2, initial_r2t: true, immediate_data: false, ..Offer::default() };
+    let config = SessionConfig { offer: offer.clone(), ..config() };
+    let mut lanes = Bundle::connected(config, node(Authentication::None, offer), 3, 2);
     let mut oracle = Oracle::default();
     // The write goes over connection 1 and its R2T stays under way, while connection 0 brings the reset and its answer.
     assert!(oracle.submit(&mut lanes, 0, true).is_some());

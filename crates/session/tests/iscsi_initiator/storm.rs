@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::SessionConfig;
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 use proptest::prelude::*;
 
 use crate::harness::{Pair, Storm, config, node};
 use crate::pair::{Play, Step, step};
 
-fn willing() -> impl Strategy<Value = Willing> {
+fn offer() -> impl Strategy<Value = Offer> {
     let length = || prop_oneof![512..3000_u32, Just(8192), Just(262_144)];
     ((1..3_u8).prop_map(Choices), (length(), length(), length()), (any::<bool>(), any::<bool>()), any::<bool>())
-        .prop_map(|(header_digest, lengths, bits, in_order)| Willing {
+        .prop_map(|(header_digest, lengths, bits, in_order)| Offer {
             header_digest,
             data_digest: Choices(2),
             recv_data_segment_len: lengths.0,
@@ -24,7 +24,7 @@ fn willing() -> impl Strategy<Value = Willing> {
             immediate_data: bits.1,
             data_sequence_in_order: in_order,
             error_recovery_level: 1,
-            ..Willing::default()
+            ..Offer::default()
         })
 }
 
@@ -33,14 +33,14 @@ proptest! {
 
     #[test]
     fn nothing_is_lost_in_a_storm(
-        offers in willing(),
+        offer in offer(),
         steps in prop::collection::vec(step(), 1..40),
         piece in prop_oneof![Just(usize::MAX), 400..40_000_usize],
         one_in in 2..30_usize,
     ) {
-        let header_digest = offers.header_digest == Choices(2);
-        let takes = Willing { header_digest: Choices(3), error_recovery_level: 1, ..Willing::default() };
-        let config = SessionConfig { offers, ..config() };
+        let header_digest = offer.header_digest == Choices(2);
+        let takes = Offer { header_digest: Choices(3), error_recovery_level: 1, ..Offer::default() };
+        let config = SessionConfig { offer, ..config() };
         let mut pair = Pair::new(config, node(Authentication::None, takes), Authentication::None);
         pair.run();
         pair.expect_login();

@@ -3,7 +3,7 @@
 use lunette_pdu::text::{format_binary, pairs, parse_binary};
 use lunette_pdu::{Cid, LoginRequest, LoginStatus, Stage, Tsih};
 use lunette_session::iscsi_target::CloseReason;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials, Secret};
 use md5::Digest;
 
@@ -350,8 +350,8 @@ const BOB: User = Some(("bob", "bob's secret, not hers"));
 /// A connection that asks as `user` for a session, or for a place in one, of those that are there.
 fn logging_in(user: User, level: u32, tsih: Tsih, cid: u16, sessions: Option<&mut Peer>) -> Peer {
     let authentication = if user.is_some() { policy() } else { Authentication::None };
-    let willing = Willing { error_recovery_level: level, max_connections: 2, ..Willing::default() };
-    let mut peer = Peer::connect(Setup { willing, authentication, ..Setup::default() });
+    let offer = Offer { error_recovery_level: level, max_connections: 2, ..Offer::default() };
+    let mut peer = Peer::connect(Setup { offer, authentication, ..Setup::default() });
     if let Some(others) = sessions {
         peer.driver.sessions = std::mem::take(&mut others.driver.sessions);
         peer.driver.handle = 2;

@@ -7,7 +7,7 @@ use lunette_pdu::{
     TextRequest,
 };
 use lunette_session::iscsi_target::{CloseReason, Response};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::limits::{COMMAND_GAP_TIMEOUT, MAX_EARLY_BYTES};
 
 use crate::harness::{
@@ -16,9 +16,9 @@ use crate::harness::{
 
 /// A session of recovery level 1 with data digests, with other keys beside.
 fn level_1(keys: &[(&'static str, &'static str)]) -> Peer {
-    let willing = Willing { error_recovery_level: 2, ..Willing::default() };
+    let offer = Offer { error_recovery_level: 2, ..Offer::default() };
     let keys = [&[("ErrorRecoveryLevel", "1"), ("DataDigest", "CRC32C"), ("InitialR2T", "No")], keys].concat();
-    Peer::logged_in(Setup { willing, ..Setup::keys(&keys) })
+    Peer::logged_in(Setup { offer, ..Setup::keys(&keys) })
 }
 
 impl Peer {
@@ -379,9 +379,9 @@ fn several_r2ts_are_told_apart() {
         ("DataSequenceInOrder", "No"),
         ("MaxOutstandingR2T", "4"),
     ];
-    let willing = Willing { error_recovery_level: 1, data_sequence_in_order: false, ..Willing::default() };
+    let offer = Offer { error_recovery_level: 1, data_sequence_in_order: false, ..Offer::default() };
     let keys = [&[("ErrorRecoveryLevel", "1")], &keys[..]].concat();
-    let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&keys) });
+    let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&keys) });
     let data = pattern(4096);
     peer.command(write(1, 4096), &[]);
     let r2ts: Vec<R2t> = (0..4).map(|_| peer.r2t().0).collect();
@@ -453,8 +453,8 @@ fn any_damage_is_repaired() {
 
 #[test]
 fn a_discovery_session_recovers_nothing() {
-    let willing = Willing { error_recovery_level: 2, ..Willing::default() };
-    let mut peer = Peer::discovering(Setup { willing, ..Setup::keys(&[("ErrorRecoveryLevel", "2")]) });
+    let offer = Offer { error_recovery_level: 2, ..Offer::default() };
+    let mut peer = Peer::discovering(Setup { offer, ..Setup::keys(&[("ErrorRecoveryLevel", "2")]) });
     let snack = SnackRequest {
         snack_type: SnackType::STATUS,
         lun: LunField([0; 8]),

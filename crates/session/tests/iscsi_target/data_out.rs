@@ -2,7 +2,7 @@
 
 use lunette_pdu::{DataOut, R2t, RejectReason, Residual, ScsiCommand, SerialNumber, TargetPdu, TargetTransferTag};
 use lunette_session::iscsi_target::{Response, TaskTag};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS};
 
 use crate::harness::{Cut, Peer, Setup, command, data_out, nop_out, pattern, solicited, write};
@@ -523,8 +523,8 @@ fn a_first_burst_is_no_longer_than_a_burst() {
 
 #[test]
 fn segments_longer_than_we_declared_end_the_connection() {
-    let willing = Willing { recv_data_segment_len: 1024, ..Willing::default() };
-    let mut peer = Peer::logged_in(Setup { willing, ..setup(false, true, "1") }).manual();
+    let offer = Offer { recv_data_segment_len: 1024, ..Offer::default() };
+    let mut peer = Peer::logged_in(Setup { offer, ..setup(false, true, "1") }).manual();
     let data = pattern(2000);
     start_write(&mut peer, 1, &data, 0, 0, 1);
     let task = peer.driver.commands[0].task;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_pdu::{Cid, Isid, LoginRequest, LoginStatus, SerialNumber, Stage, Tsih, text as pdu_text};
 use lunette_session::iscsi_target::CloseReason;
-use lunette_session::keys::{Digest, Willing};
+use lunette_session::keys::{Digest, Offer};
 use lunette_session::limits::{
     LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_BYTES, MAX_LOGIN_REQUESTS, MAX_LOGIN_TEXT_BYTES, MAX_REASON_BYTES,
 };
@@ -548,8 +548,8 @@ fn a_second_login_after_the_first_is_refused() {
 
 #[test]
 fn our_offer_is_what_the_target_is_willing_to_take() {
-    let willing = Willing { recv_data_segment_len: 4096, initial_r2t: true, ..Willing::default() };
-    let mut peer = Peer::connect(Setup { willing, ..Setup::default() });
+    let offer = Offer { recv_data_segment_len: 4096, initial_r2t: true, ..Offer::default() };
+    let mut peer = Peer::connect(Setup { offer, ..Setup::default() });
     peer.login(login_request(), &names_and(&[("InitialR2T", "No")]));
     let (_, data) = peer.login_response();
     let answered = keys(&data);
@@ -582,8 +582,8 @@ fn markers_are_answered_when_they_are_configured() {
         (&[("IFMarker", "No"), ("IFMarkInt", "100")], &[("IFMarker", "No"), ("IFMarkInt", "100")]),
         (&[("IFMarker", "Yes"), ("IFMarkInt", "1~63")], &[("IFMarker", "Yes"), ("IFMarkInt", "Reject")]),
     ] {
-        let willing = Willing { marker_interval: Some(2048), ..Willing::default() };
-        let mut peer = Peer::connect(Setup { willing, ..Setup::default() });
+        let offer = Offer { marker_interval: Some(2048), ..Offer::default() };
+        let mut peer = Peer::connect(Setup { offer, ..Setup::default() });
         peer.login(login_request(), &names_and(offers));
         let (_, data) = peer.login_response();
         for (key, answer) in expected {

@@ -1,7 +1,7 @@
 //! Damaged headers in a stream with markers (RFC 3720 appendix A, RFC 7143 section 7.8).
 
 use lunette_pdu::{InitiatorTaskTag, ScsiCommand, pad_len};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{INITIATOR, Peer, Setup, TARGET, login_request, pattern, read, text};
 
@@ -10,8 +10,8 @@ const MARKER_LEN: usize = 8;
 
 /// A session with header digests, in which the initiator sends markers. Gives the length of its login, too.
 fn marked(level: &'static str) -> (Peer, usize) {
-    let willing = Willing { error_recovery_level: 1, marker_interval: Some(64), ..Willing::default() };
-    let mut peer = Peer::connect(Setup { willing, ..Setup::default() });
+    let offer = Offer { error_recovery_level: 1, marker_interval: Some(64), ..Offer::default() };
+    let mut peer = Peer::connect(Setup { offer, ..Setup::default() });
     let keys = text(&[
         ("InitiatorName", INITIATOR),
         ("TargetName", TARGET),

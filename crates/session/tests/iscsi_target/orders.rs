@@ -1,20 +1,20 @@
 //! Data-Out in every order that may be negotiated (RFC 7143 sections 13.17 to 13.19).
 
 use lunette_pdu::{DataOut, R2t, Residual, ScsiCommand, TargetPdu};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{Peer, Setup, data_out, pattern, solicited, write};
 
 /// A peer of a target that agrees to any order.
 fn unordered(keys: &[(&'static str, &'static str)]) -> Peer {
-    let willing = Willing {
+    let offer = Offer {
         data_pdu_in_order: false,
         data_sequence_in_order: false,
         max_outstanding_r2t: 65_535,
-        ..Willing::default()
+        ..Offer::default()
     };
     let lengths = [("InitialR2T", "No"), ("FirstBurstLength", "1024"), ("MaxBurstLength", "4096")];
-    Peer::logged_in(Setup { willing, ..Setup::keys(&[&lengths, keys].concat()) }).manual()
+    Peer::logged_in(Setup { offer, ..Setup::keys(&[&lengths, keys].concat()) }).manual()
 }
 
 const ANY_ORDER: [(&str, &str); 3] =
@@ -196,11 +196,11 @@ fn gaps_in_unsolicited_data_are_asked_for() {
 #[test]
 fn one_r2t_at_a_time_where_ordered_sequences_may_be_asked_for_again() {
     for (level, sequences, outstanding) in [("0", "Yes", 5), ("1", "No", 5), ("1", "Yes", 1), ("2", "Yes", 1)] {
-        let willing = Willing {
+        let offer = Offer {
             data_sequence_in_order: false,
             error_recovery_level: 2,
             max_outstanding_r2t: 5,
-            ..Willing::default()
+            ..Offer::default()
         };
         let keys = [
             ("MaxBurstLength", "4096"),
@@ -208,7 +208,7 @@ fn one_r2t_at_a_time_where_ordered_sequences_may_be_asked_for_again() {
             ("DataSequenceInOrder", sequences),
             ("MaxOutstandingR2T", "5"),
         ];
-        let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&keys) }).manual();
+        let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&keys) }).manual();
         peer.command(write(1, 40_000), &[]);
         let task = peer.driver.commands[0].task;
         peer.driver.want_data(task, 40_000);
@@ -220,13 +220,13 @@ fn one_r2t_at_a_time_where_ordered_sequences_may_be_asked_for_again() {
 fn thousands_of_r2ts_may_be_outstanding() {
     let keys = [("MaxBurstLength", "512"), ("InitialR2T", "Yes"), ("MaxOutstandingR2T", "65535")];
     let any = [("DataPDUInOrder", "No"), ("DataSequenceInOrder", "No")];
-    let willing = Willing {
+    let offer = Offer {
         data_pdu_in_order: false,
         data_sequence_in_order: false,
         max_outstanding_r2t: 65_535,
-        ..Willing::default()
+        ..Offer::default()
     };
-    let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&[&keys[..], &any].concat()) }).manual();
+    let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&[&keys[..], &any].concat()) }).manual();
     let data = pattern(10_000 * 512);
     peer.command(write(1, data.len() as u32), &[]);
     let task = peer.driver.commands[0].task;

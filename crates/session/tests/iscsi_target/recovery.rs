@@ -11,7 +11,7 @@ use lunette_pdu::{
     TargetTransferTag,
 };
 use lunette_session::iscsi_target::{CloseReason, Command, KnownTask, Response, TaskTag};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{
     INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, text, write,
@@ -24,7 +24,7 @@ const RETAIN: u64 = 20;
 
 fn setup() -> Setup {
     Setup {
-        willing: Willing { error_recovery_level: 2, time2retain_s: 3600, ..Willing::default() },
+        offer: Offer { error_recovery_level: 2, time2retain_s: 3600, ..Offer::default() },
         keys: vec![
             ("ErrorRecoveryLevel", "2"),
             ("DefaultTime2Wait", "2"),
@@ -334,7 +334,7 @@ fn immediate_commands_end_with_their_connection() {
 #[test]
 fn a_task_that_ends_with_its_connection_is_not_told_of_its_data_first() {
     let mut setup = setup();
-    setup.willing.marker_interval = Some(65_535);
+    setup.offer.marker_interval = Some(65_535);
     setup.keys.extend([("OFMarker", "Yes"), ("OFMarkInt", "65535")]);
     let mut a = Peer::logged_in(setup).manual();
     let immediate = ScsiCommand { immediate: true, final_: false, ..write(1, 8192) };

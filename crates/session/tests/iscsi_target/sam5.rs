@@ -5,7 +5,7 @@ use lunette_pdu::{
     TaskManagementResponseCode as Code,
 };
 use lunette_session::iscsi_target::Response;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{Peer, Setup, command, read, task_management, write};
 
@@ -93,7 +93,7 @@ fn query_task_finds_a_task_until_its_response_is_sent() {
 #[test]
 fn query_task_of_a_command_that_was_lost_counts_it_as_received() {
     let mut peer = Peer::logged_in(Setup {
-        willing: Willing { error_recovery_level: 1, ..Willing::default() },
+        offer: Offer { error_recovery_level: 1, ..Offer::default() },
         ..Setup::keys(&[("iSCSIProtocolLevel", "2"), ("ErrorRecoveryLevel", "1")])
     })
     .manual();

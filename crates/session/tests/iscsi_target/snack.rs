@@ -7,7 +7,7 @@ use lunette_pdu::{
     SnackRequest, SnackType, TargetPdu, TargetTransferTag, TextRequest,
 };
 use lunette_session::iscsi_target::Response;
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::limits::{ACKNOWLEDGE_TIMEOUT, ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_STATUSES};
 
 use crate::harness::{Peer, Setup, command, nop_out, pattern, read, text, text_request, write};
@@ -16,9 +16,9 @@ const BUSY: u8 = 8;
 
 /// A session of recovery level 1, with other keys beside. The initiator acknowledges no status.
 fn level_1(keys: &[(&'static str, &'static str)]) -> Peer {
-    let willing = Willing { error_recovery_level: 2, ..Willing::default() };
+    let offer = Offer { error_recovery_level: 2, ..Offer::default() };
     let keys = [&[("ErrorRecoveryLevel", "1")], keys].concat();
-    let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&keys) });
+    let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&keys) });
     peer.holds_back = peer.checker.stat_sn;
     peer
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lunette_pdu::{AsyncEvent, RejectReason, ScsiCommand, TargetPdu, TargetTransferTag, TextRequest, TextResponse};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use crate::harness::{Peer, Setup, nop_out, pattern, read, text, text_request, write};
 
@@ -182,8 +182,8 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
 /// RFC 7143 section 13.12: a declaration holds for what the initiator sends after it, whenever the request was dealt with.
 #[test]
 fn a_request_that_waited_for_its_turn_declares_too() {
-    let willing = Willing { error_recovery_level: 2, ..Willing::default() };
-    let mut peer = Peer::logged_in(Setup { willing, ..Setup::keys(&[("ErrorRecoveryLevel", "1")]) });
+    let offer = Offer { error_recovery_level: 2, ..Offer::default() };
+    let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&[("ErrorRecoveryLevel", "1")]) });
     assert!(peer.driver.connection.renegotiate(400_000, GRACE));
     peer.async_message();
     let missing = peer.cmd_sn;

@@ -57,7 +57,7 @@ impl Link {
             target_name: self.target.clone(),
             isid,
             chap: self.options.chap.clone(),
-            offers: self.options.offers.clone(),
+            offer: self.options.offer.clone(),
             timers: self.options.timers,
         });
         let mut live = Live {

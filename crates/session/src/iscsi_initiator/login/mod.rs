@@ -14,7 +14,7 @@ use self::security::{Keys, Security, Trusted};
 use super::config::{ChapIdentity, SessionConfig};
 use super::error::{LoginError, SessionError, broken};
 use crate::Entropy;
-use crate::keys::{OfferError, Offers, Parameters, row};
+use crate::keys::{OfferError, Originator, Parameters, row};
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_RESPONSES, MAX_TEXT_BYTES};
 
 /// The tag of all requests of a login. Nothing else is under way yet.
@@ -43,7 +43,7 @@ pub(crate) struct Outcome {
 /// Where the login is.
 enum Phase {
     Security(Box<Security>),
-    Operational { trusted: Trusted, offers: Box<Offers> },
+    Operational { trusted: Trusted, originator: Box<Originator> },
     Over,
 }
 
@@ -195,7 +195,7 @@ impl Login {
         self.describe(pairs)?;
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Security(security) => self.security_step(security, response, pairs),
-            Phase::Operational { trusted, offers } => self.operational_step(trusted, offers, response, pairs),
+            Phase::Operational { trusted, originator } => self.operational_step(trusted, originator, response, pairs),
             Phase::Over => Err(broken("6.3", "a login response after the login")),
         }
     }
@@ -222,22 +222,22 @@ impl Login {
     fn operational_step(
         &mut self,
         trusted: Trusted,
-        mut offers: Box<Offers>,
+        mut originator: Box<Originator>,
         response: &LoginResponse,
         pairs: &Keys<'_>,
     ) -> Result<Step, SessionError> {
         let mut reply = TextWriter::new();
         for (key, value) in pairs.0.iter().filter(|(key, _)| !is_name_key(key)) {
-            let Some(answer) = offers.take(key, value)? else { continue };
+            let Some(answer) = originator.take(key, value)? else { continue };
             if response.transit && row(key).is_some() {
                 return Err(broken("6.2", format!("{key} was offered where no answer can follow")));
             }
             put(&mut reply, key, &answer)?;
         }
         if response.transit {
-            return self.finish(response.tsih, &offers);
+            return self.finish(response.tsih, &originator);
         }
-        self.phase = Phase::Operational { trusted, offers };
+        self.phase = Phase::Operational { trusted, originator };
         Ok(self.send(&reply))
     }
 
@@ -255,14 +255,15 @@ impl Login {
 
     fn begin_operational(&mut self, trusted: Trusted) -> Result<Step, SessionError> {
         let leads = self.request.tsih == Tsih::NEW && self.config.target_name.is_some();
-        let offers = if leads { Offers::leading(&self.config.offers) } else { Offers::joining(&self.config.offers) };
+        let originator =
+            if leads { Originator::leading(&self.config.offer) } else { Originator::joining(&self.config.offer) };
         let mut list = TextWriter::new();
-        offers.write(&mut list).map_err(|error| broken("6.1", error.to_string()))?;
-        self.phase = Phase::Operational { trusted, offers: Box::new(offers) };
+        originator.write(&mut list).map_err(|error| broken("6.1", error.to_string()))?;
+        self.phase = Phase::Operational { trusted, originator: Box::new(originator) };
         Ok(self.send(&list))
     }
 
-    fn finish(&mut self, tsih: Tsih, offers: &Offers) -> Result<Step, SessionError> {
+    fn finish(&mut self, tsih: Tsih, originator: &Originator) -> Result<Step, SessionError> {
         if tsih == Tsih::NEW {
             return Err(broken("11.13.3", "the login ends with TSIH 0"));
         }
@@ -270,7 +271,7 @@ impl Login {
         if asked != Tsih::NEW && tsih != asked {
             return Err(broken("11.13.3", format!("TSIH {tsih} in answer to a login to session {asked}")));
         }
-        let parameters = offers.finish()?;
+        let parameters = originator.finish()?;
         let (alias, portal_group) = (self.alias.take(), self.portal_group);
         Ok(Step::Done(Box::new(Outcome { tsih, parameters, alias, portal_group })))
     }

@@ -54,12 +54,12 @@ impl Login {
             answer.push("TargetPortalGroupTag", &self.portal_group.to_string())?;
         }
         let leading = self.leads();
-        let mut willing = target.as_ref().map(|target| target.willing.clone()).unwrap_or_default();
+        let mut offer = target.as_ref().map(|target| target.offer.clone()).unwrap_or_default();
         // A discovery session has one connection and recovers nothing (RFC 7143 sections 13.2 and 7.4.1).
         let (most, level) = if target.is_some() { (MAX_SESSION_CONNECTIONS, 2) } else { (1, 0) };
-        willing.max_connections = willing.max_connections.min(most);
-        willing.error_recovery_level = willing.error_recovery_level.min(level);
-        self.negotiation = Some(Negotiation::new(willing, leading));
+        offer.max_connections = offer.max_connections.min(most);
+        offer.error_recovery_level = offer.error_recovery_level.min(level);
+        self.negotiation = Some(Negotiation::new(offer, leading));
         self.identity = Some(Identity { initiator_name: initiator_name.to_ascii_lowercase(), target });
         Ok(())
     }

@@ -14,7 +14,7 @@ use lunette_pdu::{
 };
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use super::disk::{LUN, exchange, read, write};
 use super::liar::{Sent, cut};
@@ -51,16 +51,16 @@ impl Crew {
     /// The same at another recovery level.
     pub(crate) fn at_level(level: u32, connections: u32, times: (u32, u32)) -> Self {
         let (time2wait_s, time2retain_s) = times;
-        let offers = Willing {
+        let offer = Offer {
             max_connections: 8,
             error_recovery_level: 2,
             max_outstanding_r2t: 1,
             time2wait_s,
             time2retain_s,
-            ..Willing::default()
+            ..Offer::default()
         };
         let mut crew = Self {
-            session: Session::new(SessionConfig { offers, ..config() }),
+            session: Session::new(SessionConfig { offer, ..config() }),
             now: Time::new(Duration::from_secs(1000)),
             pool: Pool::new(64 << 20),
             wires: Vec::new(),

@@ -14,7 +14,7 @@ use lunette_pdu::{
 };
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Event, Response, Session, SessionConfig, SessionError, TaskTag};
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 
 use super::disk::{LUN, read, write};
 use super::setup::{entropy, pattern};
@@ -128,9 +128,9 @@ impl Liar {
 
     /// At recovery level 1 with data digests, and with these answers.
     pub(crate) fn recovering_with(answers: &[(&str, &str)]) -> Self {
-        let offers = Willing { error_recovery_level: 1, ..Willing::default() };
+        let offer = Offer { error_recovery_level: 1, ..Offer::default() };
         let answers = [answers, &[("DataDigest", "CRC32C")]].concat();
-        let mut liar = Self::logged_in(SessionConfig { offers, ..super::config() }, &answers);
+        let mut liar = Self::logged_in(SessionConfig { offer, ..super::config() }, &answers);
         liar.data_digest = true;
         liar
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lunette_pdu::Isid;
 use lunette_session::iscsi_initiator::SessionConfig;
 use lunette_session::iscsi_target::{Portal, TargetNode};
-use lunette_session::keys::{Choices, Willing};
+use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Credentials, Entropy, Secret, Timers};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
@@ -28,19 +28,19 @@ pub(crate) fn config() -> SessionConfig {
         target_name: Some(TARGET.into()),
         isid: Isid::random(0x0012_3456, 1),
         chap: None,
-        offers: Willing { task_reporting: Choices(0b001), ..Willing::default() },
+        offer: Offer { task_reporting: Choices(0b001), ..Offer::default() },
         timers: timers(),
     }
 }
 
-pub(crate) fn node(authentication: Authentication, willing: Willing) -> TargetNode {
+pub(crate) fn node(authentication: Authentication, offer: Offer) -> TargetNode {
     TargetNode {
         name: TARGET.into(),
         alias: Some("the disk".into()),
         authentication,
         initiators: None,
         portals: vec![Portal { address: "192.0.2.7:3260".parse().unwrap(), group: 1 }],
-        willing,
+        offer,
         moved: None,
     }
 }

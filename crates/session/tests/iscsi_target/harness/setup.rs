@@ -7,14 +7,14 @@ use std::time::Duration;
 use lunette_session::iscsi_target::{
     Connection, ConnectionConfig, Directory, Entropy, Moved, Portal, TargetNode, Timers,
 };
-use lunette_session::keys::Willing;
+use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Time};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.example:disk";
 pub(crate) const INITIATOR: &str = "iqn.2026-11.example:host";
 
 pub(crate) struct Setup {
-    pub(crate) willing: Willing,
+    pub(crate) offer: Offer,
     pub(crate) authentication: Authentication,
     pub(crate) discovery: Authentication,
     pub(crate) initiators: Option<Vec<String>>,
@@ -34,7 +34,7 @@ impl Default for Setup {
     fn default() -> Self {
         let local: SocketAddr = "192.0.2.7:3260".parse().unwrap();
         Self {
-            willing: Willing::default(),
+            offer: Offer::default(),
             authentication: Authentication::None,
             discovery: Authentication::None,
             initiators: None,
@@ -63,7 +63,7 @@ pub(crate) fn node(name: &str, portals: Vec<Portal>) -> TargetNode {
         authentication: Authentication::None,
         initiators: None,
         portals,
-        willing: Willing::default(),
+        offer: Offer::default(),
         moved: None,
     }
 }
@@ -79,7 +79,7 @@ impl Setup {
             alias: self.alias,
             authentication: self.authentication,
             initiators: self.initiators,
-            willing: self.willing,
+            offer: self.offer,
             moved: self.moved,
             ..node(TARGET, self.portals)
         };
