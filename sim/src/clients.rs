@@ -205,7 +205,7 @@ impl Clients {
         let told = Arc::clone(&self.told);
         let mut options = Options::new(format!("{INITIATOR}-{client}"));
         options.chap.clone_from(&scenario.chap);
-        options.offers = scenario.offers.clone();
+        options.offer = scenario.offers.clone();
         options.timers = scenario.timers;
         options.request_timeout = Duration::from_mins(10);
         options.reconnect_for = Duration::from_mins(5);

@@ -255,7 +255,7 @@ fn target(scenario: &Scenario, device: &Arc<TargetDevice>, agrees: &Offer) -> Ta
     TargetConfig {
         alias: Some("simulated".into()),
         authentication: scenario.authentication(),
-        willing: agrees.clone(),
+        offer: agrees.clone(),
         ..TargetConfig::open(Arc::clone(device))
     }
 }

@@ -18,7 +18,7 @@ use lunette_session::keys::Parameters;
 use lunette_session::{SharedTraffic, Traffic};
 
 use crate::Error;
-use crate::engine::{Done, Engine, Host, Message, Owner, Question, Queue, Ticket};
+use crate::engine::{Done, Engine, Host, Message, Owner, Question, Queue, RequestId};
 use crate::limits::{DEFAULT_BUFFER_BYTES, MAX_REQUEST_BYTES};
 use crate::options::{Options, Portal};
 use crate::pending::{Answer, Filler, Slot};
@@ -203,7 +203,7 @@ struct Handle {
     /// Goes before the event loop.
     owner: Owner,
     initiator: Initiator,
-    next_ticket: AtomicU64,
+    next_request: AtomicU64,
     parameters: Parameters,
     target_alias: Option<String>,
 }
@@ -236,8 +236,8 @@ impl Session {
             done,
         });
         let Opened { owner, parameters, target_alias } = opened.await?;
-        let (initiator, next_ticket) = (initiator.clone(), AtomicU64::new(0));
-        Ok(Self(Arc::new(Handle { owner, initiator, next_ticket, parameters, target_alias })))
+        let (initiator, next_request) = (initiator.clone(), AtomicU64::new(0));
+        Ok(Self(Arc::new(Handle { owner, initiator, next_request, parameters, target_alias })))
     }
 
     /// What was negotiated at the first login.
@@ -282,13 +282,13 @@ impl Session {
 
     /// Sends a command, and says who is told of its end. The fastest way in: it neither allocates nor waits.
     pub fn submit(&self, request: Request, completion: Completion) {
-        self.submit_ticket(request, completion);
+        self.push_request(request, completion);
     }
 
-    fn submit_ticket(&self, request: Request, completion: Completion) -> Ticket {
-        let ticket = Ticket(self.0.next_ticket.fetch_add(1, Ordering::Relaxed));
-        self.push(Message::Submit { session: self.0.owner.key, ticket, request, completion });
-        ticket
+    fn push_request(&self, request: Request, completion: Completion) -> RequestId {
+        let id = RequestId(self.0.next_request.fetch_add(1, Ordering::Relaxed));
+        self.push(Message::Submit { session: self.0.owner.key, id, request, completion });
+        id
     }
 
     /// Sends a command at once; the future waits for its end. Dropping it aborts the task; the memory stays with the session
@@ -296,8 +296,8 @@ impl Session {
     pub fn execute(&self, request: Request) -> Pending {
         let slot = Slot::new();
         let sink: Arc<dyn Sink> = Arc::clone(&slot) as _;
-        let ticket = self.submit_ticket(request, Completion::new(sink, 0));
-        Pending { session: self.clone(), slot, ticket, done: false }
+        let id = self.push_request(request, Completion::new(sink, 0));
+        Pending { session: self.clone(), slot, id, done: false }
     }
 
     /// Sends `data` in a NOP-Out and waits for its echo. `false` when other bytes came back.
@@ -373,7 +373,7 @@ fn ask<T: Send + 'static>(
 pub struct Pending {
     pub(crate) session: Session,
     slot: Arc<Slot<Outcome>>,
-    pub(crate) ticket: Ticket,
+    pub(crate) id: RequestId,
     done: bool,
 }
 
@@ -390,7 +390,7 @@ impl Future for Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         if !self.done && self.slot.is_empty() {
-            self.session.push(Message::Cancel { session: self.session.0.owner.key, ticket: self.ticket });
+            self.session.push(Message::Cancel { session: self.session.0.owner.key, id: self.id });
         }
     }
 }

@@ -3,7 +3,7 @@
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_scsi::{AdditionalSense, Lun, SenseKey};
 
-use crate::engine::{Managed, Question};
+use crate::engine::{Question, TmfResult};
 use crate::{Error, Pending, Session};
 
 /// What a logical unit has to tell and has not told yet (SAM-5 7.8).
@@ -114,7 +114,7 @@ impl Session {
         Ok(asked(function, self.managed(function, lun).await?)?.map(PendingEvent::decode))
     }
 
-    async fn managed(&self, function: Function, lun: Lun) -> Result<Managed, Error> {
+    async fn managed(&self, function: Function, lun: Lun) -> Result<TmfResult, Error> {
         self.question(|done| Question::TaskManagement { function, lun, task: None, done }).await
     }
 
@@ -134,14 +134,14 @@ impl Pending {
     ///
     /// Those of the functions of [`Session`].
     pub async fn query(&self) -> Result<bool, Error> {
-        let (function, task) = (Function::QUERY_TASK, Some(self.ticket));
+        let (function, task) = (Function::QUERY_TASK, Some(self.id));
         let question = |done| Question::TaskManagement { function, lun: Lun::ZERO, task, done };
         Ok(asked(function, self.session.question(question).await?)?.is_some())
     }
 }
 
 /// The answer to a function that asks: yes, with what was found, or no.
-fn asked(function: Function, answer: Managed) -> Result<Option<[u8; 3]>, Error> {
+fn asked(function: Function, answer: TmfResult) -> Result<Option<[u8; 3]>, Error> {
     match answer.response {
         Answer::FUNCTION_SUCCEEDED => Ok(Some(answer.information)),
         Answer::FUNCTION_COMPLETE => Ok(None),

@@ -2,11 +2,11 @@
 
 mod coalescing;
 mod dial;
-mod judge;
-mod link;
-mod patience;
+mod driver;
+mod reconnect;
 mod redirect;
 mod requests;
+mod retry;
 mod timetable;
 
 use std::io;
@@ -27,7 +27,7 @@ use crate::options::{Options, Portal};
 use crate::request::{Completion, Outcome, Request};
 use crate::{Error, Opened};
 pub(crate) use dial::{Dialer, Report, ThreadDialer};
-use link::Link;
+use driver::SessionDriver;
 use timetable::Timetable;
 
 new_key_type! {
@@ -37,7 +37,7 @@ new_key_type! {
 
 /// Names a request for its cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Ticket(pub(crate) u64);
+pub(crate) struct RequestId(pub(crate) u64);
 
 /// Told of the end of something that is not a request.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
@@ -52,13 +52,13 @@ pub(crate) enum Message {
     },
     Submit {
         session: SessionKey,
-        ticket: Ticket,
+        id: RequestId,
         request: Request,
         completion: Completion,
     },
     Cancel {
         session: SessionKey,
-        ticket: Ticket,
+        id: RequestId,
     },
     Ask {
         session: SessionKey,
@@ -89,7 +89,7 @@ pub(crate) enum Message {
 
 /// The answer to a task management request.
 #[derive(Clone, Copy)]
-pub(crate) struct Managed {
+pub(crate) struct TmfResult {
     pub(crate) response: TaskManagementResponseCode,
     /// What QUERY ASYNCHRONOUS EVENT has found.
     pub(crate) information: [u8; 3],
@@ -101,8 +101,8 @@ pub(crate) enum Question {
     TaskManagement {
         function: TaskManagementFunction,
         lun: Lun,
-        task: Option<Ticket>,
-        done: Done<Managed>,
+        task: Option<RequestId>,
+        done: Done<TmfResult>,
     },
     Ping {
         data: Vec<u8>,
@@ -126,7 +126,7 @@ impl Question {
     /// The task that is asked about is not at the target.
     fn no_task(self) {
         if let Self::TaskManagement { done, .. } = self {
-            done(Ok(Managed { response: TaskManagementResponseCode::FUNCTION_COMPLETE, information: [0; 3] }));
+            done(Ok(TmfResult { response: TaskManagementResponseCode::FUNCTION_COMPLETE, information: [0; 3] }));
         }
     }
 
@@ -229,7 +229,7 @@ impl Host {
 
 pub(crate) struct Engine {
     queue: Arc<Queue>,
-    links: DenseSlotMap<SessionKey, Link>,
+    sessions: DenseSlotMap<SessionKey, SessionDriver>,
     /// By the index of the connection.
     by_connection: Vec<Option<(ConnectionId, SessionKey)>>,
     timetable: Timetable,
@@ -257,7 +257,7 @@ impl Engine {
     ) -> Self {
         Self {
             queue,
-            links: DenseSlotMap::with_key(),
+            sessions: DenseSlotMap::with_key(),
             by_connection: Vec::new(),
             timetable: Timetable::default(),
             messages: Vec::new(),
@@ -273,24 +273,24 @@ impl Engine {
 
     /// The event loop has ended, in whatever way: nobody is left waiting.
     pub(crate) fn end(&mut self) {
-        for (_, link) in self.links.drain() {
-            link.end();
+        for (_, driver) in self.sessions.drain() {
+            driver.end();
         }
         drop(self.queue.close());
     }
 
     /// Lets a session do something, then sees to what came of it.
-    fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut Link, &mut Env<'_, '_>)) {
+    fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut SessionDriver, &mut Env<'_, '_>)) {
         let now = self.now(cx);
-        let Some(link) = self.links.get_mut(key) else { return };
+        let Some(driver) = self.sessions.get_mut(key) else { return };
         let mut env =
             Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic, host: &self.host };
-        act(link, &mut env);
-        link.settle(&mut env);
-        if link.is_gone() {
-            self.links.remove(key);
-        } else if let Some(at) = link.next_timeout() {
-            self.timetable.watch(key, at, &mut link.watched_for);
+        act(driver, &mut env);
+        driver.settle(&mut env);
+        if driver.is_gone() {
+            self.sessions.remove(key);
+        } else if let Some(at) = driver.next_timeout() {
+            self.timetable.watch(key, at, &mut driver.watched_for);
         }
         for id in self.adopted.drain(..) {
             let index = id.index();
@@ -317,9 +317,9 @@ impl Engine {
         (owner == id).then_some(key)
     }
 
-    fn link_of(&mut self, id: ConnectionId) -> Option<&mut Link> {
+    fn driver_of(&mut self, id: ConnectionId) -> Option<&mut SessionDriver> {
         let key = self.session_of(id)?;
-        self.links.get_mut(key)
+        self.sessions.get_mut(key)
     }
 
     /// Lets the answers of sessions that have received in this batch come in groups, or no longer.
@@ -327,7 +327,7 @@ impl Engine {
         let now = self.now(cx);
         for key in self.received.drain(..) {
             self.held.retain(|(_, held)| *held != key);
-            if let Some(until) = self.links.get_mut(key).and_then(|link| link.coalesce(cx, now)) {
+            if let Some(until) = self.sessions.get_mut(key).and_then(|driver| driver.coalesce(cx, now)) {
                 self.held.push((until, key));
             }
         }
@@ -337,8 +337,8 @@ impl Engine {
     fn end_holds(&mut self, cx: &mut Context<'_>, now: Time) {
         let Self { held, received, .. } = self;
         for (_, key) in held.extract_if(.., |(until, key)| *until <= now && !received.contains(key)) {
-            if let Some(link) = self.links.get_mut(key) {
-                link.end_hold(cx);
+            if let Some(driver) = self.sessions.get_mut(key) {
+                driver.end_hold(cx);
             }
         }
     }
@@ -366,38 +366,40 @@ impl Engine {
     fn take_message(&mut self, cx: &mut Context<'_>, message: Message) {
         match message {
             Message::Open { portal, target, options, done } => {
-                let key = self.links.insert_with_key(|key| Link::new(key, portal, target, options, done));
-                self.with(cx, key, Link::dial);
+                let key = self.sessions.insert_with_key(|key| SessionDriver::new(key, portal, target, options, done));
+                self.with(cx, key, SessionDriver::dial);
             }
-            Message::Submit { session, ticket, request, completion } => {
+            Message::Submit { session, id, request, completion } => {
                 let now = self.now(cx);
-                if let Some(link) = self.links.get_mut(session) {
-                    link.accept(ticket, request, completion, now);
+                if let Some(driver) = self.sessions.get_mut(session) {
+                    driver.accept(id, request, completion, now);
                 } else {
                     refuse(request, completion, Error::Closed);
                 }
             }
-            Message::Cancel { session, ticket } => self.with(cx, session, |link, env| link.cancel(ticket, env)),
+            Message::Cancel { session, id } => self.with(cx, session, |driver, env| driver.cancel(id, env)),
             Message::Ask { session, question } => {
-                if self.links.contains_key(session) {
-                    self.with(cx, session, |link, env| link.ask(question, env));
+                if self.sessions.contains_key(session) {
+                    self.with(cx, session, |driver, env| driver.ask(question, env));
                 } else {
                     question.refuse(Error::Closed);
                 }
             }
-            Message::Watch { session, lun, power_ons } => self.with(cx, session, |link, _| link.watch(lun, power_ons)),
+            Message::Watch { session, lun, power_ons } => {
+                self.with(cx, session, |driver, _| driver.watch(lun, power_ons));
+            }
             Message::Recoveries { session, done } => {
-                done(self.links.get(session).map(Link::recoveries).ok_or(Error::Closed));
+                done(self.sessions.get(session).map(SessionDriver::recoveries).ok_or(Error::Closed));
             }
             Message::Close { session, done } => {
-                if self.links.contains_key(session) {
-                    self.with(cx, session, |link, env| link.close(done, env));
+                if self.sessions.contains_key(session) {
+                    self.with(cx, session, |driver, env| driver.close(done, env));
                 } else if let Some(done) = done {
                     done(Ok(()));
                 }
             }
             Message::Dialed { session, attempt, result } => {
-                self.with(cx, session, |link, env| link.dialed(attempt, result, env));
+                self.with(cx, session, |driver, env| driver.dialed(attempt, result, env));
             }
             Message::Stop => cx.stop(),
         }
@@ -417,17 +419,17 @@ impl Handler for Engine {
     }
 
     fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
-        self.link_of(id)?.direct(id)
+        self.driver_of(id)?.direct(id)
     }
 
     fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
         let Some(key) = self.session_of(id) else { return };
-        self.with(cx, key, |link, env| link.direct_received(id, len, env));
+        self.with(cx, key, |driver, env| driver.direct_received(id, len, env));
     }
 
     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
         if let Some(key) = self.session_of(id) {
-            self.with(cx, key, |link, env| link.received(id, bytes, env));
+            self.with(cx, key, |driver, env| driver.received(id, bytes, env));
             if self.received.last() != Some(&key) {
                 self.received.push(key);
             }
@@ -436,21 +438,21 @@ impl Handler for Engine {
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
-        if let Some(link) = self.session_of(id).and_then(|key| self.links.get(key)) {
-            link.gather(id, list);
+        if let Some(driver) = self.session_of(id).and_then(|key| self.sessions.get(key)) {
+            driver.gather(id, list);
         }
     }
 
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
-        if let Some(link) = self.link_of(id) {
-            link.sent(id, len);
+        if let Some(driver) = self.driver_of(id) {
+            driver.sent(id, len);
         }
     }
 
     fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
         let Some(key) = self.session_of(id) else { return };
         self.by_connection[id.index()] = None;
-        self.with(cx, key, |link, env| link.connection_closed(id, &why, env));
+        self.with(cx, key, |driver, env| driver.connection_closed(id, &why, env));
     }
 
     fn woken(&mut self, cx: &mut Context<'_>) {
@@ -459,9 +461,9 @@ impl Handler for Engine {
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let held = self.held.iter().map(|(until, _)| *until);
-        let links = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
+        let sessions = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
         // Callers may give buffers back while the loop sleeps: then it is when a session wakes it, to see whether it still lives.
-        links.into_iter().chain(self.trimmer.next_timeout(now)).min()
+        sessions.into_iter().chain(self.trimmer.next_timeout(now)).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
@@ -469,11 +471,11 @@ impl Handler for Engine {
         let now = self.now(cx);
         self.end_holds(cx, now);
         while let Some((at, key)) = self.timetable.pop_due(now) {
-            if let Some(link) = self.links.get_mut(key)
-                && link.watched_for == Some(at)
+            if let Some(driver) = self.sessions.get_mut(key)
+                && driver.watched_for == Some(at)
             {
-                link.watched_for = None;
-                self.with(cx, key, Link::time_has_come);
+                driver.watched_for = None;
+                self.with(cx, key, SessionDriver::time_has_come);
             }
         }
     }

@@ -11,8 +11,8 @@ use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Response, Session, TaskTag};
 use slotmap::{DenseSlotMap, Key as _, KeyData, new_key_type};
 
-use super::judge::{Verdict, judge};
-use super::{Ticket, refuse};
+use super::retry::{self, Decision};
+use super::{RequestId, refuse};
 use crate::Error;
 use crate::limits::{MAX_CDB_BYTES, MAX_REPEATS, MAX_REQUEST_BYTES, MAX_UNFINISHED_REQUESTS};
 use crate::request::{Completion, Outcome, Repeat, Reply, Request};
@@ -44,7 +44,7 @@ enum Asked {
 }
 
 struct Entry {
-    ticket: Ticket,
+    id: RequestId,
     /// None: nobody waits for it any more.
     completion: Option<Completion>,
     command: &'static str,
@@ -87,7 +87,7 @@ impl Requests {
     /// Takes a request, or ends it when there are too many.
     pub(super) fn accept(
         &mut self,
-        ticket: Ticket,
+        id: RequestId,
         request: Request,
         completion: Completion,
         timeout: Duration,
@@ -103,7 +103,7 @@ impl Requests {
         self.last_order += 1;
         let order = self.last_order;
         let key = self.entries.insert(Entry {
-            ticket,
+            id,
             completion: Some(completion),
             command: command_name,
             repeat,
@@ -192,8 +192,8 @@ impl Requests {
         };
         let attention = sense.filter(|sense| sense.key == SenseKey::UNIT_ATTENTION);
         let wanted = matches!(entry.stage, Some(Stage::Sent(_))) && entry.completion.is_some();
-        match judge(entry.repeat, entry.repeats, status, response.status_qualifier, sense.as_ref()) {
-            Verdict::Again { after } if wanted => {
+        match retry::decide(entry.repeat, entry.repeats, status, response.status_qualifier, sense.as_ref()) {
+            Decision::Retry { after } if wanted => {
                 entry.repeats += 1;
                 entry.stage = Some(Stage::Waiting(command));
                 if after.is_zero() {
@@ -202,7 +202,7 @@ impl Requests {
                     self.resting.push(Reverse((now + after, key)));
                 }
             }
-            Verdict::Again { .. } | Verdict::Tell => {
+            Decision::Retry { .. } | Decision::Report => {
                 let reply = Reply {
                     command: entry.command,
                     status,
@@ -260,8 +260,8 @@ impl Requests {
     }
 
     /// Nobody waits for this request any more.
-    pub(super) fn cancel(&mut self, ticket: Ticket, now: Time) {
-        let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.ticket == ticket) else { return };
+    pub(super) fn cancel(&mut self, id: RequestId, now: Time) {
+        let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.id == id) else { return };
         entry.completion = None;
         match entry.stage {
             Some(Stage::Sent(tag)) => {
@@ -279,8 +279,8 @@ impl Requests {
     }
 
     /// The task of a request that the target has, and its logical unit.
-    pub(super) fn task_of(&self, ticket: Ticket) -> Option<(LunField, TaskTag)> {
-        let entry = self.entries.values().find(|entry| entry.ticket == ticket)?;
+    pub(super) fn task_of(&self, id: RequestId) -> Option<(LunField, TaskTag)> {
+        let entry = self.entries.values().find(|entry| entry.id == id)?;
         match entry.stage {
             Some(Stage::Sent(tag) | Stage::Aborting { tag, .. }) => Some((entry.lun, tag)),
             _ => None,
@@ -370,10 +370,10 @@ mod tests {
 
     const NOW: Time = Time::new(Duration::from_secs(100));
 
-    fn accept(requests: &mut Requests, ticket: u64, request: Request) -> std::sync::mpsc::Receiver<Outcome> {
+    fn accept(requests: &mut Requests, id: u64, request: Request) -> std::sync::mpsc::Receiver<Outcome> {
         let (ended, end) = channel();
         let completion = Completion::call(move |outcome| drop(ended.send(outcome)));
-        requests.accept(Ticket(ticket), request, completion, Duration::from_secs(30), NOW);
+        requests.accept(RequestId(id), request, completion, Duration::from_secs(30), NOW);
         end
     }
 
@@ -384,7 +384,7 @@ mod tests {
     #[test]
     fn what_is_sent_again_has_its_old_place() {
         let mut requests = Requests::default();
-        let _ends: Vec<_> = (0..4).map(|ticket| accept(&mut requests, ticket, command())).collect();
+        let _ends: Vec<_> = (0..4).map(|id| accept(&mut requests, id, command())).collect();
         let sent: Vec<_> = requests.waiting.drain(..3).collect();
         // As the events of a reset bring them, one by one.
         for (_, key) in &sent {
@@ -398,10 +398,10 @@ mod tests {
     #[test]
     fn what_was_cancelled_or_timed_out_makes_room() {
         let mut requests = Requests::default();
-        for ticket in 0..2 * MAX_UNFINISHED_REQUESTS as u64 {
-            let end = accept(&mut requests, ticket, command());
-            assert!(end.try_recv().is_err(), "request {ticket} is taken");
-            requests.cancel(Ticket(ticket), NOW);
+        for id in 0..2 * MAX_UNFINISHED_REQUESTS as u64 {
+            let end = accept(&mut requests, id, command());
+            assert!(end.try_recv().is_err(), "request {id} is taken");
+            requests.cancel(RequestId(id), NOW);
         }
         assert!(requests.waiting.is_empty());
         let end = accept(&mut requests, 0, command());

@@ -7,30 +7,30 @@ use lunette_scsi::{AdditionalSense, SenseData, SenseKey, Status};
 use crate::limits::{FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, MAX_REPEATS, MAX_RETRY_DELAY};
 use crate::request::Repeat;
 
-/// See [`judge`].
+/// See [`decide`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Decision {
     /// The caller is told.
-    Tell,
+    Report,
     /// The command is sent again after a pause.
-    Again { after: Duration },
+    Retry { after: Duration },
 }
 
 /// Decides on a command that ended with this status and its `qualifier` after it has been sent `repeats` times in vain.
-pub(super) fn judge(
+pub(super) fn decide(
     repeat: Repeat,
     repeats: u32,
     status: Status,
     qualifier: u16,
     sense: Option<&SenseData>,
-) -> Verdict {
+) -> Decision {
     if repeat == Repeat::Never || repeats >= MAX_REPEATS {
-        return Verdict::Tell;
+        return Decision::Report;
     }
     match (status, sense) {
         // SAM-5 5.14: the unit attention was reported in place of running the command.
         (Status::CHECK_CONDITION, Some(sense)) if sense.key == SenseKey::UNIT_ATTENTION => {
-            Verdict::Again { after: Duration::ZERO }
+            Decision::Retry { after: Duration::ZERO }
         }
         (Status::CHECK_CONDITION, Some(sense)) if becomes_ready(sense) => pause(repeats),
         // Data was damaged on its way to the device: it said so and did not use it.
@@ -42,10 +42,10 @@ pub(super) fn judge(
         // Another initiator's doing; it may have run.
         (Status::TASK_ABORTED, _) if repeat == Repeat::Always => pause(repeats),
         (Status::BUSY | Status::TASK_SET_FULL, _) => {
-            let Verdict::Again { after } = pause(repeats) else { return Verdict::Tell };
-            Verdict::Again { after: after.max(retry_delay(qualifier)) }
+            let Decision::Retry { after } = pause(repeats) else { return Decision::Report };
+            Decision::Retry { after: after.max(retry_delay(qualifier)) }
         }
-        _ => Verdict::Tell,
+        _ => Decision::Report,
     }
 }
 
@@ -75,8 +75,8 @@ fn retry_delay(qualifier: u16) -> Duration {
     if units > LONGEST { Duration::ZERO } else { (UNIT * units.into()).min(MAX_RETRY_DELAY) }
 }
 
-fn pause(repeats: u32) -> Verdict {
-    Verdict::Again { after: backoff(FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, repeats) }
+fn pause(repeats: u32) -> Decision {
+    Decision::Retry { after: backoff(FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, repeats) }
 }
 
 /// A pause that doubles with every attempt up to `most`.
@@ -88,31 +88,31 @@ pub(super) fn backoff(first: Duration, most: Duration, attempts: u32) -> Duratio
 mod tests {
     use super::*;
 
-    const AGAIN: Verdict = Verdict::Again { after: Duration::ZERO };
+    const AT_ONCE: Decision = Decision::Retry { after: Duration::ZERO };
 
-    fn check(repeat: Repeat, key: SenseKey, asc: u8, ascq: u8) -> Verdict {
+    fn check(repeat: Repeat, key: SenseKey, asc: u8, ascq: u8) -> Decision {
         let sense = SenseData::new(key, AdditionalSense { asc, ascq });
-        judge(repeat, 0, Status::CHECK_CONDITION, 0, Some(&sense))
+        decide(repeat, 0, Status::CHECK_CONDITION, 0, Some(&sense))
     }
 
     #[test]
     fn a_unit_attention_is_read_and_the_command_sent_again() {
-        assert_eq!(check(Repeat::IfNotRun, SenseKey::UNIT_ATTENTION, 0x29, 0), AGAIN);
-        assert_eq!(check(Repeat::Never, SenseKey::UNIT_ATTENTION, 0x29, 0), Verdict::Tell);
+        assert_eq!(check(Repeat::IfNotRun, SenseKey::UNIT_ATTENTION, 0x29, 0), AT_ONCE);
+        assert_eq!(check(Repeat::Never, SenseKey::UNIT_ATTENTION, 0x29, 0), Decision::Report);
     }
 
     #[test]
     fn a_full_target_is_given_time() {
-        let of = |repeats| judge(Repeat::IfNotRun, repeats, Status::TASK_SET_FULL, 0, None);
-        assert_eq!(of(0), Verdict::Again { after: FIRST_BUSY_PAUSE });
-        assert_eq!(of(1), Verdict::Again { after: FIRST_BUSY_PAUSE * 2 });
-        assert_eq!(of(MAX_REPEATS - 1), Verdict::Again { after: MAX_BUSY_PAUSE });
-        assert_eq!(of(MAX_REPEATS), Verdict::Tell, "a target that is always full ends in an error");
+        let of = |repeats| decide(Repeat::IfNotRun, repeats, Status::TASK_SET_FULL, 0, None);
+        assert_eq!(of(0), Decision::Retry { after: FIRST_BUSY_PAUSE });
+        assert_eq!(of(1), Decision::Retry { after: FIRST_BUSY_PAUSE * 2 });
+        assert_eq!(of(MAX_REPEATS - 1), Decision::Retry { after: MAX_BUSY_PAUSE });
+        assert_eq!(of(MAX_REPEATS), Decision::Report, "a target that is always full ends in an error");
     }
 
     #[test]
     fn a_target_may_say_for_how_long_it_is_full() {
-        let of = |status, qualifier| judge(Repeat::IfNotRun, 0, status, qualifier, None);
+        let of = |status, qualifier| decide(Repeat::IfNotRun, 0, status, qualifier, None);
         for (qualifier, after) in [
             (0, FIRST_BUSY_PAUSE),
             (3, Duration::from_millis(300)),
@@ -121,24 +121,24 @@ mod tests {
             (0x3ff0, FIRST_BUSY_PAUSE),
             (0xffff, FIRST_BUSY_PAUSE),
         ] {
-            assert_eq!(of(Status::TASK_SET_FULL, qualifier), Verdict::Again { after }, "{qualifier:#x}");
-            assert_eq!(of(Status::BUSY, qualifier), Verdict::Again { after }, "{qualifier:#x}");
+            assert_eq!(of(Status::TASK_SET_FULL, qualifier), Decision::Retry { after }, "{qualifier:#x}");
+            assert_eq!(of(Status::BUSY, qualifier), Decision::Retry { after }, "{qualifier:#x}");
         }
     }
 
     #[test]
     fn a_unit_that_becomes_ready_is_waited_for_and_one_that_does_not_is_not() {
-        assert_ne!(check(Repeat::IfNotRun, SenseKey::NOT_READY, 0x04, 0x01), Verdict::Tell);
-        assert_ne!(check(Repeat::IfNotRun, SenseKey::NOT_READY, 0x04, 0x0a), Verdict::Tell);
-        assert_eq!(check(Repeat::Always, SenseKey::NOT_READY, 0x3a, 0), Verdict::Tell);
-        assert_eq!(check(Repeat::Always, SenseKey::MEDIUM_ERROR, 0x11, 0), Verdict::Tell);
+        assert_ne!(check(Repeat::IfNotRun, SenseKey::NOT_READY, 0x04, 0x01), Decision::Report);
+        assert_ne!(check(Repeat::IfNotRun, SenseKey::NOT_READY, 0x04, 0x0a), Decision::Report);
+        assert_eq!(check(Repeat::Always, SenseKey::NOT_READY, 0x3a, 0), Decision::Report);
+        assert_eq!(check(Repeat::Always, SenseKey::MEDIUM_ERROR, 0x11, 0), Decision::Report);
     }
 
     #[test]
     fn what_was_aborted_may_have_run() {
-        assert_ne!(check(Repeat::Always, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
-        assert_eq!(check(Repeat::IfNotRun, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Verdict::Tell);
-        assert_ne!(judge(Repeat::Always, 0, Status::TASK_ABORTED, 0, None), Verdict::Tell);
-        assert_eq!(judge(Repeat::IfNotRun, 0, Status::TASK_ABORTED, 0, None), Verdict::Tell);
+        assert_ne!(check(Repeat::Always, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Decision::Report);
+        assert_eq!(check(Repeat::IfNotRun, SenseKey::ABORTED_COMMAND, 0x47, 0x05), Decision::Report);
+        assert_ne!(decide(Repeat::Always, 0, Status::TASK_ABORTED, 0, None), Decision::Report);
+        assert_eq!(decide(Repeat::IfNotRun, 0, Status::TASK_ABORTED, 0, None), Decision::Report);
     }
 }

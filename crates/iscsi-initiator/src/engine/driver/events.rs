@@ -8,14 +8,14 @@ use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Event, Response, SessionError};
 use lunette_session::limits::CONNECTION_RECOVERY_LEVEL;
 
-use super::keeping::Keeper;
-use super::{Link, Phase};
+use super::replacer::ConnectionReplacer;
+use super::{Phase, SessionDriver};
 use crate::engine::dial::dial;
-use crate::engine::judge::may_lose_cache;
-use crate::engine::{Env, Managed, Owner, Question};
+use crate::engine::retry::may_lose_cache;
+use crate::engine::{Env, Owner, Question, TmfResult};
 use crate::{Error, Opened, SessionEvent};
 
-impl Link {
+impl SessionDriver {
     pub(super) fn handle(&mut self, event: Event, env: &mut Env<'_, '_>) {
         match event {
             Event::LoggedIn(cid) => self.logged_in(cid, env),
@@ -27,7 +27,7 @@ impl Link {
             Event::Aborted(command) => self.requests.lost(command),
             Event::TaskManagementDone { user, response, information } => {
                 if let Some((_, Question::TaskManagement { done, .. })) = self.questions.remove(&user) {
-                    done(Ok(Managed { response, information }));
+                    done(Ok(TmfResult { response, information }));
                 }
             }
             Event::Pong { user, intact } => {
@@ -42,18 +42,18 @@ impl Link {
             }
             Event::Async { message, data } => self.message(message, data),
             Event::Closed { cid, why } => match &self.phase {
-                Phase::Live(live) if !live.session.is_over() => self.hang_up_one(cid, why, env),
+                Phase::Active(active) if !active.session.is_over() => self.hang_up_one(cid, why, env),
                 _ => self.lost(why, env),
             },
         }
     }
 
     fn completed(&mut self, command: Command, response: Response, now: Time) {
-        self.patience.worked();
-        if let Phase::Live(live) = &mut self.phase {
-            live.coalescing.completed();
-            if let Some(keeper) = &mut live.keeper {
-                keeper.worked();
+        self.reconnect.worked();
+        if let Phase::Active(active) = &mut self.phase {
+            active.coalescing.completed();
+            if let Some(replacer) = &mut active.replacer {
+                replacer.worked();
             }
         }
         let lun = command.lun;
@@ -68,9 +68,9 @@ impl Link {
     fn message(&mut self, message: AsyncMessage, data: Vec<u8>) {
         // RFC 7143 section 11.9.1: the target wants us to log out; a new connection follows.
         if message.event == AsyncEvent::LOGOUT_REQUEST
-            && let Phase::Live(live) = &mut self.phase
+            && let Phase::Active(active) = &mut self.phase
         {
-            live.session.logout();
+            active.session.logout();
         }
         self.tell(&SessionEvent::Async { message, data });
     }
@@ -84,22 +84,22 @@ impl Link {
     }
 
     pub(super) fn logged_in(&mut self, cid: Cid, env: &Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
-        if let Some(wire) = live.wire(cid) {
-            wire.logged_in = true;
+        let Phase::Active(active) = &mut self.phase else { return };
+        if let Some(connection) = active.connection(cid) {
+            connection.logged_in = true;
         }
-        if live.logged_in {
+        if active.logged_in {
             return self.joined(Ok(()), env);
         }
-        live.logged_in = true;
+        active.logged_in = true;
         self.redirections.clear();
-        self.patience.logged_in(env.now);
-        let Some(parameters) = live.session.parameters(cid).cloned() else { return };
+        self.reconnect.logged_in(env.now);
+        let Some(parameters) = active.session.parameters(cid).cloned() else { return };
         self.time2wait = Duration::from_secs(parameters.time2wait_s.into());
-        live.joining = parameters.max_connections.saturating_sub(1);
-        live.keeper = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
-            .then(|| Keeper::new(parameters.max_connections, env.now));
-        for _ in 0..live.joining {
+        active.joining = parameters.max_connections.saturating_sub(1);
+        active.replacer = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
+            .then(|| ConnectionReplacer::new(parameters.max_connections, env.now));
+        for _ in 0..active.joining {
             dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
         }
         self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
@@ -108,12 +108,12 @@ impl Link {
 
     /// A connection has joined the session, or cannot.
     pub(super) fn joined(&mut self, result: Result<(), Error>, env: &Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
-        live.joining = live.joining.saturating_sub(1);
-        let connections = live.connections();
-        match (&mut live.keeper, &result) {
-            (Some(keeper), Ok(())) => keeper.succeeded(env.now),
-            (Some(keeper), Err(_)) => keeper.failed(env.now),
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.joining = active.joining.saturating_sub(1);
+        let connections = active.logged_in_connections();
+        match (&mut active.replacer, &result) {
+            (Some(replacer), Ok(())) => replacer.succeeded(env.now),
+            (Some(replacer), Err(_)) => replacer.failed(env.now),
             (None, _) => {}
         }
         match result {
@@ -128,37 +128,41 @@ impl Link {
 
     /// Who opens the session gets it when all its connections are made, or have been tried in vain.
     pub(super) fn open_if_complete(&mut self, env: &Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
-        let Some(parameters) = live.wires.iter().find_map(|wire| live.session.parameters(wire.cid)) else { return };
-        if live.joining == 0
+        let Phase::Active(active) = &mut self.phase else { return };
+        let Some(parameters) =
+            active.connections.iter().find_map(|connection| active.session.parameters(connection.cid))
+        else {
+            return;
+        };
+        if active.joining == 0
             && let Some(done) = self.opening.take()
         {
-            let target_alias = live.session.target_alias().map(Into::into);
+            let target_alias = active.session.target_alias().map(Into::into);
             done(Ok(Opened { owner: Owner::new(env.queue, self.key), parameters: parameters.clone(), target_alias }));
         }
     }
 
     pub(super) fn is_joining(&self, cid: Cid) -> bool {
-        let Phase::Live(live) = &self.phase else { return false };
-        live.logged_in && live.wires.iter().any(|wire| wire.cid == cid && !wire.logged_in)
+        let Phase::Active(active) = &self.phase else { return false };
+        active.logged_in && active.connections.iter().any(|connection| connection.cid == cid && !connection.logged_in)
     }
 
     /// Closes one connection of a session that goes on.
     pub(super) fn hang_up_one(&mut self, cid: Cid, why: SessionError, env: &mut Env<'_, '_>) {
         let was_joining = self.is_joining(cid);
-        let Phase::Live(live) = &mut self.phase else { return };
-        for wire in live.wires.extract_if(.., |wire| wire.cid == cid) {
-            env.cx.close(wire.id);
+        let Phase::Active(active) = &mut self.phase else { return };
+        for connection in active.connections.extract_if(.., |connection| connection.cid == cid) {
+            env.cx.close(connection.id);
         }
-        let connections = live.connections();
+        let connections = active.logged_in_connections();
         // What its end means for others is told by any of them.
-        let another = live.wires.first().map(|wire| wire.id);
+        let another = active.connections.first().map(|connection| connection.id);
         if was_joining {
             let portal = self.portal.to_string();
             self.joined(Err(Error::Session { portal, why }), env);
-        } else if !live.session.is_logging_out() {
-            if let Some(keeper) = &mut live.keeper {
-                keeper.lost(env.now);
+        } else if !active.session.is_logging_out() {
+            if let Some(replacer) = &mut active.replacer {
+                replacer.lost(env.now);
             }
             tracing::info!(portal = %self.portal, %why, connections, "connection lost");
             self.tell(&SessionEvent::ConnectionLost { connections, why });
@@ -174,8 +178,8 @@ impl Link {
             Ok(portal) => {
                 tracing::info!(from = %self.portal, to = %portal, permanent, "redirected");
                 // What a temporary redirection led to may move on; home is where to ask again.
-                if permanent && self.portal == self.home {
-                    self.home = portal.clone();
+                if permanent && self.portal == self.base_portal {
+                    self.base_portal = portal.clone();
                 }
                 self.portal = portal;
                 self.dial(env);

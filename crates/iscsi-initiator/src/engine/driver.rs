@@ -1,10 +1,10 @@
 //! One session: its connections, its requests, and what it does when it is lost.
 
 mod callers;
+mod connections;
 mod ending;
 mod events;
-mod keeping;
-mod wires;
+mod replacer;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -16,9 +16,9 @@ use lunette_reactor::ConnectionId;
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
 
-use self::keeping::Keeper;
+use self::replacer::ConnectionReplacer;
 use super::coalescing::Coalescing;
-use super::patience::Patience;
+use super::reconnect::ReconnectPolicy;
 use super::redirect::Redirections;
 use super::requests::{Escalation, OWN, Requests};
 use super::{Done, Env, Question, SessionKey};
@@ -27,41 +27,41 @@ use crate::options::{Options, Portal};
 use crate::{Error, Opened};
 
 /// The connections that are open, and the protocol that runs over them.
-struct Live {
+struct ActiveSession {
     session: Session,
-    wires: Vec<Wire>,
+    connections: Vec<Connection>,
     /// The leading connection is; others may be on their way.
     logged_in: bool,
     /// Connections that are being made to join the session.
     joining: u32,
     /// At recovery level 2.
-    keeper: Option<Keeper>,
+    replacer: Option<ConnectionReplacer>,
     coalescing: Coalescing,
 }
 
 /// One connection.
 #[derive(Clone, Copy)]
-struct Wire {
+struct Connection {
     cid: Cid,
     id: ConnectionId,
     logged_in: bool,
 }
 
-impl Live {
+impl ActiveSession {
     /// How many are logged in.
-    fn connections(&self) -> usize {
-        self.wires.iter().filter(|wire| wire.logged_in).count()
+    fn logged_in_connections(&self) -> usize {
+        self.connections.iter().filter(|connection| connection.logged_in).count()
     }
 
-    fn wire(&mut self, cid: Cid) -> Option<&mut Wire> {
-        self.wires.iter_mut().find(|wire| wire.cid == cid)
+    fn connection(&mut self, cid: Cid) -> Option<&mut Connection> {
+        self.connections.iter_mut().find(|connection| connection.cid == cid)
     }
 }
 
 enum Phase {
     /// A TCP connection is being made.
     Dialing,
-    Live(Box<Live>),
+    Active(Box<ActiveSession>),
     /// Until the next attempt.
     Pausing {
         until: Time,
@@ -70,10 +70,10 @@ enum Phase {
     Over(Error),
 }
 
-pub(super) struct Link {
+pub(super) struct SessionDriver {
     key: SessionKey,
     /// Where the target is by what the caller said, or by a permanent redirection since.
-    home: Portal,
+    base_portal: Portal,
     /// Where it is this time.
     portal: Portal,
     target: Option<String>,
@@ -90,7 +90,7 @@ pub(super) struct Link {
     last_question: u64,
     /// Who wants to know how often a logical unit was powered on.
     power_ons: Vec<(LunField, Weak<AtomicU64>)>,
-    patience: Patience,
+    reconnect: ReconnectPolicy,
     time2wait: Duration,
     /// By the sessions that are over.
     recoveries: Recoveries,
@@ -106,7 +106,7 @@ struct Closing {
     until: Time,
 }
 
-impl Link {
+impl SessionDriver {
     pub(super) fn new(
         key: SessionKey,
         portal: Portal,
@@ -116,7 +116,7 @@ impl Link {
     ) -> Self {
         Self {
             key,
-            home: portal.clone(),
+            base_portal: portal.clone(),
             portal,
             target,
             isid: options.isid,
@@ -129,7 +129,7 @@ impl Link {
             questions: HashMap::new(),
             last_question: 0,
             power_ons: Vec::new(),
-            patience: Patience::default(),
+            reconnect: ReconnectPolicy::default(),
             time2wait: Duration::ZERO,
             recoveries: Recoveries::default(),
             check_at: None,
@@ -145,19 +145,19 @@ impl Link {
     }
 
     /// The session, and which of its connections this is.
-    fn live(&mut self, id: ConnectionId) -> Option<(&mut Live, Cid)> {
-        let Phase::Live(live) = &mut self.phase else { return None };
-        let cid = live.wires.iter().find(|wire| wire.id == id)?.cid;
-        Some((live, cid))
+    fn active(&mut self, id: ConnectionId) -> Option<(&mut ActiveSession, Cid)> {
+        let Phase::Active(active) = &mut self.phase else { return None };
+        let cid = active.connections.iter().find(|connection| connection.id == id)?.cid;
+        Some((active, cid))
     }
 
     // Time.
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let of_phase = match &self.phase {
-            Phase::Live(live) => {
-                let keeper = live.keeper.as_ref().and_then(Keeper::next_timeout);
-                live.session.next_timeout().into_iter().chain(keeper).min()
+            Phase::Active(active) => {
+                let replacer = active.replacer.as_ref().and_then(ConnectionReplacer::next_timeout);
+                active.session.next_timeout().into_iter().chain(replacer).min()
             }
             Phase::Pausing { until } => Some(*until),
             Phase::Dialing | Phase::Over(_) => None,
@@ -178,9 +178,9 @@ impl Link {
             }
         }
         match &mut self.phase {
-            Phase::Live(live) => {
-                live.session.time_has_come(env.now);
-                let ids: Vec<ConnectionId> = live.wires.iter().map(|wire| wire.id).collect();
+            Phase::Active(active) => {
+                active.session.time_has_come(env.now);
+                let ids: Vec<ConnectionId> = active.connections.iter().map(|connection| connection.id).collect();
                 for id in ids {
                     self.drain(id, &[], env);
                 }
@@ -199,12 +199,12 @@ impl Link {
     }
 
     fn escalate(&mut self, escalation: Escalation, env: &mut Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
+        let Phase::Active(active) = &mut self.phase else { return };
         match escalation {
             Escalation::LogicalUnitReset(lun) => {
                 tracing::warn!(portal = %self.portal, "a task was not aborted in time; resetting its logical unit");
                 // One that cannot be sent is followed by a new connection, as one that is not answered.
-                live.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, lun, None);
+                active.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, lun, None);
             }
             Escalation::Reconnect => {
                 tracing::warn!(portal = %self.portal, "a task does not end; making a new connection");
@@ -216,7 +216,7 @@ impl Link {
     /// Ends everything without another word to the target: the event loop is over.
     pub(super) fn end(mut self) {
         let unfinished = match std::mem::replace(&mut self.phase, Phase::Dialing) {
-            Phase::Live(live) => live.session.into_unfinished(),
+            Phase::Active(active) => active.session.into_unfinished(),
             _ => Vec::new(),
         };
         self.requests.fail(unfinished, &Error::Closed);
@@ -224,14 +224,14 @@ impl Link {
 
     /// Lets go what can go: requests to the target, bytes to the socket, and the next look at the requests.
     pub(super) fn settle(&mut self, env: &mut Env<'_, '_>) {
-        self.keep_connections(env);
-        if let Phase::Live(live) = &mut self.phase {
-            if live.logged_in && self.closing.is_none() {
-                self.requests.send(&mut live.session, env.now);
+        self.replace_connections(env);
+        if let Phase::Active(active) = &mut self.phase {
+            if active.logged_in && self.closing.is_none() {
+                self.requests.send(&mut active.session, env.now);
             }
-            for wire in &live.wires {
-                if live.session.has_output(wire.cid) {
-                    env.cx.send(wire.id);
+            for connection in &active.connections {
+                if active.session.has_output(connection.cid) {
+                    env.cx.send(connection.id);
                 }
             }
         }

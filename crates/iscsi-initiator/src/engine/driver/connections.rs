@@ -9,13 +9,13 @@ use lunette_reactor::{Closed, ConnectionId, Context, Gather};
 use lunette_session::iscsi_initiator::{Session, SessionConfig};
 use lunette_session::{Entropy, Piece, Time};
 
-use super::{Link, Live, Phase, Wire};
+use super::{ActiveSession, Connection, Phase, SessionDriver};
 use crate::Error;
 use crate::engine::Env;
 use crate::engine::coalescing::{Coalescing, MAX_HOLD};
 use crate::engine::dial::dial;
 
-impl Link {
+impl SessionDriver {
     pub(in crate::engine) fn dial(&mut self, env: &mut Env<'_, '_>) {
         self.phase = Phase::Dialing;
         self.attempt += 1;
@@ -28,7 +28,7 @@ impl Link {
         }
         let leads = match &self.phase {
             Phase::Dialing => true,
-            Phase::Live(_) => false,
+            Phase::Active(_) => false,
             Phase::Pausing { .. } | Phase::Over(_) => return,
         };
         let done = result.and_then(|stream| {
@@ -60,16 +60,16 @@ impl Link {
             offer: self.options.offer.clone(),
             timers: self.options.timers,
         });
-        let mut live = Live {
+        let mut active = ActiveSession {
             session,
-            wires: Vec::new(),
+            connections: Vec::new(),
             logged_in: false,
             joining: 0,
-            keeper: None,
+            replacer: None,
             coalescing: Coalescing::default(),
         };
-        let id = add_wire(&mut live, stream, env)?;
-        self.phase = Phase::Live(Box::new(live));
+        let id = add_connection(&mut active, stream, env)?;
+        self.phase = Phase::Active(Box::new(active));
         // A login that cannot begin has ended already.
         self.drain(id, &[], env);
         Ok(())
@@ -77,57 +77,57 @@ impl Link {
 
     /// Logs in one more connection of the session.
     pub(super) fn join(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
-        let Phase::Live(live) = &mut self.phase else { return Ok(()) };
-        let id = add_wire(live, stream, env)?;
+        let Phase::Active(active) = &mut self.phase else { return Ok(()) };
+        let id = add_connection(active, stream, env)?;
         // A login that ends at once has its end to tell.
         self.drain(id, &[], env);
         Ok(())
     }
 
     pub(in crate::engine) fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
-        let (live, cid) = self.live(id)?;
-        live.session.direct(cid)
+        let (active, cid) = self.active(id)?;
+        active.session.direct(cid)
     }
 
     pub(in crate::engine) fn direct_received(&mut self, id: ConnectionId, len: usize, env: &mut Env<'_, '_>) {
-        let Some((live, cid)) = self.live(id) else { return };
-        live.session.direct_received(cid, len, env.now);
+        let Some((active, cid)) = self.active(id) else { return };
+        active.session.direct_received(cid, len, env.now);
         self.drain(id, &[], env);
     }
 
     pub(in crate::engine) fn received(&mut self, id: ConnectionId, bytes: &[u8], env: &mut Env<'_, '_>) {
-        if let Phase::Live(live) = &mut self.phase {
-            live.coalescing.received_bytes(bytes.len());
+        if let Phase::Active(active) = &mut self.phase {
+            active.coalescing.received_bytes(bytes.len());
         }
         self.drain(id, bytes, env);
     }
 
     /// Says how long the next answers may be let come, at the end of a batch that has brought some.
     pub(in crate::engine) fn coalesce(&mut self, cx: &mut Context<'_>, now: Time) -> Option<Time> {
-        let Phase::Live(live) = &mut self.phase else { return None };
+        let Phase::Active(active) = &mut self.phase else { return None };
         // Several connections have one order of commands and statuses: what one holds may be what another one waits for.
-        let may_hold = self.options.coalesce && live.wires.len() == 1;
-        let low_water = live.coalescing.batch_end(live.session.commands(), now).filter(|_| may_hold);
-        for wire in &live.wires {
-            cx.set_low_water(wire.id, low_water.unwrap_or(1));
+        let may_hold = self.options.coalesce && active.connections.len() == 1;
+        let low_water = active.coalescing.batch_end(active.session.commands(), now).filter(|_| may_hold);
+        for connection in &active.connections {
+            cx.set_low_water(connection.id, low_water.unwrap_or(1));
         }
         low_water.map(|_| now + MAX_HOLD)
     }
 
     /// Has what has come looked at.
     pub(in crate::engine) fn end_hold(&mut self, cx: &mut Context<'_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
-        live.coalescing.hold_ended();
-        for wire in &live.wires {
-            cx.set_low_water(wire.id, 1);
+        let Phase::Active(active) = &mut self.phase else { return };
+        active.coalescing.hold_ended();
+        for connection in &active.connections {
+            cx.set_low_water(connection.id, 1);
         }
     }
 
     pub(super) fn drain(&mut self, id: ConnectionId, mut bytes: &[u8], env: &mut Env<'_, '_>) {
-        while let Some((live, cid)) = self.live(id) {
-            let Some(event) = live.session.next_event(cid, &mut bytes, env.now) else {
-                let traffic = live.session.take_traffic(cid);
-                live.coalescing.received_pdus(traffic.received_pdus);
+        while let Some((active, cid)) = self.active(id) {
+            let Some(event) = active.session.next_event(cid, &mut bytes, env.now) else {
+                let traffic = active.session.take_traffic(cid);
+                active.coalescing.received_pdus(traffic.received_pdus);
                 return env.traffic.add(traffic);
             };
             self.handle(event, env);
@@ -135,9 +135,9 @@ impl Link {
     }
 
     pub(in crate::engine) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
-        let Phase::Live(live) = &self.phase else { return };
-        let Some(wire) = live.wires.iter().find(|wire| wire.id == id) else { return };
-        for piece in live.session.pieces(wire.cid) {
+        let Phase::Active(active) = &self.phase else { return };
+        let Some(connection) = active.connections.iter().find(|connection| connection.id == id) else { return };
+        for piece in active.session.pieces(connection.cid) {
             let room = match piece {
                 Piece::Bytes(bytes) => list.push(bytes),
                 Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
@@ -151,29 +151,29 @@ impl Link {
     }
 
     pub(in crate::engine) fn sent(&mut self, id: ConnectionId, len: usize) {
-        if let Some((live, cid)) = self.live(id) {
-            live.session.sent(cid, len);
+        if let Some((active, cid)) = self.active(id) {
+            active.session.sent(cid, len);
         }
     }
 
     pub(in crate::engine) fn connection_closed(&mut self, id: ConnectionId, why: &Closed, env: &mut Env<'_, '_>) {
         let portal = self.portal.to_string();
-        if let Some((live, cid)) = self.live(id) {
+        if let Some((active, cid)) = self.active(id) {
             tracing::debug!(%portal, ?cid, ?why, "connection lost");
-            live.session.disconnected(cid, env.now);
+            active.session.disconnected(cid, env.now);
             self.drain(id, &[], env);
         }
     }
 }
 
 /// Opens a connection of the session over a stream.
-fn add_wire(live: &mut Live, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
+fn add_connection(active: &mut ActiveSession, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
     let mut entropy = [0; Entropy::BYTES];
     (env.host.entropy)(&mut entropy)?;
     let id = env.cx.adopt(stream)?;
     env.adopted.push(id);
-    let cid = live.session.connect(Entropy(entropy), env.now);
-    live.wires.push(Wire { cid, id, logged_in: false });
+    let cid = active.session.connect(Entropy(entropy), env.now);
+    active.connections.push(Connection { cid, id, logged_in: false });
     Ok(id)
 }
 

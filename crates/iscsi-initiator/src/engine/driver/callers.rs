@@ -7,9 +7,9 @@ use lunette_pdu::{LunField, TaskManagementFunction};
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
 
-use super::{Closing, Link, Phase};
+use super::{Closing, Phase, SessionDriver};
 use crate::Error;
-use crate::engine::{Done, Env, Question, Ticket, refuse};
+use crate::engine::{Done, Env, Question, RequestId, refuse};
 use crate::limits::LOGOUT_TIMEOUT;
 use crate::request::{Completion, Request};
 
@@ -18,19 +18,19 @@ fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
     function < TaskManagementFunction::QUERY_TASK || session.has_sam5_features()
 }
 
-impl Link {
-    pub(in crate::engine) fn accept(&mut self, ticket: Ticket, request: Request, completion: Completion, now: Time) {
+impl SessionDriver {
+    pub(in crate::engine) fn accept(&mut self, id: RequestId, request: Request, completion: Completion, now: Time) {
         if let Phase::Over(error) = &self.phase {
             return refuse(request, completion, error.clone());
         }
         if self.closing.is_some() {
             return refuse(request, completion, Error::Closed);
         }
-        self.requests.accept(ticket, request, completion, self.options.request_timeout, now);
+        self.requests.accept(id, request, completion, self.options.request_timeout, now);
     }
 
-    pub(in crate::engine) fn cancel(&mut self, ticket: Ticket, env: &mut Env<'_, '_>) {
-        self.requests.cancel(ticket, env.now);
+    pub(in crate::engine) fn cancel(&mut self, id: RequestId, env: &mut Env<'_, '_>) {
+        self.requests.cancel(id, env.now);
     }
 
     pub(in crate::engine) fn watch(&mut self, lun: LunField, power_ons: Weak<AtomicU64>) {
@@ -39,34 +39,34 @@ impl Link {
     }
 
     pub(in crate::engine) fn ask(&mut self, question: Question, env: &mut Env<'_, '_>) {
-        let live = match &mut self.phase {
-            Phase::Live(live) if live.connections() > 0 => live,
+        let active = match &mut self.phase {
+            Phase::Active(active) if active.logged_in_connections() > 0 => active,
             Phase::Over(error) => return question.refuse(error.clone()),
             _ => return question.refuse(self.disconnected()),
         };
         self.last_question += 1;
         let user = self.last_question;
         let sent = match &question {
-            Question::TaskManagement { function, .. } if !may_ask(*function, &live.session) => {
+            Question::TaskManagement { function, .. } if !may_ask(*function, &active.session) => {
                 return question.refuse(Error::NotAgreed { what: "iSCSIProtocolLevel=2" });
             }
-            Question::TaskManagement { function, task: Some(ticket), .. } => {
-                let Some((lun, tag)) = self.requests.task_of(*ticket) else {
+            Question::TaskManagement { function, task: Some(id), .. } => {
+                let Some((lun, tag)) = self.requests.task_of(*id) else {
                     return question.no_task();
                 };
-                live.session.manage_tasks(user, *function, lun, Some(tag))
+                active.session.manage_tasks(user, *function, lun, Some(tag))
             }
             Question::TaskManagement { function, lun, task: None, .. } => {
-                live.session.manage_tasks(user, *function, LunField(lun.encode()), None)
+                active.session.manage_tasks(user, *function, LunField(lun.encode()), None)
             }
             Question::Ping { data, .. } => {
-                let wire = live.wires.iter().find(|wire| wire.logged_in);
-                wire.is_some_and(|wire| live.session.ping(user, wire.cid, data.clone()))
+                let connection = active.connections.iter().find(|connection| connection.logged_in);
+                connection.is_some_and(|connection| active.session.ping(user, connection.cid, data.clone()))
             }
             Question::Text { pairs, .. } => {
                 let pairs: Vec<(&str, &str)> =
                     pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
-                live.session.text(user, &pairs)
+                active.session.text(user, &pairs)
             }
         };
         if sent {
@@ -79,8 +79,8 @@ impl Link {
     /// What has been recovered since the beginning, over all sessions that took each other's place.
     pub(in crate::engine) fn recoveries(&self) -> Recoveries {
         let mut sum = self.recoveries;
-        if let Phase::Live(live) = &self.phase {
-            sum += *live.session.recoveries();
+        if let Phase::Active(active) = &self.phase {
+            sum += *active.session.recoveries();
         }
         sum
     }
@@ -95,7 +95,7 @@ impl Link {
         }
         self.closing = Some(Closing { done: done.into_iter().collect(), until: env.now + LOGOUT_TIMEOUT });
         let asked = match &mut self.phase {
-            Phase::Live(live) => live.logged_in && live.session.logout(),
+            Phase::Active(active) => active.logged_in && active.session.logout(),
             _ => false,
         };
         if !asked {

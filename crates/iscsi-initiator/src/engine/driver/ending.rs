@@ -3,27 +3,27 @@
 use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_initiator::{Command, LoginError, Session, SessionError};
 
-use super::{Link, Phase};
+use super::{Phase, SessionDriver};
 use crate::engine::Env;
 use crate::{Error, SessionEvent};
 
-impl Link {
+impl SessionDriver {
     /// Closes all connections; gives the protocol that ran over them.
     pub(super) fn hang_up(&mut self, env: &mut Env<'_, '_>) -> Option<Session> {
         match std::mem::replace(&mut self.phase, Phase::Dialing) {
-            Phase::Live(live) => {
-                for wire in &live.wires {
-                    env.cx.close(wire.id);
+            Phase::Active(active) => {
+                for connection in &active.connections {
+                    env.cx.close(connection.id);
                 }
-                self.recoveries += *live.session.recoveries();
-                Some(live.session)
+                self.recoveries += *active.session.recoveries();
+                Some(active.session)
             }
             _ => None,
         }
     }
 
     pub(super) fn lost(&mut self, why: SessionError, env: &mut Env<'_, '_>) {
-        let was_logged_in = matches!(&self.phase, Phase::Live(live) if live.logged_in);
+        let was_logged_in = matches!(&self.phase, Phase::Active(active) if active.logged_in);
         let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
         let error = Error::Session { portal: self.portal.to_string(), why: why.clone() };
         for (_, question) in std::mem::take(&mut self.questions).into_values() {
@@ -51,11 +51,11 @@ impl Link {
             return self.over(error, Vec::new());
         }
         // Where a redirection led to is not where the target must be next time.
-        self.portal = self.home.clone();
+        self.portal = self.base_portal.clone();
         self.redirections.clear();
         let limit = self.options.reconnect_for;
-        let Some(pause) = self.patience.failed(limit, self.time2wait, env.now) else {
-            let (portal, last) = (self.home.to_string(), Box::new(error));
+        let Some(pause) = self.reconnect.failed(limit, self.time2wait, env.now) else {
+            let (portal, last) = (self.base_portal.to_string(), Box::new(error));
             return self.over(Error::Lost { portal, given_up_after: limit, last }, Vec::new());
         };
         self.phase = Phase::Pausing { until: env.now + pause };

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use lunette_session::Time;
 
-use super::judge::backoff;
+use super::retry::backoff;
 use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
 
 #[derive(Default)]
-pub(super) struct Patience {
+pub(super) struct ReconnectPolicy {
     /// Since when there has been no connection that was of use.
     lost_since: Option<Time>,
     failures: u32,
@@ -16,7 +16,7 @@ pub(super) struct Patience {
     logged_in_at: Option<Time>,
 }
 
-impl Patience {
+impl ReconnectPolicy {
     pub(super) fn logged_in(&mut self, now: Time) {
         self.logged_in_at = Some(now);
     }
@@ -51,31 +51,31 @@ mod tests {
 
     #[test]
     fn an_idle_session_has_all_its_time_again_at_the_next_loss() {
-        let mut patience = Patience::default();
-        assert!(patience.failed(LIMIT, Duration::ZERO, at(10)).is_some());
-        patience.logged_in(at(11));
-        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(4000)), Some(FIRST_RECONNECT_PAUSE));
-        assert!(patience.failed(LIMIT, Duration::ZERO, at(4059)).is_some());
-        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(4060)), None);
+        let mut reconnect = ReconnectPolicy::default();
+        assert!(reconnect.failed(LIMIT, Duration::ZERO, at(10)).is_some());
+        reconnect.logged_in(at(11));
+        assert_eq!(reconnect.failed(LIMIT, Duration::ZERO, at(4000)), Some(FIRST_RECONNECT_PAUSE));
+        assert!(reconnect.failed(LIMIT, Duration::ZERO, at(4059)).is_some());
+        assert_eq!(reconnect.failed(LIMIT, Duration::ZERO, at(4060)), None);
     }
 
     #[test]
     fn logins_that_are_dropped_at_once_come_to_an_end() {
-        let mut patience = Patience::default();
+        let mut reconnect = ReconnectPolicy::default();
         let given_up = (0..1000).find(|second| {
-            patience.logged_in(at(*second));
-            patience.failed(LIMIT, Duration::ZERO, at(*second)).is_none()
+            reconnect.logged_in(at(*second));
+            reconnect.failed(LIMIT, Duration::ZERO, at(*second)).is_none()
         });
         assert_eq!(given_up, Some(60));
     }
 
     #[test]
     fn pauses_grow_respect_time2wait_and_end_with_the_limit() {
-        let mut patience = Patience::default();
-        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(0)), Some(FIRST_RECONNECT_PAUSE));
-        assert_eq!(patience.failed(LIMIT, Duration::ZERO, at(0)), Some(FIRST_RECONNECT_PAUSE * 2));
-        assert_eq!(patience.failed(LIMIT, Duration::from_secs(7), at(0)), Some(Duration::from_secs(7)));
-        assert_eq!(patience.failed(LIMIT, Duration::from_hours(1), at(50)), Some(Duration::from_secs(10)));
-        assert_eq!(patience.failed(Duration::ZERO, Duration::ZERO, at(51)), None);
+        let mut reconnect = ReconnectPolicy::default();
+        assert_eq!(reconnect.failed(LIMIT, Duration::ZERO, at(0)), Some(FIRST_RECONNECT_PAUSE));
+        assert_eq!(reconnect.failed(LIMIT, Duration::ZERO, at(0)), Some(FIRST_RECONNECT_PAUSE * 2));
+        assert_eq!(reconnect.failed(LIMIT, Duration::from_secs(7), at(0)), Some(Duration::from_secs(7)));
+        assert_eq!(reconnect.failed(LIMIT, Duration::from_hours(1), at(50)), Some(Duration::from_secs(10)));
+        assert_eq!(reconnect.failed(Duration::ZERO, Duration::ZERO, at(51)), None);
     }
 }

@@ -3,14 +3,14 @@
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::Session;
 
-use super::{Link, Live, Phase};
+use super::{ActiveSession, Phase, SessionDriver};
 use crate::engine::Env;
 use crate::engine::dial::dial;
-use crate::engine::judge::backoff;
+use crate::engine::retry::backoff;
 use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
 
 /// What a session needs to keep its number of connections.
-pub(super) struct Keeper {
+pub(super) struct ConnectionReplacer {
     wanted: usize,
     /// Since the session was last of use.
     failures: u32,
@@ -20,7 +20,7 @@ pub(super) struct Keeper {
     logged_in_at: Time,
 }
 
-impl Keeper {
+impl ConnectionReplacer {
     /// From the login of the leading connection on.
     pub(super) fn new(wanted: u32, now: Time) -> Self {
         Self { wanted: wanted as usize, failures: 0, pause: None, logged_in_at: now }
@@ -68,16 +68,18 @@ impl Keeper {
     }
 }
 
-impl Link {
+impl SessionDriver {
     /// Makes the connections that the session lacks, and notices when it has waited for one in vain.
-    pub(super) fn keep_connections(&mut self, env: &mut Env<'_, '_>) {
-        let Phase::Live(live) = &mut self.phase else { return };
-        let made = live.connections();
-        let Live { session, wires, joining, keeper: Some(keeper), .. } = &mut **live else { return };
-        if let Some(why) = session.why_over().filter(|_| wires.is_empty()).cloned() {
+    pub(super) fn replace_connections(&mut self, env: &mut Env<'_, '_>) {
+        let Phase::Active(active) = &mut self.phase else { return };
+        let made = active.logged_in_connections();
+        let ActiveSession { session, connections, joining, replacer: Some(replacer), .. } = &mut **active else {
+            return;
+        };
+        if let Some(why) = session.why_over().filter(|_| connections.is_empty()).cloned() {
             return self.lost(why, env);
         }
-        let due = keeper.due(session, made, *joining as usize, env.now);
+        let due = replacer.due(session, made, *joining as usize, env.now);
         if session.is_logging_out() {
             return;
         }
@@ -97,29 +99,29 @@ mod tests {
     #[test]
     fn connections_that_are_dropped_at_once_are_made_again_less_and_less_often() {
         let mut now = Time::default();
-        let mut keeper = Keeper::new(1, now);
+        let mut replacer = ConnectionReplacer::new(1, now);
         let mut pauses = Vec::new();
         for _ in 0..9 {
-            keeper.lost(now);
-            let until = keeper.next_timeout().expect("a pause");
-            keeper.lost(now);
-            assert_eq!(keeper.next_timeout(), Some(until), "lost together");
+            replacer.lost(now);
+            let until = replacer.next_timeout().expect("a pause");
+            replacer.lost(now);
+            assert_eq!(replacer.next_timeout(), Some(until), "lost together");
             pauses.push(until - now);
             now = until;
-            keeper.succeeded(now);
-            assert_eq!(keeper.next_timeout(), None);
+            replacer.succeeded(now);
+            assert_eq!(replacer.next_timeout(), None);
         }
         assert!(pauses.is_sorted() && pauses[0] == FIRST_RECONNECT_PAUSE && pauses[8] == MAX_RECONNECT_PAUSE);
-        keeper.worked();
-        keeper.lost(now);
-        assert_eq!(keeper.next_timeout(), Some(now + FIRST_RECONNECT_PAUSE));
+        replacer.worked();
+        replacer.lost(now);
+        assert_eq!(replacer.next_timeout(), Some(now + FIRST_RECONNECT_PAUSE));
     }
 
     #[test]
     fn a_connection_that_has_lived_is_replaced_at_once() {
         let now = Time::new(Duration::from_secs(7));
-        let mut keeper = Keeper::new(1, now);
-        keeper.lost(now + PROVEN_AFTER);
-        assert_eq!(keeper.next_timeout(), None);
+        let mut replacer = ConnectionReplacer::new(1, now);
+        replacer.lost(now + PROVEN_AFTER);
+        assert_eq!(replacer.next_timeout(), None);
     }
 }
