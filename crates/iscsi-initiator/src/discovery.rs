@@ -4,11 +4,19 @@ use crate::{Error, Initiator, Options, Portal, Session};
 
 /// A target, as a discovery session tells of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TargetRecord {
     /// TargetName.
     pub name: String,
     /// TargetAddress values, as they are: `host[:port],portal-group-tag`. None: the portal that was asked.
     pub addresses: Vec<String>,
+}
+
+impl TargetRecord {
+    /// A target that is reached through the portal that told of it.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), addresses: Vec::new() }
+    }
 }
 
 /// Asks `portal` for all targets that this initiator may see.
@@ -28,7 +36,7 @@ fn records(pairs: Vec<(String, String)>) -> Vec<TargetRecord> {
     let mut records: Vec<TargetRecord> = Vec::new();
     for (key, value) in pairs {
         match (key.as_str(), records.last_mut()) {
-            ("TargetName", _) => records.push(TargetRecord { name: value, addresses: Vec::new() }),
+            ("TargetName", _) => records.push(TargetRecord::new(value)),
             ("TargetAddress", Some(record)) => record.addresses.push(value),
             _ => {}
         }
@@ -53,6 +61,6 @@ mod tests {
         ]);
         assert_eq!(found.len(), 2);
         assert_eq!(found[0].addresses, ["192.0.2.1:3260,1", "[2001:db8::1]:3260,1"]);
-        assert_eq!(found[1], TargetRecord { name: "iqn.b".into(), addresses: Vec::new() });
+        assert_eq!(found[1], TargetRecord::new("iqn.b"));
     }
 }

@@ -13,6 +13,7 @@ use crate::{BadAddress, Portal, UrlError};
 
 /// Why something was not done.
 #[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// No TCP connection.
     #[error("cannot connect to {portal}: {source}")]

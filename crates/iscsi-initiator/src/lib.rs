@@ -1,7 +1,7 @@
 //! An iSCSI client: sessions, disks, raw SCSI commands.
 //!
 //! Floor 4 of the house: it puts the protocol of `session` on the event loop of `reactor`, and keeps a session alive where
-//! SCSI allows it. No kernel driver, no particular executor, no thread per connection.
+//! SCSI allows it. It needs no kernel driver, no particular executor, and no thread per connection.
 //!
 //! # The pieces
 //!
@@ -9,9 +9,9 @@
 //! - [`Session`] is a session with one target: raw commands ([`Session::execute`], [`Session::submit`]), task management,
 //!   pings, text.
 //! - [`Disk`] is a logical unit that is a disk: reads and writes in blocks, flush, unmap, zeroes, compare and write.
-//! - [`RemoteStore`] is such a disk behind the trait [`lunette_store::Store`].
+#![cfg_attr(feature = "store", doc = "- [`RemoteStore`] is a disk behind the trait [`store::Store`].")]
 //! - [`discover`] lists targets.
-//! - [`Url`] says all of this in one line, as `iscsi://host/target/lun?header_digest=crc32c`.
+//! - [`Url`] names a target or a disk with all options in one line, as `iscsi://host/target/lun?header_digest=crc32c`.
 //!
 //! Every operation is an `async fn` that any executor can run; [`wait`] runs one on the calling thread.
 //!
@@ -25,27 +25,36 @@
 //! }
 //! ```
 //!
+//! This crate is the only dependency that a user needs: types of the crates below that appear in its interface are exported here,
+//! and [`scsi`] makes CDBs and reads what comes back.
+//!
+//! # Feature
+//!
+//! `store` adds `RemoteStore`, a disk behind the trait of all stores of Lunette, and exports the crate of that trait as `store`.
+//!
 //! # When things go wrong
 //!
 //! - **Memory** given to a request belongs to the session until the request ends. Dropping a future aborts the task; the
 //!   network never writes into memory that its owner has taken back.
-//! - **Futures** that are dropped: a request is aborted, a session that was being opened is closed again, a transfer of several
-//!   requests ([`Disk::write`]) may be done in part. A closing session closes all the same.
-//! - **The event loop** ends with its last handle, or when a completion or a listener panics. Whatever waits for it then ends with
+//! - **A dropped future** aborts its request, or closes the session that was being opened. A transfer of several
+//!   requests ([`Disk::write`]) may then be done in part. A session whose [`close`](Session::close) is dropped closes all the same.
+//! - **The event loop** ends with its last handle, or when a completion or a listener panics. What waits for it then ends with
 //!   [`Error::Closed`].
 //! - **Time:** a request that takes longer than [`Options::request_timeout`] is aborted (ABORT TASK, then LOGICAL UNIT RESET,
 //!   then a new connection) and ends with [`Error::TimedOut`].
 //! - **Loss:** a lost connection is replaced for as long as [`Options::reconnect_for`]; requests that may run twice
 //!   ([`Repeat::Always`]) are sent again in their order, others end with [`Error::InDoubt`]. A target that restarts may have
-//!   lost writes that were acknowledged and not flushed: write with FUA, or [`Disk::flush`], what must be there, and compare
-//!   [`Disk::power_ons`]. [`RemoteStore`] does: its flush fails with [`Error::CacheLost`] when such writes are in doubt.
-//! - **Short transfers:** GOOD status with a residual ends the operations of [`Disk`] and [`RemoteStore`] with [`Error::Short`] or
+//!   lost writes that were acknowledged and not flushed: write what must be there with FUA, or [`Disk::flush`] it, and compare
+//!   [`Disk::power_ons`]. `RemoteStore` does so: its flush fails with [`Error::CacheLost`] when such writes are in doubt.
+//! - **Short transfers:** GOOD status with a residual ends the operations of [`Disk`] and `RemoteStore` with [`Error::Short`] or
 //!   [`Error::Excess`]. A raw command ends well; [`Outcome::check_whole`] tells.
 //! - **A target that breaks the rules** ends the session with [`Error::Session`], which names the rule. Nothing is sent to it
 //!   again.
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "store")]
+mod detached;
 mod discovery;
 mod disk;
 mod engine;
@@ -53,33 +62,47 @@ mod error;
 pub mod limits;
 mod options;
 mod pending;
+#[cfg(feature = "store")]
+mod remote_store;
 mod request;
 mod secret;
 mod session;
 mod stepped;
-mod store;
 mod task_management;
 mod url;
+
+pub use lunette_scsi as scsi;
+#[cfg(feature = "store")]
+pub use lunette_store as store;
+
+pub use lunette_buffer::{Buffer, Pool, SharedBuffer};
+pub use lunette_pdu::{
+    AsyncEvent, AsyncMessage, Isid, LoginStatus, Opcode, RejectReason, Residual, TaskAttribute, TaskManagementFunction,
+    TaskManagementResponseCode,
+};
+pub use lunette_reactor::{Counts, IoBackend, LoopConfig, Step};
+pub use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
+pub use lunette_session::iscsi_initiator::{ChapIdentity, LoginError, Recoveries, SessionError};
+pub use lunette_session::keys::{Choices, Digest, Offer, Parameters, TaskReporting};
+pub use lunette_session::{Credentials, Secret, Timers, Traffic};
 
 pub use discovery::{TargetRecord, discover};
 pub use disk::{Disk, Facts};
 pub use engine::RandomBytes;
 pub use error::{Direction, Error};
-pub use lunette_reactor::{Counts, IoBackend, LoopConfig, Step};
-pub use lunette_session::Traffic;
-pub use lunette_session::iscsi_initiator::{ChapIdentity, Recoveries, SessionError};
 pub use options::{BadAddress, DEFAULT_PORT, Listener, Options, Portal};
 pub use pending::wait;
+#[cfg(feature = "store")]
+pub use remote_store::RemoteStore;
 pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
 pub use secret::{SecretError, read_secret};
 pub(crate) use session::Opened;
 pub use session::{Initiator, Pending, Session, SessionEvent};
 pub use stepped::{Dial, SteppedLoop};
-pub use store::RemoteStore;
 pub use task_management::PendingEvent;
 pub use url::{Url, UrlError, is_url};
 
-/// Its examples compile.
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -27,6 +27,7 @@ pub struct Portal {
 
 /// Why text is no portal to connect to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum BadAddress {
     /// Nothing stands before the port.
     #[error("it has no host")]
@@ -109,6 +110,7 @@ pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
 
 /// How a session logs in and what it does when things go wrong.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct Options {
     /// Who we are: an iSCSI name.
     pub initiator_name: String,

@@ -110,28 +110,6 @@ pub fn wait<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// A future that runs wherever it is woken: on the thread that completes what it waits for.
-struct Detached(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
-
-/// Starts `future` here and lets it go on by itself, on the threads that complete what it waits for.
-pub(crate) fn detach(future: impl Future<Output = ()> + Send + 'static) {
-    Arc::new(Detached(Mutex::new(Some(Box::pin(future))))).wake();
-}
-
-impl Wake for Detached {
-    fn wake(self: Arc<Self>) {
-        let waker = Waker::from(Arc::clone(&self));
-        // A wake-up from within the poll, on the same thread, would find the lock taken: a future that is completed while it
-        // is being polled is completed by its slot before it asks, so there is none.
-        let mut future = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(running) = future.as_mut()
-            && running.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
-        {
-            *future = None;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,20 +121,5 @@ mod tests {
         let thread = thread::spawn(move || filler.fill(7));
         assert_eq!(wait(Answer(slot)), 7);
         thread.join().unwrap();
-    }
-
-    #[test]
-    fn a_detached_future_goes_on_where_its_answer_comes_from() {
-        let (first, last) = (Slot::new(), Slot::new());
-        let (from, to) = (Arc::clone(&first), Arc::clone(&last));
-        detach(async move {
-            let value: i32 = Answer(from).await;
-            to.fill((value, thread::current().id()));
-        });
-        let thread = thread::spawn(move || {
-            first.fill(3);
-            thread::current().id()
-        });
-        assert_eq!(wait(Answer(last)), (3, thread.join().unwrap()));
     }
 }

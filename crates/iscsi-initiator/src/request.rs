@@ -12,6 +12,7 @@ use crate::{Direction, Error};
 
 /// When a request may be sent to the target again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub enum Repeat {
     /// Never: the caller sees whatever happens.
     #[default]
@@ -24,6 +25,7 @@ pub enum Repeat {
 
 /// A SCSI command with the memory it works on.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Request {
     /// The logical unit.
     pub lun: Lun,
@@ -61,6 +63,43 @@ impl Request {
         }
     }
 
+    /// A command whose CDB is `cdb`, of any length up to [`MAX_CDB_BYTES`](crate::limits::MAX_CDB_BYTES), without data and never
+    /// repeated. A longer one ends with [`Error::TooMuch`] when it is submitted.
+    pub fn from_cdb(lun: Lun, cdb: &[u8]) -> Self {
+        let (first, rest) = cdb.split_at(cdb.len().min(16));
+        let mut padded = [0; 16];
+        padded[..first.len()].copy_from_slice(first);
+        Self { cdb_rest: rest.into(), ..Self::new(lun, padded) }
+    }
+
+    /// Receives Data-In into `buffer`.
+    #[must_use]
+    pub fn with_data_in(mut self, buffer: Buffer) -> Self {
+        self.data_in = Some(buffer);
+        self
+    }
+
+    /// Sends `buffer` as Data-Out.
+    #[must_use]
+    pub fn with_data_out(mut self, buffer: SharedBuffer) -> Self {
+        self.data_out = Some(buffer);
+        self
+    }
+
+    /// Lets the session send the command again when `repeat` allows it.
+    #[must_use]
+    pub fn with_repeat(mut self, repeat: Repeat) -> Self {
+        self.repeat = repeat;
+        self
+    }
+
+    /// Limits the time from submission to the end, in place of [`Options::request_timeout`](crate::Options::request_timeout).
+    #[must_use]
+    pub fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
     /// The command's name.
     pub fn name(&self) -> &'static str {
         name(&self.cdb)
@@ -73,6 +112,7 @@ pub(crate) fn name(cdb: &[u8; 16]) -> &'static str {
 
 /// How a command ended at the logical unit, well or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Reply {
     /// The command's name.
     pub command: &'static str,
@@ -116,6 +156,7 @@ impl Reply {
 
 /// The end of a request. Its memory comes back, unless the event loop itself has failed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Outcome {
     /// What the logical unit said, or why it was not asked or did not answer.
     pub result: Result<Reply, Error>,

@@ -11,6 +11,7 @@ const MAX_SECRET_BYTES: u64 = 1024;
 
 /// Why a file gives no secret.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SecretError {
     /// It cannot be read.
     #[error("{}: {source}", file.display())]

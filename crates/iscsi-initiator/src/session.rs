@@ -26,6 +26,7 @@ use crate::request::{Completion, Outcome, Request, Sink};
 
 /// What happens to a session without being asked for.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum SessionEvent {
     /// It is logged in: for the first time, or again.
     Connected {

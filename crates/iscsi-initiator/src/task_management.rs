@@ -8,6 +8,7 @@ use crate::{Error, Pending, Session};
 
 /// What a logical unit has to tell and has not told yet (SAM-5 7.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PendingEvent {
     /// UNIT ATTENTION, or that of a deferred error.
     pub key: SenseKey,

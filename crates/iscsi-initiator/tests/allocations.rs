@@ -94,10 +94,10 @@ impl Load {
         let (lba, session) = (chunk * u64::from(blocks), self.disk.session());
         let request = if self.writes {
             let data = written.unwrap_or_else(|| session.buffer(self.chunk_len).unwrap().share());
-            Request { data_out: Some(data), ..Request::new(self.disk.lun(), requests::write(lba, blocks, false)) }
+            Request::new(self.disk.lun(), requests::write(lba, blocks, false)).with_data_out(data)
         } else {
             let buffer = session.reserve(self.chunk_len).unwrap();
-            Request { data_in: Some(buffer), ..Request::new(self.disk.lun(), requests::read(lba, blocks, false)) }
+            Request::new(self.disk.lun(), requests::read(lba, blocks, false)).with_data_in(buffer)
         };
         let sink: Arc<dyn Sink> = Arc::clone(self) as _;
         session.submit(request, Completion::new(sink, 0));

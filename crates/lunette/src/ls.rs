@@ -54,7 +54,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let initiator = arguments.remote.start()?;
     let (portal, options) = (arguments.remote.portal(), arguments.remote.options()?);
     let records = match arguments.remote.target() {
-        Some(name) => vec![TargetRecord { name: name.into(), addresses: Vec::new() }],
+        Some(name) => vec![TargetRecord::new(name)],
         None => wait(discover(&initiator, &portal, options.clone())).map_err(remote_failure)?,
     };
     let lister = Lister { initiator, portal, options, log_in: !arguments.no_luns };
@@ -84,7 +84,7 @@ struct Lister {
 }
 
 impl Lister {
-    fn without_units(&self, TargetRecord { name, addresses }: TargetRecord) -> Target {
+    fn without_units(&self, TargetRecord { name, addresses, .. }: TargetRecord) -> Target {
         let shown = |text: &String| printable(text).into_owned();
         let portals =
             if addresses.is_empty() { vec![self.portal.to_string()] } else { addresses.iter().map(shown).collect() };

@@ -48,6 +48,7 @@ impl Counters {
 
 /// What an event loop has done since it was made. Each count is right by itself; together they may be of a moment apart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counts {
     /// Turns of the loop.
     pub batches: u64,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// PDUs, and how their data came to its place. A connection counts in plain integers; whoever drives it takes the counts once in
 /// a while ([`SharedTraffic`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Traffic {
     /// PDUs whose header has been received, of any kind.
     pub received_pdus: u64,

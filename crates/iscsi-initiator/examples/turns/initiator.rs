@@ -70,11 +70,11 @@ impl User {
             let (lba, blocks) = (self.load.lba(turn.submitted), self.load.blocks());
             let request = if reads {
                 let buffer = self.session.reserve(len).expect("the pool is large enough");
-                Request { data_in: Some(buffer), ..Request::new(lun, requests::read(lba, blocks, false)) }
+                Request::new(lun, requests::read(lba, blocks, false)).with_data_in(buffer)
             } else {
                 let new = || self.session.buffer(len).expect("the pool is large enough").share();
                 let data = turn.written.pop().unwrap_or_else(new);
-                Request { data_out: Some(data), ..Request::new(lun, requests::write(lba, blocks, false)) }
+                Request::new(lun, requests::write(lba, blocks, false)).with_data_out(data)
             };
             turn.submitted += 1;
             let sink: Arc<dyn Sink> = Arc::clone(self) as _;

@@ -11,6 +11,7 @@ use crate::{Error, Session};
 
 /// Identity, capacity and abilities of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Facts {
     /// Standard INQUIRY data.
     pub inquiry: Inquiry,

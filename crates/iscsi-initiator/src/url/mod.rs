@@ -32,6 +32,7 @@ const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
 
 /// What a URL says.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Url {
     /// A name or an address; IPv6 without its brackets.
     pub host: String,

@@ -40,7 +40,7 @@ fn a_target_that_reads_nothing_holds_up_its_own_session_alone() {
     for (at, mut buffer) in buffers.into_iter().enumerate() {
         buffer.copy_from_slice(&blocks(WRITE_BLOCKS as usize, at as u8));
         let write = requests::write(at as u64 * u64::from(WRITE_BLOCKS), WRITE_BLOCKS, false);
-        let request = Request { data_out: Some(buffer.share()), ..Request::new(Lun::ZERO, write) };
+        let request = Request::new(Lun::ZERO, write).with_data_out(buffer.share());
         let tx = tx.clone();
         slow.session().submit(
             request,

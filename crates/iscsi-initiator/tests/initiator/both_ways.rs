@@ -9,11 +9,12 @@ use crate::rig::{BLOCK_LEN, Target, blocks, disk, options};
 /// XDWRITEREAD(10) of `count` blocks from the third on, with room for `room` bytes.
 fn xdwriteread(disk: &Disk, count: u16, data: &[u8], room: usize) -> Outcome {
     let [high, low] = count.to_be_bytes();
-    let cdb = [0x53, 0, 0, 0, 0, 3, 0, high, low, 0, 0, 0, 0, 0, 0, 0];
+    let cdb = [0x53, 0, 0, 0, 0, 3, 0, high, low, 0];
     let mut data_out = disk.session().buffer(data.len()).unwrap();
     data_out.copy_from_slice(data);
-    let data_in = Some(disk.session().buffer(room).unwrap());
-    wait(disk.session().execute(Request { data_out: Some(data_out.share()), data_in, ..Request::new(Lun::ZERO, cdb) }))
+    let data_in = disk.session().buffer(room).unwrap();
+    let request = Request::from_cdb(Lun::ZERO, &cdb).with_data_out(data_out.share()).with_data_in(data_in);
+    wait(disk.session().execute(request))
 }
 
 #[test]
@@ -55,9 +56,9 @@ fn the_longest_cdb_reaches_the_logical_unit() {
     let target = Target::new();
     let disk = disk(target.address, options());
     // ADDITIONAL CDB LENGTH says what there is; no service action has such a length.
-    let cdb = [0x7f, 0, 0, 0, 0, 0, 0, 252, 0, 9, 0, 0, 0, 0, 0, 0];
-    let request = Request { cdb_rest: vec![0; 244].into(), ..Request::new(Lun::ZERO, cdb) };
-    let reply = wait(disk.session().execute(request)).result.unwrap();
+    let mut cdb = [0; 260];
+    (cdb[0], cdb[7], cdb[9]) = (0x7f, 252, 9);
+    let reply = wait(disk.session().execute(Request::from_cdb(Lun::ZERO, &cdb))).result.unwrap();
     assert_eq!(reply.status, Status::CHECK_CONDITION);
     assert_eq!(reply.sense_data().map(|sense| sense.key), Some(SenseKey::ILLEGAL_REQUEST));
     wait(disk.read(0, 1)).expect("the session goes on");

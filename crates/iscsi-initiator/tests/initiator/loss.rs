@@ -75,6 +75,7 @@ fn a_target_that_stays_away_ends_in_an_error() {
             SessionEvent::ConnectionLost { .. } => "connection lost",
             SessionEvent::Async { .. } => "async",
             SessionEvent::Over(_) => "over",
+            other => panic!("{other:?}"),
         };
         heard.lock().unwrap().push(name);
     }));

@@ -243,8 +243,8 @@ fn requests_end_with_the_event_loop() {
     let pool = disk.session().initiator().pool().clone();
     store.hold();
     let (tx, rx) = channel();
-    let data_in = Some(disk.session().buffer(BLOCK_LEN).unwrap());
-    let request = Request { data_in, ..Request::new(Lun::ZERO, requests::read(0, 1, false)) };
+    let data_in = disk.session().buffer(BLOCK_LEN).unwrap();
+    let request = Request::new(Lun::ZERO, requests::read(0, 1, false)).with_data_in(data_in);
     disk.session().submit(request, Completion::call(move |outcome| drop(tx.send(outcome))));
     store.wait_until_held(1);
     drop(disk);
@@ -262,7 +262,7 @@ fn a_panic_of_a_completion_leaves_nobody_waiting() {
     let pending = disk.session().execute(Request::new(Lun::ZERO, requests::synchronize_cache()));
     store.wait_until_held(1);
     let panics = Completion::call(|_| panic!("a bug of the caller"));
-    disk.session().submit(Request { cdb_rest: vec![0; 4096].into(), ..Request::new(Lun::ZERO, [0; 16]) }, panics);
+    disk.session().submit(Request::from_cdb(Lun::ZERO, &[0; 4096]), panics);
     assert!(matches!(wait(pending).result, Err(Error::Closed)));
     assert!(matches!(wait(disk.read(0, 1)), Err(Error::Closed)), "and what comes later neither");
     assert!(matches!(wait(disk.session().ping(Vec::new())), Err(Error::Closed)));
@@ -275,9 +275,7 @@ fn a_question_without_an_answer_ends() {
     options.request_timeout = Duration::from_millis(200);
     let disk = disk(target.address, options);
     store.hold();
-    let pending = disk
-        .session()
-        .execute(Request { timeout: Some(LIMIT), ..Request::new(Lun::ZERO, requests::synchronize_cache()) });
+    let pending = disk.session().execute(Request::new(Lun::ZERO, requests::synchronize_cache()).with_timeout(LIMIT));
     store.wait_until_held(1);
     // A target ends a reset when its store has let go.
     let reset = wait(disk.session().manage_tasks(TaskManagementFunction::LOGICAL_UNIT_RESET, Lun::ZERO));

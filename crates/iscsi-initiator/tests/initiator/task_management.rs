@@ -38,8 +38,7 @@ fn tasks_are_there_until_they_have_ended() {
     wait(session.execute(test_unit_ready())).result.unwrap();
     assert!(!wait(session.query_task_set(Lun::ZERO)).unwrap());
     delay.hold();
-    let read =
-        Request { data_in: Some(session.buffer(512).unwrap()), ..Request::new(Lun::ZERO, requests::read(0, 1, false)) };
+    let read = Request::new(Lun::ZERO, requests::read(0, 1, false)).with_data_in(session.buffer(512).unwrap());
     let pending = session.execute(read);
     delay.wait_until_held(1);
     assert!(wait(pending.query()).unwrap());
@@ -77,7 +76,7 @@ fn a_nexus_reset_is_followed_by_a_new_session() {
     wait(session.execute(test_unit_ready())).result.unwrap();
     // The answer may be lost with the connection.
     let _ = wait(session.reset_nexus());
-    let request = || Request { repeat: lunette_initiator::Repeat::Always, ..test_unit_ready() };
+    let request = || test_unit_ready().with_repeat(lunette_initiator::Repeat::Always);
     wait(session.execute(request())).result.unwrap().ok().unwrap();
     assert_eq!(wait(session.query_asynchronous_event(Lun::ZERO)).unwrap(), None, "the loss of the nexus was told");
 }

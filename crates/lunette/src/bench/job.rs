@@ -163,7 +163,7 @@ impl Job {
             // Its memory is that of the read that ends before it begins to fill: warm.
             let buffer = self.disk.session().reserve(plan.chunk_len)?;
             let cdb = requests::read(lba, blocks, false);
-            return Ok(Request { data_in: Some(buffer), repeat, ..Request::new(self.disk.lun(), cdb) });
+            return Ok(Request::new(self.disk.lun(), cdb).with_data_in(buffer).with_repeat(repeat));
         }
         let data = match place.data.take() {
             Some(data) if plan.mode != Mode::Verify => data,
@@ -175,7 +175,7 @@ impl Job {
             }
         };
         let cdb = requests::write(lba, blocks, false);
-        Ok(Request { data_out: Some(data), repeat, ..Request::new(self.disk.lun(), cdb) })
+        Ok(Request::new(self.disk.lun(), cdb).with_data_out(data).with_repeat(repeat))
     }
 
     fn pick(&self, state: &mut State) -> u64 {

@@ -7,6 +7,7 @@ use crate::receiver::FrameError;
 
 /// Why a connection, and with recovery level 0 its session, is over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SessionError {
     /// We logged out.
     #[error("logged out")]
@@ -55,6 +56,7 @@ pub enum SessionError {
 
 /// Why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum LoginError {
     /// The target said no.
     #[error("the target refused: {0}")]

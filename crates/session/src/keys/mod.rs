@@ -42,6 +42,7 @@ pub enum TaskReporting {
 
 /// What a connection and its session work with, once negotiated.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Parameters {
     /// Digest over headers.
     pub header_digest: Digest,

@@ -9,7 +9,7 @@ use lunette_store::{
     AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome as StoreOutcome, Run, Store, StoreError,
 };
 
-use crate::pending::detach;
+use crate::detached::detach;
 use crate::request::{self, Outcome};
 use crate::{Disk, Error, Repeat, Request};
 
