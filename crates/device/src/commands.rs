@@ -2,9 +2,9 @@
 
 pub(crate) mod capacity;
 pub(crate) mod compare_and_write;
-pub(crate) mod copy_results;
+pub(crate) mod context;
+pub(crate) mod copy;
 pub(crate) mod defects;
-pub(crate) mod extended_copy;
 pub(crate) mod flush;
 pub(crate) mod identifying;
 pub(crate) mod inquiry;
@@ -12,6 +12,7 @@ pub(crate) mod lba_status;
 pub(crate) mod log;
 pub(crate) mod luns;
 pub(crate) mod mode;
+pub(crate) mod opcodes;
 pub(crate) mod opcodes_report;
 pub(crate) mod or_write;
 pub(crate) mod persistent_in;
@@ -21,7 +22,6 @@ pub(crate) mod pre_fetch;
 pub(crate) mod read_write;
 pub(crate) mod request_sense;
 pub(crate) mod reserve;
-pub(crate) mod rod_tokens;
 pub(crate) mod sanitize;
 pub(crate) mod start_stop;
 pub(crate) mod task_functions;

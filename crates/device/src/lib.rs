@@ -47,59 +47,40 @@
 //!
 //! # Adding a command
 //!
-//! One row in `opcodes.rs` and one handler in `commands/`. The row says what the gate has to check and what REPORT
+//! One row in `commands/opcodes/table.rs` and one handler in `commands/`. The row says what the gate has to check and what REPORT
 //! SUPPORTED OPERATION CODES tells.
 
 #![forbid(unsafe_code)]
 
-mod attention;
-mod audience;
-mod background;
-mod clock;
 mod command;
 mod commands;
-mod context;
-mod copies;
-mod copying;
-mod counters;
-mod entropy;
-mod errors;
-mod exchange;
-mod gate;
-mod identifying;
-mod keeper;
+mod coroutine;
+mod environment;
+mod extent;
 mod limits;
-mod log_pages;
-mod medium;
-mod mode_pages;
 mod nexus;
-mod opcodes;
+mod persist;
 mod port_groups;
-mod range_locks;
 mod reservations;
 mod sanitize;
-mod space;
 mod target_device;
 mod task;
-mod tokens;
 mod unit;
-mod watches;
-mod workspace;
+mod wait;
 
-pub use background::BackgroundTask;
-pub use clock::{Clock, system_clock};
 pub use command::{Command, Response};
-pub use entropy::{Entropy, system_entropy};
+pub use coroutine::{BackgroundTask, Input, Step, Work};
+pub use environment::{Clock, Entropy, system_clock, system_entropy};
 pub use limits::{
     MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP, MAX_REGISTRATIONS,
     MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
 };
-pub use medium::EjectError;
-pub use nexus::{Nexus, NexusId, NexusName};
+pub use nexus::{NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
-pub use target_device::{LunInUse, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
-pub use task::{Input, Step, Task, Waitable, Work};
+pub use target_device::{LunInUse, Nexus, PendingEvent, PortGroupsChange, ResetOutcome, TargetDevice};
+pub use task::Task;
 pub use unit::{
-    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit, LogicalUnitConfig, LogicalUnitError,
+    DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, LogicalUnit, LogicalUnitConfig, LogicalUnitError,
     MIN_SANITIZE_RATE,
 };
+pub use wait::Waitable;

@@ -2,8 +2,6 @@
 
 use lunette_scsi::copy::CopyLimits;
 
-use crate::unit::LogicalUnit;
-
 /// Bytes that one command may transfer to or from the medium (MAXIMUM TRANSFER LENGTH of the Block Limits VPD page).
 /// Every such transfer fits into one buffer.
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
@@ -98,8 +96,14 @@ pub(crate) const MAX_BUFFERED_COPY_BYTES: usize = 1 << 20;
 /// Bytes that the system copies, or a store zeroes, before a copy looks whether it was aborted.
 pub(crate) const MAX_SYSTEM_COPY_BYTES: u64 = 16 << 20;
 
-/// What the copy manager of `unit` takes.
-pub(crate) fn copy_limits(unit: &LogicalUnit) -> CopyLimits {
+/// Workspaces of ended commands that a thread keeps for the next ones: as many as a few sessions have commands in flight.
+pub(crate) const MAX_IDLE_WORKSPACES: usize = 1024;
+
+/// Fewer bytes are not sent from their file: to copy them costs less than the system calls.
+pub(crate) const MIN_FILE_SLICE_BYTES: u64 = 32 << 10;
+
+/// What the copy manager of a logical unit takes, whose blocks have `block_size` bytes.
+pub(crate) fn copy_limits(block_size: u32) -> CopyLimits {
     CopyLimits {
         max_cscds: MAX_COPY_TARGETS,
         max_segments: MAX_COPY_SEGMENTS,
@@ -107,14 +111,8 @@ pub(crate) fn copy_limits(unit: &LogicalUnit) -> CopyLimits {
         max_segment_len: MAX_SEGMENT_BYTES,
         max_copies: MAX_COPIES,
         max_ranges: MAX_TOKEN_RANGES,
-        max_token_blocks: MAX_TOKEN_BYTES / u64::from(unit.block_size()),
+        max_token_blocks: MAX_TOKEN_BYTES / u64::from(block_size),
         max_inactivity_timeout_s: MAX_TOKEN_TIMEOUT_S,
         default_inactivity_timeout_s: DEFAULT_TOKEN_TIMEOUT_S,
     }
 }
-
-/// Workspaces of ended commands that a thread keeps for the next ones: as many as a few sessions have commands in flight.
-pub(crate) const MAX_IDLE_WORKSPACES: usize = 1024;
-
-/// Fewer bytes are not sent from their file: to copy them costs less than the system calls.
-pub(crate) const MIN_FILE_SLICE_BYTES: u64 = 32 << 10;

@@ -2,7 +2,7 @@
 //!
 //! A group has one state for each logical unit number. What the configuration says holds until it is changed: by initiators
 //! (explicitly, SET TARGET PORT GROUPS), or by the administrator (implicitly). Locks and unit attentions are the business of
-//! [`crate::target`].
+//! [`crate::target_device`].
 
 pub(crate) mod access;
 mod config;
@@ -16,7 +16,8 @@ use std::sync::Arc;
 use lunette_scsi::port_groups::{AccessState, GroupDescriptor, OFFLINE_GROUP, SetDescriptor, StatusCode};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey};
 
-use crate::keeper::{self, Keeper, Save};
+use crate::persist;
+use crate::persist::{Keeper, Save};
 use access::Access;
 pub use config::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 
@@ -46,7 +47,7 @@ impl Kept {
     /// Reads what the device `name` has kept, if `config` has states kept at all.
     pub(crate) fn open(config: &PortGroupsConfig, name: &str) -> Result<Self, PortGroupsError> {
         let store = config.state.as_ref().filter(|_| config.keeps_states());
-        let (keeper, changed) = keeper::open(store, format!("port-groups/{name}"), saved::decode)?;
+        let (keeper, changed) = persist::open(store, format!("port-groups/{name}"), saved::decode)?;
         Ok(Self { keeper, changed: changed.unwrap_or_default() })
     }
 }

@@ -4,6 +4,7 @@
 //! [`Reservations::permits`] is the rule of the opcode table's reservation column. Locks, durable storage and unit
 //! attentions are the business of [`shared`].
 
+mod rule;
 pub(crate) mod saved;
 pub(crate) mod shared;
 #[cfg(test)]
@@ -17,7 +18,8 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::limits::MAX_REGISTRATIONS;
 use crate::nexus::ItNexus;
-use crate::opcodes::Reservation as Column;
+pub(crate) use rule::Reservation;
+use rule::Reservation as Column;
 
 /// Where the SERVICE ACTION RESERVATION KEY and the TransportID of a move stand in the parameter lists.
 const ACTION_KEY_FIELD: FieldPointer = FieldPointer::data(8);

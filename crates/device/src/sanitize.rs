@@ -12,7 +12,6 @@
 
 mod job;
 mod operation;
-mod work;
 
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,12 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 use lunette_state::{StateError, StateStore};
 
-use crate::background::BackgroundTask;
-use crate::keeper::{self, Keeper, Save};
-use crate::opcodes::Sanitizing;
-use crate::unit::LogicalUnit;
-use job::Record;
-pub(crate) use job::{Job, Method};
+use crate::persist;
+use crate::persist::{Keeper, Save};
+pub(crate) use job::{Job, Method, Record};
 pub(crate) use operation::{Operation, Phase};
 
 const AUSE_FIELD: FieldPointer = FieldPointer::cdb(1).bit(5);
@@ -37,6 +33,17 @@ const FAILED: u32 = 2;
 /// The bits of a word that hold one of these. The others count operations.
 const CONDITION: u32 = 0x03;
 
+/// What a sanitize operation keeps from running (SBC-4 4.11.2, 4.11.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sanitizing {
+    /// Refused while one runs, and after one that has failed.
+    Refused,
+    /// Refused while one runs.
+    Ends,
+    /// Always runs.
+    Passes,
+}
+
 /// The time between the beginnings of two operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Era(u32);
@@ -47,7 +54,8 @@ impl Era {
     }
 }
 
-const SANITIZE_FAILED: SenseData = SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::SANITIZE_COMMAND_FAILED);
+pub(crate) const SANITIZE_FAILED: SenseData =
+    SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::SANITIZE_COMMAND_FAILED);
 
 /// Whether a unit is being sanitized, or could not be.
 pub(crate) struct Sanitize {
@@ -61,7 +69,7 @@ pub(crate) struct Sanitize {
     keeper: Option<Arc<Keeper>>,
 }
 
-enum State {
+pub(crate) enum State {
     Ready,
     /// An earlier process has begun it, and nobody in this one goes on yet.
     Interrupted(Job),
@@ -75,7 +83,7 @@ enum State {
 impl Sanitize {
     /// What `state` has kept for the unit of this serial number.
     pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (keeper, kept) = keeper::open(state, format!("sanitize/{serial}"), Record::decode)?;
+        let (keeper, kept) = persist::open(state, format!("sanitize/{serial}"), Record::decode)?;
         let (condition, state) = match kept {
             None => (READY, State::Ready),
             Some(Record::Running(job)) => (RUNNING, State::Interrupted(job)),
@@ -131,12 +139,12 @@ impl Sanitize {
         SenseData::new(SenseKey::NOT_READY, AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(progress)
     }
 
-    fn set_progress(&self, progress: u16) {
+    pub(crate) fn set_progress(&self, progress: u16) {
         self.progress.store(progress, Ordering::Relaxed);
     }
 
     /// Whether a restart would know of an operation.
-    fn can_keep(&self) -> bool {
+    pub(crate) fn can_keep(&self) -> bool {
         self.keeper.is_some()
     }
 
@@ -182,7 +190,7 @@ impl Sanitize {
     }
 
     /// An operation is to begin. Gives the state that comes back when it cannot.
-    fn start(&self, job: &Job) -> Result<State, SenseData> {
+    pub(crate) fn start(&self, job: &Job) -> Result<State, SenseData> {
         let mut state = self.state();
         if self.withdrawn.load(Ordering::Relaxed) {
             return Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED));
@@ -200,7 +208,7 @@ impl Sanitize {
     }
 
     /// What an earlier process has begun.
-    fn interrupted(&self) -> Option<Job> {
+    pub(crate) fn interrupted(&self) -> Option<Job> {
         let mut state = self.state();
         match std::mem::replace(&mut *state, State::Running) {
             State::Interrupted(job) => Some(job),
@@ -212,7 +220,7 @@ impl Sanitize {
     }
 
     /// An operation ends, or does not begin.
-    fn end(&self, new: State) {
+    pub(crate) fn end(&self, new: State) {
         self.change(&mut self.state(), new);
     }
 
@@ -228,30 +236,11 @@ impl Sanitize {
     }
 
     /// Commands decide by the state, and only one work at a time saves it.
-    fn save(&self, record: Option<&Record>) -> Option<Save> {
+    pub(crate) fn save(&self, record: Option<&Record>) -> Option<Save> {
         self.keeper.as_ref().map(|keeper| keeper.change(record.map(Record::encode)))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Begins an operation on `unit`: what its end can be waited for by, and the work.
-///
-/// # Errors
-///
-/// Sense data when an operation runs already, or AUSE is set after one without it has failed.
-pub(crate) fn begin(unit: &Arc<LogicalUnit>, job: Job) -> Result<(Arc<Operation>, BackgroundTask), SenseData> {
-    let before = unit.sanitize().start(&job)?;
-    let operation = Arc::new(Operation::default());
-    Ok((Arc::clone(&operation), work::task(unit, job, before, operation)))
-}
-
-/// Goes on with what an earlier process has begun on `unit`.
-pub(crate) fn resume(unit: &Arc<LogicalUnit>) -> Option<BackgroundTask> {
-    let job = unit.sanitize().interrupted()?;
-    tracing::info!(serial = %unit.config().serial, "a sanitize operation goes on");
-    let before = State::Failed { unrestricted: job.unrestricted };
-    Some(work::task(unit, job, before, Arc::default()))
 }

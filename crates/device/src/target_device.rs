@@ -1,6 +1,8 @@
 //! The SCSI target device: logical units by number, and the nexuses that reach them.
 
+pub(crate) mod nexus;
 mod port_groups;
+pub(crate) mod rod_tokens;
 mod sam5;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,15 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::{AdditionalSense, Lun};
 
-use crate::background::BackgroundTask;
-use crate::command::Command;
-use crate::nexus::{Nexus, NexusId, NexusName, NexusState, TargetPort};
+use crate::nexus::{NexusId, NexusName, TargetPort};
 use crate::port_groups::PortGroups;
-use crate::sanitize;
-use crate::task::Task;
-use crate::tokens::Tokens;
 use crate::unit::LogicalUnit;
+pub use nexus::Nexus;
+use nexus::NexusState;
 pub use port_groups::PortGroupsChange;
+use rod_tokens::Tokens;
 pub use sam5::PendingEvent;
 
 /// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
@@ -151,16 +151,6 @@ impl TargetDevice {
         let mut inventory = self.inventory();
         inventory.nexuses.remove(&nexus.id);
         nexus.unlink();
-    }
-
-    /// Starts a task. Nothing happens before its first [`Task::step`].
-    pub fn start(&self, nexus: &Nexus, command: Command) -> Task {
-        Task::new(Arc::clone(&nexus.device), Arc::clone(&nexus.state), command)
-    }
-
-    /// What an earlier process did not finish on the logical units. Each is given once, to whoever drives it to its end.
-    pub fn background(&self) -> Vec<BackgroundTask> {
-        self.units().iter().filter_map(|(_, unit)| sanitize::resume(unit)).collect()
     }
 
     /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the

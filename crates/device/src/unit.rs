@@ -1,6 +1,17 @@
 //! Logical units.
 
+pub(crate) mod clock;
 mod config;
+pub(crate) mod copies;
+pub(crate) mod counters;
+pub(crate) mod identifying;
+pub(crate) mod itl_nexus;
+pub(crate) mod medium;
+pub(crate) mod mode_pages;
+mod nexuses;
+pub(crate) mod range_locks;
+pub(crate) mod space;
+pub(crate) mod watches;
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,21 +21,23 @@ use lunette_scsi::vpd::Designator;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
-use crate::audience::Audience;
-use crate::clock::DeviceClock;
-use crate::counters::Counters;
-use crate::identifying::Identifying;
-use crate::medium::{EjectError, MediumState};
-use crate::mode_pages::{Basis, ModeState};
-use crate::nexus::{ItNexus, Link, NexusId};
-use crate::range_locks::RangeLocks;
+use crate::nexus::{ItNexus, NexusId};
 use crate::reservations::shared::SharedReservations;
 use crate::sanitize::Sanitize;
-use crate::space::{self, SpaceWatch};
-use crate::watches::Watches;
+use clock::DeviceClock;
 pub use config::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE,
 };
+use counters::Counters;
+use identifying::Identifying;
+use itl_nexus::Link;
+pub use medium::EjectError;
+use medium::MediumState;
+use mode_pages::{Basis, ModeState};
+use nexuses::Audience;
+use range_locks::RangeLocks;
+use space::SpaceWatch;
+use watches::Watches;
 
 /// A disk: blocks of a fixed size over a store.
 pub struct LogicalUnit {

@@ -2,7 +2,8 @@
 
 use lunette_scsi::capacity::{ReadCapacity16, read_capacity_10 as short_data};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 /// READ CAPACITY(10).
 pub(crate) async fn read_capacity_10(cx: Cx) -> Reply {

@@ -4,7 +4,8 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
 use super::FUA;
 use super::verify::first_difference;
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 const NUMBER_OF_BLOCKS: FieldPointer = FieldPointer::cdb(13);
 

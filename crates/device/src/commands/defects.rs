@@ -2,7 +2,8 @@
 
 use lunette_scsi::{OpCode, defects};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 /// READ DEFECT DATA(10) and (12). What lies below a store hides its defects, so both lists are empty, in every format.
 pub(crate) async fn read_defect_data(cx: Cx) -> Reply {

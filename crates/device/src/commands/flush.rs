@@ -1,6 +1,7 @@
 //! SYNCHRONIZE CACHE (SBC-4 5.33).
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 /// SYNCHRONIZE CACHE(10) and (16). A store flushes as a whole, so the range is only checked. IMMED would allow to answer
 /// before the end; the answer after it is the stronger one.

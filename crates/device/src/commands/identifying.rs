@@ -2,8 +2,9 @@
 
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
-use crate::context::{Cx, Reply};
-use crate::identifying::Kind;
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::unit::identifying::Kind;
 
 /// INFORMATION TYPE of the list of types with their longest information; only to be reported.
 const SUPPORTED: u8 = 0x7f;

@@ -8,10 +8,12 @@ use lunette_scsi::vpd::{
 };
 use lunette_scsi::{FieldPointer, MAX_SENSE_LEN, OpCode, SenseData};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::commands::opcodes;
+use crate::coroutine::Reply;
 use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS, copy_limits};
-use crate::nexus::{Link, TargetPort};
-use crate::opcodes;
+use crate::nexus::TargetPort;
+use crate::unit::itl_nexus::Link;
 use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
 
 const EVPD: u8 = 0x01;
@@ -122,7 +124,7 @@ fn third_party_copy(link: &Link) -> Vec<u8> {
         let rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(link));
         (opcode, rows.filter_map(|row| row.action).collect())
     });
-    vpd::third_party_copy(&copy_limits(&link.unit), &commands)
+    vpd::third_party_copy(&copy_limits(link.unit.block_size()), &commands)
 }
 
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {

@@ -4,7 +4,9 @@ use lunette_scsi::lba_status::{self, LbaStatus};
 use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
 use lunette_store::Run;
 
-use crate::context::{Cx, Extent, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::extent::Extent;
 
 /// At which byte of the CDB each field stands.
 struct Form {

@@ -1,13 +1,16 @@
 //! LOG SENSE and LOG SELECT (SPC-5 6.6, 6.7).
 
+mod pages;
+
 use std::sync::Arc;
 
 use lunette_scsi::log::{self, ALL_SUBPAGES, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
-use crate::context::{Cx, INTERNAL, Reply};
-use crate::log_pages::{LogPage, PAGES};
+use crate::commands::context::{Cx, INTERNAL};
+use crate::coroutine::Reply;
 use crate::unit::LogicalUnit;
+use pages::{LogPage, PAGES};
 
 const PAGE_CODE: u8 = 0x3f;
 const PCR: u8 = 0x02;

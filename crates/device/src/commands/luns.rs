@@ -2,7 +2,8 @@
 
 use lunette_scsi::{AdditionalSense, FieldPointer, Lun, report};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 /// REPORT LUNS, to any logical unit number. There are no well known, administrative or subsidiary logical units.
 pub(crate) async fn report_luns(cx: Cx) -> Reply {

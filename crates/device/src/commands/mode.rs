@@ -4,9 +4,10 @@ use lunette_scsi::mode::select::{self, ListForm};
 use lunette_scsi::mode::{ALL_SUBPAGES, BlockDescriptor, ModeData, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
 
-use crate::context::{Cx, Reply};
-use crate::mode_pages::PAGES;
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::unit::LogicalUnit;
+use crate::unit::mode_pages::PAGES;
 
 const DBD: u8 = 0x08;
 const LLBAA: u8 = 0x10;

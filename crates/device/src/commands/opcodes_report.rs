@@ -2,9 +2,11 @@
 
 use lunette_scsi::{FieldPointer, OpCode, SenseData, ServiceAction, report};
 
-use crate::context::{Cx, Reply};
-use crate::nexus::Link;
-use crate::opcodes::{self, Row};
+use crate::commands::context::Cx;
+use crate::commands::opcodes;
+use crate::commands::opcodes::Row;
+use crate::coroutine::Reply;
+use crate::unit::itl_nexus::Link;
 
 const RCTD: u8 = 0x80;
 const REPORTING_OPTIONS: u8 = 0x07;

@@ -1,7 +1,9 @@
 //! ORWRITE (SBC-4 5.15).
 
 use super::FUA;
-use crate::context::{Cx, Extent, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::extent::Extent;
 
 /// ORWRITE(16): the bits of the Data-Out are added to those of the medium, while nobody else touches the blocks.
 pub(crate) async fn or_write(cx: Cx) -> Reply {

@@ -3,7 +3,8 @@
 use lunette_scsi::FieldPointer;
 use lunette_scsi::persistent::{self, FullStatus};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::reservations::Reservations;
 
 /// All service actions.

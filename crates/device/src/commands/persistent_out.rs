@@ -5,7 +5,8 @@ use std::sync::Arc;
 use lunette_scsi::persistent::{BASIC_LIST_LEN, MoveList, OutList, ReservationType};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::limits::MAX_RESERVE_LIST_BYTES;
 use crate::nexus::{ItNexus, TargetPort};
 use crate::reservations::{Change, Refusal, Request};

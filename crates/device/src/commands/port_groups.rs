@@ -3,7 +3,8 @@
 use lunette_scsi::port_groups::{self, SET_DESCRIPTOR_LEN, SET_HEADER_LEN};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::limits::MAX_PORT_GROUPS;
 
 /// The longest parameter list: every group once.

@@ -2,7 +2,8 @@
 
 use lunette_scsi::Status;
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::limits::{MAX_CHUNK_BYTES, MAX_TRANSFER_BYTES};
 
 /// PRE-FETCH(10) and (16). CONDITION MET says that all the blocks are at hand.

@@ -3,7 +3,8 @@
 use lunette_scsi::OpCode;
 
 use super::FUA;
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 /// READ(6), (10), (12), (16), (32).
 ///

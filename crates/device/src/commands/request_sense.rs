@@ -2,8 +2,9 @@
 
 use lunette_scsi::{AdditionalSense, SenseData, SenseFormat, SenseKey};
 
-use crate::context::{Cx, Reply};
-use crate::nexus::Link;
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::unit::itl_nexus::Link;
 
 const DESC: u8 = 0x01;
 

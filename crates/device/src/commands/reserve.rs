@@ -1,6 +1,7 @@
 //! RESERVE and RELEASE (SPC-2 7.21, 7.22, and 7.16, 7.17): the whole logical unit, for the nexus that asks.
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::reservations::{Refusal, Request};
 
 /// RESERVE(6) and (10).

@@ -1,12 +1,15 @@
 //! SANITIZE (SBC-4 5.30).
 
+pub(crate) mod work;
+
 use std::sync::Arc;
 
 use lunette_scsi::sanitize::OverwriteList;
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, ServiceAction};
 
-use crate::context::{Cx, Reply};
-use crate::sanitize::{self, Job, Method, Phase};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::sanitize::{Job, Method, Phase};
 
 const IMMED: u8 = 0x80;
 const AUSE: u8 = 0x20;
@@ -20,8 +23,8 @@ pub(crate) async fn sanitize(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     let method =
         if cx.cdb.service_action() == ServiceAction::OVERWRITE { overwrite(&cx).await? } else { Method::Erase };
-    let (operation, work) = sanitize::begin(&unit, Job::new(method, cx.cdb.bit(1, AUSE)))?;
-    cx.leave_behind(work).await?;
+    let (operation, background) = work::begin(&unit, Job::new(method, cx.cdb.bit(1, AUSE)))?;
+    cx.leave_behind(background).await?;
     // With IMMED, too, the operation is one that a restart would go on with.
     let phase = if cx.cdb.bit(1, IMMED) { Phase::Begun } else { Phase::Ended };
     cx.wait(operation.reached(phase)).await?;

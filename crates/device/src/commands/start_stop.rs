@@ -4,9 +4,10 @@ use std::sync::atomic::Ordering;
 
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
-use crate::context::{Cx, Reply};
-use crate::medium::EjectError;
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 use crate::unit::LogicalUnit;
+use crate::unit::medium::EjectError;
 
 const LOEJ: u8 = 0x02;
 const START: u8 = 0x01;

@@ -2,7 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 const REPD: u8 = 0x80;
 

@@ -2,7 +2,8 @@
 
 use lunette_scsi::{AdditionalSense, SenseData};
 
-use crate::context::{Cx, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
 
 /// Bytes of the parameter list of SET TIMESTAMP, and of the parameter data of REPORT TIMESTAMP.
 const LIST_LEN: usize = 12;

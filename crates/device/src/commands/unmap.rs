@@ -3,7 +3,9 @@
 use lunette_scsi::unmap::{self as list, UnmapRange};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
-use crate::context::{Cx, Extent, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::extent::Extent;
 use crate::limits::MAX_UNMAP_DESCRIPTORS;
 use crate::unit::LogicalUnit;
 

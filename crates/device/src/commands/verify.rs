@@ -3,7 +3,9 @@
 use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 
-use crate::context::{Cx, Extent, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::extent::Extent;
 use crate::limits::MAX_CHUNK_BYTES;
 
 /// The bit of BYTCHK that asks for a comparison with all of the Data-Out.

@@ -2,7 +2,9 @@
 
 use lunette_scsi::{FieldPointer, SenseData};
 
-use crate::context::{Cx, Extent, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::extent::Extent;
 use crate::limits::MAX_CHUNK_BYTES;
 
 const ANCHOR: u8 = 0x10;

@@ -1,7 +1,9 @@
 //! XDWRITEREAD (SBC-3), the command with data in both directions.
 
 use super::FUA;
-use crate::context::{Cx, Extent, Reply};
+use crate::commands::context::Cx;
+use crate::coroutine::Reply;
+use crate::extent::Extent;
 
 /// DISABLE WRITE: the medium keeps its blocks.
 const DISABLE_WRITE: u8 = 0x04;

@@ -13,7 +13,7 @@ use lunette_scsi::Lun;
 use lunette_scsi::port_groups::{AccessState, StatusCode};
 
 use super::Current;
-use crate::keeper::Reader;
+use crate::persist::Reader;
 
 const VERSION: u8 = 1;
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use lunette_scsi::persistent::ReservationType;
 
 use super::{Persistent, Reservations};
-use crate::keeper::{Reader, put_bytes};
 use crate::nexus::{ItNexus, TargetPort};
+use crate::persist::{Reader, put_bytes};
 
 const VERSION: u8 = 1;
 

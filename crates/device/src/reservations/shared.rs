@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_state::{StateError, StateStore};
 
-use super::{Change, Refusal, Request, Reservations, saved};
-use crate::keeper::{self, Keeper, Save};
+use super::{Change, Refusal, Request, Reservation as Column, Reservations, saved};
 use crate::nexus::ItNexus;
-use crate::opcodes::Reservation as Column;
+use crate::persist;
+use crate::persist::{Keeper, Save};
 
 /// Reservations behind a lock that commands take only while there is a reservation.
 pub(crate) struct SharedReservations {
@@ -27,7 +27,7 @@ struct State {
 impl SharedReservations {
     /// The reservations that `store` has kept for the unit of this serial number; none without a store.
     pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (keeper, kept) = keeper::open(store, format!("reservations/{serial}"), saved::decode)?;
+        let (keeper, kept) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
         let is_kept = kept.is_some();
         let reservations = kept.unwrap_or_default();
         Ok(Self {

@@ -1,6 +1,6 @@
 //! What a sanitize operation does and where it stands, in memory and as it is kept.
 
-use crate::keeper::{Reader, put_bytes};
+use crate::persist::{Reader, put_bytes};
 
 /// How data is made unreadable.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) struct Job {
 
 /// What is kept of the condition of a unit. A unit that is ready keeps nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Record {
+pub(crate) enum Record {
     Running(Job),
     Failed { unrestricted: bool },
 }
@@ -43,7 +43,7 @@ impl Job {
         Self { method, unrestricted, pass: 0, offset: 0 }
     }
 
-    pub(super) fn passes(&self) -> u8 {
+    pub(crate) fn passes(&self) -> u8 {
         match self.method {
             Method::Overwrite { passes, .. } => passes,
             Method::Erase => 1,
@@ -51,7 +51,7 @@ impl Job {
     }
 
     /// PROGRESS INDICATION of a medium of `len` bytes.
-    pub(super) fn progress(&self, len: u64) -> u16 {
+    pub(crate) fn progress(&self, len: u64) -> u16 {
         let all = u128::from(len) * u128::from(self.passes());
         let done = u128::from(len) * u128::from(self.pass) + u128::from(self.offset);
         let parts = (done * 0x1_0000).checked_div(all).unwrap_or(0);
@@ -59,7 +59,7 @@ impl Job {
     }
 
     /// What this pass fills each block of `block_len` bytes with; `None` when it frees it.
-    pub(super) fn block(&self, block_len: usize) -> Option<Vec<u8>> {
+    pub(crate) fn block(&self, block_len: usize) -> Option<Vec<u8>> {
         let Method::Overwrite { passes, invert, pattern } = &self.method else { return None };
         // The last pass writes the pattern itself (SBC-4 table 94).
         let inverts = *invert && passes.wrapping_sub(self.pass).is_multiple_of(2);
@@ -87,7 +87,7 @@ impl Record {
     /// | 2, n | pattern, behind its length |
     const VERSION: u8 = 1;
 
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let job = match self {
             Self::Failed { unrestricted } => return vec![Self::VERSION, FAILED, u8::from(*unrestricted)],
             Self::Running(job) => job,
@@ -104,7 +104,7 @@ impl Record {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
         let [version, condition, unrestricted] = reader.take()?;
         let unrestricted = unrestricted != 0;

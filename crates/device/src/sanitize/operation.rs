@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_scsi::SenseData;
-use lunette_store::{Completion, Outcome};
+use lunette_store::Completion;
 
-use crate::task::Waitable;
+use crate::wait::{Waitable, wake};
 
 /// How far an operation has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +52,7 @@ impl Operation {
     }
 
     /// It has come as far as `phase`.
-    pub(super) fn advance(&self, phase: Phase, failure: Option<SenseData>) {
+    pub(crate) fn advance(&self, phase: Phase, failure: Option<SenseData>) {
         let ready: Vec<_> = {
             let mut state = self.state();
             (state.phase, state.failure) = (phase, failure);
@@ -60,7 +60,7 @@ impl Operation {
         };
         // Without the lock: a waiter may go on at once.
         for (_, done) in ready {
-            tell(done);
+            wake(done);
         }
     }
 
@@ -78,10 +78,6 @@ impl Waitable for Reached {
                 return;
             }
         }
-        tell(done);
+        wake(done);
     }
-}
-
-fn tell(waiter: Completion) {
-    waiter.complete(Outcome { result: Ok(()), buffer: None });
 }

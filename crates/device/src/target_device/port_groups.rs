@@ -7,8 +7,8 @@ use lunette_scsi::port_groups::{AccessState, GroupDescriptor, Management, SetDes
 use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
 use super::{Inventory, TargetDevice};
-use crate::keeper::{Keeper, Save};
 use crate::nexus::ItNexus;
+use crate::persist::{Keeper, Save};
 use crate::port_groups::{Kept, PortGroups, PortGroupsConfig, PortGroupsError};
 
 /// Another configuration of the target port groups of a device, ready to be put in force.

@@ -3,7 +3,7 @@
 use lunette_scsi::{Lun, SenseKey};
 
 use super::TargetDevice;
-use crate::nexus::Nexus;
+use crate::target_device::nexus::Nexus;
 
 /// The answer to QUERY ASYNCHRONOUS EVENT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

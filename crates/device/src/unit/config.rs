@@ -5,8 +5,8 @@ use std::sync::Arc;
 use lunette_state::{StateError, StateStore};
 use lunette_store::{Geometry, Store};
 
-use crate::clock::{Clock, system_clock};
-use crate::entropy::{Entropy, system_entropy};
+use crate::environment::{Clock, system_clock};
+use crate::environment::{Entropy, system_entropy};
 use crate::limits::SANITIZE_WRITE_BYTES;
 
 /// VENDOR IDENTIFICATION when none is given.

@@ -1,0 +1,223 @@
+//! Access to the medium: claims on blocks, and requests to the store.
+
+use std::sync::Arc;
+
+use lunette_buffer::{Buffer, FileSlice};
+use lunette_scsi::SenseData;
+use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
+
+use super::{Cx, INTERNAL, store_error};
+use crate::commands::opcodes::{Direction, Range};
+use crate::coroutine::{Input, Step};
+use crate::extent::Extent;
+use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};
+use crate::sanitize::Era;
+use crate::unit::LogicalUnit;
+use crate::unit::itl_nexus::Link;
+use crate::unit::range_locks::{Claim, Hold};
+
+/// A byte of a logical unit, for a command that was let in there in `era`.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) link: &'a Arc<Link>,
+    pub(crate) offset: u64,
+    pub(crate) era: Era,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn unit(self) -> &'a Arc<LogicalUnit> {
+        &self.link.unit
+    }
+}
+
+impl Cx {
+    /// The blocks that the CDB names where they are in the store's file, when they may be sent from there.
+    ///
+    /// They are sent when the command has ended for the device. What is written meanwhile may be sent in their place: no order
+    /// holds between commands that are under way at once.
+    pub(crate) async fn file_slice(&self) -> Result<Option<FileSlice>, SenseData> {
+        let (unit, extent) = (self.unit()?, self.extent);
+        if !unit.config().zero_copy || extent.len < MIN_FILE_SLICE_BYTES {
+            return Ok(None);
+        }
+        let Some(slice) = unit.store().file_slice(extent.offset, extent.len as usize) else { return Ok(None) };
+        let _shared = self.claim_on(unit, extent, Hold::Shared).await?;
+        unit.sanitize().check_since(self.era)?;
+        match self.exchange.ask(Step::File { slice: slice.clone() }).await {
+            Input::File(true) => {
+                self.count(unit, OpKind::Read, extent.len, true);
+                Ok(Some(slice))
+            }
+            Input::File(false) => Ok(None),
+            _ => Err(INTERNAL),
+        }
+    }
+
+    /// Keeps all other commands away from `extent` until this one ends. At most once in a command, and when it has its
+    /// buffers: see [`crate::unit::range_locks`].
+    pub(crate) async fn be_alone_on(&self, extent: Extent) -> Result<(), SenseData> {
+        let claim = self.claim(extent, Hold::Exclusive).await?;
+        self.claim.set(claim).map_err(|_| INTERNAL)
+    }
+
+    /// Waits until all requests to the store have ended that are under way on `extent`.
+    pub(crate) async fn wait_for_others_on(&self, extent: Extent) -> Result<(), SenseData> {
+        drop(self.claim(extent, Hold::Exclusive).await?);
+        self.unit()?.sanitize().check_since(self.era)
+    }
+
+    /// Claims `extent`, and waits until the claim is granted.
+    async fn claim(&self, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
+        self.claim_on(self.unit()?, extent, hold).await
+    }
+
+    /// Claims both extents, shared. Nobody waits for this command while it waits for the second: on one unit they are one
+    /// claim, of all that lies between them too; those on two units are claimed in the same order by everybody.
+    async fn claim_both(
+        &self,
+        (unit, extent): (&Arc<LogicalUnit>, Extent),
+        (other, other_extent): (&Arc<LogicalUnit>, Extent),
+    ) -> Result<(Claim, Option<Claim>), SenseData> {
+        if Arc::ptr_eq(unit, other) {
+            return Ok((self.claim_on(unit, extent.hull(other_extent), Hold::Shared).await?, None));
+        }
+        let (first, second) = if Arc::as_ptr(unit) < Arc::as_ptr(other) {
+            ((unit, extent), (other, other_extent))
+        } else {
+            ((other, other_extent), (unit, extent))
+        };
+        let claim = self.claim_on(first.0, first.1, Hold::Shared).await?;
+        Ok((claim, Some(self.claim_on(second.0, second.1, Hold::Shared).await?)))
+    }
+
+    async fn claim_on(&self, unit: &LogicalUnit, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
+        let claim = unit.range_locks().claim(extent, hold);
+        let Some(on) = claim.turn() else { return Ok(claim) };
+        self.wait(on).await?;
+        if claim.is_granted() { Ok(claim) } else { Err(INTERNAL) }
+    }
+
+    /// Fills `into` from `offset` and gives it back.
+    pub(crate) async fn read(&self, offset: u64, into: Buffer) -> Result<Buffer, SenseData> {
+        self.transfer(Op::Read { offset, into }).await
+    }
+
+    /// As [`Self::read`], of any logical unit.
+    pub(crate) async fn read_at(&self, place: Place<'_>, into: Buffer) -> Result<Buffer, SenseData> {
+        self.store_on(place.unit(), place.era, Op::Read { offset: place.offset, into }).await?.ok_or(INTERNAL)
+    }
+
+    /// As [`Self::write`], on any logical unit.
+    pub(crate) async fn write_at(&self, place: Place<'_>, from: Buffer) -> Result<Buffer, SenseData> {
+        let fua = place.unit().write_through();
+        let op = Op::Write { offset: place.offset, from, fua };
+        self.store_on(place.unit(), place.era, op).await?.ok_or(INTERNAL)
+    }
+
+    /// Lets the system copy `len` bytes ([`Op::Copy`]) from one unit, whose bytes are in `source`, to another or the same.
+    pub(crate) async fn copy(
+        &self,
+        source: CopySource,
+        from: Place<'_>,
+        to: Place<'_>,
+        len: u64,
+    ) -> Result<(), SenseData> {
+        let extent = |place: Place<'_>| Extent { offset: place.offset, len };
+        let _shared = self.claim_both((from.unit(), extent(from)), (to.unit(), extent(to))).await?;
+        from.unit().sanitize().check_since(from.era)?;
+        let fua = to.unit().write_through();
+        let op = Op::Copy { source, source_offset: from.offset, offset: to.offset, len, fua };
+        self.submit(to.unit(), to.era, op).await.map(drop)
+    }
+
+    /// Writes `from` at `offset` and gives it back. Without a write cache (WCE) every write is a FUA write.
+    pub(crate) async fn write(&self, offset: u64, from: Buffer, fua: bool) -> Result<Buffer, SenseData> {
+        let fua = fua || self.unit()?.write_through();
+        self.transfer(Op::Write { offset, from, fua }).await
+    }
+
+    /// Makes `extent` read as zero, piece by piece.
+    pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), SenseData> {
+        let fua = self.unit()?.write_through();
+        let mut done = 0;
+        while done < extent.len {
+            let (offset, len) = (extent.offset + done, (extent.len - done).min(MAX_ZEROES_BYTES));
+            self.store(Op::WriteZeroes { offset, len, may_unmap, fua }).await?;
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Declares `extent` unused.
+    pub(crate) async fn unmap(&self, extent: Extent) -> Result<(), SenseData> {
+        self.store(Op::Unmap { offset: extent.offset, len: extent.len }).await?;
+        if self.unit()?.write_through() { self.flush().await } else { Ok(()) }
+    }
+
+    /// Which bytes of `extent` have space, from the first on, as far as the store tells at once.
+    pub(crate) async fn allocation(&self, extent: Extent) -> Result<Vec<Run>, SenseData> {
+        let found = Arc::new(AllocationMap::default());
+        let Extent { offset, len } = extent;
+        self.store(Op::Allocation { offset, len, found: Arc::clone(&found) }).await?;
+        Ok(found.take())
+    }
+
+    /// Puts everything acknowledged so far on stable storage.
+    pub(crate) async fn flush(&self) -> Result<(), SenseData> {
+        self.store(Op::Flush).await.map(drop)
+    }
+
+    /// Counts one request for the log pages. What a command with blocks in its Data-Out reads, it verifies.
+    fn count(&self, unit: &LogicalUnit, kind: OpKind, len: u64, done: bool) {
+        let counters = unit.counters();
+        let verifies = self.row.direction == Direction::Out && self.row.range != Range::None;
+        let access = match kind {
+            OpKind::Read if verifies => &counters.verify,
+            OpKind::Read => &counters.read,
+            OpKind::Write | OpKind::WriteZeroes | OpKind::Unmap | OpKind::Copy | OpKind::Flush => &counters.write,
+            OpKind::Allocation => return,
+        };
+        match (done, kind) {
+            (false, _) => access.errors.add(1),
+            (true, OpKind::Read | OpKind::Write | OpKind::WriteZeroes | OpKind::Copy) => access.bytes.add(len),
+            (true, _) => {}
+        }
+    }
+
+    async fn transfer(&self, op: Op) -> Result<Buffer, SenseData> {
+        self.store(op).await?.ok_or(INTERNAL)
+    }
+
+    async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
+        self.store_on(self.unit()?, self.era, op).await
+    }
+
+    /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
+    async fn store_on(&self, unit: &Arc<LogicalUnit>, era: Era, op: Op) -> Result<Option<Buffer>, SenseData> {
+        let (offset, len) = op.range();
+        let _shared = if len == 0 || self.claim.get().is_some() {
+            None
+        } else {
+            Some(self.claim_on(unit, Extent { offset, len }, Hold::Shared).await?)
+        };
+        self.submit(unit, era, op).await
+    }
+
+    /// One request to the store of `unit`, whose range is claimed.
+    ///
+    /// A sanitize operation that has begun since the gate let the command in ends it here: see [`crate::sanitize`].
+    async fn submit(&self, unit: &Arc<LogicalUnit>, era: Era, op: Op) -> Result<Option<Buffer>, SenseData> {
+        unit.sanitize().check_since(era)?;
+        let (kind, (offset, len)) = (op.kind(), op.range());
+        if !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush) {
+            unit.watches().change(Extent { offset, len });
+        }
+        let Input::Store(Outcome { result, buffer }) =
+            self.exchange.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
+        else {
+            return Err(INTERNAL);
+        };
+        self.count(unit, kind, len, result.is_ok());
+        result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))
+    }
+}

@@ -1,0 +1,98 @@
+//! A copy that runs: counted, recorded, aborted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use lunette_scsi::copy::results::{CopyReport, CopyState};
+use lunette_scsi::copy::tokens::TOKEN_LEN;
+use lunette_scsi::{AdditionalSense, SenseData, SenseKey, ServiceAction, Status};
+
+use crate::limits::MAX_COPIES;
+use crate::unit::copies::Record;
+use crate::unit::itl_nexus::Link;
+
+/// A copy at work. One that is dropped before its end was aborted.
+pub(crate) struct RunningCopy {
+    link: Arc<Link>,
+    record: Option<Arc<Record>>,
+}
+
+impl RunningCopy {
+    /// Begins a copy by the command `action` that came over `link`; without an identifier nobody will ask for it. `None` when
+    /// as many run as may.
+    pub(crate) fn begin(
+        link: &Arc<Link>,
+        list_id: Option<u32>,
+        action: ServiceAction,
+    ) -> Result<Option<Self>, SenseData> {
+        let running = link.unit.running_copies();
+        let count = |count: u32| (count < u32::from(MAX_COPIES)).then_some(count + 1);
+        if running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).is_err() {
+            return Ok(None);
+        }
+        // From here on its end is counted.
+        let mut copy = Self { link: Arc::clone(link), record: None };
+        if let Some(list_id) = list_id {
+            let report = CopyReport {
+                action,
+                state: CopyState::InProgress,
+                segments: 0,
+                bytes: 0,
+                block_len: link.unit.block_size(),
+                status: 0,
+                sense: Vec::new(),
+                token: None,
+            };
+            copy.record = Some(link.copies.begin(list_id, report)?);
+        }
+        Ok(Some(copy))
+    }
+
+    /// So many bytes more are done.
+    ///
+    /// # Errors
+    ///
+    /// COPY ABORTED when the copy is to end.
+    pub(crate) fn count_bytes(&self, len: u64) -> Result<(), SenseData> {
+        let Some(record) = &self.record else { return Ok(()) };
+        record.report().bytes += len;
+        if record.abort.load(Ordering::Acquire) {
+            return Err(SenseData::new(SenseKey::COPY_ABORTED, AdditionalSense::NONE));
+        }
+        Ok(())
+    }
+
+    /// One segment or range more is done.
+    pub(crate) fn count_segment(&self) {
+        if let Some(record) = &self.record {
+            record.report().segments += 1;
+        }
+    }
+
+    /// The copy has ended, and has made a token if it was to.
+    pub(crate) fn end(self, result: &Result<Option<Box<[u8; TOKEN_LEN]>>, SenseData>) {
+        let Some(record) = &self.record else { return };
+        let mut report = record.report();
+        match result {
+            Ok(token) => {
+                report.state = CopyState::Completed;
+                report.token.clone_from(token);
+            }
+            Err(sense) => {
+                let aborted = record.abort.load(Ordering::Acquire);
+                report.state = if aborted { CopyState::Aborted } else { CopyState::Failed };
+                report.status = Status::CHECK_CONDITION.0;
+                report.sense = sense.encode(self.link.unit.sense_format()).to_vec();
+            }
+        }
+    }
+}
+
+impl Drop for RunningCopy {
+    fn drop(&mut self) {
+        self.link.unit.running_copies().fetch_sub(1, Ordering::AcqRel);
+        if let Some(record) = self.record.as_ref().filter(|record| record.runs()) {
+            record.report().state = CopyState::Aborted;
+        }
+    }
+}

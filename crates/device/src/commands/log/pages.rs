@@ -1,0 +1,105 @@
+//! Log pages: one table of what there is, fed by the counters of the unit (SPC-5 7.3, SBC-4 6.4).
+
+use lunette_scsi::log::{PageCode, PageControl, Parameter};
+
+use crate::unit::LogicalUnit;
+use crate::unit::counters::Access;
+use crate::unit::space;
+
+/// One page.
+pub(crate) struct LogPage {
+    pub(crate) code: PageCode,
+    /// The parameters, in the order of their codes.
+    pub(crate) parameters: fn(&LogicalUnit, PageControl) -> Vec<Parameter>,
+}
+
+/// The pages, in the order of their codes. The lists of pages, which are made from this table, are not in it.
+pub(crate) static PAGES: [LogPage; 8] = [
+    page(PageCode::WRITE_ERRORS, |unit, control| errors(&unit.counters().write, control)),
+    page(PageCode::READ_ERRORS, |unit, control| errors(&unit.counters().read, control)),
+    page(PageCode::VERIFY_ERRORS, |unit, control| errors(&unit.counters().verify, control)),
+    page(PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
+    page(PageCode::TEMPERATURE, |_, _| temperature()),
+    page(PageCode::START_STOP_CYCLES, |unit, _| cycles(unit)),
+    page(PageCode::BACKGROUND_SCAN, |unit, _| background_scan(unit)),
+    page(PageCode::GENERAL_STATISTICS, |unit, _| general_statistics(unit)),
+];
+
+const fn page(code: PageCode, parameters: fn(&LogicalUnit, PageControl) -> Vec<Parameter>) -> LogPage {
+    LogPage { code, parameters }
+}
+
+/// Error counters (SPC-5 7.3.7): what a store corrects it does not tell, so all errors are uncorrected ones. No counter
+/// has a threshold, which shows as the largest value.
+fn errors(access: &Access, control: PageControl) -> Vec<Parameter> {
+    const TOTAL_BYTES: u16 = 5;
+    const TOTAL_UNCORRECTED: u16 = 6;
+    (0..=TOTAL_UNCORRECTED)
+        .map(|code| {
+            let value = match (control, code) {
+                (PageControl::Threshold | PageControl::DefaultThreshold, _) => u64::MAX,
+                (PageControl::Cumulative, TOTAL_BYTES) => access.bytes.get(),
+                (PageControl::Cumulative, TOTAL_UNCORRECTED) => access.errors.get(),
+                _ => 0,
+            };
+            Parameter::counter(code, value)
+        })
+        .collect()
+}
+
+/// Available and used resources, where the store tells them. Others may live on the same file system.
+fn provisioning(unit: &LogicalUnit) -> Vec<Parameter> {
+    const AVAILABLE: u16 = 1;
+    const USED: u16 = 2;
+    let Some(space) = unit.space() else { return Vec::new() };
+    vec![
+        Parameter::resource_count(AVAILABLE, space::sets(space.free_bytes), true),
+        Parameter::resource_count(USED, space::sets(space.used_bytes), false),
+    ]
+}
+
+/// A store has no thermometer: both the temperature and its reference are "not available".
+fn temperature() -> Vec<Parameter> {
+    const NOT_AVAILABLE: u8 = 0xff;
+    vec![Parameter::binary(0, &[0, NOT_AVAILABLE]), Parameter::binary(1, &[0, NOT_AVAILABLE])]
+}
+
+/// How often the unit was stopped and its medium taken out. A life span of such cycles is not specified.
+fn cycles(unit: &LogicalUnit) -> Vec<Parameter> {
+    let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
+    let counters = unit.counters();
+    [(3, 0), (4, counters.stops.get()), (5, 0), (6, counters.unloads.get())]
+        .map(|(code, value)| Parameter::binary(code, &number(value)))
+        .to_vec()
+}
+
+/// No scan is active and none has run; the unit knows how long it has been there.
+fn background_scan(unit: &LogicalUnit) -> Vec<Parameter> {
+    let minutes = u32::try_from(unit.clock().uptime().as_secs() / 60).unwrap_or(u32::MAX);
+    vec![Parameter::binary(0, &[&minutes.to_be_bytes()[..], &[0; 8]].concat())]
+}
+
+/// Commands and blocks. Intervals of processing and idling are not measured: they are zero, as is the time that they would
+/// count in.
+fn general_statistics(unit: &LogicalUnit) -> Vec<Parameter> {
+    let counters = unit.counters();
+    let values = [
+        counters.read_commands.get(),
+        counters.write_commands.get(),
+        counters.blocks_received.get(),
+        counters.blocks_transmitted.get(),
+    ];
+    let statistics: Vec<u8> = values.into_iter().chain([0; 4]).flat_map(u64::to_be_bytes).collect();
+    let (idle_intervals, interval) = ([0; 8], [0; 8]);
+    vec![Parameter::binary(1, &statistics), Parameter::binary(2, &idle_intervals), Parameter::binary(3, &interval)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted() {
+        assert!(PAGES.is_sorted_by(|before, after| before.code < after.code));
+    }
+}

@@ -1,0 +1,15 @@
+//! How a command runs: its handler is an `async fn` without an executor, which its task resumes step by step.
+
+pub(crate) mod background;
+pub(crate) mod exchange;
+mod step;
+pub(crate) mod workspace;
+
+use lunette_buffer::Buffer;
+use lunette_scsi::SenseData;
+
+pub use background::BackgroundTask;
+pub use step::{Input, Step, Work};
+
+/// How a handler ends: with bytes for the initiator, without, or with sense data.
+pub(crate) type Reply = Result<Option<Buffer>, SenseData>;

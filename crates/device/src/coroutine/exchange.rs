@@ -1,0 +1,95 @@
+//! How a handler asks for something, and how it gets it.
+//!
+//! A handler is an `async fn` without an executor. Each of its awaits ends in [`Exchange::ask`], which leaves one [`Step`]
+//! in a cell shared with the task and is pending until the task has put the answer there. The task polls it again with
+//! the answer, and at no other time, so no waker is needed.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use lunette_buffer::FileSlice;
+use lunette_scsi::Status;
+
+use super::{Input, Step};
+use crate::unit::LogicalUnit;
+
+/// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
+#[derive(Default)]
+pub(crate) struct Exchange(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    asked: Option<Step>,
+    answered: Option<Input>,
+    data_out_transfer_len: u64,
+    status: Option<(Status, u16)>,
+    data_in_file: Option<FileSlice>,
+    /// Logical units that the command works on besides its own.
+    others: Vec<Arc<LogicalUnit>>,
+}
+
+impl Exchange {
+    /// Asks for one thing and waits for the answer.
+    pub(crate) async fn ask(&self, step: Step) -> Input {
+        self.state().asked = Some(step);
+        poll_fn(|_| self.state().answered.take().map_or(Poll::Pending, Poll::Ready)).await
+    }
+
+    /// What the handler asks for, if it does.
+    pub(crate) fn asked(&self) -> Option<Step> {
+        self.state().asked.take()
+    }
+
+    /// Leaves the answer for the next poll.
+    pub(crate) fn answer(&self, input: Input) {
+        self.state().answered = Some(input);
+    }
+
+    /// Records what the CDB asked the initiator to send.
+    pub(crate) fn expect_data_out(&self, len: u64) {
+        self.state().data_out_transfer_len = len;
+    }
+
+    /// What the CDB asked the initiator to send.
+    pub(crate) fn data_out_transfer_len(&self) -> u64 {
+        self.state().data_out_transfer_len
+    }
+
+    /// Lets the command end with bytes that are sent from their file.
+    pub(crate) fn reply_with_file(&self, slice: FileSlice) {
+        self.state().data_in_file = Some(slice);
+    }
+
+    /// These bytes.
+    pub(crate) fn take_file(&self) -> Option<FileSlice> {
+        self.state().data_in_file.take()
+    }
+
+    /// Lets the command end with another status than GOOD and CHECK CONDITION, and with its qualifier.
+    pub(crate) fn end_with(&self, status: Status, qualifier: u16) {
+        self.state().status = Some((status, qualifier));
+    }
+
+    /// The status of a command that ends without sense data, and its qualifier.
+    pub(crate) fn status(&self) -> (Status, u16) {
+        self.state().status.unwrap_or((Status::GOOD, 0))
+    }
+
+    /// Records that the command works on `unit` too.
+    pub(crate) fn use_unit(&self, unit: &Arc<LogicalUnit>) {
+        let mut state = self.state();
+        if !state.others.iter().any(|known| Arc::ptr_eq(known, unit)) {
+            state.others.push(Arc::clone(unit));
+        }
+    }
+
+    /// Whether that was recorded.
+    pub(crate) fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.state().others.iter().any(|known| Arc::ptr_eq(known, unit))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

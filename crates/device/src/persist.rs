@@ -1,0 +1,7 @@
+//! What a logical unit or a target device saves in the state store: one named value for each thing that survives a restart.
+
+mod codec;
+mod slot;
+
+pub(crate) use codec::{Reader, put_bytes};
+pub(crate) use slot::{Keeper, Save, open};

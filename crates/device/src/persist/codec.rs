@@ -1,0 +1,35 @@
+//! The encoding of saved values: big-endian numbers, and bytes behind their length.
+
+/// Reads numbers, all big-endian, and texts out of a value that was kept.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    /// Bytes behind their length, which has two.
+    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+        let len = u16::from_be_bytes(self.take()?);
+        let (bytes, rest) = self.0.split_at_checked(usize::from(len))?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    pub(crate) fn text(&mut self) -> Option<&'a str> {
+        std::str::from_utf8(self.bytes()?).ok()
+    }
+}
+
+/// Adds what [`Reader::bytes`] reads: up to 65,535 bytes, which is more than anything kept this way has.
+pub(crate) fn put_bytes(value: &mut Vec<u8>, bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len().min(usize::from(u16::MAX))];
+    value.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
+    value.extend_from_slice(bytes);
+}

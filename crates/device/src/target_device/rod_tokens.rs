@@ -1,0 +1,134 @@
+//! The ROD tokens of a target device (SPC-5 5.18.6).
+//!
+//! A token is a point in time copy, change vulnerable: it stands for its blocks as they were when it was made, and ends when
+//! one of them is written. Nothing is copied or kept to make it, and its user gets either the bytes of that time or TOKEN
+//! REVOKED. The other kinds are worse bargains: access upon reference hands out bytes that nobody asked for when a block
+//! changes between the two commands, and a persistent copy needs a snapshot, which stores do not have.
+//!
+//! Who shows a token must also see the logical unit that it was made of, and may read it: what a token opens is never more
+//! than READ would. Its secret is there so that it cannot be guessed by those who see the unit but were not given the token.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use lunette_scsi::copy::tokens::{RodToken, RodType, SECRET_LEN, TOKEN_LEN};
+use lunette_scsi::{AdditionalSense, SenseData};
+
+use crate::limits::MAX_ROD_TOKENS;
+use crate::unit::LogicalUnit;
+use crate::unit::watches::Watch;
+
+/// All tokens that are not yet forgotten.
+#[derive(Default)]
+pub(crate) struct Tokens(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    last_id: u64,
+    tokens: BTreeMap<u64, Token>,
+}
+
+struct Token {
+    bytes: Box<[u8; TOKEN_LEN]>,
+    source: Weak<LogicalUnit>,
+    watch: Arc<Watch>,
+}
+
+/// What a token stands for.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) id: u64,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) watch: Arc<Watch>,
+}
+
+impl Token {
+    /// The time is that of the unit that it was made of.
+    fn is_expired(&self) -> bool {
+        self.source.upgrade().is_none_or(|unit| self.watch.is_expired(now(&unit)))
+    }
+}
+
+fn now(unit: &LogicalUnit) -> Duration {
+    (unit.config().clock)()
+}
+
+impl Tokens {
+    /// Makes a token for what `watch` watches of `unit`. When there are too many, those go first that are revoked.
+    ///
+    /// # Errors
+    ///
+    /// INSUFFICIENT RESOURCES TO CREATE ROD TOKEN.
+    pub(crate) fn create(
+        &self,
+        unit: &Arc<LogicalUnit>,
+        watch: Arc<Watch>,
+        secret: [u8; SECRET_LEN],
+    ) -> Result<Box<[u8; TOKEN_LEN]>, SenseData> {
+        let mut state = self.lock();
+        state.tokens.retain(|_, token| !token.is_expired());
+        if state.tokens.len() >= MAX_ROD_TOKENS {
+            state.tokens.retain(|_, token| !token.watch.has_changed());
+        }
+        if state.tokens.len() >= MAX_ROD_TOKENS {
+            let code = AdditionalSense::INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN;
+            return Err(SenseData::illegal_request(code));
+        }
+        state.last_id += 1;
+        let id = state.last_id;
+        let token = RodToken {
+            rod_type: RodType::POINT_IN_TIME_CHANGE_VULNERABLE,
+            id,
+            unit: unit.naa_designator(),
+            len_bytes: watch.extents().iter().map(|extent| extent.len).sum(),
+            block_len: unit.block_size(),
+            physical_exponent: unit.physical_exponent(),
+            secret,
+        };
+        let bytes = Box::new(token.emit());
+        watch.use_at(now(unit));
+        let token = Token { bytes: bytes.clone(), source: Arc::downgrade(unit), watch };
+        state.tokens.insert(id, token);
+        Ok(bytes)
+    }
+
+    /// What the token of these bytes stands for. Its timeout begins again.
+    ///
+    /// # Errors
+    ///
+    /// TOKEN UNKNOWN or TOKEN EXPIRED.
+    pub(crate) fn find(&self, bytes: &[u8; TOKEN_LEN]) -> Result<Source, SenseData> {
+        let state = self.lock();
+        let unknown = SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN);
+        let (id, token) = state.tokens.iter().find(|(_, token)| same(&token.bytes, bytes)).ok_or(unknown)?;
+        let unit = token.source.upgrade().ok_or(unknown)?;
+        if token.is_expired() {
+            return Err(SenseData::illegal_request(AdditionalSense::TOKEN_EXPIRED));
+        }
+        token.watch.use_at(now(&unit));
+        Ok(Source { id: *id, unit, watch: Arc::clone(&token.watch) })
+    }
+
+    /// Forgets a token.
+    pub(crate) fn delete(&self, id: u64) {
+        self.lock().tokens.remove(&id);
+    }
+
+    /// The tokens that were made of `unit` and are still good.
+    pub(crate) fn of(&self, unit: &Arc<LogicalUnit>) -> Vec<[u8; TOKEN_LEN]> {
+        let state = self.lock();
+        let made_of_it = |token: &&Token| std::ptr::eq(token.source.as_ptr(), Arc::as_ptr(unit));
+        let good = |token: &&Token| !token.is_expired() && !token.watch.has_changed();
+        state.tokens.values().filter(made_of_it).filter(good).map(|token| *token.bytes).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Looks at all bytes whatever the first ones are, so that time does not tell how much of a guess was right.
+fn same(a: &[u8; TOKEN_LEN], b: &[u8; TOKEN_LEN]) -> bool {
+    a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}

@@ -1,0 +1,109 @@
+//! The gate: every command is checked here once, before its handler runs and before a store sees anything of it.
+//!
+//! The order is that of SAM-5 5.14 and SPC-5: first what concerns the logical unit, then the CDB from its first byte on,
+//! then the blocks that it names.
+
+use std::sync::Arc;
+
+use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, OpCode, SenseData, check_additional_len, check_usage};
+
+use crate::commands::opcodes;
+use crate::commands::opcodes::{Absent, Attention, Range, Row};
+use crate::extent::Extent;
+use crate::reservations::Refusal;
+use crate::sanitize::Era;
+use crate::target_device::nexus::NexusState;
+use crate::unit::LogicalUnit;
+use crate::unit::itl_nexus::{Link, check_medium};
+
+/// A command that may run.
+pub(crate) struct Admitted {
+    pub(crate) row: &'static Row,
+    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) extent: Extent,
+    /// When it was admitted.
+    pub(crate) era: Era,
+}
+
+/// Selects the row of `cdb` and checks all that can be checked without the medium.
+pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, Refusal> {
+    let row = opcodes::find(cdb);
+    let Some(link) = nexus.find(lun) else { return Ok(admit_absent(row, cdb)?) };
+    if !matches!(row, Ok(Row { attention: Attention::Passes, .. }))
+        && let Some(code) = link.attentions.take()
+    {
+        return Err(SenseData::unit_attention(code).into());
+    }
+    let unit = &link.unit;
+    let Some(row) = row.ok().filter(|row| row.supported_by(&link)) else {
+        return Err(opcodes::unsupported(cdb, &link).into());
+    };
+    link.access.check(row.access)?;
+    if !unit.reservations().permits(&nexus.ports, row.reservation.of(cdb)) {
+        return Err(Refusal::Conflict);
+    }
+    if row.opcode == OpCode::VARIABLE_LENGTH {
+        check_additional_len(cdb, row.usage.len())?;
+    }
+    check_usage(cdb, row.usage)?;
+    let era = unit.sanitize().admit(row.sanitizing)?;
+    check_medium(row.medium, unit)?;
+    let extent = check_range(row.range, cdb, unit)?;
+    Ok(Admitted { row, link: Some(link), extent, era })
+}
+
+/// A few commands have an answer where there is no logical unit (SAM-5 5.11).
+fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admitted, SenseData> {
+    match row {
+        Ok(row) if row.absent == Absent::Answered => {
+            check_usage(cdb, row.usage)?;
+            Ok(Admitted { row, link: None, extent: Extent::default(), era: Era::default() })
+        }
+        _ => Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
+    }
+}
+
+/// The blocks that the CDB names, if it names any: within the medium as it is now, and not too many.
+fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, SenseData> {
+    let max_blocks = match range {
+        Range::None => return Ok(Extent::default()),
+        Range::Transfer => u64::from(unit.max_transfer_blocks()),
+        Range::Atomic => u64::from(unit.max_atomic_blocks()),
+        Range::WriteSame => unit.max_write_same_blocks().unwrap_or(u64::MAX),
+        Range::ToEnd => u64::MAX,
+    };
+    // Rows with a range belong to groups that have one; an unknown form names no blocks that exist.
+    let out_of_range = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
+    let block_cdb = BlockCdb::parse(cdb).ok_or(out_of_range)?;
+    let capacity = unit.blocks();
+    if block_cdb.end().is_none_or(|end| end > capacity) {
+        return Err(out_of_range.with_field(block_cdb.lba_field));
+    }
+    let blocks = match (range, block_cdb.blocks) {
+        (Range::WriteSame, 0) if unit.max_write_same_blocks().is_some() => {
+            return Err(SenseData::invalid_field(block_cdb.blocks_field));
+        }
+        (Range::WriteSame | Range::ToEnd, 0) => capacity - block_cdb.lba,
+        (_, blocks) => u64::from(blocks),
+    };
+    if blocks > max_blocks {
+        return Err(SenseData::invalid_field(block_cdb.blocks_field));
+    }
+    if range == Range::Atomic {
+        check_atomic_unit(&block_cdb, unit.atomic_unit_blocks())?;
+    }
+    // No overflow: both lie within the store, whose length in bytes is a u64.
+    let block_size = u64::from(unit.block_size());
+    Ok(Extent { offset: block_cdb.lba * block_size, len: blocks * block_size })
+}
+
+/// Atomic writes begin and end where the medium's units do (SBC-4 4.29).
+fn check_atomic_unit(cdb: &BlockCdb, unit_blocks: u32) -> Result<(), SenseData> {
+    if !cdb.lba.is_multiple_of(unit_blocks.into()) {
+        return Err(SenseData::invalid_field(cdb.lba_field));
+    }
+    if !cdb.blocks.is_multiple_of(unit_blocks) {
+        return Err(SenseData::invalid_field(cdb.blocks_field));
+    }
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The device clock (SPC-5 5.2), which REPORT TIMESTAMP reads and SET TIMESTAMP sets.
+
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::time::Duration;
+
+use crate::environment::{Clock, millis};
+
+/// The device clock of a logical unit (SPC-5 5.2): the time of day, until SET TIMESTAMP sets it to something else.
+pub(crate) struct DeviceClock {
+    clock: Clock,
+    started: Duration,
+    /// Milliseconds between the clock and what an initiator has set.
+    offset_ms: AtomicI64,
+    origin: AtomicU8,
+}
+
+/// TIMESTAMP ORIGIN: set by SET TIMESTAMP.
+const ORIGIN_SET: u8 = 0b010;
+/// TIMESTAMP ORIGIN: set by other means.
+const ORIGIN_OTHER: u8 = 0b011;
+
+impl DeviceClock {
+    pub(crate) fn new(clock: Clock) -> Self {
+        let started = clock();
+        Self { clock, started, offset_ms: AtomicI64::new(0), origin: AtomicU8::new(ORIGIN_OTHER) }
+    }
+
+    /// How long the unit has been there. A clock that was set back shows as zero.
+    pub(crate) fn uptime(&self) -> Duration {
+        (self.clock)().saturating_sub(self.started)
+    }
+
+    /// Milliseconds since 1970, in 48 bits, and TIMESTAMP ORIGIN.
+    pub(crate) fn timestamp(&self) -> (u64, u8) {
+        let now = self.now_ms().wrapping_add_signed(self.offset_ms.load(Ordering::Acquire));
+        (now & MAX_TIMESTAMP, self.origin.load(Ordering::Acquire))
+    }
+
+    /// Sets the time to the low 48 bits of `timestamp`, in milliseconds.
+    pub(crate) fn set(&self, timestamp: u64) {
+        let offset = (timestamp & MAX_TIMESTAMP).wrapping_sub(self.now_ms()).cast_signed();
+        self.offset_ms.store(offset, Ordering::Release);
+        self.origin.store(ORIGIN_SET, Ordering::Release);
+    }
+
+    fn now_ms(&self) -> u64 {
+        millis((self.clock)())
+    }
+}
+
+/// A timestamp has six bytes.
+const MAX_TIMESTAMP: u64 = (1 << 48) - 1;

@@ -1,0 +1,84 @@
+//! The copies of one nexus on one logical unit, by their list identifiers (SPC-5 5.18.4).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_scsi::copy::results::{CopyReport, CopyState};
+use lunette_scsi::{AdditionalSense, SenseData};
+
+use crate::limits::MAX_COPY_REPORTS;
+
+/// What is known of copies, running and ended. It goes with the nexus. All list identifiers are of one kind: those of one
+/// byte are small ones of four.
+#[derive(Debug, Default)]
+pub(crate) struct Copies(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// In the order of their beginnings: `number` counts them.
+    records: BTreeMap<u32, (u64, Arc<Record>)>,
+    number: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Record {
+    report: Mutex<CopyReport>,
+    pub(crate) abort: AtomicBool,
+}
+
+impl Record {
+    pub(crate) fn report(&self) -> MutexGuard<'_, CopyReport> {
+        self.report.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.report().state == CopyState::InProgress
+    }
+}
+
+impl Copies {
+    /// What is known of the copy `list_id`.
+    pub(crate) fn report(&self, list_id: u32) -> Option<CopyReport> {
+        self.lock().records.get(&list_id).map(|(_, record)| record.report().clone())
+    }
+
+    /// Forgets the copy `list_id`, if it has ended.
+    pub(crate) fn forget(&self, list_id: u32) {
+        let mut known = self.lock();
+        if known.records.get(&list_id).is_some_and(|(_, record)| !record.runs()) {
+            known.records.remove(&list_id);
+        }
+    }
+
+    /// Asks the copy `list_id` to end; it does so before its next piece. False when it is not known.
+    pub(crate) fn abort(&self, list_id: u32) -> bool {
+        let known = self.lock();
+        let Some((_, record)) = known.records.get(&list_id) else { return false };
+        record.abort.store(true, Ordering::Release);
+        true
+    }
+
+    /// A place for a copy that begins. It takes that of an earlier copy of this identifier, or of the oldest that has ended.
+    pub(crate) fn begin(&self, list_id: u32, report: CopyReport) -> Result<Arc<Record>, SenseData> {
+        let mut known = self.lock();
+        if known.records.get(&list_id).is_some_and(|(_, record)| record.runs()) {
+            return Err(SenseData::illegal_request(AdditionalSense::OPERATION_IN_PROGRESS));
+        }
+        if known.records.len() == MAX_COPY_REPORTS && !known.records.contains_key(&list_id) {
+            let ended = known.records.iter().filter(|(_, (_, record))| !record.runs());
+            let oldest = ended.min_by_key(|(_, (number, _))| *number).map(|(list_id, _)| *list_id);
+            let full = SenseData::illegal_request(AdditionalSense::INSUFFICIENT_RESOURCES);
+            known.records.remove(&oldest.ok_or(full)?);
+        }
+        let record = Arc::new(Record { report: Mutex::new(report), abort: AtomicBool::new(false) });
+        known.number += 1;
+        let number = known.number;
+        known.records.insert(list_id, (number, Arc::clone(&record)));
+        Ok(record)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,133 @@
+//! Identifying information: what initiators have named the unit (SPC-5 5.7).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_state::{StateError, StateStore};
+
+use crate::limits::{MAX_IDENTIFYING_BYTES, MAX_IDENTIFYING_TEXT_BYTES};
+use crate::persist;
+use crate::persist::{Keeper, Reader, Save, put_bytes};
+
+/// INFORMATION TYPE of one kind of information.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Any bytes.
+    Binary = 0,
+    /// UTF-8 that ends with a zero byte.
+    Text = 2,
+}
+
+impl Kind {
+    /// All kinds, in the order of their types.
+    pub(crate) const ALL: [Self; 2] = [Self::Binary, Self::Text];
+
+    /// The kind of an INFORMATION TYPE.
+    pub(crate) fn decode(information_type: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| *kind as u8 == information_type)
+    }
+
+    pub(crate) fn max_len(self) -> u16 {
+        match self {
+            Self::Binary => MAX_IDENTIFYING_BYTES,
+            Self::Text => MAX_IDENTIFYING_TEXT_BYTES,
+        }
+    }
+
+    /// Whether `information`, of one byte at least, has the format of the kind.
+    pub(crate) fn accepts(self, information: &[u8]) -> bool {
+        match self {
+            Self::Binary => true,
+            Self::Text => information.last() == Some(&0) && std::str::from_utf8(information).is_ok(),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Values {
+    binary: Vec<u8>,
+    text: Vec<u8>,
+}
+
+/// The identifying information of a unit. It is there only when it can be kept.
+pub(crate) struct Identifying {
+    values: Mutex<Values>,
+    keeper: Option<Arc<Keeper>>,
+}
+
+impl Identifying {
+    /// What `state` has kept for the unit of this serial number.
+    pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
+        let (keeper, kept) = persist::open(state, format!("identifying/{serial}"), Values::decode)?;
+        Ok(Self { values: Mutex::new(kept.unwrap_or_default()), keeper })
+    }
+
+    pub(crate) fn read(&self, kind: Kind) -> Vec<u8> {
+        self.values().get(kind).clone()
+    }
+
+    /// Replaces the information by `information`, which may be empty. `None` when it cannot be kept.
+    pub(crate) fn set(&self, kind: Kind, information: &[u8]) -> Option<Save> {
+        let mut values = self.values();
+        *values.get(kind) = information.to_vec();
+        self.keeper.as_ref().map(|keeper| keeper.change(values.encode()))
+    }
+
+    fn values(&self) -> MutexGuard<'_, Values> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Values {
+    /// The format of what is kept: version; the binary and the text information, each behind its length in two bytes.
+    const VERSION: u8 = 1;
+
+    fn get(&mut self, kind: Kind) -> &mut Vec<u8> {
+        match kind {
+            Kind::Binary => &mut self.binary,
+            Kind::Text => &mut self.text,
+        }
+    }
+
+    fn encode(&self) -> Option<Vec<u8>> {
+        if *self == Self::default() {
+            return None;
+        }
+        let mut bytes = vec![Self::VERSION];
+        put_bytes(&mut bytes, &self.binary);
+        put_bytes(&mut bytes, &self.text);
+        Some(bytes)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        if reader.take()? != [Self::VERSION] {
+            return None;
+        }
+        let values = Self { binary: reader.bytes()?.to_vec(), text: reader.bytes()?.to_vec() };
+        reader.is_empty().then_some(values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_comes_back_and_nothing_else_is_believed() {
+        let values = Values { binary: vec![1, 2, 3], text: b"disk\0".to_vec() };
+        let bytes = values.encode().unwrap();
+        assert_eq!(Values::decode(&bytes), Some(values));
+        assert_eq!(Values::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(Values::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(Values::decode(&[2, 0, 0, 0, 0]), None);
+        assert_eq!(Values::default().encode(), None, "nothing is kept of nothing");
+    }
+
+    #[test]
+    fn a_text_is_utf_8_with_a_zero_byte_at_its_end() {
+        assert!(Kind::Text.accepts("größe\0\0".as_bytes()));
+        assert!(!Kind::Text.accepts(b"no end"));
+        assert!(!Kind::Text.accepts(b"\xff\0"));
+        assert!(Kind::Binary.accepts(b"\xff"));
+    }
+}

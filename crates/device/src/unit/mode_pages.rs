@@ -1,0 +1,344 @@
+//! Mode pages: one table of what there is, and the values of a logical unit (SPC-5 7.5, SBC-4 6.5).
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lunette_scsi::mode::select::SelectedPage;
+use lunette_scsi::mode::{self, PageCode, PageControl, caching, control, error_recovery};
+use lunette_scsi::{SenseData, SenseFormat};
+use lunette_state::{StateError, StateStore};
+use lunette_store::Capabilities;
+
+use crate::persist;
+use crate::persist::{Keeper, Reader, Save, put_bytes};
+use crate::unit::LogicalUnitConfig;
+use crate::unit::space;
+
+/// A byte of the parameters and the bits of it that MODE SELECT may change.
+type Changeable = (usize, u8);
+
+/// What a unit is, as far as mode parameters follow from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Basis {
+    store: Capabilities,
+    threshold_bytes: Option<u64>,
+}
+
+impl Basis {
+    pub(crate) fn of(config: &LogicalUnitConfig) -> Self {
+        Self { store: config.store.capabilities(), threshold_bytes: config.soft_threshold_bytes }
+    }
+}
+
+/// One page.
+pub(crate) struct ModePage {
+    pub(crate) code: PageCode,
+    pub(crate) subpage: u8,
+    /// Parameters of a unit that nobody has changed; none where the unit does not have the page.
+    defaults: fn(Basis) -> Vec<u8>,
+    changeable: fn(Basis) -> &'static [Changeable],
+}
+
+/// The pages, in the order of their codes and subpage codes.
+pub(crate) static PAGES: [ModePage; 8] = [
+    ModePage {
+        code: PageCode::READ_WRITE_ERROR_RECOVERY,
+        subpage: 0,
+        defaults: |basis| {
+            let mut parameters = vec![0; error_recovery::LEN];
+            parameters[error_recovery::LBPERE_AT] = if basis.store.unmap { error_recovery::LBPERE } else { 0 };
+            parameters
+        },
+        changeable: |basis| {
+            if basis.store.unmap { &[(error_recovery::LBPERE_AT, error_recovery::LBPERE)] } else { &[] }
+        },
+    },
+    fixed(PageCode::DISCONNECT_RECONNECT, 0, |_| mode::DISCONNECT_RECONNECT.to_vec()),
+    ModePage {
+        code: PageCode::CACHING,
+        subpage: 0,
+        defaults: |basis| {
+            let mut parameters = vec![0; caching::LEN];
+            parameters[caching::WCE_AT] = if basis.store.volatile_cache { caching::WCE } else { 0 };
+            parameters
+        },
+        // A store that puts every write on stable storage has no cache to turn on.
+        changeable: |basis| if basis.store.volatile_cache { &[(caching::WCE_AT, caching::WCE)] } else { &[] },
+    },
+    ModePage {
+        code: PageCode::CONTROL,
+        subpage: 0,
+        defaults: |_| control::DEFAULT.to_vec(),
+        changeable: |_| &[(control::D_SENSE_AT, control::D_SENSE), (control::SWP_AT, control::SWP)],
+    },
+    fixed(PageCode::CONTROL, mode::CONTROL_EXTENSION_SUBPAGE, |_| mode::CONTROL_EXTENSION.to_vec()),
+    fixed(PageCode::POWER_CONDITION, 0, |_| mode::POWER_CONDITION.to_vec()),
+    fixed(PageCode::INFORMATIONAL_EXCEPTIONS, 0, |_| mode::INFORMATIONAL_EXCEPTIONS.to_vec()),
+    fixed(PageCode::INFORMATIONAL_EXCEPTIONS, mode::LOGICAL_BLOCK_PROVISIONING_SUBPAGE, |basis| {
+        basis.threshold_bytes.map_or_else(Vec::new, |bytes| mode::provisioning::parameters(space::sets(bytes)))
+    }),
+];
+
+/// A page without changeable bits.
+const fn fixed(code: PageCode, subpage: u8, defaults: fn(Basis) -> Vec<u8>) -> ModePage {
+    ModePage { code, subpage, defaults, changeable: |_| &[] }
+}
+
+/// The parameters of each page of [`PAGES`].
+type Values = [Vec<u8>; PAGES.len()];
+
+const WRITE_CACHE: u8 = 0x01;
+const WRITE_PROTECT: u8 = 0x02;
+const DESCRIPTOR_SENSE: u8 = 0x04;
+const REPORT_THRESHOLDS: u8 = 0x08;
+
+/// The mode parameters of one logical unit, shared by all its nexuses. What commands decide by stands in one word.
+pub(crate) struct ModeState {
+    basis: Basis,
+    flags: AtomicU8,
+    values: Mutex<Sets>,
+    keeper: Option<Arc<Keeper>>,
+}
+
+struct Sets {
+    current: Values,
+    saved: Values,
+}
+
+/// What a MODE SELECT has done.
+#[derive(Default)]
+pub(crate) struct Selected {
+    /// A value in force is another one now.
+    pub(crate) changed: bool,
+    /// The values that are to be saved.
+    pub(crate) save: Option<Save>,
+}
+
+impl ModeState {
+    /// The parameters that `state` has kept for the unit of this serial number are in force; without, the defaults.
+    pub(crate) fn open(basis: Basis, state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
+        let decode = |bytes: &[u8]| decode(bytes, basis);
+        let (keeper, kept) = persist::open(state, format!("mode-pages/{serial}"), decode)?;
+        let values = kept.unwrap_or_else(|| defaults(basis));
+        let flags = AtomicU8::new(flags(&values));
+        let sets = Sets { current: values.clone(), saved: values };
+        Ok(Self { basis, flags, values: Mutex::new(sets), keeper })
+    }
+
+    /// Whether MODE SELECT can save pages. Without a place to save them, there are no saved values.
+    pub(crate) fn can_save(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// WCE: writes may be acknowledged before they are on stable storage.
+    pub(crate) fn write_cache(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & WRITE_CACHE != 0
+    }
+
+    /// SWP: software write protection.
+    pub(crate) fn write_protect(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & WRITE_PROTECT != 0
+    }
+
+    /// LBPERE: initiators are told of thresholds.
+    pub(crate) fn reports_thresholds(&self) -> bool {
+        self.flags.load(Ordering::Acquire) & REPORT_THRESHOLDS != 0
+    }
+
+    /// `D_SENSE`.
+    pub(crate) fn sense_format(&self) -> SenseFormat {
+        match self.flags.load(Ordering::Acquire) & DESCRIPTOR_SENSE {
+            0 => SenseFormat::Fixed,
+            _ => SenseFormat::Descriptor,
+        }
+    }
+
+    /// The pages that `wanted` accepts, one after the other.
+    pub(crate) fn pages(&self, control: PageControl, wanted: impl Fn(&ModePage) -> bool) -> Vec<u8> {
+        let values = self.values();
+        let mut pages = Vec::new();
+        let there = |index: usize| !values.current[index].is_empty();
+        for (index, page) in PAGES.iter().enumerate().filter(|(index, page)| there(*index) && wanted(page)) {
+            let parameters = match control {
+                PageControl::Current => values.current[index].clone(),
+                PageControl::Saved => values.saved[index].clone(),
+                PageControl::Default => (page.defaults)(self.basis),
+                PageControl::Changeable => page.mask(self.basis),
+            };
+            let savable = self.can_save() && page.is_changeable(self.basis);
+            pages.extend(mode::page(page.code, page.subpage, savable, &parameters));
+        }
+        pages
+    }
+
+    /// Takes over the pages of a MODE SELECT, all or none. With `save`, which needs [`Self::can_save`], all pages that can be
+    /// saved are to be saved.
+    ///
+    /// # Errors
+    ///
+    /// INVALID FIELD IN PARAMETER LIST, pointing at the page that there is not, the wrong length, or the bit that cannot
+    /// be changed.
+    pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<Selected, SenseData> {
+        let mut values = self.values();
+        let mut changed = values.current.clone();
+        for page in pages {
+            let index = find(page, &changed)?;
+            let current = &mut changed[index];
+            if page.parameters.len() != current.len() {
+                return Err(page.length_field().into());
+            }
+            let mask = PAGES[index].mask(self.basis);
+            for (at, (wanted, mask)) in page.parameters.iter().zip(mask).enumerate() {
+                let stray = (wanted ^ current[at]) & !mask;
+                if stray != 0 {
+                    return Err(page.parameter_field(at, stray.ilog2() as u8).into());
+                }
+            }
+            current.copy_from_slice(page.parameters);
+        }
+        let mut selected = Selected { changed: changed != values.current, save: None };
+        if save {
+            values.saved.clone_from(&changed);
+            selected.save = self.keeper.as_ref().map(|keeper| keeper.change(Some(encode(&changed, self.basis))));
+        }
+        self.take_over(&mut values, changed);
+        Ok(selected)
+    }
+
+    /// A reset: the saved values are in force again (SPC-5 5.13).
+    pub(crate) fn reset(&self) {
+        let mut values = self.values();
+        let saved = values.saved.clone();
+        self.take_over(&mut values, saved);
+    }
+
+    fn take_over(&self, values: &mut Sets, current: Values) {
+        self.flags.store(flags(&current), Ordering::Release);
+        values.current = current;
+    }
+
+    fn values(&self) -> MutexGuard<'_, Sets> {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ModePage {
+    fn is_changeable(&self, basis: Basis) -> bool {
+        !(self.changeable)(basis).is_empty()
+    }
+
+    fn mask(&self, basis: Basis) -> Vec<u8> {
+        let mut mask = vec![0; (self.defaults)(basis).len()];
+        for (at, bits) in (self.changeable)(basis) {
+            mask[*at] |= bits;
+        }
+        mask
+    }
+}
+
+/// The index of a page in the table.
+fn find(page: &SelectedPage<'_>, values: &Values) -> Result<usize, SenseData> {
+    let index = PAGES.iter().position(|known| (known.code, known.subpage) == (page.code, page.subpage));
+    if let Some(index) = index.filter(|index| !values[*index].is_empty()) {
+        return Ok(index);
+    }
+    let known = PAGES.iter().any(|known| known.code == page.code);
+    Err(if known { page.subpage_field() } else { page.code_field() }.into())
+}
+
+fn defaults(basis: Basis) -> Values {
+    std::array::from_fn(|index| (PAGES[index].defaults)(basis))
+}
+
+/// The format of the saved pages.
+const VERSION: u8 = 1;
+
+/// The pages that can be changed: version; then for each page its code, its subpage code, and its parameters behind their
+/// length in two bytes.
+fn encode(values: &Values, basis: Basis) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    for (page, parameters) in PAGES.iter().zip(values).filter(|(page, _)| page.is_changeable(basis)) {
+        bytes.extend_from_slice(&[page.code.0, page.subpage]);
+        put_bytes(&mut bytes, parameters);
+    }
+    bytes
+}
+
+/// What [`encode`] was given: of each page the bits that can be changed, for the store may be another one since, and so may
+/// this table. `None` when the bytes are none of ours.
+fn decode(bytes: &[u8], basis: Basis) -> Option<Values> {
+    let mut reader = Reader(bytes);
+    let mut values = defaults(basis);
+    if reader.take()? != [VERSION] {
+        return None;
+    }
+    while !reader.is_empty() {
+        let ([code, subpage], parameters) = (reader.take()?, reader.bytes()?);
+        let known = PAGES.iter().position(|page| (page.code, page.subpage) == (PageCode(code), subpage));
+        let Some(index) = known else { continue };
+        let mask = PAGES[index].mask(basis);
+        for ((value, saved), mask) in values[index].iter_mut().zip(parameters).zip(mask) {
+            *value = *value & !mask | saved & mask;
+        }
+    }
+    Some(values)
+}
+
+fn flags(values: &Values) -> u8 {
+    let set = |code: PageCode, at: usize, bit: u8| {
+        let index = PAGES.iter().position(|page| page.code == code && page.subpage == 0);
+        index.and_then(|index| values[index].get(at)).is_some_and(|byte| byte & bit != 0)
+    };
+    let flag = |set: bool, flag: u8| if set { flag } else { 0 };
+    flag(set(PageCode::CACHING, caching::WCE_AT, caching::WCE), WRITE_CACHE)
+        | flag(set(PageCode::CONTROL, control::SWP_AT, control::SWP), WRITE_PROTECT)
+        | flag(set(PageCode::CONTROL, control::D_SENSE_AT, control::D_SENSE), DESCRIPTOR_SENSE)
+        | flag(
+            set(PageCode::READ_WRITE_ERROR_RECOVERY, error_recovery::LBPERE_AT, error_recovery::LBPERE),
+            REPORT_THRESHOLDS,
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_by_code_and_subpage() {
+        assert!(PAGES.is_sorted_by_key(|page| (page.code, page.subpage)));
+    }
+
+    const STORE: Capabilities = Capabilities {
+        read_only: false,
+        volatile_cache: true,
+        unmap: false,
+        unmap_zeroes: false,
+        anchors: false,
+        write_zeroes: false,
+        memory: false,
+    };
+    const CACHED: Basis = Basis { store: STORE, threshold_bytes: None };
+
+    #[test]
+    fn saved_pages_fit_a_store_that_has_changed() {
+        let mut values = defaults(CACHED);
+        values[2][caching::WCE_AT] = 0;
+        values[3][control::SWP_AT] = control::SWP;
+        let bytes = encode(&values, CACHED);
+        assert_eq!(decode(&bytes, CACHED), Some(values));
+        let uncached = Basis { store: Capabilities { volatile_cache: false, ..STORE }, ..CACHED };
+        let values = decode(&bytes, uncached).unwrap();
+        assert_eq!(values[2], defaults(uncached)[2]);
+        assert_eq!(flags(&values), WRITE_PROTECT);
+        let unknown_page = [&bytes[..], &[0x3e, 0, 0, 1, 7]].concat();
+        assert_eq!(decode(&unknown_page, uncached), Some(values));
+    }
+
+    #[test]
+    fn what_is_cut_or_newer_is_refused() {
+        let bytes = encode(&defaults(CACHED), CACHED);
+        assert_eq!(decode(&bytes[..bytes.len() - 1], CACHED), None);
+        assert_eq!(decode(&[2], CACHED), None);
+        assert_eq!(decode(&[], CACHED), None);
+    }
+}
