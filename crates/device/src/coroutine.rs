@@ -1,7 +1,7 @@
 //! How a command runs: its handler is an `async fn` without an executor, which its task resumes step by step.
 
 pub(crate) mod background;
-pub(crate) mod exchange;
+pub(crate) mod channel;
 mod step;
 pub(crate) mod workspace;
 

@@ -3,5 +3,5 @@
 mod codec;
 mod slot;
 
-pub(crate) use codec::{Reader, put_bytes};
-pub(crate) use slot::{Keeper, Save, open};
+pub(crate) use codec::{ValueReader, put_bytes};
+pub(crate) use slot::{PendingSave, StateSlot, open};

@@ -17,8 +17,8 @@ use lunette_scsi::port_groups::{AccessState, GroupDescriptor, OFFLINE_GROUP, Set
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey};
 
 use crate::persist;
-use crate::persist::{Keeper, Save};
-use access::Access;
+use crate::persist::{PendingSave, StateSlot};
+use access::PortAccess;
 pub use config::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 
 /// The groups and their states.
@@ -26,37 +26,37 @@ pub use config::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 pub(crate) struct PortGroups {
     config: PortGroupsConfig,
     /// The states that were changed since the start, of a logical unit through a group.
-    changed: BTreeMap<(Lun, u16), Current>,
-    keeper: Option<Arc<Keeper>>,
+    changed: BTreeMap<(Lun, u16), GroupState>,
+    slot: Option<Arc<StateSlot>>,
 }
 
 /// A state, and why it is so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Current {
+pub(crate) struct GroupState {
     state: AccessState,
     status: StatusCode,
 }
 
 /// What was kept for a configuration.
-pub(crate) struct Kept {
-    pub(crate) keeper: Option<Arc<Keeper>>,
-    changed: BTreeMap<(Lun, u16), Current>,
+pub(crate) struct SavedAccessStates {
+    pub(crate) slot: Option<Arc<StateSlot>>,
+    changed: BTreeMap<(Lun, u16), GroupState>,
 }
 
-impl Kept {
+impl SavedAccessStates {
     /// Reads what the device `name` has kept, if `config` has states kept at all.
     pub(crate) fn open(config: &PortGroupsConfig, name: &str) -> Result<Self, PortGroupsError> {
         let store = config.state.as_ref().filter(|_| config.keeps_states());
-        let (keeper, changed) = persist::open(store, format!("port-groups/{name}"), saved::decode)?;
-        Ok(Self { keeper, changed: changed.unwrap_or_default() })
+        let (slot, changed) = persist::open(store, format!("port-groups/{name}"), saved::decode)?;
+        Ok(Self { slot, changed: changed.unwrap_or_default() })
     }
 }
 
 impl PortGroups {
     /// The groups of a device, in the states that were kept or else configured.
-    pub(crate) fn new(config: PortGroupsConfig, Kept { keeper, mut changed }: Kept) -> Self {
+    pub(crate) fn new(config: PortGroupsConfig, SavedAccessStates { slot, mut changed }: SavedAccessStates) -> Self {
         changed.retain(|(_, id), _| config.groups.iter().any(|group| group.id == *id));
-        Self { config, changed, keeper }
+        Self { config, changed, slot }
     }
 
     /// Who manages them, and how long transitions take.
@@ -70,11 +70,11 @@ impl PortGroups {
     }
 
     /// How `lun` is reached through a port. A port without a group has no part in asymmetric access.
-    pub(crate) fn access(&self, lun: Lun, port: u16) -> Access {
+    pub(crate) fn access(&self, lun: Lun, port: u16) -> PortAccess {
         let state = self.group_of(port).map_or(AccessState::ActiveOptimized, |group| {
             if group.offline { AccessState::Offline } else { self.current(lun, group).state }
         });
-        Access { state, explicit: self.config.management.is_explicit() }
+        PortAccess { state, explicit: self.config.management.is_explicit() }
     }
 
     /// The groups as `lun` has them, of the ports that are there. Groups without ports are not told of.
@@ -90,7 +90,7 @@ impl PortGroups {
             if group.offline {
                 offline.extend_from_slice(&ports);
             }
-            let Current { state, status } = self.current(lun, group);
+            let GroupState { state, status } = self.current(lun, group);
             groups.push(GroupDescriptor {
                 preferred: configured(lun, group).preferred,
                 state,
@@ -131,8 +131,8 @@ impl PortGroups {
         Ok(changes.into_iter().collect())
     }
 
-    /// Makes changes that were selected. They may be acknowledged when the [`Save`], if there is one, is done.
-    pub(crate) fn apply(&mut self, lun: Lun, changes: &[(u16, AccessState)]) -> Option<Save> {
+    /// Makes changes that were selected. They may be acknowledged when the [`PendingSave`], if there is one, is done.
+    pub(crate) fn apply(&mut self, lun: Lun, changes: &[(u16, AccessState)]) -> Option<PendingSave> {
         for (group, state) in changes {
             self.change(lun, *group, *state, StatusCode::Explicit);
         }
@@ -174,10 +174,10 @@ impl PortGroups {
 
     /// Puts another configuration in force. Where it says the same as the old one, and everywhere when only initiators
     /// change states, states stay as they are.
-    pub(crate) fn configure(&mut self, config: PortGroupsConfig, keeper: Option<Arc<Keeper>>, luns: &[Lun]) {
+    pub(crate) fn configure(&mut self, config: PortGroupsConfig, slot: Option<Arc<StateSlot>>, luns: &[Lun]) {
         // A keeper that is in use knows the order of its saves.
-        let keeper = if keeper.is_some() { self.keeper.take().or(keeper) } else { None };
-        let old = std::mem::replace(self, Self { config, changed: BTreeMap::new(), keeper });
+        let slot = if slot.is_some() { self.slot.take().or(slot) } else { None };
+        let old = std::mem::replace(self, Self { config, changed: BTreeMap::new(), slot });
         let luns: BTreeSet<Lun> = old.changed.keys().map(|(lun, _)| *lun).chain(luns.iter().copied()).collect();
         for was in &old.config.groups {
             for lun in &luns {
@@ -193,16 +193,16 @@ impl PortGroups {
         let stays = self.config.keeps_states() || configured(lun, was).state == wanted;
         let state = if stays { before.state } else { wanted };
         let status = if state == before.state { before.status } else { StatusCode::Implicit };
-        self.changed.insert((lun, was.id), Current { state, status });
+        self.changed.insert((lun, was.id), GroupState { state, status });
     }
 
-    fn save(&self) -> Option<Save> {
-        self.keeper.as_ref().map(|keeper| keeper.change(saved::encode(&self.changed)))
+    fn save(&self) -> Option<PendingSave> {
+        self.slot.as_ref().map(|slot| slot.update(saved::encode(&self.changed)))
     }
 
     fn change(&mut self, lun: Lun, id: u16, state: AccessState, status: StatusCode) {
         if self.group(id).is_some_and(|group| self.current(lun, group).state != state) {
-            self.changed.insert((lun, id), Current { state, status });
+            self.changed.insert((lun, id), GroupState { state, status });
         }
     }
 
@@ -210,8 +210,8 @@ impl PortGroups {
         self.config.groups.iter().find(|group| group.id == id)
     }
 
-    fn current(&self, lun: Lun, group: &PortGroup) -> Current {
-        let configured = Current { state: configured(lun, group).state, status: StatusCode::None };
+    fn current(&self, lun: Lun, group: &PortGroup) -> GroupState {
+        let configured = GroupState { state: configured(lun, group).state, status: StatusCode::None };
         self.changed.get(&(lun, group.id)).copied().unwrap_or(configured)
     }
 }

@@ -18,8 +18,7 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::limits::MAX_REGISTRATIONS;
 use crate::nexus::ItNexus;
-pub(crate) use rule::Reservation;
-use rule::Reservation as Column;
+pub(crate) use rule::ReservationRule;
 
 /// Where the SERVICE ACTION RESERVATION KEY and the TransportID of a move stand in the parameter lists.
 const ACTION_KEY_FIELD: FieldPointer = FieldPointer::data(8);
@@ -34,7 +33,7 @@ pub(crate) struct Reservations {
     generation: u32,
     registrations: BTreeMap<Arc<ItNexus>, u64>,
     /// Never without a registration.
-    persistent: Option<Persistent>,
+    persistent: Option<PersistentReservation>,
     /// The nexus whose RESERVE(6) or (10) is in force.
     legacy: Option<Arc<ItNexus>>,
     /// APTPL of the last registration.
@@ -43,7 +42,7 @@ pub(crate) struct Reservations {
 
 /// A persistent reservation of the whole logical unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Persistent {
+struct PersistentReservation {
     kind: ReservationType,
     /// The one holder, which is registered; `None` when all registered nexuses hold it.
     holder: Option<Arc<ItNexus>>,
@@ -51,7 +50,7 @@ struct Persistent {
 
 /// What a nexus asks for. Keys are RESERVATION KEYs unless named otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum ReservationRequest {
     /// REGISTER; with `key` `None`, REGISTER AND IGNORE EXISTING KEY.
     Register {
         key: Option<u64>,
@@ -117,7 +116,7 @@ impl From<FieldPointer> for Refusal {
 
 /// What a request does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Change {
+pub(crate) struct ReservationChange {
     next: Reservations,
     /// The unit attentions that others find.
     pub(crate) attentions: Vec<(Arc<ItNexus>, AdditionalSense)>,
@@ -127,15 +126,18 @@ pub(crate) struct Change {
 
 impl Reservations {
     /// Whether a command of `nexus` may run, by its column of the opcode table (SPC-5 table 70, SBC-4 table 13).
-    pub(crate) fn permits(&self, nexus: &ItNexus, column: Column) -> bool {
+    pub(crate) fn permits(&self, nexus: &ItNexus, rule: ReservationRule) -> bool {
         if self.legacy.as_deref().is_some_and(|holder| holder != nexus) {
-            return column == Column::PassesAll;
+            return rule == ReservationRule::PassesAll;
         }
-        let Some(Persistent { kind, holder }) = &self.persistent else { return true };
-        match column {
-            Column::PassesAll | Column::Passes => true,
-            Column::PassesWriteExclusive if !kind.excludes_reading() => true,
-            Column::PassesWriteExclusive | Column::PassesStart | Column::PassesAllow | Column::Conflicts => {
+        let Some(PersistentReservation { kind, holder }) = &self.persistent else { return true };
+        match rule {
+            ReservationRule::PassesAll | ReservationRule::AccessRule => true,
+            ReservationRule::PassesWriteExclusive if !kind.excludes_reading() => true,
+            ReservationRule::PassesWriteExclusive
+            | ReservationRule::PassesStart
+            | ReservationRule::PassesAllow
+            | ReservationRule::Conflicts => {
                 holder.as_deref() == Some(nexus) || kind.admits_registrants() && self.registrations.contains_key(nexus)
             }
         }
@@ -146,14 +148,20 @@ impl Reservations {
     /// # Errors
     ///
     /// Why it is refused; then nothing is to be done.
-    pub(crate) fn select(&self, nexus: &Arc<ItNexus>, request: &Request) -> Result<Change, Refusal> {
+    pub(crate) fn select(
+        &self,
+        nexus: &Arc<ItNexus>,
+        request: &ReservationRequest,
+    ) -> Result<ReservationChange, Refusal> {
         // SPC-2 5.5.3.1: PERSISTENT RESERVE OUT conflicts while a RESERVE is in force, whoever sends it.
-        if self.legacy.is_some() && !matches!(request, Request::LegacyReserve | Request::LegacyRelease) {
+        if self.legacy.is_some()
+            && !matches!(request, ReservationRequest::LegacyReserve | ReservationRequest::LegacyRelease)
+        {
             return Err(Refusal::Conflict);
         }
-        let mut change = Change { next: self.clone(), ..Change::default() };
+        let mut change = ReservationChange { next: self.clone(), ..ReservationChange::default() };
         match request {
-            Request::Register { key, new_key, same, others, persist } => {
+            ReservationRequest::Register { key, new_key, same, others, persist } => {
                 self.check_registration(nexus, *key, others)?;
                 if *new_key == 0 && !self.registrations.contains_key(nexus) {
                     return Ok(change);
@@ -161,38 +169,38 @@ impl Reservations {
                 let same = std::iter::once(nexus).chain(same);
                 change.register(nexus, *new_key, same, others, *persist)?;
             }
-            Request::Reserve { key, kind } => {
+            ReservationRequest::Reserve { key, kind } => {
                 self.check_key(nexus, *key)?;
                 self.check_reservable(nexus, *kind)?;
-                change.next.persistent.get_or_insert_with(|| Persistent::new(*kind, nexus));
+                change.next.persistent.get_or_insert_with(|| PersistentReservation::new(*kind, nexus));
             }
-            Request::Release { key, kind } => {
+            ReservationRequest::Release { key, kind } => {
                 self.check_key(nexus, *key)?;
                 self.check_release(nexus, *kind)?;
                 if self.holds(nexus) {
                     change.release(nexus);
                 }
             }
-            Request::Clear { key } => {
+            ReservationRequest::Clear { key } => {
                 self.check_key(nexus, *key)?;
                 change.clear(nexus);
             }
-            Request::Preempt { key, victims_key, kind } => {
+            ReservationRequest::Preempt { key, victims_key, kind } => {
                 self.check_key(nexus, *key)?;
                 change.preempt(nexus, *victims_key, *kind)?;
             }
-            Request::Move { key, new_key, to, unregister, persist } => {
+            ReservationRequest::Move { key, new_key, to, unregister, persist } => {
                 self.check_key(nexus, *key)?;
                 self.check_move(nexus, *new_key, to)?;
                 change.move_to(nexus, *new_key, to, *unregister)?;
                 change.next.persist = *persist;
             }
-            Request::LegacyReserve => {
+            ReservationRequest::LegacyReserve => {
                 if self.legacy_may_change(nexus)? {
                     change.next.legacy = Some(Arc::clone(nexus));
                 }
             }
-            Request::LegacyRelease => {
+            ReservationRequest::LegacyRelease => {
                 // A release by another nexus than the holder does nothing.
                 if self.legacy.as_ref() == Some(nexus) || self.legacy.is_none() && self.legacy_may_change(nexus)? {
                     change.next.legacy = None;
@@ -203,7 +211,7 @@ impl Reservations {
     }
 
     /// Makes the change that was selected.
-    pub(crate) fn apply(&mut self, change: &mut Change) {
+    pub(crate) fn apply(&mut self, change: &mut ReservationChange) {
         *self = std::mem::take(&mut change.next);
     }
 
@@ -249,7 +257,7 @@ impl Reservations {
 
     /// The key of the holder, zero when all registrants hold the reservation; and its type.
     pub(crate) fn reservation(&self) -> Option<(u64, ReservationType)> {
-        let Persistent { kind, holder } = self.persistent.as_ref()?;
+        let PersistentReservation { kind, holder } = self.persistent.as_ref()?;
         let key = holder.as_ref().and_then(|holder| self.registrations.get(holder));
         Some((key.copied().unwrap_or(0), *kind))
     }
@@ -326,14 +334,14 @@ impl Reservations {
     }
 }
 
-impl Persistent {
+impl PersistentReservation {
     fn new(kind: ReservationType, nexus: &Arc<ItNexus>) -> Self {
         Self { kind, holder: (!kind.all_registrants()).then(|| Arc::clone(nexus)) }
     }
 }
 
 /// The changes. `by` is the nexus that asks: it gets no unit attention for what it does itself.
-impl Change {
+impl ReservationChange {
     fn register<'a>(
         &mut self,
         by: &ItNexus,
@@ -421,7 +429,7 @@ impl Change {
         }
         self.next_generation();
         if taken.is_some() {
-            self.next.persistent = Some(Persistent::new(kind, by));
+            self.next.persistent = Some(PersistentReservation::new(kind, by));
         }
         for nexus in self.preempted.clone() {
             if nexus != *by {

@@ -7,7 +7,7 @@
 //!
 //! The gate lets no command at the medium in from the moment at which the operation begins. Commands that are in already
 //! either have claimed their blocks: then the operation waits for them before it writes. Or they claim later: then they look
-//! behind their claim whether an operation has begun since the gate ([`Era`]), and end. So no older write lands on what was
+//! behind their claim whether an operation has begun since the gate ([`SanitizeEpoch`]), and end. So no older write lands on what was
 //! sanitized, also when the operation has ended meanwhile.
 
 mod job;
@@ -20,9 +20,9 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
 use lunette_state::{StateError, StateStore};
 
 use crate::persist;
-use crate::persist::{Keeper, Save};
-pub(crate) use job::{Job, Method, Record};
-pub(crate) use operation::{Operation, Phase};
+use crate::persist::{PendingSave, StateSlot};
+pub(crate) use job::{SanitizeJob, SanitizeMethod, SavedSanitize};
+pub(crate) use operation::{Milestone, SanitizeOperation};
 
 const AUSE_FIELD: FieldPointer = FieldPointer::cdb(1).bit(5);
 const SERVICE_ACTION_FIELD: FieldPointer = FieldPointer::cdb(1).bit(4);
@@ -35,20 +35,20 @@ const CONDITION: u32 = 0x03;
 
 /// What a sanitize operation keeps from running (SBC-4 4.11.2, 4.11.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sanitizing {
+pub(crate) enum SanitizeRule {
     /// Refused while one runs, and after one that has failed.
     Refused,
     /// Refused while one runs.
     Ends,
     /// Always runs.
-    Passes,
+    AccessRule,
 }
 
 /// The time between the beginnings of two operations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Era(u32);
+pub(crate) struct SanitizeEpoch(u32);
 
-impl Era {
+impl SanitizeEpoch {
     fn of(word: u32) -> Self {
         Self(word & !CONDITION)
     }
@@ -59,20 +59,20 @@ pub(crate) const SANITIZE_FAILED: SenseData =
 
 /// Whether a unit is being sanitized, or could not be.
 pub(crate) struct Sanitize {
-    /// Era and condition: all that a command reads while nothing is the matter.
+    /// SanitizeEpoch and condition: all that a command reads while nothing is the matter.
     word: AtomicU32,
     /// PROGRESS INDICATION.
     progress: AtomicU16,
     /// No operation may begin. Only changed under the lock of the state.
-    withdrawn: AtomicBool,
-    state: Mutex<State>,
-    keeper: Option<Arc<Keeper>>,
+    removal_prepared: AtomicBool,
+    state: Mutex<SanitizeState>,
+    slot: Option<Arc<StateSlot>>,
 }
 
-pub(crate) enum State {
+pub(crate) enum SanitizeState {
     Ready,
     /// An earlier process has begun it, and nobody in this one goes on yet.
-    Interrupted(Job),
+    Interrupted(SanitizeJob),
     Running,
     Failed {
         /// EXIT FAILURE MODE ends the failure (AUSE).
@@ -83,14 +83,14 @@ pub(crate) enum State {
 impl Sanitize {
     /// What `state` has kept for the unit of this serial number.
     pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (keeper, kept) = persist::open(state, format!("sanitize/{serial}"), Record::decode)?;
+        let (slot, kept) = persist::open(state, format!("sanitize/{serial}"), SavedSanitize::decode)?;
         let (condition, state) = match kept {
-            None => (READY, State::Ready),
-            Some(Record::Running(job)) => (RUNNING, State::Interrupted(job)),
-            Some(Record::Failed { unrestricted }) => (FAILED, State::Failed { unrestricted }),
+            None => (READY, SanitizeState::Ready),
+            Some(SavedSanitize::Running(job)) => (RUNNING, SanitizeState::Interrupted(job)),
+            Some(SavedSanitize::Failed { unrestricted }) => (FAILED, SanitizeState::Failed { unrestricted }),
         };
         let (word, progress) = (AtomicU32::new(condition), AtomicU16::new(0));
-        Ok(Self { word, progress, withdrawn: AtomicBool::new(false), state: Mutex::new(state), keeper })
+        Ok(Self { word, progress, removal_prepared: AtomicBool::new(false), state: Mutex::new(state), slot })
     }
 
     /// Whether the medium may be looked at.
@@ -103,23 +103,23 @@ impl Sanitize {
     }
 
     /// As [`Self::check`], for a command that came in `era`.
-    pub(crate) fn check_since(&self, era: Era) -> Result<(), SenseData> {
+    pub(crate) fn check_since(&self, epoch: SanitizeEpoch) -> Result<(), SenseData> {
         let word = self.word();
-        if Era::of(word) == era { self.check_word(word) } else { Err(self.in_progress()) }
+        if SanitizeEpoch::of(word) == epoch { self.check_word(word) } else { Err(self.in_progress()) }
     }
 
     /// Whether a command of this kind may run, and when that was.
-    pub(crate) fn admit(&self, column: Sanitizing) -> Result<Era, SenseData> {
+    pub(crate) fn admit(&self, rule: SanitizeRule) -> Result<SanitizeEpoch, SenseData> {
         let word = self.word();
-        let passes = match column {
-            Sanitizing::Passes => true,
-            Sanitizing::Ends => word & CONDITION != RUNNING,
-            Sanitizing::Refused => false,
+        let passes = match rule {
+            SanitizeRule::AccessRule => true,
+            SanitizeRule::Ends => word & CONDITION != RUNNING,
+            SanitizeRule::Refused => false,
         };
         if !passes {
             self.check_word(word)?;
         }
-        Ok(Era::of(word))
+        Ok(SanitizeEpoch::of(word))
     }
 
     fn check_word(&self, word: u32) -> Result<(), SenseData> {
@@ -145,7 +145,7 @@ impl Sanitize {
 
     /// Whether a restart would know of an operation.
     pub(crate) fn can_keep(&self) -> bool {
-        self.keeper.is_some()
+        self.slot.is_some()
     }
 
     /// Whether an operation runs.
@@ -154,18 +154,18 @@ impl Sanitize {
     }
 
     /// The unit is to go. False when an operation runs; else none begins until it comes back.
-    pub(crate) fn withdraw(&self) -> bool {
+    pub(crate) fn prepare_removal(&self) -> bool {
         let state = self.state();
-        let may_go = !matches!(*state, State::Interrupted(_) | State::Running);
+        let may_go = !matches!(*state, SanitizeState::Interrupted(_) | SanitizeState::Running);
         if may_go {
-            self.withdrawn.store(true, Ordering::Relaxed);
+            self.removal_prepared.store(true, Ordering::Relaxed);
         }
         may_go
     }
 
-    pub(crate) fn come_back(&self) {
+    pub(crate) fn cancel_removal(&self) {
         let _state = self.state();
-        self.withdrawn.store(false, Ordering::Relaxed);
+        self.removal_prepared.store(false, Ordering::Relaxed);
     }
 
     /// EXIT FAILURE MODE: what has to be saved before [`Self::leave_failure`].
@@ -173,45 +173,45 @@ impl Sanitize {
     /// # Errors
     ///
     /// INVALID FIELD IN CDB after an operation without AUSE: only a new operation helps then.
-    pub(crate) fn exit_failure(&self) -> Result<Option<Save>, SenseData> {
+    pub(crate) fn exit_failure(&self) -> Result<Option<PendingSave>, SenseData> {
         match *self.state() {
-            State::Failed { unrestricted: false } => Err(SERVICE_ACTION_FIELD.into()),
-            State::Failed { unrestricted: true } => Ok(self.save(None)),
-            State::Ready | State::Interrupted(_) | State::Running => Ok(None),
+            SanitizeState::Failed { unrestricted: false } => Err(SERVICE_ACTION_FIELD.into()),
+            SanitizeState::Failed { unrestricted: true } => Ok(self.save(None)),
+            SanitizeState::Ready | SanitizeState::Interrupted(_) | SanitizeState::Running => Ok(None),
         }
     }
 
     /// The failure is over, unless an operation has begun since.
     pub(crate) fn leave_failure(&self) {
         let mut state = self.state();
-        if matches!(*state, State::Failed { unrestricted: true }) {
-            self.change(&mut state, State::Ready);
+        if matches!(*state, SanitizeState::Failed { unrestricted: true }) {
+            self.change(&mut state, SanitizeState::Ready);
         }
     }
 
     /// An operation is to begin. Gives the state that comes back when it cannot.
-    pub(crate) fn start(&self, job: &Job) -> Result<State, SenseData> {
+    pub(crate) fn start(&self, job: &SanitizeJob) -> Result<SanitizeState, SenseData> {
         let mut state = self.state();
-        if self.withdrawn.load(Ordering::Relaxed) {
+        if self.removal_prepared.load(Ordering::Relaxed) {
             return Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED));
         }
         let before = match *state {
-            State::Running | State::Interrupted(_) => return Err(self.in_progress()),
-            State::Failed { unrestricted: false } if job.unrestricted => return Err(AUSE_FIELD.into()),
-            State::Failed { unrestricted } => State::Failed { unrestricted },
-            State::Ready => State::Ready,
+            SanitizeState::Running | SanitizeState::Interrupted(_) => return Err(self.in_progress()),
+            SanitizeState::Failed { unrestricted: false } if job.unrestricted => return Err(AUSE_FIELD.into()),
+            SanitizeState::Failed { unrestricted } => SanitizeState::Failed { unrestricted },
+            SanitizeState::Ready => SanitizeState::Ready,
         };
         self.set_progress(0);
         self.word.fetch_add(CONDITION + 1, Ordering::AcqRel);
-        self.change(&mut state, State::Running);
+        self.change(&mut state, SanitizeState::Running);
         Ok(before)
     }
 
     /// What an earlier process has begun.
-    pub(crate) fn interrupted(&self) -> Option<Job> {
+    pub(crate) fn interrupted(&self) -> Option<SanitizeJob> {
         let mut state = self.state();
-        match std::mem::replace(&mut *state, State::Running) {
-            State::Interrupted(job) => Some(job),
+        match std::mem::replace(&mut *state, SanitizeState::Running) {
+            SanitizeState::Interrupted(job) => Some(job),
             other => {
                 *state = other;
                 None
@@ -220,15 +220,15 @@ impl Sanitize {
     }
 
     /// An operation ends, or does not begin.
-    pub(crate) fn end(&self, new: State) {
+    pub(crate) fn end(&self, new: SanitizeState) {
         self.change(&mut self.state(), new);
     }
 
-    fn change(&self, state: &mut State, new: State) {
+    fn change(&self, state: &mut SanitizeState, new: SanitizeState) {
         let condition = match new {
-            State::Ready => READY,
-            State::Interrupted(_) | State::Running => RUNNING,
-            State::Failed { .. } => FAILED,
+            SanitizeState::Ready => READY,
+            SanitizeState::Interrupted(_) | SanitizeState::Running => RUNNING,
+            SanitizeState::Failed { .. } => FAILED,
         };
         *state = new;
         // Only changed under the lock of the state.
@@ -236,11 +236,11 @@ impl Sanitize {
     }
 
     /// Commands decide by the state, and only one work at a time saves it.
-    pub(crate) fn save(&self, record: Option<&Record>) -> Option<Save> {
-        self.keeper.as_ref().map(|keeper| keeper.change(record.map(Record::encode)))
+    pub(crate) fn save(&self, record: Option<&SavedSanitize>) -> Option<PendingSave> {
+        self.slot.as_ref().map(|slot| slot.update(record.map(SavedSanitize::encode)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SanitizeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,14 +17,14 @@ use crate::unit::LogicalUnit;
 pub use nexus::Nexus;
 use nexus::NexusState;
 pub use port_groups::PortGroupsChange;
-use rod_tokens::Tokens;
+use rod_tokens::RodTokens;
 pub use sam5::PendingEvent;
 
 /// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
 pub struct TargetDevice {
     name: Arc<str>,
     inventory: Mutex<Inventory>,
-    tokens: Tokens,
+    tokens: RodTokens,
 }
 
 /// What is where. Touched when units come and nexuses come and go, not by commands.
@@ -53,22 +53,22 @@ pub struct LunInUse(pub Lun);
 
 impl Inventory {
     fn known_ports(&self) -> BTreeSet<&TargetPort> {
-        let of_nexuses = self.nexuses.values().map(|nexus| &nexus.ports.port);
+        let of_nexuses = self.nexuses.values().map(|nexus| &nexus.it_nexus.port);
         self.ports.iter().chain(of_nexuses).collect()
     }
 
     fn assign(&mut self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
         let luns_change = self.units.contains_key(&lun) != unit.is_some();
-        self.units.values().for_each(|unit| unit.audience().forget_absent());
+        self.units.values().for_each(|unit| unit.nexuses().forget_lost());
         for nexus in self.nexuses.values() {
             if luns_change {
-                let others = nexus.links().into_iter().filter(|link| link.lun != lun);
-                others.for_each(|link| link.attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+                let others = nexus.itl_nexuses().into_iter().filter(|itl| itl.lun != lun);
+                others.for_each(|itl| itl.unit_attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
             }
             let access = self.port_groups.access(lun, nexus.name.relative_port);
-            let link = nexus.assign(lun, unit.as_ref().map(|unit| (unit, access)));
-            if let Some(link) = link.filter(|_| !luns_change) {
-                link.attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
+            let itl = nexus.assign(lun, unit.as_ref().map(|unit| (unit, access)));
+            if let Some(itl) = itl.filter(|_| !luns_change) {
+                itl.unit_attentions.raise(AdditionalSense::INQUIRY_DATA_CHANGED);
             }
         }
         match unit {
@@ -81,7 +81,7 @@ impl Inventory {
 impl TargetDevice {
     /// A device without logical units. `name` is its SCSI device name: the iSCSI name of the target.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self { name: name.into(), inventory: Mutex::default(), tokens: Tokens::default() }
+        Self { name: name.into(), inventory: Mutex::default(), tokens: RodTokens::default() }
     }
 
     /// The SCSI device name.
@@ -121,7 +121,7 @@ impl TargetDevice {
     }
 
     /// The ROD tokens that were given out.
-    pub(crate) fn tokens(&self) -> &Tokens {
+    pub(crate) fn tokens(&self) -> &RodTokens {
         &self.tokens
     }
 
@@ -150,7 +150,7 @@ impl TargetDevice {
         // Under the lock, for what happens to the inventory is heard either by the nexus or by nobody who is absent.
         let mut inventory = self.inventory();
         inventory.nexuses.remove(&nexus.id);
-        nexus.unlink();
+        nexus.detach_all();
     }
 
     /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the
@@ -159,8 +159,8 @@ impl TargetDevice {
     pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
         match by.state.find(Lun::decode(lun)) {
             None => ResetOutcome::UnknownLun,
-            Some(link) => {
-                link.unit.reset();
+            Some(itl) => {
+                itl.unit.reset();
                 ResetOutcome::Done
             }
         }
@@ -176,8 +176,8 @@ impl TargetDevice {
     /// The transport has ended tasks of a nexus on these logical units, without an answer to the initiator: there it finds the
     /// unit attention SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT (RFC 7143 section 11.14.5).
     pub fn commands_cleared(&self, nexus: &Nexus, luns: impl IntoIterator<Item = Lun>) {
-        for link in luns.into_iter().filter_map(|lun| nexus.state.find(lun)) {
-            link.attentions.raise(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
+        for itl in luns.into_iter().filter_map(|lun| nexus.state.find(lun)) {
+            itl.unit_attentions.raise(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
         }
     }
 

@@ -1,17 +1,17 @@
 //! Logical units.
 
+mod attached_nexuses;
+pub(crate) mod change_watch;
 pub(crate) mod clock;
 mod config;
-pub(crate) mod copies;
+pub(crate) mod copy_records;
 pub(crate) mod counters;
 pub(crate) mod identifying;
 pub(crate) mod itl_nexus;
 pub(crate) mod medium;
 pub(crate) mod mode_pages;
-mod nexuses;
 pub(crate) mod range_locks;
 pub(crate) mod space;
-pub(crate) mod watches;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,35 +24,35 @@ use lunette_store::{Capabilities, Space, Store};
 use crate::nexus::{ItNexus, NexusId};
 use crate::reservations::shared::SharedReservations;
 use crate::sanitize::Sanitize;
+use attached_nexuses::AttachedNexuses;
+use change_watch::ChangeWatches;
 use clock::DeviceClock;
 pub use config::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnitConfig, LogicalUnitError, MIN_SANITIZE_RATE,
 };
 use counters::Counters;
-use identifying::Identifying;
-use itl_nexus::Link;
+use identifying::IdentifyingInformation;
+use itl_nexus::ItlNexus;
 pub use medium::EjectError;
 use medium::MediumState;
-use mode_pages::{Basis, ModeState};
-use nexuses::Audience;
+use mode_pages::{ModeState, UnitTraits};
 use range_locks::RangeLocks;
-use space::SpaceWatch;
-use watches::Watches;
+use space::SpaceMonitor;
 
 /// A disk: blocks of a fixed size over a store.
 pub struct LogicalUnit {
     config: LogicalUnitConfig,
     mode: ModeState,
-    identifying: Identifying,
+    identifying: IdentifyingInformation,
     sanitize: Sanitize,
     medium: MediumState,
     counters: Counters,
     clock: DeviceClock,
-    audience: Audience,
+    nexuses: AttachedNexuses,
     range_locks: Arc<RangeLocks>,
     reservations: SharedReservations,
-    space: SpaceWatch,
-    watches: Watches,
+    space: SpaceMonitor,
+    change_watches: ChangeWatches,
     running_copies: AtomicU32,
 }
 
@@ -65,14 +65,14 @@ impl LogicalUnit {
     pub fn new(config: LogicalUnitConfig) -> Result<Self, LogicalUnitError> {
         config.check()?;
         let state = config.state.as_ref();
-        let mode = ModeState::open(Basis::of(&config), state, &config.serial)?;
-        let identifying = Identifying::open(state, &config.serial)?;
+        let mode = ModeState::open(UnitTraits::of(&config), state, &config.serial)?;
+        let identifying = IdentifyingInformation::open(state, &config.serial)?;
         let sanitize = Sanitize::open(state, &config.serial)?;
         let (medium, counters) = (MediumState::default(), Counters::default());
         let clock = DeviceClock::new(Arc::clone(&config.clock));
-        let (audience, range_locks) = (Audience::default(), Arc::default());
+        let (nexuses, range_locks) = (AttachedNexuses::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial)?;
-        let (watches, running_copies) = (Watches::new(Arc::clone(&config.clock)), AtomicU32::new(0));
+        let (change_watches, running_copies) = (ChangeWatches::new(Arc::clone(&config.clock)), AtomicU32::new(0));
         Ok(Self {
             config,
             mode,
@@ -81,11 +81,11 @@ impl LogicalUnit {
             medium,
             counters,
             clock,
-            audience,
+            nexuses,
             range_locks,
             reservations,
-            space: SpaceWatch::default(),
-            watches,
+            space: SpaceMonitor::default(),
+            change_watches,
             running_copies,
         })
     }
@@ -96,8 +96,8 @@ impl LogicalUnit {
     }
 
     /// Blocks that somebody relies on not to change.
-    pub(crate) fn watches(&self) -> &Watches {
-        &self.watches
+    pub(crate) fn change_watches(&self) -> &ChangeWatches {
+        &self.change_watches
     }
 
     /// How many copies were asked of the unit and have not ended.
@@ -169,17 +169,17 @@ impl LogicalUnit {
             return Err(EjectError::Fixed);
         }
         if self.sanitize.runs() {
-            return Err(EjectError::Sanitizing);
+            return Err(EjectError::SanitizeRule);
         }
-        let prevented = self.audience.present().iter().any(|link| link.prevents_removal.load(Ordering::Acquire));
+        let prevented = self.nexuses.attached().iter().any(|itl| itl.prevents_removal.load(Ordering::Acquire));
         if prevented { Err(EjectError::Prevented) } else { Ok(()) }
     }
 
     /// Puts the medium back in, on behalf of the nexus `by`, which needs not be told.
     pub(crate) fn load_for(&self, by: Option<NexusId>) {
         if self.medium.set_present(true) {
-            self.watches.change_all();
-            self.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED, |link| Some(link.nexus) != by);
+            self.change_watches.change_all();
+            self.raise(AdditionalSense::MEDIUM_MAY_HAVE_CHANGED, |itl| Some(itl.nexus) != by);
         }
     }
 
@@ -213,7 +213,7 @@ impl LogicalUnit {
     }
 
     /// What initiators have named the unit.
-    pub(crate) fn identifying(&self) -> &Identifying {
+    pub(crate) fn identifying(&self) -> &IdentifyingInformation {
         &self.identifying
     }
 
@@ -224,13 +224,13 @@ impl LogicalUnit {
 
     /// The unit is to go: no sanitize operation begins any more, also by commands that are under way. False when one runs, for
     /// then only it can go on with that.
-    pub fn withdraw(&self) -> bool {
-        self.sanitize.withdraw()
+    pub fn prepare_removal(&self) -> bool {
+        self.sanitize.prepare_removal()
     }
 
-    /// The unit stays, or comes back, after [`Self::withdraw`].
-    pub fn come_back(&self) {
-        self.sanitize.come_back();
+    /// The unit stays, or comes back, after [`Self::prepare_removal`].
+    pub fn cancel_removal(&self) {
+        self.sanitize.cancel_removal();
     }
 
     /// How the unit is being sanitized.
@@ -244,18 +244,18 @@ impl LogicalUnit {
 
     /// Looks how much space the store has left. Initiators are told when it has come down to the threshold, unless they do not
     /// want to be (LBPERE). It may wait for the medium; whoever serves the unit calls it from time to time.
-    pub fn look_at_space(&self) {
+    pub fn refresh_space(&self) {
         let space = self.config.store.space().unwrap_or_else(|error| {
             tracing::warn!(serial = %self.config.serial, %error, "how much space is left cannot be told");
             None
         });
-        if self.space.note(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
+        if self.space.update(space, self.config.soft_threshold_bytes, self.mode.reports_thresholds()) {
             tracing::warn!(serial = %self.config.serial, ?space, "the soft threshold of the space is reached");
             self.raise(AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED, |_| true);
         }
     }
 
-    /// What [`Self::look_at_space`] has found.
+    /// What [`Self::refresh_space`] has found.
     pub(crate) fn space(&self) -> Option<Space> {
         self.space.last()
     }
@@ -322,8 +322,8 @@ impl LogicalUnit {
     }
 
     /// Who hears what happens to the unit.
-    pub(crate) fn audience(&self) -> &Audience {
-        &self.audience
+    pub(crate) fn nexuses(&self) -> &AttachedNexuses {
+        &self.nexuses
     }
 
     /// Who may do what.
@@ -332,26 +332,26 @@ impl LogicalUnit {
     }
 
     /// Establishes a unit attention for a nexus, on all its connections.
-    pub(crate) fn attend(&self, nexus: &ItNexus, code: AdditionalSense) {
-        self.audience.tell(nexus, |link| link.attentions.raise(code));
+    pub(crate) fn raise_for(&self, nexus: &ItNexus, code: AdditionalSense) {
+        self.nexuses.notify(nexus, |itl| itl.unit_attentions.raise(code));
     }
 
     /// The nexus of `gone` does not see the unit any more, unless another connection of it does.
-    pub(crate) fn lose(&self, gone: &Link) {
-        if self.audience.leave(gone) {
-            self.reservations.nexus_lost(&gone.ports);
+    pub(crate) fn nexus_detached(&self, gone: &ItlNexus) {
+        if self.nexuses.detach(gone) {
+            self.reservations.nexus_lost(&gone.it_nexus);
         }
     }
 
     /// Lets all nexuses but `by` find the unit attention `code`.
     pub(crate) fn raise_for_others(&self, by: NexusId, code: AdditionalSense) {
-        self.raise(code, |link| link.nexus != by);
+        self.raise(code, |itl| itl.nexus != by);
     }
 
-    fn raise(&self, code: AdditionalSense, concerned: impl Fn(&Link) -> bool) {
-        self.audience.tell_all(|link| {
-            if concerned(&link) {
-                link.attentions.raise(code);
+    fn raise(&self, code: AdditionalSense, concerned: impl Fn(&ItlNexus) -> bool) {
+        self.nexuses.notify_all(|itl| {
+            if concerned(&itl) {
+                itl.unit_attentions.raise(code);
             }
         });
     }
@@ -360,9 +360,9 @@ impl LogicalUnit {
     pub(crate) fn reset(&self) {
         self.mode.reset();
         self.reservations.reset();
-        self.audience.tell_all(|link| {
-            link.prevents_removal.store(false, Ordering::Release);
-            link.attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
+        self.nexuses.notify_all(|itl| {
+            itl.prevents_removal.store(false, Ordering::Release);
+            itl.unit_attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
         });
     }
 }

@@ -144,7 +144,7 @@ fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     let unit = Arc::downgrade(unit);
     let watch = move || {
         while let Some(unit) = unit.upgrade() {
-            unit.look_at_space();
+            unit.refresh_space();
             drop(unit);
             thread::sleep(SPACE_INTERVAL);
         }

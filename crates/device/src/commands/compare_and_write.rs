@@ -23,7 +23,7 @@ pub(crate) async fn compare_and_write(cx: Cx) -> Reply {
     let data = cx.exact_data_out(2 * extent.len).await?;
     let (expected, new) = data.split_at(extent.len as usize);
     let blocks = cx.buffer(expected.len()).await?;
-    cx.be_alone_on(extent).await?;
+    cx.claim_exclusively(extent).await?;
     let mut blocks = cx.read(extent.offset, blocks).await?;
     if let Some(at) = first_difference(&blocks, expected) {
         let sense = SenseData::new(SenseKey::MISCOMPARE, AdditionalSense::MISCOMPARE_DURING_VERIFY);

@@ -11,20 +11,20 @@ use lunette_store::{Outcome, StoreError};
 
 use super::opcodes::{Direction, Row};
 use crate::coroutine::background::BackgroundTask;
-use crate::coroutine::exchange::Exchange;
+use crate::coroutine::channel::Channel;
 use crate::coroutine::{Input, Reply, Step, Work};
 use crate::extent::Extent;
 use crate::nexus::NexusId;
-use crate::persist::Save;
-use crate::sanitize::Era;
+use crate::persist::PendingSave;
+use crate::sanitize::SanitizeEpoch;
 use crate::target_device::TargetDevice;
 use crate::target_device::nexus::NexusState;
 use crate::unit::LogicalUnit;
-use crate::unit::itl_nexus::Link;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::Claim;
 use crate::wait::Waitable;
 
-pub(crate) use medium::Place;
+pub(crate) use medium::MediumAddress;
 
 /// One command in the hands of its handler. The gate has checked it.
 pub(crate) struct Cx {
@@ -32,14 +32,14 @@ pub(crate) struct Cx {
     pub(crate) device: Arc<TargetDevice>,
     pub(crate) nexus: Arc<NexusState>,
     /// Absent for the commands that are answered without a logical unit.
-    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) itl: Option<Arc<ItlNexus>>,
     pub(crate) cdb: Cdb,
     /// The blocks that the CDB names; empty for commands without.
     pub(crate) extent: Extent,
     /// When the gate let the command in.
-    pub(crate) era: Era,
+    pub(crate) epoch: SanitizeEpoch,
     pub(crate) data_out_len: u32,
-    pub(crate) exchange: Arc<Exchange>,
+    pub(crate) channel: Arc<Channel>,
     /// The blocks that the command has claimed until it ends.
     pub(crate) claim: OnceLock<Claim>,
 }
@@ -47,20 +47,20 @@ pub(crate) struct Cx {
 impl Cx {
     /// The logical unit.
     pub(crate) fn unit(&self) -> Result<&Arc<LogicalUnit>, SenseData> {
-        self.link().map(|link| &link.unit)
+        self.itl().map(|itl| &itl.unit)
     }
 
     /// The nexus on the logical unit.
-    pub(crate) fn link(&self) -> Result<&Arc<Link>, SenseData> {
+    pub(crate) fn itl(&self) -> Result<&Arc<ItlNexus>, SenseData> {
         let absent = SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
-        self.link.as_ref().ok_or(absent)
+        self.itl.as_ref().ok_or(absent)
     }
 
     /// A buffer of `len` bytes, more than zero, from the pool.
     pub(crate) async fn buffer(&self, len: usize) -> Result<Buffer, SenseData> {
-        match self.exchange.ask(Step::Buffer { len }).await {
-            Input::Buffer(buffer) => of_len(buffer, len),
-            _ => Err(INTERNAL),
+        match self.channel.ask(Step::Buffer { len }).await {
+            Input::Buffer(buffer) => with_len(buffer, len),
+            _ => Err(INTERNAL_FAILURE),
         }
     }
 
@@ -81,15 +81,15 @@ impl Cx {
     pub(crate) async fn data_out(&self, asked: u64, unit: u32) -> Result<Option<Buffer>, SenseData> {
         let takes_data = matches!(self.row.direction, Direction::Out | Direction::Both);
         debug_assert!(takes_data, "{} has no Data-Out", self.row.name);
-        self.exchange.expect_data_out(asked);
+        self.channel.expect_data_out(asked);
         let there = asked.min(u64::from(self.data_out_len));
         let len = (there - there % u64::from(unit.max(1))) as usize;
         if len == 0 {
             return Ok(None);
         }
-        match self.exchange.ask(Step::DataOut { len }).await {
-            Input::DataOut(buffer) => of_len(buffer, len).map(Some),
-            _ => Err(INTERNAL),
+        match self.channel.ask(Step::DataOut { len }).await {
+            Input::DataOut(buffer) => with_len(buffer, len).map(Some),
+            _ => Err(INTERNAL_FAILURE),
         }
     }
 
@@ -118,35 +118,35 @@ impl Cx {
 
     /// Waits for something that others bring about.
     pub(crate) async fn wait(&self, on: Arc<dyn Waitable>) -> Result<(), SenseData> {
-        match self.exchange.ask(Step::Wait { on }).await {
+        match self.channel.ask(Step::Wait { on }).await {
             Input::Waited => Ok(()),
-            _ => Err(INTERNAL),
+            _ => Err(INTERNAL_FAILURE),
         }
     }
 
     /// Begins work that outlives the command.
-    pub(crate) async fn leave_behind(&self, task: BackgroundTask) -> Result<(), SenseData> {
-        match self.exchange.ask(Step::Background(task)).await {
+    pub(crate) async fn start_background(&self, task: BackgroundTask) -> Result<(), SenseData> {
+        match self.channel.ask(Step::Background(task)).await {
             Input::Begun => Ok(()),
-            _ => Err(INTERNAL),
+            _ => Err(INTERNAL_FAILURE),
         }
     }
 
     /// Gives the thread that drives the task to others for a moment.
     pub(crate) async fn pause(&self) -> Result<(), SenseData> {
-        self.work(Box::new(|| Ok(()))).await.map_err(|_| INTERNAL)
+        self.work(Box::new(|| Ok(()))).await.map_err(|_| INTERNAL_FAILURE)
     }
 
     /// The reply RESERVATION CONFLICT.
     #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
     pub(crate) fn conflict(&self) -> Reply {
-        self.exchange.end_with(Status::RESERVATION_CONFLICT, 0);
+        self.channel.end_with(Status::RESERVATION_CONFLICT, 0);
         Ok(None)
     }
 
     /// Does what waits for a medium.
     pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
-        match self.exchange.ask(Step::Work(work)).await {
+        match self.channel.ask(Step::Work(work)).await {
             Input::Store(Outcome { result, .. }) => result,
             _ => Err(StoreError::Io(std::io::Error::other("the task was driven against its contract"))),
         }
@@ -154,30 +154,30 @@ impl Cx {
 
     /// Waits until a change is on stable storage. When it cannot get there, the initiator is told: the change is in force,
     /// but may be gone after a restart.
-    pub(crate) async fn keep(&self, save: Save) -> Result<(), SenseData> {
+    pub(crate) async fn persist(&self, save: PendingSave) -> Result<(), SenseData> {
         let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
         self.work(Box::new(work)).await.map_err(|error| {
             tracing::error!(command = self.row.name, %error, "what must survive a restart could not be saved");
-            INTERNAL
+            INTERNAL_FAILURE
         })
     }
 
     /// Ends all other tasks of these nexuses on the logical unit, and tells which nexuses lost some.
     pub(crate) async fn abort(&self, tasks: Vec<(NexusId, Lun)>) -> Result<Vec<NexusId>, SenseData> {
         let unit = Arc::clone(self.unit()?);
-        match self.exchange.ask(Step::Abort { tasks, unit }).await {
+        match self.channel.ask(Step::Abort { tasks, unit }).await {
             Input::Aborted { lost } => Ok(lost),
-            _ => Err(INTERNAL),
+            _ => Err(INTERNAL_FAILURE),
         }
     }
 }
 
 /// The task was driven against its contract.
-pub(crate) const INTERNAL: SenseData =
+pub(crate) const INTERNAL_FAILURE: SenseData =
     SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE);
 
 /// A buffer may be longer than asked for, as pools have sizes of their own, but not shorter.
-fn of_len(mut buffer: Buffer, len: usize) -> Result<Buffer, SenseData> {
+fn with_len(mut buffer: Buffer, len: usize) -> Result<Buffer, SenseData> {
     buffer.truncate(len);
-    if buffer.len() == len { Ok(buffer) } else { Err(INTERNAL) }
+    if buffer.len() == len { Ok(buffer) } else { Err(INTERNAL_FAILURE) }
 }

@@ -4,7 +4,7 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
-use crate::unit::identifying::Kind;
+use crate::unit::identifying::InformationType;
 
 /// INFORMATION TYPE of the list of types with their longest information; only to be reported.
 const SUPPORTED: u8 = 0x7f;
@@ -15,8 +15,8 @@ const LIST_LENGTH_FIELD: FieldPointer = FieldPointer::cdb(6);
 /// REPORT IDENTIFYING INFORMATION.
 pub(crate) async fn report_identifying_information(cx: Cx) -> Reply {
     let information = match information_type(&cx) {
-        SUPPORTED => Kind::ALL.into_iter().flat_map(descriptor).collect(),
-        other => cx.unit()?.identifying().read(Kind::decode(other).ok_or(TYPE_FIELD)?),
+        SUPPORTED => InformationType::ALL.into_iter().flat_map(descriptor).collect(),
+        other => cx.unit()?.identifying().read(InformationType::decode(other).ok_or(TYPE_FIELD)?),
     };
     // The longest information has 512 bytes.
     let [high, low] = (information.len() as u16).to_be_bytes();
@@ -26,7 +26,7 @@ pub(crate) async fn report_identifying_information(cx: Cx) -> Reply {
 
 /// SET IDENTIFYING INFORMATION. A list of no bytes takes the information away.
 pub(crate) async fn set_identifying_information(cx: Cx) -> Reply {
-    let kind = Kind::decode(information_type(&cx)).ok_or(TYPE_FIELD)?;
+    let kind = InformationType::decode(information_type(&cx)).ok_or(TYPE_FIELD)?;
     let list_len = cx.cdb.u32_at(6);
     if list_len > u32::from(kind.max_len()) {
         return Err(LIST_LENGTH_FIELD.into());
@@ -44,7 +44,7 @@ pub(crate) async fn set_identifying_information(cx: Cx) -> Reply {
         unit.raise_for_others(cx.nexus.id, AdditionalSense::DEVICE_IDENTIFIER_CHANGED);
     }
     if let Some(save) = unit.identifying().set(kind, information) {
-        cx.keep(save).await?;
+        cx.persist(save).await?;
     }
     Ok(None)
 }
@@ -54,7 +54,7 @@ fn information_type(cx: &Cx) -> u8 {
 }
 
 /// A descriptor of the list of types: INFORMATION TYPE and MAXIMUM INFORMATION LENGTH.
-fn descriptor(kind: Kind) -> [u8; 4] {
+fn descriptor(kind: InformationType) -> [u8; 4] {
     let [high, low] = kind.max_len().to_be_bytes();
     [(kind as u8) << 1, 0, high, low]
 }

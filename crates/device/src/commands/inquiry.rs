@@ -13,7 +13,7 @@ use crate::commands::opcodes;
 use crate::coroutine::Reply;
 use crate::limits::{MAX_COMPARE_AND_WRITE_BLOCKS, MAX_UNMAP_DESCRIPTORS, copy_limits};
 use crate::nexus::TargetPort;
-use crate::unit::itl_nexus::Link;
+use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit};
 
 const EVPD: u8 = 0x01;
@@ -30,7 +30,7 @@ const PAGES: [(PageCode, MakePage); 12] = [
     (PageCode::EXTENDED_INQUIRY, |unit, _| extended_inquiry(unit)),
     (PageCode::MODE_PAGE_POLICY, |_, _| vpd::shared_mode_pages()),
     (PageCode::SCSI_PORTS, |_, cx| ports(cx)),
-    (PageCode::THIRD_PARTY_COPY, |_, cx| cx.link.as_ref().map_or_else(Vec::new, |link| third_party_copy(link))),
+    (PageCode::THIRD_PARTY_COPY, |_, cx| cx.itl.as_ref().map_or_else(Vec::new, |itl| third_party_copy(itl))),
     (PageCode::BLOCK_LIMITS, |unit, _| block_limits(unit)),
     (PageCode::BLOCK_DEVICE_CHARACTERISTICS, |unit, _| characteristics(unit)),
     (PageCode::LOGICAL_BLOCK_PROVISIONING, |unit, _| provisioning(unit)),
@@ -64,7 +64,7 @@ fn vpd_page(cx: &Cx, code: PageCode) -> Result<Vec<u8>, SenseData> {
 
 /// Whether there is a unit, and whether it can be reached now (SPC-4 5.16.2.4.5).
 fn peripheral(cx: &Cx) -> Peripheral {
-    match cx.link.as_ref().map(|link| link.access.state()) {
+    match cx.itl.as_ref().map(|itl| itl.access.state()) {
         None => Peripheral::NONE,
         Some(AccessState::Unavailable | AccessState::Offline) => Peripheral::DISK_NOT_CONNECTED,
         Some(_) => Peripheral::DISK,
@@ -72,7 +72,7 @@ fn peripheral(cx: &Cx) -> Peripheral {
 }
 
 fn standard(cx: &Cx) -> [u8; lunette_scsi::inquiry::STANDARD_LEN] {
-    let unit = cx.link.as_ref().map(|link| &*link.unit);
+    let unit = cx.itl.as_ref().map(|itl| &*itl.unit);
     let config = unit.map(LogicalUnit::config);
     StandardInquiry {
         peripheral: peripheral(cx),
@@ -119,12 +119,12 @@ fn ports(cx: &Cx) -> Vec<u8> {
     vpd::scsi_ports(&ports.iter().map(named).collect::<Vec<_>>())
 }
 
-fn third_party_copy(link: &Link) -> Vec<u8> {
+fn third_party_copy(itl: &ItlNexus) -> Vec<u8> {
     let commands = [OpCode::THIRD_PARTY_COPY_OUT, OpCode::THIRD_PARTY_COPY_IN].map(|opcode| {
-        let rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(link));
+        let rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(itl));
         (opcode, rows.filter_map(|row| row.action).collect())
     });
-    vpd::third_party_copy(&copy_limits(link.unit.block_size()), &commands)
+    vpd::third_party_copy(&copy_limits(itl.unit.block_size()), &commands)
 }
 
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {

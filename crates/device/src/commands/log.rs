@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lunette_scsi::log::{self, ALL_SUBPAGES, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
-use crate::commands::context::{Cx, INTERNAL};
+use crate::commands::context::{Cx, INTERNAL_FAILURE};
 use crate::coroutine::Reply;
 use crate::unit::LogicalUnit;
 use pages::{LogPage, PAGES};
@@ -22,10 +22,10 @@ pub(crate) async fn log_sense(cx: Cx) -> Reply {
     if code == PageCode::LOGICAL_BLOCK_PROVISIONING {
         let unit = Arc::clone(unit);
         let look = move || {
-            unit.look_at_space();
+            unit.refresh_space();
             Ok(())
         };
-        cx.work(Box::new(look)).await.map_err(|_| INTERNAL)?;
+        cx.work(Box::new(look)).await.map_err(|_| INTERNAL_FAILURE)?;
     }
     let (subpage, pointer) = (cx.cdb.byte(3), cx.cdb.u16_at(5));
     let data = match (code, subpage) {

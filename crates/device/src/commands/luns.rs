@@ -7,16 +7,16 @@ use crate::coroutine::Reply;
 
 /// REPORT LUNS, to any logical unit number. There are no well known, administrative or subsidiary logical units.
 pub(crate) async fn report_luns(cx: Cx) -> Reply {
-    let links = cx.nexus.links();
+    let itl_nexuses = cx.nexus.itl_nexuses();
     let luns: Vec<Lun> = match cx.cdb.byte(2) {
         // All but the well known ones; all; all that are not subsidiary.
-        0x00 | 0x02 | 0x11 => links.iter().map(|link| link.lun).collect(),
+        0x00 | 0x02 | 0x11 => itl_nexuses.iter().map(|itl| itl.lun).collect(),
         // Well known; administrative; subsidiary.
         0x01 | 0x10 | 0x12 => Vec::new(),
         _ => return Err(FieldPointer::cdb(2).into()),
     };
-    for link in links {
-        link.attentions.clear(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
+    for itl in itl_nexuses {
+        itl.unit_attentions.clear(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
     }
     cx.reply(&report::luns(&luns), cx.cdb.u32_at(6) as usize).await
 }

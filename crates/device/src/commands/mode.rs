@@ -90,7 +90,7 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
         flushed = cx.flush().await;
     }
     if let Some(save) = selected.save {
-        cx.keep(save).await?;
+        cx.persist(save).await?;
     }
     flushed?;
     Ok(None)

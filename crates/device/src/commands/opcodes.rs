@@ -8,16 +8,16 @@ use lunette_scsi::report::SupportedCommand;
 use lunette_scsi::{AdditionalSense, Cdb, OpCode, SenseData, ServiceAction};
 
 use super::context::Cx;
-use crate::coroutine::workspace::Place;
-use crate::port_groups::access::Passes;
-use crate::reservations::Reservation;
-use crate::sanitize::Sanitizing;
-use crate::unit::itl_nexus::Link;
-use crate::unit::medium::Medium;
+use crate::coroutine::workspace::HandlerSlot;
+use crate::port_groups::access::AccessRule;
+use crate::reservations::ReservationRule;
+use crate::sanitize::SanitizeRule;
+use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::medium::MediumUse;
 pub(crate) use table::TABLE;
 
 /// Begins the work of a command.
-pub(crate) type Handler = fn(Cx, Place<'_>);
+pub(crate) type Handler = fn(Cx, HandlerSlot<'_>);
 
 /// One command.
 #[derive(Clone, Copy)]
@@ -28,14 +28,14 @@ pub(crate) struct Row {
     /// CDB USAGE DATA: the bits that are evaluated. As long as the CDB.
     pub(crate) usage: &'static [u8],
     pub(crate) direction: Direction,
-    pub(crate) attention: Attention,
-    pub(crate) absent: Absent,
-    pub(crate) access: Passes,
-    pub(crate) medium: Medium,
-    pub(crate) reservation: Reservation,
-    pub(crate) sanitizing: Sanitizing,
-    pub(crate) range: Range,
-    pub(crate) needs: Needs,
+    pub(crate) attention: AttentionRule,
+    pub(crate) absent: AbsentUnit,
+    pub(crate) access: AccessRule,
+    pub(crate) medium: MediumUse,
+    pub(crate) reservation: ReservationRule,
+    pub(crate) sanitizing: SanitizeRule,
+    pub(crate) range: RangeRule,
+    pub(crate) needs: Requirement,
     pub(crate) handler: Handler,
 }
 
@@ -50,21 +50,21 @@ pub(crate) enum Direction {
 
 /// Whether a pending unit attention is reported instead of running the command (SAM-5 5.14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Attention {
+pub(crate) enum AttentionRule {
     Reported,
-    Passes,
+    AccessRule,
 }
 
 /// What happens where there is no logical unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Absent {
+pub(crate) enum AbsentUnit {
     Refused,
     Answered,
 }
 
 /// Which blocks the CDB names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Range {
+pub(crate) enum RangeRule {
     None,
     /// As many as MAXIMUM TRANSFER LENGTH.
     Transfer,
@@ -78,7 +78,7 @@ pub(crate) enum Range {
 
 /// What the unit or the way to it must be, or the store be able to do, for the command to exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Needs {
+pub(crate) enum Requirement {
     Nothing,
     Unmap,
     RemovableMedium,
@@ -92,26 +92,26 @@ pub(crate) enum Needs {
     Memory,
 }
 
-impl Needs {
-    /// Whether the unit at the end of `link` has it.
-    pub(crate) fn met_by(self, link: &Link) -> bool {
-        let unit = &link.unit;
+impl Requirement {
+    /// Whether the unit at the end of `itl` has it.
+    pub(crate) fn met_by(self, itl: &ItlNexus) -> bool {
+        let unit = &itl.unit;
         match self {
             Self::Nothing => true,
             Self::Unmap => unit.capabilities().unmap,
             Self::RemovableMedium => unit.removable(),
             Self::LongCdbs => unit.config().long_cdbs,
             Self::State => unit.config().state.is_some(),
-            Self::ExplicitAccess => link.access.explicit(),
+            Self::ExplicitAccess => itl.access.explicit(),
             Self::Memory => unit.capabilities().memory,
         }
     }
 }
 
 impl Row {
-    /// Whether the unit at the end of `link` has the command.
-    pub(crate) fn supported_by(&self, link: &Link) -> bool {
-        self.needs.met_by(link)
+    /// Whether the unit at the end of `itl` has the command.
+    pub(crate) fn supported_by(&self, itl: &ItlNexus) -> bool {
+        self.needs.met_by(itl)
     }
 
     /// The row for REPORT SUPPORTED OPERATION CODES.
@@ -135,10 +135,10 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
 }
 
-/// What a CDB ends with whose row the unit at the end of `link` does not have: its operation code is invalid when there is
+/// What a CDB ends with whose row the unit at the end of `itl` does not have: its operation code is invalid when there is
 /// none with it, else its service action.
-pub(crate) fn unsupported(cdb: &Cdb, link: &Link) -> SenseData {
-    if with_opcode(cdb.opcode()).any(|row| row.supported_by(link)) {
+pub(crate) fn unsupported(cdb: &Cdb, itl: &ItlNexus) -> SenseData {
+    if with_opcode(cdb.opcode()).any(|row| row.supported_by(itl)) {
         return cdb.service_action_field().into();
     }
     SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE)

@@ -6,21 +6,19 @@ use crate::commands::context::Cx;
 use crate::commands::opcodes;
 use crate::commands::opcodes::Row;
 use crate::coroutine::Reply;
-use crate::unit::itl_nexus::Link;
+use crate::unit::itl_nexus::ItlNexus;
 
 const RCTD: u8 = 0x80;
 const REPORTING_OPTIONS: u8 = 0x07;
 
 /// REPORT SUPPORTED OPERATION CODES.
 pub(crate) async fn report_supported_operation_codes(cx: Cx) -> Reply {
-    let link = cx.link()?;
+    let itl = cx.itl()?;
     let timeouts = cx.cdb.bit(2, RCTD);
     let (opcode, action) = (OpCode(cx.cdb.byte(3)), ServiceAction(cx.cdb.u16_at(4)));
     let data = match cx.cdb.byte(2) & REPORTING_OPTIONS {
-        0 => {
-            report::all_commands(opcodes::TABLE.iter().filter(|row| row.supported_by(link)).map(Row::report), timeouts)
-        }
-        option => report::one_command(one(option, opcode, action, link)?.map(Row::report), timeouts),
+        0 => report::all_commands(opcodes::TABLE.iter().filter(|row| row.supported_by(itl)).map(Row::report), timeouts),
+        option => report::one_command(one(option, opcode, action, itl)?.map(Row::report), timeouts),
     };
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
@@ -28,8 +26,8 @@ pub(crate) async fn report_supported_operation_codes(cx: Cx) -> Reply {
 /// The row that is asked about, `None` when there is none such.
 ///
 /// Option 1 is for operation codes without service actions, option 2 for those with; option 3 takes both.
-fn one(option: u8, opcode: OpCode, action: ServiceAction, link: &Link) -> Result<Option<&'static Row>, SenseData> {
-    let mut rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(link)).peekable();
+fn one(option: u8, opcode: OpCode, action: ServiceAction, itl: &ItlNexus) -> Result<Option<&'static Row>, SenseData> {
+    let mut rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(itl)).peekable();
     let Some(has_actions) = rows.peek().map(|row| row.action.is_some()) else { return Ok(None) };
     let fits = match option {
         1 => !has_actions,

@@ -9,7 +9,7 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::limits::MAX_RESERVE_LIST_BYTES;
 use crate::nexus::{ItNexus, TargetPort};
-use crate::reservations::{Change, Refusal, Request};
+use crate::reservations::{Refusal, ReservationChange, ReservationRequest};
 
 const REGISTER: u16 = 0;
 const RESERVE: u16 = 1;
@@ -36,25 +36,25 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
     let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(LIST_LENGTH)?;
     let request = request(&cx, &list)?;
     drop(list);
-    let (change, save) = match unit.reservations().execute(&cx.nexus.ports, &request) {
+    let (change, save) = match unit.reservations().execute(&cx.nexus.it_nexus, &request) {
         Ok(done) => done,
         Err(Refusal::Conflict) => return cx.conflict(),
         Err(Refusal::Check(sense)) => return Err(sense),
     };
     for (nexus, code) in &change.attentions {
-        unit.attend(nexus, *code);
+        unit.raise_for(nexus, *code);
     }
     if cx.cdb.service_action().0 == PREEMPT_AND_ABORT {
         abort_tasks(&cx, &change).await?;
     }
     if let Some(save) = save {
-        cx.keep(save).await?;
+        cx.persist(save).await?;
     }
     Ok(None)
 }
 
 /// Reads the parameter list by the service action.
-fn request(cx: &Cx, list: &[u8]) -> Result<Request, SenseData> {
+fn request(cx: &Cx, list: &[u8]) -> Result<ReservationRequest, SenseData> {
     let action = cx.cdb.service_action().0;
     if action == REGISTER_AND_MOVE {
         return move_request(cx, MoveList::parse(list)?);
@@ -67,10 +67,10 @@ fn request(cx: &Cx, list: &[u8]) -> Result<Request, SenseData> {
     Ok(match action {
         REGISTER => register_request(cx, list, Some(key))?,
         REGISTER_AND_IGNORE_EXISTING_KEY => register_request(cx, list, None)?,
-        RESERVE => Request::Reserve { key, kind: kind(cx)? },
-        RELEASE => Request::Release { key, kind: kind(cx)? },
-        CLEAR => Request::Clear { key },
-        PREEMPT | PREEMPT_AND_ABORT => Request::Preempt { key, victims_key: action_key, kind: kind(cx)? },
+        RESERVE => ReservationRequest::Reserve { key, kind: kind(cx)? },
+        RELEASE => ReservationRequest::Release { key, kind: kind(cx)? },
+        CLEAR => ReservationRequest::Clear { key },
+        PREEMPT | PREEMPT_AND_ABORT => ReservationRequest::Preempt { key, victims_key: action_key, kind: kind(cx)? },
         _ => return Err(FieldPointer::cdb(1).bit(4).into()),
     })
 }
@@ -85,26 +85,26 @@ fn kind(cx: &Cx) -> Result<ReservationType, SenseData> {
     ReservationType::decode(scope_type & 0x0f).ok_or(FieldPointer::cdb(2).bit(3).into())
 }
 
-fn register_request(cx: &Cx, list: OutList, key: Option<u64>) -> Result<Request, SenseData> {
+fn register_request(cx: &Cx, list: OutList, key: Option<u64>) -> Result<ReservationRequest, SenseData> {
     if list.persist && !cx.unit()?.reservations().can_persist() {
         return Err(APTPL_FIELD.into());
     }
-    let our_port = &cx.nexus.ports.port;
+    let our_port = &cx.nexus.it_nexus.port;
     let mut other_ports = if list.all_target_ports { cx.device.ports() } else { Vec::new() };
     other_ports.retain(|port| port != our_port);
     let on = |port: &TargetPort, initiator: &Arc<str>| {
         Arc::new(ItNexus { initiator: Arc::clone(initiator), port: port.clone() })
     };
-    let same = other_ports.iter().map(|port| on(port, &cx.nexus.ports.initiator)).collect();
+    let same = other_ports.iter().map(|port| on(port, &cx.nexus.it_nexus.initiator)).collect();
     let mut others = Vec::new();
     for initiator in list.initiators.into_iter().map(Arc::from) {
         others.push(on(our_port, &initiator));
         others.extend(other_ports.iter().map(|port| on(port, &initiator)));
     }
-    Ok(Request::Register { key, new_key: list.action_key, same, others, persist: list.persist })
+    Ok(ReservationRequest::Register { key, new_key: list.action_key, same, others, persist: list.persist })
 }
 
-fn move_request(cx: &Cx, list: MoveList) -> Result<Request, SenseData> {
+fn move_request(cx: &Cx, list: MoveList) -> Result<ReservationRequest, SenseData> {
     if list.persist && !cx.unit()?.reservations().can_persist() {
         return Err(MOVE_APTPL_FIELD.into());
     }
@@ -112,16 +112,16 @@ fn move_request(cx: &Cx, list: MoveList) -> Result<Request, SenseData> {
     let ports = cx.device.ports();
     let port = ports.into_iter().find(|port| port.relative == relative_port).ok_or(RELATIVE_PORT_FIELD)?;
     let to = Arc::new(ItNexus { initiator: initiator.into(), port });
-    Ok(Request::Move { key, new_key, to, unregister, persist })
+    Ok(ReservationRequest::Move { key, new_key, to, unregister, persist })
 }
 
 /// Ends the tasks of those who were preempted, but for this one (SPC-5 5.14.11.5).
-async fn abort_tasks(cx: &Cx, change: &Change) -> Result<(), SenseData> {
-    let links = cx.unit()?.audience().present();
-    let preempted = links.iter().filter(|link| change.preempted.contains(&link.ports));
-    let lost = cx.abort(preempted.map(|link| (link.nexus, link.lun)).collect()).await?;
-    for link in links.iter().filter(|link| lost.contains(&link.nexus) && link.nexus != cx.nexus.id) {
-        link.attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
+async fn abort_tasks(cx: &Cx, change: &ReservationChange) -> Result<(), SenseData> {
+    let itl_nexuses = cx.unit()?.nexuses().attached();
+    let preempted = itl_nexuses.iter().filter(|itl| change.preempted.contains(&itl.it_nexus));
+    let lost = cx.abort(preempted.map(|itl| (itl.nexus, itl.lun)).collect()).await?;
+    for itl in itl_nexuses.iter().filter(|itl| lost.contains(&itl.nexus) && itl.nexus != cx.nexus.id) {
+        itl.unit_attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
     }
     Ok(())
 }

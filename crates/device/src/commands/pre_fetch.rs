@@ -25,7 +25,7 @@ pub(crate) async fn pre_fetch(cx: Cx) -> Reply {
         }
     }
     if in_memory || len == cx.extent.len {
-        cx.exchange.end_with(Status::CONDITION_MET, 0);
+        cx.channel.end_with(Status::CONDITION_MET, 0);
     }
     Ok(None)
 }

@@ -16,7 +16,7 @@ pub(crate) async fn read(cx: Cx) -> Reply {
         return Ok(None);
     }
     if let Some(slice) = cx.file_slice().await? {
-        cx.exchange.reply_with_file(slice);
+        cx.channel.reply_from_file(slice);
         return Ok(None);
     }
     let buffer = cx.buffer(cx.extent.len as usize).await?;
@@ -29,7 +29,7 @@ pub(crate) async fn write_atomic(cx: Cx) -> Reply {
         return Ok(None);
     }
     let data = cx.exact_data_out(cx.extent.len).await?;
-    cx.be_alone_on(cx.extent).await?;
+    cx.claim_exclusively(cx.extent).await?;
     cx.write(cx.extent.offset, data, cx.cdb.flag(FUA)).await?;
     Ok(None)
 }

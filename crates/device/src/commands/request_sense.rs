@@ -4,18 +4,18 @@ use lunette_scsi::{AdditionalSense, SenseData, SenseFormat, SenseKey};
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
-use crate::unit::itl_nexus::Link;
+use crate::unit::itl_nexus::ItlNexus;
 
 const DESC: u8 = 0x01;
 
 /// The pending unit attention, which is thereby reported, as data with status GOOD; else why the unit is not ready, if it
 /// is not.
 pub(crate) async fn request_sense(cx: Cx) -> Reply {
-    let sense = match &cx.link {
+    let sense = match &cx.itl {
         None => SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED),
-        Some(link) => match link.attentions.take() {
+        Some(itl) => match itl.unit_attentions.take() {
             Some(code) => SenseData::unit_attention(code),
-            None => why_not_ready(link).unwrap_or(SenseData::new(SenseKey::NO_SENSE, AdditionalSense::NONE)),
+            None => why_not_ready(itl).unwrap_or(SenseData::new(SenseKey::NO_SENSE, AdditionalSense::NONE)),
         },
     };
     let format = if cx.cdb.bit(1, DESC) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
@@ -24,9 +24,9 @@ pub(crate) async fn request_sense(cx: Cx) -> Reply {
 
 /// Why commands on the medium are refused, in the order of the gate; with the progress of a sanitize operation, when that is
 /// why.
-fn why_not_ready(link: &Link) -> Option<SenseData> {
+fn why_not_ready(itl: &ItlNexus) -> Option<SenseData> {
     const NO_MEDIUM: SenseData = SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT);
-    let unit = &link.unit;
+    let unit = &itl.unit;
     let no_medium = || (!unit.medium_present()).then_some(NO_MEDIUM);
-    link.access.not_ready().or_else(|| unit.sanitize().check().err()).or_else(no_medium)
+    itl.access.not_ready().or_else(|| unit.sanitize().check().err()).or_else(no_medium)
 }

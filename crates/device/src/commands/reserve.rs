@@ -2,21 +2,21 @@
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
-use crate::reservations::{Refusal, Request};
+use crate::reservations::{Refusal, ReservationRequest};
 
 /// RESERVE(6) and (10).
 pub(crate) fn reserve(cx: &Cx) -> Reply {
-    execute(cx, &Request::LegacyReserve)
+    execute(cx, &ReservationRequest::LegacyReserve)
 }
 
 /// RELEASE(6) and (10).
 pub(crate) fn release(cx: &Cx) -> Reply {
-    execute(cx, &Request::LegacyRelease)
+    execute(cx, &ReservationRequest::LegacyRelease)
 }
 
 /// These reservations do not outlive the nexus: nothing of them is kept, whatever is kept of registrations.
-fn execute(cx: &Cx, request: &Request) -> Reply {
-    match cx.unit()?.reservations().execute(&cx.nexus.ports, request) {
+fn execute(cx: &Cx, request: &ReservationRequest) -> Reply {
+    match cx.unit()?.reservations().execute(&cx.nexus.it_nexus, request) {
         Ok(_) => Ok(None),
         Err(Refusal::Conflict) => cx.conflict(),
         Err(Refusal::Check(sense)) => Err(sense),

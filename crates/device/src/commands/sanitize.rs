@@ -9,7 +9,7 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, ServiceAction};
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
-use crate::sanitize::{Job, Method, Phase};
+use crate::sanitize::{Milestone, SanitizeJob, SanitizeMethod};
 
 const IMMED: u8 = 0x80;
 const AUSE: u8 = 0x20;
@@ -22,12 +22,12 @@ const LIST_LENGTH_FIELD: FieldPointer = FieldPointer::cdb(7);
 pub(crate) async fn sanitize(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     let method =
-        if cx.cdb.service_action() == ServiceAction::OVERWRITE { overwrite(&cx).await? } else { Method::Erase };
-    let (operation, background) = work::begin(&unit, Job::new(method, cx.cdb.bit(1, AUSE)))?;
-    cx.leave_behind(background).await?;
+        if cx.cdb.service_action() == ServiceAction::OVERWRITE { overwrite(&cx).await? } else { SanitizeMethod::Erase };
+    let (operation, background) = work::begin(&unit, SanitizeJob::new(method, cx.cdb.bit(1, AUSE)))?;
+    cx.start_background(background).await?;
     // With IMMED, too, the operation is one that a restart would go on with.
-    let phase = if cx.cdb.bit(1, IMMED) { Phase::Begun } else { Phase::Ended };
-    cx.wait(operation.reached(phase)).await?;
+    let milestone = if cx.cdb.bit(1, IMMED) { Milestone::Begun } else { Milestone::Ended };
+    cx.wait(operation.reached(milestone)).await?;
     operation.result().map(|()| None)
 }
 
@@ -35,13 +35,13 @@ pub(crate) async fn sanitize(cx: Cx) -> Reply {
 pub(crate) async fn exit_failure_mode(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     if let Some(save) = unit.sanitize().exit_failure()? {
-        cx.keep(save).await?;
+        cx.persist(save).await?;
     }
     unit.sanitize().leave_failure();
     Ok(None)
 }
 
-async fn overwrite(cx: &Cx) -> Result<Method, SenseData> {
+async fn overwrite(cx: &Cx) -> Result<SanitizeMethod, SenseData> {
     let block_len = cx.unit()?.block_size();
     let list_len = cx.cdb.u16_at(7);
     if !OverwriteList::has_room(usize::from(list_len), block_len) {
@@ -50,5 +50,5 @@ async fn overwrite(cx: &Cx) -> Result<Method, SenseData> {
     let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(length_error)?;
     let OverwriteList { invert, passes, pattern } = OverwriteList::parse(&list, block_len)?;
-    Ok(Method::Overwrite { passes, invert, pattern: pattern.to_vec() })
+    Ok(SanitizeMethod::Overwrite { passes, invert, pattern: pattern.to_vec() })
 }

@@ -66,8 +66,8 @@ fn check_eject(result: Result<(), EjectError>) -> Result<(), SenseData> {
 /// PREVENT ALLOW MEDIUM REMOVAL: each nexus prevents for itself, until it allows, ends, or the unit is reset.
 pub(crate) fn prevent_allow_medium_removal(cx: &Cx) -> Reply {
     cx.unit()?;
-    if let Some(link) = &cx.link {
-        link.prevents_removal.store(cx.cdb.bit(4, 0x01), Ordering::Release);
+    if let Some(itl) = &cx.itl {
+        itl.prevents_removal.store(cx.cdb.bit(4, 0x01), Ordering::Release);
     }
     Ok(None)
 }

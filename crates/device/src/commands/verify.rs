@@ -54,7 +54,7 @@ pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
     let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };
     let extent = Extent { offset: cx.extent.offset, len: data.len() as u64 };
     let chunk = cx.buffer(chunk_len(extent)).await?;
-    cx.be_alone_on(extent).await?;
+    cx.claim_exclusively(extent).await?;
     let data = cx.write(extent.offset, data, true).await?;
     let expected = if cx.cdb.flag(BYTCHK_COMPARE) { Expected::Bytes(data) } else { Expected::Readable };
     compare(&cx, extent, &expected, chunk).await?;

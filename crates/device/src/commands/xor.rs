@@ -15,7 +15,7 @@ pub(crate) async fn xdwriteread(cx: Cx) -> Reply {
     let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };
     let extent = Extent { offset: cx.extent.offset, len: data.len() as u64 };
     let blocks = cx.buffer(data.len()).await?;
-    cx.be_alone_on(extent).await?;
+    cx.claim_exclusively(extent).await?;
     let mut difference = cx.read(extent.offset, blocks).await?;
     for (byte, new) in difference.iter_mut().zip(data.iter()) {
         *byte ^= new;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_buffer::Buffer;
 use lunette_store::{Op, Outcome, Store, StoreError};
 
-use super::exchange::Exchange;
+use super::channel::Channel;
 use super::{Input, Step, Work};
 use crate::wait::Waitable;
 
@@ -21,28 +21,28 @@ use crate::wait::Waitable;
 pub struct BackgroundTask {
     /// `None` after the end.
     working: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    exchange: Arc<Exchange>,
+    channel: Arc<Channel>,
 }
 
 impl BackgroundTask {
-    /// Work that asks for what it needs by the [`Asking`] that it is given.
-    pub(crate) fn new<F>(begin: impl FnOnce(Asking) -> F) -> Self
+    /// Work that asks for what it needs by the [`BackgroundCx`] that it is given.
+    pub(crate) fn new<F>(begin: impl FnOnce(BackgroundCx) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let exchange = Arc::new(Exchange::default());
-        let working = begin(Asking(Arc::clone(&exchange)));
-        Self { working: Some(Box::pin(working)), exchange }
+        let channel = Arc::new(Channel::default());
+        let working = begin(BackgroundCx(Arc::clone(&channel)));
+        Self { working: Some(Box::pin(working)), channel }
     }
 
     /// Gives what was asked for ([`Input::Start`] first) and learns what is wanted next; `None` at the end.
     pub fn step(&mut self, input: Input) -> Option<Step> {
         if !matches!(input, Input::Start) {
-            self.exchange.answer(input);
+            self.channel.answer(input);
         }
         let working = self.working.as_mut()?;
         match working.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Pending => self.exchange.asked(),
+            Poll::Pending => self.channel.asked(),
             Poll::Ready(()) => {
                 self.working = None;
                 None
@@ -58,9 +58,9 @@ impl fmt::Debug for BackgroundTask {
 }
 
 /// How background work asks for something.
-pub(crate) struct Asking(Arc<Exchange>);
+pub(crate) struct BackgroundCx(Arc<Channel>);
 
-impl Asking {
+impl BackgroundCx {
     /// A buffer of `len` bytes, more than zero.
     pub(crate) async fn buffer(&self, len: usize) -> Result<Buffer, StoreError> {
         match self.0.ask(Step::Buffer { len }).await {
@@ -68,7 +68,7 @@ impl Asking {
                 buffer.truncate(len);
                 Ok(buffer)
             }
-            _ => Err(misused()),
+            _ => Err(contract_violation()),
         }
     }
 
@@ -76,7 +76,7 @@ impl Asking {
     pub(crate) async fn store(&self, store: &Arc<dyn Store>, op: Op) -> Result<Option<Buffer>, StoreError> {
         match self.0.ask(Step::Store { store: Arc::clone(store), op }).await {
             Input::Store(Outcome { result, buffer }) => result.map(|()| buffer),
-            _ => Err(misused()),
+            _ => Err(contract_violation()),
         }
     }
 
@@ -84,7 +84,7 @@ impl Asking {
     pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
         match self.0.ask(Step::Work(work)).await {
             Input::Store(Outcome { result, .. }) => result,
-            _ => Err(misused()),
+            _ => Err(contract_violation()),
         }
     }
 
@@ -92,7 +92,7 @@ impl Asking {
     pub(crate) async fn pause(&self, time: Duration) -> Result<(), StoreError> {
         match self.0.ask(Step::Pause { time }).await {
             Input::Waited => Ok(()),
-            _ => Err(misused()),
+            _ => Err(contract_violation()),
         }
     }
 
@@ -100,12 +100,12 @@ impl Asking {
     pub(crate) async fn wait(&self, on: Arc<dyn Waitable>) -> Result<(), StoreError> {
         match self.0.ask(Step::Wait { on }).await {
             Input::Waited => Ok(()),
-            _ => Err(misused()),
+            _ => Err(contract_violation()),
         }
     }
 }
 
 /// The work was driven against its contract.
-pub(crate) fn misused() -> StoreError {
+pub(crate) fn contract_violation() -> StoreError {
     StoreError::Io(std::io::Error::other("background work was driven against its contract"))
 }

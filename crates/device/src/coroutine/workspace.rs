@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use stackfuture::StackFuture;
 
 use super::Reply;
-use super::exchange::Exchange;
+use super::channel::Channel;
 use crate::limits::MAX_IDLE_WORKSPACES;
 
 /// Room for a handler that is at work. Those of reads and writes fit; longer ones are allocated.
@@ -17,9 +17,9 @@ const HANDLER_BYTES: usize = 1152;
 type Handler = StackFuture<'static, Reply, HANDLER_BYTES>;
 
 /// Where a handler is put, and stays until it has ended.
-pub(crate) struct Place<'a>(Pin<&'a mut Option<Handler>>);
+pub(crate) struct HandlerSlot<'a>(Pin<&'a mut Option<Handler>>);
 
-impl Place<'_> {
+impl HandlerSlot<'_> {
     /// Puts a handler here.
     pub(crate) fn begin(mut self, handler: impl Future<Output = Reply> + Send + 'static) {
         self.0.set(Some(StackFuture::from_or_box(handler)));
@@ -28,7 +28,7 @@ impl Place<'_> {
 
 /// What a handler needs while it runs.
 struct Workspace {
-    exchange: Arc<Exchange>,
+    channel: Arc<Channel>,
     handler: Pin<Box<Option<Handler>>>,
 }
 
@@ -38,25 +38,25 @@ thread_local! {
 }
 
 /// A handler at work, and what it talks to its task by.
-pub(crate) struct Handling(
+pub(crate) struct RunningHandler(
     /// There until the drop.
     Option<Workspace>,
 );
 
-impl Handling {
-    /// Begins nothing yet: the handler is to be put in its [`place`](Self::place).
+impl RunningHandler {
+    /// Begins nothing yet: the handler is to be put in its [`slot`](Self::slot).
     pub(crate) fn new() -> Self {
         let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()).ok().flatten();
-        let workspace = idle.unwrap_or_else(|| Workspace { exchange: Arc::default(), handler: Box::pin(None) });
+        let workspace = idle.unwrap_or_else(|| Workspace { channel: Arc::default(), handler: Box::pin(None) });
         Self(Some(workspace))
     }
 
-    pub(crate) fn place(&mut self) -> Place<'_> {
-        Place(self.workspace_mut().handler.as_mut())
+    pub(crate) fn slot(&mut self) -> HandlerSlot<'_> {
+        HandlerSlot(self.workspace_mut().handler.as_mut())
     }
 
-    pub(crate) fn exchange(&self) -> &Arc<Exchange> {
-        &self.0.as_ref().expect(THERE).exchange
+    pub(crate) fn channel(&self) -> &Arc<Channel> {
+        &self.0.as_ref().expect(THERE).channel
     }
 
     /// Lets the handler go on until it asks for something or ends.
@@ -73,13 +73,13 @@ impl Handling {
 const THERE: &str = "a workspace is taken by the drop alone";
 
 /// The handler ends with what it holds; its memory waits for the next one.
-impl Drop for Handling {
+impl Drop for RunningHandler {
     fn drop(&mut self) {
         let Some(mut workspace) = self.0.take() else { return };
         workspace.handler.set(None);
         // Nobody else has it any more, now that the handler is gone.
-        let Some(exchange) = Arc::get_mut(&mut workspace.exchange) else { return };
-        *exchange = Exchange::default();
+        let Some(channel) = Arc::get_mut(&mut workspace.channel) else { return };
+        *channel = Channel::default();
         // A thread that ends keeps nothing.
         let _ = IDLE.try_with(|idle| {
             let mut idle = idle.borrow_mut();

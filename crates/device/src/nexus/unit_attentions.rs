@@ -12,12 +12,12 @@ use crate::limits::MAX_UNIT_ATTENTIONS;
 ///
 /// The path of a command reads one word while nothing is pending.
 #[derive(Debug, Default)]
-pub(crate) struct Attentions {
+pub(crate) struct UnitAttentions {
     pending: AtomicUsize,
     queue: Mutex<VecDeque<AdditionalSense>>,
 }
 
-impl Attentions {
+impl UnitAttentions {
     /// Adds a condition behind those of its precedence. One that already waits stays where it is.
     pub(crate) fn raise(&self, code: AdditionalSense) {
         self.change(|queue| {
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn conditions_come_out_once_and_in_order() {
-        let attentions = Attentions::default();
+        let attentions = UnitAttentions::default();
         assert_eq!(attentions.take(), None);
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         attentions.raise(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR);
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_reset_replaces_what_waits() {
-        let attentions = Attentions::default();
+        let attentions = UnitAttentions::default();
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
         assert_eq!(attentions.take(), Some(AdditionalSense::BUS_DEVICE_RESET));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_power_on_is_told_first_and_covers_a_reset() {
-        let attentions = Attentions::default();
+        let attentions = UnitAttentions::default();
         attentions.raise(AdditionalSense::MODE_PARAMETERS_CHANGED);
         attentions.raise(AdditionalSense::BUS_DEVICE_RESET);
         attentions.raise(AdditionalSense::POWER_ON_OR_RESET);
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded() {
-        let attentions = Attentions::default();
+        let attentions = UnitAttentions::default();
         for ascq in 0..=255 {
             attentions.raise(AdditionalSense { asc: 0x2a, ascq });
         }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_condition_learnt_otherwise_is_forgotten() {
-        let attentions = Attentions::default();
+        let attentions = UnitAttentions::default();
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         attentions.clear(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         assert_eq!(attentions.take(), None);

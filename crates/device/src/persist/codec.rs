@@ -1,9 +1,9 @@
 //! The encoding of saved values: big-endian numbers, and bytes behind their length.
 
 /// Reads numbers, all big-endian, and texts out of a value that was kept.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub(crate) struct ValueReader<'a>(pub(crate) &'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> ValueReader<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Adds what [`Reader::bytes`] reads: up to 65,535 bytes, which is more than anything kept this way has.
+/// Adds what [`ValueReader::bytes`] reads: up to 65,535 bytes, which is more than anything kept this way has.
 pub(crate) fn put_bytes(value: &mut Vec<u8>, bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(usize::from(u16::MAX))];
     value.extend_from_slice(&(bytes.len() as u16).to_be_bytes());

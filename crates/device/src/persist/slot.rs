@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lunette_state::{StateError, StateStore};
 
 /// Keeps the newest state of one thing.
-pub(crate) struct Keeper {
+pub(crate) struct StateSlot {
     store: Arc<dyn StateStore>,
     name: String,
     /// Counts the changes, so that an older state is never saved over a newer one.
@@ -16,8 +16,8 @@ pub(crate) struct Keeper {
 }
 
 /// A change that has to be on stable storage before it is acknowledged.
-pub(crate) struct Save {
-    keeper: Arc<Keeper>,
+pub(crate) struct PendingSave {
+    slot: Arc<StateSlot>,
     version: u64,
     bytes: Option<Vec<u8>>,
 }
@@ -27,32 +27,32 @@ pub(crate) fn open<T>(
     store: Option<&Arc<dyn StateStore>>,
     name: String,
     decode: impl FnOnce(&[u8]) -> Option<T>,
-) -> Result<(Option<Arc<Keeper>>, Option<T>), StateError> {
+) -> Result<(Option<Arc<StateSlot>>, Option<T>), StateError> {
     let Some(store) = store else { return Ok((None, None)) };
     let kept = match store.load(&name)? {
         Some(bytes) => Some(decode(&bytes).ok_or_else(|| StateError(format!("{name} has an unknown format")))?),
         None => None,
     };
     let (last, saved) = (AtomicU64::new(0), Mutex::new(0));
-    Ok((Some(Arc::new(Keeper { store: Arc::clone(store), name, last, saved })), kept))
+    Ok((Some(Arc::new(StateSlot { store: Arc::clone(store), name, last, saved })), kept))
 }
 
-impl Keeper {
+impl StateSlot {
     /// The state is `bytes` from now on; `None` when there is nothing to keep. To be called under the lock of that state, for
     /// the order of these calls is the order of the changes.
-    pub(crate) fn change(self: &Arc<Self>, bytes: Option<Vec<u8>>) -> Save {
+    pub(crate) fn update(self: &Arc<Self>, bytes: Option<Vec<u8>>) -> PendingSave {
         let version = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        Save { keeper: Arc::clone(self), version, bytes }
+        PendingSave { slot: Arc::clone(self), version, bytes }
     }
 }
 
-impl Save {
+impl PendingSave {
     /// Returns when this state, or a newer one, is on stable storage. Waits for the medium.
     pub(crate) fn run(self) -> Result<(), StateError> {
-        let Self { keeper, version, bytes } = self;
-        let mut saved = keeper.saved.lock().unwrap_or_else(PoisonError::into_inner);
+        let Self { slot, version, bytes } = self;
+        let mut saved = slot.saved.lock().unwrap_or_else(PoisonError::into_inner);
         if *saved < version {
-            keeper.store.save(&keeper.name, bytes.as_deref())?;
+            slot.store.save(&slot.name, bytes.as_deref())?;
             *saved = version;
         }
         Ok(())

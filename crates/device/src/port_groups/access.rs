@@ -7,21 +7,21 @@ use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
 
 /// The access state of the port that a nexus goes through, and whether SET TARGET PORT GROUPS is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Access {
+pub(crate) struct PortAccess {
     pub(crate) state: AccessState,
     pub(crate) explicit: bool,
 }
 
-/// An [`Access`] in one word: the state in the low bits, as its code.
+/// A [`PortAccess`] in one word: the state in the low bits, as its code.
 #[derive(Debug)]
-pub(crate) struct AccessWord(AtomicU8);
+pub(crate) struct AtomicAccess(AtomicU8);
 
 const EXPLICIT: u8 = 0x80;
 const STATE: u8 = 0x0f;
 
 /// Which access states let a command pass (SPC-4 5.16.2.4 and 5.16.2.5), from the fewest to all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Passes {
+pub(crate) enum AccessRule {
     /// The active ones.
     Active,
     /// Standby, too.
@@ -32,14 +32,14 @@ pub(crate) enum Passes {
     Always,
 }
 
-impl AccessWord {
-    pub(crate) fn new(access: Access) -> Self {
+impl AtomicAccess {
+    pub(crate) fn new(access: PortAccess) -> Self {
         let word = Self(AtomicU8::default());
         word.set(access);
         word
     }
 
-    pub(crate) fn set(&self, Access { state, explicit }: Access) {
+    pub(crate) fn set(&self, PortAccess { state, explicit }: PortAccess) {
         self.0.store(state.code() | if explicit { EXPLICIT } else { 0 }, Ordering::Release);
     }
 
@@ -53,16 +53,16 @@ impl AccessWord {
     }
 
     /// Whether a command may run here.
-    pub(crate) fn check(&self, passes: Passes) -> Result<(), SenseData> {
+    pub(crate) fn check(&self, passes: AccessRule) -> Result<(), SenseData> {
         const _: () = assert!(AccessState::ActiveOptimized.code() == 0 && AccessState::ActiveNonOptimized.code() == 1);
         if self.0.load(Ordering::Acquire) & STATE <= 1 {
             return Ok(());
         }
         let least = match self.state() {
-            AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => Passes::Active,
-            AccessState::Standby => Passes::Standby,
-            AccessState::Unavailable => Passes::Unavailable,
-            AccessState::Offline | AccessState::Transitioning => Passes::Always,
+            AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => AccessRule::Active,
+            AccessState::Standby => AccessRule::Standby,
+            AccessState::Unavailable => AccessRule::Unavailable,
+            AccessState::Offline | AccessState::Transitioning => AccessRule::Always,
         };
         if passes >= least { Ok(()) } else { self.not_ready().map_or(Ok(()), Err) }
     }
@@ -88,7 +88,7 @@ mod tests {
     fn the_word_is_read_as_it_was_written() {
         for state in AccessState::ALL {
             for explicit in [false, true] {
-                let word = AccessWord::new(Access { state, explicit });
+                let word = AtomicAccess::new(PortAccess { state, explicit });
                 assert_eq!((word.state(), word.explicit()), (state, explicit));
             }
         }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn each_state_lets_its_commands_pass() {
         use AccessState::*;
-        let columns = [Passes::Active, Passes::Standby, Passes::Unavailable, Passes::Always];
+        let columns = [AccessRule::Active, AccessRule::Standby, AccessRule::Unavailable, AccessRule::Always];
         for (state, passing) in [
             (ActiveOptimized, 4),
             (ActiveNonOptimized, 4),
@@ -106,7 +106,7 @@ mod tests {
             (Transitioning, 1),
             (Offline, 1),
         ] {
-            let word = AccessWord::new(Access { state, explicit: true });
+            let word = AtomicAccess::new(PortAccess { state, explicit: true });
             let refused = columns.iter().filter_map(|passes| word.check(*passes).err()).collect::<Vec<_>>();
             assert_eq!(refused.len(), 4 - passing, "{state:?}");
             assert!(refused.iter().all(|sense| Some(*sense) == word.not_ready()));

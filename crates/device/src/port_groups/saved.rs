@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use lunette_scsi::Lun;
 use lunette_scsi::port_groups::{AccessState, StatusCode};
 
-use super::Current;
-use crate::persist::Reader;
+use super::GroupState;
+use crate::persist::ValueReader;
 
 const VERSION: u8 = 1;
 
 /// The bytes; `None` when nothing has to survive.
-pub(crate) fn encode(states: &BTreeMap<(Lun, u16), Current>) -> Option<Vec<u8>> {
+pub(crate) fn encode(states: &BTreeMap<(Lun, u16), GroupState>) -> Option<Vec<u8>> {
     let mut bytes = vec![VERSION];
     for ((lun, group), current) in states.iter().filter(|(_, current)| current.status == StatusCode::Explicit) {
         bytes.extend_from_slice(&lun.encode());
@@ -29,8 +29,8 @@ pub(crate) fn encode(states: &BTreeMap<(Lun, u16), Current>) -> Option<Vec<u8>> 
 }
 
 /// What [`encode`] was given; `None` when the bytes are none of ours.
-pub(crate) fn decode(bytes: &[u8]) -> Option<BTreeMap<(Lun, u16), Current>> {
-    let mut reader = Reader(bytes);
+pub(crate) fn decode(bytes: &[u8]) -> Option<BTreeMap<(Lun, u16), GroupState>> {
+    let mut reader = ValueReader(bytes);
     if reader.take()? != [VERSION] {
         return None;
     }
@@ -39,7 +39,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<BTreeMap<(Lun, u16), Current>> {
         let lun = Lun::decode(reader.take()?);
         let group = u16::from_be_bytes(reader.take()?);
         let [state] = reader.take()?;
-        let current = Current { state: AccessState::decode(state)?, status: StatusCode::Explicit };
+        let current = GroupState { state: AccessState::decode(state)?, status: StatusCode::Explicit };
         states.insert((lun, group), current);
     }
     Some(states)

@@ -21,7 +21,7 @@ fn config(management: Management) -> PortGroupsConfig {
 }
 
 fn machine(config: PortGroupsConfig) -> PortGroups {
-    let kept = Kept::open(&config, "t").unwrap();
+    let kept = SavedAccessStates::open(&config, "t").unwrap();
     PortGroups::new(config, kept)
 }
 
@@ -50,7 +50,7 @@ fn without_configuration_there_is_one_active_group_of_all_ports() {
     let [only] = report.as_slice() else { panic!("{report:?}") };
     assert_eq!((only.group, only.ports.as_slice()), (1, &[1, 7][..]));
     assert_eq!((only.state, only.preferred), (AccessState::ActiveOptimized, false));
-    assert_eq!(groups.access(Lun::ZERO, 9), Access { state: AccessState::ActiveOptimized, explicit: false });
+    assert_eq!(groups.access(Lun::ZERO, 9), PortAccess { state: AccessState::ActiveOptimized, explicit: false });
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn configured_states_hold_for_ports_and_single_units() {
     assert_eq!(report(&groups, Lun::ZERO), [(1, 0, 0), (2, 2, 0)]);
     assert_eq!(report(&groups, lun_1()), [(1, 0, 0), (2, 1, 0)]);
     assert!(groups.report(lun_1(), &BTreeSet::from([2]))[0].preferred);
-    assert_eq!(groups.access(lun_1(), 2), Access { state: AccessState::ActiveNonOptimized, explicit: true });
+    assert_eq!(groups.access(lun_1(), 2), PortAccess { state: AccessState::ActiveNonOptimized, explicit: true });
     assert_eq!(groups.access(Lun::ZERO, 3).state, AccessState::ActiveOptimized);
 }
 
@@ -187,7 +187,7 @@ fn what_is_kept_is_what_initiators_have_set() {
     set(&mut groups, &[(1, 2)]).unwrap();
     let bytes = saved::encode(&groups.changed).unwrap();
     assert_eq!(bytes, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1]);
-    let kept = Kept { keeper: None, changed: saved::decode(&bytes).unwrap() };
+    let kept = SavedAccessStates { slot: None, changed: saved::decode(&bytes).unwrap() };
     let mut after = PortGroups::new(config(Management::Explicit), kept);
     assert_eq!(report(&after, Lun::ZERO), [(1, 0, 0), (2, 1, 1)]);
     after.configure(PortGroupsConfig::default(), None, &[]);

@@ -4,11 +4,11 @@ use lunette_scsi::Cdb;
 
 /// Which reservations of others let the command pass (SPC-5 table 70, SBC-4 table 13; for RESERVE, SPC-2 table 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reservation {
+pub(crate) enum ReservationRule {
     /// All, also what RESERVE(6) and (10) made. Commands that look at reservations themselves have it too.
     PassesAll,
     /// All persistent ones.
-    Passes,
+    AccessRule,
     /// As `PassesAll` for START STOP UNIT that starts, else none.
     PassesStart,
     /// As `PassesAll` for PREVENT ALLOW MEDIUM REMOVAL that allows, else none.
@@ -19,7 +19,7 @@ pub(crate) enum Reservation {
     Conflicts,
 }
 
-impl Reservation {
+impl ReservationRule {
     /// What holds for this CDB.
     pub(crate) fn of(self, cdb: &Cdb) -> Self {
         const START: u8 = 0x01;

@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use lunette_scsi::persistent::ReservationType;
 
-use super::{Persistent, Reservations};
+use super::{PersistentReservation, Reservations};
 use crate::nexus::{ItNexus, TargetPort};
-use crate::persist::{Reader, put_bytes};
+use crate::persist::{ValueReader, put_bytes};
 
 const VERSION: u8 = 1;
 
@@ -42,7 +42,7 @@ pub(crate) fn encode(reservations: &Reservations) -> Option<Vec<u8>> {
 
 /// What [`encode`] was given, but for the generation; `None` when the bytes are none of ours.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Reservations> {
-    let mut reader = Reader(bytes);
+    let mut reader = ValueReader(bytes);
     let [version, kind] = reader.take()?;
     if version != VERSION {
         return None;
@@ -65,7 +65,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Reservations> {
         if kind.all_registrants() != holder.is_none() || reservations.registrations.is_empty() {
             return None;
         }
-        reservations.persistent = Some(Persistent { kind, holder });
+        reservations.persistent = Some(PersistentReservation { kind, holder });
     }
     Some(reservations)
 }

@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lunette_state::{StateError, StateStore};
 
-use super::{Change, Refusal, Request, Reservation as Column, Reservations, saved};
+use super::{Refusal, ReservationChange, ReservationRequest, ReservationRule, Reservations, saved};
 use crate::nexus::ItNexus;
 use crate::persist;
-use crate::persist::{Keeper, Save};
+use crate::persist::{PendingSave, StateSlot};
 
 /// Reservations behind a lock that commands take only while there is a reservation.
 pub(crate) struct SharedReservations {
     /// Whether there is a reservation. All that a command reads while there is none.
     restricts: AtomicBool,
     state: Mutex<State>,
-    keeper: Option<Arc<Keeper>>,
+    slot: Option<Arc<StateSlot>>,
 }
 
 struct State {
@@ -27,28 +27,32 @@ struct State {
 impl SharedReservations {
     /// The reservations that `store` has kept for the unit of this serial number; none without a store.
     pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (keeper, kept) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
+        let (slot, kept) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
         let is_kept = kept.is_some();
         let reservations = kept.unwrap_or_default();
         Ok(Self {
             restricts: AtomicBool::new(reservations.restricts()),
             state: Mutex::new(State { reservations, kept: is_kept }),
-            keeper,
+            slot,
         })
     }
 
     /// Whether APTPL is supported (`PTPL_C`).
     pub(crate) fn can_persist(&self) -> bool {
-        self.keeper.is_some()
+        self.slot.is_some()
     }
 
     /// Whether a command of `nexus` may run.
-    pub(crate) fn permits(&self, nexus: &ItNexus, column: Column) -> bool {
-        !self.restricts.load(Ordering::Acquire) || self.state().reservations.permits(nexus, column)
+    pub(crate) fn permits(&self, nexus: &ItNexus, rule: ReservationRule) -> bool {
+        !self.restricts.load(Ordering::Acquire) || self.state().reservations.permits(nexus, rule)
     }
 
-    /// Does what `nexus` asks for. The change is in force at once; it may be acknowledged when the [`Save`] is done.
-    pub(crate) fn execute(&self, nexus: &Arc<ItNexus>, request: &Request) -> Result<(Change, Option<Save>), Refusal> {
+    /// Does what `nexus` asks for. The change is in force at once; it may be acknowledged when the [`PendingSave`] is done.
+    pub(crate) fn execute(
+        &self,
+        nexus: &Arc<ItNexus>,
+        request: &ReservationRequest,
+    ) -> Result<(ReservationChange, Option<PendingSave>), Refusal> {
         let mut state = self.state();
         let mut change = state.reservations.select(nexus, request)?;
         state.reservations.apply(&mut change);
@@ -78,14 +82,14 @@ impl SharedReservations {
     }
 
     /// What has to be saved now: every change once something was to be kept, and the end of keeping it.
-    fn save(&self, state: &mut State) -> Option<Save> {
-        let keeper = self.keeper.as_ref()?;
+    fn save(&self, state: &mut State) -> Option<PendingSave> {
+        let slot = self.slot.as_ref()?;
         let bytes = saved::encode(&state.reservations);
         state.kept |= bytes.is_some();
         if !state.kept {
             return None;
         }
-        Some(keeper.change(bytes))
+        Some(slot.update(bytes))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -116,8 +120,8 @@ mod tests {
         SharedReservations::open(Some(&(Arc::clone(kept) as Arc<dyn StateStore>)), "s")
     }
 
-    fn register(new_key: u64, persist: bool) -> Request {
-        Request::Register { key: None, new_key, same: Vec::new(), others: Vec::new(), persist }
+    fn register(new_key: u64, persist: bool) -> ReservationRequest {
+        ReservationRequest::Register { key: None, new_key, same: Vec::new(), others: Vec::new(), persist }
     }
 
     fn nexus() -> Arc<ItNexus> {

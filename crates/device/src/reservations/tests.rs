@@ -17,8 +17,8 @@ fn nexus(number: u8) -> Arc<ItNexus> {
     Arc::new(ItNexus { initiator: format!("iqn.{},i,0x1", number / 2).into(), port })
 }
 
-fn register(key: Option<u64>, new_key: u64) -> Request {
-    Request::Register { key, new_key, same: Vec::new(), others: Vec::new(), persist: false }
+fn register(key: Option<u64>, new_key: u64) -> ReservationRequest {
+    ReservationRequest::Register { key, new_key, same: Vec::new(), others: Vec::new(), persist: false }
 }
 
 /// A machine that is told what to do by nexuses 0, 1, ...
@@ -32,11 +32,11 @@ impl Unit {
         for number in 0..registered {
             unit.run(number, &register(Some(0), u64::from(number) + 1)).unwrap();
         }
-        unit.run(0, &Request::Reserve { key: 1, kind }).unwrap();
+        unit.run(0, &ReservationRequest::Reserve { key: 1, kind }).unwrap();
         unit
     }
 
-    fn run(&mut self, by: u8, request: &Request) -> Result<Change, Refusal> {
+    fn run(&mut self, by: u8, request: &ReservationRequest) -> Result<ReservationChange, Refusal> {
         let mut change = self.0.select(&nexus(by), request)?;
         self.0.apply(&mut change);
         Ok(change)
@@ -48,12 +48,12 @@ impl Unit {
         keys
     }
 
-    fn permits(&self, by: u8, column: Column) -> bool {
-        self.0.permits(&nexus(by), column)
+    fn permits(&self, by: u8, rule: ReservationRule) -> bool {
+        self.0.permits(&nexus(by), rule)
     }
 }
 
-fn told(change: &Change) -> Vec<(Arc<ItNexus>, AdditionalSense)> {
+fn told(change: &ReservationChange) -> Vec<(Arc<ItNexus>, AdditionalSense)> {
     let mut told = change.attentions.clone();
     told.sort_by(|one, other| one.0.cmp(&other.0));
     told
@@ -73,11 +73,11 @@ fn the_types_permit_what_the_table_says() {
         (EAAR, registered, registered),
     ] {
         let unit = Unit::reserved(2, kind);
-        let who = |column| [0, 1, 2].map(|number| unit.permits(number, column));
-        assert_eq!(who(Column::PassesAll), all, "{kind:?}");
-        assert_eq!(who(Column::Passes), all, "{kind:?}");
-        assert_eq!(who(Column::PassesWriteExclusive), reading, "{kind:?}");
-        assert_eq!(who(Column::Conflicts), writing, "{kind:?}");
+        let who = |rule| [0, 1, 2].map(|number| unit.permits(number, rule));
+        assert_eq!(who(ReservationRule::PassesAll), all, "{kind:?}");
+        assert_eq!(who(ReservationRule::AccessRule), all, "{kind:?}");
+        assert_eq!(who(ReservationRule::PassesWriteExclusive), reading, "{kind:?}");
+        assert_eq!(who(ReservationRule::Conflicts), writing, "{kind:?}");
     }
 }
 
@@ -98,7 +98,7 @@ fn registering_needs_the_key_that_is_registered() {
 
 #[test]
 fn a_list_of_initiators_is_registered_as_a_whole_or_not_at_all() {
-    let with = |others: &[u8]| Request::Register {
+    let with = |others: &[u8]| ReservationRequest::Register {
         key: Some(0),
         new_key: 9,
         same: vec![nexus(1)],
@@ -110,22 +110,23 @@ fn a_list_of_initiators_is_registered_as_a_whole_or_not_at_all() {
     assert_eq!(unit.keys(), [9; 4]);
     assert_eq!(unit.run(4, &with(&[5, 2])), Err(Refusal::Conflict));
     assert_eq!(unit.keys(), [9; 4]);
-    let again = Request::Register { key: Some(9), new_key: 8, same: vec![], others: vec![nexus(5)], persist: false };
+    let again =
+        ReservationRequest::Register { key: Some(9), new_key: 8, same: vec![], others: vec![nexus(5)], persist: false };
     assert!(matches!(unit.run(0, &again), Err(Refusal::Check(_))));
 }
 
 #[test]
 fn a_reservation_is_made_once_and_released_by_its_type() {
     let mut unit = Unit::reserved(2, WE);
-    unit.run(0, &Request::Reserve { key: 1, kind: WE }).unwrap();
-    assert_eq!(unit.run(0, &Request::Reserve { key: 1, kind: EA }), Err(Refusal::Conflict));
-    assert_eq!(unit.run(1, &Request::Reserve { key: 2, kind: WE }), Err(Refusal::Conflict));
-    assert_eq!(unit.run(1, &Request::Reserve { key: 1, kind: WE }), Err(Refusal::Conflict));
-    unit.run(1, &Request::Release { key: 2, kind: WE }).unwrap();
+    unit.run(0, &ReservationRequest::Reserve { key: 1, kind: WE }).unwrap();
+    assert_eq!(unit.run(0, &ReservationRequest::Reserve { key: 1, kind: EA }), Err(Refusal::Conflict));
+    assert_eq!(unit.run(1, &ReservationRequest::Reserve { key: 2, kind: WE }), Err(Refusal::Conflict));
+    assert_eq!(unit.run(1, &ReservationRequest::Reserve { key: 1, kind: WE }), Err(Refusal::Conflict));
+    unit.run(1, &ReservationRequest::Release { key: 2, kind: WE }).unwrap();
     assert!(unit.0.restricts(), "not released by one that does not hold it");
-    let Err(Refusal::Check(sense)) = unit.run(0, &Request::Release { key: 1, kind: EA }) else { panic!() };
+    let Err(Refusal::Check(sense)) = unit.run(0, &ReservationRequest::Release { key: 1, kind: EA }) else { panic!() };
     assert_eq!(sense.code, AdditionalSense::INVALID_RELEASE_OF_PERSISTENT_RESERVATION);
-    assert_eq!(told(&unit.run(0, &Request::Release { key: 1, kind: WE }).unwrap()), []);
+    assert_eq!(told(&unit.run(0, &ReservationRequest::Release { key: 1, kind: WE }).unwrap()), []);
     assert!(!unit.0.restricts());
 }
 
@@ -133,7 +134,7 @@ fn a_reservation_is_made_once_and_released_by_its_type() {
 fn the_end_of_a_shared_reservation_is_told_to_the_registered() {
     for kind in [WERO, EARO, WEAR, EAAR] {
         let mut unit = Unit::reserved(3, kind);
-        let change = unit.run(0, &Request::Release { key: 1, kind }).unwrap();
+        let change = unit.run(0, &ReservationRequest::Release { key: 1, kind }).unwrap();
         let expected = [1, 2].map(|number| (nexus(number), AdditionalSense::RESERVATIONS_RELEASED));
         assert_eq!(told(&change), expected);
     }
@@ -150,7 +151,7 @@ fn all_registrants_hold_it_until_the_last_goes() {
     let mut unit = Unit::reserved(2, EAAR);
     assert_eq!(unit.0.reservation(), Some((0, EAAR)));
     assert_eq!(unit.0.registrations().filter(|(_, _, holds)| *holds == Some(EAAR)).count(), 2);
-    unit.run(1, &Request::Reserve { key: 2, kind: EAAR }).unwrap();
+    unit.run(1, &ReservationRequest::Reserve { key: 2, kind: EAAR }).unwrap();
     unit.run(0, &register(Some(1), 0)).unwrap();
     assert!(unit.0.restricts());
     unit.run(1, &register(Some(2), 0)).unwrap();
@@ -160,8 +161,8 @@ fn all_registrants_hold_it_until_the_last_goes() {
 #[test]
 fn clear_removes_everything_and_tells_the_others() {
     let mut unit = Unit::reserved(3, WE);
-    assert_eq!(unit.run(1, &Request::Clear { key: 1 }), Err(Refusal::Conflict));
-    let change = unit.run(1, &Request::Clear { key: 2 }).unwrap();
+    assert_eq!(unit.run(1, &ReservationRequest::Clear { key: 1 }), Err(Refusal::Conflict));
+    let change = unit.run(1, &ReservationRequest::Clear { key: 2 }).unwrap();
     let expected = [0, 2].map(|number| (nexus(number), AdditionalSense::RESERVATIONS_PREEMPTED));
     assert_eq!(told(&change), expected);
     assert!(unit.keys().is_empty() && !unit.0.restricts());
@@ -170,31 +171,31 @@ fn clear_removes_everything_and_tells_the_others() {
 #[test]
 fn preempting_the_holder_takes_the_reservation_over() {
     let mut unit = Unit::reserved(3, WERO);
-    let change = unit.run(1, &Request::Preempt { key: 2, victims_key: 1, kind: EA }).unwrap();
+    let change = unit.run(1, &ReservationRequest::Preempt { key: 2, victims_key: 1, kind: EA }).unwrap();
     assert_eq!(
         told(&change),
         [(nexus(0), AdditionalSense::REGISTRATIONS_PREEMPTED), (nexus(2), AdditionalSense::RESERVATIONS_RELEASED),]
     );
     assert_eq!(change.preempted, [nexus(0)]);
     assert_eq!((unit.keys(), unit.0.reservation()), (vec![2, 3], Some((2, EA))));
-    assert!(!unit.permits(0, Column::Conflicts) && unit.permits(1, Column::Conflicts));
+    assert!(!unit.permits(0, ReservationRule::Conflicts) && unit.permits(1, ReservationRule::Conflicts));
 }
 
 #[test]
 fn preempting_another_removes_its_registration_alone() {
     let mut unit = Unit::reserved(3, WE);
-    let change = unit.run(1, &Request::Preempt { key: 2, victims_key: 3, kind: EA }).unwrap();
+    let change = unit.run(1, &ReservationRequest::Preempt { key: 2, victims_key: 3, kind: EA }).unwrap();
     assert_eq!(told(&change), [(nexus(2), AdditionalSense::REGISTRATIONS_PREEMPTED)]);
     assert_eq!((unit.keys(), unit.0.reservation()), (vec![1, 2], Some((1, WE))));
-    assert_eq!(unit.run(1, &Request::Preempt { key: 2, victims_key: 3, kind: EA }), Err(Refusal::Conflict));
-    let zero = unit.run(1, &Request::Preempt { key: 2, victims_key: 0, kind: EA });
+    assert_eq!(unit.run(1, &ReservationRequest::Preempt { key: 2, victims_key: 3, kind: EA }), Err(Refusal::Conflict));
+    let zero = unit.run(1, &ReservationRequest::Preempt { key: 2, victims_key: 0, kind: EA });
     assert_eq!(zero, Err(ACTION_KEY_FIELD.into()));
 }
 
 #[test]
 fn key_zero_preempts_all_registrants() {
     let mut unit = Unit::reserved(3, WEAR);
-    let change = unit.run(1, &Request::Preempt { key: 2, victims_key: 0, kind: WEAR }).unwrap();
+    let change = unit.run(1, &ReservationRequest::Preempt { key: 2, victims_key: 0, kind: WEAR }).unwrap();
     assert_eq!(change.preempted, [nexus(0), nexus(2)]);
     assert_eq!((unit.keys(), unit.0.reservation()), (vec![2], Some((0, WEAR))));
 }
@@ -202,14 +203,19 @@ fn key_zero_preempts_all_registrants() {
 #[test]
 fn the_holder_may_preempt_itself_and_keeps_its_registration() {
     let mut unit = Unit::reserved(1, WE);
-    unit.run(0, &Request::Preempt { key: 1, victims_key: 1, kind: EARO }).unwrap();
+    unit.run(0, &ReservationRequest::Preempt { key: 1, victims_key: 1, kind: EARO }).unwrap();
     assert_eq!((unit.keys(), unit.0.reservation()), (vec![1], Some((1, EARO))));
 }
 
 #[test]
 fn a_move_makes_another_nexus_the_holder() {
-    let to =
-        |number, new_key, unregister| Request::Move { key: 1, new_key, to: nexus(number), unregister, persist: false };
+    let to = |number, new_key, unregister| ReservationRequest::Move {
+        key: 1,
+        new_key,
+        to: nexus(number),
+        unregister,
+        persist: false,
+    };
     let mut unit = Unit::reserved(1, EA);
     assert_eq!(unit.run(1, &to(2, 5, false)), Err(Refusal::Conflict));
     assert_eq!(unit.run(0, &to(2, 0, false)), Err(ACTION_KEY_FIELD.into()));
@@ -227,11 +233,11 @@ fn a_move_makes_another_nexus_the_holder() {
 #[test]
 fn reserve_excludes_the_others_and_every_persistent_reservation() {
     let mut unit = Unit::default();
-    unit.run(0, &Request::LegacyReserve).unwrap();
-    unit.run(0, &Request::LegacyReserve).unwrap();
-    assert_eq!(unit.run(1, &Request::LegacyReserve), Err(Refusal::Conflict));
-    assert!(unit.permits(1, Column::PassesAll) && !unit.permits(1, Column::Passes));
-    assert!(unit.permits(0, Column::Conflicts));
+    unit.run(0, &ReservationRequest::LegacyReserve).unwrap();
+    unit.run(0, &ReservationRequest::LegacyReserve).unwrap();
+    assert_eq!(unit.run(1, &ReservationRequest::LegacyReserve), Err(Refusal::Conflict));
+    assert!(unit.permits(1, ReservationRule::PassesAll) && !unit.permits(1, ReservationRule::AccessRule));
+    assert!(unit.permits(0, ReservationRule::Conflicts));
     for number in [0, 1] {
         assert_eq!(unit.run(number, &register(Some(0), 1)), Err(Refusal::Conflict));
     }
@@ -246,10 +252,10 @@ fn reserve_excludes_the_others_and_every_persistent_reservation() {
 #[test]
 fn a_release_by_another_does_nothing_and_is_no_error() {
     let mut unit = Unit::default();
-    unit.run(0, &Request::LegacyReserve).unwrap();
-    unit.run(1, &Request::LegacyRelease).unwrap();
+    unit.run(0, &ReservationRequest::LegacyReserve).unwrap();
+    unit.run(1, &ReservationRequest::LegacyRelease).unwrap();
     assert!(unit.0.restricts());
-    unit.run(0, &Request::LegacyRelease).unwrap();
+    unit.run(0, &ReservationRequest::LegacyRelease).unwrap();
     assert!(!unit.0.restricts());
 }
 
@@ -257,13 +263,13 @@ fn a_release_by_another_does_nothing_and_is_no_error() {
 fn registered_nexuses_reserve_without_effect_where_they_have_access() {
     let mut unit = Unit::reserved(2, WERO);
     for number in [0, 1] {
-        unit.run(number, &Request::LegacyReserve).unwrap();
+        unit.run(number, &ReservationRequest::LegacyReserve).unwrap();
         assert!(!unit.0.is_legacy());
     }
-    assert_eq!(unit.run(2, &Request::LegacyReserve), Err(Refusal::Conflict));
+    assert_eq!(unit.run(2, &ReservationRequest::LegacyReserve), Err(Refusal::Conflict));
     let mut unit = Unit::default();
     unit.run(0, &register(Some(0), 1)).unwrap();
-    assert_eq!(unit.run(0, &Request::LegacyReserve), Err(Refusal::Conflict));
+    assert_eq!(unit.run(0, &ReservationRequest::LegacyReserve), Err(Refusal::Conflict));
 }
 
 #[test]
@@ -273,8 +279,13 @@ fn registrations_are_bounded() {
         let port = TargetPort { relative: 1, name: "t".into() };
         Arc::new(ItNexus { initiator: format!("iqn.{number}").into(), port })
     });
-    let request =
-        Request::Register { key: Some(0), new_key: 1, same: vec![], others: others.collect(), persist: false };
+    let request = ReservationRequest::Register {
+        key: Some(0),
+        new_key: 1,
+        same: vec![],
+        others: others.collect(),
+        persist: false,
+    };
     let Err(Refusal::Check(sense)) = unit.run(0, &request) else { panic!() };
     assert_eq!(sense.code, AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES);
 }
@@ -283,23 +294,23 @@ fn any_kind() -> impl Strategy<Value = ReservationType> {
     proptest::sample::select(ReservationType::ALL.map(|(_, kind)| kind).to_vec())
 }
 
-fn any_request() -> impl Strategy<Value = Request> {
+fn any_request() -> impl Strategy<Value = ReservationRequest> {
     let key = 0..4u64;
     let few = proptest::collection::vec((0..6u8).prop_map(nexus), 0..2);
     prop_oneof![
         4 => (proptest::option::of(key.clone()), key.clone(), few.clone(), few, any::<bool>()).prop_map(
-            |(key, new_key, same, others, persist)| Request::Register { key, new_key, same, others, persist }
+            |(key, new_key, same, others, persist)| ReservationRequest::Register { key, new_key, same, others, persist }
         ),
-        3 => (key.clone(), any_kind()).prop_map(|(key, kind)| Request::Reserve { key, kind }),
-        2 => (key.clone(), any_kind()).prop_map(|(key, kind)| Request::Release { key, kind }),
-        1 => key.clone().prop_map(|key| Request::Clear { key }),
+        3 => (key.clone(), any_kind()).prop_map(|(key, kind)| ReservationRequest::Reserve { key, kind }),
+        2 => (key.clone(), any_kind()).prop_map(|(key, kind)| ReservationRequest::Release { key, kind }),
+        1 => key.clone().prop_map(|key| ReservationRequest::Clear { key }),
         3 => (key.clone(), key.clone(), any_kind())
-            .prop_map(|(key, victims_key, kind)| Request::Preempt { key, victims_key, kind }),
+            .prop_map(|(key, victims_key, kind)| ReservationRequest::Preempt { key, victims_key, kind }),
         2 => (key.clone(), key, 0..6u8, any::<bool>(), any::<bool>()).prop_map(
-            |(key, new_key, to, unregister, persist)| Request::Move { key, new_key, to: nexus(to), unregister, persist }
+            |(key, new_key, to, unregister, persist)| ReservationRequest::Move { key, new_key, to: nexus(to), unregister, persist }
         ),
-        1 => Just(Request::LegacyReserve),
-        2 => Just(Request::LegacyRelease),
+        1 => Just(ReservationRequest::LegacyReserve),
+        2 => Just(ReservationRequest::LegacyRelease),
     ]
 }
 
@@ -325,7 +336,7 @@ proptest! {
             // PRGENERATION counts the requests that change registrations, and RESERVE and RELEASE do not.
             let changed = before.registrations != after.registrations;
             prop_assert!(!changed || after.generation == before.generation + 1);
-            if matches!(request, Request::Reserve { .. } | Request::Release { .. }) {
+            if matches!(request, ReservationRequest::Reserve { .. } | ReservationRequest::Release { .. }) {
                 prop_assert_eq!(before.generation, after.generation);
             }
             // Unit attentions go to others that were registered.

@@ -1,10 +1,10 @@
 //! What a sanitize operation does and where it stands, in memory and as it is kept.
 
-use crate::persist::{Reader, put_bytes};
+use crate::persist::{ValueReader, put_bytes};
 
 /// How data is made unreadable.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Method {
+pub(crate) enum SanitizeMethod {
     /// Every block is written.
     Overwrite {
         /// 1 to 31.
@@ -20,8 +20,8 @@ pub(crate) enum Method {
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Job {
-    pub(crate) method: Method,
+pub(crate) struct SanitizeJob {
+    pub(crate) method: SanitizeMethod,
     /// AUSE: when it fails, EXIT FAILURE MODE ends the failure.
     pub(crate) unrestricted: bool,
     /// The pass, from 0. Those before it are on stable storage.
@@ -32,21 +32,21 @@ pub(crate) struct Job {
 
 /// What is kept of the condition of a unit. A unit that is ready keeps nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Record {
-    Running(Job),
+pub(crate) enum SavedSanitize {
+    Running(SanitizeJob),
     Failed { unrestricted: bool },
 }
 
-impl Job {
+impl SanitizeJob {
     /// An operation that has done nothing yet.
-    pub(crate) fn new(method: Method, unrestricted: bool) -> Self {
+    pub(crate) fn new(method: SanitizeMethod, unrestricted: bool) -> Self {
         Self { method, unrestricted, pass: 0, offset: 0 }
     }
 
     pub(crate) fn passes(&self) -> u8 {
         match self.method {
-            Method::Overwrite { passes, .. } => passes,
-            Method::Erase => 1,
+            SanitizeMethod::Overwrite { passes, .. } => passes,
+            SanitizeMethod::Erase => 1,
         }
     }
 
@@ -60,7 +60,7 @@ impl Job {
 
     /// What this pass fills each block of `block_len` bytes with; `None` when it frees it.
     pub(crate) fn block(&self, block_len: usize) -> Option<Vec<u8>> {
-        let Method::Overwrite { passes, invert, pattern } = &self.method else { return None };
+        let SanitizeMethod::Overwrite { passes, invert, pattern } = &self.method else { return None };
         // The last pass writes the pattern itself (SBC-4 table 94).
         let inverts = *invert && passes.wrapping_sub(self.pass).is_multiple_of(2);
         let mask = if inverts { 0xff } else { 0 };
@@ -73,7 +73,7 @@ const FAILED: u8 = 2;
 const OVERWRITE: u8 = 1;
 const ERASE: u8 = 2;
 
-impl Record {
+impl SavedSanitize {
     /// | bytes | what |
     /// |---|---|
     /// | 1 | version, 1 |
@@ -93,8 +93,8 @@ impl Record {
             Self::Running(job) => job,
         };
         let (method, invert, pattern) = match &job.method {
-            Method::Overwrite { invert, pattern, .. } => (OVERWRITE, *invert, pattern.as_slice()),
-            Method::Erase => (ERASE, false, &[][..]),
+            SanitizeMethod::Overwrite { invert, pattern, .. } => (OVERWRITE, *invert, pattern.as_slice()),
+            SanitizeMethod::Erase => (ERASE, false, &[][..]),
         };
         let head =
             [Self::VERSION, RUNNING, u8::from(job.unrestricted), method, job.passes(), u8::from(invert), job.pass];
@@ -105,7 +105,7 @@ impl Record {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = ValueReader(bytes);
         let [version, condition, unrestricted] = reader.take()?;
         let unrestricted = unrestricted != 0;
         let record = match (version, condition) {
@@ -116,12 +116,12 @@ impl Record {
                 let pattern = reader.bytes()?.to_vec();
                 let method = match method {
                     OVERWRITE if passes > 0 && !pattern.is_empty() => {
-                        Method::Overwrite { passes, invert: invert != 0, pattern }
+                        SanitizeMethod::Overwrite { passes, invert: invert != 0, pattern }
                     }
-                    ERASE => Method::Erase,
+                    ERASE => SanitizeMethod::Erase,
                     _ => return None,
                 };
-                Self::Running(Job { method, unrestricted, pass, offset })
+                Self::Running(SanitizeJob { method, unrestricted, pass, offset })
             }
             _ => return None,
         };
@@ -133,45 +133,46 @@ impl Record {
 mod tests {
     use super::*;
 
-    fn overwrite(passes: u8, invert: bool, pattern: &[u8]) -> Job {
-        Job::new(Method::Overwrite { passes, invert, pattern: pattern.to_vec() }, true)
+    fn overwrite(passes: u8, invert: bool, pattern: &[u8]) -> SanitizeJob {
+        SanitizeJob::new(SanitizeMethod::Overwrite { passes, invert, pattern: pattern.to_vec() }, true)
     }
 
     #[test]
     fn the_last_pass_writes_the_pattern_itself() {
         for (passes, expected) in [(1, &[1][..]), (2, &[0xfe, 1]), (3, &[1, 0xfe, 1])] {
-            let first_bytes: Vec<u8> =
-                (0..passes).map(|pass| Job { pass, ..overwrite(passes, true, &[1]) }.block(4).unwrap()[0]).collect();
+            let first_bytes: Vec<u8> = (0..passes)
+                .map(|pass| SanitizeJob { pass, ..overwrite(passes, true, &[1]) }.block(4).unwrap()[0])
+                .collect();
             assert_eq!(first_bytes, expected);
         }
         assert_eq!(overwrite(2, false, &[1, 2, 3]).block(4), Some(vec![1, 2, 3, 1]));
-        assert_eq!(Job::new(Method::Erase, false).block(4), None);
+        assert_eq!(SanitizeJob::new(SanitizeMethod::Erase, false).block(4), None);
     }
 
     #[test]
     fn progress_counts_all_passes_and_never_reaches_the_end() {
-        let at = |pass, offset| Job { pass, offset, ..overwrite(2, false, &[0]) }.progress(1 << 40);
+        let at = |pass, offset| SanitizeJob { pass, offset, ..overwrite(2, false, &[0]) }.progress(1 << 40);
         assert_eq!([at(0, 0), at(0, 1 << 39), at(1, 0), at(1, 1 << 40)], [0, 0x4000, 0x8000, 0xffff]);
-        assert_eq!(Job::new(Method::Erase, false).progress(0), 0);
+        assert_eq!(SanitizeJob::new(SanitizeMethod::Erase, false).progress(0), 0);
     }
 
     #[test]
     fn what_was_kept_comes_back_and_nothing_else_is_believed() {
-        let job = Job { pass: 1, offset: 1 << 33, ..overwrite(3, true, &[7; 512]) };
+        let job = SanitizeJob { pass: 1, offset: 1 << 33, ..overwrite(3, true, &[7; 512]) };
         for record in [
-            Record::Running(job),
-            Record::Running(Job::new(Method::Erase, false)),
-            Record::Failed { unrestricted: true },
-            Record::Failed { unrestricted: false },
+            SavedSanitize::Running(job),
+            SavedSanitize::Running(SanitizeJob::new(SanitizeMethod::Erase, false)),
+            SavedSanitize::Failed { unrestricted: true },
+            SavedSanitize::Failed { unrestricted: false },
         ] {
             let bytes = record.encode();
-            assert_eq!(Record::decode(&bytes), Some(record));
+            assert_eq!(SavedSanitize::decode(&bytes), Some(record));
             for len in 0..bytes.len() {
-                assert_eq!(Record::decode(&bytes[..len]), None);
+                assert_eq!(SavedSanitize::decode(&bytes[..len]), None);
             }
-            assert_eq!(Record::decode(&[&bytes[..], &[0]].concat()), None);
+            assert_eq!(SavedSanitize::decode(&[&bytes[..], &[0]].concat()), None);
         }
-        assert_eq!(Record::decode(&[2, 2, 0]), None);
-        assert_eq!(Record::decode(&[1, 3, 0]), None);
+        assert_eq!(SavedSanitize::decode(&[2, 2, 0]), None);
+        assert_eq!(SavedSanitize::decode(&[1, 3, 0]), None);
     }
 }

@@ -9,7 +9,7 @@ use crate::wait::{Waitable, wake};
 
 /// How far an operation has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
+pub(crate) enum Milestone {
     /// Not recorded yet.
     #[default]
     Starting,
@@ -21,25 +21,25 @@ pub(crate) enum Phase {
 
 /// One sanitize operation.
 #[derive(Default)]
-pub(crate) struct Operation(Mutex<State>);
+pub(crate) struct SanitizeOperation(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    phase: Phase,
+    milestone: Milestone,
     failure: Option<SenseData>,
-    waiters: Vec<(Phase, Completion)>,
+    waiters: Vec<(Milestone, Completion)>,
 }
 
 /// A phase of an operation, as something to wait for.
-struct Reached {
-    operation: Arc<Operation>,
-    phase: Phase,
+struct MilestoneWait {
+    operation: Arc<SanitizeOperation>,
+    milestone: Milestone,
 }
 
-impl Operation {
+impl SanitizeOperation {
     /// The phase, or a later one.
-    pub(crate) fn reached(self: &Arc<Self>, phase: Phase) -> Arc<dyn Waitable> {
-        Arc::new(Reached { operation: Arc::clone(self), phase })
+    pub(crate) fn reached(self: &Arc<Self>, milestone: Milestone) -> Arc<dyn Waitable> {
+        Arc::new(MilestoneWait { operation: Arc::clone(self), milestone })
     }
 
     /// How it stands.
@@ -52,11 +52,11 @@ impl Operation {
     }
 
     /// It has come as far as `phase`.
-    pub(crate) fn advance(&self, phase: Phase, failure: Option<SenseData>) {
+    pub(crate) fn advance(&self, milestone: Milestone, failure: Option<SenseData>) {
         let ready: Vec<_> = {
             let mut state = self.state();
-            (state.phase, state.failure) = (phase, failure);
-            state.waiters.extract_if(.., |(wanted, _)| *wanted <= phase).collect()
+            (state.milestone, state.failure) = (milestone, failure);
+            state.waiters.extract_if(.., |(wanted, _)| *wanted <= milestone).collect()
         };
         // Without the lock: a waiter may go on at once.
         for (_, done) in ready {
@@ -69,12 +69,12 @@ impl Operation {
     }
 }
 
-impl Waitable for Reached {
+impl Waitable for MilestoneWait {
     fn wait(&self, done: Completion) {
         {
             let mut state = self.operation.state();
-            if state.phase < self.phase {
-                state.waiters.push((self.phase, done));
+            if state.milestone < self.milestone {
+                state.waiters.push((self.milestone, done));
                 return;
             }
         }

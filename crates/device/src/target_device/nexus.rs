@@ -7,13 +7,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use lunette_scsi::Lun;
 
-use crate::nexus::unit_attentions::Attentions;
+use crate::nexus::unit_attentions::UnitAttentions;
 use crate::nexus::{ItNexus, NexusId, NexusName};
-use crate::port_groups::access::{Access, AccessWord};
+use crate::port_groups::access::{AtomicAccess, PortAccess};
 use crate::target_device::TargetDevice;
 use crate::unit::LogicalUnit;
-use crate::unit::copies::Copies;
-use crate::unit::itl_nexus::Link;
+use crate::unit::copy_records::CopyRecords;
+use crate::unit::itl_nexus::ItlNexus;
 
 /// An attached `I_T` nexus. Dropping it detaches it: an `I_T` nexus loss (SAM-5 6.3.4).
 pub struct Nexus {
@@ -28,7 +28,7 @@ impl Nexus {
     }
 
     /// Its transport carries the task management functions of SAM-5 too: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS says so.
-    pub fn has_sam5_functions(&self) {
+    pub fn enable_sam5_functions(&self) {
         self.state.sam5_functions.store(true, Ordering::Release);
     }
 
@@ -62,60 +62,61 @@ pub(crate) struct NexusState {
     /// SCSI device name of the target device.
     pub(crate) device_name: Arc<str>,
     /// What reservations know the nexus by.
-    pub(crate) ports: Arc<ItNexus>,
+    pub(crate) it_nexus: Arc<ItNexus>,
     /// Whether its transport has the task management functions of SAM-5.
     pub(crate) sam5_functions: AtomicBool,
     /// The logical units that this nexus sees. Written when a unit comes or goes, read by every command; the lock is held for
     /// the look-up alone.
-    links: RwLock<BTreeMap<Lun, Arc<Link>>>,
+    itl_nexuses: RwLock<BTreeMap<Lun, Arc<ItlNexus>>>,
 }
 
 impl NexusState {
     pub(crate) fn new(name: NexusName, device_name: Arc<str>) -> Self {
-        let ports = Arc::new(ItNexus::new(&name));
-        let (sam5_functions, links) = (AtomicBool::new(false), RwLock::default());
-        Self { id: NexusId::next(), name, device_name, ports, sam5_functions, links }
+        let it_nexus = Arc::new(ItNexus::new(&name));
+        let (sam5_functions, itl_nexuses) = (AtomicBool::new(false), RwLock::default());
+        Self { id: NexusId::next(), name, device_name, it_nexus, sam5_functions, itl_nexuses }
     }
 
     /// Lets the nexus see `unit` as `lun` in place of what it saw there, with the unit attention of a nexus that is new to
     /// it.
-    pub(crate) fn assign(&self, lun: Lun, unit: Option<(&Arc<LogicalUnit>, Access)>) -> Option<Arc<Link>> {
-        let new = unit.map(|(unit, access)| self.new_link(lun, unit, access));
-        let mut links = self.links.write().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn assign(&self, lun: Lun, unit: Option<(&Arc<LogicalUnit>, PortAccess)>) -> Option<Arc<ItlNexus>> {
+        let new = unit.map(|(unit, access)| self.new_itl_nexus(lun, unit, access));
+        let mut itl_nexuses = self.itl_nexuses.write().unwrap_or_else(PoisonError::into_inner);
         let old = match new.clone() {
-            Some(link) => links.insert(lun, link),
-            None => links.remove(&lun),
+            Some(itl) => itl_nexuses.insert(lun, itl),
+            None => itl_nexuses.remove(&lun),
         };
-        drop(links);
+        drop(itl_nexuses);
         if let Some(old) = old {
-            old.unit.lose(&old);
+            old.unit.nexus_detached(&old);
         }
         new
     }
 
-    fn new_link(&self, lun: Lun, unit: &Arc<LogicalUnit>, access: Access) -> Arc<Link> {
-        let (nexus, ports, unit) = (self.id, Arc::clone(&self.ports), Arc::clone(unit));
-        let (access, prevents_removal) = (AccessWord::new(access), AtomicBool::new(false));
-        let (attentions, copies) = (Attentions::default(), Copies::default());
-        let link = Arc::new(Link { nexus, ports, lun, unit, attentions, access, prevents_removal, copies });
-        link.unit.audience().join(&link);
-        link
+    fn new_itl_nexus(&self, lun: Lun, unit: &Arc<LogicalUnit>, access: PortAccess) -> Arc<ItlNexus> {
+        let (nexus, it_nexus, unit) = (self.id, Arc::clone(&self.it_nexus), Arc::clone(unit));
+        let (access, prevents_removal) = (AtomicAccess::new(access), AtomicBool::new(false));
+        let (unit_attentions, copy_records) = (UnitAttentions::default(), CopyRecords::default());
+        let itl =
+            Arc::new(ItlNexus { nexus, it_nexus, lun, unit, unit_attentions, access, prevents_removal, copy_records });
+        itl.unit.nexuses().attach(&itl);
+        itl
     }
 
-    pub(crate) fn find(&self, lun: Lun) -> Option<Arc<Link>> {
-        self.links.read().unwrap_or_else(PoisonError::into_inner).get(&lun).cloned()
+    pub(crate) fn find(&self, lun: Lun) -> Option<Arc<ItlNexus>> {
+        self.itl_nexuses.read().unwrap_or_else(PoisonError::into_inner).get(&lun).cloned()
     }
 
     /// All links, in the order of their LUNs.
-    pub(crate) fn links(&self) -> Vec<Arc<Link>> {
-        self.links.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    pub(crate) fn itl_nexuses(&self) -> Vec<Arc<ItlNexus>> {
+        self.itl_nexuses.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Lets go of all logical units.
-    pub(crate) fn unlink(&self) {
-        let links = std::mem::take(&mut *self.links.write().unwrap_or_else(PoisonError::into_inner));
-        for link in links.into_values() {
-            link.unit.lose(&link);
+    pub(crate) fn detach_all(&self) {
+        let itl_nexuses = std::mem::take(&mut *self.itl_nexuses.write().unwrap_or_else(PoisonError::into_inner));
+        for itl in itl_nexuses.into_values() {
+            itl.unit.nexus_detached(&itl);
         }
     }
 }

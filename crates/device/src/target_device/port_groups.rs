@@ -8,14 +8,14 @@ use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
 use super::{Inventory, TargetDevice};
 use crate::nexus::ItNexus;
-use crate::persist::{Keeper, Save};
-use crate::port_groups::{Kept, PortGroups, PortGroupsConfig, PortGroupsError};
+use crate::persist::{PendingSave, StateSlot};
+use crate::port_groups::{PortGroups, PortGroupsConfig, PortGroupsError, SavedAccessStates};
 
 /// Another configuration of the target port groups of a device, ready to be put in force.
 pub struct PortGroupsChange {
     device: Arc<TargetDevice>,
     config: PortGroupsConfig,
-    keeper: Option<Arc<Keeper>>,
+    slot: Option<Arc<StateSlot>>,
 }
 
 impl PortGroupsChange {
@@ -28,10 +28,10 @@ impl PortGroupsChange {
     /// logical units that are given. States that initiators have set stay where the configuration says the same as before,
     /// and everywhere when only initiators manage them.
     pub fn apply(self) -> Vec<Lun> {
-        let Self { device, config, keeper } = self;
+        let Self { device, config, slot } = self;
         let mut inventory = device.inventory();
         let luns: Vec<Lun> = inventory.units.keys().copied().collect();
-        inventory.change_access(None, |groups| groups.configure(config, keeper, &luns)).1
+        inventory.change_access(None, |groups| groups.configure(config, slot, &luns)).1
     }
 }
 
@@ -45,7 +45,7 @@ impl TargetDevice {
     pub fn with_port_groups(name: impl Into<Arc<str>>, config: PortGroupsConfig) -> Result<Self, PortGroupsError> {
         let device = Self::new(name);
         config.check()?;
-        let kept = Kept::open(&config, device.name())?;
+        let kept = SavedAccessStates::open(&config, device.name())?;
         device.inventory().port_groups = PortGroups::new(config, kept);
         Ok(device)
     }
@@ -61,8 +61,8 @@ impl TargetDevice {
         config: PortGroupsConfig,
     ) -> Result<PortGroupsChange, PortGroupsError> {
         config.check()?;
-        let Kept { keeper, .. } = Kept::open(&config, &self.name)?;
-        Ok(PortGroupsChange { device: Arc::clone(self), config, keeper })
+        let SavedAccessStates { slot, .. } = SavedAccessStates::open(&config, &self.name)?;
+        Ok(PortGroupsChange { device: Arc::clone(self), config, slot })
     }
 
     /// Changes the state of a group implicitly, for one logical unit or for all (`None`). Nexuses learn of it by unit
@@ -85,22 +85,22 @@ impl TargetDevice {
     pub fn fail_access_transition(&self, group: u16) {
         let mut inventory = self.inventory();
         let (luns, _) = inventory.change_access(None, |groups| groups.fail_transition(group));
-        inventory.units.values().for_each(|unit| unit.audience().forget_absent());
-        for link in inventory.nexuses.values().flat_map(|nexus| nexus.links()) {
-            if luns.contains(&link.lun) {
-                link.attentions.raise(AdditionalSense::IMPLICIT_ACCESS_STATE_TRANSITION_FAILED);
+        inventory.units.values().for_each(|unit| unit.nexuses().forget_lost());
+        for itl in inventory.nexuses.values().flat_map(|nexus| nexus.itl_nexuses()) {
+            if luns.contains(&itl.lun) {
+                itl.unit_attentions.raise(AdditionalSense::IMPLICIT_ACCESS_STATE_TRANSITION_FAILED);
             }
         }
     }
 
-    /// Does what a SET TARGET PORT GROUPS of the nexus `by` to `lun` asks for. It may be acknowledged when the [`Save`] is
+    /// Does what a SET TARGET PORT GROUPS of the nexus `by` to `lun` asks for. It may be acknowledged when the [`PendingSave`] is
     /// done.
     pub(crate) fn set_port_groups(
         &self,
         by: &ItNexus,
         lun: Lun,
         set: &[SetDescriptor],
-    ) -> Result<Option<Save>, SenseData> {
+    ) -> Result<Option<PendingSave>, SenseData> {
         let mut inventory = self.inventory();
         let changes = inventory.port_groups.select(lun, set)?;
         Ok(inventory.change_access(Some(by), |groups| groups.apply(lun, &changes)).0)
@@ -136,12 +136,12 @@ impl Inventory {
         let result = change(&mut self.port_groups);
         let differs = |(lun, report): (Lun, Vec<GroupDescriptor>)| (self.report(lun) != report).then_some(lun);
         let changed: Vec<Lun> = before.into_iter().filter_map(differs).collect();
-        changed.iter().filter_map(|lun| self.units.get(lun)).for_each(|unit| unit.audience().forget_absent());
+        changed.iter().filter_map(|lun| self.units.get(lun)).for_each(|unit| unit.nexuses().forget_lost());
         for nexus in self.nexuses.values() {
-            for link in nexus.links() {
-                link.access.set(self.port_groups.access(link.lun, nexus.name.relative_port));
-                if changed.contains(&link.lun) && by != Some(&*link.ports) {
-                    link.attentions.raise(AdditionalSense::ACCESS_STATE_CHANGED);
+            for itl in nexus.itl_nexuses() {
+                itl.access.set(self.port_groups.access(itl.lun, nexus.name.relative_port));
+                if changed.contains(&itl.lun) && by != Some(&*itl.it_nexus) {
+                    itl.unit_attentions.raise(AdditionalSense::ACCESS_STATE_CHANGED);
                 }
             }
         }

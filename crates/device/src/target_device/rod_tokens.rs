@@ -17,33 +17,33 @@ use lunette_scsi::{AdditionalSense, SenseData};
 
 use crate::limits::MAX_ROD_TOKENS;
 use crate::unit::LogicalUnit;
-use crate::unit::watches::Watch;
+use crate::unit::change_watch::ChangeWatch;
 
 /// All tokens that are not yet forgotten.
 #[derive(Default)]
-pub(crate) struct Tokens(Mutex<State>);
+pub(crate) struct RodTokens(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     last_id: u64,
-    tokens: BTreeMap<u64, Token>,
+    tokens: BTreeMap<u64, IssuedToken>,
 }
 
-struct Token {
+struct IssuedToken {
     bytes: Box<[u8; TOKEN_LEN]>,
     source: Weak<LogicalUnit>,
-    watch: Arc<Watch>,
+    watch: Arc<ChangeWatch>,
 }
 
 /// What a token stands for.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct TokenSource {
     pub(crate) id: u64,
     pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) watch: Arc<ChangeWatch>,
 }
 
-impl Token {
+impl IssuedToken {
     /// The time is that of the unit that it was made of.
     fn is_expired(&self) -> bool {
         self.source.upgrade().is_none_or(|unit| self.watch.is_expired(now(&unit)))
@@ -54,7 +54,7 @@ fn now(unit: &LogicalUnit) -> Duration {
     (unit.config().clock)()
 }
 
-impl Tokens {
+impl RodTokens {
     /// Makes a token for what `watch` watches of `unit`. When there are too many, those go first that are revoked.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Tokens {
     pub(crate) fn create(
         &self,
         unit: &Arc<LogicalUnit>,
-        watch: Arc<Watch>,
+        watch: Arc<ChangeWatch>,
         secret: [u8; SECRET_LEN],
     ) -> Result<Box<[u8; TOKEN_LEN]>, SenseData> {
         let mut state = self.lock();
@@ -88,7 +88,7 @@ impl Tokens {
         };
         let bytes = Box::new(token.emit());
         watch.use_at(now(unit));
-        let token = Token { bytes: bytes.clone(), source: Arc::downgrade(unit), watch };
+        let token = IssuedToken { bytes: bytes.clone(), source: Arc::downgrade(unit), watch };
         state.tokens.insert(id, token);
         Ok(bytes)
     }
@@ -98,7 +98,7 @@ impl Tokens {
     /// # Errors
     ///
     /// TOKEN UNKNOWN or TOKEN EXPIRED.
-    pub(crate) fn find(&self, bytes: &[u8; TOKEN_LEN]) -> Result<Source, SenseData> {
+    pub(crate) fn find(&self, bytes: &[u8; TOKEN_LEN]) -> Result<TokenSource, SenseData> {
         let state = self.lock();
         let unknown = SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN);
         let (id, token) = state.tokens.iter().find(|(_, token)| same(&token.bytes, bytes)).ok_or(unknown)?;
@@ -107,7 +107,7 @@ impl Tokens {
             return Err(SenseData::illegal_request(AdditionalSense::TOKEN_EXPIRED));
         }
         token.watch.use_at(now(&unit));
-        Ok(Source { id: *id, unit, watch: Arc::clone(&token.watch) })
+        Ok(TokenSource { id: *id, unit, watch: Arc::clone(&token.watch) })
     }
 
     /// Forgets a token.
@@ -118,8 +118,8 @@ impl Tokens {
     /// The tokens that were made of `unit` and are still good.
     pub(crate) fn of(&self, unit: &Arc<LogicalUnit>) -> Vec<[u8; TOKEN_LEN]> {
         let state = self.lock();
-        let made_of_it = |token: &&Token| std::ptr::eq(token.source.as_ptr(), Arc::as_ptr(unit));
-        let good = |token: &&Token| !token.is_expired() && !token.watch.has_changed();
+        let made_of_it = |token: &&IssuedToken| std::ptr::eq(token.source.as_ptr(), Arc::as_ptr(unit));
+        let good = |token: &&IssuedToken| !token.is_expired() && !token.watch.has_changed();
         state.tokens.values().filter(made_of_it).filter(good).map(|token| *token.bytes).collect()
     }
 

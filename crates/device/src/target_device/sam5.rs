@@ -22,8 +22,8 @@ impl TargetDevice {
     pub fn query_asynchronous_event(&self, lun: [u8; 8], by: &Nexus) -> PendingEvent {
         const ONE: u8 = 0b01 << 4;
         const SEVERAL: u8 = 0b10 << 4;
-        let Some(link) = by.state.find(Lun::decode(lun)) else { return PendingEvent::UnknownLun };
-        let Some((code, count)) = link.attentions.peek() else { return PendingEvent::Nothing };
+        let Some(itl) = by.state.find(Lun::decode(lun)) else { return PendingEvent::UnknownLun };
+        let Some((code, count)) = itl.unit_attentions.peek() else { return PendingEvent::Nothing };
         let depth = if count > 1 { SEVERAL } else { ONE };
         PendingEvent::UnitAttention([depth | SenseKey::UNIT_ATTENTION.0, code.asc, code.ascq])
     }

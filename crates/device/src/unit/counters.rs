@@ -22,7 +22,7 @@ impl Counter {
 
 /// One kind of access to the medium.
 #[derive(Debug, Default)]
-pub(crate) struct Access {
+pub(crate) struct AccessCounters {
     /// Bytes that were read, written or verified.
     pub(crate) bytes: Counter,
     /// Requests that the store failed.
@@ -32,9 +32,9 @@ pub(crate) struct Access {
 /// The numbers of one logical unit, since it was made or since LOG SELECT reset them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) read: Access,
-    pub(crate) write: Access,
-    pub(crate) verify: Access,
+    pub(crate) read: AccessCounters,
+    pub(crate) write: AccessCounters,
+    pub(crate) verify: AccessCounters,
     /// Commands that ended well and gave blocks to the initiator.
     pub(crate) read_commands: Counter,
     /// Commands that ended well and took blocks from it.

@@ -1,4 +1,4 @@
-//! Identifying information: what initiators have named the unit (SPC-5 5.7).
+//! IdentifyingInformation information: what initiators have named the unit (SPC-5 5.7).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,18 +6,18 @@ use lunette_state::{StateError, StateStore};
 
 use crate::limits::{MAX_IDENTIFYING_BYTES, MAX_IDENTIFYING_TEXT_BYTES};
 use crate::persist;
-use crate::persist::{Keeper, Reader, Save, put_bytes};
+use crate::persist::{PendingSave, StateSlot, ValueReader, put_bytes};
 
 /// INFORMATION TYPE of one kind of information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum InformationType {
     /// Any bytes.
     Binary = 0,
     /// UTF-8 that ends with a zero byte.
     Text = 2,
 }
 
-impl Kind {
+impl InformationType {
     /// All kinds, in the order of their types.
     pub(crate) const ALL: [Self; 2] = [Self::Binary, Self::Text];
 
@@ -43,48 +43,48 @@ impl Kind {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Values {
+struct IdentifyingValues {
     binary: Vec<u8>,
     text: Vec<u8>,
 }
 
 /// The identifying information of a unit. It is there only when it can be kept.
-pub(crate) struct Identifying {
-    values: Mutex<Values>,
-    keeper: Option<Arc<Keeper>>,
+pub(crate) struct IdentifyingInformation {
+    values: Mutex<IdentifyingValues>,
+    slot: Option<Arc<StateSlot>>,
 }
 
-impl Identifying {
+impl IdentifyingInformation {
     /// What `state` has kept for the unit of this serial number.
     pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (keeper, kept) = persist::open(state, format!("identifying/{serial}"), Values::decode)?;
-        Ok(Self { values: Mutex::new(kept.unwrap_or_default()), keeper })
+        let (slot, kept) = persist::open(state, format!("identifying/{serial}"), IdentifyingValues::decode)?;
+        Ok(Self { values: Mutex::new(kept.unwrap_or_default()), slot })
     }
 
-    pub(crate) fn read(&self, kind: Kind) -> Vec<u8> {
+    pub(crate) fn read(&self, kind: InformationType) -> Vec<u8> {
         self.values().get(kind).clone()
     }
 
     /// Replaces the information by `information`, which may be empty. `None` when it cannot be kept.
-    pub(crate) fn set(&self, kind: Kind, information: &[u8]) -> Option<Save> {
+    pub(crate) fn set(&self, kind: InformationType, information: &[u8]) -> Option<PendingSave> {
         let mut values = self.values();
         *values.get(kind) = information.to_vec();
-        self.keeper.as_ref().map(|keeper| keeper.change(values.encode()))
+        self.slot.as_ref().map(|slot| slot.update(values.encode()))
     }
 
-    fn values(&self) -> MutexGuard<'_, Values> {
+    fn values(&self) -> MutexGuard<'_, IdentifyingValues> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Values {
+impl IdentifyingValues {
     /// The format of what is kept: version; the binary and the text information, each behind its length in two bytes.
     const VERSION: u8 = 1;
 
-    fn get(&mut self, kind: Kind) -> &mut Vec<u8> {
+    fn get(&mut self, kind: InformationType) -> &mut Vec<u8> {
         match kind {
-            Kind::Binary => &mut self.binary,
-            Kind::Text => &mut self.text,
+            InformationType::Binary => &mut self.binary,
+            InformationType::Text => &mut self.text,
         }
     }
 
@@ -99,7 +99,7 @@ impl Values {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader(bytes);
+        let mut reader = ValueReader(bytes);
         if reader.take()? != [Self::VERSION] {
             return None;
         }
@@ -114,20 +114,20 @@ mod tests {
 
     #[test]
     fn what_was_kept_comes_back_and_nothing_else_is_believed() {
-        let values = Values { binary: vec![1, 2, 3], text: b"disk\0".to_vec() };
+        let values = IdentifyingValues { binary: vec![1, 2, 3], text: b"disk\0".to_vec() };
         let bytes = values.encode().unwrap();
-        assert_eq!(Values::decode(&bytes), Some(values));
-        assert_eq!(Values::decode(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(Values::decode(&[&bytes[..], &[0]].concat()), None);
-        assert_eq!(Values::decode(&[2, 0, 0, 0, 0]), None);
-        assert_eq!(Values::default().encode(), None, "nothing is kept of nothing");
+        assert_eq!(IdentifyingValues::decode(&bytes), Some(values));
+        assert_eq!(IdentifyingValues::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(IdentifyingValues::decode(&[&bytes[..], &[0]].concat()), None);
+        assert_eq!(IdentifyingValues::decode(&[2, 0, 0, 0, 0]), None);
+        assert_eq!(IdentifyingValues::default().encode(), None, "nothing is kept of nothing");
     }
 
     #[test]
     fn a_text_is_utf_8_with_a_zero_byte_at_its_end() {
-        assert!(Kind::Text.accepts("größe\0\0".as_bytes()));
-        assert!(!Kind::Text.accepts(b"no end"));
-        assert!(!Kind::Text.accepts(b"\xff\0"));
-        assert!(Kind::Binary.accepts(b"\xff"));
+        assert!(InformationType::Text.accepts("größe\0\0".as_bytes()));
+        assert!(!InformationType::Text.accepts(b"no end"));
+        assert!(!InformationType::Text.accepts(b"\xff\0"));
+        assert!(InformationType::Binary.accepts(b"\xff"));
     }
 }

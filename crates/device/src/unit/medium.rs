@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the command does to the medium. Any but the first needs one in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Medium {
+pub(crate) enum MediumUse {
     Untouched,
     Needed,
     Reads,
@@ -25,7 +25,7 @@ pub enum EjectError {
     Prevented,
     /// A sanitize operation runs.
     #[error("the unit is being sanitized; wait for the end of that")]
-    Sanitizing,
+    SanitizeRule,
     /// The unit is not removable.
     #[error("the unit is not removable; configure it with removable = true")]
     Fixed,

@@ -10,7 +10,7 @@ use lunette_state::{StateError, StateStore};
 use lunette_store::Capabilities;
 
 use crate::persist;
-use crate::persist::{Keeper, Reader, Save, put_bytes};
+use crate::persist::{PendingSave, StateSlot, ValueReader, put_bytes};
 use crate::unit::LogicalUnitConfig;
 use crate::unit::space;
 
@@ -19,12 +19,12 @@ type Changeable = (usize, u8);
 
 /// What a unit is, as far as mode parameters follow from it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Basis {
+pub(crate) struct UnitTraits {
     store: Capabilities,
     threshold_bytes: Option<u64>,
 }
 
-impl Basis {
+impl UnitTraits {
     pub(crate) fn of(config: &LogicalUnitConfig) -> Self {
         Self { store: config.store.capabilities(), threshold_bytes: config.soft_threshold_bytes }
     }
@@ -35,8 +35,8 @@ pub(crate) struct ModePage {
     pub(crate) code: PageCode,
     pub(crate) subpage: u8,
     /// Parameters of a unit that nobody has changed; none where the unit does not have the page.
-    defaults: fn(Basis) -> Vec<u8>,
-    changeable: fn(Basis) -> &'static [Changeable],
+    defaults: fn(UnitTraits) -> Vec<u8>,
+    changeable: fn(UnitTraits) -> &'static [Changeable],
 }
 
 /// The pages, in the order of their codes and subpage codes.
@@ -44,26 +44,26 @@ pub(crate) static PAGES: [ModePage; 8] = [
     ModePage {
         code: PageCode::READ_WRITE_ERROR_RECOVERY,
         subpage: 0,
-        defaults: |basis| {
+        defaults: |traits| {
             let mut parameters = vec![0; error_recovery::LEN];
-            parameters[error_recovery::LBPERE_AT] = if basis.store.unmap { error_recovery::LBPERE } else { 0 };
+            parameters[error_recovery::LBPERE_AT] = if traits.store.unmap { error_recovery::LBPERE } else { 0 };
             parameters
         },
-        changeable: |basis| {
-            if basis.store.unmap { &[(error_recovery::LBPERE_AT, error_recovery::LBPERE)] } else { &[] }
+        changeable: |traits| {
+            if traits.store.unmap { &[(error_recovery::LBPERE_AT, error_recovery::LBPERE)] } else { &[] }
         },
     },
     fixed(PageCode::DISCONNECT_RECONNECT, 0, |_| mode::DISCONNECT_RECONNECT.to_vec()),
     ModePage {
         code: PageCode::CACHING,
         subpage: 0,
-        defaults: |basis| {
+        defaults: |traits| {
             let mut parameters = vec![0; caching::LEN];
-            parameters[caching::WCE_AT] = if basis.store.volatile_cache { caching::WCE } else { 0 };
+            parameters[caching::WCE_AT] = if traits.store.volatile_cache { caching::WCE } else { 0 };
             parameters
         },
         // A store that puts every write on stable storage has no cache to turn on.
-        changeable: |basis| if basis.store.volatile_cache { &[(caching::WCE_AT, caching::WCE)] } else { &[] },
+        changeable: |traits| if traits.store.volatile_cache { &[(caching::WCE_AT, caching::WCE)] } else { &[] },
     },
     ModePage {
         code: PageCode::CONTROL,
@@ -74,18 +74,18 @@ pub(crate) static PAGES: [ModePage; 8] = [
     fixed(PageCode::CONTROL, mode::CONTROL_EXTENSION_SUBPAGE, |_| mode::CONTROL_EXTENSION.to_vec()),
     fixed(PageCode::POWER_CONDITION, 0, |_| mode::POWER_CONDITION.to_vec()),
     fixed(PageCode::INFORMATIONAL_EXCEPTIONS, 0, |_| mode::INFORMATIONAL_EXCEPTIONS.to_vec()),
-    fixed(PageCode::INFORMATIONAL_EXCEPTIONS, mode::LOGICAL_BLOCK_PROVISIONING_SUBPAGE, |basis| {
-        basis.threshold_bytes.map_or_else(Vec::new, |bytes| mode::provisioning::parameters(space::sets(bytes)))
+    fixed(PageCode::INFORMATIONAL_EXCEPTIONS, mode::LOGICAL_BLOCK_PROVISIONING_SUBPAGE, |traits| {
+        traits.threshold_bytes.map_or_else(Vec::new, |bytes| mode::provisioning::parameters(space::sets(bytes)))
     }),
 ];
 
 /// A page without changeable bits.
-const fn fixed(code: PageCode, subpage: u8, defaults: fn(Basis) -> Vec<u8>) -> ModePage {
+const fn fixed(code: PageCode, subpage: u8, defaults: fn(UnitTraits) -> Vec<u8>) -> ModePage {
     ModePage { code, subpage, defaults, changeable: |_| &[] }
 }
 
 /// The parameters of each page of [`PAGES`].
-type Values = [Vec<u8>; PAGES.len()];
+type PageValues = [Vec<u8>; PAGES.len()];
 
 const WRITE_CACHE: u8 = 0x01;
 const WRITE_PROTECT: u8 = 0x02;
@@ -94,40 +94,44 @@ const REPORT_THRESHOLDS: u8 = 0x08;
 
 /// The mode parameters of one logical unit, shared by all its nexuses. What commands decide by stands in one word.
 pub(crate) struct ModeState {
-    basis: Basis,
+    traits: UnitTraits,
     flags: AtomicU8,
-    values: Mutex<Sets>,
-    keeper: Option<Arc<Keeper>>,
+    values: Mutex<PageSets>,
+    slot: Option<Arc<StateSlot>>,
 }
 
-struct Sets {
-    current: Values,
-    saved: Values,
+struct PageSets {
+    current: PageValues,
+    saved: PageValues,
 }
 
 /// What a MODE SELECT has done.
 #[derive(Default)]
-pub(crate) struct Selected {
+pub(crate) struct ModeSelection {
     /// A value in force is another one now.
     pub(crate) changed: bool,
     /// The values that are to be saved.
-    pub(crate) save: Option<Save>,
+    pub(crate) save: Option<PendingSave>,
 }
 
 impl ModeState {
     /// The parameters that `state` has kept for the unit of this serial number are in force; without, the defaults.
-    pub(crate) fn open(basis: Basis, state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let decode = |bytes: &[u8]| decode(bytes, basis);
-        let (keeper, kept) = persist::open(state, format!("mode-pages/{serial}"), decode)?;
-        let values = kept.unwrap_or_else(|| defaults(basis));
+    pub(crate) fn open(
+        traits: UnitTraits,
+        state: Option<&Arc<dyn StateStore>>,
+        serial: &str,
+    ) -> Result<Self, StateError> {
+        let decode = |bytes: &[u8]| decode(bytes, traits);
+        let (slot, kept) = persist::open(state, format!("mode-pages/{serial}"), decode)?;
+        let values = kept.unwrap_or_else(|| defaults(traits));
         let flags = AtomicU8::new(flags(&values));
-        let sets = Sets { current: values.clone(), saved: values };
-        Ok(Self { basis, flags, values: Mutex::new(sets), keeper })
+        let sets = PageSets { current: values.clone(), saved: values };
+        Ok(Self { traits, flags, values: Mutex::new(sets), slot })
     }
 
     /// Whether MODE SELECT can save pages. Without a place to save them, there are no saved values.
     pub(crate) fn can_save(&self) -> bool {
-        self.keeper.is_some()
+        self.slot.is_some()
     }
 
     /// WCE: writes may be acknowledged before they are on stable storage.
@@ -162,10 +166,10 @@ impl ModeState {
             let parameters = match control {
                 PageControl::Current => values.current[index].clone(),
                 PageControl::Saved => values.saved[index].clone(),
-                PageControl::Default => (page.defaults)(self.basis),
-                PageControl::Changeable => page.mask(self.basis),
+                PageControl::Default => (page.defaults)(self.traits),
+                PageControl::Changeable => page.mask(self.traits),
             };
-            let savable = self.can_save() && page.is_changeable(self.basis);
+            let savable = self.can_save() && page.is_changeable(self.traits);
             pages.extend(mode::page(page.code, page.subpage, savable, &parameters));
         }
         pages
@@ -178,7 +182,7 @@ impl ModeState {
     ///
     /// INVALID FIELD IN PARAMETER LIST, pointing at the page that there is not, the wrong length, or the bit that cannot
     /// be changed.
-    pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<Selected, SenseData> {
+    pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<ModeSelection, SenseData> {
         let mut values = self.values();
         let mut changed = values.current.clone();
         for page in pages {
@@ -187,7 +191,7 @@ impl ModeState {
             if page.parameters.len() != current.len() {
                 return Err(page.length_field().into());
             }
-            let mask = PAGES[index].mask(self.basis);
+            let mask = PAGES[index].mask(self.traits);
             for (at, (wanted, mask)) in page.parameters.iter().zip(mask).enumerate() {
                 let stray = (wanted ^ current[at]) & !mask;
                 if stray != 0 {
@@ -196,10 +200,10 @@ impl ModeState {
             }
             current.copy_from_slice(page.parameters);
         }
-        let mut selected = Selected { changed: changed != values.current, save: None };
+        let mut selected = ModeSelection { changed: changed != values.current, save: None };
         if save {
             values.saved.clone_from(&changed);
-            selected.save = self.keeper.as_ref().map(|keeper| keeper.change(Some(encode(&changed, self.basis))));
+            selected.save = self.slot.as_ref().map(|slot| slot.update(Some(encode(&changed, self.traits))));
         }
         self.take_over(&mut values, changed);
         Ok(selected)
@@ -212,24 +216,24 @@ impl ModeState {
         self.take_over(&mut values, saved);
     }
 
-    fn take_over(&self, values: &mut Sets, current: Values) {
+    fn take_over(&self, values: &mut PageSets, current: PageValues) {
         self.flags.store(flags(&current), Ordering::Release);
         values.current = current;
     }
 
-    fn values(&self) -> MutexGuard<'_, Sets> {
+    fn values(&self) -> MutexGuard<'_, PageSets> {
         self.values.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl ModePage {
-    fn is_changeable(&self, basis: Basis) -> bool {
-        !(self.changeable)(basis).is_empty()
+    fn is_changeable(&self, traits: UnitTraits) -> bool {
+        !(self.changeable)(traits).is_empty()
     }
 
-    fn mask(&self, basis: Basis) -> Vec<u8> {
-        let mut mask = vec![0; (self.defaults)(basis).len()];
-        for (at, bits) in (self.changeable)(basis) {
+    fn mask(&self, traits: UnitTraits) -> Vec<u8> {
+        let mut mask = vec![0; (self.defaults)(traits).len()];
+        for (at, bits) in (self.changeable)(traits) {
             mask[*at] |= bits;
         }
         mask
@@ -237,7 +241,7 @@ impl ModePage {
 }
 
 /// The index of a page in the table.
-fn find(page: &SelectedPage<'_>, values: &Values) -> Result<usize, SenseData> {
+fn find(page: &SelectedPage<'_>, values: &PageValues) -> Result<usize, SenseData> {
     let index = PAGES.iter().position(|known| (known.code, known.subpage) == (page.code, page.subpage));
     if let Some(index) = index.filter(|index| !values[*index].is_empty()) {
         return Ok(index);
@@ -246,8 +250,8 @@ fn find(page: &SelectedPage<'_>, values: &Values) -> Result<usize, SenseData> {
     Err(if known { page.subpage_field() } else { page.code_field() }.into())
 }
 
-fn defaults(basis: Basis) -> Values {
-    std::array::from_fn(|index| (PAGES[index].defaults)(basis))
+fn defaults(traits: UnitTraits) -> PageValues {
+    std::array::from_fn(|index| (PAGES[index].defaults)(traits))
 }
 
 /// The format of the saved pages.
@@ -255,9 +259,9 @@ const VERSION: u8 = 1;
 
 /// The pages that can be changed: version; then for each page its code, its subpage code, and its parameters behind their
 /// length in two bytes.
-fn encode(values: &Values, basis: Basis) -> Vec<u8> {
+fn encode(values: &PageValues, traits: UnitTraits) -> Vec<u8> {
     let mut bytes = vec![VERSION];
-    for (page, parameters) in PAGES.iter().zip(values).filter(|(page, _)| page.is_changeable(basis)) {
+    for (page, parameters) in PAGES.iter().zip(values).filter(|(page, _)| page.is_changeable(traits)) {
         bytes.extend_from_slice(&[page.code.0, page.subpage]);
         put_bytes(&mut bytes, parameters);
     }
@@ -266,9 +270,9 @@ fn encode(values: &Values, basis: Basis) -> Vec<u8> {
 
 /// What [`encode`] was given: of each page the bits that can be changed, for the store may be another one since, and so may
 /// this table. `None` when the bytes are none of ours.
-fn decode(bytes: &[u8], basis: Basis) -> Option<Values> {
-    let mut reader = Reader(bytes);
-    let mut values = defaults(basis);
+fn decode(bytes: &[u8], traits: UnitTraits) -> Option<PageValues> {
+    let mut reader = ValueReader(bytes);
+    let mut values = defaults(traits);
     if reader.take()? != [VERSION] {
         return None;
     }
@@ -276,7 +280,7 @@ fn decode(bytes: &[u8], basis: Basis) -> Option<Values> {
         let ([code, subpage], parameters) = (reader.take()?, reader.bytes()?);
         let known = PAGES.iter().position(|page| (page.code, page.subpage) == (PageCode(code), subpage));
         let Some(index) = known else { continue };
-        let mask = PAGES[index].mask(basis);
+        let mask = PAGES[index].mask(traits);
         for ((value, saved), mask) in values[index].iter_mut().zip(parameters).zip(mask) {
             *value = *value & !mask | saved & mask;
         }
@@ -284,7 +288,7 @@ fn decode(bytes: &[u8], basis: Basis) -> Option<Values> {
     Some(values)
 }
 
-fn flags(values: &Values) -> u8 {
+fn flags(values: &PageValues) -> u8 {
     let set = |code: PageCode, at: usize, bit: u8| {
         let index = PAGES.iter().position(|page| page.code == code && page.subpage == 0);
         index.and_then(|index| values[index].get(at)).is_some_and(|byte| byte & bit != 0)
@@ -317,7 +321,7 @@ mod tests {
         write_zeroes: false,
         memory: false,
     };
-    const CACHED: Basis = Basis { store: STORE, threshold_bytes: None };
+    const CACHED: UnitTraits = UnitTraits { store: STORE, threshold_bytes: None };
 
     #[test]
     fn saved_pages_fit_a_store_that_has_changed() {
@@ -326,7 +330,7 @@ mod tests {
         values[3][control::SWP_AT] = control::SWP;
         let bytes = encode(&values, CACHED);
         assert_eq!(decode(&bytes, CACHED), Some(values));
-        let uncached = Basis { store: Capabilities { volatile_cache: false, ..STORE }, ..CACHED };
+        let uncached = UnitTraits { store: Capabilities { volatile_cache: false, ..STORE }, ..CACHED };
         let values = decode(&bytes, uncached).unwrap();
         assert_eq!(values[2], defaults(uncached)[2]);
         assert_eq!(flags(&values), WRITE_PROTECT);

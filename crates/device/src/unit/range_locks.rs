@@ -23,7 +23,7 @@ use crate::wait::{Waitable, wake};
 
 /// How a range is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum ClaimMode {
     /// With others that share.
     Shared,
     /// Alone.
@@ -39,7 +39,7 @@ pub(crate) struct RangeLocks(Mutex<State>);
 
 #[derive(Default)]
 struct State {
-    entries: Vec<Option<Entry>>,
+    records: Vec<Option<ClaimRecord>>,
     vacant: Vec<usize>,
     /// Claims so far.
     arrivals: u64,
@@ -49,19 +49,19 @@ struct State {
     waiting: usize,
 }
 
-struct Entry {
+struct ClaimRecord {
     arrival: u64,
     extent: Extent,
-    hold: Hold,
+    mode: ClaimMode,
     /// Earlier claims that exclude this one. It is granted when there are none left.
     blockers: usize,
     /// To be told of the grant.
     waiter: Option<Completion>,
 }
 
-impl Entry {
-    fn excludes(&self, extent: Extent, hold: Hold) -> bool {
-        (self.hold == Hold::Exclusive || hold == Hold::Exclusive) && self.extent.overlaps(extent)
+impl ClaimRecord {
+    fn excludes(&self, extent: Extent, mode: ClaimMode) -> bool {
+        (self.mode == ClaimMode::Exclusive || mode == ClaimMode::Exclusive) && self.extent.overlaps(extent)
     }
 }
 
@@ -71,11 +71,11 @@ pub(crate) struct Claim {
     place: usize,
     arrival: u64,
     /// It was not granted when it was made.
-    came_late: bool,
+    had_to_wait: bool,
 }
 
 /// The grant of a claim, as something to wait for.
-struct Turn {
+struct GrantWait {
     locks: Arc<RangeLocks>,
     place: usize,
     arrival: u64,
@@ -83,15 +83,15 @@ struct Turn {
 
 impl RangeLocks {
     /// Claims `extent`. The claim counts from now on, but must not be used before it is granted.
-    pub(crate) fn claim(self: &Arc<Self>, extent: Extent, hold: Hold) -> Claim {
+    pub(crate) fn claim(self: &Arc<Self>, extent: Extent, mode: ClaimMode) -> Claim {
         let mut state = self.lock();
-        let blockers = state.count_excluding(extent, hold);
+        let blockers = state.count_excluding(extent, mode);
         let arrival = state.arrivals;
         state.arrivals += 1;
-        state.exclusive += usize::from(hold == Hold::Exclusive);
+        state.exclusive += usize::from(mode == ClaimMode::Exclusive);
         state.waiting += usize::from(blockers > 0);
-        let place = state.put(Entry { arrival, extent, hold, blockers, waiter: None });
-        Claim { locks: Arc::clone(self), place, arrival, came_late: blockers > 0 }
+        let place = state.put(ClaimRecord { arrival, extent, mode, blockers, waiter: None });
+        Claim { locks: Arc::clone(self), place, arrival, had_to_wait: blockers > 0 }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,38 +100,38 @@ impl RangeLocks {
 }
 
 impl State {
-    fn count_excluding(&self, extent: Extent, hold: Hold) -> usize {
-        if self.exclusive == 0 && hold == Hold::Shared {
+    fn count_excluding(&self, extent: Extent, mode: ClaimMode) -> usize {
+        if self.exclusive == 0 && mode == ClaimMode::Shared {
             return 0;
         }
-        self.entries.iter().flatten().filter(|entry| entry.excludes(extent, hold)).count()
+        self.records.iter().flatten().filter(|record| record.excludes(extent, mode)).count()
     }
 
-    fn put(&mut self, entry: Entry) -> usize {
+    fn put(&mut self, record: ClaimRecord) -> usize {
         let Some(place) = self.vacant.pop() else {
-            self.entries.push(Some(entry));
-            return self.entries.len() - 1;
+            self.records.push(Some(record));
+            return self.records.len() - 1;
         };
-        self.entries[place] = Some(entry);
+        self.records[place] = Some(record);
         place
     }
 
     /// Ends a claim and gives the waiters whose last obstacle it was.
     fn take(&mut self, place: usize) -> Vec<Completion> {
         let mut granted = Vec::new();
-        let Some(gone) = self.entries.get_mut(place).and_then(Option::take) else { return granted };
+        let Some(gone) = self.records.get_mut(place).and_then(Option::take) else { return granted };
         self.vacant.push(place);
-        self.exclusive -= usize::from(gone.hold == Hold::Exclusive);
+        self.exclusive -= usize::from(gone.mode == ClaimMode::Exclusive);
         self.waiting -= usize::from(gone.blockers > 0);
         if self.waiting == 0 {
             return granted;
         }
-        for entry in self.entries.iter_mut().flatten() {
-            if entry.arrival > gone.arrival && gone.excludes(entry.extent, entry.hold) {
-                entry.blockers -= 1;
-                if entry.blockers == 0 {
+        for record in self.records.iter_mut().flatten() {
+            if record.arrival > gone.arrival && gone.excludes(record.extent, record.mode) {
+                record.blockers -= 1;
+                if record.blockers == 0 {
                     self.waiting -= 1;
-                    granted.extend(entry.waiter.take());
+                    granted.extend(record.waiter.take());
                 }
             }
         }
@@ -139,15 +139,15 @@ impl State {
     }
 
     fn is_granted(&self, place: usize) -> bool {
-        matches!(self.entries.get(place), Some(Some(Entry { blockers: 0, .. })))
+        matches!(self.records.get(place), Some(Some(ClaimRecord { blockers: 0, .. })))
     }
 }
 
 impl Claim {
     /// What to wait for before the claim may be used, if it has to wait.
-    pub(crate) fn turn(&self) -> Option<Arc<dyn Waitable>> {
-        let Self { locks, place, arrival, came_late } = self;
-        came_late.then(|| Arc::new(Turn { locks: Arc::clone(locks), place: *place, arrival: *arrival }) as _)
+    pub(crate) fn pending_grant(&self) -> Option<Arc<dyn Waitable>> {
+        let Self { locks, place, arrival, had_to_wait } = self;
+        had_to_wait.then(|| Arc::new(GrantWait { locks: Arc::clone(locks), place: *place, arrival: *arrival }) as _)
     }
 
     pub(crate) fn is_granted(&self) -> bool {
@@ -163,16 +163,16 @@ impl Drop for Claim {
     }
 }
 
-impl Waitable for Turn {
+impl Waitable for GrantWait {
     fn wait(&self, done: Completion) {
         {
             let mut state = self.locks.lock();
             // A claim that is gone meanwhile has nothing to wait for.
-            if let Some(Some(entry)) = state.entries.get_mut(self.place)
-                && entry.arrival == self.arrival
-                && entry.blockers > 0
+            if let Some(Some(record)) = state.records.get_mut(self.place)
+                && record.arrival == self.arrival
+                && record.blockers > 0
             {
-                entry.waiter = Some(done);
+                record.waiter = Some(done);
                 return;
             }
         }

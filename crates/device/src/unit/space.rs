@@ -9,16 +9,16 @@ const SET_BYTES: u64 = 1 << 20;
 
 /// What was last seen.
 #[derive(Default)]
-pub(crate) struct SpaceWatch(Mutex<Seen>);
+pub(crate) struct SpaceMonitor(Mutex<ObservedSpace>);
 
 #[derive(Default)]
-struct Seen {
+struct ObservedSpace {
     space: Option<Space>,
     /// The initiators were told, and there has not been more space since.
     told: bool,
 }
 
-impl SpaceWatch {
+impl SpaceMonitor {
     /// What was last seen, if anything was.
     pub(crate) fn last(&self) -> Option<Space> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).space
@@ -26,7 +26,7 @@ impl SpaceWatch {
 
     /// Takes note of `space`. True when the initiators are to be told: `reports` says that they want to hear of the threshold,
     /// and the free space has come down to it since it was last above, or since they were last told.
-    pub(crate) fn note(&self, space: Option<Space>, threshold_bytes: Option<u64>, reports: bool) -> bool {
+    pub(crate) fn update(&self, space: Option<Space>, threshold_bytes: Option<u64>, reports: bool) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.space = space;
         let reached = match (space, threshold_bytes) {
@@ -57,22 +57,23 @@ mod tests {
 
     #[test]
     fn a_threshold_is_told_of_once_each_time_it_is_reached() {
-        let watch = SpaceWatch::default();
-        let note =
-            |free, reports| watch.note(Some(Space { used_bytes: 0, free_bytes: free * MIB }), Some(10 * MIB), reports);
+        let watch = SpaceMonitor::default();
+        let update = |free, reports| {
+            watch.update(Some(Space { used_bytes: 0, free_bytes: free * MIB }), Some(10 * MIB), reports)
+        };
         let told =
-            [(11, true), (10, true), (9, true), (11, true), (0, true)].map(|(free, reports)| note(free, reports));
+            [(11, true), (10, true), (9, true), (11, true), (0, true)].map(|(free, reports)| update(free, reports));
         assert_eq!(told, [false, true, false, false, true]);
-        assert!(!note(11, true) && !note(9, false), "nobody wants to hear");
-        assert!(note(9, true), "until somebody does");
+        assert!(!update(11, true) && !update(9, false), "nobody wants to hear");
+        assert!(update(9, true), "until somebody does");
     }
 
     #[test]
     fn without_a_threshold_or_a_number_nobody_is_told() {
-        let watch = SpaceWatch::default();
-        assert!(!watch.note(Some(Space { used_bytes: 1, free_bytes: 0 }), None, true));
+        let watch = SpaceMonitor::default();
+        assert!(!watch.update(Some(Space { used_bytes: 1, free_bytes: 0 }), None, true));
         assert_eq!(watch.last(), Some(Space { used_bytes: 1, free_bytes: 0 }));
-        assert!(!watch.note(None, Some(MIB), true));
+        assert!(!watch.update(None, Some(MIB), true));
         assert_eq!(watch.last(), None);
     }
 

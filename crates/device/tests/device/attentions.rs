@@ -236,6 +236,6 @@ fn functions_of_sam5_are_reported_where_the_transport_has_them() {
         response.data_in.unwrap().to_vec()
     };
     assert_eq!(report(), [0xd8, 0, 0, 0]);
-    nexus.has_sam5_functions();
+    nexus.enable_sam5_functions();
     assert_eq!(report(), [0xdc, 0x07, 0, 0]);
 }

@@ -199,14 +199,14 @@ fn an_aborted_command_leaves_the_operation_behind() {
 #[test]
 fn none_begins_on_a_unit_that_is_to_go() {
     let rig = Rig::new(THIN);
-    assert!(rig.unit.withdraw());
+    assert!(rig.unit.prepare_removal());
     let absent = (SenseKey::ILLEGAL_REQUEST, AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED);
     assert_eq!(code(rig.refused(&sanitize(BLOCK_ERASE), &[])), absent);
-    rig.unit.come_back();
+    rig.unit.cancel_removal();
     assert_eq!(rig.run(&sanitize(IMMED | BLOCK_ERASE), &[]).status, Status::GOOD);
-    assert!(!rig.unit.withdraw(), "one runs");
+    assert!(!rig.unit.prepare_removal(), "one runs");
     rig.finish_background();
-    assert!(rig.unit.withdraw());
+    assert!(rig.unit.prepare_removal());
 }
 
 #[test]

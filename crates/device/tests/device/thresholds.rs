@@ -17,13 +17,13 @@ impl Rig {
 #[test]
 fn initiators_are_told_when_space_runs_short() {
     let rig = Rig::new(WATCHED);
-    rig.unit.look_at_space();
+    rig.unit.refresh_space();
     assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
     rig.has_free(10);
-    rig.unit.look_at_space();
+    rig.unit.refresh_space();
     let told = (SenseKey::UNIT_ATTENTION, AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
     assert_eq!(code(rig.refused(&[0x00], &[])), told);
-    rig.unit.look_at_space();
+    rig.unit.refresh_space();
     assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD, "once");
 }
 
@@ -37,7 +37,7 @@ fn nobody_is_told_who_does_not_want_to_be() {
     list[4] &= 0x7f;
     assert_eq!(rig.run(&[0x15, 0x10, 0, 0, list.len() as u8, 0], &list).status, Status::GOOD);
     rig.has_free(0);
-    rig.unit.look_at_space();
+    rig.unit.refresh_space();
     assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
 }
 
@@ -56,7 +56,7 @@ fn the_threshold_and_the_resources_are_reported_in_sets() {
 fn a_unit_without_a_threshold_has_no_page_of_it() {
     let rig = Rig::new(THIN);
     rig.has_free(0);
-    rig.unit.look_at_space();
+    rig.unit.refresh_space();
     assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
     assert_eq!(rig.refused(&[0x1a, 0x08, 0x1c, 0x02, 255, 0], &[]).code, AdditionalSense::INVALID_FIELD_IN_CDB);
     let thick = Rig::new(Medium { capabilities: Capabilities { unmap: false, ..THIN.capabilities }, ..THIN });

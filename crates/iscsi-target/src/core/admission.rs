@@ -117,7 +117,7 @@ pub(crate) fn port_name(target: &str, portal_group: u16) -> String {
 fn attach(device: &Arc<TargetDevice>, session: &Session) -> Nexus {
     let nexus = device.attach(nexus_name(session));
     if session.parameters.has_sam5_features() {
-        nexus.has_sam5_functions();
+        nexus.enable_sam5_functions();
     }
     nexus
 }

@@ -95,7 +95,7 @@ impl Core {
             let stays = targets.iter().any(|target| Arc::ptr_eq(&target.device, device));
             let goes = |lun: Lun| units.iter().any(|change| Arc::ptr_eq(&change.device, device) && change.lun == lun);
             let mut gone = device.units().into_iter().filter(|(lun, _)| !stays || goes(*lun));
-            if let Some((lun, _)) = gone.find(|(_, unit)| !unit.withdraw()) {
+            if let Some((lun, _)) = gone.find(|(_, unit)| !unit.prepare_removal()) {
                 return Err(UpdateError::Sanitizing { target: device.name().into(), lun });
             }
         }
@@ -159,7 +159,7 @@ impl Core {
 /// What is served may be sanitized.
 fn come_back(devices: &[Arc<TargetDevice>]) {
     for (_, unit) in devices.iter().flat_map(|device| device.units()) {
-        unit.come_back();
+        unit.cancel_removal();
     }
 }
 

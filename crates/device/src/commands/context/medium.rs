@@ -6,27 +6,27 @@ use lunette_buffer::{Buffer, FileSlice};
 use lunette_scsi::SenseData;
 use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
-use super::{Cx, INTERNAL, store_error};
-use crate::commands::opcodes::{Direction, Range};
+use super::{Cx, INTERNAL_FAILURE, store_error};
+use crate::commands::opcodes::{Direction, RangeRule};
 use crate::coroutine::{Input, Step};
 use crate::extent::Extent;
 use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};
-use crate::sanitize::Era;
+use crate::sanitize::SanitizeEpoch;
 use crate::unit::LogicalUnit;
-use crate::unit::itl_nexus::Link;
-use crate::unit::range_locks::{Claim, Hold};
+use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::range_locks::{Claim, ClaimMode};
 
 /// A byte of a logical unit, for a command that was let in there in `era`.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
-    pub(crate) link: &'a Arc<Link>,
+pub(crate) struct MediumAddress<'a> {
+    pub(crate) itl: &'a Arc<ItlNexus>,
     pub(crate) offset: u64,
-    pub(crate) era: Era,
+    pub(crate) epoch: SanitizeEpoch,
 }
 
-impl<'a> Place<'a> {
+impl<'a> MediumAddress<'a> {
     pub(crate) fn unit(self) -> &'a Arc<LogicalUnit> {
-        &self.link.unit
+        &self.itl.unit
     }
 }
 
@@ -41,34 +41,34 @@ impl Cx {
             return Ok(None);
         }
         let Some(slice) = unit.store().file_slice(extent.offset, extent.len as usize) else { return Ok(None) };
-        let _shared = self.claim_on(unit, extent, Hold::Shared).await?;
-        unit.sanitize().check_since(self.era)?;
-        match self.exchange.ask(Step::File { slice: slice.clone() }).await {
+        let _shared = self.claim_on(unit, extent, ClaimMode::Shared).await?;
+        unit.sanitize().check_since(self.epoch)?;
+        match self.channel.ask(Step::File { slice: slice.clone() }).await {
             Input::File(true) => {
                 self.count(unit, OpKind::Read, extent.len, true);
                 Ok(Some(slice))
             }
             Input::File(false) => Ok(None),
-            _ => Err(INTERNAL),
+            _ => Err(INTERNAL_FAILURE),
         }
     }
 
     /// Keeps all other commands away from `extent` until this one ends. At most once in a command, and when it has its
     /// buffers: see [`crate::unit::range_locks`].
-    pub(crate) async fn be_alone_on(&self, extent: Extent) -> Result<(), SenseData> {
-        let claim = self.claim(extent, Hold::Exclusive).await?;
-        self.claim.set(claim).map_err(|_| INTERNAL)
+    pub(crate) async fn claim_exclusively(&self, extent: Extent) -> Result<(), SenseData> {
+        let claim = self.claim(extent, ClaimMode::Exclusive).await?;
+        self.claim.set(claim).map_err(|_| INTERNAL_FAILURE)
     }
 
     /// Waits until all requests to the store have ended that are under way on `extent`.
-    pub(crate) async fn wait_for_others_on(&self, extent: Extent) -> Result<(), SenseData> {
-        drop(self.claim(extent, Hold::Exclusive).await?);
-        self.unit()?.sanitize().check_since(self.era)
+    pub(crate) async fn wait_for_requests_on(&self, extent: Extent) -> Result<(), SenseData> {
+        drop(self.claim(extent, ClaimMode::Exclusive).await?);
+        self.unit()?.sanitize().check_since(self.epoch)
     }
 
     /// Claims `extent`, and waits until the claim is granted.
-    async fn claim(&self, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
-        self.claim_on(self.unit()?, extent, hold).await
+    async fn claim(&self, extent: Extent, mode: ClaimMode) -> Result<Claim, SenseData> {
+        self.claim_on(self.unit()?, extent, mode).await
     }
 
     /// Claims both extents, shared. Nobody waits for this command while it waits for the second: on one unit they are one
@@ -79,22 +79,22 @@ impl Cx {
         (other, other_extent): (&Arc<LogicalUnit>, Extent),
     ) -> Result<(Claim, Option<Claim>), SenseData> {
         if Arc::ptr_eq(unit, other) {
-            return Ok((self.claim_on(unit, extent.hull(other_extent), Hold::Shared).await?, None));
+            return Ok((self.claim_on(unit, extent.hull(other_extent), ClaimMode::Shared).await?, None));
         }
         let (first, second) = if Arc::as_ptr(unit) < Arc::as_ptr(other) {
             ((unit, extent), (other, other_extent))
         } else {
             ((other, other_extent), (unit, extent))
         };
-        let claim = self.claim_on(first.0, first.1, Hold::Shared).await?;
-        Ok((claim, Some(self.claim_on(second.0, second.1, Hold::Shared).await?)))
+        let claim = self.claim_on(first.0, first.1, ClaimMode::Shared).await?;
+        Ok((claim, Some(self.claim_on(second.0, second.1, ClaimMode::Shared).await?)))
     }
 
-    async fn claim_on(&self, unit: &LogicalUnit, extent: Extent, hold: Hold) -> Result<Claim, SenseData> {
-        let claim = unit.range_locks().claim(extent, hold);
-        let Some(on) = claim.turn() else { return Ok(claim) };
+    async fn claim_on(&self, unit: &LogicalUnit, extent: Extent, mode: ClaimMode) -> Result<Claim, SenseData> {
+        let claim = unit.range_locks().claim(extent, mode);
+        let Some(on) = claim.pending_grant() else { return Ok(claim) };
         self.wait(on).await?;
-        if claim.is_granted() { Ok(claim) } else { Err(INTERNAL) }
+        if claim.is_granted() { Ok(claim) } else { Err(INTERNAL_FAILURE) }
     }
 
     /// Fills `into` from `offset` and gives it back.
@@ -103,31 +103,33 @@ impl Cx {
     }
 
     /// As [`Self::read`], of any logical unit.
-    pub(crate) async fn read_at(&self, place: Place<'_>, into: Buffer) -> Result<Buffer, SenseData> {
-        self.store_on(place.unit(), place.era, Op::Read { offset: place.offset, into }).await?.ok_or(INTERNAL)
+    pub(crate) async fn read_at(&self, address: MediumAddress<'_>, into: Buffer) -> Result<Buffer, SenseData> {
+        self.store_on(address.unit(), address.epoch, Op::Read { offset: address.offset, into })
+            .await?
+            .ok_or(INTERNAL_FAILURE)
     }
 
     /// As [`Self::write`], on any logical unit.
-    pub(crate) async fn write_at(&self, place: Place<'_>, from: Buffer) -> Result<Buffer, SenseData> {
-        let fua = place.unit().write_through();
-        let op = Op::Write { offset: place.offset, from, fua };
-        self.store_on(place.unit(), place.era, op).await?.ok_or(INTERNAL)
+    pub(crate) async fn write_at(&self, address: MediumAddress<'_>, from: Buffer) -> Result<Buffer, SenseData> {
+        let fua = address.unit().write_through();
+        let op = Op::Write { offset: address.offset, from, fua };
+        self.store_on(address.unit(), address.epoch, op).await?.ok_or(INTERNAL_FAILURE)
     }
 
     /// Lets the system copy `len` bytes ([`Op::Copy`]) from one unit, whose bytes are in `source`, to another or the same.
     pub(crate) async fn copy(
         &self,
         source: CopySource,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: MediumAddress<'_>,
+        to: MediumAddress<'_>,
         len: u64,
     ) -> Result<(), SenseData> {
-        let extent = |place: Place<'_>| Extent { offset: place.offset, len };
+        let extent = |address: MediumAddress<'_>| Extent { offset: address.offset, len };
         let _shared = self.claim_both((from.unit(), extent(from)), (to.unit(), extent(to))).await?;
-        from.unit().sanitize().check_since(from.era)?;
+        from.unit().sanitize().check_since(from.epoch)?;
         let fua = to.unit().write_through();
         let op = Op::Copy { source, source_offset: from.offset, offset: to.offset, len, fua };
-        self.submit(to.unit(), to.era, op).await.map(drop)
+        self.submit(to.unit(), to.epoch, op).await.map(drop)
     }
 
     /// Writes `from` at `offset` and gives it back. Without a write cache (WCE) every write is a FUA write.
@@ -170,7 +172,7 @@ impl Cx {
     /// Counts one request for the log pages. What a command with blocks in its Data-Out reads, it verifies.
     fn count(&self, unit: &LogicalUnit, kind: OpKind, len: u64, done: bool) {
         let counters = unit.counters();
-        let verifies = self.row.direction == Direction::Out && self.row.range != Range::None;
+        let verifies = self.row.direction == Direction::Out && self.row.range != RangeRule::None;
         let access = match kind {
             OpKind::Read if verifies => &counters.verify,
             OpKind::Read => &counters.read,
@@ -185,37 +187,42 @@ impl Cx {
     }
 
     async fn transfer(&self, op: Op) -> Result<Buffer, SenseData> {
-        self.store(op).await?.ok_or(INTERNAL)
+        self.store(op).await?.ok_or(INTERNAL_FAILURE)
     }
 
     async fn store(&self, op: Op) -> Result<Option<Buffer>, SenseData> {
-        self.store_on(self.unit()?, self.era, op).await
+        self.store_on(self.unit()?, self.epoch, op).await
     }
 
     /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
-    async fn store_on(&self, unit: &Arc<LogicalUnit>, era: Era, op: Op) -> Result<Option<Buffer>, SenseData> {
+    async fn store_on(
+        &self,
+        unit: &Arc<LogicalUnit>,
+        epoch: SanitizeEpoch,
+        op: Op,
+    ) -> Result<Option<Buffer>, SenseData> {
         let (offset, len) = op.range();
         let _shared = if len == 0 || self.claim.get().is_some() {
             None
         } else {
-            Some(self.claim_on(unit, Extent { offset, len }, Hold::Shared).await?)
+            Some(self.claim_on(unit, Extent { offset, len }, ClaimMode::Shared).await?)
         };
-        self.submit(unit, era, op).await
+        self.submit(unit, epoch, op).await
     }
 
     /// One request to the store of `unit`, whose range is claimed.
     ///
     /// A sanitize operation that has begun since the gate let the command in ends it here: see [`crate::sanitize`].
-    async fn submit(&self, unit: &Arc<LogicalUnit>, era: Era, op: Op) -> Result<Option<Buffer>, SenseData> {
-        unit.sanitize().check_since(era)?;
+    async fn submit(&self, unit: &Arc<LogicalUnit>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
+        unit.sanitize().check_since(epoch)?;
         let (kind, (offset, len)) = (op.kind(), op.range());
         if !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush) {
-            unit.watches().change(Extent { offset, len });
+            unit.change_watches().change(Extent { offset, len });
         }
         let Input::Store(Outcome { result, buffer }) =
-            self.exchange.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
+            self.channel.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
         else {
-            return Err(INTERNAL);
+            return Err(INTERNAL_FAILURE);
         };
         self.count(unit, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))

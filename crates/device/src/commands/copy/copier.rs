@@ -11,17 +11,17 @@ use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
 
 use super::running::RunningCopy;
-use crate::commands::context::{Cx, Place};
+use crate::commands::context::{Cx, MediumAddress};
 use crate::extent::Extent;
 use crate::limits::{MAX_BUFFERED_COPY_BYTES, MAX_SYSTEM_COPY_BYTES};
-use crate::sanitize::Era;
+use crate::sanitize::SanitizeEpoch;
 use crate::unit::LogicalUnit;
+use crate::unit::change_watch::ChangeWatch;
 use crate::unit::itl_nexus;
-use crate::unit::itl_nexus::Link;
-use crate::unit::medium::Medium;
-use crate::unit::watches::Watch;
+use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::medium::MediumUse;
 
-impl Place<'_> {
+impl MediumAddress<'_> {
     fn extent(self, at: u64, len: u64) -> Extent {
         Extent { offset: self.offset + at, len }
     }
@@ -48,14 +48,14 @@ impl<'a> Copier<'a> {
     /// afterwards. What `watch` watches must not change until the last byte is read.
     pub(crate) async fn copy(
         &mut self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: MediumAddress<'_>,
+        to: MediumAddress<'_>,
         len: u64,
-        watch: Option<&Watch>,
+        watch: Option<&ChangeWatch>,
     ) -> Result<(), SenseData> {
         let (source_unit, unit) = (from.unit(), to.unit());
         for used in [source_unit, unit] {
-            self.cx.exchange.use_unit(used);
+            self.cx.channel.use_unit(used);
         }
         let overlapping = Arc::ptr_eq(source_unit, unit) && from.extent(0, len).overlaps(to.extent(0, len));
         // From the end, so that no byte is overwritten before it is read.
@@ -67,18 +67,18 @@ impl<'a> Copier<'a> {
         while done < len {
             let piece = (len - done).min(max_piece);
             let at = if backwards { len - done - piece } else { done };
-            may_access(from.link, Medium::Reads)?;
-            may_access(to.link, Medium::Writes)?;
+            may_access(from.itl, MediumUse::Reads)?;
+            may_access(to.itl, MediumUse::Writes)?;
             match source.clone().filter(|_| by_system) {
                 Some(source) => {
                     self.cx.copy(source, from.after(at), to.after(at), piece).await?;
                     check(watch)?;
                 }
-                None => self.through_buffer(from.after(at), to.after(at), piece, watch).await?,
+                None => self.copy_through_buffer(from.after(at), to.after(at), piece, watch).await?,
             }
             done += piece;
             self.running.count_bytes(piece)?;
-            self.make_way(source_unit, unit).await?;
+            self.yield_thread(source_unit, unit).await?;
         }
         Ok(())
     }
@@ -92,17 +92,17 @@ impl<'a> Copier<'a> {
             self.cx.write_zeroes(Extent { offset: extent.offset + done, len }, unit.capabilities().unmap).await?;
             done += len;
             self.running.count_bytes(len)?;
-            self.make_way(unit, unit).await?;
+            self.yield_thread(unit, unit).await?;
         }
         Ok(())
     }
 
-    async fn through_buffer(
+    async fn copy_through_buffer(
         &mut self,
-        from: Place<'_>,
-        to: Place<'_>,
+        from: MediumAddress<'_>,
+        to: MediumAddress<'_>,
         len: u64,
-        watch: Option<&Watch>,
+        watch: Option<&ChangeWatch>,
     ) -> Result<(), SenseData> {
         let len = len as usize;
         // One that is too small goes back first: copies that hold one and wait for another could wait for each other.
@@ -119,7 +119,7 @@ impl<'a> Copier<'a> {
 
     /// A store in memory ends its requests at once, and so a long copy would keep all others from the thread that drives it.
     /// It goes by way of another thread after each piece.
-    async fn make_way(&self, from: &LogicalUnit, to: &LogicalUnit) -> Result<(), SenseData> {
+    async fn yield_thread(&self, from: &LogicalUnit, to: &LogicalUnit) -> Result<(), SenseData> {
         if from.capabilities().memory && to.capabilities().memory {
             self.cx.pause().await?;
         }
@@ -128,15 +128,15 @@ impl<'a> Copier<'a> {
 }
 
 /// Whether the initiator might READ or WRITE there itself, and when that was.
-pub(crate) fn may_access(link: &Link, medium: Medium) -> Result<Era, SenseData> {
-    itl_nexus::may_access(link, medium).map_err(|refusal| {
-        tracing::debug!(lun = %link.lun, ?refusal, "a copy may not go there");
+pub(crate) fn may_access(itl: &ItlNexus, medium: MediumUse) -> Result<SanitizeEpoch, SenseData> {
+    itl_nexus::may_access(itl, medium).map_err(|refusal| {
+        tracing::debug!(lun = %itl.lun, ?refusal, "a copy may not go there");
         SenseData::new(SenseKey::COPY_ABORTED, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
     })
 }
 
 /// TOKEN REVOKED once a byte that is watched may have changed.
-fn check(watch: Option<&Watch>) -> Result<(), SenseData> {
+fn check(watch: Option<&ChangeWatch>) -> Result<(), SenseData> {
     match watch {
         Some(watch) if watch.has_changed() => Err(SenseData::illegal_request(AdditionalSense::TOKEN_REVOKED)),
         _ => Ok(()),

@@ -7,14 +7,14 @@ use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, ServiceAc
 
 use super::copier::{Copier, may_access};
 use super::running::RunningCopy;
-use crate::commands::context::{Cx, INTERNAL, Place};
+use crate::commands::context::{Cx, INTERNAL_FAILURE, MediumAddress};
 use crate::coroutine::Reply;
 use crate::extent::Extent;
 use crate::limits::{MAX_COPY_DESCRIPTORS_BYTES, copy_limits};
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus;
-use crate::unit::itl_nexus::Link;
-use crate::unit::medium::Medium;
+use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::medium::MediumUse;
 
 /// PERIPHERAL DEVICE TYPE.
 const DISK: u8 = 0;
@@ -31,8 +31,8 @@ pub(crate) async fn extended_copy(cx: Cx) -> Reply {
     let Some(bytes) = cx.parameter_list(cx.cdb.u32_at(10), max_len).await? else { return Ok(None) };
     let list = extended::parse(&bytes, form, &copy_limits(unit.block_size()))?;
     drop(bytes);
-    let link = cx.link.as_ref().ok_or(INTERNAL)?;
-    let Some(running) = RunningCopy::begin(link, list.list_id, action)? else { return too_many(&cx) };
+    let itl = cx.itl.as_ref().ok_or(INTERNAL_FAILURE)?;
+    let Some(running) = RunningCopy::begin(itl, list.list_id, action)? else { return too_many(&cx) };
     let result = run(&cx, &list, &running).await.map(|()| None);
     running.end(&result);
     result.map(|_| None)
@@ -45,14 +45,14 @@ const COPY_RETRY_DELAY: u16 = 10;
 /// As many copies run as may: the initiator comes again (SAM-5 5.3.1).
 #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
 pub(super) fn too_many(cx: &Cx) -> Reply {
-    cx.exchange.end_with(Status::TASK_SET_FULL, COPY_RETRY_DELAY);
+    cx.channel.end_with(Status::TASK_SET_FULL, COPY_RETRY_DELAY);
     Ok(None)
 }
 
 /// COPY OPERATION ABORT. It does not wait: the copy ends before its next piece, with COPY ABORTED.
 pub(crate) fn copy_operation_abort(cx: &Cx) -> Reply {
-    let link = cx.link.as_ref().ok_or(INTERNAL)?;
-    if link.copies.abort(cx.cdb.u32_at(2)) { Ok(None) } else { Err(LIST_ID_FIELD.into()) }
+    let itl = cx.itl.as_ref().ok_or(INTERNAL_FAILURE)?;
+    if itl.copy_records.abort(cx.cdb.u32_at(2)) { Ok(None) } else { Err(LIST_ID_FIELD.into()) }
 }
 
 async fn run(cx: &Cx, list: &CopyList, running: &RunningCopy) -> Result<(), SenseData> {
@@ -73,15 +73,15 @@ fn aborted(code: AdditionalSense) -> SenseData {
 }
 
 fn verify(cx: &Cx, list: &CopyList, segment: &Segment, cscd: u16, ready: bool) -> Result<(), SenseData> {
-    let link = reach(cx, list, cscd, segment.source_field())?;
-    if ready { itl_nexus::is_ready(&link).map_err(forwarded) } else { Ok(()) }
+    let itl = reach(cx, list, cscd, segment.source_field())?;
+    if ready { itl_nexus::is_ready(&itl).map_err(forwarded) } else { Ok(()) }
 }
 
 async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'_>) -> Result<(), SenseData> {
     let Operation::Copy { source, destination, destination_counts, blocks, source_lba, destination_lba } =
         segment.operation
     else {
-        return Err(INTERNAL);
+        return Err(INTERNAL_FAILURE);
     };
     let from = reach(cx, list, source, segment.source_field())?;
     let to = reach(cx, list, destination, segment.destination_field())?;
@@ -91,27 +91,27 @@ async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'
         // PAD and CAT would tell what becomes of half a block. Blocks of two sizes in one copy are too rare for that.
         return Err(aborted(AdditionalSense::INEXACT_SEGMENT).with_field(segment.blocks_field()));
     }
-    let from_era = may_access(&from, Medium::Reads)?;
-    let to_era = may_access(&to, Medium::Writes)?;
+    let from_epoch = may_access(&from, MediumUse::Reads)?;
+    let to_epoch = may_access(&to, MediumUse::Writes)?;
     let from_extent = extent(&from.unit, source_lba, len, segment.source_lba_field())?;
     let to_extent = extent(&to.unit, destination_lba, len, segment.destination_lba_field())?;
-    let from = Place { link: &from, offset: from_extent.offset, era: from_era };
-    let to = Place { link: &to, offset: to_extent.offset, era: to_era };
+    let from = MediumAddress { itl: &from, offset: from_extent.offset, epoch: from_epoch };
+    let to = MediumAddress { itl: &to, offset: to_extent.offset, epoch: to_epoch };
     copier.copy(from, to, len, None).await.map_err(forwarded)
 }
 
 /// What a logical unit reports is the failure of a third party for the copy.
 fn forwarded(sense: SenseData) -> SenseData {
-    if sense.key == SenseKey::COPY_ABORTED || sense == INTERNAL {
+    if sense.key == SenseKey::COPY_ABORTED || sense == INTERNAL_FAILURE {
         return sense;
     }
     aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
 }
 
 /// The logical unit of a CSCD descriptor ID: one that the initiator sees through its own nexus, and no other.
-fn reach(cx: &Cx, list: &CopyList, id: u16, id_field: FieldPointer) -> Result<Arc<Link>, SenseData> {
+fn reach(cx: &Cx, list: &CopyList, id: u16, id_field: FieldPointer) -> Result<Arc<ItlNexus>, SenseData> {
     if id == THIS_UNIT {
-        return cx.link.clone().ok_or(INTERNAL);
+        return cx.itl.clone().ok_or(INTERNAL_FAILURE);
     }
     let unreachable = aborted(AdditionalSense::UNREACHABLE_COPY_TARGET).with_field(id_field);
     let cscd: &Cscd = list.cscds.get(usize::from(id)).ok_or(unreachable)?;
@@ -119,14 +119,14 @@ fn reach(cx: &Cx, list: &CopyList, id: u16, id_field: FieldPointer) -> Result<Ar
         let code = AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE;
         return Err(aborted(code).with_field(cscd.device_type_field()));
     }
-    let has_name = |link: &Arc<Link>| link.unit.designators().contains(&cscd.designator);
-    let link = cx.nexus.links().into_iter().find(has_name);
-    let link = link.ok_or(aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE).with_field(id_field))?;
+    let has_name = |itl: &Arc<ItlNexus>| itl.unit.designators().contains(&cscd.designator);
+    let itl = cx.nexus.itl_nexuses().into_iter().find(has_name);
+    let itl = itl.ok_or(aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE).with_field(id_field))?;
     // Zero says that the initiator does not know it.
-    if cscd.block_len != 0 && cscd.block_len != link.unit.block_size() {
+    if cscd.block_len != 0 && cscd.block_len != itl.unit.block_size() {
         return Err(cscd.block_len_field().into());
     }
-    Ok(link)
+    Ok(itl)
 }
 
 /// The bytes of the blocks from `lba` on, if they lie within the unit.

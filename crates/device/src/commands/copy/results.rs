@@ -3,7 +3,7 @@
 use lunette_scsi::FieldPointer;
 use lunette_scsi::copy::results::{self, CopyReport};
 
-use crate::commands::context::{Cx, INTERNAL};
+use crate::commands::context::{Cx, INTERNAL_FAILURE};
 use crate::coroutine::Reply;
 use crate::limits::copy_limits;
 
@@ -33,7 +33,7 @@ pub(crate) async fn failure_details(cx: Cx) -> Reply {
     let report = report(&cx, list_id)?;
     let data = results::failure_details(Some(&report));
     let reply = reply(&cx, &data).await?;
-    cx.link.as_ref().ok_or(INTERNAL)?.copies.forget(list_id);
+    cx.itl.as_ref().ok_or(INTERNAL_FAILURE)?.copy_records.forget(list_id);
     Ok(reply)
 }
 
@@ -51,7 +51,7 @@ pub(crate) async fn all_rod_tokens(cx: Cx) -> Reply {
 }
 
 fn report(cx: &Cx, list_id: u32) -> Result<CopyReport, lunette_scsi::SenseData> {
-    cx.link.as_ref().and_then(|link| link.copies.report(list_id)).ok_or(LIST_ID_FIELD.into())
+    cx.itl.as_ref().and_then(|itl| itl.copy_records.report(list_id)).ok_or(LIST_ID_FIELD.into())
 }
 
 async fn reply(cx: &Cx, data: &[u8]) -> Reply {

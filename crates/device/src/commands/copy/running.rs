@@ -8,42 +8,42 @@ use lunette_scsi::copy::tokens::TOKEN_LEN;
 use lunette_scsi::{AdditionalSense, SenseData, SenseKey, ServiceAction, Status};
 
 use crate::limits::MAX_COPIES;
-use crate::unit::copies::Record;
-use crate::unit::itl_nexus::Link;
+use crate::unit::copy_records::CopyRecord;
+use crate::unit::itl_nexus::ItlNexus;
 
 /// A copy at work. One that is dropped before its end was aborted.
 pub(crate) struct RunningCopy {
-    link: Arc<Link>,
-    record: Option<Arc<Record>>,
+    itl: Arc<ItlNexus>,
+    record: Option<Arc<CopyRecord>>,
 }
 
 impl RunningCopy {
-    /// Begins a copy by the command `action` that came over `link`; without an identifier nobody will ask for it. `None` when
+    /// Begins a copy by the command `action` that came over `itl`; without an identifier nobody will ask for it. `None` when
     /// as many run as may.
     pub(crate) fn begin(
-        link: &Arc<Link>,
+        itl: &Arc<ItlNexus>,
         list_id: Option<u32>,
         action: ServiceAction,
     ) -> Result<Option<Self>, SenseData> {
-        let running = link.unit.running_copies();
+        let running = itl.unit.running_copies();
         let count = |count: u32| (count < u32::from(MAX_COPIES)).then_some(count + 1);
         if running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).is_err() {
             return Ok(None);
         }
         // From here on its end is counted.
-        let mut copy = Self { link: Arc::clone(link), record: None };
+        let mut copy = Self { itl: Arc::clone(itl), record: None };
         if let Some(list_id) = list_id {
             let report = CopyReport {
                 action,
                 state: CopyState::InProgress,
                 segments: 0,
                 bytes: 0,
-                block_len: link.unit.block_size(),
+                block_len: itl.unit.block_size(),
                 status: 0,
                 sense: Vec::new(),
                 token: None,
             };
-            copy.record = Some(link.copies.begin(list_id, report)?);
+            copy.record = Some(itl.copy_records.begin(list_id, report)?);
         }
         Ok(Some(copy))
     }
@@ -82,7 +82,7 @@ impl RunningCopy {
                 let aborted = record.abort.load(Ordering::Acquire);
                 report.state = if aborted { CopyState::Aborted } else { CopyState::Failed };
                 report.status = Status::CHECK_CONDITION.0;
-                report.sense = sense.encode(self.link.unit.sense_format()).to_vec();
+                report.sense = sense.encode(self.itl.unit.sense_format()).to_vec();
             }
         }
     }
@@ -90,7 +90,7 @@ impl RunningCopy {
 
 impl Drop for RunningCopy {
     fn drop(&mut self) {
-        self.link.unit.running_copies().fetch_sub(1, Ordering::AcqRel);
+        self.itl.unit.running_copies().fetch_sub(1, Ordering::AcqRel);
         if let Some(record) = self.record.as_ref().filter(|record| record.runs()) {
             record.report().state = CopyState::Aborted;
         }

@@ -9,24 +9,24 @@ use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
 use super::copier::{Copier, may_access};
 use super::extended::too_many;
 use super::running::RunningCopy;
-use crate::commands::context::{Cx, INTERNAL, Place};
+use crate::commands::context::{Cx, INTERNAL_FAILURE, MediumAddress};
 use crate::coroutine::Reply;
 use crate::extent::Extent;
 use crate::limits::{DEFAULT_TOKEN_TIMEOUT_S, MAX_TOKEN_LIST_BYTES, copy_limits};
-use crate::sanitize::Era;
-use crate::target_device::rod_tokens::Source;
+use crate::sanitize::SanitizeEpoch;
+use crate::target_device::rod_tokens::TokenSource;
 use crate::unit::LogicalUnit;
-use crate::unit::itl_nexus::Link;
-use crate::unit::medium::Medium;
+use crate::unit::itl_nexus::ItlNexus;
+use crate::unit::medium::MediumUse;
 
 type Token = Box<[u8; TOKEN_LEN]>;
 
 /// A token that the initiator may use.
 struct Opened {
-    source: Source,
+    source: TokenSource,
     /// The way to the unit that it was made of.
-    link: Arc<Link>,
-    era: Era,
+    itl: Arc<ItlNexus>,
+    epoch: SanitizeEpoch,
 }
 
 /// POPULATE TOKEN. With IMMED too, the token is made when the command ends.
@@ -72,7 +72,7 @@ pub(crate) async fn write_using_token(cx: Cx) -> Reply {
 }
 
 fn begin(cx: &Cx) -> Result<Option<RunningCopy>, SenseData> {
-    RunningCopy::begin(cx.link.as_ref().ok_or(INTERNAL)?, Some(cx.cdb.u32_at(6)), cx.cdb.service_action())
+    RunningCopy::begin(cx.itl.as_ref().ok_or(INTERNAL_FAILURE)?, Some(cx.cdb.u32_at(6)), cx.cdb.service_action())
 }
 
 /// The bytes of the ranges, which must lie within the medium.
@@ -87,7 +87,7 @@ fn extents(unit: &LogicalUnit, ranges: &BlockRanges) -> Result<Vec<Extent>, Sens
     ranges.ranges.iter().enumerate().map(extent).collect()
 }
 
-/// Watches the blocks, waits for the writes that began before, and gives out a token.
+/// ChangeWatches the blocks, waits for the writes that began before, and gives out a token.
 async fn make_token(
     cx: &Cx,
     unit: &Arc<LogicalUnit>,
@@ -96,9 +96,9 @@ async fn make_token(
     running: &RunningCopy,
 ) -> Result<Token, SenseData> {
     let timeout = Duration::from_secs(timeout_s.unwrap_or(DEFAULT_TOKEN_TIMEOUT_S).into());
-    let watch = unit.watches().begin(extents, timeout);
+    let watch = unit.change_watches().begin(extents, timeout);
     for extent in watch.extents().iter().filter(|extent| extent.len > 0) {
-        cx.wait_for_others_on(*extent).await?;
+        cx.wait_for_requests_on(*extent).await?;
         running.count_bytes(extent.len)?;
         running.count_segment();
     }
@@ -113,10 +113,10 @@ async fn make_token(
 /// What the token of `list` stands for, if the initiator may read that and it is enough.
 fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Result<Opened, SenseData> {
     let source = cx.device.tokens().find(&list.token)?;
-    let link = cx.nexus.links().into_iter().find(|link| Arc::ptr_eq(&link.unit, &source.unit));
+    let itl = cx.nexus.itl_nexuses().into_iter().find(|itl| Arc::ptr_eq(&itl.unit, &source.unit));
     // Who does not see the unit does not learn that the token exists.
-    let link = link.ok_or(SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN))?;
-    let era = may_access(&link, Medium::Reads)?;
+    let itl = itl.ok_or(SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN))?;
+    let epoch = may_access(&itl, MediumUse::Reads)?;
     if source.watch.has_changed() {
         return Err(SenseData::illegal_request(AdditionalSense::TOKEN_REVOKED));
     }
@@ -134,7 +134,7 @@ fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Re
     let overlaps = |extent: &Extent| own.iter().any(|source| source.overlaps(*extent));
     match to.iter().position(overlaps) {
         Some(index) => Err(list.ranges.lba_field(index).into()),
-        None => Ok(Opened { source, link, era }),
+        None => Ok(Opened { source, itl, epoch }),
     }
 }
 
@@ -146,20 +146,20 @@ async fn write(
     running: &RunningCopy,
 ) -> Result<(), SenseData> {
     let mut copier = Copier::new(cx, running);
-    let Some(Opened { source, link: from, era }) = source else {
+    let Some(Opened { source, itl: from, epoch }) = source else {
         for extent in to {
             copier.zero(*extent).await?;
             running.count_segment();
         }
         return Ok(());
     };
-    let own = cx.link()?;
+    let own = cx.itl()?;
     // It was checked against the bytes that the token represents.
     let mut at = offset_blocks * u64::from(own.unit.block_size());
     for extent in to {
         for (source_offset, offset, len) in pairs(source.watch.extents(), at, *extent) {
-            let from = Place { link: from, offset: source_offset, era: *era };
-            copier.copy(from, Place { link: own, offset, era: cx.era }, len, Some(&source.watch)).await?;
+            let from = MediumAddress { itl: from, offset: source_offset, epoch: *epoch };
+            copier.copy(from, MediumAddress { itl: own, offset, epoch: cx.epoch }, len, Some(&source.watch)).await?;
         }
         at += extent.len;
         running.count_segment();

@@ -3,7 +3,7 @@
 use lunette_scsi::log::{PageCode, PageControl, Parameter};
 
 use crate::unit::LogicalUnit;
-use crate::unit::counters::Access;
+use crate::unit::counters::AccessCounters;
 use crate::unit::space;
 
 /// One page.
@@ -31,7 +31,7 @@ const fn page(code: PageCode, parameters: fn(&LogicalUnit, PageControl) -> Vec<P
 
 /// Error counters (SPC-5 7.3.7): what a store corrects it does not tell, so all errors are uncorrected ones. No counter
 /// has a threshold, which shows as the largest value.
-fn errors(access: &Access, control: PageControl) -> Vec<Parameter> {
+fn errors(access: &AccessCounters, control: PageControl) -> Vec<Parameter> {
     const TOTAL_BYTES: u16 = 5;
     const TOTAL_UNCORRECTED: u16 = 6;
     (0..=TOTAL_UNCORRECTED)

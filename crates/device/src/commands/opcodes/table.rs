@@ -4,17 +4,17 @@ use std::future::ready;
 
 use lunette_scsi::{OpCode, ServiceAction};
 
-use super::{Absent, Attention, Direction, Handler, Needs, Range, Row};
+use super::{AbsentUnit, AttentionRule, Direction, Handler, RangeRule, Requirement, Row};
 use crate::commands::copy::{extended, results, tokens};
 use crate::commands::{
     capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
     or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, sanitize,
     start_stop, task_functions, test_unit_ready, timestamp, unmap, verify, write_same, xor,
 };
-use crate::port_groups::access::Passes;
-use crate::reservations::Reservation;
-use crate::sanitize::Sanitizing;
-use crate::unit::medium::Medium;
+use crate::port_groups::access::AccessRule;
+use crate::reservations::ReservationRule;
+use crate::sanitize::SanitizeRule;
+use crate::unit::medium::MediumUse;
 
 /// The bits of GROUP NUMBER. It is accepted and means nothing: there are no grouping functions.
 const GROUP: u8 = 0x3f;
@@ -73,136 +73,136 @@ const PLAIN: Row = Row {
     name: "",
     usage: &[],
     direction: Direction::None,
-    attention: Attention::Reported,
-    absent: Absent::Refused,
-    access: Passes::Active,
-    medium: Medium::Untouched,
-    reservation: Reservation::Conflicts,
-    sanitizing: Sanitizing::Refused,
-    range: Range::None,
-    needs: Needs::Nothing,
-    handler: |cx, place| place.begin(ready(test_unit_ready::test_unit_ready(&cx))),
+    attention: AttentionRule::Reported,
+    absent: AbsentUnit::Refused,
+    access: AccessRule::Active,
+    medium: MediumUse::Untouched,
+    reservation: ReservationRule::Conflicts,
+    sanitizing: SanitizeRule::Refused,
+    range: RangeRule::None,
+    needs: Requirement::Nothing,
+    handler: |cx, slot| slot.begin(ready(test_unit_ready::test_unit_ready(&cx))),
 };
 
 /// A command that is always answered.
 const ALWAYS: Row = Row {
     direction: Direction::In,
-    attention: Attention::Passes,
-    absent: Absent::Answered,
-    access: Passes::Always,
-    reservation: Reservation::PassesAll,
-    sanitizing: Sanitizing::Passes,
+    attention: AttentionRule::AccessRule,
+    absent: AbsentUnit::Answered,
+    access: AccessRule::Always,
+    reservation: ReservationRule::PassesAll,
+    sanitizing: SanitizeRule::AccessRule,
     ..PLAIN
 };
 
 const READ: Row = Row {
     direction: Direction::In,
-    medium: Medium::Reads,
-    reservation: Reservation::PassesWriteExclusive,
-    range: Range::Transfer,
-    handler: |cx, place| place.begin(read_write::read(cx)),
+    medium: MediumUse::Reads,
+    reservation: ReservationRule::PassesWriteExclusive,
+    range: RangeRule::Transfer,
+    handler: |cx, slot| slot.begin(read_write::read(cx)),
     ..PLAIN
 };
 
 const WRITE: Row = Row {
     direction: Direction::Out,
-    medium: Medium::Writes,
-    range: Range::Transfer,
-    handler: |cx, place| place.begin(read_write::write(cx)),
+    medium: MediumUse::Writes,
+    range: RangeRule::Transfer,
+    handler: |cx, slot| slot.begin(read_write::write(cx)),
     ..PLAIN
 };
 
-const VERIFY: Row = Row { direction: Direction::Out, handler: |cx, place| place.begin(verify::verify(cx)), ..READ };
+const VERIFY: Row = Row { direction: Direction::Out, handler: |cx, slot| slot.begin(verify::verify(cx)), ..READ };
 
-const WRITE_AND_VERIFY: Row = Row { handler: |cx, place| place.begin(verify::write_and_verify(cx)), ..WRITE };
+const WRITE_AND_VERIFY: Row = Row { handler: |cx, slot| slot.begin(verify::write_and_verify(cx)), ..WRITE };
 
 const PRE_FETCH: Row = Row {
     direction: Direction::None,
-    range: Range::ToEnd,
-    handler: |cx, place| place.begin(pre_fetch::pre_fetch(cx)),
+    range: RangeRule::ToEnd,
+    handler: |cx, slot| slot.begin(pre_fetch::pre_fetch(cx)),
     ..READ
 };
 
 const DEFECTS: Row =
-    Row { range: Range::None, handler: |cx, place| place.begin(defects::read_defect_data(cx)), ..READ };
+    Row { range: RangeRule::None, handler: |cx, slot| slot.begin(defects::read_defect_data(cx)), ..READ };
 
 const WRITE_SAME: Row =
-    Row { range: Range::WriteSame, handler: |cx, place| place.begin(write_same::write_same(cx)), ..WRITE };
+    Row { range: RangeRule::WriteSame, handler: |cx, slot| slot.begin(write_same::write_same(cx)), ..WRITE };
 
 /// Not among the commands that standby has to let pass, but initiators look at disks before they choose a way to them.
 const CAPACITY: Row = Row {
     direction: Direction::In,
-    access: Passes::Standby,
-    medium: Medium::Needed,
-    reservation: Reservation::PassesAll,
+    access: AccessRule::Standby,
+    medium: MediumUse::Needed,
+    reservation: ReservationRule::PassesAll,
     ..PLAIN
 };
 
 /// RESERVE and RELEASE decide themselves.
 const RESERVE: Row = Row {
-    reservation: Reservation::PassesAll,
-    handler: |cx, place| place.begin(ready(reserve::reserve(&cx))),
+    reservation: ReservationRule::PassesAll,
+    handler: |cx, slot| slot.begin(ready(reserve::reserve(&cx))),
     ..PLAIN
 };
 
-const RELEASE: Row = Row { handler: |cx, place| place.begin(ready(reserve::release(&cx))), ..RESERVE };
+const RELEASE: Row = Row { handler: |cx, slot| slot.begin(ready(reserve::release(&cx))), ..RESERVE };
 
 const MODE_SENSE: Row = Row {
     direction: Direction::In,
-    access: Passes::Standby,
-    sanitizing: Sanitizing::Passes,
-    reservation: Reservation::PassesWriteExclusive,
-    handler: |cx, place| place.begin(mode::mode_sense(cx)),
+    access: AccessRule::Standby,
+    sanitizing: SanitizeRule::AccessRule,
+    reservation: ReservationRule::PassesWriteExclusive,
+    handler: |cx, slot| slot.begin(mode::mode_sense(cx)),
     ..PLAIN
 };
 
 const MODE_SELECT: Row = Row {
     direction: Direction::Out,
-    access: Passes::Standby,
-    handler: |cx, place| place.begin(mode::mode_select(cx)),
+    access: AccessRule::Standby,
+    handler: |cx, slot| slot.begin(mode::mode_select(cx)),
     ..PLAIN
 };
 
 /// All of the medium, whatever its blocks.
 const SANITIZE: Row = Row {
     direction: Direction::None,
-    sanitizing: Sanitizing::Ends,
-    range: Range::None,
-    handler: |cx, place| place.begin(sanitize::sanitize(cx)),
+    sanitizing: SanitizeRule::Ends,
+    range: RangeRule::None,
+    handler: |cx, slot| slot.begin(sanitize::sanitize(cx)),
     ..WRITE
 };
 
 const SYNCHRONIZE: Row = Row {
-    medium: Medium::Needed,
-    range: Range::ToEnd,
-    handler: |cx, place| place.begin(flush::synchronize_cache(cx)),
+    medium: MediumUse::Needed,
+    range: RangeRule::ToEnd,
+    handler: |cx, slot| slot.begin(flush::synchronize_cache(cx)),
     ..PLAIN
 };
 
 const EXTENDED_COPY: Row =
-    Row { direction: Direction::Out, handler: |cx, place| place.begin(extended::extended_copy(cx)), ..PLAIN };
+    Row { direction: Direction::Out, handler: |cx, slot| slot.begin(extended::extended_copy(cx)), ..PLAIN };
 
 /// The table, in the order of operation codes and service actions.
 #[rustfmt::skip]
 pub(crate) static TABLE: &[Row] = &[
-    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: Medium::Needed, reservation: Reservation::Passes, ..PLAIN }),
+    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: MediumUse::Needed, reservation: ReservationRule::AccessRule, ..PLAIN }),
     row("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0],
-        Row { handler: |cx, place| place.begin(request_sense::request_sense(cx)), ..ALWAYS }),
+        Row { handler: |cx, slot| slot.begin(request_sense::request_sense(cx)), ..ALWAYS }),
     row("READ(6)", &blocks_6(0x08), READ),
     row("WRITE(6)", &blocks_6(0x0a), WRITE),
-    row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx, place| place.begin(inquiry::inquiry(cx)), ..ALWAYS }),
+    row("INQUIRY", &[0x12, 0x01, 0xff, 0xff, 0xff, 0], Row { handler: |cx, slot| slot.begin(inquiry::inquiry(cx)), ..ALWAYS }),
     row("MODE SELECT(6)", &[0x15, 0x11, 0, 0, 0xff, 0], MODE_SELECT),
     row("RESERVE(6)", &[0x16, 0, 0, 0, 0, 0], RESERVE),
     row("RELEASE(6)", &[0x17, 0, 0, 0, 0, 0], RELEASE),
     row("MODE SENSE(6)", &[0x1a, 0x08, 0xff, 0xff, 0xff, 0], MODE_SENSE),
     row("START STOP UNIT", &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
-        Row { reservation: Reservation::PassesStart,
-              handler: |cx, place| place.begin(start_stop::start_stop_unit(cx)), ..PLAIN }),
+        Row { reservation: ReservationRule::PassesStart,
+              handler: |cx, slot| slot.begin(start_stop::start_stop_unit(cx)), ..PLAIN }),
     row("PREVENT ALLOW MEDIUM REMOVAL", &[0x1e, 0, 0, 0, 0x01, 0],
-        Row { reservation: Reservation::PassesAllow, needs: Needs::RemovableMedium,
-              handler: |cx, place| place.begin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
+        Row { reservation: ReservationRule::PassesAllow, needs: Requirement::RemovableMedium,
+              handler: |cx, slot| slot.begin(ready(start_stop::prevent_allow_medium_removal(&cx))), ..PLAIN }),
     row("READ CAPACITY(10)", &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        Row { handler: |cx, place| place.begin(capacity::read_capacity_10(cx)), ..CAPACITY }),
+        Row { handler: |cx, slot| slot.begin(capacity::read_capacity_10(cx)), ..CAPACITY }),
     row("READ(10)", &blocks_10(0x28, DPO | FUA), READ),
     row("WRITE(10)", &blocks_10(0x2a, DPO | FUA), WRITE),
     row("WRITE AND VERIFY(10)", &blocks_10(0x2e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
@@ -212,24 +212,24 @@ pub(crate) static TABLE: &[Row] = &[
     row("READ DEFECT DATA(10)", &[0x37, 0, lunette_scsi::defects::REQUEST, 0, 0, 0, 0, 0xff, 0xff, 0], DEFECTS),
     row("WRITE SAME(10)", &blocks_10(0x41, ANCHOR | UNMAP), WRITE_SAME),
     row("UNMAP", &[0x42, UNMAP_ANCHOR, 0, 0, 0, 0, GROUP, 0xff, 0xff, 0],
-        Row { range: Range::None, needs: Needs::Unmap, handler: |cx, place| place.begin(unmap::unmap(cx)), ..WRITE }),
+        Row { range: RangeRule::None, needs: Requirement::Unmap, handler: |cx, slot| slot.begin(unmap::unmap(cx)), ..WRITE }),
     row("SANITIZE: OVERWRITE", &[0x48, SANITIZE_FLAGS | 0x01, 0, 0, 0, 0, 0, 0xff, 0xff, 0],
         Row { action: Some(ServiceAction::OVERWRITE), direction: Direction::Out, ..SANITIZE }),
     row("SANITIZE: BLOCK ERASE", &[0x48, SANITIZE_FLAGS | 0x02, 0, 0, 0, 0, 0, 0, 0, 0],
-        Row { action: Some(ServiceAction::BLOCK_ERASE), needs: Needs::Unmap, ..SANITIZE }),
+        Row { action: Some(ServiceAction::BLOCK_ERASE), needs: Requirement::Unmap, ..SANITIZE }),
     row("SANITIZE: CRYPTOGRAPHIC ERASE", &[0x48, SANITIZE_FLAGS | 0x03, 0, 0, 0, 0, 0, 0, 0, 0],
-        Row { action: Some(ServiceAction::CRYPTOGRAPHIC_ERASE), needs: Needs::Memory, ..SANITIZE }),
+        Row { action: Some(ServiceAction::CRYPTOGRAPHIC_ERASE), needs: Requirement::Memory, ..SANITIZE }),
     row("SANITIZE: EXIT FAILURE MODE", &[0x48, SANITIZE_FLAGS | 0x1f, 0, 0, 0, 0, 0, 0, 0, 0],
-        Row { action: Some(ServiceAction::EXIT_FAILURE_MODE), medium: Medium::Untouched,
-              handler: |cx, place| place.begin(sanitize::exit_failure_mode(cx)), ..SANITIZE }),
+        Row { action: Some(ServiceAction::EXIT_FAILURE_MODE), medium: MediumUse::Untouched,
+              handler: |cx, slot| slot.begin(sanitize::exit_failure_mode(cx)), ..SANITIZE }),
     row("LOG SELECT", &[0x4c, 0x02, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
-        Row { direction: Direction::Out, access: Passes::Standby, handler: |cx, place| place.begin(log::log_select(cx)), ..PLAIN }),
+        Row { direction: Direction::Out, access: AccessRule::Standby, handler: |cx, slot| slot.begin(log::log_select(cx)), ..PLAIN }),
     row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
-        Row { direction: Direction::In, access: Passes::Standby, reservation: Reservation::PassesAll,
-              sanitizing: Sanitizing::Passes,
-              handler: |cx, place| place.begin(log::log_sense(cx)), ..PLAIN }),
+        Row { direction: Direction::In, access: AccessRule::Standby, reservation: ReservationRule::PassesAll,
+              sanitizing: SanitizeRule::AccessRule,
+              handler: |cx, slot| slot.begin(log::log_sense(cx)), ..PLAIN }),
     row("XDWRITEREAD(10)", &blocks_10(0x53, DPO | FUA | DISABLE_WRITE),
-        Row { direction: Direction::Both, handler: |cx, place| place.begin(xor::xdwriteread(cx)), ..WRITE }),
+        Row { direction: Direction::Both, handler: |cx, slot| slot.begin(xor::xdwriteread(cx)), ..WRITE }),
     row("MODE SELECT(10)", &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0], MODE_SELECT),
     row("RESERVE(10)", &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0], RESERVE),
     row("RELEASE(10)", &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0], RELEASE),
@@ -252,76 +252,76 @@ pub(crate) static TABLE: &[Row] = &[
     long("WRITE AND VERIFY(32)", &blocks_32(0x0c, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     long("WRITE SAME(32)", &blocks_32(0x0d, ANCHOR | UNMAP | NDOB), WRITE_SAME),
     long("WRITE ATOMIC(32)", &blocks_32(0x0f, DPO | FUA),
-        Row { range: Range::Atomic, handler: |cx, place| place.begin(read_write::write_atomic(cx)), ..WRITE }),
+        Row { range: RangeRule::Atomic, handler: |cx, slot| slot.begin(read_write::write_atomic(cx)), ..WRITE }),
     long("GET LBA STATUS(32)", &LBA_STATUS_32,
-        Row { range: Range::None, handler: |cx, place| place.begin(lba_status::get_lba_status(cx)), ..READ }),
+        Row { range: RangeRule::None, handler: |cx, slot| slot.begin(lba_status::get_lba_status(cx)), ..READ }),
     copy_out("EXTENDED COPY(LID1)", &extended_copy_usage(0x00), EXTENDED_COPY),
     copy_out("EXTENDED COPY(LID4)", &extended_copy_usage(0x01), EXTENDED_COPY),
     copy_out("POPULATE TOKEN", &token_usage(0x10),
-        Row { medium: Medium::Reads, reservation: Reservation::PassesWriteExclusive,
-              handler: |cx, place| place.begin(tokens::populate_token(cx)), ..EXTENDED_COPY }),
+        Row { medium: MediumUse::Reads, reservation: ReservationRule::PassesWriteExclusive,
+              handler: |cx, slot| slot.begin(tokens::populate_token(cx)), ..EXTENDED_COPY }),
     copy_out("WRITE USING TOKEN", &token_usage(0x11),
-        Row { medium: Medium::Writes, handler: |cx, place| place.begin(tokens::write_using_token(cx)), ..EXTENDED_COPY }),
+        Row { medium: MediumUse::Writes, handler: |cx, slot| slot.begin(tokens::write_using_token(cx)), ..EXTENDED_COPY }),
     copy_out("COPY OPERATION ABORT", &[0x83, 0x1c, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        Row { direction: Direction::None, handler: |cx, place| place.begin(ready(extended::copy_operation_abort(&cx))), ..PLAIN }),
-    copy_in("RECEIVE COPY STATUS(LID1)", &copy_in_usage(0x00, 1), |cx, place| place.begin(results::status_lid1(cx))),
+        Row { direction: Direction::None, handler: |cx, slot| slot.begin(ready(extended::copy_operation_abort(&cx))), ..PLAIN }),
+    copy_in("RECEIVE COPY STATUS(LID1)", &copy_in_usage(0x00, 1), |cx, slot| slot.begin(results::status_lid1(cx))),
     copy_in("RECEIVE COPY OPERATING PARAMETERS", &copy_in_usage(0x03, 0),
-        |cx, place| place.begin(results::operating_parameters(cx))),
+        |cx, slot| slot.begin(results::operating_parameters(cx))),
     copy_in("RECEIVE COPY FAILURE DETAILS(LID1)", &copy_in_usage(0x04, 1),
-        |cx, place| place.begin(results::failure_details(cx))),
-    copy_in("RECEIVE COPY STATUS(LID4)", &copy_in_usage(0x05, 4), |cx, place| place.begin(results::status_lid4(cx))),
+        |cx, slot| slot.begin(results::failure_details(cx))),
+    copy_in("RECEIVE COPY STATUS(LID4)", &copy_in_usage(0x05, 4), |cx, slot| slot.begin(results::status_lid4(cx))),
     copy_in("RECEIVE ROD TOKEN INFORMATION", &copy_in_usage(0x07, 4),
-        |cx, place| place.begin(results::rod_token_information(cx))),
-    copy_in("REPORT ALL ROD TOKENS", &copy_in_usage(0x08, 0), |cx, place| place.begin(results::all_rod_tokens(cx))),
+        |cx, slot| slot.begin(results::rod_token_information(cx))),
+    copy_in("REPORT ALL ROD TOKENS", &copy_in_usage(0x08, 0), |cx, slot| slot.begin(results::all_rod_tokens(cx))),
     row("READ(16)", &blocks_16(0x88, DPO | FUA), READ),
     row("COMPARE AND WRITE", &[0x89, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, GROUP, 0],
-        Row { handler: |cx, place| place.begin(compare_and_write::compare_and_write(cx)), ..WRITE }),
+        Row { handler: |cx, slot| slot.begin(compare_and_write::compare_and_write(cx)), ..WRITE }),
     row("WRITE(16)", &blocks_16(0x8a, DPO | FUA), WRITE),
-    row("ORWRITE(16)", &blocks_16(0x8b, DPO | FUA), Row { handler: |cx, place| place.begin(or_write::or_write(cx)), ..WRITE }),
+    row("ORWRITE(16)", &blocks_16(0x8b, DPO | FUA), Row { handler: |cx, slot| slot.begin(or_write::or_write(cx)), ..WRITE }),
     row("WRITE AND VERIFY(16)", &blocks_16(0x8e, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
     row("VERIFY(16)", &blocks_16(0x8f, DPO | BYTCHK), VERIFY),
     row("PRE-FETCH(16)", &blocks_16(0x90, IMMED), PRE_FETCH),
     row("SYNCHRONIZE CACHE(16)", &blocks_16(0x91, IMMED | SYNC_NV), SYNCHRONIZE),
     row("WRITE SAME(16)", &blocks_16(0x93, ANCHOR | UNMAP | NDOB), WRITE_SAME),
     row("WRITE ATOMIC(16)", &[0x9c, DPO | FUA, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff, GROUP, 0],
-        Row { range: Range::Atomic, handler: |cx, place| place.begin(read_write::write_atomic(cx)), ..WRITE }),
+        Row { range: RangeRule::Atomic, handler: |cx, slot| slot.begin(read_write::write_atomic(cx)), ..WRITE }),
     row("READ CAPACITY(16)", &[0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::READ_CAPACITY_16),
-              handler: |cx, place| place.begin(capacity::read_capacity_16(cx)), ..CAPACITY }),
+              handler: |cx, slot| slot.begin(capacity::read_capacity_16(cx)), ..CAPACITY }),
     row("GET LBA STATUS(16)", &[0x9e, 0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        Row { action: Some(ServiceAction::GET_LBA_STATUS_16), range: Range::None,
-              handler: |cx, place| place.begin(lba_status::get_lba_status(cx)), ..READ }),
+        Row { action: Some(ServiceAction::GET_LBA_STATUS_16), range: RangeRule::None,
+              handler: |cx, slot| slot.begin(lba_status::get_lba_status(cx)), ..READ }),
     row("REPORT LUNS", &[0xa0, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
-        Row { handler: |cx, place| place.begin(luns::report_luns(cx)), ..ALWAYS }),
+        Row { handler: |cx, slot| slot.begin(luns::report_luns(cx)), ..ALWAYS }),
     row("REPORT IDENTIFYING INFORMATION", &[0xa3, 0x05, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
         Row { action: Some(ServiceAction::REPORT_IDENTIFYING_INFORMATION), direction: Direction::In,
-              reservation: Reservation::Passes, needs: Needs::State,
-              handler: |cx, place| place.begin(identifying::report_identifying_information(cx)), ..PLAIN }),
+              reservation: ReservationRule::AccessRule, needs: Requirement::State,
+              handler: |cx, slot| slot.begin(identifying::report_identifying_information(cx)), ..PLAIN }),
     row("REPORT TARGET PORT GROUPS", &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TARGET_PORT_GROUPS), direction: Direction::In,
-              access: Passes::Always, reservation: Reservation::Passes, sanitizing: Sanitizing::Passes,
-              handler: |cx, place| place.begin(port_groups::report_target_port_groups(cx)), ..PLAIN }),
+              access: AccessRule::Always, reservation: ReservationRule::AccessRule, sanitizing: SanitizeRule::AccessRule,
+              handler: |cx, slot| slot.begin(port_groups::report_target_port_groups(cx)), ..PLAIN }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
-              access: Passes::Standby, reservation: Reservation::Passes, sanitizing: Sanitizing::Passes,
-              handler: |cx, place| place.begin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
+              access: AccessRule::Standby, reservation: ReservationRule::AccessRule, sanitizing: SanitizeRule::AccessRule,
+              handler: |cx, slot| slot.begin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
     row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
-              access: Passes::Standby, reservation: Reservation::Passes, sanitizing: Sanitizing::Passes,
-              handler: |cx, place| place.begin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
+              access: AccessRule::Standby, reservation: ReservationRule::AccessRule, sanitizing: SanitizeRule::AccessRule,
+              handler: |cx, slot| slot.begin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
     row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
-              reservation: Reservation::Passes, handler: |cx, place| place.begin(timestamp::report_timestamp(cx)), ..PLAIN }),
+              reservation: ReservationRule::AccessRule, handler: |cx, slot| slot.begin(timestamp::report_timestamp(cx)), ..PLAIN }),
     row("SET IDENTIFYING INFORMATION", &[0xa4, 0x06, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
         Row { action: Some(ServiceAction::SET_IDENTIFYING_INFORMATION), direction: Direction::Out,
-              needs: Needs::State, handler: |cx, place| place.begin(identifying::set_identifying_information(cx)), ..PLAIN }),
+              needs: Requirement::State, handler: |cx, slot| slot.begin(identifying::set_identifying_information(cx)), ..PLAIN }),
     row("SET TARGET PORT GROUPS", &[0xa4, 0x0a, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::SET_TARGET_PORT_GROUPS), direction: Direction::Out,
-              access: Passes::Unavailable, needs: Needs::ExplicitAccess,
-              handler: |cx, place| place.begin(port_groups::set_target_port_groups(cx)), ..PLAIN }),
+              access: AccessRule::Unavailable, needs: Requirement::ExplicitAccess,
+              handler: |cx, slot| slot.begin(port_groups::set_target_port_groups(cx)), ..PLAIN }),
     row("SET TIMESTAMP", &[0xa4, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::SET_TIMESTAMP), direction: Direction::Out,
-              handler: |cx, place| place.begin(timestamp::set_timestamp(cx)), ..PLAIN }),
+              handler: |cx, slot| slot.begin(timestamp::set_timestamp(cx)), ..PLAIN }),
     row("READ(12)", &blocks_12(0xa8, DPO | FUA), READ),
     row("WRITE(12)", &blocks_12(0xaa, DPO | FUA), WRITE),
     row("WRITE AND VERIFY(12)", &blocks_12(0xae, DPO | BYTCHK_COMPARE), WRITE_AND_VERIFY),
@@ -386,9 +386,9 @@ const fn persistent_in(name: &'static str, usage: &'static [u8; 10]) -> Row {
     let base = Row {
         action: Some(ServiceAction(usage[1] as u16)),
         direction: Direction::In,
-        access: Passes::Standby,
-        reservation: Reservation::Passes,
-        handler: |cx, place| place.begin(persistent_in::persistent_reserve_in(cx)),
+        access: AccessRule::Standby,
+        reservation: ReservationRule::AccessRule,
+        handler: |cx, slot| slot.begin(persistent_in::persistent_reserve_in(cx)),
         ..PLAIN
     };
     row(name, usage, base)
@@ -399,9 +399,9 @@ const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
     let base = Row {
         action: Some(ServiceAction(usage[1] as u16)),
         direction: Direction::Out,
-        access: Passes::Standby,
-        reservation: Reservation::PassesAll,
-        handler: |cx, place| place.begin(persistent_out::persistent_reserve_out(cx)),
+        access: AccessRule::Standby,
+        reservation: ReservationRule::PassesAll,
+        handler: |cx, slot| slot.begin(persistent_out::persistent_reserve_out(cx)),
         ..PLAIN
     };
     row(name, usage, base)
@@ -410,7 +410,7 @@ const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
 /// A row of the variable length operation code.
 const fn long(name: &'static str, usage: &'static [u8; 32], base: Row) -> Row {
     let action = u16::from_be_bytes([usage[8], usage[9]]);
-    row(name, usage, Row { action: Some(ServiceAction(action)), needs: Needs::LongCdbs, ..base })
+    row(name, usage, Row { action: Some(ServiceAction(action)), needs: Requirement::LongCdbs, ..base })
 }
 
 /// A row whose operation code is the first byte of its usage bitmap.

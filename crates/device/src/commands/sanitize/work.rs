@@ -6,45 +6,50 @@ use std::time::Duration;
 use lunette_buffer::Buffer;
 use lunette_store::{Op, StoreError};
 
-use crate::commands::context::INTERNAL;
-use crate::coroutine::background::{Asking, BackgroundTask, misused};
+use crate::commands::context::INTERNAL_FAILURE;
+use crate::coroutine::background::{BackgroundCx, BackgroundTask, contract_violation};
 use crate::extent::Extent;
 use crate::limits::{SANITIZE_CHECKPOINT, SANITIZE_ERASE_BYTES, SANITIZE_WRITE_BYTES};
-use crate::sanitize::{Job, Operation, Phase, Record, SANITIZE_FAILED, State};
+use crate::sanitize::{Milestone, SANITIZE_FAILED, SanitizeJob, SanitizeOperation, SanitizeState, SavedSanitize};
 use crate::unit::LogicalUnit;
-use crate::unit::range_locks::Hold;
+use crate::unit::range_locks::ClaimMode;
 use lunette_scsi::SenseData;
 
 /// The work of `job` on `unit`, which counts as being sanitized already. When it cannot begin, the unit is as `before`.
-fn task(unit: &Arc<LogicalUnit>, job: Job, before: State, operation: Arc<Operation>) -> BackgroundTask {
+fn task(
+    unit: &Arc<LogicalUnit>,
+    job: SanitizeJob,
+    before: SanitizeState,
+    operation: Arc<SanitizeOperation>,
+) -> BackgroundTask {
     let unit = Arc::clone(unit);
-    BackgroundTask::new(move |asking| async move {
+    BackgroundTask::new(move |cx| async move {
         let checkpoint = (unit.config().clock)();
-        Worker { unit, job, asking, checkpoint }.run(before, &operation).await;
+        Worker { unit, job, cx, checkpoint }.run(before, &operation).await;
     })
 }
 
 struct Worker {
     unit: Arc<LogicalUnit>,
-    job: Job,
-    asking: Asking,
+    job: SanitizeJob,
+    cx: BackgroundCx,
     /// When it was last recorded where the work stands.
     checkpoint: Duration,
 }
 
 impl Worker {
-    async fn run(mut self, before: State, operation: &Operation) {
+    async fn run(mut self, before: SanitizeState, operation: &SanitizeOperation) {
         if let Err(error) = self.prepare().await {
             // After a restart nobody would know of it; so not a byte is touched.
             tracing::error!(serial = %self.unit.config().serial, %error, "a sanitize operation cannot begin");
             self.unit.sanitize().end(before);
-            operation.advance(Phase::Ended, Some(INTERNAL));
+            operation.advance(Milestone::Ended, Some(INTERNAL_FAILURE));
             return;
         }
-        operation.advance(Phase::Begun, None);
+        operation.advance(Milestone::Begun, None);
         let failure = match self.sanitize().await {
             Ok(()) => {
-                self.unit.sanitize().end(State::Ready);
+                self.unit.sanitize().end(SanitizeState::Ready);
                 None
             }
             Err(error) => {
@@ -53,29 +58,29 @@ impl Worker {
                 Some(SANITIZE_FAILED)
             }
         };
-        operation.advance(Phase::Ended, failure);
+        operation.advance(Milestone::Ended, failure);
     }
 
     /// Waits for the commands that were there before, and records that the operation has begun.
     async fn prepare(&mut self) -> Result<(), StoreError> {
         let len = self.unit.store().geometry().len_bytes;
-        let claim = self.unit.range_locks().claim(Extent { offset: 0, len }, Hold::Exclusive);
-        if let Some(turn) = claim.turn() {
-            self.asking.wait(turn).await?;
+        let claim = self.unit.range_locks().claim(Extent { offset: 0, len }, ClaimMode::Exclusive);
+        if let Some(turn) = claim.pending_grant() {
+            self.cx.wait(turn).await?;
         }
         drop(claim);
-        self.unit.watches().change_all();
-        self.save(Some(Record::Running(self.job.clone()))).await
+        self.unit.change_watches().change_all();
+        self.save(Some(SavedSanitize::Running(self.job.clone()))).await
     }
 
     async fn sanitize(&mut self) -> Result<(), StoreError> {
         while self.job.pass < self.job.passes() {
             self.pass().await?;
-            self.asking.store(self.unit.store(), Op::Flush).await?;
+            self.cx.store(self.unit.store(), Op::Flush).await?;
             self.job.pass += 1;
             self.job.offset = 0;
             if self.job.pass < self.job.passes() {
-                self.save(Some(Record::Running(self.job.clone()))).await?;
+                self.save(Some(SavedSanitize::Running(self.job.clone()))).await?;
             }
         }
         // When this fails, a restart would sanitize what is written from now on; so nothing may be written.
@@ -109,7 +114,7 @@ impl Worker {
     async fn chunk(&self) -> Result<Option<Buffer>, StoreError> {
         let block_len = self.unit.block_size() as usize;
         let Some(block) = self.job.block(block_len) else { return Ok(None) };
-        let mut chunk = self.asking.buffer(SANITIZE_WRITE_BYTES).await?;
+        let mut chunk = self.cx.buffer(SANITIZE_WRITE_BYTES).await?;
         for place in chunk.chunks_exact_mut(block_len) {
             place.copy_from_slice(&block);
         }
@@ -119,7 +124,7 @@ impl Worker {
     async fn write(&self, mut from: Buffer, left: u64) -> Result<(u64, Buffer), StoreError> {
         from.truncate(from.len().min(usize::try_from(left).unwrap_or(usize::MAX)));
         let op = Op::Write { offset: self.job.offset, from, fua: false };
-        let from = self.asking.store(self.unit.store(), op).await?.ok_or_else(misused)?;
+        let from = self.cx.store(self.unit.store(), op).await?.ok_or_else(contract_violation)?;
         self.keep_pace(from.len() as u64).await?;
         Ok((from.len() as u64, from))
     }
@@ -128,13 +133,13 @@ impl Worker {
     async fn keep_pace(&self, written: u64) -> Result<(), StoreError> {
         let Some(rate) = self.unit.config().sanitize_rate else { return Ok(()) };
         // One chunk at most, so this does not overflow.
-        self.asking.pause(Duration::from_micros(written * 1_000_000 / rate)).await
+        self.cx.pause(Duration::from_micros(written * 1_000_000 / rate)).await
     }
 
     async fn erase(&self, left: u64) -> Result<u64, StoreError> {
         let len = left.min(SANITIZE_ERASE_BYTES);
         let op = Op::WriteZeroes { offset: self.job.offset, len, may_unmap: true, fua: false };
-        self.asking.store(self.unit.store(), op).await?;
+        self.cx.store(self.unit.store(), op).await?;
         Ok(len)
     }
 
@@ -146,22 +151,22 @@ impl Worker {
             return Ok(());
         }
         self.checkpoint = now;
-        self.asking.store(self.unit.store(), Op::Flush).await?;
-        self.save(Some(Record::Running(self.job.clone()))).await
+        self.cx.store(self.unit.store(), Op::Flush).await?;
+        self.save(Some(SavedSanitize::Running(self.job.clone()))).await
     }
 
     async fn fail(&self) {
         let unrestricted = self.job.unrestricted;
-        if let Err(error) = self.save(Some(Record::Failed { unrestricted })).await {
+        if let Err(error) = self.save(Some(SavedSanitize::Failed { unrestricted })).await {
             tracing::error!(%error, "the failure cannot be recorded; after a restart the operation goes on");
         }
-        self.unit.sanitize().end(State::Failed { unrestricted });
+        self.unit.sanitize().end(SanitizeState::Failed { unrestricted });
     }
 
-    async fn save(&self, record: Option<Record>) -> Result<(), StoreError> {
+    async fn save(&self, record: Option<SavedSanitize>) -> Result<(), StoreError> {
         let Some(save) = self.unit.sanitize().save(record.as_ref()) else { return Ok(()) };
         let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
-        self.asking.work(Box::new(work)).await
+        self.cx.work(Box::new(work)).await
     }
 }
 
@@ -170,9 +175,12 @@ impl Worker {
 /// # Errors
 ///
 /// Sense data when an operation runs already, or AUSE is set after one without it has failed.
-pub(crate) fn begin(unit: &Arc<LogicalUnit>, job: Job) -> Result<(Arc<Operation>, BackgroundTask), SenseData> {
+pub(crate) fn begin(
+    unit: &Arc<LogicalUnit>,
+    job: SanitizeJob,
+) -> Result<(Arc<SanitizeOperation>, BackgroundTask), SenseData> {
     let before = unit.sanitize().start(&job)?;
-    let operation = Arc::new(Operation::default());
+    let operation = Arc::new(SanitizeOperation::default());
     Ok((Arc::clone(&operation), task(unit, job, before, operation)))
 }
 
@@ -180,6 +188,6 @@ pub(crate) fn begin(unit: &Arc<LogicalUnit>, job: Job) -> Result<(Arc<Operation>
 pub(crate) fn resume(unit: &Arc<LogicalUnit>) -> Option<BackgroundTask> {
     let job = unit.sanitize().interrupted()?;
     tracing::info!(serial = %unit.config().serial, "a sanitize operation goes on");
-    let before = State::Failed { unrestricted: job.unrestricted };
+    let before = SanitizeState::Failed { unrestricted: job.unrestricted };
     Some(task(unit, job, before, Arc::default()))
 }

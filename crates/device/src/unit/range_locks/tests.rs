@@ -14,7 +14,7 @@ fn extent(offset: u64, len: u64) -> Extent {
 struct Claimed {
     claim: Claim,
     extent: Extent,
-    hold: Hold,
+    mode: ClaimMode,
     waited: bool,
     told: Arc<AtomicUsize>,
 }
@@ -29,21 +29,21 @@ fn counter() -> (Completion, Arc<AtomicUsize>) {
     (Completion::call(count), told)
 }
 
-fn claim(locks: &Arc<RangeLocks>, extent: Extent, hold: Hold) -> Claimed {
-    let claim = locks.claim(extent, hold);
+fn claim(locks: &Arc<RangeLocks>, extent: Extent, mode: ClaimMode) -> Claimed {
+    let claim = locks.claim(extent, mode);
     let (counter, told) = counter();
-    let turn = claim.turn();
+    let turn = claim.pending_grant();
     if let Some(turn) = &turn {
         turn.wait(counter);
     }
-    Claimed { claim, extent, hold, waited: turn.is_some(), told }
+    Claimed { claim, extent, mode, waited: turn.is_some(), told }
 }
 
 /// A claim is granted when no earlier one excludes it, and its waiter is told so once, not before.
 fn check(claims: &[Claimed]) {
     for (at, later) in claims.iter().enumerate() {
         let free = claims[..at].iter().all(|earlier| {
-            let shared = earlier.hold == Hold::Shared && later.hold == Hold::Shared;
+            let shared = earlier.mode == ClaimMode::Shared && later.mode == ClaimMode::Shared;
             let disjoint = earlier.extent.offset + earlier.extent.len <= later.extent.offset
                 || later.extent.offset + later.extent.len <= earlier.extent.offset;
             shared || disjoint
@@ -55,14 +55,14 @@ fn check(claims: &[Claimed]) {
 
 #[derive(Debug, Clone)]
 enum Action {
-    Claim(Extent, Hold),
+    Claim(Extent, ClaimMode),
     Drop(prop::sample::Index),
 }
 
 fn action() -> impl Strategy<Value = Action> {
-    let hold = prop_oneof![3 => Just(Hold::Shared), 1 => Just(Hold::Exclusive)];
+    let mode = prop_oneof![3 => Just(ClaimMode::Shared), 1 => Just(ClaimMode::Exclusive)];
     prop_oneof![
-        (0..20u64, 1..6u64, hold).prop_map(|(offset, len, hold)| Action::Claim(extent(offset, len), hold)),
+        (0..20u64, 1..6u64, mode).prop_map(|(offset, len, mode)| Action::Claim(extent(offset, len), mode)),
         any::<prop::sample::Index>().prop_map(Action::Drop),
     ]
 }
@@ -74,7 +74,7 @@ proptest! {
         let mut claims = Vec::new();
         for action in actions {
             match action {
-                Action::Claim(extent, hold) => claims.push(claim(&locks, extent, hold)),
+                Action::Claim(extent, mode) => claims.push(claim(&locks, extent, mode)),
                 Action::Drop(index) if !claims.is_empty() => drop(claims.remove(index.index(claims.len()))),
                 Action::Drop(_) => {}
             }
@@ -83,17 +83,17 @@ proptest! {
         claims.clear();
         let state = locks.lock();
         prop_assert_eq!((state.exclusive, state.waiting), (0, 0));
-        prop_assert_eq!(state.vacant.len(), state.entries.len(), "nothing leaks");
+        prop_assert_eq!(state.vacant.len(), state.records.len(), "nothing leaks");
     }
 }
 
 #[test]
 fn an_exclusive_claim_is_not_overtaken_by_later_reads() {
     let locks = Arc::new(RangeLocks::default());
-    let read = claim(&locks, extent(0, 8), Hold::Shared);
-    let alone = claim(&locks, extent(4, 1), Hold::Exclusive);
-    let later = claim(&locks, extent(0, 8), Hold::Shared);
-    let elsewhere = claim(&locks, extent(5, 3), Hold::Shared);
+    let read = claim(&locks, extent(0, 8), ClaimMode::Shared);
+    let alone = claim(&locks, extent(4, 1), ClaimMode::Exclusive);
+    let later = claim(&locks, extent(0, 8), ClaimMode::Shared);
+    let elsewhere = claim(&locks, extent(5, 3), ClaimMode::Shared);
     assert_eq!([&alone, &later, &elsewhere].map(|claimed| claimed.claim.is_granted()), [false, false, true]);
     drop(read);
     assert_eq!([&alone, &later].map(|claimed| claimed.claim.is_granted()), [true, false]);
@@ -104,9 +104,9 @@ fn an_exclusive_claim_is_not_overtaken_by_later_reads() {
 #[test]
 fn a_waiter_that_gives_up_frees_those_behind_it() {
     let locks = Arc::new(RangeLocks::default());
-    let _read = claim(&locks, extent(0, 8), Hold::Shared);
-    let alone = claim(&locks, extent(4, 1), Hold::Exclusive);
-    let later = claim(&locks, extent(0, 8), Hold::Shared);
+    let _read = claim(&locks, extent(0, 8), ClaimMode::Shared);
+    let alone = claim(&locks, extent(4, 1), ClaimMode::Exclusive);
+    let later = claim(&locks, extent(0, 8), ClaimMode::Shared);
     drop(alone);
     assert_eq!((later.claim.is_granted(), later.told.load(Ordering::Relaxed)), (true, 1));
 }
@@ -114,12 +114,12 @@ fn a_waiter_that_gives_up_frees_those_behind_it() {
 #[test]
 fn the_turn_of_a_claim_that_is_gone_comes_at_once() {
     let locks = Arc::new(RangeLocks::default());
-    let first = locks.claim(extent(0, 1), Hold::Exclusive);
-    let second = locks.claim(extent(0, 1), Hold::Exclusive);
-    let turn = second.turn().expect("the first is there");
+    let first = locks.claim(extent(0, 1), ClaimMode::Exclusive);
+    let second = locks.claim(extent(0, 1), ClaimMode::Exclusive);
+    let turn = second.pending_grant().expect("the first is there");
     drop(second);
     // Its place is taken by another that waits.
-    let _third = locks.claim(extent(0, 1), Hold::Exclusive);
+    let _third = locks.claim(extent(0, 1), ClaimMode::Exclusive);
     let (counter, told) = counter();
     turn.wait(counter);
     assert_eq!(told.load(Ordering::Relaxed), 1);

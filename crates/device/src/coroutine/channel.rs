@@ -1,6 +1,6 @@
 //! How a handler asks for something, and how it gets it.
 //!
-//! A handler is an `async fn` without an executor. Each of its awaits ends in [`Exchange::ask`], which leaves one [`Step`]
+//! A handler is an `async fn` without an executor. Each of its awaits ends in [`Channel::ask`], which leaves one [`Step`]
 //! in a cell shared with the task and is pending until the task has put the answer there. The task polls it again with
 //! the answer, and at no other time, so no waker is needed.
 
@@ -16,7 +16,7 @@ use crate::unit::LogicalUnit;
 
 /// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
 #[derive(Default)]
-pub(crate) struct Exchange(Mutex<State>);
+pub(crate) struct Channel(Mutex<State>);
 
 #[derive(Default)]
 struct State {
@@ -29,7 +29,7 @@ struct State {
     others: Vec<Arc<LogicalUnit>>,
 }
 
-impl Exchange {
+impl Channel {
     /// Asks for one thing and waits for the answer.
     pub(crate) async fn ask(&self, step: Step) -> Input {
         self.state().asked = Some(step);
@@ -57,7 +57,7 @@ impl Exchange {
     }
 
     /// Lets the command end with bytes that are sent from their file.
-    pub(crate) fn reply_with_file(&self, slice: FileSlice) {
+    pub(crate) fn reply_from_file(&self, slice: FileSlice) {
         self.state().data_in_file = Some(slice);
     }
 

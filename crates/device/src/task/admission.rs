@@ -8,69 +8,69 @@ use std::sync::Arc;
 use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, OpCode, SenseData, check_additional_len, check_usage};
 
 use crate::commands::opcodes;
-use crate::commands::opcodes::{Absent, Attention, Range, Row};
+use crate::commands::opcodes::{AbsentUnit, AttentionRule, RangeRule, Row};
 use crate::extent::Extent;
 use crate::reservations::Refusal;
-use crate::sanitize::Era;
+use crate::sanitize::SanitizeEpoch;
 use crate::target_device::nexus::NexusState;
 use crate::unit::LogicalUnit;
-use crate::unit::itl_nexus::{Link, check_medium};
+use crate::unit::itl_nexus::{ItlNexus, check_medium};
 
 /// A command that may run.
 pub(crate) struct Admitted {
     pub(crate) row: &'static Row,
-    pub(crate) link: Option<Arc<Link>>,
+    pub(crate) itl: Option<Arc<ItlNexus>>,
     pub(crate) extent: Extent,
     /// When it was admitted.
-    pub(crate) era: Era,
+    pub(crate) epoch: SanitizeEpoch,
 }
 
 /// Selects the row of `cdb` and checks all that can be checked without the medium.
 pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, Refusal> {
     let row = opcodes::find(cdb);
-    let Some(link) = nexus.find(lun) else { return Ok(admit_absent(row, cdb)?) };
-    if !matches!(row, Ok(Row { attention: Attention::Passes, .. }))
-        && let Some(code) = link.attentions.take()
+    let Some(itl) = nexus.find(lun) else { return Ok(admit_absent(row, cdb)?) };
+    if !matches!(row, Ok(Row { attention: AttentionRule::AccessRule, .. }))
+        && let Some(code) = itl.unit_attentions.take()
     {
         return Err(SenseData::unit_attention(code).into());
     }
-    let unit = &link.unit;
-    let Some(row) = row.ok().filter(|row| row.supported_by(&link)) else {
-        return Err(opcodes::unsupported(cdb, &link).into());
+    let unit = &itl.unit;
+    let Some(row) = row.ok().filter(|row| row.supported_by(&itl)) else {
+        return Err(opcodes::unsupported(cdb, &itl).into());
     };
-    link.access.check(row.access)?;
-    if !unit.reservations().permits(&nexus.ports, row.reservation.of(cdb)) {
+    itl.access.check(row.access)?;
+    if !unit.reservations().permits(&nexus.it_nexus, row.reservation.of(cdb)) {
         return Err(Refusal::Conflict);
     }
     if row.opcode == OpCode::VARIABLE_LENGTH {
         check_additional_len(cdb, row.usage.len())?;
     }
     check_usage(cdb, row.usage)?;
-    let era = unit.sanitize().admit(row.sanitizing)?;
+    let epoch = unit.sanitize().admit(row.sanitizing)?;
     check_medium(row.medium, unit)?;
     let extent = check_range(row.range, cdb, unit)?;
-    Ok(Admitted { row, link: Some(link), extent, era })
+    Ok(Admitted { row, itl: Some(itl), extent, epoch })
 }
 
 /// A few commands have an answer where there is no logical unit (SAM-5 5.11).
 fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admitted, SenseData> {
     match row {
-        Ok(row) if row.absent == Absent::Answered => {
+        Ok(row) if row.absent == AbsentUnit::Answered => {
             check_usage(cdb, row.usage)?;
-            Ok(Admitted { row, link: None, extent: Extent::default(), era: Era::default() })
+            Ok(Admitted { row, itl: None, extent: Extent::default(), epoch: SanitizeEpoch::default() })
         }
         _ => Err(SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED)),
     }
 }
 
 /// The blocks that the CDB names, if it names any: within the medium as it is now, and not too many.
-fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, SenseData> {
+fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, SenseData> {
     let max_blocks = match range {
-        Range::None => return Ok(Extent::default()),
-        Range::Transfer => u64::from(unit.max_transfer_blocks()),
-        Range::Atomic => u64::from(unit.max_atomic_blocks()),
-        Range::WriteSame => unit.max_write_same_blocks().unwrap_or(u64::MAX),
-        Range::ToEnd => u64::MAX,
+        RangeRule::None => return Ok(Extent::default()),
+        RangeRule::Transfer => u64::from(unit.max_transfer_blocks()),
+        RangeRule::Atomic => u64::from(unit.max_atomic_blocks()),
+        RangeRule::WriteSame => unit.max_write_same_blocks().unwrap_or(u64::MAX),
+        RangeRule::ToEnd => u64::MAX,
     };
     // Rows with a range belong to groups that have one; an unknown form names no blocks that exist.
     let out_of_range = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
@@ -80,16 +80,16 @@ fn check_range(range: Range, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, Se
         return Err(out_of_range.with_field(block_cdb.lba_field));
     }
     let blocks = match (range, block_cdb.blocks) {
-        (Range::WriteSame, 0) if unit.max_write_same_blocks().is_some() => {
+        (RangeRule::WriteSame, 0) if unit.max_write_same_blocks().is_some() => {
             return Err(SenseData::invalid_field(block_cdb.blocks_field));
         }
-        (Range::WriteSame | Range::ToEnd, 0) => capacity - block_cdb.lba,
+        (RangeRule::WriteSame | RangeRule::ToEnd, 0) => capacity - block_cdb.lba,
         (_, blocks) => u64::from(blocks),
     };
     if blocks > max_blocks {
         return Err(SenseData::invalid_field(block_cdb.blocks_field));
     }
-    if range == Range::Atomic {
+    if range == RangeRule::Atomic {
         check_atomic_unit(&block_cdb, unit.atomic_unit_blocks())?;
     }
     // No overflow: both lie within the store, whose length in bytes is a u64.

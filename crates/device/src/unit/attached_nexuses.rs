@@ -7,79 +7,79 @@ use lunette_scsi::AdditionalSense;
 
 use crate::limits::MAX_ABSENT_NEXUSES;
 use crate::nexus::ItNexus;
-use crate::unit::itl_nexus::Link;
+use crate::unit::itl_nexus::ItlNexus;
 
 /// The nexuses that a logical unit knows. One lock is over all of them, for a nexus may come or go on one thread while another
 /// one tells of an event: the event comes before or after, and is heard by whoever must hear of it.
 #[derive(Default)]
-pub(crate) struct Audience(Mutex<Nexuses>);
+pub(crate) struct AttachedNexuses(Mutex<Nexuses>);
 
 #[derive(Default)]
 struct Nexuses {
-    present: Vec<Weak<Link>>,
+    attached: Vec<Weak<ItlNexus>>,
     /// `I_T` nexuses that were lost when they had been told everything, and for which nothing has happened since. When such a
     /// one comes back, it has missed nothing but its tasks: it finds I_T NEXUS LOSS OCCURRED (SAM-5 6.3.4). To all others
     /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED says that everything may be different.
     ///
     /// The difference matters to an initiator that has written without flushing: a lost connection costs it nothing, a
     /// power-on may have cost it what was in the cache.
-    absent: BTreeSet<Arc<ItNexus>>,
+    lost: BTreeSet<Arc<ItNexus>>,
 }
 
 impl Nexuses {
-    fn present(&self) -> impl Iterator<Item = Arc<Link>> {
-        self.present.iter().filter_map(Weak::upgrade)
+    fn attached(&self) -> impl Iterator<Item = Arc<ItlNexus>> {
+        self.attached.iter().filter_map(Weak::upgrade)
     }
 }
 
-impl Audience {
+impl AttachedNexuses {
     /// A nexus sees the unit from now on, and finds the unit attention of one that is new to it.
-    pub(crate) fn join(&self, link: &Arc<Link>) {
+    pub(crate) fn attach(&self, itl: &Arc<ItlNexus>) {
         let mut nexuses = self.lock();
-        let comes_back = nexuses.absent.remove(&link.ports);
-        let code = if comes_back { AdditionalSense::I_T_NEXUS_LOSS } else { AdditionalSense::POWER_ON_OR_RESET };
-        link.attentions.raise(code);
-        nexuses.present.retain(|known| known.strong_count() > 0);
-        nexuses.present.push(Arc::downgrade(link));
+        let is_returning = nexuses.lost.remove(&itl.it_nexus);
+        let code = if is_returning { AdditionalSense::I_T_NEXUS_LOSS } else { AdditionalSense::POWER_ON_OR_RESET };
+        itl.unit_attentions.raise(code);
+        nexuses.attached.retain(|known| known.strong_count() > 0);
+        nexuses.attached.push(Arc::downgrade(itl));
     }
 
     /// A nexus does not see the unit any more. False when another connection of it does.
-    pub(crate) fn leave(&self, gone: &Link) -> bool {
+    pub(crate) fn detach(&self, gone: &ItlNexus) -> bool {
         let mut nexuses = self.lock();
-        if nexuses.present().any(|link| link.nexus != gone.nexus && link.ports == gone.ports) {
+        if nexuses.attached().any(|itl| itl.nexus != gone.nexus && itl.it_nexus == gone.it_nexus) {
             return false;
         }
         // The loss of the nexus says that, too.
-        gone.attentions.clear(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
+        gone.unit_attentions.clear(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);
         // When there are too many, it is as if it had never been here.
-        if gone.attentions.is_empty() && nexuses.absent.len() < MAX_ABSENT_NEXUSES {
-            nexuses.absent.insert(Arc::clone(&gone.ports));
+        if gone.unit_attentions.is_empty() && nexuses.lost.len() < MAX_ABSENT_NEXUSES {
+            nexuses.lost.insert(Arc::clone(&gone.it_nexus));
         }
         true
     }
 
     /// Something has happened that all nexuses must hear of: `tell` those that are present.
-    pub(crate) fn tell_all(&self, tell: impl FnMut(Arc<Link>)) {
+    pub(crate) fn notify_all(&self, notify: impl FnMut(Arc<ItlNexus>)) {
         let mut nexuses = self.lock();
-        nexuses.absent.clear();
-        nexuses.present().for_each(tell);
+        nexuses.lost.clear();
+        nexuses.attached().for_each(notify);
     }
 
     /// Something has happened that this nexus must hear of: `tell` all its connections.
-    pub(crate) fn tell(&self, nexus: &ItNexus, tell: impl FnMut(Arc<Link>)) {
+    pub(crate) fn notify(&self, nexus: &ItNexus, notify: impl FnMut(Arc<ItlNexus>)) {
         let mut nexuses = self.lock();
-        nexuses.absent.remove(nexus);
-        nexuses.present().filter(|link| *link.ports == *nexus).for_each(tell);
+        nexuses.lost.remove(nexus);
+        nexuses.attached().filter(|itl| *itl.it_nexus == *nexus).for_each(notify);
     }
 
     /// Something has happened that nexuses which are absent cannot be told of; others are told in another way.
-    pub(crate) fn forget_absent(&self) {
-        self.lock().absent.clear();
+    pub(crate) fn forget_lost(&self) {
+        self.lock().lost.clear();
     }
 
     /// Those that are present.
-    pub(crate) fn present(&self) -> Vec<Arc<Link>> {
-        self.lock().present().collect()
+    pub(crate) fn attached(&self) -> Vec<Arc<ItlNexus>> {
+        self.lock().attached().collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, Nexuses> {

@@ -12,22 +12,22 @@ use crate::limits::MAX_COPY_REPORTS;
 /// What is known of copies, running and ended. It goes with the nexus. All list identifiers are of one kind: those of one
 /// byte are small ones of four.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(Mutex<Known>);
+pub(crate) struct CopyRecords(Mutex<RecordTable>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct RecordTable {
     /// In the order of their beginnings: `number` counts them.
-    records: BTreeMap<u32, (u64, Arc<Record>)>,
+    records: BTreeMap<u32, (u64, Arc<CopyRecord>)>,
     number: u64,
 }
 
 #[derive(Debug)]
-pub(crate) struct Record {
+pub(crate) struct CopyRecord {
     report: Mutex<CopyReport>,
     pub(crate) abort: AtomicBool,
 }
 
-impl Record {
+impl CopyRecord {
     pub(crate) fn report(&self) -> MutexGuard<'_, CopyReport> {
         self.report.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -37,7 +37,7 @@ impl Record {
     }
 }
 
-impl Copies {
+impl CopyRecords {
     /// What is known of the copy `list_id`.
     pub(crate) fn report(&self, list_id: u32) -> Option<CopyReport> {
         self.lock().records.get(&list_id).map(|(_, record)| record.report().clone())
@@ -60,7 +60,7 @@ impl Copies {
     }
 
     /// A place for a copy that begins. It takes that of an earlier copy of this identifier, or of the oldest that has ended.
-    pub(crate) fn begin(&self, list_id: u32, report: CopyReport) -> Result<Arc<Record>, SenseData> {
+    pub(crate) fn begin(&self, list_id: u32, report: CopyReport) -> Result<Arc<CopyRecord>, SenseData> {
         let mut known = self.lock();
         if known.records.get(&list_id).is_some_and(|(_, record)| record.runs()) {
             return Err(SenseData::illegal_request(AdditionalSense::OPERATION_IN_PROGRESS));
@@ -71,14 +71,14 @@ impl Copies {
             let full = SenseData::illegal_request(AdditionalSense::INSUFFICIENT_RESOURCES);
             known.records.remove(&oldest.ok_or(full)?);
         }
-        let record = Arc::new(Record { report: Mutex::new(report), abort: AtomicBool::new(false) });
+        let record = Arc::new(CopyRecord { report: Mutex::new(report), abort: AtomicBool::new(false) });
         known.number += 1;
         let number = known.number;
         known.records.insert(list_id, (number, Arc::clone(&record)));
         Ok(record)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, RecordTable> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -16,14 +16,14 @@ use crate::extent::Extent;
 
 /// Extents of one logical unit. It lasts as long as somebody keeps it and uses it now and then.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ChangeWatch {
     extents: Vec<Extent>,
     changed: AtomicBool,
     timeout: Duration,
     last_used_ms: AtomicU64,
 }
 
-impl Watch {
+impl ChangeWatch {
     /// Whether it was last used longer ago than its timeout.
     pub(crate) fn is_expired(&self, now: Duration) -> bool {
         now.saturating_sub(Duration::from_millis(self.last_used_ms.load(Ordering::Relaxed))) > self.timeout
@@ -46,23 +46,23 @@ impl Watch {
 }
 
 /// Everything that is watched of a logical unit.
-pub(crate) struct Watches {
+pub(crate) struct ChangeWatches {
     clock: Clock,
     /// Whether there is anything. All that a write reads while there is nothing.
     any: AtomicBool,
-    list: Mutex<Vec<Weak<Watch>>>,
+    list: Mutex<Vec<Weak<ChangeWatch>>>,
 }
 
-impl Watches {
+impl ChangeWatches {
     /// Nothing is watched yet.
     pub(crate) fn new(clock: Clock) -> Self {
         Self { clock, any: AtomicBool::new(false), list: Mutex::default() }
     }
 
-    /// Watches `extents` from now on, until nobody has used the watch for longer than `timeout`.
-    pub(crate) fn begin(&self, extents: Vec<Extent>, timeout: Duration) -> Arc<Watch> {
+    /// ChangeWatches `extents` from now on, until nobody has used the watch for longer than `timeout`.
+    pub(crate) fn begin(&self, extents: Vec<Extent>, timeout: Duration) -> Arc<ChangeWatch> {
         let (changed, last_used_ms) = (AtomicBool::new(false), AtomicU64::new(millis((self.clock)())));
-        let watch = Arc::new(Watch { extents, changed, timeout, last_used_ms });
+        let watch = Arc::new(ChangeWatch { extents, changed, timeout, last_used_ms });
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         list.retain(|known| known.strong_count() > 0);
         list.push(Arc::downgrade(&watch));
@@ -106,10 +106,10 @@ mod tests {
     }
 
     /// With a clock that shows as many seconds.
-    fn watches() -> (Watches, Arc<AtomicU64>) {
+    fn watches() -> (ChangeWatches, Arc<AtomicU64>) {
         let seconds = Arc::new(AtomicU64::new(1000));
         let clock = Arc::clone(&seconds);
-        (Watches::new(Arc::new(move || Duration::from_secs(clock.load(Ordering::Relaxed)))), seconds)
+        (ChangeWatches::new(Arc::new(move || Duration::from_secs(clock.load(Ordering::Relaxed)))), seconds)
     }
 
     #[test]
