@@ -2,7 +2,7 @@
 //!
 //! An initiator that gets the answers to all its commands at once sends as many new ones at once: then each side sleeps while
 //! the other one works. When half of them leave early, both work. With 4 KiB reads, 8 to 32 under way, it is a third to two
-//! thirds more of them (docs/performance.md).
+//! thirds more of them (docs/measurements/2026-11-22-half-of-the-answers-first.md).
 
 /// Fewer commands are not worth a send of their own.
 const MIN_COMMANDS: usize = 4;

@@ -1,7 +1,7 @@
 //! Memory for the chunks of a store, from the system in slabs as long as a huge page.
 //!
 //! Blocks that are read at random are seldom where the processor's tables of pages remember them. With pages of 2 MiB instead of
-//! 4 KiB a read of 4 KiB takes a tenth to a fifth less of the target's CPU time (`docs/performance.md`).
+//! 4 KiB a read of 4 KiB takes a tenth to a fifth less of the target's CPU time (`docs/measurements/2026-11-22-huge-pages.md`).
 //!
 //! A slab with places that were given back asks for small pages until all are in use again: else the system's background task
 //! would make it one huge page again, and so take the memory for what is unused.
