@@ -93,7 +93,7 @@ impl Disk {
                 }
                 Step::Store { store, op } => self.submit(&store, op),
                 Step::File { .. } => DeviceInput::File(false),
-                Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
+                Step::Work(work) => DeviceInput::Store(Outcome::new(work(), None)),
                 Step::Abort { .. } => DeviceInput::Aborted { lost: Vec::new() },
                 Step::Background(work) => {
                     self.run_background(work);
@@ -122,7 +122,7 @@ impl Disk {
             next = work.step(match step {
                 Step::Buffer { len } => DeviceInput::Buffer(self.pool.take(len).expect("there is room for one more")),
                 Step::Store { store, op } => self.submit(&store, op),
-                Step::Work(work) => DeviceInput::Store(Outcome { result: work(), buffer: None }),
+                Step::Work(work) => DeviceInput::Store(Outcome::new(work(), None)),
                 Step::Wait { on } => wait(&*on),
                 Step::Pause { .. } => DeviceInput::Waited,
                 other => panic!("background work asks for {other:?}"),

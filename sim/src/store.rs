@@ -47,7 +47,7 @@ impl Store for SimulatedStore {
     fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
         match op.check(self.len_bytes, false) {
             Ok(()) => lock(&self.inbox).push((self.unit, op, done)),
-            Err(error) => done.complete(Outcome { result: Err(error), buffer: op.into_buffer() }),
+            Err(error) => done.complete(Outcome::new(Err(error), op.into_buffer())),
         }
     }
 }
@@ -124,15 +124,15 @@ impl Stores {
             Op::Read { mut into, .. } => {
                 let writers = env.oracle.medium.writers(unit, first, blocks);
                 env.oracle.medium.fill(unit, first, &writers, &mut into);
-                Outcome { result: Ok(()), buffer: Some(into) }
+                Outcome::new(Ok(()), Some(into))
             }
             Op::Write { from, .. } => {
                 let written = env.oracle.written(unit, first, &from);
                 env.check(written);
-                Outcome { result: Ok(()), buffer: Some(from) }
+                Outcome::new(Ok(()), Some(from))
             }
-            Op::Flush => Outcome { result: Ok(()), buffer: None },
-            op => Outcome { result: Err(StoreError::NoSpace), buffer: op.into_buffer() },
+            Op::Flush => Outcome::new(Ok(()), None),
+            op => Outcome::new(Err(StoreError::NoSpace), op.into_buffer()),
         };
         done.complete(outcome);
     }

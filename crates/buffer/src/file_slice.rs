@@ -4,9 +4,9 @@ use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A run of a file's bytes that is handed on instead of a copy of them: the system sends it out of its page cache.
+/// A range of a file that is handed on instead of a copy of its bytes: the system sends it out of its page cache.
 ///
-/// It is what the file holds when it is sent, and if a byte has to be sent again, when it is sent again.
+/// What is sent is what the file holds at that moment, also when a byte is sent a second time.
 #[derive(Debug, Clone)]
 pub struct FileSlice {
     file: Arc<File>,
@@ -15,32 +15,32 @@ pub struct FileSlice {
 }
 
 impl FileSlice {
-    /// `len` bytes from byte `offset` on. Whether the file has them shows when they are sent.
+    /// `len` bytes from byte `offset` on. Sending them fails if the file is shorter.
     pub fn new(file: Arc<File>, offset: u64, len: usize) -> Self {
         Self { file, offset, len }
     }
 
-    /// The file.
+    /// The file that holds the bytes.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Where the run begins in the file, in bytes.
+    /// The position of the first byte in the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes `range` of the run, as far as it has them.
+    /// Bytes `range` of this slice, cut where the slice ends.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
         let end = range.end.min(self.len);

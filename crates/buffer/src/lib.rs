@@ -3,15 +3,15 @@
 //! Floor 0 of the house: everything that carries data (sessions, devices, stores, the reactor) hands these buffers on
 //! instead of copying them.
 //!
-//! A [`Buffer`] has one owner, who may write to it. [`Buffer::share`] turns it into a [`SharedBuffer`], which is read only
-//! and cheap to clone: several PDUs of one read carry pieces of the same bytes. When the last handle goes, the memory
+//! A [`Buffer`] has one owner, which may write to it. [`Buffer::share`] turns it into a [`SharedBuffer`], which is read only
+//! and cheap to clone: several PDUs of one read carry pieces of the same bytes. When the last handle is dropped, the memory
 //! returns to its [`Pool`].
 //!
-//! A buffer may also be filled without a copy: a store that keeps its bytes in memory lends them ([`Buffer::lend`]), and who
-//! sends them takes them as a [`Loan`]. For everybody else such a buffer is like any other.
+//! A store that keeps its bytes in memory may lend them instead of copying them into a buffer: [`Buffer::lend`] trades the buffer
+//! for a [`Loan`]. The reader asks for that with [`Buffer::allow_loan`], so no access to a buffer ever copies bytes unseen.
 //!
-//! The pool is the process's bound on data in flight. [`Pool::take`] answers `None` when the budget is used up; the caller
-//! then waits for a buffer to come back and puts pressure on its peer. It never allocates beyond the budget.
+//! The pool bounds the data in flight, and never allocates beyond its budget. [`Pool::take`] returns `None` when the budget is
+//! used up; the caller then waits until bytes return, and puts pressure on its peer.
 //!
 //! ```
 //! use lunette_buffer::Pool;
@@ -26,12 +26,18 @@
 
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod file_slice;
 mod loan;
+mod memory;
 mod pool;
+mod shared;
 mod trimmer;
 
+pub use buffer::Buffer;
 pub use file_slice::FileSlice;
 pub use loan::{Loan, MAX_LOAN_RUNS, Run};
-pub use pool::{Buffer, MAX_BUFFER_LEN, PAGE_LEN, Pool, SharedBuffer};
+pub use memory::{MAX_BUFFER_LEN, PAGE_LEN};
+pub use pool::Pool;
+pub use shared::SharedBuffer;
 pub use trimmer::{TRIM_INTERVAL, Trimmer};

@@ -1,4 +1,4 @@
-//! Bytes that stay where they are, in the memory of somebody else.
+//! Read-only bytes that stay in the memory of their store.
 
 use std::fmt;
 use std::ops::Range;
@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use crate::Pool;
 
-/// The most runs that a loan has: 4 MiB of chunks of 64 KiB, wherever they begin.
+/// The most runs in one loan: 4 MiB in chunks of 64 KiB, wherever the range begins.
 pub const MAX_LOAN_RUNS: usize = 65;
 
-/// Bytes of a piece of memory that does not change as long as it is held.
+/// A range of a piece of memory that does not change while this reference is held.
 #[derive(Clone)]
 pub struct Run {
-    /// The whole piece.
+    /// The whole piece of memory.
     pub memory: Arc<dyn AsRef<[u8]> + Send + Sync>,
-    /// The bytes of it that are meant.
+    /// The lent bytes, counted from the start of the piece.
     pub range: Range<usize>,
 }
 
 /// Read-only bytes that a store has lent instead of copying them ([`Buffer::lend`](crate::Buffer::lend)): a list of runs, held
-/// until the last handle goes. A clone costs a reference count.
+/// until the last handle is dropped. A clone costs a reference count.
 #[derive(Clone)]
 pub struct Loan {
     ledger: Ledger,
@@ -27,18 +27,18 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// All bytes of the ledger.
+    /// A loan of all bytes of the ledger.
     pub(crate) fn new(ledger: Ledger) -> Self {
         let len = ledger.len();
         Self { ledger, range: 0..len }
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether there are none.
+    /// Whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -63,7 +63,7 @@ impl Loan {
         all[from..after].iter().map(|run| run.part(&self.range))
     }
 
-    /// Bytes of the pool that it keeps, however few of them it shows.
+    /// Bytes of the pool that the loan counts for, however few of them it shows.
     pub fn pooled_bytes(&self) -> usize {
         self.ledger.0.as_ref().map_or(0, |entries| entries.counted_bytes)
     }
@@ -75,21 +75,21 @@ impl fmt::Debug for Loan {
     }
 }
 
-/// A reference on the list of what is lent. The last one brings the list home; none is there when nothing was lent.
-#[derive(Clone, Default)]
+/// A reference to the list of what is lent. The last one returns the list to its pool.
+#[derive(Clone)]
 pub(crate) struct Ledger(Option<Arc<Entries>>);
 
-/// The list, which is used again: a loan costs no allocation.
+/// The list of what is lent. Lists are reused, so that a loan costs no allocation.
 #[derive(Default)]
 pub(crate) struct Entries {
     runs: Vec<Placed>,
-    /// Bytes that count against the budget, and of which pool.
+    /// Bytes that count against the budget of `pool`.
     counted_bytes: usize,
     pool: Option<Pool>,
 }
 
 struct Placed {
-    /// Where its first byte stands among all that are lent.
+    /// The position of its first byte among all lent bytes.
     start: usize,
     run: Run,
 }
@@ -99,12 +99,12 @@ impl Placed {
         self.start + self.run.range.len()
     }
 
-    /// The whole piece.
+    /// The whole piece of memory.
     fn bytes(&self) -> &[u8] {
         (*self.run.memory).as_ref()
     }
 
-    /// Those of its bytes that `range` of all that are lent shows.
+    /// The bytes of this run that lie within `range` of all lent bytes.
     fn part(&self, range: &Range<usize>) -> &[u8] {
         let from = range.start.saturating_sub(self.start);
         let end = range.end.min(self.end()) - self.start;
@@ -113,8 +113,9 @@ impl Placed {
 }
 
 impl Ledger {
-    /// Holds `runs`, and counts against the budget what they keep beyond `counted_bytes`, which the caller has counted. `None`
-    /// when they are too many, or when buffers need the rest of the budget more.
+    /// A ledger of `runs`, which takes over the `counted_bytes` that the caller has counted, and counts what the runs keep
+    /// beyond them. `None` when there are too many runs, or when that would use up more than half of the budget; then the caller
+    /// still counts its bytes.
     pub(crate) fn new(pool: &Pool, counted_bytes: usize, runs: impl Iterator<Item = Run>) -> Option<Self> {
         let mut entries = pool.idle_entries().unwrap_or_default();
         let list = Arc::get_mut(&mut entries).expect("an idle list has one owner");
@@ -126,38 +127,18 @@ impl Ledger {
             start = placed.end();
             placed
         }));
-        // Whole pieces: when a store writes to one that is lent, the piece as it was lives on here alone.
+        // Whole pieces count: when a store replaces a lent piece to write to it, only this loan keeps the old one.
         let kept_bytes: usize = list.runs.iter().map(|placed| placed.bytes().len()).sum();
         let more = kept_bytes.saturating_sub(counted_bytes);
         let fits = list.runs.len() <= MAX_LOAN_RUNS && (more == 0 || pool.count_bytes(more, pool.budget_bytes() / 2));
         if fits {
-            list.counted_bytes = more;
+            list.counted_bytes = counted_bytes + more;
         }
         let ledger = Self(Some(entries));
         fits.then_some(ledger)
     }
 
-    /// Takes over what the caller has counted.
-    pub(crate) fn count_also(&mut self, bytes: usize) {
-        if let Some(entries) = self.0.as_mut().and_then(Arc::get_mut) {
-            entries.counted_bytes += bytes;
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_some(&self) -> bool {
-        self.0.is_some()
-    }
-
-    #[inline(never)]
-    fn end(&mut self) {
-        let Some(mut entries) = self.0.take() else { return };
-        if let Some(pool) = Arc::get_mut(&mut entries).and_then(Entries::end) {
-            pool.keep_entries(entries);
-        }
-    }
-
-    /// Bytes that are lent.
+    /// How many bytes are lent.
     pub(crate) fn len(&self) -> usize {
         self.runs().last().map_or(0, Placed::end)
     }
@@ -168,17 +149,16 @@ impl Ledger {
 }
 
 impl Drop for Ledger {
-    // Nearly every buffer has an empty one.
-    #[inline]
     fn drop(&mut self) {
-        if self.0.is_some() {
-            self.end();
+        let Some(mut entries) = self.0.take() else { return };
+        if let Some(pool) = Arc::get_mut(&mut entries).and_then(Entries::end) {
+            pool.keep_entries(entries);
         }
     }
 }
 
 impl Entries {
-    /// Lets go of what was lent.
+    /// Drops what was lent and uncounts its bytes. Gives the pool that keeps the empty list.
     fn end(&mut self) -> Option<Pool> {
         self.runs.clear();
         let pool = self.pool.take()?;
@@ -189,7 +169,7 @@ impl Entries {
 
 impl Drop for Entries {
     fn drop(&mut self) {
-        // With a pool only when two handles were dropped at the same moment and neither saw itself as the last.
+        // There is a pool only when two handles were dropped at the same moment and neither saw itself as the last.
         self.end();
     }
 }
@@ -203,7 +183,8 @@ mod tests {
         Arc::new((0..len).map(|at| fill.wrapping_add(at as u8)).collect())
     }
 
-    fn lend(buffer: &mut Buffer, runs: &[(&Arc<Vec<u8>>, Range<usize>)]) -> bool {
+    fn lend(mut buffer: Buffer, runs: &[(&Arc<Vec<u8>>, Range<usize>)]) -> Result<Loan, Buffer> {
+        buffer.allow_loan();
         buffer.lend(runs.iter().map(|(memory, range)| Run { memory: (*memory).clone(), range: range.clone() }))
     }
 
@@ -212,9 +193,7 @@ mod tests {
         let pool = Pool::new(1 << 20);
         let (a, b) = (memory(1, 10), memory(101, 10));
         let expected = [&a[3..10], &b[0..10], &a[5..6]].concat();
-        let mut buffer = pool.reserve(18).unwrap();
-        assert!(lend(&mut buffer, &[(&a, 3..10), (&b, 0..10), (&a, 5..6)]));
-        let loan = buffer.into_loan().unwrap();
+        let loan = lend(pool.reserve(18).unwrap(), &[(&a, 3..10), (&b, 0..10), (&a, 5..6)]).unwrap();
         for from in 0..=18 {
             for to in from..=18 {
                 let part = loan.slice(0..to).slice(from..to);
@@ -227,12 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn what_it_keeps_counts_until_the_last_handle_goes() {
+    fn what_a_loan_keeps_counts_until_its_last_handle_is_dropped() {
         let pool = Pool::new(16 * PAGE_LEN);
         let held = memory(0, 2 * PAGE_LEN);
-        let mut buffer = pool.reserve(PAGE_LEN).unwrap();
-        assert!(lend(&mut buffer, &[(&held, 7..PAGE_LEN + 7)]));
-        let loan = buffer.into_loan().unwrap();
+        let loan = lend(pool.reserve(PAGE_LEN).unwrap(), &[(&held, 7..PAGE_LEN + 7)]).unwrap();
         let part = loan.slice(0..1);
         assert_eq!((pool.used_bytes(), part.pooled_bytes()), (2 * PAGE_LEN, 2 * PAGE_LEN));
         drop(loan);
@@ -242,84 +219,62 @@ mod tests {
     }
 
     #[test]
-    fn more_than_the_buffer_has_counted_is_kept_only_while_there_is_room() {
+    fn a_loan_that_keeps_more_than_was_counted_needs_room_in_the_budget() {
         let pool = Pool::new(4 * PAGE_LEN);
         let held = memory(0, 2 * PAGE_LEN);
         let _other = pool.take(1).unwrap();
-        let mut buffer = pool.reserve(PAGE_LEN).unwrap();
-        assert!(!lend(&mut buffer, &[(&held, 0..PAGE_LEN)]));
+        let buffer = lend(pool.reserve(PAGE_LEN).unwrap(), &[(&held, 0..PAGE_LEN)]).unwrap_err();
         assert_eq!((pool.used_bytes(), Arc::strong_count(&held)), (2 * PAGE_LEN, 1));
         let own = memory(0, PAGE_LEN);
-        assert!(lend(&mut buffer, &[(&own, 0..PAGE_LEN)]), "it has counted that");
+        let loan = lend(buffer, &[(&own, 0..PAGE_LEN)]).expect("the buffer has counted these bytes");
         assert_eq!(pool.used_bytes(), 2 * PAGE_LEN);
+        drop(loan);
+        assert_eq!(pool.used_bytes(), PAGE_LEN);
     }
 
     #[test]
-    fn whoever_looks_at_a_lent_buffer_has_a_copy() {
+    fn only_a_buffer_that_allows_a_loan_is_traded_for_one() {
         let pool = Pool::new(1 << 20);
-        let (a, b) = (memory(1, 100), memory(2, 100));
-        let lent = || {
-            let mut buffer = pool.reserve(200).unwrap();
-            assert!(lend(&mut buffer, &[(&a, 0..100), (&b, 0..100)]));
-            buffer
-        };
-        let expected = [&a[..], &b[..]].concat();
-        let looked_at = lent();
-        assert_eq!(looked_at[..], expected);
-        let mut written_to = looked_at.into_loan().unwrap_err();
-        written_to[0] = 9;
-        assert_eq!((a[0], &written_to[1..]), (1, &expected[1..]));
-        assert_eq!(lent().share()[..], expected);
-        let mut cut = lent();
-        cut.truncate(150);
-        assert_eq!(cut.into_loan().unwrap().len(), 150);
-        let mut grown = lent();
-        grown.truncate(1);
-        assert!(grown.resize(200));
-        assert_eq!(grown[..], expected);
-        drop((written_to, grown));
-        assert_eq!((pool.used_bytes(), Arc::strong_count(&a)), (0, 1));
+        let held = memory(1, 10);
+        let run = || std::iter::once(Run { memory: held.clone(), range: 0..10 });
+        let mut refused = pool.reserve(10).unwrap().lend(run()).unwrap_err();
+        refused.copy_from_slice(&held);
+        refused.allow_loan();
+        let filled = refused.lend(run()).expect_err("the buffer has memory of its own by now");
+        assert_eq!(filled[..], held[..]);
+        drop(filled);
+        assert_eq!((pool.used_bytes(), Arc::strong_count(&held)), (0, 1));
+    }
+
+    #[test]
+    fn a_shortened_buffer_is_lent_as_many_bytes_as_it_has() {
+        let pool = Pool::new(1 << 20);
+        let held = memory(1, 100);
+        let mut buffer = pool.reserve(2 * PAGE_LEN).unwrap();
+        buffer.truncate(60);
+        let loan = lend(buffer, &[(&held, 10..70)]).unwrap();
+        assert_eq!((loan.len(), loan.pooled_bytes()), (60, 2 * PAGE_LEN));
+        drop(loan);
+        assert_eq!((pool.used_bytes(), Arc::strong_count(&held)), (0, 1));
     }
 
     #[test]
     fn runs_without_bytes_are_left_out() {
         let pool = Pool::new(1 << 20);
         let a = memory(1, 10);
-        let mut buffer = pool.reserve(10).unwrap();
-        assert!(lend(&mut buffer, &[(&a, 0..0), (&a, 0..5), (&a, 3..3), (&a, 5..10), (&a, 10..10)]));
-        let loan = buffer.into_loan().unwrap();
+        let runs = [(&a, 0..0), (&a, 0..5), (&a, 3..3), (&a, 5..10), (&a, 10..10)];
+        let loan = lend(pool.reserve(10).unwrap(), &runs).unwrap();
         assert_eq!(loan.runs().collect::<Vec<_>>(), [&a[0..5], &a[5..10]]);
         assert_eq!(loan.slice(5..10).runs().count(), 1);
-    }
-
-    #[test]
-    fn a_buffer_that_has_grown_beyond_what_was_lent_is_none() {
-        let pool = Pool::new(1 << 20);
-        let a = memory(1, 10);
-        let mut buffer = pool.reserve(10).unwrap();
-        assert!(lend(&mut buffer, &[(&a, 0..10)]));
-        assert!(buffer.resize(11));
-        assert_eq!(buffer.into_loan().unwrap_err()[..10], a[..]);
-    }
-
-    #[test]
-    fn a_buffer_that_is_written_to_lets_go_of_what_was_lent() {
-        let pool = Pool::new(1 << 20);
-        let held = memory(1, 2 * PAGE_LEN);
-        let mut buffer = pool.reserve(PAGE_LEN).unwrap();
-        assert!(lend(&mut buffer, &[(&held, 0..PAGE_LEN)]));
-        buffer[0] = 9;
-        assert_eq!((pool.used_bytes(), Arc::strong_count(&held)), (PAGE_LEN, 1));
-        assert_eq!((buffer[0], &buffer[1..]), (9, &held[1..PAGE_LEN]));
     }
 
     #[test]
     fn buffers_with_memory_and_too_many_runs_are_refused() {
         let pool = Pool::new(1 << 20);
         let byte = memory(0, 1);
-        assert!(!lend(&mut pool.take(1).unwrap(), &[(&byte, 0..1)]));
+        assert!(lend(pool.take(1).unwrap(), &[(&byte, 0..1)]).is_err());
         for (runs, fit) in [(MAX_LOAN_RUNS, true), (MAX_LOAN_RUNS + 1, false)] {
-            assert_eq!(lend(&mut pool.reserve(runs).unwrap(), &vec![(&byte, 0..1); runs]), fit);
+            assert_eq!(lend(pool.reserve(runs).unwrap(), &vec![(&byte, 0..1); runs]).is_ok(), fit);
         }
         assert_eq!((pool.used_bytes(), Arc::strong_count(&byte)), (0, 1));
     }

@@ -1,14 +1,14 @@
-//! When a pool gives back what is needed no longer.
+//! The schedule by which a pool frees idle memory.
 
 use std::time::{Duration, Instant};
 
 use crate::Pool;
 
-/// Memory that a [trimmed](Pool::trimmed) pool did not need for so long goes back to the system.
+/// A [trimmed](Pool::trimmed) pool frees memory that it did not need for this long.
 pub const TRIM_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Says when a pool is to be trimmed, and does it: for event loops, which know the time. While there is no surplus nothing is due,
-/// so that an idle loop sleeps.
+/// A timer that trims a pool, for event loops, which know the time. While the pool has no surplus nothing is due, so that an idle
+/// loop sleeps.
 #[derive(Debug)]
 pub struct Trimmer {
     pool: Pool,
@@ -16,7 +16,7 @@ pub struct Trimmer {
 }
 
 impl Trimmer {
-    /// One for this pool, which needs no other.
+    /// A trimmer for `pool`. A pool needs only one.
     pub fn new(pool: Pool) -> Self {
         Self { pool, due: None }
     }
@@ -29,7 +29,7 @@ impl Trimmer {
         self.due
     }
 
-    /// Trims the pool, if it is time.
+    /// Trims the pool if it is due.
     pub fn time_has_come(&mut self, now: Instant) {
         if self.due.take_if(|due| *due <= now).is_some() {
             self.pool.trim();
@@ -47,7 +47,7 @@ mod tests {
         let (mut trimmer, mut now) = (Trimmer::new(pool.clone()), Instant::now());
         assert_eq!(trimmer.next_timeout(now), None);
         drop((0..3).map(|_| pool.take(16 << 20).unwrap()).collect::<Vec<_>>());
-        // They were needed in the first.
+        // The first interval saw them in use, so only the second finds them idle throughout.
         for _ in 0..2 {
             let due = trimmer.next_timeout(now).unwrap();
             trimmer.time_has_come(due.checked_sub(Duration::from_nanos(1)).unwrap());

@@ -1,6 +1,6 @@
 //! A command and its response.
 
-use lunette_buffer::{Buffer, FileSlice};
+use lunette_buffer::{Buffer, FileSlice, Loan};
 use lunette_scsi::{Cdb, EncodedSense, SenseData, SenseFormat, Status, TaskAttribute};
 
 /// A command as the transport delivers it.
@@ -18,6 +18,30 @@ pub struct Command {
     pub data_in_len: u32,
 }
 
+/// Data-In that is sent from where it lies.
+#[derive(Debug)]
+pub enum InPlace {
+    /// From the memory of a store.
+    Loan(Loan),
+    /// From a file: see [`Step::File`](crate::Step::File).
+    File(FileSlice),
+}
+
+impl InPlace {
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Loan(loan) => loan.len(),
+            Self::File(file) => file.len(),
+        }
+    }
+
+    /// Whether the length is zero.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
 /// How a command ended.
 #[derive(Debug)]
 pub struct Response {
@@ -30,8 +54,8 @@ pub struct Response {
     /// Bytes for the initiator, already cut to the allocation length of the CDB. There may be more than
     /// [`Command::data_in_len`]: the transport sends what fits and reports the overflow.
     pub data_in: Option<Buffer>,
-    /// The same, when they are sent from their file.
-    pub data_in_file: Option<FileSlice>,
+    /// Bytes for the initiator that no buffer holds, in place of `data_in`.
+    pub data_in_place: Option<InPlace>,
     /// Bytes that the CDB asked the initiator to send. The transport compares it with [`Command::data_out_len`] to report
     /// the residual.
     pub data_out_transfer_len: u64,
@@ -40,8 +64,8 @@ pub struct Response {
 impl Response {
     /// Bytes for the initiator.
     pub fn data_in_len(&self) -> usize {
-        let of_file = || self.data_in_file.as_ref().map_or(0, FileSlice::len);
-        self.data_in.as_ref().map_or_else(of_file, Buffer::len)
+        let in_place = || self.data_in_place.as_ref().map_or(0, InPlace::len);
+        self.data_in.as_ref().map_or_else(in_place, Buffer::len)
     }
 
     /// GOOD without data.
@@ -51,7 +75,7 @@ impl Response {
             status_qualifier: 0,
             sense: None,
             data_in: None,
-            data_in_file: None,
+            data_in_place: None,
             data_out_transfer_len: 0,
         }
     }

@@ -68,7 +68,7 @@ mod task;
 mod unit;
 mod wait;
 
-pub use command::{Command, Response};
+pub use command::{Command, InPlace, Response};
 pub use coroutine::{BackgroundTask, Input, Step, Work};
 pub use environment::{Clock, Entropy, system_clock, system_entropy};
 pub use limits::{

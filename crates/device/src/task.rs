@@ -131,7 +131,8 @@ impl Task {
         let response = match reply {
             Ok(data_in) => {
                 let (status, status_qualifier) = channel.status();
-                Response { status, status_qualifier, data_in, data_in_file: channel.take_file(), ..Response::good() }
+                let data_in_place = channel.take_in_place();
+                Response { status, status_qualifier, data_in, data_in_place, ..Response::good() }
             }
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");

@@ -13,5 +13,5 @@ pub trait Waitable: Send + Sync {
 
 /// Tells a waiter that its condition holds. The waiter may run on at once, so the caller holds no lock.
 pub(crate) fn wake(waiter: Completion) {
-    waiter.complete(Outcome { result: Ok(()), buffer: None });
+    waiter.complete(Outcome::new(Ok(()), None));
 }

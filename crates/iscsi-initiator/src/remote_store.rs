@@ -141,18 +141,16 @@ impl RemoteStore {
                 if fua && result.is_ok() {
                     result = self.flush().await;
                 }
-                StoreOutcome { result, buffer: None }
+                StoreOutcome::new(result, None)
             }
-            Op::Unmap { .. } if !self.disk.facts().can_unmap() => StoreOutcome { result: Ok(()), buffer: None },
+            Op::Unmap { .. } if !self.disk.facts().can_unmap() => StoreOutcome::new(Ok(()), None),
             Op::Unmap { .. } => {
                 let result = self.disk.unmap(range.0, range.1).await.map_err(store_error);
                 self.wrote(false, power_ons);
-                StoreOutcome { result, buffer: None }
+                StoreOutcome::new(result, None)
             }
-            Op::Allocation { found, .. } => {
-                StoreOutcome { result: self.find_allocation(range, &found).await, buffer: None }
-            }
-            Op::Flush => StoreOutcome { result: self.flush().await, buffer: None },
+            Op::Allocation { found, .. } => StoreOutcome::new(self.find_allocation(range, &found).await, None),
+            Op::Flush => StoreOutcome::new(self.flush().await, None),
             // It is asked of stores that say they can.
             Op::Copy { .. } => StoreOutcome::of(op, Err(io::Error::from(io::ErrorKind::Unsupported).into())),
         }
@@ -247,13 +245,13 @@ impl Store for RemoteStore {
 }
 
 fn read_done(outcome: Outcome) -> StoreOutcome {
-    StoreOutcome { result: outcome.check_whole().map_err(store_error), buffer: outcome.data_in }
+    StoreOutcome::new(outcome.check_whole().map_err(store_error), outcome.data_in)
 }
 
 fn write_done(outcome: Outcome) -> StoreOutcome {
     let result = outcome.check_whole().map_err(store_error);
     let buffer = outcome.data_out.and_then(|shared| shared.try_into_buffer().ok());
-    StoreOutcome { result, buffer }
+    StoreOutcome::new(result, buffer)
 }
 
 fn store_error(error: Error) -> StoreError {

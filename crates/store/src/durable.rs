@@ -102,11 +102,11 @@ mod tests {
     }
 
     fn ok() -> Outcome {
-        Outcome { result: Ok(()), buffer: None }
+        Outcome::new(Ok(()), None)
     }
 
     fn failed() -> Outcome {
-        Outcome { result: Err(StoreError::FlushFailed(Arc::new(io::ErrorKind::Other.into()))), buffer: None }
+        Outcome::new(Err(StoreError::FlushFailed(Arc::new(io::ErrorKind::Other.into()))), None)
     }
 
     #[test]
@@ -149,7 +149,7 @@ mod tests {
         let durable = Arc::new(Durable::default());
         let beside = durable.start().unwrap();
         let (done, rx) = watched();
-        durable.start().unwrap().finish(Outcome { result: Err(StoreError::NoSpace), buffer: None }, done);
+        durable.start().unwrap().finish(Outcome::new(Err(StoreError::NoSpace), None), done);
         assert!(matches!(rx.try_recv().unwrap(), Err(StoreError::NoSpace)));
         let (done, rx) = watched();
         beside.finish(ok(), done);

@@ -47,7 +47,7 @@ impl FileOp {
             FileOpKind::Read { into: buffer, .. } | FileOpKind::Write { from: buffer, .. } => Some(buffer),
             _ => None,
         };
-        Ok(Outcome { result: result.map(|_| ()).map_err(flush_failed), buffer })
+        Ok(Outcome::new(result.map(|_| ()).map_err(flush_failed), buffer))
     }
 }
 

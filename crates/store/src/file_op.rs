@@ -96,26 +96,24 @@ impl FileOp {
         let file = &*self.file;
         match self.kind {
             FileOpKind::Read { offset, mut into } => {
-                Outcome { result: read(file, offset, &mut into).map_err(StoreError::Io), buffer: Some(into) }
+                Outcome::new(read(file, offset, &mut into).map_err(StoreError::Io), Some(into))
             }
             FileOpKind::Write { offset, from, dsync } => {
                 let result = if dsync { write_dsync(file, offset, &from) } else { write(file, offset, &from) };
-                Outcome { result, buffer: Some(from) }
+                Outcome::new(result, Some(from))
             }
             FileOpKind::Zero { offset, len, punch, dsync } => {
                 let zeroed = zero(file, offset, len, punch);
                 let result = if dsync { zeroed.and_then(|()| sync(file)) } else { zeroed };
-                Outcome { result, buffer: None }
+                Outcome::new(result, None)
             }
-            FileOpKind::Allocation { offset, len, found } => {
-                Outcome { result: allocation(file, offset, len, &found), buffer: None }
-            }
+            FileOpKind::Allocation { offset, len, found } => Outcome::new(allocation(file, offset, len, &found), None),
             FileOpKind::Copy { source, source_offset, offset, len, dsync } => {
                 let copied = copy(&source, source_offset, file, offset, len);
                 let result = if dsync { copied.and_then(|()| sync(file)) } else { copied };
-                Outcome { result, buffer: None }
+                Outcome::new(result, None)
             }
-            FileOpKind::Sync => Outcome { result: sync(file), buffer: None },
+            FileOpKind::Sync => Outcome::new(sync(file), None),
         }
     }
 }

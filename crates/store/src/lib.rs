@@ -18,7 +18,7 @@
 //! - Requests that overlap in time may run in any order. Whoever needs order waits for the first before submitting the
 //!   second.
 //!
-//! A store that has bytes in memory may lend them to a read instead of copying them ([`Buffer::lend`](lunette_buffer::Buffer::lend)).
+//! A store that has bytes in memory may lend them to a read that [allows](lunette_buffer::Buffer::allow_loan) it, instead of copying them.
 //! Then they do not change as long as anybody holds them, whatever is written: they are what the store held when it was read.
 //!
 //! Filters implement the same trait over another store, so a test can stack delay, faults and traces without the device

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, Loan};
 
 use crate::{AllocationMap, CopySource};
 
@@ -15,7 +15,8 @@ pub enum Op {
     Read {
         /// First byte, from the start of the store.
         offset: u64,
-        /// Filled completely on success, or lent as many bytes; unspecified on failure.
+        /// Filled completely on success, unless the store answers with a loan in its place ([`Buffer::allow_loan`]);
+        /// unspecified on failure.
         into: Buffer,
     },
     /// Writes the whole of `from` at `offset`.
@@ -187,19 +188,31 @@ pub enum StoreError {
     Io(#[from] io::Error),
 }
 
-/// How a request ended. The buffer that came with it comes back, whether it succeeded or not.
+/// How a request ended. The buffer that came with it comes back, whether it succeeded or not, or was traded for a loan.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Whether it was done.
+    /// Whether the request was done.
     pub result: Result<(), StoreError>,
     /// The buffer of a read or write.
     pub buffer: Option<Buffer>,
+    /// What a read has found, in place of its buffer. Only where the buffer [allowed](Buffer::allow_loan) it.
+    pub loan: Option<Loan>,
 }
 
 impl Outcome {
-    /// How `op` ends without having been started, or after it was.
+    /// An outcome without a loan.
+    pub fn new(result: Result<(), StoreError>, buffer: Option<Buffer>) -> Self {
+        Self { result, buffer, loan: None }
+    }
+
+    /// The outcome that gives back the buffer of `op`.
     pub fn of(op: Op, result: Result<(), StoreError>) -> Self {
-        Self { result, buffer: op.into_buffer() }
+        Self::new(result, op.into_buffer())
+    }
+
+    /// The outcome of a read that was answered with `loan`.
+    pub fn lent(loan: Loan) -> Self {
+        Self { result: Ok(()), buffer: None, loan: Some(loan) }
     }
 }
 

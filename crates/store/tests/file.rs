@@ -302,7 +302,7 @@ impl FileIo for FailsOnce {
         if syncs && self.0.replace(false) {
             let error: io::Error = ErrorKind::Other.into();
             let buffer = if let FileOpKind::Write { from, .. } = op.kind { Some(from) } else { None };
-            done.complete(Outcome { result: Err(StoreError::FlushFailed(Arc::new(error))), buffer });
+            done.complete(Outcome::new(Err(StoreError::FlushFailed(Arc::new(error))), buffer));
         } else {
             done.complete(op.run());
         }

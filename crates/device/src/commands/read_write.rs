@@ -3,6 +3,7 @@
 use lunette_scsi::OpCode;
 
 use super::FUA;
+use crate::command::InPlace;
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 
@@ -16,11 +17,11 @@ pub(crate) async fn read(cx: Cx) -> Reply {
         return Ok(None);
     }
     if let Some(slice) = cx.file_slice().await? {
-        cx.channel.reply_from_file(slice);
+        cx.channel.reply_in_place(InPlace::File(slice));
         return Ok(None);
     }
     let buffer = cx.buffer(cx.extent.len as usize).await?;
-    cx.read(cx.extent.offset, buffer).await.map(Some)
+    cx.read_for_reply(cx.extent.offset, buffer).await
 }
 
 /// WRITE ATOMIC(16), (32). Other commands see the blocks before the write or after it, and nothing between.

@@ -75,7 +75,7 @@ impl BackgroundCx {
     /// One request to a store.
     pub(crate) async fn store(&self, store: &Arc<dyn Store>, op: Op) -> Result<Option<Buffer>, StoreError> {
         match self.0.ask(Step::Store { store: Arc::clone(store), op }).await {
-            Input::Store(Outcome { result, buffer }) => result.map(|()| buffer),
+            Input::Store(Outcome { result, buffer, .. }) => result.map(|()| buffer),
             _ => Err(contract_violation()),
         }
     }

@@ -8,10 +8,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
-use lunette_buffer::FileSlice;
 use lunette_scsi::Status;
 
 use super::{Input, Step};
+use crate::command::InPlace;
 use crate::unit::LogicalUnit;
 
 /// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
@@ -24,7 +24,7 @@ struct State {
     answered: Option<Input>,
     data_out_transfer_len: u64,
     status: Option<(Status, u16)>,
-    data_in_file: Option<FileSlice>,
+    data_in_place: Option<InPlace>,
     /// Logical units that the command works on besides its own.
     others: Vec<Arc<LogicalUnit>>,
 }
@@ -56,14 +56,14 @@ impl Channel {
         self.state().data_out_transfer_len
     }
 
-    /// Lets the command end with bytes that are sent from their file.
-    pub(crate) fn reply_from_file(&self, slice: FileSlice) {
-        self.state().data_in_file = Some(slice);
+    /// Lets the command end with bytes that are sent from where they lie.
+    pub(crate) fn reply_in_place(&self, data: InPlace) {
+        self.state().data_in_place = Some(data);
     }
 
-    /// These bytes.
-    pub(crate) fn take_file(&self) -> Option<FileSlice> {
-        self.state().data_in_file.take()
+    /// Takes the bytes given to [`Self::reply_in_place`].
+    pub(crate) fn take_in_place(&self) -> Option<InPlace> {
+        self.state().data_in_place.take()
     }
 
     /// Lets the command end with another status than GOOD and CHECK CONDITION, and with its qualifier.

@@ -110,7 +110,7 @@ impl Slow {
             }
             Next::Step(Step::Store { store, op }) => Input::Store(execute(&*store, op)),
             Next::Step(Step::File { .. }) => Input::File(false),
-            Next::Step(Step::Work(work)) => Input::Store(Outcome { result: work(), buffer: None }),
+            Next::Step(Step::Work(work)) => Input::Store(Outcome::new(work(), None)),
             Next::Step(Step::Background(task)) => {
                 rig.begin_background(task);
                 Input::Begun

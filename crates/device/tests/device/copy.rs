@@ -400,7 +400,7 @@ fn begun_with(rig: &Rig, list: &[u8], requests: usize) -> (Task, Input) {
                 asked += 1;
                 Input::Store(execute(&*store, op))
             }
-            Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+            Step::Work(work) => Input::Store(Outcome::new(work(), None)),
             other => panic!("{other:?}"),
         };
     }
@@ -459,7 +459,7 @@ fn ended(rig: &Rig, (mut task, mut input): (Task, Input)) -> (usize, lunette_dev
                 asked += 1;
                 Input::Store(execute(&*store, op))
             }
-            Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+            Step::Work(work) => Input::Store(Outcome::new(work(), None)),
             Step::Done(response) => return (asked, response),
             other => panic!("{other:?}"),
         };
@@ -485,7 +485,7 @@ fn a_copy_holds_no_buffer_while_it_waits_for_one() {
                 Input::DataOut(buffer)
             }
             Step::Store { store, op } => Input::Store(execute(&*store, op)),
-            Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+            Step::Work(work) => Input::Store(Outcome::new(work(), None)),
             Step::Done(response) => break response,
             other => panic!("{other:?}"),
         };

@@ -316,7 +316,7 @@ impl Rig {
                     self.begin_background(task);
                     Input::Begun
                 }
-                Step::Work(work) => Input::Store(Outcome { result: work(), buffer: None }),
+                Step::Work(work) => Input::Store(Outcome::new(work(), None)),
                 Step::Pause { .. } => panic!("a command lets time pass"),
                 // Commands run one after the other here: there is no task to abort.
                 Step::Abort { tasks, .. } => {
@@ -345,7 +345,7 @@ impl Rig {
         let input = match asked {
             Asked::For(Step::Buffer { len }) => Input::Buffer(self.buffer(len)),
             Asked::For(Step::Store { store, op }) => Input::Store(execute(&*store, op)),
-            Asked::For(Step::Work(work)) => Input::Store(Outcome { result: work(), buffer: None }),
+            Asked::For(Step::Work(work)) => Input::Store(Outcome::new(work(), None)),
             Asked::For(Step::Pause { time }) => {
                 *self.paused.lock().unwrap() += time;
                 Input::Waited

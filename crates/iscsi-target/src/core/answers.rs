@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use lunette_device::Response as DeviceResponse;
+use lunette_device::{InPlace, Response as DeviceResponse};
 use lunette_session::iscsi_target::{AnswerData, MovedTask, Response, TaskTag};
 
 use super::connection::Conn;
@@ -86,11 +86,15 @@ impl Conn {
 
 /// From the device's words to the session's.
 fn session_response(response: DeviceResponse) -> Response {
+    let in_place = response.data_in_place.map(|data| match data {
+        InPlace::Loan(loan) => AnswerData::Loan(loan),
+        InPlace::File(file) => AnswerData::File(file),
+    });
     Response {
         status: response.status.0,
         status_qualifier: response.status_qualifier,
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
-        data_in: response.data_in.map(AnswerData::from).or(response.data_in_file.map(AnswerData::File)),
+        data_in: response.data_in.map(AnswerData::from).or(in_place),
         data_out_transfer_len: response.data_out_transfer_len,
     }
 }

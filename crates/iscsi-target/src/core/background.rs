@@ -131,7 +131,7 @@ impl Core {
             Step::Wait { on } => on.wait(done),
             Step::Pause { time } => self.background.pausing.push((self.background.now + time, key)),
             Step::Work(work) => {
-                self.io.own().run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
+                self.io.own().run(Box::new(move || done.complete(Outcome::new(work(), None))));
             }
             Step::DataOut { .. } | Step::File { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
                 tracing::error!(?step, "background work asks for what it cannot have; it ends");

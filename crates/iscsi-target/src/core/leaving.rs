@@ -136,7 +136,7 @@ fn not_supported() -> Response {
         status_qualifier: 0,
         sense: Some(sense.encode(SenseFormat::Fixed)),
         data_in: None,
-        data_in_file: None,
+        data_in_place: None,
         data_out_transfer_len: 0,
     }
 }

@@ -183,7 +183,7 @@ impl Core {
                     let files = self.io.of(running.flow);
                     let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
                     let done = Completion::new(sink, key.to_u64());
-                    files.run(Box::new(move || done.complete(Outcome { result: work(), buffer: None })));
+                    files.run(Box::new(move || done.complete(Outcome::new(work(), None))));
                     return;
                 }
                 Step::Background(task) => {
@@ -271,7 +271,7 @@ impl Core {
                 status_qualifier: 0,
                 sense: None,
                 data_in: None,
-                data_in_file: None,
+                data_in_place: None,
                 data_out_transfer_len: 0,
             },
         );

@@ -169,7 +169,7 @@ impl Store for Hanging {
         let hang = move |_: Outcome| {
             // Ends when the test has.
             let _ = rx.recv();
-            done.complete(Outcome { result: Ok(()), buffer: op.into_buffer() });
+            done.complete(Outcome::of(op, Ok(())));
         };
         // A thread does this one whatever the event loop runs on.
         let kind = FileOpKind::Allocation { offset: 0, len: 1, found: Arc::default() };

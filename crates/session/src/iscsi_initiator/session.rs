@@ -281,7 +281,6 @@ impl Session {
     ///
     /// Gives the command back when there is no [`room`](Self::room), no connection, or when the CDB is longer than a header
     /// can hold.
-    #[expect(clippy::result_large_err, reason = "the command comes back whole: its memory is the caller's")]
     pub fn submit(&mut self, command: Command, _now: Time) -> Result<TaskTag, Command> {
         if self.room() == 0 {
             return Err(command);

@@ -84,7 +84,6 @@ impl Shared {
     }
 
     /// Adds a command that will go over the connection that it names. Gives it back when the table is full.
-    #[expect(clippy::result_large_err, reason = "the command comes back whole: its memory is the caller's")]
     pub(crate) fn add_task(&mut self, task: Task) -> Result<TaskTag, Command> {
         let cid = task.cid;
         let tag = self.tasks.insert(task).map_err(|task| task.command)?;

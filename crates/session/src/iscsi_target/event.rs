@@ -136,7 +136,7 @@ impl AnswerData {
 
 impl From<Buffer> for AnswerData {
     fn from(buffer: Buffer) -> Self {
-        buffer.into_loan().map_or_else(|buffer| Self::Shared(buffer.share()), Self::Loan)
+        Self::Shared(buffer.share())
     }
 }
 

@@ -52,7 +52,7 @@ fn zeroes() -> Arc<Memory> {
 /// `submit` returns. Each chunk has its own lock, held for one copy: a write within a chunk is seen whole or not at all,
 /// and cores that work on different chunks do not meet.
 ///
-/// Long reads into buffers without memory are not copied: the chunks are [lent](Buffer::lend), and a write to one that is
+/// Long reads that allow it are not copied: the chunks are [lent](Buffer::lend), and a write to one that is
 /// lent makes a new one. So what was read does not change, and writes cost nothing more where nobody reads.
 ///
 /// It declares no volatile cache. Nothing here survives a power cut, flushed or not: the medium itself is gone, which is not
@@ -103,15 +103,19 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Fills a buffer, without a copy where that is possible and worth it.
-    fn fill(&self, offset: u64, into: &mut Buffer) -> Result<(), StoreError> {
-        self.check(offset, into.len() as u64)?;
-        let is_lent = into.len() >= MIN_LENT_LEN && into.lend(self.lent(offset, into.len()));
-        if is_lent { Ok(()) } else { self.read(offset, into) }
+    /// Answers a read: with a loan where the buffer allows that and it saves a long copy, else by filling the buffer.
+    fn answer(&self, offset: u64, into: Buffer) -> Outcome {
+        let len = into.len();
+        let is_long = len >= MIN_LENT_LEN && self.check(offset, len as u64).is_ok();
+        let into = if is_long { into.lend(self.runs(offset, len)) } else { Err(into) };
+        match into {
+            Ok(loan) => Outcome::lent(loan),
+            Err(mut buffer) => Outcome::new(self.read(offset, &mut buffer), Some(buffer)),
+        }
     }
 
     /// What a checked range holds now.
-    fn lent(&self, offset: u64, len: usize) -> impl Iterator<Item = LentRun> {
+    fn runs(&self, offset: u64, len: usize) -> impl Iterator<Item = LentRun> {
         pieces(offset, len as u64).map(|piece| {
             let bytes = self.chunk(piece.chunk).and_then(|chunk| chunk.read().clone());
             LentRun { memory: bytes.unwrap_or_else(|| Arc::clone(&ZEROES)), range: piece.range }
@@ -286,16 +290,17 @@ impl Store for MemoryStore {
         Ok(Some(Space { used_bytes, free_bytes: self.len_bytes.saturating_sub(used_bytes) }))
     }
 
-    fn submit(&self, mut op: Op, _: &dyn FileIo, done: Completion) {
-        let result = match &mut op {
-            Op::Read { offset, into } => self.fill(*offset, into),
-            Op::Write { offset, from, .. } => self.write(*offset, from),
-            Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => self.zero(*offset, *len),
-            Op::Allocation { offset, len, found } => self.allocation(*offset, *len, found),
-            Op::Copy { .. } => Err(crate::copy::unsupported()),
-            Op::Flush => Ok(()),
-        };
-        done.complete(Outcome::of(op, result));
+    fn submit(&self, op: Op, _: &dyn FileIo, done: Completion) {
+        done.complete(match op {
+            Op::Read { offset, into } => self.answer(offset, into),
+            Op::Write { offset, from, .. } => Outcome::new(self.write(offset, &from), Some(from)),
+            Op::WriteZeroes { offset, len, .. } | Op::Unmap { offset, len } => {
+                Outcome::new(self.zero(offset, len), None)
+            }
+            Op::Allocation { offset, len, found } => Outcome::new(self.allocation(offset, len, &found), None),
+            Op::Copy { .. } => Outcome::new(Err(crate::copy::unsupported()), None),
+            Op::Flush => Outcome::new(Ok(()), None),
+        });
     }
 }
 
@@ -326,9 +331,11 @@ mod tests {
 
     /// What a read of `len` bytes is lent.
     fn lent(store: &MemoryStore, offset: u64, len: usize) -> Option<Vec<u8>> {
-        let into = Pool::new(1 << 20).reserve(len).unwrap();
-        let buffer = execute(store, Op::Read { offset, into }).buffer.unwrap();
-        buffer.into_loan().ok().map(|loan| loan.runs().collect::<Vec<_>>().concat())
+        let mut into = Pool::new(1 << 20).reserve(len).unwrap();
+        into.allow_loan();
+        let outcome = execute(store, Op::Read { offset, into });
+        assert_ne!(outcome.buffer.is_some(), outcome.loan.is_some());
+        outcome.loan.map(|loan| loan.runs().collect::<Vec<_>>().concat())
     }
 
     #[test]
@@ -339,7 +346,7 @@ mod tests {
         let expected = [&[0; 100][..], &bytes[..2 * CHUNK_LEN]].concat();
         assert_eq!(lent(&store, CHUNK_LEN as u64 - 100, expected.len()), Some(expected));
         assert_eq!(lent(&store, 0, MIN_LENT_LEN - 1), None, "short ones are copied");
-        assert_eq!(lent(&store, (1 << 20) - 100, MIN_LENT_LEN), None, "there is no so much");
+        assert_eq!(lent(&store, (1 << 20) - 100, MIN_LENT_LEN), None, "the range ends behind the store");
         assert_eq!(store.allocated_bytes(), 3 * CHUNK_LEN as u64);
     }
 
@@ -350,12 +357,13 @@ mod tests {
         let place = |chunk| store.chunk(chunk).unwrap().read().as_ref().unwrap().as_ptr();
         let before = [place(0), place(1)];
         let mut into = Pool::new(1 << 20).reserve(CHUNK_LEN).unwrap();
-        store.fill(0, &mut into).unwrap();
+        into.allow_loan();
+        let loan = store.answer(0, into).loan.unwrap();
         store.write(CHUNK_LEN as u64 - 10, &[2; 20]).unwrap();
         let after = [place(0), place(1)];
         assert_ne!(before[0], after[0]);
         assert_eq!(before[1], after[1]);
-        drop(into);
+        drop(loan);
         store.write(0, &vec![3; CHUNK_LEN]).unwrap();
         store.zero(10, 10).unwrap();
         assert_eq!([place(0), place(1)], after);

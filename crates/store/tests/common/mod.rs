@@ -74,7 +74,11 @@ impl Oracle {
         let Request { offset, len, fua, may_unmap, .. } = *request;
         let op = match request.kind {
             // Without memory, so that the store may lend its own.
-            OpKind::Read if request.fua => Op::Read { offset, into: self.pool.reserve(len as usize).unwrap() },
+            OpKind::Read if request.fua => {
+                let mut into = self.pool.reserve(len as usize).unwrap();
+                into.allow_loan();
+                Op::Read { offset, into }
+            }
             // Filled with something that a read has to overwrite.
             OpKind::Read => Op::Read { offset, into: self.buffer(request, !request.fill) },
             OpKind::Write => Op::Write { offset, from: self.buffer(request, request.fill), fua },
@@ -87,7 +91,7 @@ impl Oracle {
         let (offset, len) = op.range();
         let outcome = execute(store, op);
         let has_buffer = matches!(request.kind, OpKind::Read | OpKind::Write);
-        assert_eq!(outcome.buffer.is_some(), has_buffer, "the buffer comes back");
+        assert_eq!(outcome.buffer.is_some() || outcome.loan.is_some(), has_buffer, "the buffer comes back");
         let end = offset.checked_add(len).filter(|end| *end <= self.bytes.len() as u64);
         let Some(end) = end else {
             assert!(matches!(outcome.result, Err(StoreError::OutOfRange { .. })), "{request:?}: {outcome:?}");
@@ -96,9 +100,9 @@ impl Oracle {
         outcome.result.unwrap();
         let expected = &mut self.bytes[offset as usize..end as usize];
         match request.kind {
-            OpKind::Read => match outcome.buffer.unwrap().into_loan() {
-                Ok(loan) => self.lent.push((loan, expected.to_vec())),
-                Err(buffer) => assert!(buffer[..] == *expected, "{request:?} read other bytes"),
+            OpKind::Read => match outcome.loan {
+                Some(loan) => self.lent.push((loan, expected.to_vec())),
+                None => assert!(outcome.buffer.unwrap()[..] == *expected, "{request:?} read other bytes"),
             },
             OpKind::Write => expected.fill(request.fill),
             OpKind::WriteZeroes => expected.fill(0),

@@ -7,8 +7,9 @@ use lunette_scsi::SenseData;
 use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
 use super::{Cx, INTERNAL_FAILURE, store_error};
+use crate::command::InPlace;
 use crate::commands::opcodes::{Direction, RangeRule};
-use crate::coroutine::{Input, Step};
+use crate::coroutine::{Input, Reply, Step};
 use crate::extent::Extent;
 use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};
 use crate::sanitize::SanitizeEpoch;
@@ -100,6 +101,12 @@ impl Cx {
     /// Fills `into` from `offset` and gives it back.
     pub(crate) async fn read(&self, offset: u64, into: Buffer) -> Result<Buffer, SenseData> {
         self.transfer(Op::Read { offset, into }).await
+    }
+
+    /// The reply with what `into` would hold after [`Self::read`]: the filled buffer, or what the store lends in its place.
+    pub(crate) async fn read_for_reply(&self, offset: u64, mut into: Buffer) -> Reply {
+        into.allow_loan();
+        self.store(Op::Read { offset, into }).await
     }
 
     /// As [`Self::read`], of any logical unit.
@@ -219,11 +226,14 @@ impl Cx {
         if !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush) {
             unit.change_watches().change(Extent { offset, len });
         }
-        let Input::Store(Outcome { result, buffer }) =
+        let Input::Store(Outcome { result, buffer, loan }) =
             self.channel.ask(Step::Store { store: Arc::clone(unit.store()), op }).await
         else {
             return Err(INTERNAL_FAILURE);
         };
+        if let Some(loan) = loan {
+            self.channel.reply_in_place(InPlace::Loan(loan));
+        }
         self.count(unit, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))
     }

@@ -101,8 +101,8 @@ fn memory_of_a_store_is_not_written_to_until_the_notification() {
     let loan = {
         let mut buffer = pool.reserve(100_000).unwrap();
         let runs = chunks.each_ref().map(|chunk| Run { memory: chunk.clone(), range: 0..chunk.len() });
-        assert!(buffer.lend(runs.into_iter()));
-        buffer.into_loan().unwrap()
+        buffer.allow_loan();
+        buffer.lend(runs.into_iter()).unwrap()
     };
     let mut list = Gather::new();
     list.push_loan(&loan, 0);

@@ -23,7 +23,6 @@ fn unasked(len: u32, parameters: &Parameters) -> (u32, u32) {
 
 impl FullFeature {
     /// Sends a command. Gives it back when the task table is full, or when its CDB fits no header.
-    #[expect(clippy::result_large_err, reason = "the command comes back whole: its memory is the caller's")]
     pub(in crate::iscsi_initiator) fn submit(
         &mut self,
         command: Command,

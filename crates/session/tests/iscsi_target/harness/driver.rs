@@ -8,7 +8,7 @@ use lunette_buffer::{Pool, Run};
 use lunette_pdu::{LoginStatus, LogoutResponseCode};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag,
+    AdmitRequest, AnswerData, CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag,
 };
 
 use super::pattern;
@@ -195,10 +195,17 @@ impl Driver {
         let lends = self.lends.replace(!self.lends.get());
         let pattern = pattern(len);
         let runs = pattern.chunks(LENT_RUN_LEN).map(|run| Run { memory: Arc::new(run.to_vec()), range: 0..run.len() });
-        if !lends || !buffer.lend(runs) {
-            buffer.copy_from_slice(&pattern);
+        if lends {
+            buffer.allow_loan();
         }
-        Response { data_in: Some(buffer.into()), ..Response::default() }
+        let data_in = buffer.lend(runs).map_or_else(
+            |mut buffer| {
+                buffer.copy_from_slice(&pattern);
+                buffer.into()
+            },
+            AnswerData::Loan,
+        );
+        Response { data_in: Some(data_in), ..Response::default() }
     }
 
     pub(crate) fn refuse(&mut self, status: LoginStatus) {
