@@ -71,7 +71,7 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// Gives the buffer back when it does not [allow](Self::allow_loan) a loan, when it has memory already (see
+    /// Returns the buffer when it does not [allow](Self::allow_loan) a loan, when it has memory already (see
     /// [`Pool::reserve`]), when there are more than [`MAX_LOAN_RUNS`](crate::MAX_LOAN_RUNS), or when the runs keep more memory
     /// than the buffer has counted, and counting the difference would use up more than half of the budget.
     ///

@@ -158,7 +158,7 @@ impl Drop for Ledger {
 }
 
 impl Entries {
-    /// Drops what was lent and uncounts its bytes. Gives the pool that keeps the empty list.
+    /// Drops what was lent and uncounts its bytes. Returns the pool that keeps the empty list.
     fn end(&mut self) -> Option<Pool> {
         self.runs.clear();
         let pool = self.pool.take()?;
@@ -240,7 +240,7 @@ mod tests {
         let mut refused = pool.reserve(10).unwrap().lend(run()).unwrap_err();
         refused.copy_from_slice(&held);
         refused.allow_loan();
-        let filled = refused.lend(run()).expect_err("the buffer has memory of its own by now");
+        let filled = refused.lend(run()).expect_err("the buffer has its own memory by now");
         assert_eq!(filled[..], held[..]);
         drop(filled);
         assert_eq!((pool.used_bytes(), Arc::strong_count(&held)), (0, 1));

@@ -39,7 +39,7 @@ impl SharedBuffer {
     ///
     /// # Errors
     ///
-    /// Gives the view back when others hold the bytes too, or when it starts later in the buffer.
+    /// Returns the view when others hold the bytes too, or when it starts later in the buffer.
     pub fn try_into_buffer(mut self) -> Result<Buffer, Self> {
         let is_last = self.handle.bytes_mut().is_some();
         if !is_last || self.range.start != 0 {
