@@ -4,18 +4,19 @@
 //! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/examples/count digest crc32q 4096
 //! ```
 //!
-//! Arguments: `digest`, `copy`, or `memcpy` with `auto`; a kernel's name, or `auto`; the message's length; how often, once if not said. Ends with status 2 on
-//! anything else, and with 3 if this CPU (or valgrind, which shows programs a CPU without AVX-512) cannot run the kernel.
+//! Arguments: `digest`, `copy`, or `memcpy` with `auto`; a kernel's name, or `auto`; the message's length; the number of repetitions, 1 by
+//! default. Exits with status 2 on anything else, and with 3 if this CPU (or valgrind, which shows programs a CPU without AVX-512) cannot run the
+//! kernel.
 
 use std::hint::black_box;
 use std::process::ExitCode;
 
 use lunette_crc32c::{Crc32c, Kernel, KernelError, copy, crc32c};
 
-/// What is counted: one operation, on a destination and a source.
+/// The counted operation, on a destination and a source.
 type Work = dyn Fn(&mut [u8], &[u8]) -> u32;
 
-/// The part to count. Not inlined, so that it has a name to be toggled by.
+/// Does the counted work. Not inlined, so that callgrind can toggle on its name.
 #[inline(never)]
 fn counted(work: &Work, dst: &mut [u8], src: &[u8], times: usize) {
     for _ in 0..times {
@@ -59,7 +60,7 @@ fn main() -> ExitCode {
         },
     };
     let Some(work) = work(op, kernel) else { return ExitCode::from(2) };
-    // The first use asks the CPU what it can; that is not to be counted.
+    // The first use asks the CPU for its features, which is not to be counted.
     black_box(crc32c(&[]));
     counted(&work, &mut vec![0; bytes], &vec![0x5A; bytes], times);
     ExitCode::SUCCESS

@@ -1,4 +1,4 @@
-//! What can be said about CRCs without the bytes.
+//! Operations on CRCs that need no message bytes.
 
 use crate::gf2::{multiply, x_to_bytes};
 

@@ -40,7 +40,7 @@ pub(crate) const fn skip(bytes: i64) -> [ByteTable; 4] {
     tables
 }
 
-/// The farthest word, in bytes before the end, that [`CARRIES`] brings home.
+/// The farthest word, in bytes before the end of the message, that [`CARRIES`] has a factor for.
 const FARTHEST: usize = 512;
 
 /// Entries of [`CARRIES`].
@@ -50,8 +50,8 @@ const CARRY_COUNT: usize = FARTHEST / 8;
 #[repr(C, align(64))]
 struct Carries([u64; CARRY_COUNT]);
 
-/// The factors that bring the last words of a message home: for the word that begins `n` bytes before the end, and so has `n - 8` after it, the
-/// entry `(FARTHEST - n) / 8`. A vector's factors lie side by side, so one load fetches them.
+/// The factors that carry the last words of a message to its end: for the word that begins `n` bytes before the end, and so has `n - 8` after it,
+/// the entry `(FARTHEST - n) / 8`. The factors of a vector lie side by side, so one load fetches them.
 static CARRIES: Carries = {
     let mut factors = [0; CARRY_COUNT];
     let mut index = 0;
@@ -63,8 +63,7 @@ static CARRIES: Carries = {
     Carries(factors)
 };
 
-/// Where the factors begin for words that begin `left` bytes before the end of the message; `left` is a multiple of 8 and at most 512. From there
-/// on is a factor for each word to the end.
+/// The factors of the words that begin `left` bytes before the end of the message and later, in order; `left` is a multiple of 8 and at most 512.
 #[inline]
 pub(crate) fn carries_from(left: usize) -> *const u64 {
     debug_assert!(left.is_multiple_of(8) && left <= FARTHEST);
@@ -89,7 +88,7 @@ mod tests {
 
     #[test]
     fn carries_end_with_the_message() {
-        // The last word has nothing after it; the first has all 512 bytes but itself.
+        // The last word has nothing after it; the first has all 512 bytes except its own.
         assert_eq!(CARRIES.0[CARRY_COUNT - 1], u64::from(x_to(31)));
         assert_eq!(CARRIES.0[0], carry(504));
         let from_the_third_last = carries_from(24);

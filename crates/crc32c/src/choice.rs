@@ -5,15 +5,15 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::kernel::{ENTRIES, Entry, Kernel, KernelError};
 
-/// Copies from this length on go past the cache. The destination is then larger than the caches that one core may call its own, and to read it
-/// into them only to overwrite it costs more than to write it to memory.
+/// Copies from this length on bypass the cache. The destination is then larger than one core's share of the caches, and reading it in only to
+/// overwrite it costs more than writing to memory.
 pub(crate) const PAST_CACHE_FROM: usize = 16 << 20;
 
 /// Which kernels serve which lengths.
 struct Plan {
     short: &'static Entry,
     long: &'static Entry,
-    /// The first length that is long.
+    /// The first length that counts as long.
     long_from: usize,
 }
 
@@ -28,8 +28,8 @@ const VPCLMUL256: usize = 7;
 #[cfg(target_arch = "x86_64")]
 const VPCLMUL512: usize = 8;
 
-/// The plans, the best first; the CPU decides which is the first that it can follow. Short messages keep to `crc32q` even where wide vectors
-/// exist: some CPUs take microseconds to power these up.
+/// The plans, the best first; the first one that the CPU can run is used. Short messages stay with `crc32q` even where wide vectors exist: some
+/// CPUs take microseconds to power these up.
 static PLANS: &[Plan] = &[
     #[cfg(target_arch = "x86_64")]
     Plan { short: &ENTRIES[CRC32Q], long: &ENTRIES[VPCLMUL512], long_from: 256 },
@@ -42,7 +42,7 @@ static PLANS: &[Plan] = &[
     Plan { short: &ENTRIES[SLICING16], long: &ENTRIES[SLICING16], long_from: 0 },
 ];
 
-/// For each kernel the plan that uses nothing else.
+/// For each kernel, the plan that uses no other.
 static FORCED: [Plan; ENTRIES.len()] = {
     let mut plans = [const { Plan { short: &ENTRIES[0], long: &ENTRIES[0], long_from: 0 } }; ENTRIES.len()];
     let mut index = 0;
@@ -79,7 +79,7 @@ fn put_in_force(plan: &'static Plan) {
 
 fn best() -> &'static Plan {
     let can_follow = |plan: &&Plan| plan.short.lacks().is_none() && plan.long.lacks().is_none();
-    // The last plan needs nothing.
+    // The last plan requires no CPU feature.
     PLANS.iter().find(can_follow).unwrap_or(&FORCED[SLICING16])
 }
 
@@ -88,19 +88,19 @@ fn forced(kernel: Kernel) -> &'static Plan {
     FORCED.iter().find(its_own).unwrap_or_else(best)
 }
 
-/// Lets `kernel` compute everything from now on, in all threads.
+/// Makes `kernel` compute every digest of the process from now on, in all threads.
 pub fn force(kernel: Kernel) {
     put_in_force(forced(kernel));
 }
 
-/// Ends what [`force`] or `LUNETTE_CRC` began: the CPU and the length decide again.
+/// Undoes [`force`] and `LUNETTE_CRC`: the CPU and the length decide again.
 pub fn unforce() {
     put_in_force(best());
 }
 
-/// The kernel that the environment variable `LUNETTE_CRC` asks for, if it is set. The first digest of a process heeds it when it names a kernel
-/// that this CPU can run, and otherwise chooses for itself; a command that wants to tell its user can ask here. Without the feature `std`
-/// there is no environment.
+/// The kernel that the environment variable `LUNETTE_CRC` names, if it is set. The first digest of a process uses that kernel when this CPU can
+/// run it, and otherwise makes the usual choice without a word; a command can report the error from here. Without the feature `std` there is no
+/// environment.
 pub fn requested() -> Option<Result<Kernel, KernelError>> {
     #[cfg(feature = "std")]
     return std::env::var_os("LUNETTE_CRC")
@@ -112,13 +112,13 @@ pub fn requested() -> Option<Result<Kernel, KernelError>> {
 /// A kernel, and the shortest message that it serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Choice {
-    /// Messages from this length in bytes on, up to the next choice's.
+    /// The shortest message, in bytes, that the kernel serves; it serves all up to the next choice's.
     pub from: usize,
-    /// Who digests and copies them.
+    /// The kernel for these messages.
     pub kernel: Kernel,
 }
 
-/// Which kernel serves which length now: one or two choices, the shorter messages' first.
+/// Which kernel serves which length now: one or two choices, the one for shorter messages first.
 pub fn choices() -> impl Iterator<Item = Choice> {
     let plan = in_force();
     let short = (plan.long_from > 0).then_some((0, plan.short));
@@ -139,7 +139,7 @@ impl Plan {
 ///
 /// # Safety
 ///
-/// `src` is valid for reads of `len` bytes, which others may write at the same time.
+/// `src` is valid for reads of `len` bytes, which other threads or processes may write at the same time.
 #[inline]
 pub(crate) unsafe fn digest(register: u32, src: *const u8, len: usize) -> u32 {
     // SAFETY: the plan in force has kernels that this CPU can run; the rest is the caller's promise.
@@ -150,7 +150,7 @@ pub(crate) unsafe fn digest(register: u32, src: *const u8, len: usize) -> u32 {
 ///
 /// # Safety
 ///
-/// As for [`digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and nobody else uses it.
+/// As for [`digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other user.
 #[inline]
 pub(crate) unsafe fn copy(register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
     let kernel = in_force().kernel_for(len);

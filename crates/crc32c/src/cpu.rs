@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 pub struct Features(u8);
 
 impl Features {
-    /// No extension: any CPU has them.
+    /// No extension, which any CPU can do with.
     pub const NONE: Self = Self(0);
     /// SSE4.2, for `crc32`.
     pub const SSE42: Self = Self(1);
@@ -29,10 +29,10 @@ impl Features {
         (Self::AVX512F, "AVX-512F"),
     ];
 
-    /// Marks the cached set as asked for.
+    /// Set in the cache once the CPU has been asked.
     const ASKED: u8 = 1 << 7;
 
-    /// What this CPU has. The CPU is asked once.
+    /// The extensions of this CPU. The CPU is asked once.
     #[inline]
     pub fn of_this_cpu() -> Self {
         static KNOWN: AtomicU8 = AtomicU8::new(0);
@@ -46,13 +46,13 @@ impl Features {
         }
     }
 
-    /// Both sets together.
+    /// The union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those of `self` that `other` has not.
+    /// The extensions in `self` that are not in `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)

@@ -4,7 +4,7 @@
 //! bit 0 that of `x^31`. Addition is XOR. A message of bytes is a polynomial too: the lowest bit of the first byte has the highest degree.
 //! Its register, started from `r` and fed `n` bytes `m`, becomes `r * x^(8n) + m * x^32` modulo the polynomial.
 
-/// The Castagnoli polynomial, reflected, its term `x^32` left out.
+/// The Castagnoli polynomial, reflected, without its term `x^32`.
 pub(crate) const POLYNOMIAL: u32 = 0x82F6_3B78;
 
 /// The polynomial `1`.
@@ -38,7 +38,7 @@ pub(crate) const fn multiply(a: u32, mut b: u32) -> u32 {
     product
 }
 
-/// One bit more: the product with `x`.
+/// The product with `x`: one shift of the register.
 pub(crate) const fn times_x(a: u32) -> u32 {
     (a >> 1) ^ (POLYNOMIAL & (a & 1).wrapping_neg())
 }
@@ -57,7 +57,7 @@ pub(crate) const fn x_to(n: i64) -> u32 {
     power
 }
 
-/// `x^(8 * bytes)`: what a register is multiplied by when that many zero bytes follow.
+/// `x^(8 * bytes)`: the factor that carries a register over this many zero bytes.
 pub(crate) const fn x_to_bytes(bytes: u64) -> u32 {
     x_to((bytes % PERIOD.cast_unsigned()).cast_signed() * 8)
 }
@@ -70,7 +70,7 @@ mod tests {
     fn the_period_is_the_period() {
         assert_eq!(multiply(x_to(PERIOD - 1), x_to(1)), ONE);
         assert_eq!(x_to(0), ONE);
-        // The period is prime, so no shorter one divides it but 1.
+        // The period is prime, so 1 is its only proper divisor.
         assert_ne!(x_to(1), ONE);
     }
 

@@ -51,7 +51,7 @@ impl Crc32c {
     ///
     /// # Safety
     ///
-    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; nobody else uses `dst` meanwhile.
+    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; `dst` has no other user meanwhile.
     #[inline]
     pub unsafe fn copy_raw(&mut self, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the caller's promise.

@@ -2,7 +2,7 @@
 
 use crate::Crc32c;
 
-/// A piece of memory to read from, with the paper's C bit: whether its bytes are digested, or only copied.
+/// A piece of memory to read from, with the paper's C bit: whether its bytes are digested or only copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment<'a> {
     /// The bytes, which may be none.
@@ -14,7 +14,7 @@ pub struct Segment<'a> {
 /// A piece of memory to write to, with the paper's C bit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SegmentMut<'a> {
-    /// The place, which may be empty.
+    /// The bytes to write, which may be none.
     pub bytes: &'a mut [u8],
     /// The C bit.
     pub digested: bool,
@@ -26,19 +26,19 @@ impl<'a> Segment<'a> {
         Self { bytes, digested: true }
     }
 
-    /// A segment whose bytes are no part of the message: a marker, a header.
+    /// A segment whose bytes are not part of the message: a marker, a header.
     pub const fn only_copied(bytes: &'a [u8]) -> Self {
         Self { bytes, digested: false }
     }
 }
 
 impl<'a> SegmentMut<'a> {
-    /// A place whose bytes are digested.
+    /// A destination whose bytes are digested.
     pub const fn digested(bytes: &'a mut [u8]) -> Self {
         Self { bytes, digested: true }
     }
 
-    /// A place for bytes that are no part of the message: a scratch buffer for markers.
+    /// A destination for bytes that are not part of the message: a scratch buffer for markers.
     pub const fn only_copied(bytes: &'a mut [u8]) -> Self {
         Self { bytes, digested: false }
     }
@@ -64,11 +64,11 @@ impl Crc32c {
         }
     }
 
-    /// Copies the bytes of one list of segments to the places of another, which may be cut differently, and takes those into the digest whose C
-    /// bit is set on both sides.
+    /// Copies the bytes of one list of segments to the destinations of another, which may be cut differently, and digests those bytes whose C bit
+    /// is set on both sides.
     ///
-    /// A receiver sets the bits of its places, a sender those of its sources; the other side's segments are all digested ones. Each digested
-    /// byte is read exactly once.
+    /// A receiver sets the bits of its destinations, a sender those of its sources; on the other side all bits are set. Each digested byte is
+    /// read exactly once.
     ///
     /// ```
     /// use lunette_crc32c::{Crc32c, Segment, SegmentMut};
@@ -102,7 +102,7 @@ impl Crc32c {
             let mut room = &mut *place.bytes;
             while !room.is_empty() {
                 if source.bytes.is_empty() {
-                    // As many bytes are left on this side as on the other, so there is another segment.
+                    // Both lists have the same number of bytes left, so there is another segment.
                     let Some(next) = segments.next() else { return };
                     source = *next;
                 }

@@ -1,10 +1,10 @@
-//! The choice of a kernel. One test, for it changes what the whole process uses.
+//! The choice of a kernel. All in one test, because it changes what the whole process uses.
 
 use lunette_crc32c::{Kernel, choices, copy, crc32c, force, requested, unforce};
 
 #[test]
 fn a_kernel_can_be_forced() {
-    // The environment of the test run decides how it begins; the rest does not depend on it.
+    // The environment decides only how the test begins.
     if let Some(Ok(kernel)) = requested() {
         assert!(choices().all(|choice| choice.kernel == kernel));
     }
@@ -21,7 +21,7 @@ fn a_kernel_can_be_forced() {
 
     unforce();
     let chosen: Vec<_> = choices().collect();
-    assert_eq!(chosen[0].from, 0, "somebody serves the shortest message");
+    assert_eq!(chosen[0].from, 0, "a kernel serves the shortest message");
     assert!(chosen.is_sorted_by(|a, b| a.from < b.from));
     assert!(chosen.iter().all(|choice| !["bitwise", "sarwate"].contains(&choice.kernel.name())));
     // A header's digest must not wake the wide units.
@@ -30,7 +30,7 @@ fn a_kernel_can_be_forced() {
     assert_eq!(crc32c(&message), expected);
 }
 
-/// The variable is read at the first digest, so each value needs a process of its own: this test again, with the variable set.
+/// The variable is read at the first digest, so each value needs its own process: this test again, with the variable set.
 #[cfg(feature = "std")]
 #[test]
 fn the_environment_forces_a_kernel() {

@@ -1,4 +1,4 @@
-//! Every kernel that this CPU can run, against a division written down here once more.
+//! Every kernel that this CPU can run, against an independent long division.
 
 use lunette_crc32c::{Crc32c, Kernel, KernelError};
 use proptest::prelude::*;
@@ -21,7 +21,7 @@ fn prefix_digests(bytes: &[u8]) -> Vec<u32> {
     digests
 }
 
-/// Bytes without a pattern that a kernel could share.
+/// Pseudorandom bytes.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     (0..len)
@@ -51,7 +51,7 @@ impl Aligned {
         &mut self.bytes[self.start..self.start + len]
     }
 
-    /// Whether nothing but the first `len` bytes was touched.
+    /// Whether only the first `len` bytes were touched.
     fn untouched_around(&self, len: usize) -> bool {
         let around = self.bytes[..self.start].iter().chain(&self.bytes[self.start + len..]);
         around.copied().all(|byte| byte == 0xA5)
@@ -98,7 +98,7 @@ fn plain_kernels_at_every_length_and_alignment() {
     for name in ["sarwate", "slicing8", "slicing16"] {
         every_length_at_every_alignment(Kernel::named(name).unwrap(), 0..64);
     }
-    // Bit by bit it would take minutes without optimisation, and no alignment makes it do something else.
+    // Bit by bit it would take minutes without optimization, and alignment makes no difference to it.
     every_length_at_every_alignment(Kernel::named("bitwise").unwrap(), (0..64).step_by(21));
 }
 
@@ -109,7 +109,7 @@ fn wide_kernels_at_every_length_and_alignment() {
     }
 }
 
-/// Lengths around everything that a kernel cuts by: blocks, steps, streams, the change to folding only.
+/// Lengths around every boundary in a kernel: blocks, steps, streams, the change to folding only.
 #[test]
 fn long_messages() {
     let bytes = noise((2 << 20) + 5000);
@@ -133,7 +133,7 @@ fn long_messages() {
 }
 
 proptest! {
-    /// Any bytes, any register to begin with, any cut, any kernel after any other.
+    /// Any bytes, any initial register, any cut, and any kernel after any other.
     #[test]
     fn any_message(
         bytes in proptest::collection::vec(any::<u8>(), 0..20_000),

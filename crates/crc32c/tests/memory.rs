@@ -1,4 +1,4 @@
-//! What the kernels do to memory: nothing outside their buffers, and one read for each byte.
+//! The kernels' accesses to memory: nothing outside their buffers, and one read for each byte.
 
 #![cfg(target_os = "linux")]
 
@@ -10,7 +10,7 @@ use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, m
 
 const PAGE: usize = 4096;
 
-/// Pages between two that may not be touched.
+/// Accessible pages between two protected ones.
 struct Guarded {
     map: *mut u8,
     len: usize,
@@ -40,12 +40,12 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // SAFETY: the map of `new`, which nobody borrows any more.
+        // SAFETY: this is the map of `new`, and no borrow of it is left.
         unsafe { munmap(self.map.cast(), self.len + 2 * PAGE).expect("unmap the pages") };
     }
 }
 
-/// Every length up to some steps of the widest kernel, and some blocks: each before the protected page behind and behind the one before.
+/// Every length up to some steps of the widest kernel, and some blocks: each before the protected page behind it and behind the one before it.
 #[test]
 fn nothing_outside_the_buffers_is_touched() {
     let (mut source, mut place) = (Guarded::new(3), Guarded::new(3));
@@ -76,8 +76,8 @@ fn nothing_outside_the_buffers_is_touched() {
     }
 }
 
-/// A writer that never stops changing the source while it is copied. The digest must be that of the copy, whatever was copied: a kernel that
-/// read a byte once for the copy and once more for the digest would be found out.
+/// A writer never stops changing the source while it is copied. The digest must be that of the copy, whatever was copied; a kernel that read a
+/// byte once for the copy and again for the digest would fail.
 #[test]
 fn a_racing_writer_cannot_part_copy_and_digest() {
     const WORDS: usize = 1024;
@@ -103,7 +103,7 @@ fn a_racing_writer_cannot_part_copy_and_digest() {
                 let len = WORDS * 8 - copy % 97;
                 let mut place = vec![0; len];
                 let mut digest = Crc32c::new();
-                // SAFETY: `shared` has that many bytes; its writer uses atomic stores, and the copy reads them once and as volatile.
+                // SAFETY: `shared` has this many bytes; its writer uses atomic stores, and the copy reads them once and as volatile.
                 unsafe { kernel.copy_raw(&mut digest, place.as_mut_ptr(), shared.as_ptr().cast(), len) };
                 if digest.finish() != crc32c(&place) {
                     parted.push(kernel);
@@ -114,6 +114,6 @@ fn a_racing_writer_cannot_part_copy_and_digest() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(parted, [], "the digest is not that of the copy");
-    // Without a single copy that caught the writer at work, nothing has been shown.
+    // Unless at least one copy caught the writer at work, the test has shown nothing.
     assert!(torn > 0, "the writer never raced a copy");
 }

@@ -1,4 +1,4 @@
-//! Scatter and gather: the sum over segments is that of the bytes laid end to end.
+//! Scatter and gather: the digest over segments is that of the bytes laid end to end.
 
 use lunette_crc32c::{Crc32c, Segment, SegmentMut, combine, crc32c, zeroes};
 use proptest::prelude::*;

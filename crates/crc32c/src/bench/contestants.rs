@@ -1,17 +1,17 @@
-//! Who is measured.
+//! The contestants of the benchmark.
 
 use std::hint::black_box;
 
 use super::sampling::Slots;
 use crate::{Crc32c, Kernel, copy, crc32c};
 
-/// Kernels without special instructions are too slow to be sampled as often as the others on messages longer than this.
+/// On messages longer than this, kernels without special instructions are too slow to be sampled as often as the others.
 const SLOW_FROM: usize = 64 << 10;
 
-/// Rounds of a slow kernel.
+/// Rounds of a slow kernel on such messages.
 const SLOW_ROUNDS: usize = 3;
 
-/// Something to measure: one way to do one operation.
+/// A contestant: one way to do one operation.
 pub(super) struct Contestant {
     pub(super) op: &'static str,
     pub(super) kernel: &'static str,
@@ -19,11 +19,12 @@ pub(super) struct Contestant {
     series: Box<Series>,
 }
 
-/// Does the operation so many times, each on the next pair of buffers. The loop is compiled with the operation, so no indirect call is measured.
+/// Repeats the operation, the given number of times, each on the next pair of buffers. The loop is compiled with the operation, so no indirect
+/// call is measured.
 type Series = dyn Fn(&mut Slots<'_>, usize);
 
 impl Contestant {
-    /// Everybody, grouped by operation.
+    /// All contestants, grouped by operation.
     pub(super) fn all() -> Vec<Self> {
         let mut all = vec![
             Self::new("digest", "auto", |_, src| crc32c(src)),
@@ -71,12 +72,12 @@ impl Contestant {
         Self { op, kernel, slow: false, series: Box::new(series) }
     }
 
-    /// Whether it takes part in this round.
+    /// Whether the contestant takes part in this round.
     pub(super) fn takes_part(&self, bytes: usize, round: usize) -> bool {
         !self.slow || bytes <= SLOW_FROM || round < SLOW_ROUNDS
     }
 
-    /// Does its operation on so many pairs of buffers.
+    /// Does the operation `calls` times, each on the next pair of buffers.
     pub(super) fn work(&self, slots: &mut Slots<'_>, calls: usize) {
         (self.series)(slots, calls);
     }

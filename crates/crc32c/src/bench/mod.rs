@@ -1,7 +1,7 @@
 //! The benchmark behind `lunette crc --bench`: this crate's kernels, `memcpy`, and two other crates.
 //!
-//! A shared machine is noisy, so every figure is the median of many samples, and all contestants of a length take turns in each round: what
-//! disturbs one disturbs them all. Compare figures of one run only, and as ratios; [`ratios`] gives those that this project holds itself to.
+//! A shared machine is noisy, so every figure is the median of many samples, and the contestants of a length take turns in each round, so that a
+//! disturbance affects them all. Compare figures of one run only, and as ratios; [`ratios`] gives those that this project holds itself to.
 //!
 //! *Warm* means that a contestant's own calls just before the sample had the same source and destination. *Cold* means that each call has a
 //! source and a destination that were last used far more than a cache's size of bytes ago, in an order that a prefetcher does not guess.
@@ -20,19 +20,19 @@ pub use ratios::{Ratio, ratios};
 /// The lengths, in bytes, of the table.
 pub const SIZES: [usize; 7] = [48, 512, 4 << 10, 8 << 10, 64 << 10, 1 << 20, 64 << 20];
 
-/// What the paper measured on a 1.7 GHz Pentium M, in cycles per byte (FAST '05, sections 3, 5.2 and 6.1; the copy from and to memory).
+/// Measurements of the paper on a 1.7 GHz Pentium M, in cycles per byte (FAST '05, sections 3, 5.2 and 6.1; the copy from and to memory).
 pub const PAPER_CYCLES_PER_BYTE: [(&str, f64); 3] = [("sarwate", 6.55), ("slicing8", 2.15), ("copy", 2.15)];
 
 /// What to measure, and how long.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The lengths in bytes.
+    /// The lengths of messages in bytes.
     pub sizes: Vec<usize>,
-    /// Rounds for lengths up to 1 MiB; longer ones take a third.
+    /// Rounds for lengths up to 1 MiB; longer messages get a third.
     pub rounds: usize,
-    /// Bytes that a sample moves at least, by repeating its call.
+    /// The least number of bytes that a sample moves, by repeating its call.
     pub bytes_per_sample: usize,
-    /// Bytes of the memory that cold sources are taken from, and of that for destinations; to be several times the largest cache.
+    /// Bytes of the memory that cold sources are taken from, and as many for destinations; several times the largest cache.
     pub cold_bytes: usize,
 }
 
@@ -42,18 +42,18 @@ impl Default for Options {
     }
 }
 
-/// A figure: a row of the table.
+/// One figure, a row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// `digest`, `memcpy`, `memcpy+digest` or `copy`, the last fused.
     pub op: &'static str,
     /// A kernel's name, `auto` for this crate's choice, `crc-fast` or `crc32c` for those crates, `memcpy`.
     pub kernel: &'static str,
-    /// The message's length.
+    /// The message's length in bytes.
     pub bytes: usize,
     /// `warm` or `cold`.
     pub cache: &'static str,
-    /// The median, in billions of bytes a second.
+    /// The median speed, in billions of bytes a second.
     pub gb_per_s: f64,
 }
 
@@ -73,7 +73,7 @@ impl Row {
 
 /// Measures everything that this CPU can run. With the default options this takes about a minute and 600 MB of memory.
 ///
-/// A kernel in force by [`force`](crate::force) or by the environment is what `auto` stands for.
+/// The contestant `auto` is the kernel forced by [`force`](crate::force) or by the environment, if there is one.
 #[expect(clippy::cast_precision_loss, reason = "lengths are far below 2^52")]
 pub fn run(options: &Options) -> Vec<Row> {
     let mut arena = Arena::new(options);
@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_run_has_a_row_for_everybody() {
+    fn a_small_run_has_a_row_for_each_contestant() {
         let options = Options { sizes: vec![512], rounds: 1, bytes_per_sample: 512, cold_bytes: 1 << 16 };
         let rows = run(&options);
         for (op, kernel) in [("digest", "bitwise"), ("digest", "auto"), ("digest", "crc-fast"), ("digest", "crc32c")] {

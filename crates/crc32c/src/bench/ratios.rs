@@ -2,20 +2,20 @@
 
 use super::Row;
 
-/// A ratio of two rows of one run, with what is wanted of it.
+/// A ratio of two rows of one run, with its goals.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio {
-    /// What is divided by what.
+    /// The names of numerator and denominator.
     pub name: &'static str,
-    /// The message's length.
+    /// The message's length in bytes.
     pub bytes: usize,
     /// `warm` or `cold`.
     pub cache: &'static str,
-    /// The ratio as measured.
+    /// The measured ratio.
     pub value: f64,
-    /// What it must reach on a machine with AVX-512.
+    /// The ratio that must be reached on a machine with AVX-512.
     pub solid: f64,
-    /// What it should reach.
+    /// The ratio that should be reached.
     pub aim: f64,
 }
 

@@ -1,4 +1,4 @@
-//! How it is measured.
+//! Samples: how calls are timed.
 
 use std::time::Instant;
 
@@ -8,18 +8,18 @@ use super::contestants::Contestant;
 /// Sources and destinations begin at the start of a cache line.
 const LINE: usize = 64;
 
-/// Untimed calls before a warm sample. The first brings the destination back that another contestant may have put past the cache.
+/// Untimed calls before a warm sample. The first brings the destination back into the cache after a contestant that stored past it.
 const WARM_UPS: usize = 3;
 
-/// A step through the slots of the memory for cold calls that visits each once and has no neighbours following one another: coprime to any power
-/// of two and to most counts.
+/// The step from one slot of the memory for cold calls to the next. It visits each slot once and never two neighbours in a row, because it is
+/// coprime to any power of two and to most counts.
 const STRIDE: usize = 7919;
 
 /// The memory that all samples use.
 pub(super) struct Arena {
     src: Vec<u8>,
     dst: Vec<u8>,
-    /// Where the next cold call goes.
+    /// The slot of the next cold call.
     slot: usize,
 }
 
@@ -27,11 +27,11 @@ impl Arena {
     pub(super) fn new(options: &Options) -> Self {
         let longest = options.sizes.iter().copied().max().unwrap_or(0);
         let len = options.cold_bytes.max(longest) + LINE;
-        // Written to, so that no two pages are one page of zeroes.
+        // The bytes are not zero, so that no two pages are the shared page of zeroes.
         Self { src: vec![0x5A; len], dst: vec![0xA5; len], slot: 0 }
     }
 
-    /// The median seconds of one call, for each contestant.
+    /// The median of the seconds that one call takes, for each contestant.
     pub(super) fn medians(
         &mut self,
         contestants: &[Contestant],
@@ -51,11 +51,11 @@ impl Arena {
         samples.iter_mut().map(|samples| median(samples)).collect()
     }
 
-    /// Seconds of one call, from one series of them.
+    /// The seconds that one call takes, from one series of calls.
     #[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
     fn sample(&mut self, contestant: &Contestant, bytes: usize, cold: bool, options: &Options) -> f64 {
         let calls = options.bytes_per_sample.div_ceil(bytes.max(1));
-        // Short messages would walk through pages faster than anything else does: a quarter of the calls will do for them.
+        // Cold calls on short messages would touch pages faster than any real use does: a quarter of the calls is enough.
         let calls = if cold { calls.div_ceil(4) } else { calls };
         let mut slots = self.slots(bytes, if cold { options.cold_bytes } else { 0 });
         if !cold {
@@ -68,7 +68,7 @@ impl Arena {
         seconds
     }
 
-    /// Buffers of `bytes` bytes from the first `region` bytes; always the same if they fill that.
+    /// Pairs of buffers of `bytes` bytes each from the first `region` bytes; always the same pair if one fills the region.
     fn slots(&mut self, bytes: usize, region: usize) -> Slots<'_> {
         let slot_bytes = bytes.next_multiple_of(LINE).max(LINE);
         let src_start = self.src.as_ptr().align_offset(LINE);
@@ -95,7 +95,7 @@ pub(super) struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// The next destination and source.
+    /// The next pair of destination and source.
     #[inline]
     pub(super) fn next(&mut self) -> (&mut [u8], &[u8]) {
         if self.count > 1 {

@@ -1,4 +1,4 @@
-//! Bit by bit: long division as the definition has it. Slow, and so plain that the other kernels are measured by it.
+//! Long division bit by bit, as the definition has it. Slow, and plain enough to check the other kernels against.
 
 use super::Algorithm;
 use super::cursor::{Cursor, To};

@@ -1,8 +1,8 @@
 //! SSE4.2's `crc32` instruction, on three interleaved streams.
 //!
-//! The instruction takes eight bytes, can start every cycle, and answers after three. So a message is cut into three parts of one length that are
-//! digested at the same time, each from an empty register but the first; then the first register is carried over the second part and added to
-//! its register, and their sum likewise over the third.
+//! The instruction takes eight bytes, can start every cycle, and answers after three. So a message is cut into three parts of one length, which
+//! are digested at the same time, the second and third from an empty register; then the first register is carried over the second part and added
+//! to its register, and the sum likewise over the third.
 
 use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u64};
 
@@ -15,7 +15,7 @@ use crate::tables::ByteTable;
 /// Bytes of one of three streams in a long message.
 const LONG: usize = 1360;
 
-/// Bytes of one of three streams in a short message, and in what is left of a long one.
+/// Bytes of one of three streams in a short message, and in the rest of a long one.
 const SHORT: usize = 168;
 
 static SKIP_LONG: [ByteTable; 4] = skip(LONG as i64);
@@ -33,7 +33,7 @@ impl Algorithm for Crc32q {
     }
 }
 
-/// Advances the register over all that is left.
+/// Advances the register over all bytes that are left.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 unsafe fn run<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
@@ -75,7 +75,7 @@ fn carry_over(register: u32, skip: &[ByteTable; 4]) -> u32 {
     sum
 }
 
-/// One stream, to the last byte.
+/// Digests all bytes that are left as one stream.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 pub(super) unsafe fn one<const TO: To>(register: u32, mut rest: Cursor<TO>) -> u32 {

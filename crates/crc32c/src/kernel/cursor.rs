@@ -1,25 +1,25 @@
-//! Where a kernel stands in its bytes, and the one way it reads them.
+//! A kernel's position in its bytes, and the one way it reads them.
 //!
-//! Every load of a message goes through here, is volatile, and is the only load of its bytes. So what is digested is what is stored, also
-//! while somebody else writes to the source.
+//! Every load of a message goes through here, is volatile, and is the only load of its bytes. So what is digested is what is stored, even while
+//! another thread or process writes to the source.
 
-/// What becomes of the bytes beside their digest. A constant parameter of the kernels, so each form is compiled for itself.
+/// What happens to the bytes beside their digest. A constant parameter of the kernels, so each form is compiled separately.
 pub(super) type To = u8;
 
-/// Nothing: the destination is not touched.
+/// Only digests: the destination is not touched.
 pub(super) const NOWHERE: To = 0;
 
-/// They are stored.
+/// Stores the bytes.
 pub(super) const CACHE: To = 1;
 
-/// They are stored past the cache, where the store is a whole, aligned vector.
+/// Stores the bytes past the cache, where the store is a whole, aligned vector.
 pub(super) const MEMORY: To = 2;
 
 /// A value at any address.
 #[repr(C, packed)]
 struct Unaligned<T>(T);
 
-/// What a cursor can take in one load: integers and vectors.
+/// A value that a cursor can take in one load: an integer or a vector.
 pub(super) trait Word: Copy {
     /// Stores to `dst`, which is aligned for `Self`, past the cache if there is such a store.
     ///
@@ -39,7 +39,7 @@ impl Word for u32 {}
 impl Word for u64 {}
 impl Word for u128 {}
 
-/// The bytes that are left to a kernel.
+/// The bytes that a kernel has yet to take.
 #[derive(Clone, Copy)]
 pub(super) struct Cursor<const TO: To> {
     src: *const u8,
@@ -48,12 +48,12 @@ pub(super) struct Cursor<const TO: To> {
 }
 
 impl<const TO: To> Cursor<TO> {
-    /// Stands before `len` bytes.
+    /// A cursor at the start of `len` bytes.
     ///
     /// # Safety
     ///
     /// `src` is valid for reads of `len` bytes; unless `TO` is [`NOWHERE`], `dst` is valid for writes of as many; they do not overlap. Another
-    /// thread or process may write to `src`, nobody else may use `dst`. This holds as long as the cursor is used.
+    /// thread or process may write to `src`; `dst` has no other user. This holds as long as the cursor is used.
     #[inline(always)]
     pub(super) unsafe fn new(dst: *mut u8, src: *const u8, len: usize) -> Self {
         Self { src, dst, left: len }
@@ -65,7 +65,7 @@ impl<const TO: To> Cursor<TO> {
         self.left
     }
 
-    /// Asks for the line `offset` bytes ahead, also behind the end.
+    /// Prefetches the line `offset` bytes ahead, which may lie behind the end.
     #[inline(always)]
     #[cfg(target_arch = "x86_64")]
     pub(super) fn prefetch(&self, offset: usize) {
@@ -89,7 +89,7 @@ impl<const TO: To> Cursor<TO> {
         }
     }
 
-    /// Takes the word `offset` bytes ahead, without moving. No byte may be taken twice.
+    /// Takes the word `offset` bytes ahead, without moving the cursor. No byte may be taken twice.
     ///
     /// # Safety
     ///
@@ -97,7 +97,7 @@ impl<const TO: To> Cursor<TO> {
     #[inline(always)]
     pub(super) unsafe fn take_at<T: Word>(&self, offset: usize) -> T {
         debug_assert!(offset + size_of::<T>() <= self.left);
-        // SAFETY: both sides are valid there, says the caller. Neither access needs alignment but the last, which has it.
+        // SAFETY: the caller promises that both sides are valid there. Only the last access needs alignment, and has it.
         unsafe {
             let word = self.src.add(offset).cast::<Unaligned<T>>().read_volatile().0;
             match TO {
@@ -109,7 +109,7 @@ impl<const TO: To> Cursor<TO> {
         }
     }
 
-    /// Moves over bytes that have been taken.
+    /// Moves the cursor over bytes that have been taken.
     ///
     /// # Safety
     ///
@@ -117,13 +117,13 @@ impl<const TO: To> Cursor<TO> {
     #[inline(always)]
     pub(super) unsafe fn pass(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.left);
-        // SAFETY: not farther than the end. A destination that is never used may be anything.
+        // SAFETY: the cursor stays within the bytes or at their end. A destination that is never used may be any pointer.
         self.src = unsafe { self.src.add(bytes) };
         self.dst = self.dst.wrapping_add(bytes);
         self.left -= bytes;
     }
 
-    /// Cuts off the next `bytes`, and moves behind them.
+    /// Splits off the next `bytes`, and moves the cursor behind them.
     ///
     /// # Safety
     ///

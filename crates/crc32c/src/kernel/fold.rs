@@ -21,12 +21,12 @@ use crate::carry::{carries_from, carry};
 
 /// A vector of 128-bit lanes.
 ///
-/// The functions are inlined into kernels that enable the instructions they are made of; nobody else may call them.
+/// The functions are inlined into kernels that enable the instructions they are made of, and have no other callers.
 pub(super) trait Vector: Word {
-    /// The same two factors for every lane.
+    /// A vector with the same two factors in every lane.
     unsafe fn factors(first: u64, second: u64) -> Self;
 
-    /// As many factors as the vector has words.
+    /// Loads as many factors as the vector has words.
     unsafe fn load_factors(factors: *const u64) -> Self;
 
     /// `self` plus the products of each lane's first and second word with the factors.
@@ -44,23 +44,22 @@ pub(super) trait Shape {
     /// The vectors that it folds.
     type Vector: Vector;
 
-    /// Streams for `crc32q`; none for folding alone.
+    /// Streams for `crc32q`; 0 means folding alone.
     const STREAMS: usize = 0;
 
     /// Words of each stream for each round.
     const WORDS: usize = 1;
 
-    /// Steps of the accumulators in a block, beside the one that fills them.
+    /// Steps of the accumulators in a block, not counting the one that fills them.
     const ROUNDS: usize = 1;
 
-    /// Messages from this length on are folded only. They are likely to come from memory, and from there the order of their bytes is the
-    /// fastest.
+    /// Messages from this length on are only folded. They are likely to come from memory, where reading the bytes in order is fastest.
     const FOLD_ONLY_FROM: usize = 2 << 20;
 
     /// Bytes of a vector.
     const WIDTH: usize = size_of::<Self::Vector>();
 
-    /// Bytes of a step; also the shortest message that can be folded.
+    /// Bytes of a step, which is also the shortest message that can be folded.
     const STEP: usize = 4 * Self::WIDTH;
 
     /// Bytes of one stream.
@@ -72,7 +71,7 @@ pub(super) trait Shape {
     /// Bytes of a block.
     const BLOCK: usize = Self::STREAMED + (1 + Self::ROUNDS) * Self::STEP;
 
-    /// Cache lines of the next block that a round asks for.
+    /// Cache lines of the next block that a round prefetches.
     const LINES: usize = Self::BLOCK.div_ceil(LINE).div_ceil(Self::ROUNDS);
 
     /// For each stream, the factor that adds its register to the first lane of the accumulators at the end of the block.
@@ -81,7 +80,7 @@ pub(super) trait Shape {
         let mut stream = 0;
         while stream < Self::STREAMS {
             let behind = Self::BLOCK - (stream + 1) * Self::STREAM;
-            // To bring a register home takes `carry(behind - 8)`, and the product is 32 degrees too high. A lane at the block's end is 32
+            // Carrying a register to the end takes `carry(behind - 8)`, and the product is 32 degrees too high. A lane at the block's end is 32
             // degrees lower than the register: 64 degrees less, which are eight bytes. The first lane begins STEP - 16 bytes before that.
             factors[stream] = carry(behind as i64 - Self::STEP as i64);
             stream += 1;
@@ -90,17 +89,17 @@ pub(super) trait Shape {
     };
 }
 
-/// No shape has more streams.
+/// The most streams of any shape.
 const MAX_STREAMS: usize = 4;
 
 /// The accumulators.
 type Lanes<S> = [<S as Shape>::Vector; 4];
 
-/// Advances the register over all that is left.
+/// Advances the register over all bytes that are left.
 ///
 /// # Safety
 ///
-/// Inlined into a function that enables the instructions of `S::Vector`, PCLMULQDQ and SSE4.2, and the CPU has them.
+/// The function is inlined into one that enables the instructions of `S::Vector`, PCLMULQDQ and SSE4.2, and the CPU has them.
 #[inline(always)]
 pub(super) unsafe fn run<S: Shape, const TO: To>(register: u32, mut rest: Cursor<TO>) -> u32 {
     // SAFETY: each step takes no more than is left; the instructions are the caller's promise.
@@ -151,7 +150,7 @@ impl Factors {
     }
 }
 
-/// The next step's vectors.
+/// Loads the vectors of the next step.
 #[inline(always)]
 unsafe fn load<S: Shape, const TO: To>(rest: &Cursor<TO>, offset: usize) -> Lanes<S> {
     // SAFETY: the caller's promise.
@@ -180,15 +179,15 @@ unsafe fn fold<S: Shape>(lanes: Lanes<S>, factors: S::Vector, next: Lanes<S>) ->
 
 /// Folds the rest of a block, whose first vectors are in the accumulators, and digests its streams, the first from `register`.
 ///
-/// With another block to come, its lines are asked for in their order: the CPU's own prefetchers make nothing of a block's pattern of access, and
-/// a message that comes from memory would take twice the time.
+/// When another block follows, its lines are prefetched in order: the CPU's own prefetchers do not recognize a block's pattern of access, and a
+/// message that comes from memory would take twice the time.
 #[inline(always)]
 unsafe fn block<S: Shape, const TO: To, const MORE: bool>(
     register: u32,
     mut lanes: Lanes<S>,
     block: Cursor<TO>,
 ) -> Lanes<S> {
-    // Vectors that are stored past the cache must be aligned, and those of the next block too.
+    // Stores past the cache must be aligned, in this block and in the next.
     const { assert!(S::STREAMED.is_multiple_of(S::WIDTH) && S::BLOCK.is_multiple_of(S::WIDTH)) }
     let mut registers = [u64::from(register), 0, 0, 0];
     // SAFETY: all within the block; the instructions are the caller's promise.
@@ -220,7 +219,7 @@ unsafe fn block<S: Shape, const TO: To, const MORE: bool>(
     lanes
 }
 
-/// Brings the accumulators and all that is left home, and reduces their sum to the register.
+/// Carries the accumulators and all bytes that are left to the end, and reduces their sum to the register.
 #[inline(always)]
 unsafe fn finish<S: Shape, const TO: To>(lanes: Lanes<S>, mut rest: Cursor<TO>) -> u32 {
     // SAFETY: less than a step is left, each loop takes what is there, and `home` keeps pace with it.

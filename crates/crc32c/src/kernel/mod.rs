@@ -8,7 +8,7 @@
 //! | `slicing16` | sixteen tables, sixteen lookups for sixteen bytes | |
 //! | `crc32q` | the instruction, on three streams at once | SSE4.2 |
 //! | `pclmul` | folding 64 bytes a step | PCLMULQDQ, SSE4.2 |
-//! | `pclmul+crc32q` | the same and three streams beside it | PCLMULQDQ, SSE4.2 |
+//! | `pclmul+crc32q` | folding 64 bytes a step and three streams beside it | PCLMULQDQ, SSE4.2 |
 //! | `vpclmul256` | folding 128 bytes a step and three streams beside it | VPCLMULQDQ, AVX2 |
 //! | `vpclmul512` | folding 256 bytes a step, in digests with four streams beside it | VPCLMULQDQ, AVX-512F |
 
@@ -47,13 +47,13 @@ mod vpclmul512;
 
 /// What a kernel's module provides.
 trait Algorithm {
-    /// What users call it.
+    /// The name that users call it by.
     const NAME: &'static str;
 
-    /// What the CPU must have.
+    /// The features that the CPU must have.
     const NEEDS: Features;
 
-    /// Advances the register over all that is left.
+    /// Advances the register over all bytes that are left.
     ///
     /// # Safety
     ///
@@ -64,7 +64,7 @@ trait Algorithm {
 /// Bytes of a cache line, and of the largest vector.
 const LINE: usize = 64;
 
-/// A kernel as the tables of this crate know it, whether or not this CPU can run it.
+/// A kernel as this crate's tables hold it, whether or not this CPU can run it.
 pub(crate) struct Entry {
     name: &'static str,
     needs: Features,
@@ -107,14 +107,15 @@ impl Entry {
         }
     }
 
-    /// What it needs that this CPU has not.
+    /// The features that the kernel needs and this CPU lacks.
     pub(crate) fn lacks(&self) -> Features {
         self.needs.without(Features::of_this_cpu())
     }
 
     /// # Safety
     ///
-    /// The CPU lacks nothing that the kernel needs; `src` is valid for reads of `len` bytes, which others may write at the same time.
+    /// The CPU lacks nothing that the kernel needs; `src` is valid for reads of `len` bytes, which other threads or processes may write at the
+    /// same time.
     #[inline]
     pub(crate) unsafe fn digest(&self, register: u32, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.
@@ -123,14 +124,14 @@ impl Entry {
 
     /// # Safety
     ///
-    /// As for [`Entry::digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and nobody else uses it.
+    /// As for [`Entry::digest`]; `dst` is valid for writes of `len` bytes, does not overlap `src`, and has no other user.
     #[inline]
     pub(crate) unsafe fn copy(&self, register: u32, dst: *mut u8, src: *const u8, len: usize) -> u32 {
         // SAFETY: the caller's promise.
         unsafe { (self.copy)(register, dst, src, len) }
     }
 
-    /// The same past the cache.
+    /// Copies like [`Entry::copy`], but past the cache.
     ///
     /// # Safety
     ///
@@ -159,7 +160,7 @@ unsafe fn copy_past_cache<A: Algorithm>(register: u32, dst: *mut u8, src: *const
         let register = A::run(register, Cursor::<CACHE>::new(dst, src, head));
         A::run(register, Cursor::<MEMORY>::new(dst.add(head), src.add(head), len - head))
     };
-    // Stores past the cache are ordered with nothing, not even with a later store that tells another thread that the bytes are there.
+    // Stores past the cache are not ordered with any others, not even with a later store that tells another thread that the bytes are there.
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 CPU has SSE.
     unsafe {
@@ -195,7 +196,7 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// When there is none, or this CPU cannot run it.
+    /// When there is no kernel with this name, or this CPU cannot run it.
     pub fn named(name: &str) -> Result<Self, KernelError> {
         let entry = ENTRIES.iter().find(|entry| entry.name == name).ok_or(KernelError::Unknown)?;
         let lacks = entry.lacks();
@@ -211,12 +212,12 @@ impl Kernel {
         entry.lacks().is_none().then_some(Self(entry))
     }
 
-    /// What it is called.
+    /// The kernel's name.
     pub fn name(self) -> &'static str {
         self.0.name
     }
 
-    /// What it needs of the CPU.
+    /// The features that the kernel needs of the CPU.
     pub fn needs(self) -> Features {
         self.0.needs
     }
@@ -249,14 +250,14 @@ impl Kernel {
     ///
     /// # Safety
     ///
-    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; nobody else uses `dst` meanwhile.
+    /// `src` is valid for reads and `dst` for writes of `len` bytes; they do not overlap; `dst` has no other user meanwhile.
     pub unsafe fn copy_raw(self, digest: &mut Crc32c, dst: *mut u8, src: *const u8, len: usize) {
         // SAFETY: the CPU can run the kernel; the rest is the caller's promise.
         digest.register = unsafe { self.0.copy(digest.register, dst, src, len) };
     }
 
-    /// Like [`Kernel::copy`], but the copy does not displace what the cache holds, if the kernel has a way to do so. Worth it only for copies
-    /// that are larger than the cache.
+    /// Like [`Kernel::copy`], but the copy does not displace what the cache holds, if the kernel has stores for that. This pays only for copies
+    /// larger than the cache.
     ///
     /// # Panics
     ///
@@ -282,12 +283,12 @@ impl PartialEq for Kernel {
 
 impl Eq for Kernel {}
 
-/// Why a kernel cannot be had.
+/// The reason why a kernel is not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelError {
-    /// No kernel of this architecture has that name.
+    /// No kernel of this architecture has this name.
     Unknown,
-    /// The CPU, or the operating system for it, lacks these.
+    /// The CPU, or the operating system, lacks these features.
     Lacks(Features),
 }
 

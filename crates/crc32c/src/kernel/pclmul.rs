@@ -7,10 +7,10 @@ use super::cursor::{Cursor, To};
 use super::fold::{self, Shape, Vector};
 use crate::cpu::Features;
 
-/// Folding alone.
+/// Folding without streams.
 pub(super) struct Pclmul;
 
-/// Folding and streams. Where the multiplier starts an operation every second cycle only, the streams are the larger part of the gain.
+/// Folding with streams. Where the multiplier starts an operation only every second cycle, the streams give the larger part of the gain.
 pub(super) struct PclmulCrc32q;
 
 impl Algorithm for Pclmul {

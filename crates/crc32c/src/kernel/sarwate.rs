@@ -17,7 +17,7 @@ impl Algorithm for Sarwate {
     }
 }
 
-/// Advances the register over all that is left, byte by byte.
+/// Advances the register over all bytes that are left, one by one.
 #[inline]
 pub(super) unsafe fn bytes<const TO: To>(mut register: u32, mut rest: Cursor<TO>) -> u32 {
     while rest.left() != 0 {

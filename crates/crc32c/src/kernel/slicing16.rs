@@ -1,4 +1,4 @@
-//! Slicing-by-16: as slicing-by-8, with twice the tables and half the waiting.
+//! Slicing-by-16: like slicing-by-8, with twice the tables and half the waiting.
 
 use super::Algorithm;
 use super::cursor::{Cursor, To};

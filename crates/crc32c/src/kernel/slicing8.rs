@@ -28,7 +28,7 @@ impl Algorithm for Slicing8 {
     }
 }
 
-/// The remainders of four bytes, the first of which has `behind` bytes behind it.
+/// The remainders of four bytes, the first of which has `behind` bytes after it.
 #[inline(always)]
 pub(super) fn four(behind: usize, bytes: u32) -> u32 {
     SLICES[behind][(bytes & 0xFF) as usize]

@@ -30,7 +30,7 @@ unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
     }
 }
 
-/// A digest: `crc32q` adds half to the multiplier's speed where that starts an operation every second cycle.
+/// The shape of a digest: `crc32q` adds half to the multiplier's speed where that starts an operation every second cycle.
 struct Digest;
 
 impl Shape for Digest {
@@ -40,7 +40,7 @@ impl Shape for Digest {
     const ROUNDS: usize = 17;
 }
 
-/// A copy: folding only. The streams would gain a fifth in the cache, and lose half in memory.
+/// The shape of a copy: folding only. Streams would gain a fifth in the cache, and lose half in memory.
 struct Copy;
 
 impl Shape for Copy {

@@ -31,7 +31,7 @@ unsafe fn run<const TO: To>(register: u32, rest: Cursor<TO>) -> u32 {
     }
 }
 
-/// A digest: the multiplier is the limit, and `crc32q` adds a fifth to its speed.
+/// The shape of a digest: the multiplier is the limit, and `crc32q` adds a fifth to its speed.
 struct Digest;
 
 impl Shape for Digest {
@@ -39,18 +39,18 @@ impl Shape for Digest {
     const STREAMS: usize = 4;
     const WORDS: usize = 2;
     const ROUNDS: usize = 12;
-    // 256 KiB from memory: 18.4 GB/s in blocks and 22.5 folded only, with pages of 2 MiB 24.8 and 26.8. In the cache 66 and 59.
+    // 256 KiB from memory: 18.4 GB/s in blocks and 22.5 folded only; with pages of 2 MiB 24.8 and 26.8. In the cache 66 and 59.
     const FOLD_ONLY_FROM: usize = 64 << 10;
 }
 
-/// A copy: stores are the limit, and the small ones of streams would cost more than `crc32q` gains.
+/// The shape of a copy: stores are the limit, and the small ones of streams would cost more than `crc32q` gains.
 struct Copy;
 
 impl Shape for Copy {
     type Vector = __m512i;
 }
 
-/// The truth table of the sum of three.
+/// The truth table of the sum of three bits.
 const XOR3: i32 = 0x96;
 
 impl Vector for __m512i {
