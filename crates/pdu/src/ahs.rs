@@ -1,4 +1,4 @@
-//! Additional header segments (RFC 7143, 11.2.2): what a SCSI Command says beyond its 48 bytes.
+//! Additional header segments (RFC 7143, 11.2.2): the part of a SCSI Command that its 48-byte header has no room for.
 
 use crate::{MAX_AHS_LEN, pad_len};
 
@@ -16,24 +16,24 @@ const BIDI_READ_LENGTH: u8 = 2;
 pub enum Ahs<'a> {
     /// The bytes of the CDB after its first 16, at least one (RFC 7143, 11.2.2.3).
     ExtendedCdb(&'a [u8]),
-    /// How many bytes a bidirectional command expects to read (RFC 7143, 11.2.2.4).
+    /// The number of bytes that a bidirectional command expects to read (RFC 7143, 11.2.2.4).
     BidiReadLength(u32),
     /// A segment of a type that the RFC does not assign.
     Unknown {
-        /// Six bits.
+        /// The segment's type, six bits.
         ahs_type: u8,
         /// All bytes after the type, without pad.
         bytes: &'a [u8],
     },
 }
 
-/// Why bytes are not additional header segments, or cannot become one.
+/// A reason why bytes are not additional header segments, or cannot become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AhsError {
     /// The segment, with its pad, reaches past the end of the header.
     #[error("AHS at byte {offset} needs {needed} bytes, {left} are left")]
     Truncated {
-        /// Where the segment starts, from the first byte after the BHS.
+        /// The start of the segment, counted from the first byte after the BHS.
         offset: usize,
         /// Bytes that the segment takes with its pad.
         needed: usize,
@@ -43,19 +43,19 @@ pub enum AhsError {
     /// `AHSLength` does not fit the type.
     #[error("AHS at byte {offset} has type {ahs_type} and cannot have length {len}")]
     BadLength {
-        /// Where the segment starts, from the first byte after the BHS.
+        /// The start of the segment, counted from the first byte after the BHS.
         offset: usize,
         /// The segment's type.
         ahs_type: u8,
-        /// Its `AHSLength`.
+        /// The segment's `AHSLength`.
         len: usize,
     },
-    /// The buffer cannot take the segment that is to be written.
+    /// The buffer has no room for the segment that is to be written.
     #[error("AHS needs {needed} bytes, the buffer has {room}")]
     NoRoom {
         /// Bytes that the segment takes with its pad.
         needed: usize,
-        /// Bytes that the buffer has.
+        /// Bytes of room in the buffer.
         room: usize,
     },
     /// A segment to be written is longer than all segments of a PDU may be.
@@ -133,7 +133,7 @@ impl<'a> Ahs<'a> {
     }
 }
 
-/// Additional header segments, one after the other. Ends after the first error.
+/// The additional header segments of a PDU, in order. Ends after the first error.
 #[derive(Clone, Debug)]
 pub struct AhsIter<'a> {
     bytes: &'a [u8],

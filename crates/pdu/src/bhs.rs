@@ -14,15 +14,15 @@ pub(crate) const FINAL: u8 = 0x80;
 /// Bit of byte 1 that says more text follows; the C bit of Login and Text PDUs.
 pub(crate) const CONTINUE: u8 = 0x40;
 
-/// Eight bytes that every header starts with.
+/// The eight bytes that every header starts with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Head {
     /// Byte 0: I bit and opcode.
     first: u8,
-    /// Byte 1: the F bit, and what the PDU says beside it.
+    /// Byte 1: the F bit, and flags of the PDU's own.
     pub(crate) flags: u8,
-    /// Bytes 2 and 3: of the PDU's own choosing.
+    /// Bytes 2 and 3, which each PDU defines.
     pub(crate) specific: [u8; 2],
     /// Byte 4: `TotalAHSLength`, in words of four bytes.
     total_ahs_words: u8,
@@ -31,7 +31,7 @@ pub(crate) struct Head {
 }
 
 impl Head {
-    /// A header's start with no segments behind it.
+    /// The start of a header with no segments behind it.
     pub(crate) const fn new(opcode: Opcode, flags: u8) -> Self {
         Self { first: opcode.0 & Opcode::MASK, flags, specific: [0; 2], total_ahs_words: 0, data_segment_len: [0; 3] }
     }
@@ -81,11 +81,11 @@ impl Head {
 #[repr(C)]
 pub struct Bhs {
     head: Head,
-    /// Bytes 8 to 15: the LUN, or what the PDU has in its place.
+    /// Bytes 8 to 15: the LUN, or another field of the PDU in its place.
     lun: [u8; 8],
-    /// Bytes 16 to 19.
+    /// Bytes 16 to 19: the initiator task tag.
     itt: U32,
-    /// Bytes 20 to 47: of the PDU's own choosing.
+    /// Bytes 20 to 47, which each PDU defines.
     rest: [u8; 28],
 }
 
@@ -143,7 +143,7 @@ impl Bhs {
         InitiatorTaskTag(self.itt.get())
     }
 
-    /// Refuses a header of another PDU.
+    /// Refuses the header of another PDU.
     pub(crate) fn expect_opcode(&self, expected: Opcode) -> Result<(), PduError> {
         let found = self.opcode();
         if found == expected { Ok(()) } else { Err(PduError::WrongOpcode { expected, found }) }
@@ -154,7 +154,7 @@ impl Bhs {
         self.expect_empty("TotalAHSLength", self.ahs_len())
     }
 
-    /// Refuses segments of any kind, for PDUs that are a header and nothing else.
+    /// Refuses segments of any kind, for PDUs that consist of a header alone.
     pub(crate) fn expect_header_only(&self) -> Result<(), PduError> {
         self.expect_no_ahs()?;
         self.expect_empty("DataSegmentLength", self.data_segment_len())
@@ -190,7 +190,7 @@ pub(crate) const fn has(byte: u8, mask: u8) -> bool {
     byte & mask != 0
 }
 
-/// `mask` when `on`, else nothing.
+/// `mask` when `on`, else 0.
 pub(crate) const fn bit(on: bool, mask: u8) -> u8 {
     if on { mask } else { 0 }
 }

@@ -1,4 +1,4 @@
-//! One macro for the protocol's one-byte number spaces.
+//! A macro for the protocol's one-byte number spaces.
 
 /// Declares a newtype over `u8` from a table of `CONSTANT = value, "words"` rows.
 ///

@@ -1,10 +1,10 @@
-//! Why a header is not a PDU.
+//! Errors of header parsing.
 
 use crate::Opcode;
 
-/// A basic header segment that cannot be taken as the PDU it says it is.
+/// An error that makes a basic header segment unusable as the PDU that its opcode names.
 ///
-/// Each kind calls for its own answer, which the session gives: see the variants.
+/// Each variant says how the session answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PduError {
     /// No PDU has this opcode. The answer is a Reject with "command not supported".
@@ -13,13 +13,13 @@ pub enum PduError {
         /// The opcode received.
         opcode: Opcode,
     },
-    /// The opcode belongs to the peer's peer: a target sent a request, or an initiator a response.
+    /// The sender plays the wrong role for this opcode: a target sent a request, or an initiator a response.
     #[error("{opcode} came from the side that receives such PDUs")]
     WrongDirection {
         /// The opcode received.
         opcode: Opcode,
     },
-    /// A header was handed to the `parse` of another PDU. A mistake of the caller, not of the peer.
+    /// A header was handed to the `parse` of another PDU, by mistake of the caller, not of the peer.
     #[error("header is a {found}, not a {expected}")]
     WrongOpcode {
         /// The opcode of the struct whose `parse` was called.
@@ -27,36 +27,36 @@ pub enum PduError {
         /// The opcode in the header.
         found: Opcode,
     },
-    /// A field has a value that the standard reserves and that leaves the PDU without a meaning.
+    /// A field has a reserved value that leaves the PDU without a meaning.
     #[error("{opcode}: {field} has the reserved value {value}")]
     ReservedValue {
-        /// The PDU.
+        /// The opcode of the PDU.
         opcode: Opcode,
         /// The field, by its name in RFC 7143.
         field: &'static str,
         /// The value received.
         value: u32,
     },
-    /// Bits that are valid alone but not together.
+    /// Bits are set together that are valid only alone.
     #[error("{opcode}: {rule} (byte 1 is {flags:#04x})")]
     IllegalCombination {
-        /// The PDU.
+        /// The opcode of the PDU.
         opcode: Opcode,
         /// The rule that was broken.
         rule: &'static str,
         /// The flags byte received.
         flags: u8,
     },
-    /// A segment that this PDU may not have.
+    /// The PDU has a segment that it may not have, or one that is too long.
     #[error("{opcode}: {field} is {len} bytes, at most {max} are allowed")]
     Length {
-        /// The PDU.
+        /// The opcode of the PDU.
         opcode: Opcode,
         /// The field, by its name in RFC 7143.
         field: &'static str,
         /// The length received, in bytes.
         len: usize,
-        /// The longest this PDU may have, in bytes.
+        /// The longest length that this PDU allows, in bytes.
         max: usize,
     },
 }

@@ -43,8 +43,8 @@ impl fmt::Display for TargetTransferTag {
     }
 }
 
-/// A number that wraps: `CmdSN`, `StatSN` and their kin. Arithmetic and order are those of RFC 1982
-/// with 32 bits (RFC 7143, 4.2.2).
+/// A number that wraps, such as `CmdSN` or `StatSN`. Arithmetic and order are those of RFC 1982 with 32 bits (RFC 7143,
+/// 4.2.2).
 ///
 /// There is no `Ord`: the order of serial numbers is not transitive. Two numbers exactly 2^31 apart
 /// have no order; neither [`is_before`](Self::is_before) nor [`is_after`](Self::is_after) the other.
@@ -73,7 +73,7 @@ impl SerialNumber {
         Self(self.0.wrapping_add(n))
     }
 
-    /// How far this number is ahead of `other`; negative when it is behind.
+    /// The distance by which this number is ahead of `other`; negative when it is behind.
     ///
     /// The distance of two numbers 2^31 apart is `i32::MIN`, seen from either.
     pub const fn distance_from(self, other: Self) -> i32 {
@@ -115,16 +115,16 @@ impl fmt::Display for SerialNumber {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct Isid(pub [u8; 6]);
 
-/// Who made an [`Isid`] unique: its two T bits (RFC 7143, 11.12.5).
+/// The authority that makes an [`Isid`] unique: its two T bits (RFC 7143, 11.12.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum IsidType {
     /// The holder of an IEEE organizationally unique identifier.
     Oui,
     /// The holder of an IANA enterprise number.
     EnterpriseNumber,
-    /// Chance.
+    /// A random number.
     Random,
-    /// A value without a meaning.
+    /// A value without an assigned meaning.
     Reserved,
 }
 
@@ -137,7 +137,7 @@ impl Isid {
         Self([0x80, r1, r2, r3, q1, q2])
     }
 
-    /// Who made this identifier unique.
+    /// The authority that makes this identifier unique.
     pub const fn isid_type(self) -> IsidType {
         match self.0[0] >> 6 {
             0 => IsidType::Oui,

@@ -1,7 +1,7 @@
 //! iSCSI bytes: headers, additional header segments and text keys.
 //!
-//! Floor 1 of the house: above nothing but the standard, below `session`, which gives these bytes a
-//! meaning over time. Nothing here does I/O, keeps state between PDUs or knows what was negotiated.
+//! Floor 1 of the house: above only the standard library, below `session`, which gives these bytes a meaning over time. The
+//! crate does no I/O, keeps no state between PDUs and does not know what was negotiated.
 //!
 //! # Contract
 //!
@@ -10,9 +10,9 @@
 //!   with `parse(&Bhs)` and `emit()`. [`InitiatorPdu`] and [`TargetPdu`] choose the struct by opcode.
 //! * No input makes this crate panic. Header codecs do not allocate; text codecs allocate no more
 //!   than a limit that the caller names.
-//! * Reserved bits are ignored when read and zero when written. A PDU is refused only where the RFC
-//!   calls it an error; whether it is welcome *now* is the session's question.
-//! * Protocol numbers without a name here are kept: `Opcode(0x2b)` prints itself.
+//! * Reserved bits are ignored when read and zero when written. A PDU is refused only where the RFC calls it an error;
+//!   whether it is welcome *now* is for the session to decide.
+//! * Protocol numbers without a name here are kept: `Opcode(0x2b)` prints as it is written.
 //!
 //! The layouts are those of RFC 7143 section 11, with the command priority, status qualifier and
 //! task management functions that RFC 7144 adds.
@@ -54,22 +54,20 @@ pub use header::*;
 pub use ids::{Cid, InitiatorTaskTag, Isid, IsidType, LunField, SerialNumber, TargetTransferTag, Tsih};
 pub use opcode::Opcode;
 
-/// Bytes in a basic header segment (RFC 7143, 11.2.1).
+/// The length of a basic header segment, in bytes (RFC 7143, 11.2.1).
 pub const BHS_LEN: usize = 48;
 
-/// Bytes in a header or data digest (RFC 7143, 11.2.3).
+/// The length of a header or data digest, in bytes (RFC 7143, 11.2.3).
 pub const DIGEST_LEN: usize = 4;
 
-/// Most bytes that all additional header segments of a PDU take: `TotalAHSLength` counts up to 255
-/// four-byte words (RFC 7143, 11.2.1.5).
+/// The most bytes that all additional header segments of a PDU take: `TotalAHSLength` counts up to 255 four-byte words (RFC
+/// 7143, 11.2.1.5).
 pub const MAX_AHS_LEN: usize = 255 * 4;
 
-/// Most bytes in a data segment, not counting its pad: `DataSegmentLength` has 24 bits (RFC 7143,
-/// 11.2.1.6).
+/// The most bytes in a data segment, not counting its pad: `DataSegmentLength` has 24 bits (RFC 7143, 11.2.1.6).
 pub const MAX_DATA_SEGMENT_LEN: usize = 0xff_ffff;
 
-/// How many pad bytes follow a segment of `len` bytes: segments end on a four-byte boundary
-/// (RFC 7143, 11.1).
+/// The number of pad bytes that follow a segment of `len` bytes: segments end on a four-byte boundary (RFC 7143, 11.1).
 ///
 /// ```
 /// assert_eq!(lunette_pdu::pad_len(5), 3);

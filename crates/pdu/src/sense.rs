@@ -1,23 +1,23 @@
 //! The data segment of SCSI Responses and SCSI asynchronous messages: sense data with its length in
 //! front (RFC 7143, 11.4.7.1 and 11.9.4).
 
-/// Bytes of the `SenseLength` field in front of the sense data.
+/// The length of the `SenseLength` field in front of the sense data, in bytes.
 pub const SENSE_LENGTH_LEN: usize = 2;
 
-/// A data segment that is too short for the sense data it announces.
+/// The error for a data segment that is too short for the sense data it announces.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("sense data needs {needed} bytes of data segment, there are {len}")]
 pub struct SenseError {
-    /// Bytes that the segment should have at least.
+    /// The least number of bytes that the segment should have.
     pub needed: usize,
-    /// Bytes that it has.
+    /// The number of bytes that the segment has.
     pub len: usize,
 }
 
 /// Splits a data segment into sense data and what follows it: response data in a SCSI Response, the
 /// iSCSI event data in an asynchronous message.
 ///
-/// An empty segment has neither.
+/// Both are empty when the segment is.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Serial numbers, identifiers and the names of numbers.
+//! Serial numbers, identifiers and the printed names of numbers.
 
 use lunette_pdu::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn serial_numbers_wrap() {
 }
 
 #[test]
-fn numbers_half_the_circle_apart_have_no_order() {
+fn serial_numbers_2_to_the_31_apart_have_no_order() {
     let (a, b) = (SerialNumber(5), SerialNumber(5).add(1 << 31));
     for (a, b) in [(a, b), (b, a), (a, a)] {
         assert!(!a.is_before(b) && !a.is_after(b));
@@ -46,7 +46,7 @@ fn isids_know_their_format() {
     assert_eq!(random, Isid([0x80, 0x12, 0x34, 0x56, 0x07, 0x08]));
     assert_eq!((random.isid_type(), random.qualifier()), (IsidType::Random, 0x0708));
     assert_eq!(random.to_string(), "801234560708");
-    // OUI 02-3d-00 as open-iscsi and its kin send it, with a qualifier of three bytes.
+    // OUI 02-3d-00 as open-iscsi and its descendants send it, with a qualifier of three bytes.
     let oui = Isid([0x00, 0x02, 0x3d, 0x01, 0x02, 0x03]);
     assert_eq!((oui.isid_type(), oui.qualifier()), (IsidType::Oui, 0x01_0203));
     assert_eq!(Isid([0x40, 0, 0, 1, 0, 2]).isid_type(), IsidType::EnterpriseNumber);
@@ -54,7 +54,7 @@ fn isids_know_their_format() {
 }
 
 #[test]
-fn numbers_print_their_names_and_unknown_ones_themselves() {
+fn known_numbers_print_a_name_and_unknown_ones_a_number() {
     assert_eq!(format!("{:?} {}", Opcode::R2T, Opcode::R2T), "R2T Ready To Transfer");
     assert_eq!(format!("{:?} {}", RejectReason(0x55), RejectReason(0x55)), "RejectReason(0x55) RejectReason(0x55)");
     assert_eq!(format!("{:?}", TaskManagementFunction(9)), "QUERY_TASK");

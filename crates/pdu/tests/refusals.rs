@@ -1,15 +1,15 @@
-//! Headers that are refused, and how.
+//! Headers that are refused, and with which error.
 
 use lunette_pdu::*;
 
-/// A header of zeros with these first bytes.
+/// A header that begins with these bytes and is zero otherwise.
 fn header(start: &[u8]) -> Bhs {
     let mut bytes = [0; BHS_LEN];
     bytes[..start.len()].copy_from_slice(start);
     Bhs::from(bytes)
 }
 
-/// What the receiving side says to a header.
+/// The receiving side's error for a header.
 #[track_caller]
 fn refusal(bhs: &Bhs) -> PduError {
     let pdu =
@@ -33,7 +33,7 @@ fn opcodes_are_unknown_or_come_from_the_wrong_side() {
 }
 
 #[test]
-fn a_parse_of_its_own_takes_one_opcode_only() {
+fn the_parse_of_a_pdu_takes_only_its_opcode() {
     let found = Opcode::NOP_IN;
     assert_eq!(NopOut::parse(&header(&[0x20])), Err(PduError::WrongOpcode { expected: Opcode::NOP_OUT, found }));
 }

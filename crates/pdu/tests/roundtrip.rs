@@ -1,4 +1,4 @@
-//! Whatever a PDU's fields are, `parse` gets back what `emit` sent; whatever bytes arrive, nothing panics.
+//! For any fields, `parse` returns what `emit` was given; for any bytes, nothing panics.
 
 use lunette_pdu::*;
 use proptest::prelude::*;
@@ -71,7 +71,7 @@ fn numbers() -> impl Strategy<Value = (SerialNumber, SerialNumber, SerialNumber)
     (serial(), serial(), serial())
 }
 
-/// Checks that a PDU comes back through the direction's `parse`.
+/// Asserts that a PDU survives `emit` and its direction's `parse`.
 macro_rules! comes_back {
     ($direction:ident::$name:ident, $pdu:expr) => {{
         let pdu: $name = $pdu;
@@ -263,7 +263,7 @@ proptest! {
 /// The opcodes that the standard assigns.
 const OPCODES: [u8; 18] = [0, 1, 2, 3, 4, 5, 6, 0x10, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x31, 0x32, 0x3f];
 
-/// Any header at all, or one that gets past the checks of opcode and lengths.
+/// Any header, or one that passes the checks of opcode and lengths.
 fn any_header() -> impl Strategy<Value = Bhs> {
     let bytes = || (any::<[u8; 24]>(), any::<[u8; 24]>());
     let likely = (bytes(), prop::sample::select(OPCODES.to_vec())).prop_map(|((mut a, b), opcode)| {

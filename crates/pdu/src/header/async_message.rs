@@ -29,26 +29,26 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// What happened (RFC 7143, 11.9.1).
+    /// The kind of event (RFC 7143, 11.9.1).
     AsyncEvent {
         /// Sense data is in the data segment.
         SCSI_EVENT = 0, "SCSI asynchronous event";
-        /// Parameter3 says within how many seconds.
+        /// Parameter3 is the number of seconds within which the target expects the logout.
         LOGOUT_REQUEST = 1, "target requests logout";
         /// Parameter1 is the CID, Parameter2 and 3 are `DefaultTime2Wait` and `DefaultTime2Retain`.
         CONNECTION_DROP = 2, "target will drop a connection";
         /// Parameter2 and 3 are `DefaultTime2Wait` and `DefaultTime2Retain`.
         SESSION_DROP = 3, "target will drop the session";
-        /// Parameter3 says within how many seconds.
+        /// Parameter3 is the number of seconds within which the target expects the negotiation.
         NEGOTIATION_REQUEST = 4, "target requests parameter negotiation";
-        /// Parameter1 and 2 are reserved; all tasks of the LUN are gone.
+        /// Parameter1 and 2 are reserved; all tasks of the LUN have ended.
         TASK_TERMINATION = 5, "all tasks of the logical unit were terminated";
-        /// `AsyncVCode` says which.
+        /// `AsyncVCode` says which event.
         VENDOR_SPECIFIC = 255, "vendor-specific event";
     }
 }
 
-/// News from the target that no request asked for.
+/// A message from the target that answers no request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AsyncMessage {
     /// The logical unit, for SCSI events and task termination.
@@ -59,15 +59,15 @@ pub struct AsyncMessage {
     pub exp_cmd_sn: SerialNumber,
     /// Last command number the target takes.
     pub max_cmd_sn: SerialNumber,
-    /// What happened.
+    /// The kind of event.
     pub event: AsyncEvent,
-    /// Which vendor-specific event; reserved for others.
+    /// The code of a vendor-specific event; reserved for other events.
     pub vcode: u8,
-    /// See the constants of [`AsyncEvent`].
+    /// Its meaning depends on the event: see the constants of [`AsyncEvent`].
     pub parameter1: u16,
-    /// See the constants of [`AsyncEvent`].
+    /// Its meaning depends on the event: see the constants of [`AsyncEvent`].
     pub parameter2: u16,
-    /// See the constants of [`AsyncEvent`].
+    /// Its meaning depends on the event: see the constants of [`AsyncEvent`].
     pub parameter3: u16,
     /// Bytes of sense and event data.
     pub data_segment_len: usize,

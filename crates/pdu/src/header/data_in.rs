@@ -7,7 +7,7 @@ use super::scsi_response::{Residual, ResidualBits};
 use crate::bhs::{FINAL, Head, bit, has};
 use crate::{BHS_LEN, Bhs, InitiatorTaskTag, LunField, Opcode, PduError, SerialNumber, TargetTransferTag};
 
-/// A bit: the initiator is to acknowledge what it has received.
+/// A bit: the initiator must acknowledge the data received so far.
 const ACKNOWLEDGE: u8 = 0x40;
 /// O and U bits.
 const RESIDUAL_BITS: ResidualBits = ResidualBits { overflow: 0x04, underflow: 0x02 };
@@ -17,7 +17,7 @@ const STATUS: u8 = 0x01;
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Status in byte 3.
+    /// The status is byte 3.
     head: Head,
     lun: [u8; 8],
     itt: U32,
@@ -37,9 +37,9 @@ const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 pub struct DataInStatus {
     /// The SCSI status (SAM-5, 5.3).
     pub status: u8,
-    /// Bytes that moved fewer or more than expected.
+    /// Bytes that the transfer was short of the expected length, or beyond it.
     pub residual: Residual,
-    /// The status number.
+    /// The status number of this PDU.
     pub stat_sn: SerialNumber,
 }
 
@@ -48,23 +48,23 @@ pub struct DataInStatus {
 pub struct DataIn {
     /// F: the last PDU of its sequence. Always set when there is a `status`.
     pub final_: bool,
-    /// A: the initiator is to acknowledge the data up to here with a SNACK.
+    /// A: the initiator must acknowledge the data up to here with a SNACK.
     pub acknowledge: bool,
     /// S: the command has ended with this status.
     pub status: Option<DataInStatus>,
-    /// Of the command, when `ttt` is not reserved.
+    /// The LUN of the command, when `ttt` is not reserved.
     pub lun: LunField,
-    /// The task's name.
+    /// The tag of the task.
     pub itt: InitiatorTaskTag,
-    /// What the acknowledging SNACK must carry; reserved without `acknowledge`.
+    /// The tag for the acknowledging SNACK; reserved without `acknowledge`.
     pub ttt: TargetTransferTag,
     /// Next command number the target expects.
     pub exp_cmd_sn: SerialNumber,
     /// Last command number the target takes.
     pub max_cmd_sn: SerialNumber,
-    /// The PDU's place among the command's Data-In and R2T PDUs, from 0.
+    /// The number of this PDU among the command's Data-In and R2T PDUs, from 0.
     pub data_sn: u32,
-    /// Where in the command's data this PDU's bytes belong.
+    /// The offset of this PDU's bytes in the command's data.
     pub buffer_offset: u32,
     /// Bytes of data.
     pub data_segment_len: usize,
@@ -125,7 +125,7 @@ impl DataIn {
     }
 }
 
-/// Reads the fields that are reserved without the S bit.
+/// Reads the fields that the S bit makes valid.
 fn parse_status(bhs: &Bhs, wire: &Wire) -> Result<Option<DataInStatus>, PduError> {
     if !has(bhs.flags(), STATUS) {
         return Ok(None);

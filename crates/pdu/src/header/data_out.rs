@@ -23,22 +23,22 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
-/// Data of a write, from the initiator: asked for by an R2T, or unsolicited.
+/// Data of a write, from the initiator, sent unsolicited or at the request of an R2T.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataOut {
     /// F: the last PDU of its sequence.
     pub final_: bool,
-    /// As in the R2T, when `ttt` is not reserved.
+    /// The LUN from the R2T, when `ttt` is not reserved.
     pub lun: LunField,
-    /// The task's name.
+    /// The tag of the task.
     pub itt: InitiatorTaskTag,
-    /// As in the R2T, or reserved in unsolicited data.
+    /// The tag from the R2T, or reserved in unsolicited data.
     pub ttt: TargetTransferTag,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,
-    /// The PDU's place in its sequence, from 0.
+    /// The number of this PDU in its sequence, from 0.
     pub data_sn: u32,
-    /// Where in the command's data this PDU's bytes belong.
+    /// The offset of this PDU's bytes in the command's data.
     pub buffer_offset: u32,
     /// Bytes of data.
     pub data_segment_len: usize,

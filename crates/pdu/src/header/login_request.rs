@@ -10,7 +10,7 @@ use crate::{BHS_LEN, Bhs, Cid, InitiatorTaskTag, Isid, Opcode, PduError, SerialN
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Version-max in byte 2, Version-min in byte 3.
+    /// Version-max is byte 2, Version-min byte 3.
     head: Head,
     isid: [u8; 6],
     tsih: U16,
@@ -24,18 +24,17 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
-/// A step of the login, from the initiator. It is always sent for immediate delivery. Keys are in
-/// the data segment.
+/// A step of the login, from the initiator, always sent for immediate delivery. Its keys are in the data segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoginRequest {
     /// T: the initiator is ready to leave the current stage.
     pub transit: bool,
-    /// C: the keys go on in the next request. Never together with T.
+    /// C: the keys continue in the next request. Never together with T.
     pub continue_: bool,
     /// The current stage.
     pub csg: Stage,
-    /// The stage to enter next. Means something with `transit` only; otherwise it is parsed as
-    /// [`Stage::SecurityNegotiation`] and emitted as zero.
+    /// The stage to enter next. Valid only with `transit`; otherwise it is parsed as [`Stage::SecurityNegotiation`] and
+    /// emitted as zero.
     pub nsg: Stage,
     /// Highest protocol version supported.
     pub version_max: u8,
@@ -45,11 +44,11 @@ pub struct LoginRequest {
     pub isid: Isid,
     /// The session to join or restore, or [`Tsih::NEW`].
     pub tsih: Tsih,
-    /// The same tag in all requests of one login.
+    /// The tag that all requests of one login share.
     pub itt: InitiatorTaskTag,
-    /// The connection's name in its session.
+    /// The connection's ID in its session.
     pub cid: Cid,
-    /// First command number of a new session, or the next one of an old session.
+    /// The first command number of a new session, or the next one of an existing session.
     pub cmd_sn: SerialNumber,
     /// Acknowledges login responses, from the second request on.
     pub exp_stat_sn: SerialNumber,
@@ -61,8 +60,8 @@ impl LoginRequest {
     /// The opcode of this PDU.
     pub const OPCODE: Opcode = Opcode::LOGIN_REQUEST;
 
-    /// Parses a Login Request. Whether the transition from CSG to NSG exists is not looked at: the
-    /// answer to one that does not is a Login Response.
+    /// Parses a Login Request. Whether the transition from CSG to NSG exists is not checked: the answer to one that does
+    /// not is a Login Response.
     ///
     /// # Errors
     ///

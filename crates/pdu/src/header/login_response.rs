@@ -12,7 +12,7 @@ use crate::{BHS_LEN, Bhs, InitiatorTaskTag, Isid, Opcode, PduError, SerialNumber
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Version-max in byte 2, Version-active in byte 3.
+    /// Version-max is byte 2, Version-active byte 3.
     head: Head,
     isid: [u8; 6],
     tsih: U16,
@@ -28,7 +28,7 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
-/// How a login fares (RFC 7143, 11.13.5).
+/// The status of a login (RFC 7143, 11.13.5).
 ///
 /// ```
 /// use lunette_pdu::LoginStatus;
@@ -37,13 +37,13 @@ const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LoginStatus {
-    /// What kind of status this is; see the `CLASS_` constants.
+    /// The kind of status; see the `CLASS_` constants.
     pub class: u8,
-    /// Which status of its class.
+    /// The status within its class.
     pub detail: u8,
 }
 
-/// The statuses of RFC 7143, 11.13.5.
+/// Declares the statuses of RFC 7143, 11.13.5.
 macro_rules! login_statuses {
     ($($name:ident = $class:literal, $detail:literal, $words:literal;)*) => {
         impl LoginStatus {
@@ -52,7 +52,7 @@ macro_rules! login_statuses {
                 pub const $name: Self = Self { class: $class, detail: $detail };
             )*
 
-            /// What the status says, or `None` for one that the RFC does not list.
+            /// A description, or `None` for a status that the RFC does not list.
             const fn words(self) -> Option<&'static str> {
                 match (self.class, self.detail) {
                     $(($class, $detail) => Some($words),)*
@@ -89,9 +89,9 @@ impl LoginStatus {
     pub const CLASS_SUCCESS: u8 = 0;
     /// Class of statuses that send the initiator to another address.
     pub const CLASS_REDIRECTION: u8 = 1;
-    /// Class of statuses for which the initiator is to blame.
+    /// Class of statuses that blame the initiator.
     pub const CLASS_INITIATOR_ERROR: u8 = 2;
-    /// Class of statuses for which the target is to blame; trying again later may help.
+    /// Class of statuses that blame the target; trying again later may help.
     pub const CLASS_TARGET_ERROR: u8 = 3;
 
     /// Whether the login goes on. The class alone decides.
@@ -119,27 +119,27 @@ impl fmt::Debug for LoginStatus {
     }
 }
 
-/// A step of the login, from the target. Keys are in the data segment.
+/// A step of the login, from the target. Its keys are in the data segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LoginResponse {
     /// T: the target agrees to leave the current stage.
     pub transit: bool,
-    /// C: the keys go on in the next response. Never together with T.
+    /// C: the keys continue in the next response. Never together with T.
     pub continue_: bool,
     /// The current stage.
     pub csg: Stage,
-    /// The stage to enter next. Means something with `transit` only; otherwise it is parsed as
-    /// [`Stage::SecurityNegotiation`] and emitted as zero.
+    /// The stage to enter next. Valid only with `transit`; otherwise it is parsed as [`Stage::SecurityNegotiation`] and
+    /// emitted as zero.
     pub nsg: Stage,
     /// Highest protocol version supported.
     pub version_max: u8,
     /// The protocol version in use.
     pub version_active: u8,
-    /// As in the request.
+    /// The ISID of the request.
     pub isid: Isid,
-    /// As in the request, but for the response that ends the login of a new session.
+    /// The TSIH of the request, except in the response that ends the login of a new session.
     pub tsih: Tsih,
-    /// As in the request.
+    /// The tag of the request.
     pub itt: InitiatorTaskTag,
     /// The status number of this response; valid if the status is a success.
     pub stat_sn: SerialNumber,
@@ -147,7 +147,7 @@ pub struct LoginResponse {
     pub exp_cmd_sn: SerialNumber,
     /// Last command number the target takes.
     pub max_cmd_sn: SerialNumber,
-    /// How the login fares.
+    /// The status of the login.
     pub status: LoginStatus,
     /// Bytes of text in the data segment.
     pub data_segment_len: usize,

@@ -26,7 +26,7 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// What the logout ends (RFC 7143, 11.14.1). Seven bits.
+    /// The extent of a logout (RFC 7143, 11.14.1), seven bits.
     LogoutReason {
         CLOSE_SESSION = 0, "close the session";
         CLOSE_CONNECTION = 1, "close the connection";
@@ -34,16 +34,16 @@ codes! {
     }
 }
 
-/// A request to end a session or one of its connections in good order.
+/// A request to end a session or one of its connections in an orderly way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogoutRequest {
     /// I: delivered ahead of `CmdSN` order.
     pub immediate: bool,
-    /// What is to end.
+    /// The extent of the logout: the session or a connection.
     pub reason: LogoutReason,
-    /// The name of this request.
+    /// The tag of this request.
     pub itt: InitiatorTaskTag,
-    /// The connection to end. Means nothing when the session is to end.
+    /// The connection to end. Ignored when the session is to end.
     pub cid: Cid,
     /// This request's command number.
     pub cmd_sn: SerialNumber,
@@ -74,7 +74,7 @@ impl LogoutRequest {
         })
     }
 
-    /// The header's bytes. Of `reason` seven bits are sent.
+    /// The header's bytes. Only seven bits of `reason` are sent.
     pub fn emit(&self) -> [u8; BHS_LEN] {
         zerocopy::transmute!(Wire {
             head: Head::new(Self::OPCODE, FINAL | self.reason.0 & REASON_MASK).immediate(self.immediate),

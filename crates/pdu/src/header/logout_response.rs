@@ -10,7 +10,7 @@ use crate::{BHS_LEN, Bhs, InitiatorTaskTag, Opcode, PduError, SerialNumber};
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Response in byte 2.
+    /// The response code is byte 2.
     head: Head,
     reserved8: [u8; 8],
     itt: U32,
@@ -27,7 +27,7 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// How a logout ended (RFC 7143, 11.15.1).
+    /// The result of a logout (RFC 7143, 11.15.1).
     LogoutResponseCode {
         CLOSED = 0, "closed successfully";
         CID_NOT_FOUND = 1, "CID not found";
@@ -36,12 +36,12 @@ codes! {
     }
 }
 
-/// The answer to a [`crate::LogoutRequest`].
+/// The response to a [`crate::LogoutRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogoutResponse {
-    /// How the logout ended.
+    /// The result of the logout.
     pub response: LogoutResponseCode,
-    /// The request's name.
+    /// The tag of the request.
     pub itt: InitiatorTaskTag,
     /// The status number of this response.
     pub stat_sn: SerialNumber,

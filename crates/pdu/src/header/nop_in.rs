@@ -21,14 +21,14 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
-/// The answer to the initiator's ping, a ping from the target, or word of the command window alone.
+/// An answer to the initiator's ping, a ping from the target, or an update of the command window alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NopIn {
-    /// Of the target's choosing when `ttt` is not reserved; the answer repeats it.
+    /// Chosen by the target when `ttt` is not reserved; the answer repeats it.
     pub lun: LunField,
-    /// The name of the ping that this answers; otherwise reserved.
+    /// The tag of the ping that this answers; otherwise reserved.
     pub itt: InitiatorTaskTag,
-    /// The name of the target's ping; reserved when no answer is wanted.
+    /// The tag of the target's ping; reserved when no answer is wanted.
     pub ttt: TargetTransferTag,
     /// The status number of an answer, or the next one when `itt` is reserved.
     pub stat_sn: SerialNumber,

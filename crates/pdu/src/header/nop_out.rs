@@ -20,17 +20,17 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
-/// A ping from the initiator, the answer to the target's ping, or word of `ExpStatSN` alone. The
-/// data segment of a ping comes back in its answer.
+/// A ping from the initiator, an answer to the target's ping, or an update of `ExpStatSN` alone. The answer to a ping
+/// returns its data segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NopOut {
     /// I: delivered ahead of `CmdSN` order. Always set when `itt` is reserved.
     pub immediate: bool,
-    /// As in the ping that this answers; otherwise zero.
+    /// The LUN of the ping that this answers; otherwise zero.
     pub lun: LunField,
-    /// The ping's name, or reserved when no answer is wanted.
+    /// The tag of the ping, or reserved when no answer is wanted.
     pub itt: InitiatorTaskTag,
-    /// As in the ping that this answers; otherwise reserved.
+    /// The tag of the ping that this answers; otherwise reserved.
     pub ttt: TargetTransferTag,
     /// This request's command number, or the next one when `itt` is reserved.
     pub cmd_sn: SerialNumber,

@@ -23,26 +23,26 @@ struct Wire {
 
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
-/// The target asks for data of a write.
+/// A target's request for data of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct R2t {
-    /// To be copied into the Data-Out PDUs.
+    /// The LUN, for the Data-Out PDUs to copy.
     pub lun: LunField,
-    /// The task's name.
+    /// The tag of the task.
     pub itt: InitiatorTaskTag,
-    /// To be copied into the Data-Out PDUs. Never reserved.
+    /// The target's tag for this transfer, for the Data-Out PDUs to copy. Never reserved.
     pub ttt: TargetTransferTag,
-    /// The next status number; this PDU does not take it.
+    /// The next status number; this PDU does not use it up.
     pub stat_sn: SerialNumber,
     /// Next command number the target expects.
     pub exp_cmd_sn: SerialNumber,
     /// Last command number the target takes.
     pub max_cmd_sn: SerialNumber,
-    /// The PDU's place among the command's R2Ts (and Data-Ins, when bidirectional), from 0.
+    /// The number of this PDU among the command's R2Ts (and Data-Ins, when bidirectional), from 0.
     pub r2t_sn: u32,
-    /// Where in the command's data the wanted bytes start.
+    /// The offset of the wanted bytes in the command's data.
     pub buffer_offset: u32,
-    /// How many bytes are wanted. Never 0, never above `MaxBurstLength`.
+    /// The number of wanted bytes. Never 0, never above `MaxBurstLength`.
     pub desired_data_transfer_length: u32,
 }
 

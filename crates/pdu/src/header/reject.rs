@@ -10,7 +10,7 @@ use crate::{BHS_LEN, Bhs, InitiatorTaskTag, Opcode, PduError, SerialNumber};
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Reason in byte 2.
+    /// The reason is byte 2.
     head: Head,
     reserved8: [u8; 8],
     /// Always the reserved tag.
@@ -26,7 +26,7 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// What was wrong with a PDU (RFC 7143, 11.17.1).
+    /// The reason why a PDU was rejected (RFC 7143, 11.17.1).
     RejectReason {
         DATA_DIGEST_ERROR = 0x02, "data digest error";
         SNACK_REJECT = 0x03, "SNACK reject";
@@ -37,16 +37,16 @@ codes! {
         INVALID_DATA_ACK = 0x08, "invalid data acknowledgment";
         INVALID_PDU_FIELD = 0x09, "invalid PDU field";
         OUT_OF_RESOURCES = 0x0a, "out of resources for a long operation";
-        /// Not to be sent: RFC 7143 withdrew it.
+        /// Never sent: RFC 7143 withdrew it.
         NEGOTIATION_RESET = 0x0b, "negotiation reset";
         WAITING_FOR_LOGOUT = 0x0c, "waiting for logout";
     }
 }
 
-/// The target refuses a PDU, whose header is in the data segment.
+/// A target's refusal of a PDU, whose header is in the data segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reject {
-    /// What was wrong.
+    /// The reason of the refusal.
     pub reason: RejectReason,
     /// The status number of this PDU.
     pub stat_sn: SerialNumber,

@@ -7,9 +7,9 @@ use crate::bhs::{FINAL, Head, bit, has};
 use crate::codes::codes;
 use crate::{BHS_LEN, Bhs, InitiatorTaskTag, LunField, Opcode, PduError, SerialNumber};
 
-/// R bit: data comes from the target.
+/// R bit: the command reads data from the target.
 const READ: u8 = 0x40;
-/// W bit: data goes to the target.
+/// W bit: the command writes data to the target.
 const WRITE: u8 = 0x20;
 /// The ATTR field of the flags.
 const ATTR_MASK: u8 = 0x07;
@@ -17,7 +17,7 @@ const ATTR_MASK: u8 = 0x07;
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Command priority in the upper half of byte 2.
+    /// The command priority is the upper half of byte 2.
     head: Head,
     lun: [u8; 8],
     itt: U32,
@@ -30,7 +30,7 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// How a command is ordered among others of its task set (RFC 7143, 11.3.1; SAM-5, 8.6).
+    /// The order of a command among others of its task set (RFC 7143, 11.3.1; SAM-5, 8.6).
     TaskAttribute {
         UNTAGGED = 0, "untagged";
         SIMPLE = 1, "simple";
@@ -52,17 +52,17 @@ pub struct ScsiCommand {
     pub read: bool,
     /// W: the command takes data.
     pub write: bool,
-    /// Three bits.
+    /// The task attribute, three bits.
     pub attr: TaskAttribute,
-    /// Four bits, for scheduling; 0 means no priority (RFC 7144; SAM-5, 8.7).
+    /// The priority for scheduling, four bits; 0 means no priority (RFC 7144; SAM-5, 8.7).
     pub priority: u8,
-    /// The logical unit that is to do it.
+    /// The logical unit that the command addresses.
     pub lun: LunField,
-    /// The task's name.
+    /// The tag of the task.
     pub itt: InitiatorTaskTag,
-    /// Bytes that the initiator expects to move. Of a bidirectional command: bytes to write.
+    /// Bytes that the initiator expects to move; for a bidirectional command, bytes to write.
     pub expected_data_transfer_length: u32,
-    /// This command's number.
+    /// The number of this command.
     pub cmd_sn: SerialNumber,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,
@@ -117,7 +117,7 @@ impl ScsiCommand {
         Ok(command)
     }
 
-    /// The header's bytes. Of `attr` three bits are sent and of `priority` four.
+    /// The header's bytes. Only three bits of `attr` are sent, and four of `priority`.
     pub fn emit(&self) -> [u8; BHS_LEN] {
         let flags = bit(self.final_, FINAL) | bit(self.read, READ) | bit(self.write, WRITE) | self.attr.0 & ATTR_MASK;
         zerocopy::transmute!(Wire {

@@ -7,15 +7,15 @@ use crate::bhs::{FINAL, Head, has};
 use crate::codes::codes;
 use crate::{BHS_LEN, Bhs, InitiatorTaskTag, Opcode, PduError, SerialNumber};
 
-/// O and U bits, of the data written or read.
+/// O and U bits, for the data written or read.
 const RESIDUAL_BITS: ResidualBits = ResidualBits { overflow: 0x04, underflow: 0x02 };
-/// o and u bits, of the data read by a bidirectional command.
+/// o and u bits, for the data read by a bidirectional command.
 const BIDI_READ_RESIDUAL_BITS: ResidualBits = ResidualBits { overflow: 0x10, underflow: 0x08 };
 
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Response in byte 2, Status in byte 3.
+    /// The response code is byte 2, the status byte 3.
     head: Head,
     status_qualifier: U16,
     reserved10: [u8; 6],
@@ -32,26 +32,26 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// Whether the target got to execute the command (RFC 7143, 11.4.3).
+    /// Whether the target executed the command (RFC 7143, 11.4.3).
     ScsiResponseCode {
         COMMAND_COMPLETED = 0x00, "command completed at target";
         TARGET_FAILURE = 0x01, "target failure";
     }
 }
 
-/// Bytes that moved fewer or more than the initiator expected (RFC 7143, 11.4.5).
+/// The difference between the bytes moved and those that the initiator expected (RFC 7143, 11.4.5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Residual {
-    /// As many as expected.
+    /// The expected number of bytes was moved.
     #[default]
     None,
-    /// So many more could not be moved, as the initiator did not expect them.
+    /// The number of bytes that could not be moved, because the initiator did not expect them.
     Overflow(u32),
-    /// So many of those expected were not moved.
+    /// The number of expected bytes that were not moved.
     Underflow(u32),
 }
 
-/// Where one pair of residual bits is in the flags byte.
+/// The positions of a pair of residual bits in the flags byte.
 #[derive(Clone, Copy)]
 pub(super) struct ResidualBits {
     pub(super) overflow: u8,
@@ -80,17 +80,16 @@ impl Residual {
     }
 }
 
-/// The end of a SCSI command. Sense data and response data are in the data segment
-/// ([`crate::sense`]).
+/// The end of a SCSI command. Sense data and response data are in the data segment ([`crate::sense`]).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ScsiResponse {
-    /// Whether the target got to execute the command.
+    /// Whether the target executed the command.
     pub response: ScsiResponseCode,
     /// The SCSI status (SAM-5, 5.3). Valid when `response` says completed.
     pub status: u8,
-    /// What SAM-5, 5.3.2 adds to some statuses; 0 adds nothing (RFC 7144).
+    /// Detail that SAM-5, 5.3.2 adds to some statuses; 0 adds nothing (RFC 7144).
     pub status_qualifier: u16,
-    /// The task's name.
+    /// The tag of the task.
     pub itt: InitiatorTaskTag,
     /// The tag of the last R-Data SNACK for this command, or 0.
     pub snack_tag: u32,
@@ -100,11 +99,11 @@ pub struct ScsiResponse {
     pub exp_cmd_sn: SerialNumber,
     /// Last command number the target takes.
     pub max_cmd_sn: SerialNumber,
-    /// How many Data-In and R2T PDUs the target sent for the command.
+    /// The number of Data-In and R2T PDUs that the target sent for the command.
     pub exp_data_sn: u32,
-    /// Of the data written or, when the command is not bidirectional, read.
+    /// The residual of the data written or, when the command is not bidirectional, read.
     pub residual: Residual,
-    /// Of the data read by a bidirectional command.
+    /// The residual of the data read by a bidirectional command.
     pub bidi_read_residual: Residual,
     /// Bytes of sense and response data.
     pub data_segment_len: usize,

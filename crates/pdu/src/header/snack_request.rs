@@ -27,26 +27,26 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// What is missing, or has arrived (RFC 7143, 11.16.1). Four bits.
+    /// The kind of SNACK (RFC 7143, 11.16.1), four bits.
     SnackType {
         /// Asks for Data-In or R2T PDUs as they were sent first.
         DATA_R2T = 0, "Data/R2T SNACK";
         STATUS = 1, "Status SNACK";
         /// Acknowledges Data-In PDUs up to `beg_run`.
         DATA_ACK = 2, "DataACK SNACK";
-        /// Asks for Data-In PDUs that may be cut anew.
+        /// Asks for Data-In PDUs that may be cut differently.
         R_DATA = 3, "R-Data SNACK";
     }
 }
 
-/// The initiator asks for PDUs again, or acknowledges data.
+/// An initiator's request for PDUs to be sent again, or its acknowledgement of data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnackRequest {
-    /// What this is.
+    /// The kind of SNACK.
     pub snack_type: SnackType,
-    /// As in the Data-In, for a `DataACK`.
+    /// The LUN of the Data-In, for a `DataACK`.
     pub lun: LunField,
-    /// The task, or reserved for statuses and `DataACK`.
+    /// The tag of the task, or reserved for statuses and `DataACK`.
     pub itt: InitiatorTaskTag,
     /// For a `DataACK` the tag of the Data-In; for an R-Data SNACK its own SNACK tag, which the SCSI
     /// Response repeats; otherwise reserved.
@@ -56,7 +56,7 @@ pub struct SnackRequest {
     /// First number wanted (`DataSN`, `R2TSN` or `StatSN`); for a `DataACK` the next one expected; 0 for an
     /// R-Data SNACK.
     pub beg_run: u32,
-    /// How many are wanted; 0 for all from `beg_run` on, and always 0 in `DataACK` and R-Data SNACKs.
+    /// The number of PDUs wanted; 0 for all from `beg_run` on, and always 0 in `DataACK` and R-Data SNACKs.
     pub run_length: u32,
 }
 
@@ -84,7 +84,7 @@ impl SnackRequest {
         })
     }
 
-    /// The header's bytes. Of `snack_type` four bits are sent.
+    /// The header's bytes. Only four bits of `snack_type` are sent.
     pub fn emit(&self) -> [u8; BHS_LEN] {
         zerocopy::transmute!(Wire {
             head: Head::new(Self::OPCODE, FINAL | self.snack_type.0 & TYPE_MASK),

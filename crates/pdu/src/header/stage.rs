@@ -5,15 +5,15 @@ use crate::{Bhs, PduError};
 
 /// A stage of the login phase, or the phase after it (RFC 7143, 11.12.3).
 ///
-/// The order is that in which a login passes the stages.
+/// The order of the variants is that in which a login passes the stages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u8)]
 pub enum Stage {
-    /// The sides prove who they are.
+    /// The sides authenticate each other.
     SecurityNegotiation = 0,
-    /// The sides agree on how they will talk.
+    /// The sides agree on operational parameters.
     LoginOperationalNegotiation = 1,
-    /// Login is over.
+    /// The login is over.
     FullFeaturePhase = 3,
 }
 
@@ -55,8 +55,7 @@ impl LoginFlags {
         Ok(flags)
     }
 
-    /// Reads the flags of a PDU in which they no longer matter: whatever has no meaning becomes the
-    /// first stage.
+    /// Reads the flags of a PDU in which they no longer matter: a value without a meaning becomes the first stage.
     pub(super) fn parse_leniently(bhs: &Bhs) -> Self {
         let (csg, nsg) = stage_bits(bhs);
         let transit = bhs.final_bit();

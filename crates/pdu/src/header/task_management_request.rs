@@ -27,7 +27,7 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// What is to be done to tasks (RFC 7143, 11.5.1, and RFC 7144). Seven bits.
+    /// The function to perform on tasks (RFC 7143, 11.5.1, and RFC 7144), seven bits.
     TaskManagementFunction {
         ABORT_TASK = 1, "ABORT TASK";
         ABORT_TASK_SET = 2, "ABORT TASK SET";
@@ -44,16 +44,16 @@ codes! {
     }
 }
 
-/// A request to act on tasks.
+/// A request for a task management function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskManagementRequest {
     /// I: delivered ahead of `CmdSN` order.
     pub immediate: bool,
-    /// What is to be done.
+    /// The function to perform.
     pub function: TaskManagementFunction,
     /// The logical unit, for functions that address one.
     pub lun: LunField,
-    /// The name of this request.
+    /// The tag of this request.
     pub itt: InitiatorTaskTag,
     /// The task to abort, reassign or ask about; reserved for other functions.
     pub referenced_task_tag: InitiatorTaskTag,
@@ -61,7 +61,7 @@ pub struct TaskManagementRequest {
     pub cmd_sn: SerialNumber,
     /// Next status number the initiator expects on this connection.
     pub exp_stat_sn: SerialNumber,
-    /// Command number of the task to abort.
+    /// The command number of the task to abort.
     pub ref_cmd_sn: SerialNumber,
     /// For TASK REASSIGN of a read: the first Data-In not yet acknowledged, or 0.
     pub exp_data_sn: u32,
@@ -93,7 +93,7 @@ impl TaskManagementRequest {
         })
     }
 
-    /// The header's bytes. Of `function` seven bits are sent.
+    /// The header's bytes. Only seven bits of `function` are sent.
     pub fn emit(&self) -> [u8; BHS_LEN] {
         zerocopy::transmute!(Wire {
             head: Head::new(Self::OPCODE, FINAL | self.function.0 & FUNCTION_MASK).immediate(self.immediate),

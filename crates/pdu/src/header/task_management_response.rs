@@ -10,7 +10,7 @@ use crate::{BHS_LEN, Bhs, InitiatorTaskTag, Opcode, PduError, SerialNumber};
 #[derive(FromBytes, IntoBytes, Immutable, Unaligned)]
 #[repr(C)]
 struct Wire {
-    /// Response in byte 2.
+    /// The response code is byte 2.
     head: Head,
     additional_response_information: [u8; 3],
     reserved11: [u8; 5],
@@ -25,7 +25,7 @@ struct Wire {
 const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 
 codes! {
-    /// How a task management function ended (RFC 7143, 11.6.1, and RFC 7144).
+    /// The result of a task management function (RFC 7143, 11.6.1, and RFC 7144).
     TaskManagementResponseCode {
         FUNCTION_COMPLETE = 0, "function complete";
         TASK_DOES_NOT_EXIST = 1, "task does not exist";
@@ -39,14 +39,14 @@ codes! {
     }
 }
 
-/// The answer to a [`crate::TaskManagementRequest`].
+/// The response to a [`crate::TaskManagementRequest`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskManagementResponse {
-    /// How the function ended.
+    /// The result of the function.
     pub response: TaskManagementResponseCode,
-    /// What QUERY ASYNCHRONOUS EVENT found; zeros otherwise (RFC 7144; SAM-5, 7.8).
+    /// The finding of QUERY ASYNCHRONOUS EVENT; zeros otherwise (RFC 7144; SAM-5, 7.8).
     pub additional_response_information: [u8; 3],
-    /// The request's name.
+    /// The tag of the request.
     pub itt: InitiatorTaskTag,
     /// The status number of this response.
     pub stat_sn: SerialNumber,

@@ -27,13 +27,13 @@ pub struct TextRequest {
     pub immediate: bool,
     /// F: the initiator has no more keys to send in this negotiation.
     pub final_: bool,
-    /// C: the keys go on in the next request. Never together with F.
+    /// C: the keys continue in the next request. Never together with F.
     pub continue_: bool,
-    /// As in the response to which this continues, when `ttt` is not reserved.
+    /// The LUN from the response that this request continues, when `ttt` is not reserved.
     pub lun: LunField,
-    /// The same tag in all requests of one negotiation.
+    /// The tag that all requests of one negotiation share.
     pub itt: InitiatorTaskTag,
-    /// As in the response to which this continues, or reserved to begin or reset a negotiation.
+    /// The tag from the response that this request continues, or reserved to begin or reset a negotiation.
     pub ttt: TargetTransferTag,
     /// This request's command number.
     pub cmd_sn: SerialNumber,

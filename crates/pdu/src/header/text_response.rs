@@ -24,15 +24,15 @@ const _: () = assert!(size_of::<Wire>() == BHS_LEN);
 /// A list of keys from the target in the full feature phase.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TextResponse {
-    /// F: the negotiation is over. Then `ttt` is reserved.
+    /// F: the negotiation is over, and `ttt` is reserved.
     pub final_: bool,
-    /// C: the keys go on in the next response. Never together with F.
+    /// C: the keys continue in the next response. Never together with F.
     pub continue_: bool,
-    /// Qualifies `ttt` when that is not reserved.
+    /// Qualifies `ttt` when `ttt` is not reserved.
     pub lun: LunField,
-    /// As in the request.
+    /// The tag of the request.
     pub itt: InitiatorTaskTag,
-    /// What the next request must carry; reserved in the last response.
+    /// The tag for the next request to carry; reserved in the last response.
     pub ttt: TargetTransferTag,
     /// The status number of this response.
     pub stat_sn: SerialNumber,

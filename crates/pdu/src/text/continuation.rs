@@ -1,9 +1,9 @@
-//! Lists that are longer than one PDU (RFC 7143, 6.2): the C bit says that more follows, and the cut
-//! may be anywhere, also inside a pair.
+//! Lists that are longer than one PDU (RFC 7143, 6.2): the C bit says that more follows, and the cut may be anywhere, even
+//! inside a pair.
 
 use super::TextError;
 
-/// Puts the data segments of consecutive Login or Text PDUs together.
+/// Assembles a list from the data segments of consecutive Login or Text PDUs.
 ///
 /// ```
 /// use lunette_pdu::text::TextAssembler;
@@ -43,28 +43,28 @@ impl TextAssembler {
         Ok(if continue_bit { None } else { Some(core::mem::take(&mut self.text)) })
     }
 
-    /// Bytes of the list that has begun.
+    /// Bytes of the list collected so far.
     pub const fn len(&self) -> usize {
         self.text.len()
     }
 
-    /// Whether no byte of a list is collected.
+    /// Whether no byte of a list has been collected.
     pub const fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
 
-    /// Whether a list has begun and not ended, so that the next PDU must bring more of it.
+    /// Whether a list has begun but not ended, so that the next PDU must continue it.
     pub const fn is_partial(&self) -> bool {
         self.partial
     }
 }
 
-/// Cuts a list into data segments of up to `max_segment` bytes, the receiver's
-/// `MaxRecvDataSegmentLength`. All but the last go with the C bit. An empty list is one empty segment.
+/// Cuts a list into data segments of up to `max_segment` bytes, the receiver's `MaxRecvDataSegmentLength`. All but the last
+/// are sent with the C bit. An empty list is one empty segment.
 ///
 /// # Panics
 ///
-/// When `max_segment` is 0. The RFC allows no less than 512.
+/// When `max_segment` is 0. The RFC's minimum is 512.
 ///
 /// ```
 /// use lunette_pdu::text::split_text;

@@ -1,8 +1,8 @@
-//! Reading a list of keys.
+//! The reader of a list of keys.
 
 use super::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
-/// Why bytes are not a list of `key=value` pairs, or a pair cannot become part of one.
+/// A reason why bytes are not a list of `key=value` pairs, or a pair cannot become part of one.
 ///
 /// Offsets count from the start of the list to the start of the pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -10,33 +10,33 @@ pub enum TextError {
     /// The list ends inside a pair.
     #[error("pair at byte {offset} has no NUL at its end")]
     Unterminated {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
     },
-    /// Two NULs stand together before the end of the list.
+    /// Two NULs follow each other before the end of the list.
     #[error("empty pair at byte {offset}")]
     EmptyPair {
-        /// Where the pair should be.
+        /// The position where a pair was expected.
         offset: usize,
     },
     /// A pair has no `=`.
     #[error("pair at byte {offset} has no \"=\"")]
     NoEquals {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
     },
     /// A key is empty or too long.
     #[error("key at byte {offset} has {len} bytes, 1 to {MAX_KEY_LEN} are allowed")]
     KeyLength {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
-        /// Bytes in the key.
+        /// The length of the key in bytes.
         len: usize,
     },
-    /// A key has a character that is not allowed in keys.
+    /// A key has a character that keys may not have.
     #[error("key at byte {offset} contains {character:?}")]
     KeyCharacter {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
         /// The first such character.
         character: char,
@@ -44,15 +44,15 @@ pub enum TextError {
     /// A value is too long.
     #[error("value of the key at byte {offset} has {len} bytes, at most {MAX_VALUE_LEN} are allowed")]
     ValueLength {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
-        /// Bytes in the value.
+        /// The length of the value in bytes.
         len: usize,
     },
     /// A value has a control character.
     #[error("value of the key at byte {offset} contains {character:?}")]
     ValueCharacter {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
         /// The first such character.
         character: char,
@@ -60,13 +60,13 @@ pub enum TextError {
     /// A pair is not UTF-8.
     #[error("pair at byte {offset} is not UTF-8")]
     NotUtf8 {
-        /// Where the pair starts.
+        /// The start of the pair.
         offset: usize,
     },
     /// The PDUs of one list together are longer than the receiver allows.
     #[error("text grew to {len} bytes, at most {max} are allowed")]
     TooLong {
-        /// The length with the segment that was refused.
+        /// The length including the refused segment.
         len: usize,
         /// The receiver's limit.
         max: usize,
@@ -75,11 +75,10 @@ pub enum TextError {
 
 /// Reads a complete list of keys: each pair is `key=value` with a NUL at its end.
 ///
-/// The list may be empty. More NULs may follow the last pair, as some peers count the pad of the data
-/// segment as text; everywhere else RFC 7143, 6.1 is taken at its word. A key has 1 to
-/// [`MAX_KEY_LEN`] letters, digits and `.-+@_`, and `#` as its second byte after `X`. A value has up
-/// to [`MAX_VALUE_LEN`] bytes of UTF-8. Control characters are refused in values: no key has a use for
-/// them, and values end up in logs and terminals.
+/// The list may be empty. More NULs may follow the last pair, because some peers count the pad of the data segment as text;
+/// everywhere else RFC 7143, 6.1 is applied to the letter. A key has 1 to [`MAX_KEY_LEN`] letters, digits and `.-+@_`, and
+/// `#` as its second byte after `X`. A value has up to [`MAX_VALUE_LEN`] bytes of UTF-8. Control characters are refused in
+/// values: no key has a use for them, and values end up in logs and terminals.
 ///
 /// ```
 /// use lunette_pdu::text::pairs;

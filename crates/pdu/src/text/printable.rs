@@ -1,14 +1,14 @@
-//! Text of a peer, as people may see it.
+//! Text of a peer, made fit for display.
 
 use std::borrow::Cow;
 
-/// Gives `text` with a replacement character for each one that is not seen or changes how its neighbours are seen.
+/// Replaces each character of `text` that is invisible or changes how its neighbours look.
 ///
 /// These are control characters, which terminals obey; line and paragraph separators; marks that turn the direction of
-/// writing, with which `gpj.exe` looks like `exe.jpg`; and characters of no width, with which two names look the same.
-/// RFC 3454 tables C.1 to C.9 prohibit most of them in iSCSI names; the isolates of Unicode 6.3 are younger.
+/// writing, with which `gpj.exe` looks like `exe.jpg`; and characters of no width, with which two names look the same. RFC
+/// 3454 tables C.1 to C.9 prohibit most of them in iSCSI names; the isolates of Unicode 6.3 are newer.
 ///
-/// Names are compared and sent as they came: only what is shown goes through here.
+/// Only displayed text goes through here: names are compared and sent as they came.
 ///
 /// ```
 /// use lunette_pdu::text::printable;
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_fit_to_be_seen_is_not_copied() {
+    fn text_that_is_fit_for_display_is_not_copied() {
         assert!(matches!(printable("iqn.2026-11.org.example:disk"), Cow::Borrowed(_)));
     }
 }

@@ -3,28 +3,28 @@
 use core::fmt::Write as _;
 use core::ops::RangeInclusive;
 
-/// Why a value is not of its kind.
+/// A reason why a value is not of its kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ValueError {
-    /// Neither a decimal nor a hexadecimal number.
+    /// The value is neither a decimal nor a hexadecimal number.
     #[error("not a number")]
     NotANumber,
-    /// A number of 2^64 or more.
+    /// The number is 2^64 or more.
     #[error("number does not fit 64 bits")]
     NumberTooLarge,
-    /// Not two numbers with a tilde between, the second no less than the first.
+    /// The value is not two numbers with a tilde between, the second no less than the first.
     #[error("not a range of the form low~high")]
     NotARange,
-    /// Neither `Yes` nor `No`.
+    /// The value is neither `Yes` nor `No`.
     #[error("neither Yes nor No")]
     NotABoolean,
-    /// Neither a hexadecimal (`0x`) nor a base64 (`0b`) constant.
+    /// The value is neither a hexadecimal (`0x`) nor a base64 (`0b`) constant.
     #[error("not a binary value: 0x and hexadecimal digits, or 0b and base64")]
     NotBinary,
-    /// A binary value of more bytes than its key may have.
+    /// The binary value has more bytes than its key allows.
     #[error("binary value has {len} bytes, at most {max} are allowed")]
     BinaryTooLong {
-        /// Bytes in the value.
+        /// The length of the value in bytes.
         len: usize,
         /// The limit that the caller gave.
         max: usize,
@@ -48,7 +48,7 @@ pub fn parse_number(value: &str) -> Result<u64, ValueError> {
         None if value.len() > 1 && value.starts_with('0') => return Err(ValueError::NotANumber),
         None => (value, 10),
     };
-    // `from_str_radix` also takes a sign, which the RFC does not know.
+    // `from_str_radix` also accepts a sign, which the RFC does not allow.
     if digits.is_empty() || !digits.chars().all(|digit| digit.is_digit(radix)) {
         return Err(ValueError::NotANumber);
     }
@@ -59,7 +59,7 @@ pub fn parse_number(value: &str) -> Result<u64, ValueError> {
 ///
 /// # Errors
 ///
-/// [`ValueError::NotARange`], or what [`parse_number`] says of either number.
+/// [`ValueError::NotARange`], or the error of [`parse_number`] for either number.
 pub fn parse_range(value: &str) -> Result<RangeInclusive<u64>, ValueError> {
     let (low, high) = value.split_once('~').ok_or(ValueError::NotARange)?;
     let range = parse_number(low)?..=parse_number(high)?;
@@ -71,7 +71,7 @@ pub fn format_range(range: &RangeInclusive<u64>) -> String {
     format!("{}~{}", range.start(), range.end())
 }
 
-/// Reads `Yes` or `No`; case counts.
+/// Reads `Yes` or `No`, case-sensitively.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ pub const fn format_boolean(value: bool) -> &'static str {
     if value { "Yes" } else { "No" }
 }
 
-/// The items of a list: what stands between commas. An empty value has no items.
+/// The items of a list, which commas separate. An empty value has no items.
 ///
 /// ```
 /// use lunette_pdu::text::parse_list;
@@ -102,13 +102,12 @@ pub fn parse_list(value: &str) -> impl Iterator<Item = &str> + Clone {
 /// Reads a binary value of up to `max_len` bytes: hexadecimal after `0x` or `0X`, base64 after `0b` or
 /// `0B`.
 ///
-/// An odd number of hexadecimal digits has the missing one in front: a number of n digits has
-/// (n + 1) / 2 bytes. The padding at the end of base64 may be missing; by the RFC's count a constant
-/// of n characters has n * 3 / 4 bytes.
+/// With an odd number of hexadecimal digits, a leading zero is implied: a number of n digits has (n + 1) / 2 bytes. The
+/// padding at the end of base64 may be missing; by the RFC's count a constant of n characters has n * 3 / 4 bytes.
 ///
 /// # Errors
 ///
-/// [`ValueError::NotBinary`], or [`ValueError::BinaryTooLong`]; nothing is allocated for either.
+/// [`ValueError::NotBinary`], or [`ValueError::BinaryTooLong`]; neither case allocates.
 ///
 /// ```
 /// use lunette_pdu::text::parse_binary;
@@ -129,7 +128,7 @@ pub fn parse_binary(value: &str, max_len: usize) -> Result<Vec<u8>, ValueError> 
 
 /// Writes bytes in hexadecimal, two digits each, after `0x`: the form that every peer reads.
 ///
-/// There is no form for no bytes; the `0x` that remains is refused by [`parse_binary`].
+/// An empty value has no form: its `0x` is refused by [`parse_binary`].
 pub fn format_binary(bytes: &[u8]) -> String {
     let mut value = String::with_capacity(2 + 2 * bytes.len());
     value.push_str("0x");
@@ -140,7 +139,7 @@ pub fn format_binary(bytes: &[u8]) -> String {
     value
 }
 
-/// Takes `0` and the letter, in either case, off the front.
+/// Removes a leading `0` and the letter, in either case.
 fn strip_prefix(value: &str, letter: u8) -> Option<&str> {
     match value.as_bytes() {
         [b'0', found, ..] if found.eq_ignore_ascii_case(&letter) => value.get(2..),
@@ -148,7 +147,7 @@ fn strip_prefix(value: &str, letter: u8) -> Option<&str> {
     }
 }
 
-/// Decodes one or more digits; an odd one out is the lower half of the first byte.
+/// Decodes one or more digits; an odd first digit is the lower half of the first byte.
 fn decode_hex(digits: &[u8]) -> Option<Vec<u8>> {
     if digits.is_empty() {
         return None;
@@ -164,7 +163,7 @@ fn hex_digit(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).map(|nibble| nibble as u8)
 }
 
-/// Takes the `=` off the end, if they fill the last group of four.
+/// Removes trailing `=`, if they complete the last group of four.
 fn strip_base64_padding(symbols: &str) -> Option<&str> {
     let stripped = symbols.trim_end_matches('=');
     let padding = symbols.len() - stripped.len();

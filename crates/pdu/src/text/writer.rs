@@ -1,9 +1,9 @@
-//! Making a list of keys.
+//! The writer of a list of keys.
 
 use super::TextError;
 use super::pairs::{check_key, check_value};
 
-/// Puts a list of `key=value` pairs together, as [`pairs`](super::pairs) reads it.
+/// Builds a list of `key=value` pairs, as [`pairs`](super::pairs) reads it.
 ///
 /// ```
 /// use lunette_pdu::text::TextWriter;
@@ -43,12 +43,12 @@ impl TextWriter {
         Ok(())
     }
 
-    /// The list so far.
+    /// The bytes of the list so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.text
     }
 
-    /// The list.
+    /// The bytes of the list.
     pub fn into_bytes(self) -> Vec<u8> {
         self.text
     }

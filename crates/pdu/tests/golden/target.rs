@@ -4,7 +4,7 @@ use lunette_pdu::*;
 
 use crate::*;
 
-/// `bytes` are parsed as `pdu`, whatever is in the `reserved` bytes, and emitted as they are.
+/// Asserts that `bytes` parse as `pdu`, whatever is in the `reserved` bytes, and that `pdu` emits them.
 #[track_caller]
 fn check(pdu: TargetPdu, emitted: [u8; BHS_LEN], bytes: [u8; BHS_LEN], reserved: &[(usize, usize)]) {
     assert_eq!(TargetPdu::parse(&Bhs::from(bytes)), Ok(pdu));
