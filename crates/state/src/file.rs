@@ -10,7 +10,7 @@ use redb::{Database, DatabaseError, ReadableDatabase, TableDefinition};
 
 use crate::{StateError, StateStore};
 
-/// The one table. Its name and types are the format of the file.
+/// The only table. Its name and types are the format of the file.
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("lunette-state");
 
 /// Memory for pages of the file. Values are small and seldom read.
@@ -21,28 +21,28 @@ pub struct StateFile {
     database: Database,
 }
 
-/// A state file cannot be opened.
+/// A reason why a state file cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStateError {
-    /// Another process has it.
+    /// Another process has the file open.
     #[error("{path}: the state file is in use; stop the other process, or choose another file", path = .0.display())]
     InUse(PathBuf),
-    /// Missing folder, no permission, not such a file, ...
+    /// A missing folder, no permission, a file of another format, or another failure.
     #[error("{path}: {what}", path = .path.display())]
     Failed {
-        /// The file.
+        /// The path of the file.
         path: PathBuf,
-        /// What the database or the system said.
+        /// The words of the database or the system.
         what: String,
     },
 }
 
 impl StateFile {
-    /// Opens the file, and makes it when it is missing. After a crash it is repaired to its last commit.
+    /// Opens the file, and creates it when it is missing. After a crash it is repaired to its last commit.
     ///
     /// # Errors
     ///
-    /// When it is in use, or cannot be opened or made.
+    /// When another process has the file open, or it cannot be opened or created.
     pub fn open(path: &Path) -> Result<Self, OpenStateError> {
         let failed = |what: &dyn fmt::Display| OpenStateError::Failed { path: path.into(), what: what.to_string() };
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|error| match error {
@@ -58,7 +58,7 @@ impl StateFile {
         Ok(file)
     }
 
-    /// Readers find the table from the first moment on.
+    /// Creates the table, so that readers always find it.
     fn make_table(&self) -> Result<(), redb::Error> {
         let transaction = self.database.begin_write()?;
         transaction.open_table(TABLE)?;
@@ -71,7 +71,7 @@ impl StateFile {
     }
 
     fn write(&self, name: &str, value: Option<&[u8]>) -> Result<(), redb::Error> {
-        // Durability::Immediate is the default: commit returns after the file is synchronised.
+        // Durability::Immediate is the default: commit returns after the file is synchronized.
         let transaction = self.database.begin_write()?;
         {
             let mut table = transaction.open_table(TABLE)?;
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(file.load("a").unwrap(), None);
     }
 
-    /// A copy of the open file is what a process that is killed leaves behind.
+    /// A copy of the open file is what a killed process leaves behind.
     #[test]
     fn what_was_saved_is_in_a_copy_of_the_open_file() {
         let folder = tempfile::tempdir().unwrap();
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_state_file_is_left_alone() {
+    fn a_file_of_another_format_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, [7; 8192]).unwrap();

@@ -1,12 +1,12 @@
 //! Small state that survives restarts and power cuts.
 //!
-//! Floor 2 of the house, beside `store`: blocks live there, what a device server must remember about itself lives here.
-//! The device server knows the trait [`StateStore`] alone; whoever starts it chooses [`StateFile`].
+//! Floor 2 of the house, beside `store`: blocks live there, and what a device server must remember about itself lives here.
+//! The device server knows only the trait [`StateStore`]; its embedder chooses [`StateFile`].
 //!
 //! # The contract
 //!
-//! [`StateStore::save`] returns when the value is on stable storage. A value that was saved is there after a crash or a
-//! power cut; one whose save was cut short is there as a whole or not at all, and then the older one is.
+//! [`StateStore::save`] returns when the value is on stable storage. A saved value is there after a crash or a power cut.
+//! When a save was cut short, either the new value is there as a whole or the old one still is.
 //!
 //! ```
 //! use lunette_state::{StateFile, StateStore};
@@ -37,11 +37,11 @@ pub trait StateStore: Send + Sync {
     ///
     /// # Errors
     ///
-    /// When the storage cannot be written. The older value is then still there.
+    /// When the storage cannot be written. The old value is then still there.
     fn save(&self, name: &str, value: Option<&[u8]>) -> Result<(), StateError>;
 }
 
-/// The storage failed.
+/// An error of the storage.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the state file failed: {0}")]
 pub struct StateError(pub String);

@@ -1,4 +1,4 @@
-//! Power cuts at every moment of a state file's life: what was acknowledged is there, and nothing is there by half.
+//! Power cuts at every moment of a state file's life: everything acknowledged is there, and nothing is there by half.
 
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -8,10 +8,10 @@ use redb::{Database, StorageBackend};
 use super::{CACHE_BYTES, StateFile};
 use crate::StateStore;
 
-/// Bytes that a disk writes as a whole or not at all.
+/// The bytes that a disk writes as a whole or not at all.
 const SECTOR: usize = 512;
 
-/// One thing that happened to the file.
+/// An event in the file's history.
 #[derive(Debug, Clone)]
 enum Event {
     Write {
@@ -19,7 +19,7 @@ enum Event {
         bytes: Vec<u8>,
     },
     SetLen(usize),
-    /// All before is on stable storage.
+    /// Everything before this is on stable storage.
     Sync,
     /// The save of this number was acknowledged.
     Saved(u64),
@@ -34,7 +34,7 @@ impl Event {
         }
     }
 
-    /// What a cut in the middle of it leaves: each sector of a write or not.
+    /// Applies what a power cut during the event leaves: of a write, any of its sectors.
     fn apply_in_part(&self, file: &mut [u8], coins: &mut Coins) {
         if let Self::Write { offset, bytes } = self {
             for (index, sector) in bytes.chunks(SECTOR).enumerate() {
@@ -47,7 +47,7 @@ impl Event {
     }
 }
 
-/// A file in memory that remembers its history.
+/// A file in memory that records its history.
 #[derive(Debug, Clone, Default)]
 struct Disk(Arc<Mutex<History>>);
 
@@ -105,7 +105,7 @@ impl StorageBackend for Disk {
     }
 }
 
-/// Heads or tails by a seed (xorshift).
+/// A seeded generator of random bits (xorshift).
 struct Coins(u64);
 
 impl Coins {
@@ -117,7 +117,7 @@ impl Coins {
     }
 }
 
-/// The file after a cut behind `events`: everything up to the last synchronisation, and of each write since then any part.
+/// The file after a power cut behind `events`: everything up to the last synchronization, and of each later write any part.
 /// Changes of the length are in the journal of a file system, which keeps their order.
 fn cut(events: &[Event], seed: u64) -> Vec<u8> {
     let synced = events.iter().rposition(|event| matches!(event, Event::Sync)).map_or(0, |at| at + 1);
@@ -133,7 +133,7 @@ fn cut(events: &[Event], seed: u64) -> Vec<u8> {
     file
 }
 
-/// Saves of two values, one short and one that is now there and now not, each with the number of the save in it.
+/// Saves two values, a short one and one that comes and goes, each with the number of the save in it.
 fn save(file: &StateFile, number: u64) {
     let bytes = [&number.to_be_bytes()[..], &vec![number as u8; 40 * (number as usize % 300)]].concat();
     file.save("reservations/disk", Some(&bytes)).unwrap();
@@ -163,7 +163,7 @@ fn a_power_cut_loses_nothing_that_was_acknowledged() {
             let after = Disk::holding(cut(&events[..end], seed)).open();
             let found = after.load("reservations/disk").unwrap();
             let number = found.as_ref().map_or(0, |bytes| u64::from_be_bytes(*bytes.first_chunk().unwrap()));
-            // The save that was cut short may have come through as a whole.
+            // The save that was cut short may have been completed.
             assert!(
                 (acknowledged..=acknowledged + 1).contains(&number),
                 "cut behind event {end}, seed {seed}: {number} is there, {acknowledged} was acknowledged"
