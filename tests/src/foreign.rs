@@ -13,16 +13,16 @@ use tempfile::TempDir;
 use crate::process::wait_until;
 use crate::tool::run_at_most;
 
-/// The user and secret that an initiator gives.
+/// The user and secret of an initiator.
 pub const USER: (&str, &str) = ("alice", "secret of alice");
 
-/// The user and secret that a target gives.
+/// The user and secret of a target.
 pub const TARGET_USER: (&str, &str) = ("disk", "secret of disk1");
 
-/// From the start of a program to its first answer.
+/// The longest time from the start of a program to its first answer.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// A foreign target that runs. It is killed when this is dropped.
+/// A running foreign target. It is killed when this is dropped.
 pub struct Foreign {
     child: Child,
     address: SocketAddr,
@@ -32,7 +32,7 @@ pub struct Foreign {
 }
 
 impl Foreign {
-    /// tgt, which takes digests. With `chap` it asks for the user and proves itself.
+    /// Starts tgt, which supports digests. With `chap` it authenticates the user and itself.
     pub fn tgt(mebibytes: u64, chap: bool) -> Self {
         const TARGET: &str = "iqn.2026-11.org.example:tgt";
         let folder = tempfile::tempdir().expect("a temporary folder");
@@ -69,7 +69,7 @@ impl Foreign {
         foreign
     }
 
-    /// istgt. With `chap` it asks for the user and proves itself.
+    /// Starts istgt. With `chap` it authenticates the user and itself.
     pub fn istgt(mebibytes: u64, chap: bool) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let address = free_address();
@@ -91,7 +91,7 @@ impl Foreign {
         for (name, text) in [("configuration", configuration), ("secrets", secrets)] {
             let path = folder.path().join(name);
             fs::write(&path, text).expect("room for a file");
-            // It does not read secrets that others can read.
+            // istgt refuses files of secrets that other users can read.
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("a file of our own");
         }
         let mut daemon = program("istgt");
@@ -103,7 +103,7 @@ impl Foreign {
         foreign
     }
 
-    /// Where it listens, as discovery wants it.
+    /// The URL of its portal, for discovery.
     pub fn portal_url(&self) -> String {
         format!("iscsi://{}", self.address)
     }
@@ -121,13 +121,13 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The target may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A port that nobody has now.
+/// A port that is free now.
 fn free_address() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on the loopback interface");
     listener.local_addr().expect("a bound socket has an address")
@@ -139,7 +139,7 @@ fn disk_in(folder: &Path, mebibytes: u64) -> String {
     path.to_str().expect("temporary folders have plain names").to_owned()
 }
 
-/// A program for the administrator: Debian keeps those out of the PATH of others.
+/// A program for the administrator. Debian keeps these out of other users' PATH.
 fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     command.env("PATH", env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin");

@@ -1,4 +1,4 @@
-//! A small initiator: one connection, blocking. It keeps to the rules unless it is asked not to.
+//! A small initiator: one connection, blocking. It keeps to the rules unless a test asks it not to.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -18,18 +18,18 @@ use sha2::{Digest, Sha256};
 
 use crate::server::Server;
 
-/// How long to wait for any answer.
+/// The longest wait for any answer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Data-Out PDUs are no longer than this, whatever the target takes.
+/// The longest Data-Out PDU, even if the target takes longer ones.
 const DATA_OUT_LEN: usize = 8192;
 
 const BLOCK_LEN: usize = 512;
 
-/// Sessions of one process differ in this part of their ISID.
+/// The part of the ISID that differs between sessions of one process.
 static NEXT_QUALIFIER: AtomicU32 = AtomicU32::new(1);
 
-/// What a login offers beside the names.
+/// The keys that a login offers beside the names.
 pub type LoginKeys<'a> = &'a [(&'a str, &'a str)];
 
 /// A PDU with its data segment.
@@ -38,18 +38,18 @@ pub type Pdu = (TargetPdu, Vec<u8>);
 /// A connection to a target.
 pub struct Initiator {
     stream: TcpStream,
-    /// Its initiator port.
+    /// The ISID of its initiator port.
     pub isid: Isid,
-    /// The session that its login asks to join, then the one that it belongs to.
+    /// The session that its login asks to join, and then the one that it belongs to.
     pub tsih: Tsih,
-    /// Its number in the session.
+    /// Its connection ID in the session.
     pub cid: Cid,
     header_digest: bool,
     data_digest: bool,
     cmd_sn: SerialNumber,
     next_itt: u32,
     tasks: HashMap<InitiatorTaskTag, Task>,
-    /// PDUs that are neither pings nor belong to a task, as they came.
+    /// Received PDUs that are neither pings nor belong to a task.
     pub others: Vec<Pdu>,
 }
 
@@ -60,19 +60,19 @@ struct Task {
     outcome: Option<Outcome>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
     /// The SCSI status.
     pub status: u8,
-    /// Sense data; empty when there is none.
+    /// The sense data; empty when there is none.
     pub sense: Vec<u8>,
-    /// What was read.
+    /// The data that was read.
     pub data: Vec<u8>,
 }
 
 impl Outcome {
-    /// The data of a command that must have ended with GOOD.
+    /// The data of a command, which must have ended with GOOD.
     pub fn good(self) -> Vec<u8> {
         assert!(self.status == 0, "{self:02x?}");
         self.data
@@ -80,7 +80,7 @@ impl Outcome {
 }
 
 impl Initiator {
-    /// Connects, no more.
+    /// Connects without logging in.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -113,15 +113,15 @@ impl Initiator {
         Ok(initiator)
     }
 
-    /// Connects, logs in, and takes the unit attention that waits for a new nexus.
+    /// Connects, logs in, and takes the unit attention that a new nexus gets.
     pub fn attach(server: &Server, keys: LoginKeys<'_>) -> io::Result<Self> {
         let mut initiator = Self::log_in(server, keys)?;
         initiator.command(0, &[0; 6], Vec::new(), 0)?;
         Ok(initiator)
     }
 
-    /// One login request, from the operational stage to the full feature phase. Digests that it offers are in use from
-    /// then on, when the target agrees.
+    /// Sends one login request, from the operational stage to the full feature phase. Digests that it offers are in use
+    /// from then on, when the target agrees.
     pub fn login_request(&mut self, keys: LoginKeys<'_>) -> io::Result<(LoginResponse, String)> {
         let name = ("InitiatorName", "iqn.2026-11.org.example:raw");
         let keys = [&[name], keys].concat();
@@ -132,7 +132,7 @@ impl Initiator {
         Ok((response, answer))
     }
 
-    /// Any login request: its stage, the stage that it wants to go to, its keys.
+    /// Sends any login request: its stage, the stage that it wants to enter, its keys.
     pub fn login_step(
         &mut self,
         stage: Stage,
@@ -161,7 +161,7 @@ impl Initiator {
         Ok((response, String::from_utf8_lossy(&answer).into_owned()))
     }
 
-    /// A login to `target` by way of CHAP (SHA-256), with `keys` in the operational stage. Gives the response that ends it.
+    /// Logs in to `target` with CHAP (SHA-256), with `keys` in the operational stage. Returns the final response.
     pub fn chap_login(
         &mut self,
         target: &str,
@@ -189,7 +189,7 @@ impl Initiator {
         Ok(response)
     }
 
-    // PDUs.
+    // PDUs
 
     /// The number for the next command.
     pub fn next_cmd_sn(&mut self) -> SerialNumber {
@@ -198,13 +198,13 @@ impl Initiator {
         cmd_sn
     }
 
-    /// A task tag that was not used before.
+    /// A task tag that has not been used.
     pub fn next_itt(&mut self) -> InitiatorTaskTag {
         self.next_itt += 1;
         InitiatorTaskTag(self.next_itt)
     }
 
-    /// Sends a PDU with the digests that were negotiated.
+    /// Sends a PDU with the negotiated digests.
     pub fn send(&mut self, header: [u8; BHS_LEN], data: &[u8]) -> io::Result<()> {
         let mut wire = header.to_vec();
         if self.header_digest {
@@ -221,12 +221,12 @@ impl Initiator {
         self.send_bytes(&wire)
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// The next PDU, with its digests checked.
+    /// Receives the next PDU and verifies its digests.
     pub fn receive(&mut self) -> io::Result<Pdu> {
         let bhs = Bhs::from(self.array::<BHS_LEN>()?);
         if self.header_digest {
@@ -245,7 +245,8 @@ impl Initiator {
         Ok((pdu, data))
     }
 
-    /// Reads until the target ends the connection. Panics when it does not within `limit`. Gives what came before.
+    /// Reads until the target ends the connection, and returns what came before. Panics when the end does not come within
+    /// `limit`.
     pub fn wait_for_end(mut self, limit: Duration) -> Vec<Pdu> {
         self.stream.set_read_timeout(Some(limit)).expect("a time limit that is not zero");
         let mut before = Vec::new();
@@ -269,9 +270,9 @@ impl Initiator {
         Ok(bytes)
     }
 
-    // Commands.
+    // Commands
 
-    /// Sends a command, and with it all its data when `immediate` says so; otherwise the target has to ask for it.
+    /// Sends a command, with all its data when `immediate` is set; otherwise the target has to ask for the data.
     pub fn start(
         &mut self,
         lun: u16,
@@ -305,7 +306,7 @@ impl Initiator {
         Ok(itt)
     }
 
-    /// Waits for the end of a command and does what others need meanwhile.
+    /// Waits for the end of a command, and serves other tasks meanwhile.
     pub fn finish(&mut self, itt: InitiatorTaskTag) -> io::Result<Outcome> {
         loop {
             let task = self.tasks.get_mut(&itt).expect("a command that was started and not finished");
@@ -356,7 +357,7 @@ impl Initiator {
         self.send(pong.emit(), &[])
     }
 
-    /// Sends the data of a command that the target has asked for.
+    /// Sends the data that the target has asked for.
     pub fn answer_r2t(&mut self, r2t: &R2t) -> io::Result<()> {
         let task = self.tasks.get(&r2t.itt).unwrap_or_else(|| panic!("{r2t:?} for no task"));
         let start = r2t.buffer_offset as usize;
@@ -378,7 +379,7 @@ impl Initiator {
         Ok(())
     }
 
-    /// A command from start to end; data is sent as the target asks for it.
+    /// Runs a command; data is sent as the target asks for it.
     pub fn command(&mut self, lun: u16, cdb: &[u8], data_out: Vec<u8>, data_in_len: u32) -> io::Result<Outcome> {
         let itt = self.start(lun, cdb, data_out, data_in_len, false)?;
         self.finish(itt)
@@ -390,7 +391,7 @@ impl Initiator {
         Ok(outcome.good())
     }
 
-    /// WRITE (10) to LUN 0, not waited for.
+    /// Sends a WRITE (10) to LUN 0 without waiting for it.
     pub fn start_write(&mut self, lba: u32, data: Vec<u8>, immediate: bool) -> io::Result<InitiatorTaskTag> {
         let blocks = u16::try_from(data.len() / BLOCK_LEN).expect("a length that WRITE (10) can have");
         self.start(0, &cdb_10(0x2a, lba, blocks), data, 0, immediate)

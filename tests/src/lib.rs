@@ -1,9 +1,8 @@
-//! What the tests in `tests/` share: a `lunette serve` that listens, targets of other projects, a target that lies,
-//! external tools with a time
-//! limit, and a small initiator that can also do what a good one does not.
+//! Helpers that the tests in `tests/` share: a listening `lunette serve`, targets of other projects, a target that lies,
+//! external tools with a time limit, and a small initiator that can also break the rules.
 //!
 //! The tests run a build of the command with the profile `checks`, which `cargo xtask test` makes; the variable
-//! `LUNETTE_BIN` names another one. Everything happens on the loopback interface.
+//! `LUNETTE_BIN` selects another one. All traffic stays on the loopback interface.
 
 #![forbid(unsafe_code)]
 #![expect(clippy::missing_errors_doc, reason = "every io::Error here is what the connection said")]

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// How often a condition is looked at.
+/// The interval at which a condition is polled.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Looks at `condition` until it gives something, for `limit` at most.
+/// Polls `condition` until it gives something, for at most `limit`.
 pub fn wait_until<T>(limit: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     loop {
@@ -35,20 +35,20 @@ pub fn signal(child: &Child, signal: Signal) {
     kill_process(pid, signal).expect("a child that was not waited for can be signalled");
 }
 
-/// Asks a program to stop, and makes it when it does not.
+/// Asks a program to stop, and kills it when it does not.
 pub fn stop(child: &mut Child) {
     if child.try_wait().is_ok_and(|status| status.is_some()) {
         return;
     }
     signal(child, Signal::TERM);
     if wait_at_most(child, Duration::from_secs(5)).is_none() {
-        // It may have ended meanwhile.
+        // The program may have ended meanwhile.
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
-/// Resident memory of `child` that is its own, in KiB: pages of files do not count.
+/// The anonymous resident memory of `child`, in KiB: pages of files do not count.
 pub fn memory_kib(child: &Child) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).expect("the process is there");
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux counts RssAnon");

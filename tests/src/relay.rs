@@ -1,4 +1,4 @@
-//! A wire that counts, damages what it carries when it is told to, and can be cut.
+//! A TCP relay that counts bytes, damages them on request, and can be cut.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Passes TCP connections on to another address, and counts their bytes in both directions.
+/// Relays TCP connections to another address, and counts their bytes in both directions.
 pub struct Relay {
     address: SocketAddr,
     counts: Arc<Counts>,
@@ -19,15 +19,15 @@ struct Counts {
     flipped: AtomicU64,
 }
 
-/// How much of a stream stays whole at its beginning: no digest protects a login.
+/// The beginning of a stream that is never damaged: no digest protects a login.
 const LOGIN_BYTES: u64 = 4096;
 
-/// Where the bits are that are flipped in one direction of one connection.
+/// The positions of flipped bits in one direction of one connection.
 struct Damage {
-    /// The stream's position, and that of the next damaged byte.
+    /// The position in the stream, and that of the next damaged byte.
     at: u64,
     next: u64,
-    /// Mean bytes between two of them.
+    /// The mean number of bytes between two damaged ones.
     every: u64,
     random: u64,
 }
@@ -39,7 +39,7 @@ impl Damage {
         damage
     }
 
-    /// Flips the bits that are due in the next bytes of the stream; says how many.
+    /// Flips the bits that are due in the next bytes of the stream, and returns how many.
     fn hit(&mut self, bytes: &mut [u8]) -> u64 {
         let end = self.at + bytes.len() as u64;
         let mut flipped = 0;
@@ -62,12 +62,12 @@ impl Damage {
 }
 
 impl Relay {
-    /// Listens until the process ends.
+    /// A relay to `target`, which listens until the process ends.
     pub fn to(target: SocketAddr) -> Self {
         Self::start(target, None)
     }
 
-    /// The same, but one of so many bytes arrives with a flipped bit, in either direction, from the end of the login on.
+    /// A relay that flips a bit in one of `every` bytes, in both directions, after the login.
     pub fn damaging(target: SocketAddr, every: u64) -> Self {
         Self::start(target, Some(every))
     }
@@ -81,8 +81,8 @@ impl Relay {
         let open = Arc::clone(&clients);
         thread::spawn(move || {
             for (client, seed) in listener.incoming().map_while(Result::ok).zip(1..) {
-                open.lock().expect("nobody panics here").extend(client.try_clone());
-                // A target that is gone is told by closing the client.
+                open.lock().expect("no thread panics with it").extend(client.try_clone());
+                // The relay reports a missing target by closing the client's connection.
                 let _ = pass(client, target, &counter, every.map(|every| (seed, every)));
             }
         });
@@ -95,10 +95,10 @@ impl Relay {
         format!("iscsi://{}/{}", self.address, rest.expect("iscsi://HOST:PORT/TARGET/LUN").1)
     }
 
-    /// Ends one of the connections that are open, chosen by a number.
+    /// Cuts one of the open connections, chosen by a number.
     pub fn cut_one(&self, chosen: usize) {
-        let mut clients = self.clients.lock().expect("nobody panics here");
-        // One that has ended has no other end.
+        let mut clients = self.clients.lock().expect("no thread panics with it");
+        // A connection that has ended has no peer address.
         clients.retain(|client| client.peer_addr().is_ok());
         if !clients.is_empty() {
             let len = clients.len();
@@ -106,12 +106,12 @@ impl Relay {
         }
     }
 
-    /// Bytes since the last time that this was asked.
+    /// Bytes relayed since the last call.
     pub fn take_bytes(&self) -> u64 {
         self.counts.bytes.swap(0, Ordering::Relaxed)
     }
 
-    /// Bits that were flipped so far.
+    /// The number of bits flipped so far.
     pub fn flipped_bits(&self) -> u64 {
         self.counts.flipped.load(Ordering::Relaxed)
     }

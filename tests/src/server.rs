@@ -1,4 +1,4 @@
-//! A `lunette serve` of one's own.
+//! A `lunette serve` for a single test.
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
@@ -14,13 +14,13 @@ use rustix::process::Signal;
 
 use crate::process::{memory_kib, signal, wait_at_most, wait_until};
 
-/// The target's name when nothing else is said.
+/// The default name of the target.
 pub const DEFAULT_TARGET: &str = "iqn.2026-11.lunette:disk";
 
-/// From the start of the command to its last line.
+/// The longest time from the start of the command to its last line.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// From SIGTERM to the end, as promised.
+/// The time from SIGTERM to the end that the server promises.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
 /// The command, not started yet.
@@ -32,7 +32,7 @@ fn binary() -> PathBuf {
     if let Some(path) = env::var_os("LUNETTE_BIN") {
         return path.into();
     }
-    // This runs from target/debug/deps.
+    // The test program is in target/debug/deps.
     let this = env::current_exe().expect("a running program has a path");
     let binary = this.ancestors().nth(3).expect("target/debug/deps").join("checks/lunette");
     assert!(
@@ -43,17 +43,17 @@ fn binary() -> PathBuf {
     binary
 }
 
-/// A server that listens. Dropped before [`Server::stop`], it is killed.
+/// A server that listens. Dropping it without [`Server::stop`] kills it.
 pub struct Server {
     child: Option<Child>,
     urls: Vec<String>,
     log: Arc<Mutex<String>>,
-    /// Ends with the log.
+    /// The thread that reads the log, and ends with it.
     reader: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Serves one disk on a port of the system's choice. `arguments` may hold anything beside `--listen`.
+    /// Serves one disk on a port of the system's choice. `arguments` may hold anything except `--listen`.
     pub fn start(arguments: &[&str]) -> Self {
         Self::start_at("127.0.0.1:0", arguments, 1)
     }
@@ -73,9 +73,9 @@ impl Server {
         let shared = Arc::clone(&log);
         let reader = thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // What was read until an error is what there is to show.
+            // After an error, the log is what was read before.
             while let Ok(len @ 1..) = stderr.read(&mut bytes) {
-                shared.lock().expect("nobody panics here").push_str(&String::from_utf8_lossy(&bytes[..len]));
+                shared.lock().expect("no thread panics with it").push_str(&String::from_utf8_lossy(&bytes[..len]));
             }
         });
         let mut server = Self { child: Some(child), urls: Vec::new(), log, reader: Some(reader) };
@@ -101,13 +101,13 @@ impl Server {
         &self.urls
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     pub fn address(&self) -> SocketAddr {
         let rest = self.url(0).strip_prefix("iscsi://").expect("an iSCSI URL");
         rest.split('/').next().expect("split gives one part at least").parse().expect("HOST:PORT")
     }
 
-    /// The URL of the portal, as discovery wants it.
+    /// The URL of the portal, for discovery.
     pub fn portal_url(&self) -> String {
         format!("iscsi://{}", self.address())
     }
@@ -127,12 +127,12 @@ impl Server {
         memory_kib(self.process())
     }
 
-    /// Sends SIGHUP, as [`Server::ask`] does.
+    /// Sends SIGHUP and waits, as [`Server::ask`] does.
     pub fn hang_up(&self, answers: &[&str]) -> String {
         self.ask(Signal::HUP, answers)
     }
 
-    /// Sends `asked` and waits until it logs one of `answers`. Gives what it has logged since the signal.
+    /// Sends `asked` and waits until it logs one of `answers`. Returns the log since the signal.
     pub fn ask(&self, asked: Signal, answers: &[&str]) -> String {
         let before = self.log().len();
         signal(self.process(), asked);
@@ -145,29 +145,29 @@ impl Server {
         log.unwrap_or_else(|| panic!("none of {answers:?} is logged after {asked:?}:\n{}", self.log()))
     }
 
-    /// What it has logged until now.
+    /// The log so far.
     pub fn log(&self) -> String {
-        self.log.lock().expect("nobody panics here").clone()
+        self.log.lock().expect("no thread panics with it").clone()
     }
 
-    /// Sends SIGTERM and nothing more.
+    /// Sends SIGTERM without waiting.
     pub fn terminate(&self) {
         signal(self.process(), Signal::TERM);
     }
 
-    /// Sends SIGKILL while others use it. It is not waited for.
+    /// Sends SIGKILL without waiting, while other threads use the server.
     pub fn kill_now(&self) {
         signal(self.process(), Signal::KILL);
     }
 
-    /// Waits for its end and gives the exit status and the log.
+    /// Waits for its end and returns the exit status and the log.
     pub fn wait(mut self, limit: Duration) -> (ExitStatus, String) {
         let status = self.child.as_mut().and_then(|child| wait_at_most(child, limit));
         let log = self.end_by_force();
         (status.unwrap_or_else(|| panic!("the server does not end within {limit:?}\n{log}")), log)
     }
 
-    /// Stops it in good order. Panics when that fails. Gives the log.
+    /// Stops it in an orderly way, and returns the log. Panics when that fails.
     pub fn stop(self) -> String {
         self.terminate();
         let (status, log) = self.wait(STOP_LIMIT);
@@ -176,14 +176,14 @@ impl Server {
         log
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills it (SIGKILL).
     pub fn kill(mut self) {
         self.end_by_force();
     }
 
     fn end_by_force(&mut self) -> String {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // The server may have ended by itself.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -207,7 +207,7 @@ fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            // Nobody listens once the server has started.
+            // The receiver is gone once the server has started.
             let _ = sender.send(line);
         }
     });

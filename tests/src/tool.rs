@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::process::wait_at_most;
 
-/// Long enough for everything that is not a measurement.
+/// A time limit that is long enough for everything except a measurement.
 const LIMIT: Duration = Duration::from_mins(2);
 
 /// A program that has ended.
@@ -17,20 +17,20 @@ pub struct Ran {
     command: String,
     /// The exit code; `None` when a signal ended it.
     pub code: Option<i32>,
-    /// What it wrote.
+    /// Its standard output.
     pub stdout: String,
-    /// What it complained about.
+    /// Its standard error.
     pub stderr: String,
 }
 
 impl Ran {
-    /// What it wrote to standard output. Panics when it failed.
+    /// Its standard output. Panics when the program failed.
     pub fn succeeded(&self) -> &str {
         assert!(self.code == Some(0), "{self}");
         &self.stdout
     }
 
-    /// Both outputs. Panics when it succeeded.
+    /// Both outputs. Panics when the program succeeded.
     pub fn failed(&self) -> String {
         assert!(self.code != Some(0), "this should have failed: {self}");
         format!("{}{}", self.stdout, self.stderr)
@@ -73,7 +73,7 @@ pub fn run_at_most(limit: Duration, command: &mut Command) -> Ran {
 }
 
 fn end(child: &mut Child) {
-    // It may have ended by itself meanwhile.
+    // The program may have ended meanwhile.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -82,7 +82,7 @@ fn collect(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     let mut pipe = pipe.expect("the pipe was asked for");
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read until an error is what there is to show.
+        // After an error, the output is what was read before.
         let _ = pipe.read_to_end(&mut bytes);
         bytes
     })

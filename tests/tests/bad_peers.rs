@@ -1,5 +1,5 @@
-//! Initiators that break the rules. Each one meets an answer of the protocol or the end of its own connection; the server
-//! goes on to serve others.
+//! Initiators that break the rules. Each gets a protocol error or loses its own connection; the server continues to serve
+//! others.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -14,14 +14,14 @@ use lunette_pdu::{
 };
 use lunette_tests::{DEFAULT_TARGET, Initiator, Server, lunette, random_bytes};
 
-/// For ends that need no timer.
+/// The longest wait for an end that needs no timer.
 const SOON: Duration = Duration::from_secs(10);
 
 fn server() -> Server {
     Server::start(&["mem:64M"])
 }
 
-/// Another session writes and reads. Then the server stops in order.
+/// Asserts that another session can write and read, and that the server stops in an orderly way.
 fn still_serves(server: Server) {
     let mut initiator = Initiator::attach(&server, &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")]).unwrap();
     let data = random_bytes(7, 65_536);
@@ -45,7 +45,7 @@ fn any_pdu_but_a_login_before_the_login_ends_the_connection() {
         initiator.send_bytes(&header(opcode, 0x80)).unwrap();
         initiator.wait_for_end(SOON);
     }
-    // Between the steps of a login, too.
+    // The same holds between the steps of a login.
     for opcode in [0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x10] {
         let mut initiator = Initiator::connect(server.address()).unwrap();
         let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
@@ -91,7 +91,7 @@ fn text_requests_that_continue_or_are_empty_are_answered() {
     let (pdu, data) = initiator.receive().unwrap();
     assert!(matches!(pdu, TargetPdu::TextResponse(_)) && data.is_empty(), "{pdu:?}");
 
-    // The list goes on, first with nothing.
+    // The list continues, first with an empty segment.
     text_request(&mut initiator, true, nothing, b"");
     let (pdu, _) = initiator.receive().unwrap();
     let TargetPdu::TextResponse(first) = pdu else { panic!("{pdu:?}") };
@@ -162,7 +162,7 @@ fn long_keys_and_values_of_a_login_are_refused() {
         ("", "x"),
     ] {
         let mut initiator = Initiator::connect(server.address()).unwrap();
-        // An answer or an end; what matters is what comes after.
+        // Either an answer or an end will do; what matters is what follows.
         if initiator.login_request(&[("SessionType", "Normal"), ("TargetName", DEFAULT_TARGET), (key, value)]).is_ok() {
             continue;
         }
@@ -201,7 +201,7 @@ fn a_header_that_promises_too_much_ends_the_connection() {
     still_serves(server);
 }
 
-/// Starts a write and gives the R2T for its data.
+/// Starts a write and returns the R2T for its data.
 fn r2t_of_a_write(initiator: &mut Initiator) -> R2t {
     initiator.start_write(0, vec![0xbb; 65_536], false).unwrap();
     match initiator.receive().unwrap() {
@@ -211,7 +211,7 @@ fn r2t_of_a_write(initiator: &mut Initiator) -> R2t {
 }
 
 #[test]
-fn data_outside_of_the_command_is_never_stored() {
+fn data_outside_the_command_is_never_stored() {
     let server = server();
     let mut witness = Initiator::attach(&server, &[]).unwrap();
     witness.write(0, vec![0xaa; 131_072]).unwrap();
@@ -231,7 +231,7 @@ fn data_outside_of_the_command_is_never_stored() {
             data_segment_len: len,
         };
         initiator.send(pdu.emit(), &vec![0xcc; len]).unwrap();
-        // The task or the connection ends; either way without the data.
+        // The task or the connection ends, in both cases without the data.
         match initiator.receive() {
             Ok((TargetPdu::ScsiResponse(response), _)) => assert_ne!(response.status, 0, "offset {offset}"),
             Ok((TargetPdu::Reject(_), _)) | Err(_) => {}
@@ -287,13 +287,13 @@ fn a_peer_that_reads_nothing_does_not_fill_the_memory() {
     };
     let mut wire = ping.emit().to_vec();
     wire.resize(BHS_LEN + 8192, 0x55);
-    // Until the server takes no more; a server that always does gets half a gibibyte.
+    // Sends until the server takes no more; a server that always does gets half a gibibyte.
     let sent = (0..65_536).take_while(|_| deaf.stream().write_all(&wire).is_ok()).count();
-    assert!(sent < 65_536, "the server reads on although nobody takes its answers");
+    assert!(sent < 65_536, "the server reads on although its answers are not taken");
     let grown_kib = server.memory_kib().saturating_sub(before_kib);
     assert!(grown_kib < ALLOWED_KIB, "{grown_kib} KiB are kept for a peer that reads nothing");
 
-    // Reads, whose data are larger.
+    // Reads return more data than they send.
     let mut deaf = Initiator::attach(&server, &[]).unwrap();
     deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     for n in 0..128 {
@@ -316,7 +316,7 @@ fn silent_and_half_open_connections_are_ended_in_time() {
     let mut half_a_login = Initiator::connect(server.address()).unwrap();
     let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
     half_a_login.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
-    // Fifteen seconds are given; a session that did log in is not concerned.
+    // A login has fifteen seconds; a session that has logged in is not affected.
     let mut witness = Initiator::attach(&server, &[]).unwrap();
     for connection in [silent, half_a_header, half_a_login] {
         connection.wait_for_end(Duration::from_secs(25));
@@ -342,7 +342,7 @@ fn challenges_do_not_repeat() {
         let (_, answer) = initiator.login_step(Stage::SecurityNegotiation, None, &[("CHAP_A", "7,5")]).unwrap();
         let challenge = answer.split('\0').find_map(|pair| pair.strip_prefix("CHAP_C=0x")).expect("a challenge");
         assert!(challenge.len() >= 32, "{challenge} has less than 16 bytes");
-        // Whoever has seen one must not be able to guess a part of the next.
+        // A client that has seen one challenge must not be able to guess part of the next.
         for part in challenge.as_bytes().chunks(16) {
             assert!(challenges.insert(part.to_vec()), "a part of {challenge} came before");
         }
@@ -355,13 +355,13 @@ fn noise_is_not_understood() {
     let server = server();
     let noisy = |seed: u64| {
         let mut initiator = Initiator::connect(server.address()).unwrap();
-        // The server may end the connection while it is being talked to.
+        // The server may end the connection meanwhile.
         let _ = initiator.send_bytes(&random_bytes(seed, 48 + seed as usize * 37));
         initiator
     };
     let connections: Vec<Initiator> = (0..200).map(noisy).collect();
     for connection in connections {
-        // Noise may look like the first half of a login: that one has its fifteen seconds.
+        // Noise may look like the first half of a login, which has fifteen seconds.
         connection.wait_for_end(Duration::from_secs(25));
     }
     for seed in 0..50 {
@@ -394,7 +394,7 @@ fn unfinished_logins_keep_little() {
     still_serves(server);
 }
 
-/// A server with so many targets beside the usual one.
+/// A server with `targets` targets beside the usual one.
 fn server_of_many_targets(targets: usize) -> Server {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config");
@@ -425,7 +425,7 @@ fn repeated_requests_for_all_targets_do_not_fill_the_memory() {
         initiator
     };
     let greedy: Vec<Initiator> = (0..SESSIONS).map(|_| ask()).collect();
-    // Each has an answer, which it does not read yet.
+    // Each request has an answer, which its initiator does not read yet.
     for initiator in &greedy {
         assert_eq!(initiator.stream().peek(&mut [0]).unwrap(), 1);
     }
@@ -453,7 +453,7 @@ fn peers_do_not_fill_the_log() {
         initiator.wait_for_end(SOON);
         tries += 1;
     }
-    // What its user asks is answered all the same.
+    // The user's signal is answered all the same.
     server.hang_up(&["there is no configuration file to read again"]);
     still_serves(server);
 }

@@ -1,4 +1,4 @@
-//! A capture of sessions with digests, read by Wireshark's dissector: no malformed PDU, no bad digest.
+//! Captures of sessions with digests, checked by Wireshark's dissector: no malformed PDU, no bad digest.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -32,7 +32,7 @@ impl Capture {
             .unwrap();
         let capture = Self { child, file, port };
         let started = wait_until(LIMIT, || {
-            // Something to be captured.
+            // A connection, so that there is something to capture.
             drop(TcpStream::connect(server.address()));
             (capture.len() > 100).then_some(())
         });
@@ -44,7 +44,7 @@ impl Capture {
         fs::metadata(&self.file).map_or(0, |file| file.len())
     }
 
-    /// Ends it, once it has this many packets that `filter` shows.
+    /// Ends the capture, once it has `count` packets that `filter` shows.
     fn end(mut self, filter: &str, count: usize) -> Packets {
         let packets = Packets { file: self.file.clone(), port: self.port };
         let complete = wait_until(LIMIT, || (packets.shown(filter).len() >= count).then_some(()));
@@ -74,7 +74,7 @@ impl Packets {
         // Packets that pass on two cores are captured in either order.
         let any_order = "tcp.reassemble_out_of_order:TRUE";
         let common = ["-r", file, "-d", &decode, "-o", long_segments, "-o", any_order];
-        // A capture that is being written may end in half a packet, which the exit code tells.
+        // A capture that is still being written may end in half a packet, which makes the exit code a failure.
         run("tshark", [&common[..], arguments].concat()).stdout
     }
 
@@ -88,7 +88,7 @@ impl Packets {
         self.tshark(&["-Y", filter, "-T", "fields", "-e", field]).lines().map(str::to_owned).collect()
     }
 
-    /// Everything that the dissector says about the PDUs.
+    /// All the dissector's output about the PDUs.
     fn details(&self) -> String {
         self.tshark(&["-Y", "iscsi", "-O", "iscsi,scsi"])
     }
@@ -97,14 +97,14 @@ impl Packets {
 const LOGOUT_RESPONSE: &str = "iscsi.opcode == 0x26";
 const SCSI_RESPONSE: &str = "iscsi.opcode == 0x21";
 
-/// Lines that show digests which the dissector has computed again.
+/// The number of good and bad digests that the dissector has computed again.
 fn digests(details: &str) -> (usize, usize) {
     let count = |words: &str| details.lines().filter(|line| line.contains("Digest") && line.contains(words)).count();
     (count("Good CRC32"), count("Bad CRC32"))
 }
 
 fn nothing_is_malformed(packets: &Packets) {
-    // Of an INQUIRY with a short allocation length the dissector complains that the page is cut.
+    // The dissector complains that the page in an INQUIRY with a short allocation length is cut.
     let bad = packets.shown("(_ws.malformed || _ws.expert.severity == error) && !(scsi_sbc.opcode == 0x12)");
     assert!(bad.is_empty(), "{}", bad.join("\n"));
     assert!(!packets.details().contains("[Malformed Packet: iSCSI"), "{}", packets.details());
@@ -164,7 +164,7 @@ session = { error_recovery_level = 2 }
 lun = [{ number = 0, disk = "mem:16M" }]
 "#;
 
-/// The last one of a login: it goes to the full feature phase.
+/// The last request of a login, which goes to the full feature phase.
 const LOGIN_REQUEST: &str = "iscsi.opcode == 0x03 && iscsi.login.T == 1 && iscsi.login.nsg == 3";
 
 #[test]

@@ -11,12 +11,12 @@ use lunette_tests::{DEFAULT_TARGET, Initiator, Ran, Server, lunette, random_byte
 use tempfile::TempDir;
 
 const SECRET: &str = "secret-of-user";
-/// For the end of a connection that is replaced.
+/// The longest wait for the end of a connection that is replaced.
 const LIMIT: Duration = Duration::from_secs(10);
 
 const TARGET_SECRET: &str = "secret-of-target";
 
-/// Files with the secrets; a line end after a secret does not belong to it.
+/// Files with the secrets. A line end after a secret does not belong to it.
 fn secrets() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("user"), format!("{SECRET}\n")).unwrap();
@@ -39,7 +39,7 @@ fn read_capacity(server: &Server, credentials: &str, parameters: &str) -> Ran {
     run("iscsi-readcapacity16", [server.url_with(credentials, parameters)])
 }
 
-/// Wrong credentials are told apart from everything else that can fail, and do the server no harm.
+/// Asserts that wrong credentials give their own error, and do the server no harm.
 fn refused(server: &Server, credentials: &str, parameters: &str) {
     let ran = read_capacity(server, credentials, parameters);
     assert!(!ran.failed().contains("Total size"), "{ran}");
@@ -71,7 +71,7 @@ fn the_target_proves_itself_when_it_is_asked() {
     read_capacity(&server, &user, &mutual("target", TARGET_SECRET)).succeeded();
     refused(&server, &user, &mutual("target", "another-secret"));
     refused(&server, &user, &mutual("impostor", TARGET_SECRET));
-    // Who does not ask is served all the same.
+    // An initiator that does not ask for proof is served all the same.
     read_capacity(&server, &user, "").succeeded();
     let log = server.stop();
     assert!(!log.contains(TARGET_SECRET), "a secret is in the log:\n{log}");
@@ -97,7 +97,7 @@ fn initiators_that_are_not_admitted_are_refused() {
     server.stop();
 }
 
-/// A connection whose login proves to be `user`, whose secret is the same, as the rest of `like` says.
+/// A connection that authenticates as `user`, with the shared secret, and otherwise takes the identity of `like`.
 fn connection(server: &Server, user: &str, like: Option<&Initiator>, tsih: Tsih, cid: u16) -> (Initiator, LoginStatus) {
     let mut initiator = Initiator::connect(server.address()).unwrap();
     (initiator.tsih, initiator.cid) = (tsih, Cid(cid));
@@ -133,7 +133,7 @@ fn a_session_belongs_to_the_user_that_began_it() {
         assert!(status.is_success(), "{status}");
         alice.command(0, &[0; 6], Vec::new(), 0).unwrap();
         let data = random_bytes(9, 65_536);
-        // The target waits for the data of this one.
+        // The target waits for the data of this write.
         let write = alice.start_write(0, data.clone(), false).unwrap();
         let (pdu, _) = alice.receive().unwrap();
         let TargetPdu::R2t(r2t) = pdu else { panic!("{pdu:?}") };
@@ -156,7 +156,7 @@ fn a_session_belongs_to_the_user_that_began_it() {
         assert!(status.is_success(), "{status}");
         again.command(0, &[0; 6], Vec::new(), 0).unwrap();
         assert_eq!(again.read(0, 128).unwrap(), data);
-        // Bob has a session of his own.
+        // Bob gets his own session.
         let (bob, status) = connection(&server, "bob", None, Tsih::NEW, 0);
         assert!(status.is_success(), "{status}");
         drop((alice, second, again, bob));
@@ -165,7 +165,7 @@ fn a_session_belongs_to_the_user_that_began_it() {
 }
 
 #[test]
-fn the_session_of_a_user_that_is_not_let_in_any_more_may_be_replaced() {
+fn the_session_of_a_user_that_is_no_longer_admitted_may_be_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("config");
     let secret_file = |user: &str| folder.path().join(user).display().to_string();
@@ -185,7 +185,7 @@ fn the_session_of_a_user_that_is_not_let_in_any_more_may_be_replaced() {
     server.hang_up(&["changes applied"]);
     let (_, status) = connection(&server, "bob", Some(&alice), alice.tsih, 1);
     assert_eq!(status, LoginStatus::SESSION_DOES_NOT_EXIST);
-    // Her session goes on until its initiator port is taken.
+    // Alice's session continues until its initiator port is taken.
     alice.command(0, &[0; 6], Vec::new(), 0).unwrap();
     alice.write(0, vec![0x61; 512]).unwrap();
     let (mut bob, status) = connection(&server, "bob", Some(&alice), Tsih::NEW, 0);

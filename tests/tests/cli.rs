@@ -1,4 +1,4 @@
-//! What the command says when it cannot start, and the exit codes that tell why.
+//! The messages and exit codes of a command that cannot start.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -18,7 +18,7 @@ fn serve(arguments: &[&str]) -> Ran {
     run_at_most(Duration::from_secs(20), lunette().arg("serve").args(arguments))
 }
 
-/// It ends with this code and says these words.
+/// Asserts that the command ends with this code and prints these words.
 fn fails(code: i32, words: &[&str], arguments: &[&str]) {
     let ran = serve(arguments);
     assert_eq!(ran.code, Some(code), "{ran}");
@@ -34,7 +34,7 @@ fn written(file: &Path, text: &str) -> String {
 }
 
 #[test]
-fn bad_usage_is_told() {
+fn bad_usage_is_reported() {
     fails(USAGE, &["DISK"], &[]);
     fails(USAGE, &["--lisen"], &["--lisen", "127.0.0.1:0", "mem:16M"]);
     fails(USAGE, &["somewhere"], &["--listen", "somewhere", "mem:16M"]);
@@ -54,7 +54,7 @@ fn help_shows_how_to_attach() {
 }
 
 #[test]
-fn a_bad_configuration_is_told_with_its_line() {
+fn a_bad_configuration_is_reported_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lunette.toml");
     let target = "[[target]]\nname = \"iqn.2026-11.org.example:a\"\n";
@@ -74,7 +74,7 @@ fn a_bad_configuration_is_told_with_its_line() {
 }
 
 #[test]
-fn a_secret_that_cannot_be_read_is_told_without_the_secret() {
+fn a_secret_that_cannot_be_read_is_reported_without_the_secret() {
     let folder = tempfile::tempdir().unwrap();
     let missing = format!("user:{}/missing", folder.path().display());
     fails(CONFIGURATION, &["missing"], &["--listen", "127.0.0.1:0", "--chap", &missing, "mem:16M"]);
@@ -88,7 +88,7 @@ fn a_secret_that_cannot_be_read_is_told_without_the_secret() {
 }
 
 #[test]
-fn an_address_that_is_taken_or_foreign_is_told() {
+fn an_address_that_is_taken_or_foreign_is_reported() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     fails(ADDRESS, &[&address, "in use"], &["--listen", &address, "mem:16M"]);
@@ -96,7 +96,7 @@ fn an_address_that_is_taken_or_foreign_is_told() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_served_is_told() {
+fn a_disk_that_cannot_be_served_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing").to_str().unwrap().to_owned();
     let listen = ["--listen", "127.0.0.1:0"];

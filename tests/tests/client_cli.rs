@@ -1,4 +1,4 @@
-//! What the commands of the client print, how they fail, and what they never show.
+//! The output of the client's commands, their failures, and secrets that they never show.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -20,7 +20,7 @@ fn client(arguments: &[&str]) -> Ran {
     run_at_most(Duration::from_secs(30), lunette().args(arguments).env_remove("LUNETTE_CHAP_PASSWORD"))
 }
 
-/// It ends with this code, says these words and prints nothing.
+/// Asserts that the command ends with this code, reports these words and prints nothing.
 fn fails(code: i32, words: &[&str], arguments: &[&str]) {
     let ran = client(arguments);
     assert_eq!(ran.code, Some(code), "{ran}");
@@ -31,7 +31,7 @@ fn fails(code: i32, words: &[&str], arguments: &[&str]) {
     assert!(!ran.stderr.contains(SECRET) && !ran.stderr.contains("wrong-wrong"), "{ran}");
 }
 
-/// The one line of JSON that a command prints, which has these keys and no others.
+/// The single line of JSON that a command prints, which must have exactly these keys.
 fn printed(arguments: &[&str], keys: &[&str]) -> Value {
     let ran = client(arguments);
     let value: Value = serde_json::from_str(ran.succeeded()).unwrap_or_else(|error| panic!("{error}: {ran}"));
@@ -151,7 +151,7 @@ fn json_has_the_keys_that_the_guide_lists() {
 }
 
 #[test]
-fn a_target_that_is_not_there_is_told_with_its_address() {
+fn a_missing_target_is_reported_with_its_address() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let url = format!("iscsi://{address}/{DEFAULT_TARGET}/0");
     for command in ["ls", "info", "ping", "bench"] {
@@ -162,7 +162,7 @@ fn a_target_that_is_not_there_is_told_with_its_address() {
 }
 
 #[test]
-fn a_login_that_is_refused_is_told_without_secrets() {
+fn a_refused_login_is_reported_without_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("secret").to_str().unwrap().to_owned();
     fs::write(&secret, SECRET).unwrap();
@@ -176,7 +176,7 @@ fn a_login_that_is_refused_is_told_without_secrets() {
     }
     let missing = server.url_with("alice@", "?chap_secret_file=/nowhere/secret");
     fails(CONFIGURATION, &["/nowhere/secret"], &["info", &missing]);
-    // Shown nowhere, not even in the log at its loudest.
+    // The secret is shown nowhere, not even in the log at its most verbose level.
     let mut loud = lunette();
     loud.env("LUNETTE_CHAP_PASSWORD", SECRET).env("RUST_LOG", "trace").env("LUNETTE_LOG", "trace");
     let loud = run_at_most(Duration::from_secs(30), loud.args(["info", &server.url_with("alice@", "")]));
@@ -185,7 +185,7 @@ fn a_login_that_is_refused_is_told_without_secrets() {
 }
 
 #[test]
-fn a_disk_that_is_not_there_is_told_with_the_way_to_find_it() {
+fn a_missing_disk_is_reported_with_the_command_that_lists_disks() {
     let server = Server::start(&["mem:16M"]);
     let portal = server.portal_url();
     let (no_lun, no_target) =
@@ -200,7 +200,7 @@ fn a_disk_that_is_not_there_is_told_with_the_way_to_find_it() {
 }
 
 #[test]
-fn bad_usage_is_told() {
+fn bad_usage_is_reported() {
     let server = Server::start(&["mem:16M"]);
     let url = server.url(0);
     fails(USAGE, &["URL"], &["ls"]);
@@ -215,7 +215,7 @@ fn bad_usage_is_told() {
 }
 
 #[test]
-fn a_reader_that_stops_reading_is_no_reason_to_panic() {
+fn a_closed_standard_output_does_not_cause_a_panic() {
     let server = Server::start(&["mem:16M"]);
     let binary = lunette().get_program().to_str().unwrap().to_owned();
     let url = server.url(0);

@@ -1,4 +1,4 @@
-//! Two initiators that fight over one block with COMPARE AND WRITE: no increment is lost.
+//! Two initiators that compete for one block with COMPARE AND WRITE: no increment is lost.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -9,25 +9,25 @@ use lunette_tests::{Initiator, Server};
 
 const BLOCK_LEN: usize = 512;
 
-/// How long they fight.
+/// The time for which they compete.
 const FIGHT: Duration = Duration::from_secs(10);
 
 const CHECK_CONDITION: u8 = 2;
 const MISCOMPARE: u8 = 0x0e;
 
-/// A block that counts. Every byte depends on the number, so that a torn block is not taken for a whole one.
+/// A block that holds a count. Every byte depends on the number, so that a torn block is not taken for a whole one.
 fn block(count: u64) -> Vec<u8> {
     (0..BLOCK_LEN as u64 / 8).flat_map(|place| (count ^ place << 56).to_be_bytes()).collect()
 }
 
-/// What a block counts.
+/// The count in a block.
 fn count(bytes: &[u8]) -> u64 {
     let count = u64::from_be_bytes(bytes[..8].try_into().unwrap());
     assert!(bytes == block(count), "a torn block: {bytes:02x?}");
     count
 }
 
-/// COMPARE AND WRITE of one block (SBC-4 5.3): whether it was as `expected`.
+/// COMPARE AND WRITE of one block (SBC-4 5.3): whether the block was as `expected`.
 fn swap(initiator: &mut Initiator, lba: u8, expected: u64, new: u64) -> bool {
     let cdb = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, 1, 0, 0];
     let outcome = initiator.command(0, &cdb, [block(expected), block(new)].concat(), 0).unwrap();
@@ -39,7 +39,7 @@ fn swap(initiator: &mut Initiator, lba: u8, expected: u64, new: u64) -> bool {
     true
 }
 
-/// Adds one as often as it can. Gives how often it could, and how often the other was quicker.
+/// Increments as often as it can. Returns the number of successes and of failures.
 fn increment(server: &Server, lba: u8) -> (u64, u64) {
     let mut initiator = Initiator::attach(server, &[("DataDigest", "CRC32C")]).unwrap();
     let (mut won, mut lost) = (0, 0);

@@ -1,4 +1,4 @@
-//! SIGUSR1: a running server tells what it has done and what it has in hand.
+//! SIGUSR1: a running server prints its statistics.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -13,7 +13,7 @@ fn ask(server: &Server) -> Value {
 }
 
 #[test]
-fn a_server_counts_what_it_does_since_the_start_and_since_the_last_time() {
+fn statistics_count_since_the_start_and_since_the_last_print() {
     let server = Server::start(&["mem:16M", "--cores", "2", "--json"]);
     let before = ask(&server);
     assert_eq!((&before["now"]["sessions"], &before["since_start"]["received_pdus"]), (&0.into(), &0.into()));

@@ -37,7 +37,7 @@ fn size_on_disk(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// The number of a field of the JSON line.
+/// The value of a number in the JSON line.
 fn field(ran: &Ran, name: &str) -> u64 {
     let line = ran.succeeded();
     let value = line.split(&format!("\"{name}\":")).nth(1).unwrap_or_else(|| panic!("no {name} in {ran}"));
@@ -45,7 +45,7 @@ fn field(ran: &Ran, name: &str) -> u64 {
 }
 
 #[test]
-fn ten_gibibytes_of_holes_and_some_data_move_the_data_alone() {
+fn only_the_data_of_ten_sparse_gibibytes_is_moved() {
     let (_folder, source, destination) = place();
     let file = File::create(&source).unwrap();
     file.set_len(10 << 30).unwrap();
@@ -105,12 +105,12 @@ fn streams_carry_a_disk_in_and_out() {
 }
 
 #[test]
-fn a_copy_that_is_killed_goes_on_where_it_was() {
+fn a_killed_copy_resumes_where_it_was() {
     let (_folder, source, destination) = place();
     random_file(&source, 7, 256);
     let journal = PathBuf::from(format!("{}.lunette-cp", destination.display()));
     let arguments = ["cp", "--resume", "--json", text(&source), text(&destination)];
-    // Small requests one by one take their time.
+    // Small requests, one at a time, take long.
     let mut slow =
         lunette().args(arguments).args(["--depth", "1", "--bs", "4K"]).stdout(Stdio::null()).spawn().unwrap();
     let moved =
@@ -128,7 +128,7 @@ fn a_copy_that_is_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_journal_is_not_believed_after_another_copy() {
+fn a_journal_is_not_used_after_another_copy() {
     let (_folder, source, destination) = place();
     random_file(&source, 7, 1);
     let journal = PathBuf::from(format!("{}.lunette-cp", destination.display()));
@@ -143,7 +143,7 @@ fn a_journal_is_not_believed_after_another_copy() {
 }
 
 #[test]
-fn what_cannot_be_copied_is_told() {
+fn a_copy_that_cannot_be_made_is_reported() {
     let (folder, source, destination) = place();
     let fails = |code: i32, words: &[&str], arguments: &[&str]| {
         let ran = cp(arguments);
@@ -161,7 +161,7 @@ fn what_cannot_be_copied_is_told() {
     fails(5, &["directory"], &[text(&source), text(folder.path())]);
 }
 
-/// A loop device, which goes when this is dropped.
+/// A loop device, which is detached when this is dropped.
 struct Loop(String);
 
 impl Loop {
@@ -234,7 +234,7 @@ fn a_remote_disk_is_copied_to_and_from() {
 }
 
 #[test]
-fn both_sides_prove_who_they_are() {
+fn both_sides_authenticate() {
     let (folder, source, back) = place();
     random_file(&source, 3, 1);
     let file = |name: &str, secret: &str| {

@@ -1,4 +1,4 @@
-//! A server that is killed in the middle of a load: what was written before a SYNCHRONIZE CACHE that succeeded is there.
+//! A server that is killed during a load: what was written before a successful SYNCHRONIZE CACHE is there.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -11,28 +11,28 @@ use lunette_tests::{Initiator, Server, random_bytes};
 
 const BLOCK_LEN: usize = 512;
 
-/// The load goes over this many places of one record each, so that it overwrites what is there.
+/// The number of places, each for one record, that the load covers, so that it overwrites earlier records.
 const PLACES: u32 = 512;
 
-/// Blocks of a record: some travel with the command, others are asked for.
+/// Blocks of a record: some are sent with the command, others when asked for.
 const RECORD_BLOCKS: u32 = 32;
 
-/// Writes in flight between two synchronisations.
+/// Writes in flight between two synchronizations.
 const WRITES: u32 = 24;
 
-/// Synchronisations that succeed before the server is killed.
+/// Synchronizations that succeed before the server is killed.
 const ROUNDS_BEFORE_KILL: u32 = 20;
 
-/// What the initiator knows of one place.
+/// The initiator's knowledge of one place.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// The version that the last synchronisation covers; 0 is the empty disk.
+    /// The version that the last synchronization covers; 0 is the empty disk.
     durable: u32,
     /// The last version that was sent.
     sent: u32,
 }
 
-/// The blocks of a version: each names its place and version, so that a torn record is told from a whole one.
+/// The blocks of a version. Each names its place and version, so that a torn record is recognized.
 fn record(place: u32, version: u32) -> Vec<u8> {
     (0..RECORD_BLOCKS).flat_map(|block| record_block(place, version, block)).collect()
 }
@@ -44,7 +44,7 @@ fn record_block(place: u32, version: u32, block: u32) -> Vec<u8> {
     bytes
 }
 
-/// Writes until the connection breaks. Tells of every round that was synchronised.
+/// Writes until the connection breaks, and reports every synchronized round.
 fn load(server: &Server, places: &mut [Place], round_done: &mpsc::Sender<u32>) {
     let mut initiator = Initiator::attach(server, &[("DataDigest", "CRC32C")]).unwrap();
     for round in 1.. {
@@ -71,12 +71,12 @@ fn load(server: &Server, places: &mut [Place], round_done: &mpsc::Sender<u32>) {
         for place in round_places {
             places[place as usize].durable = round;
         }
-        // Nobody listens after the kill.
+        // The receiver is gone after the kill.
         let _ = round_done.send(round);
     }
 }
 
-/// Every block of a place has a version that was sent, and none is older than the durable one.
+/// Asserts that every block of a place has a version that was sent, and none is older than the durable one.
 fn check(initiator: &mut Initiator, place: u32, known: Place) {
     let bytes = initiator.read(place * RECORD_BLOCKS, RECORD_BLOCKS as u16).unwrap();
     for (block, found) in bytes.chunks(BLOCK_LEN).enumerate() {
@@ -103,7 +103,7 @@ fn kill_and_look(disk: &Path, extra: &[&str]) {
             load(server_ref, &mut places, &round_done);
             places
         });
-        // In the middle of whatever comes after.
+        // The kill comes in the middle of a later round.
         while rounds.recv_timeout(Duration::from_mins(1)).expect("rounds go on") < ROUNDS_BEFORE_KILL {}
         server.kill_now();
         load.join().unwrap()
@@ -121,7 +121,7 @@ fn kill_and_look(disk: &Path, extra: &[&str]) {
 }
 
 #[test]
-fn synchronised_blocks_survive_a_kill() {
+fn synchronized_blocks_survive_a_kill() {
     let folder = tempfile::tempdir().unwrap();
     for n in 0..3 {
         kill_and_look(&folder.path().join(format!("disk{n}")), &[]);
@@ -129,7 +129,7 @@ fn synchronised_blocks_survive_a_kill() {
 }
 
 #[test]
-fn a_server_that_was_stopped_in_order_keeps_everything() {
+fn a_server_that_was_stopped_normally_keeps_everything() {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
     let arguments = [disk.to_str().unwrap(), "--create", "16M"];

@@ -1,4 +1,4 @@
-//! A wire that flips bits, at recovery level 2: no wrong byte, no failed command.
+//! A connection that flips bits, at recovery level 2: no wrong byte, no failed command.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
-/// Bytes between two flipped bits, on average: several in each second of a load.
+/// The average number of bytes between two flipped bits: several flips in each second of a load.
 const EVERY: u64 = 512 << 10;
 
-/// How long the load runs; `LUNETTE_DAMAGE_SECONDS` makes it longer.
+/// The duration of the load; `LUNETTE_DAMAGE_SECONDS` makes it longer.
 fn seconds() -> String {
     std::env::var("LUNETTE_DAMAGE_SECONDS").unwrap_or_else(|_| "4".into())
 }
@@ -32,7 +32,7 @@ fn server(folder: &tempfile::TempDir) -> Server {
     Server::spawn(lunette().arg("serve").arg("--config").arg(&file), 1)
 }
 
-/// Loads the disk through a damaged wire and gives the report.
+/// Loads the disk through a damaging relay and returns the report.
 fn load(arguments: &[&str]) -> (Value, u64) {
     let folder = tempfile::tempdir().unwrap();
     let server = server(&folder);
@@ -42,7 +42,7 @@ fn load(arguments: &[&str]) -> (Value, u64) {
     bench.args(["bench", "--rw", "verify", "--header-digest", "--data-digest", "--json", "--time", &seconds(), &url]);
     let ran = run_at_most(LIMIT, bench.args(arguments));
     let report: Value = serde_json::from_str(ran.succeeded()).unwrap();
-    // The requests would have survived that too, for the client opens another one.
+    // The requests would have survived a lost session too, because the client opens another one.
     assert!(!ran.stderr.contains("session lost"), "{ran}");
     server.stop();
     (report, relay.flipped_bits())

@@ -1,4 +1,4 @@
-//! What libiscsi's tools see of the targets and their logical units.
+//! The targets and their logical units as libiscsi's tools see them.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -12,7 +12,7 @@ fn a_portal_lists_its_target_and_logical_unit() {
     let list = run("iscsi-ls", ["-s", &server.portal_url()]);
     let portal = server.address();
     assert!(list.succeeded().contains(&format!("Target:{DEFAULT_TARGET} Portal:{portal},1")), "{list}");
-    // The tool rounds down, and counts to the last block.
+    // The tool rounds down, and subtracts a block.
     assert!(list.stdout.contains("Lun:0    Type:DIRECT_ACCESS (Size:63M)"), "{list}");
     server.stop();
 }
@@ -58,7 +58,7 @@ fn every_vpd_page_can_be_read() {
 }
 
 #[test]
-fn capacity_is_told_in_both_block_sizes() {
+fn capacity_is_reported_in_both_block_sizes() {
     for (block_size, last_block) in [(512, 131_071), (4096, 16_383)] {
         let server = Server::start(&["mem:64M", "--block-size", &block_size.to_string()]);
         let capacity = run("iscsi-readcapacity16", [server.url(0)]);

@@ -27,7 +27,7 @@ fn json(ran: &Ran) -> Value {
     serde_json::from_str(ran.succeeded()).unwrap_or_else(|error| panic!("{error}: {ran}"))
 }
 
-/// The disk's facts, a copy there and back, load that is verified.
+/// Asserts that the disk's properties, a copy there and back, and a verified load are right.
 fn all_works(url: &str, digest: &str) {
     let info = json(&client(&["info", "--json", url]));
     assert_eq!(info["bytes"], MEBIBYTES << 20);
@@ -37,7 +37,7 @@ fn all_works(url: &str, digest: &str) {
     let folder = tempfile::tempdir().unwrap();
     let (there, back) = (folder.path().join("there"), folder.path().join("back"));
     random_file(&there, 11, MEBIBYTES / 4);
-    // Zeroes behind it, of which the disk must not keep what was there before.
+    // Zeroes follow it, so that old content of the disk must be overwritten.
     File::options().write(true).open(&there).unwrap().set_len(MEBIBYTES << 20).unwrap();
     let copied = json(&client(&["cp", "--json", "--verify", there.to_str().unwrap(), url]));
     assert_eq!(copied["data_bytes"], (MEBIBYTES << 20) / 4);
@@ -83,7 +83,7 @@ fn tgt_serves_all() {
 }
 
 #[test]
-fn tgt_and_the_client_prove_who_they_are() {
+fn tgt_and_the_client_authenticate_each_other() {
     works_for_one_user(&Foreign::tgt(MEBIBYTES, true));
 }
 
@@ -93,6 +93,6 @@ fn istgt_serves_all() {
 }
 
 #[test]
-fn istgt_and_the_client_prove_who_they_are() {
+fn istgt_and_the_client_authenticate_each_other() {
     works_for_one_user(&Foreign::istgt(MEBIBYTES, true));
 }

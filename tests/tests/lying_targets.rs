@@ -1,5 +1,5 @@
 //! The client's commands with a target that lies in one field at a time: each ends with the right exit code and names the
-//! field, and nothing that steers a terminal gets out.
+//! field, and nothing that controls a terminal is printed.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -14,10 +14,10 @@ use lunette_scsi::vpd::{PageCode, page};
 use lunette_tests::scripted_target::{Answer, DISK_LEN, Lies, LoginAnswer, ScriptedTarget};
 use lunette_tests::{Ran, Server, lunette, random_bytes, run_at_most};
 
-/// No lie may keep a command for as long.
+/// No lie may keep a command running for this long.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A lie, what is asked, the exit code, and what must be said.
+/// A lie, the arguments of the command, its exit code, and the words that it must print.
 type Row = (&'static str, Lies, &'static [&'static str], i32, &'static [&'static str]);
 
 const INFO: &[&str] = &["info", "URL"];
@@ -32,15 +32,15 @@ const NBD: &[&str] = &["nbd", "URL", "--socket", "SOCKET"];
 
 const READ_CAPACITY: OpCode = OpCode::SERVICE_ACTION_IN_16;
 
-/// Steers terminals: ANSI escapes, C1 controls, a line of its own, the direction of writing, no width.
+/// Text that controls terminals: ANSI escapes, C1 controls, a line break, the direction of writing, no width.
 const NASTY: &str = "x\u{1b}[2J\r\n\u{9b}31m\u{202e}\u{2066}\u{200b}\u{2028}y";
 
-/// The same without the characters that no iSCSI text may have.
+/// The same without the characters that iSCSI text cannot have.
 const NASTY_TEXT: &str = "x\u{202e}\u{2066}\u{200b}\u{2028}\u{feff}y";
 
-// Lies.
+// Lies
 
-/// About each command with this operation code.
+/// A lie about each command with this operation code.
 fn on(opcode: OpCode, change: impl Fn(&mut Answer) + Send + Sync + 'static) -> Lies {
     let command = move |command: &lunette_pdu::ScsiCommand, answer: &mut Answer| {
         if OpCode(command.cdb[0]) == opcode {
@@ -50,13 +50,13 @@ fn on(opcode: OpCode, change: impl Fn(&mut Answer) + Send + Sync + 'static) -> L
     Lies { command: Box::new(command), ..Lies::default() }
 }
 
-/// About READ CAPACITY(16).
+/// A lie about READ CAPACITY(16).
 fn capacity(last_lba: u64, block_len: u32) -> Lies {
     let data = [&last_lba.to_be_bytes()[..], &block_len.to_be_bytes(), &[0; 20]].concat();
     on(READ_CAPACITY, move |answer| answer.data.clone_from(&data))
 }
 
-/// About the blocks of a disk whose length in bytes is the true one. Reads give as much as was asked for.
+/// A lie about the block length of a disk, whose length in bytes stays true. Reads return as much as was asked for.
 fn blocks(block_len: u32) -> Lies {
     let last_lba = (DISK_LEN as u32 / block_len - 1).into();
     let capacity = capacity(last_lba, block_len).command;
@@ -70,7 +70,7 @@ fn blocks(block_len: u32) -> Lies {
     Lies { command: Box::new(command), ..Lies::default() }
 }
 
-/// About a VPD page.
+/// A lie about a VPD page.
 fn vpd(code: PageCode, data: Vec<u8>) -> Lies {
     let command = move |command: &lunette_pdu::ScsiCommand, answer: &mut Answer| {
         if command.cdb[..3] == [OpCode::INQUIRY.0, 1, code.0] {
@@ -84,7 +84,7 @@ fn block_limits(body: &[u8]) -> Lies {
     vpd(PageCode::BLOCK_LIMITS, page(PageCode::BLOCK_LIMITS, body))
 }
 
-/// One field of the Block Limits page.
+/// A lie about one field of the Block Limits page.
 fn block_limit(at: usize, value: u32) -> Lies {
     let mut body = [0; 60];
     body[at - 4..at].copy_from_slice(&value.to_be_bytes());
@@ -104,7 +104,7 @@ fn login(change: impl Fn(&mut LoginAnswer) + Send + Sync + 'static) -> Lies {
     Lies { login: Box::new(change), ..Lies::default() }
 }
 
-/// A key in the answer to the operational keys.
+/// A lie about one operational key.
 fn key(key: &'static str, value: &'static str) -> Lies {
     login(move |answer| {
         if answer.keys.iter().any(|(known, _)| known == "MaxBurstLength") {
@@ -125,7 +125,7 @@ fn text(bytes: &'static [u8]) -> Lies {
     Lies { text: Box::new(move |text| *text = bytes.to_vec()), ..Lies::default() }
 }
 
-// Checks.
+// Checks
 
 fn steers_terminals(c: char) -> bool {
     let is_format =
@@ -147,7 +147,7 @@ impl Folder {
         self.0.path().join(name).to_str().unwrap().into()
     }
 
-    /// Runs the command, whose words in capital letters mean the target and files.
+    /// Runs the command. Words in capital letters stand for the target and files.
     fn run(&self, target: &ScriptedTarget, arguments: &[&str]) -> Ran {
         let arguments = arguments.iter().map(|argument| match *argument {
             "URL" => target.url(),
@@ -159,7 +159,7 @@ impl Folder {
     }
 }
 
-/// Runs all rows, and tells of all that went wrong.
+/// Runs all rows, and reports all faults together.
 fn check(rows: impl IntoIterator<Item = Row>) {
     let folder = Folder::new();
     let wrong: Vec<String> = rows
@@ -172,7 +172,7 @@ fn check(rows: impl IntoIterator<Item = Row>) {
     assert!(wrong.is_empty(), "{} rows went wrong\n\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is wrong with the end of a command.
+/// The fault in the end of a command.
 fn wrong(ran: &Ran, code: i32, says: &[&str]) -> Option<String> {
     let output = format!("{}{}", ran.stdout, ran.stderr);
     if let Some(c) = output.chars().find(|c| steers_terminals(*c)) {
@@ -209,7 +209,7 @@ fn a_target_that_tells_the_truth_is_served_well() {
 }
 
 #[test]
-fn a_capacity_that_cannot_be_is_named() {
+fn an_impossible_capacity_is_named() {
     const HUGE: &str = "a logical block length of 33554432 bytes; at most 1048576";
     let empty: &[&str] = &[];
     let rows: Vec<Row> = vec![
@@ -253,7 +253,7 @@ fn a_capacity_that_cannot_be_is_named() {
 }
 
 #[test]
-fn words_of_a_target_do_not_steer_the_terminal() {
+fn text_from_a_target_does_not_control_the_terminal() {
     let nasty = |code| vpd(code, page(code, NASTY.as_bytes()));
     let name = [&[2, 1, 0, NASTY.len() as u8], NASTY.as_bytes()].concat();
     let name = || vpd(PageCode::DEVICE_IDENTIFICATION, page(PageCode::DEVICE_IDENTIFICATION, &name));
@@ -293,7 +293,7 @@ fn words_of_a_target_do_not_steer_the_terminal() {
 }
 
 #[test]
-fn data_that_did_not_move_is_no_success() {
+fn data_that_was_not_moved_is_an_error() {
     const NONE_TAKEN: &str = "WRITE(10): GOOD status, but only 0 of";
     let untaken = |opcode, bytes: u32| on(opcode, move |answer| answer.solicited = answer.solicited.min(bytes));
     let residual = |opcode, residual| on(opcode, move |answer| answer.residual = Some(residual));
@@ -326,7 +326,7 @@ fn data_that_did_not_move_is_no_success() {
 }
 
 #[test]
-fn a_write_in_pieces_that_the_target_did_not_take_is_no_success() {
+fn a_write_in_pieces_that_the_target_did_not_take_is_an_error() {
     let limit = block_limit(8, 1).command;
     let command = move |command: &lunette_pdu::ScsiCommand, answer: &mut Answer| {
         limit(command, answer);
@@ -341,7 +341,7 @@ fn a_write_in_pieces_that_the_target_did_not_take_is_no_success() {
 const NBD_WRITE: u8 = 1;
 const NBD_TRIM: u8 = 4;
 
-/// The least of a client: one command on the first 512 bytes. Gives the error of the answer.
+/// A minimal client: one command on the first 512 bytes. Returns the error of the reply.
 fn nbd_error(address: SocketAddr, command: u8) -> u32 {
     const OPTION: u64 = 0x4948_4156_454f_5054;
     const REQUEST: u32 = 0x2560_9513;
@@ -361,7 +361,7 @@ fn nbd_error(address: SocketAddr, command: u8) -> u32 {
 }
 
 #[test]
-fn an_nbd_client_hears_of_data_that_the_target_did_not_take() {
+fn an_nbd_client_gets_an_error_for_data_that_the_target_did_not_take() {
     const EIO: u32 = 5;
     for (command, opcode, taken, error) in [
         (NBD_WRITE, OpCode::WRITE_10, 512, 0),
@@ -378,7 +378,7 @@ fn an_nbd_client_hears_of_data_that_the_target_did_not_take() {
 }
 
 #[test]
-fn limits_and_pages_of_a_disk_are_not_believed() {
+fn false_limits_and_pages_of_a_disk_are_refused() {
     let empty: &[&str] = &[];
     let mode = |data: &'static [u8]| on(OpCode::MODE_SENSE_6, move |answer| answer.data = data.to_vec());
     let rows: Vec<Row> = vec![
@@ -432,7 +432,7 @@ fn limits_and_pages_of_a_disk_are_not_believed() {
 }
 
 #[test]
-fn lists_and_statuses_of_a_target_are_not_believed() {
+fn false_lists_and_statuses_of_a_target_are_refused() {
     let empty: &[&str] = &[];
     let status = |entries: &'static [(u64, u32, u8)]| {
         let list = entries.iter().flat_map(|(lba, blocks, kind)| {
@@ -500,9 +500,9 @@ fn lists_and_statuses_of_a_target_are_not_believed() {
     check(rows);
 }
 
-/// A disk of 2^24 blocks, of which a target tells one by one whether they have space: the answer has an end.
+/// A disk of 2^24 blocks, for which a target reports one by one whether they have space: the answer is bounded.
 #[test]
-fn a_map_block_by_block_is_not_asked_for_without_end() {
+fn requests_for_a_block_by_block_map_are_bounded() {
     let asked = AtomicUsize::new(0);
     let lies = Lies {
         command: Box::new(move |command, answer| {

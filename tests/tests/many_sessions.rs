@@ -1,4 +1,4 @@
-//! A thousand idle sessions, ten thousand connections that come and go: everything they took comes back.
+//! A thousand idle sessions, ten thousand connections that come and go: all their resources are released.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -13,17 +13,17 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const SESSIONS: usize = 1000;
 const ROUNDS: usize = 10_000;
 
-/// What the first thousand sessions may leave behind: memory that the allocator keeps, tables that have grown.
+/// The memory that the first thousand sessions may leave behind: what the allocator keeps, and tables that have grown.
 const KEPT_KIB: u64 = 8192;
 
-/// What may be added by all that follows: 10,000 deadlines of logins that are gone wait for their time. A leak of a KiB for
-/// each session or of 200 bytes for each connection would be more.
+/// The memory that everything later may add: 10,000 deadlines of ended logins wait for their time. A leak of a KiB for each
+/// session or of 200 bytes for each connection would be more.
 const MARGIN_KIB: u64 = 1024;
 
-/// For the server to notice that its peers are gone.
+/// The longest time for the server to notice that its peers are gone.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// This process holds the initiators' ends.
+/// Raises this process's limit of open files, because it holds the initiators' ends.
 fn allow_descriptors(count: u64) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(count, |maximum| maximum.min(count));
@@ -37,7 +37,7 @@ fn descriptors(server: &Server) -> usize {
     fs::read_dir(format!("/proc/{}/fd", server.process().id())).unwrap().count()
 }
 
-/// One round: every kind of end that a connection can have.
+/// Runs one round, with every kind of end that a connection can have.
 fn come_and_go(server: &Server, round: usize) {
     match round % 4 {
         0 => drop(TcpStream::connect(server.address()).unwrap()),
@@ -46,7 +46,7 @@ fn come_and_go(server: &Server, round: usize) {
             initiator.send_bytes(&[0x43, 0x87, 0, 0]).unwrap();
         }
         2 => {
-            // An end without a farewell (RST).
+            // The end of this connection is a reset (RST).
             let stream = TcpStream::connect(server.address()).unwrap();
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         }
@@ -64,7 +64,7 @@ fn settled(server: &Server, descriptors_before: usize, memory_bound_kib: u64) {
     });
 }
 
-/// A thousand sessions come, stay a moment beside one that works, and go.
+/// Opens a thousand sessions, holds them for a moment beside one that works, and closes them.
 fn idle_sessions(server: &Server, witness: &mut Initiator) {
     let before_kib = server.memory_kib();
     let sessions: Vec<Initiator> = (0..SESSIONS).map(|_| Initiator::attach(server, &[]).unwrap()).collect();
@@ -96,7 +96,7 @@ fn memory_and_descriptors_come_back() {
     server.stop();
 }
 
-/// Connections without a target that a server keeps.
+/// The number of connections without a target that a server keeps.
 const TARGETLESS: usize = 1024;
 
 #[test]
@@ -124,7 +124,7 @@ fn connections_without_a_target_make_way_for_others() {
         initiator.stream().set_nonblocking(true).unwrap();
         !matches!(initiator.stream().peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
     };
-    // The honest one took the place of one more.
+    // The honest connection took the place of one more.
     assert!(kept.iter().filter(ended).count() <= 1, "those that came last are still there");
     drop((kept, honest));
     server.stop();

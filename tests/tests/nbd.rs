@@ -1,4 +1,4 @@
-//! `lunette nbd` with the clients that people have: libnbd's tools, QEMU's and fio.
+//! `lunette nbd` with common clients: libnbd's tools, QEMU's and fio.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -21,7 +21,7 @@ fn on_socket(disk: &str, folder: &Path, more: &[&str]) -> Server {
     serve(&[&[disk, "--socket", socket.to_str().unwrap()], more].concat())
 }
 
-/// A file of holes with a piece of data in the middle.
+/// Creates a sparse file with a piece of data in the middle.
 fn sparse_file(path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(MEBIBYTES << 20).unwrap();
@@ -135,7 +135,7 @@ fn fio_verifies_deep_queues_over_tcp() {
 }
 
 #[test]
-fn a_socket_that_is_taken_is_told_and_one_left_behind_is_replaced() {
+fn a_socket_in_use_is_reported_and_one_left_behind_is_replaced() {
     let folder = tempfile::tempdir().unwrap();
     let server = on_socket("mem:16M", folder.path(), &[]);
     let socket = folder.path().join("socket").to_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! A client whose target is killed and started again: no wrong data, no end of the load.
+//! A client whose target is killed and started again: the load continues without wrong data.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 

@@ -11,7 +11,7 @@ use lunette_tests::{Initiator, Outcome, Server, lunette, run};
 const TARGET: &str = "iqn.2026-11.org.example:paths";
 const REPORT: [u8; 12] = [0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
 
-/// A server with a portal in each of two portal groups. The second is not used as long as the first is there.
+/// Starts a server with a portal in each of two portal groups. The second is unavailable at first.
 fn serve(folder: &Path, management: &str) -> Server {
     let file = folder.join("lunette.toml");
     let state = folder.join("state");
@@ -39,7 +39,7 @@ fn serve(folder: &Path, management: &str) -> Server {
     Server::spawn(lunette().arg("serve").arg("--config").arg(&file), 1)
 }
 
-/// The portal of a portal group, as discovery tells it.
+/// The portal of a portal group, as discovery reports it.
 fn portal(server: &Server, group: u16) -> SocketAddr {
     let list = run("iscsi-ls", [server.portal_url()]);
     let (end, start) = (format!(",{group}"), format!("Target:{TARGET} Portal:"));
@@ -47,7 +47,7 @@ fn portal(server: &Server, group: u16) -> SocketAddr {
     lines.next_back().unwrap_or_else(|| panic!("no portal of group {group} in {list}")).parse().unwrap()
 }
 
-/// A session through the portal group, which has seen its first unit attention.
+/// A session through the portal group, which has taken its first unit attention.
 fn session(server: &Server, group: u16) -> Initiator {
     let mut initiator = Initiator::connect(portal(server, group)).unwrap();
     let (_, answer) = initiator.login_request(&[("SessionType", "Normal"), ("TargetName", TARGET)]).unwrap();
@@ -66,7 +66,7 @@ fn ready(initiator: &mut Initiator) -> Outcome {
     initiator.command(0, &[0; 6], Vec::new(), 0).unwrap()
 }
 
-/// Group and state of each group of one port.
+/// The group number and state of each group that one port reports.
 fn report(initiator: &mut Initiator) -> Vec<(u8, u8)> {
     let data = initiator.command(0, &REPORT, Vec::new(), 256).unwrap().good();
     data[4..].chunks(12).map(|group| (group[3], group[0] & 0x0f)).collect()
@@ -126,7 +126,7 @@ fn access_states_that_initiators_alone_manage_survive_a_crash() {
 }
 
 #[test]
-fn access_states_are_set_by_initiators_that_may() {
+fn only_initiators_that_may_set_access_states_do() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path(), "implicit");
     let mut first = session(&server, 1);

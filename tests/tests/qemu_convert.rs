@@ -1,4 +1,4 @@
-//! QEMU's own iSCSI driver, which is how virtual machines use a disk: whole images there and back, and deep queues.
+//! QEMU's own iSCSI driver, through which virtual machines use a disk: whole images there and back, and deep queues.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use lunette_tests::{DEFAULT_TARGET, Ran, Server, random_file, run, run_at_most};
 
-/// Set to convert an image of a gibibyte, as an installation would; otherwise a quarter of it.
+/// The variable that makes the test convert an image of a gibibyte, as an installation would, instead of a quarter of it.
 const WHOLE: &str = "LUNETTE_TEST_1G";
 
-/// Long enough for a gibibyte on a slow disk.
+/// A time limit that allows for a gibibyte on a slow disk.
 const LIMIT: Duration = Duration::from_mins(5);
 
 fn mebibytes() -> u64 {
@@ -23,7 +23,7 @@ fn qemu_img(arguments: &[&str]) -> Ran {
     run_at_most(LIMIT, Command::new("qemu-img").args(arguments))
 }
 
-/// An image to the disk and back gives the same bytes.
+/// Asserts that an image converted to the disk and back has the same bytes.
 fn there_and_back(disk: &str, options: &[&str], image_options: &str, folder: &Path) {
     let size = mebibytes();
     let (original, copy) = (folder.join("original"), folder.join("copy"));

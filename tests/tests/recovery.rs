@@ -1,4 +1,4 @@
-//! Recovery level 2, process to process: connections are killed under a load that compares every byte.
+//! Recovery level 2 between two processes: connections are killed under a load that compares every byte.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 use lunette_tests::{Relay, Server, lunette, wait_at_most};
 use serde_json::Value;
 
-/// From one kill to the next.
+/// The time from one kill to the next.
 const PACE: Duration = Duration::from_millis(200);
 
-/// Of the load; `LUNETTE_RECOVERY_SECONDS` says more.
+/// The duration of the load in seconds; `LUNETTE_RECOVERY_SECONDS` makes it longer.
 const SECONDS: u64 = 3;
 
-/// For the end of the load, once its time is over.
+/// The longest time for the load to end, once its time is over.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const CONFIGURATION: &str = r#"
@@ -32,7 +32,7 @@ fn seconds() -> u64 {
     env::var("LUNETTE_RECOVERY_SECONDS").map_or(SECONDS, |seconds| seconds.parse().expect("a number of seconds"))
 }
 
-/// Kills one of `connections` at each pace, and gives what the load reports.
+/// Kills one of `connections` at each pace, and returns the report of the load.
 fn load(connections: usize) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let configuration = folder.path().join("config");
@@ -47,7 +47,7 @@ fn load(connections: usize) -> Value {
         .spawn()
         .unwrap();
     let mut kills = 0;
-    // The pace is part of what is proven: a kill may come while the one before is being recovered from.
+    // The pace is part of the test: a kill may come while the connection before is being recovered.
     while wait_at_most(&mut bench, PACE).is_none() {
         assert!(kills < 10 * seconds(), "the load does not end");
         relay.cut_one(kills as usize * 5);

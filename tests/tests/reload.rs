@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read again, and sessions that are not concerned see nothing.
+//! SIGHUP: the configuration is read again, and sessions that it does not concern notice nothing.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -30,12 +30,12 @@ const NOT_SUPPORTED: Sense = (5, 0x25, 0);
 struct Place(TempDir);
 
 impl Place {
-    /// A file `name`, as the configuration has to write it.
+    /// The path of a file `name`, as the configuration writes it.
     fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// `@` stands for the folder.
+    /// Writes the configuration, in which `@` stands for the folder.
     fn write(&self, text: &str) {
         fs::write(self.file("config"), text.replace('@', self.0.path().to_str().unwrap())).unwrap();
     }
@@ -48,7 +48,7 @@ impl Place {
         (place, server)
     }
 
-    /// Lets the server read another text. Gives the log.
+    /// Has the server read another text. Returns the log.
     fn change(&self, server: &Server, text: &str) -> String {
         self.write(text);
         let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
@@ -56,7 +56,7 @@ impl Place {
         log
     }
 
-    /// Lets the server read a text that it has to refuse. Gives the log.
+    /// Has the server read a text that it must refuse. Returns the log.
     fn refuse(&self, server: &Server, text: &str) -> String {
         self.write(text);
         let log = server.hang_up(&["changes applied", "nothing has changed", "configuration refused"]);
@@ -83,7 +83,7 @@ fn test_unit_ready(initiator: &mut Initiator, lun: u16) -> Outcome {
     initiator.command(lun, &[0; 6], Vec::new(), 0).unwrap()
 }
 
-/// Bytes of LUN 0, by READ CAPACITY(10).
+/// The length of LUN 0 in bytes, by READ CAPACITY(10).
 fn capacity(initiator: &mut Initiator) -> u64 {
     let data = initiator.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 8).unwrap().good();
     let number = |at: usize| u64::from(u32::from_be_bytes(data[at..at + 4].try_into().unwrap()));
@@ -100,7 +100,7 @@ fn news(initiator: &mut Initiator) -> Sense {
     }
 }
 
-/// Works as before, and was told nothing.
+/// Asserts that the session works as before and gets no unit attention.
 fn undisturbed(initiator: &mut Initiator) {
     test_unit_ready(initiator, 0).good();
     assert!(initiator.others.is_empty(), "{:?}", initiator.others);
@@ -160,7 +160,7 @@ fn logical_units_come_and_go() {
     assert_eq!(news(&mut initiator), LUNS_CHANGED);
     assert_eq!(refused(&test_unit_ready(&mut initiator, 5)), NOT_SUPPORTED);
 
-    // The same file under another number is the same disk, whether or not the server has let go of it yet.
+    // The same file under another number is the same disk, whether or not the server has closed it yet.
     place.change(&server, &config(&both.replace('5', "6"), ""));
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     assert_eq!(refused(&test_unit_ready(&mut initiator, 6)), NEW);
@@ -182,14 +182,14 @@ fn a_disk_with_other_properties_keeps_its_blocks() {
     assert_eq!(initiator.read(0, 1).unwrap(), vec![3; 512]);
     let write = initiator.start_write(0, vec![4; 512], false).unwrap();
     assert_eq!(refused(&initiator.finish(write).unwrap()), (7, 0x27, 0));
-    // The file, too: opened for writing once, it serves either.
+    // So does the file: once opened for writing, it serves either.
     place.change(&server, &config(&luns.replace("@/one\"", "@/one\", read_only = true"), ""));
     place.change(&server, &config(luns, ""));
     server.stop();
 }
 
 #[test]
-fn a_file_that_cannot_be_applied_changes_nothing_and_says_why() {
+fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
     let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "alias = \"first\"");
     let (place, server) = Place::serve(&text, 1);
     let mut initiator = Initiator::attach(&server, &[]).unwrap();
@@ -205,7 +205,7 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_says_why() {
         (one_more("{ number = 1, disk = \"@/disk\" }"), "in use by another process"),
         (text.replace("127.0.0.1:0", &busy.to_string()), "the address is in use"),
         (format!("{text}\nchap = [{{ user = \"u\", secret_file = \"@/none\" }}]"), "@/none"),
-        // Nothing of a change is applied when another one fails.
+        // No part of a change is applied when another part fails.
         (one_more("{ number = 1, disk = \"mem:1M\" }, { number = 2, disk = \"@/missing\" }"), "no such file or device"),
     ] {
         let log = place.refuse(&server, &wrong);
@@ -262,7 +262,7 @@ fn another_secret_is_asked_for_from_now_on() {
     let read_capacity = |secret: &str| run("iscsi-readcapacity16", [server.url_with(&format!("user%{secret}@"), "")]);
     read_capacity("first-secret").succeeded();
     read_capacity("second-secret").failed();
-    // The configuration stays the same: only the file with the secret is another one.
+    // The configuration stays the same: only the file with the secret changes.
     fs::write(place.file("secret"), "second-secret").unwrap();
     let log = place.change(&server, &text);
     assert!(log.contains("secrets changed"), "{log}");
@@ -273,7 +273,7 @@ fn another_secret_is_asked_for_from_now_on() {
 }
 
 #[test]
-fn an_initiator_that_is_not_admitted_any_more_has_to_go() {
+fn an_initiator_that_is_no_longer_admitted_is_logged_out() {
     let text = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
     let (place, server) = Place::serve(&text, 1);
     let initiator = Initiator::attach(&server, &[]).unwrap();
@@ -298,7 +298,7 @@ fn a_hangup_during_the_start_does_not_end_the_server() {
     run("mkfifo", [&path]).succeeded();
     let mut command = lunette();
     let mut server = command.args(["serve", "--config"]).arg(&path).stdout(Stdio::piped()).spawn().unwrap();
-    // Opened when the server reads it, too.
+    // Opening the pipe for writing waits until the server reads it.
     let mut config_text = File::options().write(true).open(&path).unwrap();
     signal(&server, Signal::HUP);
     config_text.write_all(config(r#"{ number = 0, disk = "mem:8M" }"#, "").as_bytes()).unwrap();
@@ -310,7 +310,7 @@ fn a_hangup_during_the_start_does_not_end_the_server() {
 }
 
 #[test]
-fn a_server_without_a_configuration_file_goes_on() {
+fn sighup_without_a_configuration_file_has_no_effect() {
     let server = Server::start(&["mem:8M"]);
     let mut initiator = Initiator::attach(&server, &[]).unwrap();
     server.hang_up(&["there is no configuration file to read again"]);

@@ -1,4 +1,4 @@
-//! `lunette cp` and `lunette nbd` over iSCSI: what travels, and what comes back.
+//! `lunette cp` and `lunette nbd` over iSCSI: the bytes on the wire, and the bytes that come back.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Pieces of data, each at the start of a gibibyte.
+/// The number of pieces of data, each at the start of a gibibyte.
 const PARTS: u64 = 10;
 const PART_BYTES: usize = 10 << 20;
 const DATA_BYTES: u64 = PARTS * PART_BYTES as u64;
@@ -30,7 +30,7 @@ fn json(ran: &Ran) -> Value {
     serde_json::from_str(ran.succeeded()).unwrap_or_else(|error| panic!("{error}: {ran}"))
 }
 
-/// Ten gibibytes with ten pieces of data.
+/// Creates ten gibibytes with ten pieces of data.
 fn sparse_file(path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(PARTS << 30).unwrap();
@@ -39,7 +39,7 @@ fn sparse_file(path: &Path) {
     }
 }
 
-/// The same pieces, and nothing beside them: the size on disk leaves no room for more.
+/// Asserts that the file has the same pieces and nothing else: the size on disk leaves no room for more.
 fn is_like_the_sparse_file(path: &Path) {
     let (file, metadata) = (File::open(path).unwrap(), fs::metadata(path).unwrap());
     assert_eq!(metadata.len(), PARTS << 30);
@@ -51,7 +51,7 @@ fn is_like_the_sparse_file(path: &Path) {
     }
 }
 
-/// Starts a copy that is slow, and kills it when its journal says that some of it is done.
+/// Starts a slow copy, and kills it when its journal says that some of it is done.
 fn kill_half_way(arguments: &[&str], journal: &Path) {
     let mut command = lunette();
     command.arg("cp").args(arguments).args(["--depth", "1", "--bs", "4K"]).stdout(Stdio::null());
@@ -63,7 +63,7 @@ fn kill_half_way(arguments: &[&str], journal: &Path) {
     assert!(begun.is_some(), "no journal");
 }
 
-/// The second half of a copy.
+/// Resumes a copy and asserts that it copies only the rest.
 fn goes_on(arguments: &[&str]) {
     let done = json(&cp(arguments));
     let (resumed_at, data) = (done["resumed_at"].as_u64().unwrap(), done["data_bytes"].as_u64().unwrap());
@@ -96,7 +96,7 @@ fn a_sparse_image_moves_its_data_alone_there_and_back() {
 }
 
 #[test]
-fn a_killed_copy_to_a_target_and_back_goes_on() {
+fn a_killed_copy_to_a_target_and_back_resumes() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let (source, disk, back, journal) = (path("source"), path("disk"), path("back"), path("journal"));

@@ -1,4 +1,4 @@
-//! A server that is killed and started again with its state file: what initiators were promised to find, they find.
+//! A server that is killed and started again with its state file: initiators find what they were promised.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -11,7 +11,7 @@ const BLOCK_LEN: usize = 512;
 const TEST_UNIT_READY: [u8; 6] = [0; 6];
 const RESERVATION_CONFLICT: u8 = 0x18;
 
-/// A disk with a state file, which are served again and again.
+/// A disk with a state file, which is served again and again.
 struct Disk {
     folder: tempfile::TempDir,
     size: &'static str,
@@ -35,7 +35,7 @@ fn good(initiator: &mut Initiator, cdb: &[u8], data_out: Vec<u8>) {
     initiator.command(0, cdb, data_out, 0).unwrap().good();
 }
 
-/// Sense key, ADDITIONAL SENSE CODE and its qualifier, of the fixed format.
+/// Sense key, ADDITIONAL SENSE CODE and its qualifier, from the fixed format.
 fn sense(outcome: &Outcome) -> [u8; 3] {
     assert_eq!(outcome.status, 2, "{outcome:02x?}");
     [outcome.sense[2] & 0x0f, outcome.sense[12], outcome.sense[13]]
@@ -88,7 +88,7 @@ fn saved_mode_pages_survive_a_kill() {
 }
 
 #[test]
-fn a_sanitize_operation_goes_on_after_a_kill() {
+fn a_sanitize_operation_continues_after_a_kill() {
     const PASSES: u8 = 15;
     const BLOCKS: usize = (64 << 20) / BLOCK_LEN;
     const IN_PROGRESS: [u8; 3] = [0x02, 0x04, 0x1b];

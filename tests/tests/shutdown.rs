@@ -1,4 +1,4 @@
-//! SIGTERM: sessions are asked to log out, everything ends in order, and a second signal does not wait.
+//! SIGTERM: sessions are asked to log out, everything ends in an orderly way, and a second signal does not wait.
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
@@ -74,7 +74,7 @@ fn a_busy_server_stops_and_keeps_what_it_acknowledged() {
             let mut acknowledged = 0_u32;
             while initiator.write(acknowledged * 8 % 65_536, vec![acknowledged as u8; 4096]).is_ok() {
                 acknowledged += 1;
-                // Nobody listens once the server is told to stop.
+                // The receiver is gone once the server is told to stop.
                 let _ = progress.send(());
             }
             acknowledged

@@ -9,27 +9,27 @@ use crate::{Export, SharedIo, handshake, transmission};
 /// Bytes that are read at a time. Longer payloads go straight to their buffer.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
-/// Why a connection ended other than in good order.
+/// The reason why a connection ended before the client left.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    /// The client broke a rule that leaves no way to go on.
+    /// The client broke a rule of the protocol, and the connection cannot continue.
     #[error("the client broke the protocol: {0}")]
     Protocol(&'static str),
-    /// The client asks for an export that is not there, in a way that has no answer.
+    /// The client asks for an export that does not exist, by an option that has no error reply.
     #[error("the client asks for the export {0:?}, which is not served")]
     UnknownExport(String),
-    /// The connection itself.
+    /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(#[from] io::Error),
 }
 
 /// Serves `export` to the client at the other end of `reader` and `writer`, until it leaves or exceeds one of the time
-/// [`limits`](crate::limits). These are looked at whenever a read or write returns; one that waits must return `WouldBlock` or
-/// `TimedOut` from time to time, as a socket with a timeout does.
+/// [`limits`](crate::limits). Time limits are checked whenever a read or write returns; one that waits must return
+/// `WouldBlock` or `TimedOut` from time to time, as a socket with a timeout does.
 ///
 /// # Errors
 ///
-/// [`ConnectionError`]; the client is then to be hung up on.
+/// [`ConnectionError`]; the caller then closes the connection.
 pub fn serve(
     reader: impl Read,
     writer: impl Write + Send,

@@ -1,4 +1,4 @@
-//! What is served: a store under a name.
+//! Exports: stores under names.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use lunette_store::Store;
 use crate::limits::{MAX_BLOCK_LEN, MAX_PAYLOAD_LEN};
 use crate::wire::can;
 
-/// A store under a name. The name without a letter, which clients use when they are not told one, means it too.
+/// A store under a name. The empty name, which clients use when they are not told one, means it too.
 #[derive(Clone)]
 pub struct Export {
     pub(crate) name: String,
@@ -16,17 +16,17 @@ pub struct Export {
     pub(crate) read_only: bool,
 }
 
-/// A store has blocks that no client can be told of.
+/// The error for a store whose block length NBD cannot express.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("blocks of {0} bytes cannot be served: NBD has powers of two up to {MAX_BLOCK_LEN} bytes")]
 pub struct BlockLenError(u32);
 
 impl Export {
-    /// Serves `store` as `name`; never writes when `read_only` is set or the store cannot.
+    /// Exports `store` as `name`, for reading alone when `read_only` is set or the store cannot write.
     ///
     /// # Errors
     ///
-    /// [`BlockLenError`]. Clients may only ask for whole blocks of the store.
+    /// [`BlockLenError`]. Clients may only address whole blocks of the store.
     pub fn new(name: impl Into<String>, store: Arc<dyn Store>, read_only: bool) -> Result<Self, BlockLenError> {
         let block_len = store.geometry().granularity_bytes.max(1);
         if !block_len.is_power_of_two() || block_len > MAX_BLOCK_LEN {
@@ -36,17 +36,17 @@ impl Export {
         Ok(Self { name: name.into(), store, read_only })
     }
 
-    /// Whether a client that says `name` means this export.
+    /// Whether a client that gives `name` means this export.
     pub(crate) fn is_called(&self, name: &str) -> bool {
         name.is_empty() || name == self.name
     }
 
-    /// Bytes.
+    /// The length of the store in bytes.
     pub(crate) fn len_bytes(&self) -> u64 {
         self.store.geometry().len_bytes
     }
 
-    /// Least, preferred and most bytes of a request ("Block size constraints").
+    /// The minimum, preferred and maximum length of a request in bytes ("Block size constraints").
     pub(crate) fn block_sizes(&self) -> [u32; 3] {
         let geometry = self.store.geometry();
         let least = geometry.granularity_bytes.max(1);
@@ -54,7 +54,7 @@ impl Export {
         [least, preferred, MAX_PAYLOAD_LEN]
     }
 
-    /// Transmission flags. Several connections see one store, so a flush on one covers the writes that were answered on
+    /// The transmission flags. All connections share one store, so a flush on one covers the writes that were answered on
     /// another: `CAN_MULTI_CONN`.
     pub(crate) fn flags(&self, structured: bool) -> u16 {
         let capabilities = self.store.capabilities();
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// A store of which nothing is asked but what it is like.
+    /// A store that only has a geometry: no request may reach it.
     struct Shape(Geometry);
 
     impl Store for Shape {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_those_that_a_client_can_be_told_of() {
+    fn blocks_that_nbd_cannot_express_are_refused() {
         for block_len in [513, 520, 1000, 1 << 17, 1 << 25, u32::MAX] {
             assert_eq!(export(block_len, block_len).err(), Some(BlockLenError(block_len)));
         }

@@ -11,10 +11,10 @@ use crate::wire::{
 };
 use crate::{ConnectionError, Export};
 
-/// Zeroes behind the answer to `EXPORT_NAME`, unless both sides do without.
+/// Zeroes behind the answer to `EXPORT_NAME`, unless both sides agreed to leave them out.
 const EXPORT_NAME_ZEROES: usize = 124;
 
-/// Negotiates until the transmission phase; `None` when the client leaves before it.
+/// Negotiates up to the transmission phase; `None` when the client leaves before it.
 pub(crate) fn negotiate(
     reader: &mut impl BufRead,
     writer: &mut impl Write,
@@ -54,7 +54,7 @@ pub(crate) fn negotiate(
     Err(ConnectionError::Protocol("no end of options"))
 }
 
-/// The data of an option; `None` when it is too long and was skipped.
+/// Reads the data of an option; `None` when it is too long and was skipped.
 fn read_data(reader: &mut impl Read, len: u32) -> Result<Option<Vec<u8>>, ConnectionError> {
     if len > MAX_SKIPPED_LEN {
         return Err(ConnectionError::Protocol("an option of absurd length"));
@@ -68,24 +68,24 @@ fn read_data(reader: &mut impl Read, len: u32) -> Result<Option<Vec<u8>>, Connec
     Ok(Some(data))
 }
 
-/// Reads `len` bytes and forgets them.
+/// Reads and discards `len` bytes.
 pub(crate) fn skip(reader: &mut impl Read, len: u32) -> io::Result<()> {
     let skipped = io::copy(&mut reader.take(len.into()), &mut io::sink())?;
     if skipped < u64::from(len) { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }
 
-/// What comes after an option.
+/// The step that follows an option.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// The next option.
+    /// The next option follows.
     Haggle,
-    /// Requests.
+    /// The transmission phase follows.
     Transmit,
-    /// Nothing: the client takes its leave.
+    /// The client leaves.
     Leave,
 }
 
-/// The state between options: no socket, no clock.
+/// The state between options, without socket and clock.
 struct Negotiation<'a> {
     export: &'a Export,
     fixed: bool,
@@ -103,7 +103,7 @@ impl<'a> Negotiation<'a> {
         Ok(Self { export, fixed, no_zeroes, agreed: Negotiated::default() })
     }
 
-    /// Answers one option, whose data is `None` when it was too long.
+    /// Answers one option; `data` is `None` when it was too long.
     fn step(&mut self, option: u32, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step, ConnectionError> {
         if option == option::EXPORT_NAME {
             return self.export_name(data, answer);
@@ -132,7 +132,7 @@ impl<'a> Negotiation<'a> {
         Ok(if option == option::GO && end.is_ok() { Step::Transmit } else { Step::Haggle })
     }
 
-    /// The old way to start, which cannot say no.
+    /// Answers `EXPORT_NAME`, the old way to start, which has no error reply.
     fn export_name(&self, data: Option<&[u8]>, answer: &mut Vec<u8>) -> Result<Step, ConnectionError> {
         let name = String::from_utf8_lossy(data.unwrap_or(b"(a long name)"));
         if !self.export.is_called(&name) {
@@ -191,7 +191,7 @@ impl<'a> Negotiation<'a> {
     }
 
     fn set_contexts(&mut self, data: &[u8], replies: &mut Replies<'_>) -> Result<(), u32> {
-        // What was selected before is gone, even when this fails.
+        // The request drops an earlier selection even when it fails.
         self.agreed.allocation = false;
         self.agreed.allocation = self.contexts(data)?.names_allocation;
         if self.agreed.allocation {

@@ -1,18 +1,18 @@
 //! A server of the NBD protocol (network block device) over any store.
 //!
-//! Floor 3 of the house: it knows stores and buffers, and nothing of iSCSI. The section names in this crate are those of
-//! the protocol's own document, `proto.md` of the NetworkBlockDevice project.
+//! Floor 3 of the house: the crate knows stores and buffers, and nothing of iSCSI. It names sections of the protocol's own
+//! document, `proto.md` of the NetworkBlockDevice project.
 //!
-//! What it speaks: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STRUCTURED_REPLY`,
+//! Supported: the fixed newstyle negotiation with `EXPORT_NAME`, `ABORT`, `LIST`, `INFO`, `GO`, `STRUCTURED_REPLY`,
 //! `LIST_META_CONTEXT` and `SET_META_CONTEXT`; reads, writes, flush, trim, write zeroes and block status
-//! (`base:allocation`), with FUA, on several connections at a time. What it does not: TLS, extended headers, resize.
+//! (`base:allocation`), with FUA, on several connections at a time. Not supported: TLS, extended headers, resize.
 //!
-//! # A request's way
+//! # The path of a request
 //!
-//! A connection is two threads. One reads: [`wire`] parses the header, `Export::plan` turns it into a store's request or an
-//! error, and before any memory is taken the connection's `Window` must have room, or reading stops until replies have gone.
-//! The store ends the request on any thread and hands the reply to the other thread, which writes. Replies overtake each
-//! other as the protocol allows.
+//! A connection has two threads. The reading thread parses the header ([`wire`]), and `Export::plan` turns it into a
+//! store's request or an error. Before any memory is taken the connection's `Window` must have room; otherwise reading
+//! stops until replies have been written. The store ends the request on any thread and hands the reply to the writing
+//! thread. Replies may overtake each other, as the protocol allows.
 //!
 //! ```
 //! use std::sync::Arc;

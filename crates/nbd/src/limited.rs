@@ -1,12 +1,12 @@
-//! Time limits for what a client takes its time with.
+//! Time limits for a whole exchange with a client.
 
 use std::io::{self, Read, Write};
 use std::time::{Duration, Instant};
 
-/// A stream with a time limit for all that is read or written from [`start`](Self::start) on, however many calls it takes: a
-/// limit for each call would let a client go on for ever with one byte at a time.
+/// A stream with a time limit for all that is read or written from [`start`](Self::start) on, however many calls it takes:
+/// with a limit for each call, a client could continue for ever with one byte at a time.
 ///
-/// The stream has to look up from time to time, with `WouldBlock` or `TimedOut`, as a socket with a timeout does.
+/// The inner stream must return from time to time, with `WouldBlock` or `TimedOut`, as a socket with a timeout does.
 pub(crate) struct Limited<S> {
     stream: S,
     now: fn() -> Instant,
@@ -14,7 +14,7 @@ pub(crate) struct Limited<S> {
 }
 
 impl<S> Limited<S> {
-    /// Without a limit.
+    /// Wraps a stream, without a limit at first.
     pub(crate) fn new(stream: S) -> Self {
         Self::with_clock(stream, Instant::now)
     }
@@ -23,12 +23,12 @@ impl<S> Limited<S> {
         Self { stream, now, until: None }
     }
 
-    /// From now on calls fail with `TimedOut` once `limit` is over.
+    /// Makes calls fail with `TimedOut` once `limit` is over, counted from now.
     pub(crate) fn start(&mut self, limit: Duration) {
         self.until = Some((self.now)() + limit);
     }
 
-    /// From now on calls wait without a limit, and return when the stream looks up.
+    /// Lifts the limit: calls wait as long as the stream does, and return when its own timeout passes.
     pub(crate) fn stop(&mut self) {
         self.until = None;
     }
@@ -89,7 +89,7 @@ pub(crate) mod testing {
         PASSED.set(PASSED.get() + time);
     }
 
-    /// Gives one byte every two seconds, then nothing, and looks up as often.
+    /// A stream that gives one byte every two seconds, then nothing, and times out as often.
     pub(crate) struct Slow<'a>(pub(crate) &'a [u8]);
 
     impl Read for Slow<'_> {
@@ -102,7 +102,7 @@ pub(crate) mod testing {
         }
     }
 
-    /// Takes nothing, and looks up every two seconds.
+    /// A stream that takes nothing, and times out every two seconds.
     pub(crate) struct Full;
 
     impl Write for Full {

@@ -4,39 +4,39 @@ use std::time::Duration;
 
 use lunette_buffer::MAX_BUFFER_LEN;
 
-/// Connections at one time. More are closed as they come.
+/// The most connections at one time. More are closed on arrival.
 pub const MAX_CONNECTIONS: usize = 64;
 
-/// From the first byte to the transmission phase, however the bytes come.
+/// The time from the first byte of a connection to the transmission phase, however the bytes arrive.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// From a request's first byte to its last, not counting the wait for replies that take its room. Between requests a client
-/// may be silent as long as it likes.
+/// The time from a request's first byte to its last, not counting the wait for replies that hold its room. Between requests
+/// a client may be silent for any time.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// From the first byte of a reply to its last.
+/// The time from the first byte of a reply to its last.
 pub const REPLY_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Options of one negotiation. A client that needs more ends its connection.
+/// The most options in one negotiation. A client that sends more loses its connection.
 pub const MAX_OPTIONS: usize = 256;
 
-/// Data of one option: the longest export name and a few short lists.
+/// The longest data of one option: the longest export name and a few short lists.
 pub const MAX_OPTION_LEN: u32 = 64 << 10;
 
-/// Longer data of an option, or of a write, is not even skipped: the connection ends.
+/// The longest data that is skipped, of an option or a write. Longer data ends the connection.
 pub const MAX_SKIPPED_LEN: u32 = 64 << 20;
 
-/// An export name, or any other string ("Values", `proto.md`).
+/// The longest string, such as an export name ("Values", `proto.md`).
 pub const MAX_STRING_LEN: usize = 4096;
 
-/// Bytes of one read or write.
+/// The most bytes in one read or write.
 pub const MAX_PAYLOAD_LEN: u32 = MAX_BUFFER_LEN as u32;
 
-/// The least that a client may be told to ask for ("Block size constraints", `proto.md`).
+/// The longest minimum request length that a server may announce ("Block size constraints", `proto.md`).
 pub const MAX_BLOCK_LEN: u32 = 64 << 10;
 
-/// Requests that a connection may have in hand.
+/// The most requests that a connection may have under way.
 pub const MAX_REQUESTS: usize = 256;
 
-/// Bytes of buffers that the requests of one connection hold: the longest request always fits.
+/// The most bytes of buffers that the requests of one connection hold. The longest request always fits.
 pub const MAX_REQUEST_BYTES: usize = 2 * MAX_BUFFER_LEN;

@@ -1,14 +1,14 @@
-//! The data of options, read without trust. Everything here is pure.
+//! The data of options, parsed without trust. Everything here is pure.
 
 use crate::limits::MAX_STRING_LEN;
 use crate::wire::{BASE_ALLOCATION, Fields};
 
-/// The data of `INFO` and `GO`. What kinds of information the client wants does not matter here: it gets all that there
-/// are, which the protocol allows.
+/// The data of `INFO` and `GO`. The kinds of information that the client lists do not matter: it gets all that there are,
+/// which the protocol allows.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct InfoRequest<'a> {
     pub(crate) export: &'a str,
-    /// It asks for the export's own name.
+    /// Whether the client asks for the export's name.
     pub(crate) wants_name: bool,
 }
 
@@ -30,9 +30,10 @@ impl<'a> InfoRequest<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContextRequest<'a> {
     pub(crate) export: &'a str,
-    /// One of the queries is exactly `base:allocation`.
+    /// Whether one of the queries is exactly `base:allocation`.
     pub(crate) names_allocation: bool,
-    /// A list of contexts would hold `base:allocation`: it is named, or all of `base:`, or there is no query at all.
+    /// Whether a list of contexts would hold `base:allocation`: the client names it, or all of `base:`, or sends no query
+    /// at all.
     pub(crate) lists_allocation: bool,
 }
 
@@ -42,7 +43,7 @@ impl<'a> ContextRequest<'a> {
         let export = string(&mut fields)?;
         let count = fields.u32()?;
         let (mut names_allocation, mut whole_base) = (false, false);
-        // Ends at the end of the data, long before a large count does.
+        // The loop ends at the end of the data, long before a large count does.
         for _ in 0..count {
             let query = string(&mut fields)?;
             names_allocation |= query == BASE_ALLOCATION;
@@ -53,7 +54,7 @@ impl<'a> ContextRequest<'a> {
     }
 }
 
-/// A length and as many bytes of UTF-8.
+/// Reads a length and as many bytes of UTF-8.
 fn string<'a>(fields: &mut Fields<'a>) -> Option<&'a str> {
     let len = fields.u32()? as usize;
     if len > MAX_STRING_LEN {

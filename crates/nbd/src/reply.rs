@@ -1,4 +1,4 @@
-//! What goes back to the client.
+//! Replies to the client.
 
 use std::io::{self, Write};
 
@@ -7,24 +7,24 @@ use lunette_store::{Run, StoreError};
 
 use crate::wire::{BASE_ALLOCATION_ID, Errno, STATE_HOLE, STATE_ZERO, chunk, only_chunk, simple_reply};
 
-/// The answer to one request.
+/// The reply to one request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) cookie: u64,
     pub(crate) body: Body,
-    /// What the request holds of the connection's window.
+    /// The bytes of the connection's window that the request holds.
     pub(crate) held_bytes: usize,
 }
 
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Done, or not, and nothing more to say.
+    /// Success, or an error number, without more.
     Simple(Option<Errno>),
-    /// Not done, in the words of structured replies.
+    /// An error in the form of structured replies.
     Error(Errno),
-    /// The bytes of a read, as a client without structured replies gets them.
+    /// The bytes of a read, for a client without structured replies.
     Plain(Buffer),
-    /// The bytes of a read.
+    /// The bytes of a read, in a structured reply.
     Data { offset: u64, bytes: Buffer },
     /// Lengths and states of `base:allocation`.
     Status(Vec<(u32, u32)>),
@@ -38,7 +38,7 @@ impl Reply {
             Body::Error(error) => {
                 writer.write_all(&only_chunk(self.cookie, chunk::ERROR, 6))?;
                 writer.write_all(&(*error as u32).to_be_bytes())?;
-                // The length of a message for people.
+                // The length of a message for people, which is empty.
                 writer.write_all(&[0, 0])
             }
             Body::Plain(bytes) => {
@@ -63,7 +63,7 @@ impl Reply {
     }
 }
 
-/// The error number for what went wrong in the store.
+/// The error number for a failure of the store.
 pub(crate) fn errno(error: &StoreError) -> Errno {
     match error {
         StoreError::OutOfRange { .. } => Errno::Inval,
@@ -73,7 +73,7 @@ pub(crate) fn errno(error: &StoreError) -> Errno {
     }
 }
 
-/// The block status of `len` bytes: what the store knows about them, and space for what it does not say.
+/// The block status of `len` bytes. Bytes that the store does not report count as allocated.
 pub(crate) fn status(runs: &[Run], len: u32, only_one: bool) -> Vec<(u32, u32)> {
     let mut left = len;
     let mut found = Vec::new();

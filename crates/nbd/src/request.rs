@@ -1,4 +1,4 @@
-//! From a request of the wire to a request of a store, or to the error that answers it. Pure.
+//! The translation of an NBD request to a request of a store, or to the error that answers it. Pure.
 
 use lunette_store::Capabilities;
 
@@ -6,30 +6,30 @@ use crate::Export;
 use crate::limits::MAX_PAYLOAD_LEN;
 use crate::wire::{Errno, Request, command, flag};
 
-/// What a request asks of the store.
+/// The part of a request that the store has to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Fill a buffer and send it.
+    /// Fill a buffer, for the reply.
     Read,
-    /// The payload that follows.
+    /// Write the payload that follows.
     Write {
-        /// Durable before the answer.
+        /// The bytes must be durable before the reply.
         fua: bool,
     },
-    /// Zeroes; with leave to free the space, or not.
+    /// Write zeroes.
     WriteZeroes {
         /// The space may be freed.
         may_unmap: bool,
-        /// Durable before the answer.
+        /// The zeroes must be durable before the reply.
         fua: bool,
     },
     /// Free the space.
     Unmap,
-    /// Everything answered so far becomes durable.
+    /// Make everything answered so far durable.
     Flush,
-    /// Which bytes have space; one descriptor alone when `one` says so.
+    /// Report which bytes have space.
     BlockStatus {
-        /// One descriptor, no longer than what was asked for (`REQ_ONE`).
+        /// Reply with a single descriptor, no longer than the range asked for (`REQ_ONE`).
         one: bool,
     },
 }
@@ -43,13 +43,13 @@ pub(crate) struct Negotiated {
     pub(crate) allocation: bool,
 }
 
-/// The flags that a command may have. `FUA` may stand on all, and means nothing on some.
+/// The flags that a command may have. `FUA` may be set on all, and means nothing on some.
 struct Row {
     command: u16,
     flags: u16,
-    /// It changes the medium.
+    /// The command changes the medium.
     writes: bool,
-    /// It has an offset and a length.
+    /// The command has an offset and a length.
     ranged: bool,
 }
 
@@ -72,7 +72,7 @@ impl Export {
     ///
     /// # Errors
     ///
-    /// The number that answers it.
+    /// The number to reply with.
     pub(crate) fn plan(&self, request: &Request, negotiated: Negotiated) -> Result<Plan, Errno> {
         let row = ROWS.iter().find(|row| row.command == request.command).ok_or(Errno::Inval)?;
         let df = request.flags & flag::DF != 0;
@@ -116,8 +116,8 @@ impl Export {
     }
 }
 
-/// A store has no durable unmap. Zeroes with leave to free the space are one where unmapped bytes read as zero; elsewhere
-/// nothing has to be freed, and all that was asked for is that earlier writes are durable.
+/// Plans TRIM. A store has no durable unmap. Zeroes that may free the space are one where unmapped bytes read as zero;
+/// elsewhere nothing has to be freed, and what remains to be done is to make earlier writes durable.
 fn trim(capabilities: Capabilities, fua: bool) -> Plan {
     match capabilities {
         _ if !fua => Plan::Unmap,
@@ -126,8 +126,8 @@ fn trim(capabilities: Capabilities, fua: bool) -> Plan {
     }
 }
 
-/// `FAST_ZERO` wants an error rather than zeroes that are written one by one. A store promises quick zeroes only for those
-/// that may free the space.
+/// Plans WRITE ZEROES. `FAST_ZERO` prefers an error to zeroes that are written one by one. A store promises quick zeroes
+/// only where they may free the space.
 fn write_zeroes(flags: u16, capabilities: Capabilities, fua: bool) -> Result<Plan, Errno> {
     let may_unmap = flags & flag::NO_HOLE == 0;
     let fast = capabilities.write_zeroes && may_unmap;

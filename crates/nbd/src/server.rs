@@ -1,4 +1,4 @@
-//! Clients as they come and go.
+//! The server: accepts clients and ends them.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,10 +12,10 @@ use lunette_store::{Completion, Op, StoreError};
 use crate::limits::MAX_CONNECTIONS;
 use crate::{ConnectionError, Export, Listener, SharedIo, Socket, connection};
 
-/// When the server stops: the time that a client has to take the replies that it is owed.
+/// The time that clients have to take their replies when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(4);
 
-/// After an `accept` that failed, as it does while there are no descriptors.
+/// The pause after a failed `accept`, for example while no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves one export to any number of clients.
@@ -26,7 +26,7 @@ pub struct Server {
     clients: Arc<Clients>,
 }
 
-/// The connections at one time.
+/// The connections that exist now.
 #[derive(Debug, Default)]
 struct Clients {
     state: Mutex<State>,
@@ -45,7 +45,7 @@ impl Clients {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None` when there is no room or the server stops.
+    /// Counts a new connection; `None` when there is no room or the server stops.
     fn enter(self: &Arc<Self>, socket: Socket) -> Option<Client> {
         let mut state = self.lock();
         if state.stopping || state.sockets.len() >= MAX_CONNECTIONS {
@@ -58,7 +58,7 @@ impl Clients {
         Some(Client { number, socket, clients: Arc::clone(self) })
     }
 
-    /// Waits until all have left, or the time is over.
+    /// Waits until all clients have left, or the time is over. True when they have left.
     fn wait(&self, limit: Duration) -> bool {
         let waited = self.left.wait_timeout_while(self.lock(), limit, |state| !state.sockets.is_empty());
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Clients {
     }
 }
 
-/// A connection. Dropped, it is counted no longer.
+/// A connection. It counts until it is dropped.
 struct Client {
     number: u64,
     socket: Arc<Socket>,
@@ -93,24 +93,24 @@ pub struct Stopper {
 }
 
 impl Stopper {
-    /// Takes no new clients and no new requests; what runs is ended and answered.
+    /// Refuses new clients and new requests; requests under way are ended and answered.
     pub fn stop(&self) {
         let mut state = self.clients.lock();
         state.stopping = true;
         state.sockets.values().for_each(|socket| socket.shut_down(Shutdown::Read));
         drop(state);
-        // It fails only for a listener that is closed already.
+        // Closing fails only for a listener that is closed already.
         let _ = self.listener.close();
     }
 }
 
 impl Server {
-    /// A server of `export`. Stores that need the kernel to work get `io` for it.
+    /// A server of `export`. Stores that wait for the kernel do so through `io`.
     pub fn new(export: Export, io: SharedIo) -> Self {
         Self { export, io, clients: Arc::default() }
     }
 
-    /// Something to stop [`run`](Self::run) with.
+    /// A handle that stops [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Server {
         Ok(Stopper { clients: Arc::clone(&self.clients), listener: listener.try_clone()? })
     }
 
-    /// Serves those who come to `listener`, until a [`Stopper`] stops it. At its end the store is flushed.
+    /// Serves the clients of `listener`, until a [`Stopper`] stops it. At the end the store is flushed.
     ///
     /// # Errors
     ///
@@ -167,7 +167,7 @@ impl Server {
             .and_then(|()| connection::serve(socket, socket, &self.export, &self.io));
         match served {
             Ok(()) => {}
-            // Many clients hang up when they have what they want.
+            // Many clients close the connection without DISC when they are done.
             Err(ConnectionError::Io(error)) => tracing::debug!(connection = client.number, %error, "hung up"),
             Err(error) => tracing::warn!(connection = client.number, "{error}"),
         }
@@ -176,7 +176,7 @@ impl Server {
     fn flush(&self) -> Result<(), StoreError> {
         let (tx, rx) = mpsc::channel();
         let done = Completion::call(move |outcome| {
-            // The receiver waits below.
+            // The receiver waits below, so sending cannot fail.
             let _ = tx.send(outcome.result);
         });
         self.export.store.submit(Op::Flush, &*self.io, done);
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_room_for_so_many_clients_and_for_another_when_one_leaves() {
+    fn a_client_that_leaves_makes_room_for_another() {
         let clients: Arc<Clients> = Arc::default();
         let enter = || clients.enter(Socket::Unix(UnixStream::pair().expect("a pair of sockets").0));
         let mut inside: Vec<Client> = (0..MAX_CONNECTIONS).map(|_| enter().expect("room")).collect();

@@ -1,4 +1,4 @@
-//! TCP and Unix sockets behind one face.
+//! TCP and Unix sockets behind one interface.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use rustix::net::{Shutdown, sockopt};
 
-/// How long a read or write waits before time limits are looked at.
+/// The longest wait of a read or write before time limits are checked.
 const LOOK_UP: Duration = Duration::from_secs(2);
 
-/// Where clients come in.
+/// A socket that accepts clients.
 #[derive(Debug)]
 pub enum Listener {
-    /// From any machine that reaches the address.
+    /// Accepts from any machine that reaches the address.
     Tcp(TcpListener),
-    /// From this machine, through a file.
+    /// Accepts from this machine, through a file.
     Unix(UnixListener),
 }
 
@@ -26,16 +26,16 @@ impl Listener {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub fn tcp(address: SocketAddr) -> io::Result<Self> {
         TcpListener::bind(address).map(Self::Tcp)
     }
 
-    /// Listens on a Unix socket. One that a server left behind when it was killed is replaced.
+    /// Listens on a Unix socket, and replaces one that a killed server left behind.
     ///
     /// # Errors
     ///
-    /// What the system says: `AddrInUse` when another server listens there, or the path is no socket.
+    /// The error of the system: `AddrInUse` when another server listens there, or the path is not a socket.
     pub fn unix(path: &Path) -> io::Result<Self> {
         match UnixListener::bind(path) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_abandoned(path) => {
@@ -69,7 +69,7 @@ impl Listener {
         }
     }
 
-    /// Ends `accept`, also one that waits.
+    /// Ends `accept`, including a call that waits.
     pub(crate) fn close(&self) -> io::Result<()> {
         let fd: BorrowedFd<'_> = match self {
             Self::Tcp(listener) => listener.as_fd(),
@@ -79,7 +79,7 @@ impl Listener {
     }
 }
 
-/// A socket at which nobody listens.
+/// Whether no process listens at a socket.
 fn is_abandoned(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
         && std::fs::symlink_metadata(path)
@@ -89,15 +89,15 @@ fn is_abandoned(path: &Path) -> bool {
 /// A connection with a client.
 #[derive(Debug)]
 pub enum Socket {
-    /// TCP.
+    /// A TCP connection.
     Tcp(TcpStream),
-    /// Unix.
+    /// A connection over a Unix socket.
     Unix(UnixStream),
 }
 
 impl Socket {
-    /// Small replies go out at once, reads and writes look up for time limits, and the system finds out when an idle client's
-    /// machine is gone.
+    /// Sets the socket up: small replies go out at once, reads and writes return now and then for time limits, and
+    /// keep-alive finds idle clients whose machine is gone.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -113,9 +113,9 @@ impl Socket {
         }
     }
 
-    /// No more bytes in, or in neither direction.
+    /// Shuts the socket down for reading, or in both directions.
     pub(crate) fn shut_down(&self, how: std::net::Shutdown) {
-        // The client may have been quicker.
+        // This fails when the client has closed the connection first.
         let _ = match self {
             Self::Tcp(stream) => stream.shutdown(how),
             Self::Unix(stream) => stream.shutdown(how),

@@ -20,7 +20,7 @@ use crate::{ConnectionError, Export, SharedIo};
 /// Replies shorter than this are gathered before they are sent.
 const WRITE_BEHIND_BYTES: usize = 64 << 10;
 
-/// Answers requests until the client leaves, and ends when all of them are answered.
+/// Answers requests until the client leaves and all of them are answered.
 pub(crate) fn run(
     reader: &mut BufReader<Limited<impl Read>>,
     writer: Limited<impl Write + Send>,
@@ -38,7 +38,7 @@ pub(crate) fn run(
             .spawn_scoped(scope, move || write_replies(writer, &to_write, window))?;
         let read = intake.read_requests(reader);
         window.drain();
-        // The other end lives as long as the thread, which ends with this.
+        // The receiver lives as long as its thread, which ends on this message.
         let _ = intake.pending.replies.send(Message::End);
         let wrote = writing.join().unwrap_or(Ok(()));
         read.and(wrote.map_err(ConnectionError::Io))
@@ -50,8 +50,8 @@ enum Message {
     End,
 }
 
-/// Writes replies as they come, those that are ready at one time together. After a failure it goes on without writing, so
-/// that what is in hand comes to its end, and lets no more in.
+/// Writes replies as they arrive, and those that are ready at one time together. After a failure it continues without
+/// writing, so that requests under way come to their end, and lets no more in.
 fn write_replies(writer: Limited<impl Write>, replies: &Receiver<Message>, window: &Window) -> io::Result<()> {
     let mut writer = BufWriter::with_capacity(WRITE_BEHIND_BYTES, writer);
     let mut result = Ok(());
@@ -61,7 +61,7 @@ fn write_replies(writer: Limited<impl Write>, replies: &Receiver<Message>, windo
             writer.get_mut().start(REPLY_TIMEOUT);
             result = result.and_then(|()| reply.write(&mut writer));
             let held_bytes = reply.held_bytes;
-            // The buffer is back in the pool before its bytes may be taken again.
+            // The buffer returns to the pool before the window gives its bytes to another request.
             drop(reply);
             window.leave(held_bytes);
             next = replies.try_recv().ok();
@@ -77,7 +77,7 @@ fn write_replies(writer: Limited<impl Write>, replies: &Receiver<Message>, windo
     result
 }
 
-/// The reading half.
+/// The reading half of a connection.
 struct Intake<'a> {
     export: &'a Export,
     io: &'a SharedIo,
@@ -100,10 +100,10 @@ impl Intake<'_> {
             }
             let held_bytes = self.held_bytes(&request);
             if !self.window.enter(held_bytes) {
-                // The writing half says why.
+                // The writing half reports the reason.
                 return Ok(());
             }
-            // The wait for room was not the client's.
+            // The client is not charged for the wait for room.
             reader.get_mut().start(REQUEST_TIMEOUT);
             if let Err(error) = self.handle(reader, &request, held_bytes) {
                 self.window.leave(held_bytes);
@@ -113,7 +113,7 @@ impl Intake<'_> {
         Ok(())
     }
 
-    /// Waits as long as the client likes. False when it has left, or takes no more replies.
+    /// Waits for a request, without a limit. False when the client has left, or takes no more replies.
     fn wait_for_request(&self, reader: &mut BufReader<Limited<impl Read>>) -> io::Result<bool> {
         reader.get_mut().stop();
         loop {
@@ -126,7 +126,7 @@ impl Intake<'_> {
         }
     }
 
-    /// Bytes of buffer that a request will hold: those of a whole size class of the pool.
+    /// Bytes of the pool that a request will hold: a whole size class.
     fn held_bytes(&self, request: &Request) -> usize {
         match self.export.plan(request, self.negotiated) {
             Ok(Plan::Read | Plan::Write { .. }) => (request.len as usize).next_power_of_two().max(PAGE_LEN),
@@ -137,12 +137,12 @@ impl Intake<'_> {
     fn buffer(&self, len: u32) -> Buffer {
         let len = len as usize;
         let one_more = || Pool::new(len.next_power_of_two().max(PAGE_LEN)).take(len);
-        // The window has as much room as the pool. A store that talks to others may hold on to a buffer for a moment after
-        // its request has ended.
+        // The window has as much room as the pool. A store that uses other threads may hold on to a buffer for a moment
+        // after its request has ended.
         self.pool.take(len).or_else(one_more).expect("longer requests were refused")
     }
 
-    /// Starts a request that has entered the window. On an error it has not started.
+    /// Starts a request that has entered the window. On an error the request has not started.
     fn handle(&self, reader: &mut impl BufRead, request: &Request, held_bytes: usize) -> Result<(), ConnectionError> {
         let Request { offset, len, .. } = *request;
         let plan = match self.export.plan(request, self.negotiated) {
@@ -179,7 +179,7 @@ impl Intake<'_> {
     }
 }
 
-/// The payload of a write that is refused is still on its way.
+/// Skips the payload of a refused write, which is still on its way.
 fn skip_payload(reader: &mut impl BufRead, request: &Request) -> Result<(), ConnectionError> {
     match request.command {
         command::WRITE if request.len > MAX_SKIPPED_LEN => Err(ConnectionError::Protocol("a write of absurd length")),
@@ -188,7 +188,7 @@ fn skip_payload(reader: &mut impl BufRead, request: &Request) -> Result<(), Conn
     }
 }
 
-/// Requests that the store has, and the way of their replies.
+/// Requests under way in the store, and the channel for their replies.
 struct Pending {
     slots: Mutex<Slots>,
     replies: Sender<Message>,
@@ -207,7 +207,7 @@ struct Started {
     held_bytes: usize,
 }
 
-/// What a success is answered with.
+/// The kind of reply to a success.
 enum Answer {
     Done,
     Data { offset: u64 },
@@ -233,17 +233,17 @@ impl Pending {
     }
 
     fn send(&self, reply: Reply) {
-        // The writing half listens until everything in the window is answered.
+        // The writing half receives until everything in the window is answered.
         let _ = self.replies.send(Message::Reply(reply));
     }
 
-    /// Answers a request that the store never sees.
+    /// Answers a request that does not reach the store.
     fn refuse(&self, request: &Request, error: Errno) {
         let chunks = self.structured && matches!(request.command, command::READ | command::BLOCK_STATUS);
         self.send(Reply { cookie: request.cookie, body: self.error(chunks, error), held_bytes: 0 });
     }
 
-    /// A read must be answered in chunks once that is negotiated; a block status always is.
+    /// The reply to a failure. A read must be answered in chunks once that is negotiated; a block status always is.
     fn error(&self, chunks: bool, error: Errno) -> Body {
         if chunks && self.structured { Body::Error(error) } else { Body::Simple(Some(error)) }
     }
@@ -259,7 +259,7 @@ impl CompletionSink for Pending {
             }
             (Ok(()), Answer::Data { offset }, Some(bytes)) if self.structured => Body::Data { offset, bytes },
             (Ok(()), Answer::Data { .. }, Some(bytes)) => Body::Plain(bytes),
-            // A store that loses the buffer has no answer to give.
+            // A store that loses the buffer has no data to reply with.
             (Ok(()), Answer::Data { .. }, None) => self.error(true, Errno::Io),
             (Ok(()), Answer::Status { found, len, one }, _) => Body::Status(status(&found.take(), len, one)),
             (Ok(()), Answer::Done, _) => Body::Simple(None),

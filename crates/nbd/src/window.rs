@@ -1,10 +1,10 @@
-//! Back-pressure: how many requests, and how many bytes of buffers, a connection may have in hand.
+//! Back-pressure: how many requests, and how many bytes of buffers, a connection may have under way.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{MAX_REQUEST_BYTES, MAX_REQUESTS};
 
-/// Counts what is in hand. Who reads waits here; who has written a reply gives back.
+/// Counts requests and their bytes. The reading half waits here for room; the writing half gives it back after each reply.
 #[derive(Debug, Default)]
 pub(crate) struct Window {
     used: Mutex<Used>,
@@ -23,7 +23,7 @@ impl Window {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more request with a buffer of `bytes` fits. False when none may enter any more.
+    /// Waits until one more request with a buffer of `bytes` fits. False when the window is closed.
     pub(crate) fn enter(&self, bytes: usize) -> bool {
         let is_full =
             |used: &mut Used| !used.closed && (used.requests >= MAX_REQUESTS || used.bytes + bytes > MAX_REQUEST_BYTES);
@@ -36,7 +36,7 @@ impl Window {
         true
     }
 
-    /// Lets nobody in any more: replies cannot be written.
+    /// Closes the window to new requests, because replies cannot be written.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.given_back.notify_all();
@@ -46,7 +46,7 @@ impl Window {
         self.lock().closed
     }
 
-    /// A request that entered with `bytes` is over.
+    /// Returns the room of a request that entered with `bytes`.
     pub(crate) fn leave(&self, bytes: usize) {
         let mut used = self.lock();
         used.requests -= 1;
@@ -55,7 +55,7 @@ impl Window {
         self.given_back.notify_all();
     }
 
-    /// Waits until nothing is in hand.
+    /// Waits until no request is under way.
     pub(crate) fn drain(&self) {
         drop(self.given_back.wait_while(self.lock(), |used| used.requests > 0));
     }

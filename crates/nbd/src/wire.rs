@@ -4,21 +4,21 @@
 pub const SERVER_MAGIC: u64 = 0x4e42_444d_4147_4943;
 /// "IHAVEOPT": the server's second word, and the first of every option.
 pub const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
-/// First word of a reply to an option.
+/// The first word of a reply to an option.
 pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
-/// First word of a request.
+/// The first word of a request.
 pub const REQUEST_MAGIC: u32 = 0x2560_9513;
-/// First word of a simple reply.
+/// The first word of a simple reply.
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
-/// First word of a chunk of a structured reply.
+/// The first word of a chunk of a structured reply.
 pub const CHUNK_MAGIC: u32 = 0x668e_33ef;
 
-/// The fixed newstyle negotiation: flag of both sides in the handshake.
+/// A handshake flag of both sides: the fixed newstyle negotiation.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
-/// No 124 zeroes after the answer to `EXPORT_NAME`: flag of both sides in the handshake.
+/// A handshake flag of both sides: no 124 zeroes after the answer to `EXPORT_NAME`.
 pub const FLAG_NO_ZEROES: u16 = 1 << 1;
 
-/// What a client asks during the negotiation.
+/// Options that a client sends during the negotiation.
 pub mod option {
     #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
     pub const EXPORT_NAME: u32 = 1;
@@ -52,7 +52,7 @@ pub mod info {
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// Transmission flags: what an export can do.
+/// Transmission flags: the abilities of an export.
 pub mod can {
     #![expect(missing_docs, reason = "the names say it, in the words of the protocol")]
     pub const HAS_FLAGS: u16 = 1 << 0;
@@ -97,51 +97,51 @@ pub mod chunk {
     pub const ERROR: u16 = 1 << 15 | 1;
 }
 
-/// Block status of `base:allocation`: no space is set aside.
+/// A state of `base:allocation`: no space is set aside.
 pub const STATE_HOLE: u32 = 1 << 0;
-/// Block status of `base:allocation`: it reads as zero.
+/// A state of `base:allocation`: the bytes read as zero.
 pub const STATE_ZERO: u32 = 1 << 1;
 
-/// The one metadata context that is served.
+/// The only metadata context that is served.
 pub const BASE_ALLOCATION: &str = "base:allocation";
-/// Its number on every connection that asked for it.
+/// The number of that context on every connection that selects it.
 pub const BASE_ALLOCATION_ID: u32 = 1;
 
 /// Error numbers of replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Errno {
-    /// Not permitted: a write on an export that is read only.
+    /// Not permitted: a write to a read-only export.
     Perm = 1,
     /// The medium failed.
     Io = 5,
     /// The request is malformed or out of range.
     Inval = 22,
-    /// No room.
+    /// No space left.
     NoSpc = 28,
     /// A reply that may not be cut is too long.
     Overflow = 75,
-    /// Not quickly, as `FAST_ZERO` asks.
+    /// The zeroes cannot be written quickly, which `FAST_ZERO` asks for.
     NotSup = 95,
 }
 
-/// Bytes of a request before its payload.
+/// The length of a request before its payload, in bytes.
 pub const REQUEST_LEN: usize = 28;
-/// Bytes of an option before its data.
+/// The length of an option before its data, in bytes.
 pub const OPTION_HEADER_LEN: usize = 16;
 
 /// A request of the transmission phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// Command flags.
+    /// The command flags.
     pub flags: u16,
-    /// Which command.
+    /// The type of the command.
     pub command: u16,
-    /// Names the request in its reply.
+    /// The client's name for the request, which the reply repeats.
     pub cookie: u64,
-    /// First byte.
+    /// The first byte that the request concerns.
     pub offset: u64,
-    /// Bytes.
+    /// The number of bytes.
     pub len: u32,
 }
 
@@ -175,9 +175,9 @@ impl Request {
 /// The header of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OptionHeader {
-    /// Which option.
+    /// The number of the option.
     pub option: u32,
-    /// Bytes of data behind the header.
+    /// The length of the data behind the header, in bytes.
     pub len: u32,
 }
 
@@ -220,7 +220,7 @@ pub fn only_chunk(cookie: u64, kind: u16, len: u32) -> [u8; 20] {
     bytes
 }
 
-/// Reads numbers and strings from the front of bytes. `None` when there are too few.
+/// A reader of numbers and strings from the front of some bytes. Each gives `None` when too few are left.
 #[derive(Debug)]
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
@@ -249,7 +249,7 @@ impl<'a> Fields<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Nothing may be left.
+    /// Succeeds when nothing is left.
     pub(crate) fn end(self) -> Option<()> {
         self.0.is_empty().then_some(())
     }

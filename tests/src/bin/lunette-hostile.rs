@@ -1,4 +1,4 @@
-//! Random walks of hostile peers; `cargo xtask hostile` builds all that they need.
+//! Random walks of hostile peers; `cargo xtask hostile` builds everything that they need.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! A hostile target against the clients that ship: the commands, and the library.
 //!
-//! Each walk has a target of its own. Most walks use the library within this process, with short time limits; some start a
-//! command. A client ends, with success or an error, within its own limits.
+//! Each walk has its own target. Most walks use the library within this process, with short time limits; some start a
+//! command. A client must end, with success or an error, within its own limits.
 
 use std::ops::Range;
 use std::panic;
@@ -15,16 +15,16 @@ use super::clients;
 use super::fault::{Fault, Kind, Tally};
 use super::target::HostileTarget;
 
-/// Walks at a time. They wait most of their time.
+/// The number of walks at the same time. They wait most of their time.
 const AT_A_TIME: usize = 48;
 
-/// For a walk with the library: its limits are a few seconds.
+/// The time limit of a walk with the library, whose own limits are a few seconds.
 const LIBRARY_LIMIT: Duration = Duration::from_secs(40);
 
-/// Messages of all panics in this process.
+/// The messages of all panics in this process.
 static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// All walks of `seeds`.
+/// Runs all walks of `seeds`.
 pub(super) fn run(seeds: Range<u64>) -> Tally {
     panic::set_hook(Box::new(|info| PANICS.lock().expect("a hook does not panic").push(info.to_string())));
     let next = AtomicU64::new(seeds.start);
@@ -47,7 +47,7 @@ pub(super) fn run(seeds: Range<u64>) -> Tally {
     tally
 }
 
-/// One walk alone, told step by step.
+/// Runs one walk and prints its steps.
 pub(super) fn trace(seed: u64) -> Tally {
     let fault = walk(seed, true);
     if let Some(fault) = &fault {
@@ -66,9 +66,9 @@ fn walk(seed: u64, trace: bool) -> Option<Fault> {
     let (done, is_done) = mpsc::channel();
     let address = target.address;
     thread::spawn(move || {
-        // The hook has the message.
+        // The hook has the message of a panic.
         let _ = panic::catch_unwind(|| clients::use_library(seed, address, trace));
-        // The walk may have been given up.
+        // The walk may have been given up, and the receiver with it.
         let _ = done.send(());
     });
     let ended = is_done.recv_timeout(LIBRARY_LIMIT);

@@ -1,8 +1,8 @@
 //! Hostile initiators against the server that ships.
 //!
-//! One server at a time, and many walks at once against it: hostile initiators meet each other there. Beside them witnesses
-//! (`witness`) do their small I/O. After some hundred walks all leave; then the server must come to hold nothing, and end on
-//! SIGTERM. Each server begins with new time, so a fault of one does not hide those of the next.
+//! One server runs at a time, with many walks against it at once, so that hostile initiators meet each other there. Beside
+//! them, witnesses (`witness`) do small I/O. After some hundred walks all peers leave; then the server must release
+//! everything, and end on SIGTERM. Each batch has a new server, so a fault of one does not hide those of the next.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -15,33 +15,33 @@ use super::initiator::Walk;
 use super::server::{self, Besieged};
 use super::witness::{Complaint, Trouble};
 
-/// Walks at a time. They wait most of their time.
+/// The number of walks at the same time.
 const AT_A_TIME: usize = 48;
 
 /// Walks against one server.
 const WALKS_PER_SERVER: u64 = 400;
 
-/// Suspects that are tried alone at a time. A server that hangs fills a CPU.
+/// The number of suspects that are tried alone at the same time. A server that hangs uses a whole CPU.
 const TRIED_AT_A_TIME: usize = 6;
 
-/// More suspects than these are not tried.
+/// When there are more suspects than this, none is tried.
 const MAX_SUSPECTS: usize = 4 * AT_A_TIME;
 
-/// A walk that ended so long before a wait began may still have caused it.
+/// A walk that ended this long before a wait began may still have caused it.
 const BEFORE: Duration = Duration::from_millis(200);
 
-/// How often the server is looked at.
+/// The interval at which the server is checked.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A session of a witness, which ends when the function that it gets says so.
+/// A session of a witness, which ends when the given function returns true.
 type SessionOf<'a> = &'a dyn Fn(&dyn Fn() -> bool) -> Result<(), Complaint>;
 
-/// What the threads of one server share.
+/// The state that the threads of one server share.
 #[derive(Default)]
 struct Siege {
     is_over: AtomicBool,
     faults: Mutex<Vec<Fault>>,
-    /// Walks with their begin and end.
+    /// Seeds of walks, with their start and end.
     walks: Mutex<Vec<(u64, Instant, Option<Instant>)>>,
 }
 
@@ -57,7 +57,7 @@ impl Siege {
         };
         fault.suspects = self.lock_walks().iter().filter(was_under_way).map(|(seed, ..)| *seed).collect();
         let mut faults = self.faults.lock().expect("no thread panics with it");
-        // What follows a fault is most often its consequence.
+        // Only the first fault counts: later ones are usually its consequence.
         if faults.is_empty() {
             faults.push(fault);
         }
@@ -82,7 +82,7 @@ impl Siege {
     }
 }
 
-/// All walks of `seeds`.
+/// Runs all walks of `seeds`.
 pub(super) fn run(seeds: Range<u64>) -> Tally {
     let mut tally = Tally::default();
     let mut first = seeds.start;
@@ -102,7 +102,7 @@ pub(super) fn run(seeds: Range<u64>) -> Tally {
     tally
 }
 
-/// One server and its walks.
+/// Runs walks against one server.
 fn besiege(number: u64, seeds: Range<u64>) -> (u64, Vec<Fault>) {
     let server = Besieged::start(number);
     let siege = Siege::default();
@@ -136,13 +136,13 @@ fn besiege(number: u64, seeds: Range<u64>) -> (u64, Vec<Fault>) {
         faults.extend(server.settle());
         faults.extend(server.look());
     }
-    // A server that hangs does not end, which is no fault of its own.
+    // A server that hangs does not end, which is not a separate fault.
     let was_good = faults.is_empty();
     faults.extend(server.stop().filter(|_| was_good));
     (walks.len() as u64, faults)
 }
 
-/// Sessions of a witness, one after the other.
+/// Runs sessions of a witness, one after the other.
 fn attend(siege: &Siege, is_over: &(dyn Fn() -> bool + Sync), session: SessionOf<'_>) {
     while !is_over() {
         if let Err(complaint) = session(&|| is_over()) {
@@ -151,7 +151,7 @@ fn attend(siege: &Siege, is_over: &(dyn Fn() -> bool + Sync), session: SessionOf
     }
 }
 
-/// One walk alone, told step by step.
+/// Runs one walk and prints its steps.
 pub(super) fn trace(seed: u64) -> Tally {
     let fault = alone(seed, true);
     if let Some(fault) = &fault {
@@ -162,7 +162,7 @@ pub(super) fn trace(seed: u64) -> Tally {
     tally
 }
 
-/// What a walk alone does to a server.
+/// The fault that a walk causes when it is alone, if any.
 fn alone(seed: u64, trace: bool) -> Option<Fault> {
     let server = Besieged::start(0);
     Walk::new(seed, server.address, server::TARGETS, trace).run();
@@ -183,8 +183,8 @@ fn to_fault(complaint: Complaint) -> Fault {
     }
 }
 
-/// Tries the suspects alone, when they are few; those who do it again are the culprits. Others starve because of several walks
-/// together.
+/// Tries the suspects alone, when they are few; those that repeat the fault are the culprits. Some faults need several
+/// walks at once.
 fn find_culprits(fault: &mut Fault) {
     if fault.suspects.len() > MAX_SUSPECTS {
         return fault.suspects.clear();
@@ -211,7 +211,7 @@ fn find_culprits(fault: &mut Fault) {
     }
 }
 
-/// The commands that repeat what has happened.
+/// Prints the commands that repeat the fault.
 fn show_way_back(fault: &Fault, seeds: Range<u64>) {
     eprintln!(
         "  all of it: cargo xtask hostile --side target --first {} --seeds {}",

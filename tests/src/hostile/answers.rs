@@ -1,4 +1,4 @@
-//! The answers of a good target, from which a hostile one departs: a small disk of zeroes, one connection at a time.
+//! The answers of a correct target, from which a hostile one departs: a small disk of zeroes, one connection at a time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use lunette_pdu::{
 
 use super::dice::Dice;
 
-/// The only target there is.
+/// The name of the only target.
 pub(super) const TARGET: &str = "iqn.2026-11.org.example:liar";
 
 const BLOCK_LEN: usize = 512;
 
-/// Blocks of the disk.
+/// The number of blocks of the disk.
 const BLOCKS: u64 = 4096;
 
-/// Commands that the initiator may have under way.
+/// The number of commands that the initiator may have under way.
 const WINDOW: u32 = 64;
 
-/// Data segments are no longer than this, whatever the initiator takes.
+/// The longest data segment, even if the initiator takes longer ones.
 const SEGMENT_LEN: usize = 16 << 10;
 
 const GOOD: u8 = 0x00;
@@ -33,23 +33,23 @@ const CHECK_CONDITION: u8 = 0x02;
 /// A PDU that is ready to be sent.
 pub(super) type Answer = ([u8; BHS_LEN], Vec<u8>);
 
-/// A write whose data has not come.
+/// A write whose data has not arrived.
 struct Write {
     itt: InitiatorTaskTag,
     missing: usize,
 }
 
-/// One connection of a good target.
+/// One connection of a correct target.
 pub(super) struct Answers {
     address: SocketAddr,
     stat_sn: SerialNumber,
-    /// Common to all connections.
+    /// The next command number, which all connections share.
     exp_cmd_sn: Arc<AtomicU32>,
     is_discovery: bool,
-    /// What the initiator takes.
+    /// The longest data segment that the initiator takes.
     segment_len: usize,
     writes: Vec<Write>,
-    /// In the full feature phase, and with which digests.
+    /// Whether the full feature phase has begun, and with which digests.
     pub(super) is_logged_in: bool,
     pub(super) digests: (bool, bool),
 }
@@ -68,7 +68,7 @@ impl Answers {
         }
     }
 
-    /// What a good target says to a PDU.
+    /// The answer of a correct target to a PDU.
     pub(super) fn answer(&mut self, bhs: &Bhs, data: &[u8], dice: &mut Dice) -> Vec<Answer> {
         let Ok(pdu) = InitiatorPdu::parse(bhs) else { return Vec::new() };
         match pdu {
@@ -251,7 +251,7 @@ impl Answers {
         }
     }
 
-    /// Data that was not asked for, or that was; both count.
+    /// Takes unsolicited or solicited data; both count.
     fn data_out(&mut self, itt: InitiatorTaskTag, len: usize) -> Vec<Answer> {
         let Some(write) = self.writes.iter_mut().find(|write| write.itt == itt) else { return Vec::new() };
         write.missing = write.missing.saturating_sub(len);
@@ -331,7 +331,7 @@ impl Answers {
     }
 }
 
-/// What a command reads; `None` for one that this disk does not have.
+/// The data that a command reads; `None` for a command that this disk does not support.
 fn contents(cdb: &[u8; 16], expected: usize) -> Option<Vec<u8>> {
     let mut data = match cdb[0] {
         0x00 | 0x35 | 0x91 => Vec::new(),

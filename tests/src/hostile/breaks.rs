@@ -1,4 +1,4 @@
-//! Bytes that are no PDUs, and ends that are no logouts.
+//! Bytes that are not PDUs, and connections that end without a logout.
 
 use std::net::Shutdown;
 
@@ -13,7 +13,7 @@ use super::wire::Wire;
 /// Opcodes of initiators, with and without the immediate bit, and some of targets.
 const OPCODES: [u8; 14] = [0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x10, 0x40, 0x41, 0x42, 0x43, 0x20, 0x3f];
 
-/// A connection that never gets to the end of its login, and is left open or not.
+/// Opens a connection that never completes its login, and closes it or leaves it open.
 pub(super) fn half_a_login(walk: &mut Walk) -> String {
     let (address, names) = (walk.address(), walk.names());
     let (session, dice) = walk.session();
@@ -37,7 +37,7 @@ pub(super) fn half_a_login(walk: &mut Walk) -> String {
     format!("{} bytes of {request:?}", bytes.len())
 }
 
-/// A connection ends in one of the ways in which they can.
+/// Ends a connection in one of the possible ways.
 pub(super) fn cut(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let cid = session.connections[at].cid;
@@ -56,7 +56,7 @@ pub(super) fn cut(walk: &mut Walk) -> String {
     format!("{cid} is {}", words[how])
 }
 
-/// Noise, headers at random, a digest that is wrong, a header that promises too much, half a header.
+/// Sends noise, a random header, a wrong digest, a header that announces too much, or half a header.
 pub(super) fn garbage(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let kind = dice.below(5);

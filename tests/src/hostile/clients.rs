@@ -13,20 +13,20 @@ use super::fault::{Fault, Kind};
 use super::target::url;
 use crate::lunette;
 
-/// One walk in so many starts a command; the others use the library.
+/// One walk in this many starts a command; the others use the library.
 const ONE_COMMAND_IN: u64 = 6;
 
-/// From the start of a command to its end: 15 s for a login, 30 s for a request and 10 s to abort it, a minute for a lost
+/// The longest time that a command may take: 15 s for a login, 30 s for a request and 10 s to abort it, a minute for a lost
 /// connection, and some of these one after the other.
 const COMMAND_LIMIT: Duration = Duration::from_secs(150);
 
-/// A command has its buffers (256 MiB at most) and little else.
+/// The most memory of a command: its buffers (256 MiB at most) and little else.
 const MEMORY_CAP_KIB: u64 = 400 << 10;
 
-/// How often a command is looked at.
+/// The interval at which a command is polled.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Parameters of URLs.
+/// Parameters for URLs.
 const PARAMETERS: [&str; 8] = [
     "",
     "",
@@ -101,20 +101,20 @@ fn watch(command: &mut Command) -> Option<Fault> {
         }
         std::thread::sleep(LOOK);
     };
-    // It may have ended meanwhile.
+    // The command may have ended meanwhile.
     let _ = child.kill();
     let _ = child.wait();
     Some(fault)
 }
 
-/// Zero for a process that has just ended.
+/// The memory of a process in KiB, zero when it has just ended.
 fn memory_of(child: &std::process::Child) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();
     let kib = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
     kib.trim().trim_end_matches("kB").trim().parse().unwrap_or(0)
 }
 
-/// Opens a disk and does a little of everything. Errors are what is expected.
+/// Opens a disk and tries most operations. Errors are expected.
 pub(super) fn use_library(seed: u64, address: SocketAddr, trace: bool) {
     let mut dice = Dice::new(!seed);
     let url = Url::parse(&url(address, dice.pick(&PARAMETERS))).expect("a URL of our own");

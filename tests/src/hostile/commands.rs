@@ -10,18 +10,18 @@ use super::wire::Sent;
 
 const BLOCK_LEN: usize = 512;
 
-/// Blocks of a transfer: up to 8 MiB.
+/// Lengths of a transfer in blocks: up to 8 MiB.
 const BLOCKS: [usize; 8] = [1, 1, 8, 8, 128, 512, 2048, 16384];
 
-/// Zeroes for all data: 8 MiB are more than any of it.
+/// Zeroes for the data of any PDU.
 static DATA: [u8; MAX_SEGMENT_LEN] = [0; MAX_SEGMENT_LEN];
 
-/// As long as the target takes a segment, and a little longer.
+/// The longest data segment that is sent: a little more than the target takes.
 const MAX_SEGMENT_LEN: usize = (256 << 10) + 512;
 
 const SEGMENT_LENS: [usize; 6] = [512, 4096, 8192, 65536, 256 << 10, MAX_SEGMENT_LEN];
 
-/// SIMPLE is what most commands are.
+/// Task attributes. Most commands are SIMPLE.
 const ATTRIBUTES: [TaskAttribute; 8] = [
     TaskAttribute::SIMPLE,
     TaskAttribute::SIMPLE,
@@ -45,13 +45,13 @@ fn lun_field(number: u16) -> LunField {
     LunField(Lun::new(number).expect("a number that can be addressed").encode())
 }
 
-/// What a command carries besides its header.
+/// The parts of a command that its header does not hold.
 struct Draft {
     cdb: [u8; 16],
-    /// Bytes that it moves, and whether to the target.
+    /// The bytes that it moves, and whether they go to the target.
     len: usize,
     write: bool,
-    /// The logical unit; any when it is not told.
+    /// The logical unit; any when not set.
     lun: Option<u16>,
 }
 
@@ -69,7 +69,7 @@ fn read_or_write(dice: &mut Dice, write: bool) -> Draft {
     Draft { cdb: cdb(&[opcode, 0, a, b, c, d, 0, high, low, 0]), len: blocks * BLOCK_LEN, write, lun: None }
 }
 
-/// Commands that are neither reads nor writes: their CDB, the bytes they move, whether to the target.
+/// Commands that are neither reads nor writes: their CDB, the bytes they move, and whether these go to the target.
 const OTHERS: &[(&[u8], usize, bool)] = &[
     (&[0x00], 0, false),
     (&[0x12, 0, 0, 1, 0], 256, false),
@@ -99,7 +99,7 @@ fn other(dice: &mut Dice) -> Draft {
     Draft { cdb: cdb(bytes), len, write, lun: None }
 }
 
-/// TEST UNIT READY to all logical units: a new session learns of each that it is new, instead of what it asks for.
+/// Sends TEST UNIT READY to all logical units: a new session gets a unit attention from each instead of its first answer.
 pub(super) fn take_attentions(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     for lun in 0..3 {
@@ -126,8 +126,8 @@ pub(super) fn take_attentions(walk: &mut Walk) -> String {
     String::new()
 }
 
-/// Commands that keep what they have, as long as their connection lives: writes whose data does not come, or reads whose data is
-/// not taken. Long ones fill most of the buffers, shorter ones what is left between them.
+/// Starts commands that hold buffers as long as their connection lives: writes whose data does not come, or reads whose
+/// data is not taken. Long ones fill most of the buffers, shorter ones the gaps between them.
 pub(super) fn hold(walk: &mut Walk) -> String {
     let write = walk.dice.one_in(2);
     let opcode = if write { 0x2a } else { 0x28 };
@@ -141,7 +141,7 @@ pub(super) fn hold(walk: &mut Walk) -> String {
     told
 }
 
-/// Any command, with as much of its data as comes to mind.
+/// Sends any command, with any part of its data.
 pub(super) fn command(walk: &mut Walk) -> String {
     let draft = match walk.dice.below(8) {
         0..=3 => read_or_write(&mut walk.dice, true),
@@ -151,10 +151,11 @@ pub(super) fn command(walk: &mut Walk) -> String {
     send_command(walk, &draft, None)
 }
 
-/// PERSISTENT RESERVE IN and OUT: registrations, reservations, and PREEMPT AND ABORT.
+/// Sends PERSISTENT RESERVE IN or OUT: registrations, reservations, and PREEMPT AND ABORT.
 pub(super) fn reservation(walk: &mut Walk) -> String {
     let dice = &mut walk.dice;
-    // Rarely where others hold and wait: registrations outlive their session, and would end all that comes later.
+    // Rarely on the unit where other walks hold buffers: registrations outlive their session, and would end everything
+    // later.
     let lun = Some(if dice.one_in(40) { 0 } else { dice.pick(&[1, 2, 2, 2]) });
     if dice.one_in(4) {
         let draft = Draft { cdb: cdb(&[0x5e, dice.below(4) as u8, 0, 0, 0, 0, 0, 1, 0]), len: 256, write: false, lun };
@@ -162,7 +163,7 @@ pub(super) fn reservation(walk: &mut Walk) -> String {
     }
     let (action, scope) = (dice.pick(&[0, 1, 2, 3, 4, 5, 5, 6]), dice.pick(&[1, 3, 5, 6, 7, 8]));
     let mut list = [0; 24];
-    // Few keys, so that one registration meets another.
+    // There are few keys, so that registrations collide.
     (list[7], list[15]) = (dice.below(3) as u8, dice.below(3) as u8);
     let draft = Draft { cdb: cdb(&[0x5f, action, scope, 0, 0, 0, 0, 0, 24]), len: 24, write: true, lun };
     send_command(walk, &draft, Some(&list))
@@ -212,7 +213,7 @@ fn send_command(walk: &mut Walk, draft: &Draft, list: Option<&[u8]>) -> String {
     format!("on {cid}: {command:?} {sent:?}, stops: {stops}")
 }
 
-/// Data-Out that was not asked for, some or all that may come.
+/// Sends unsolicited Data-Out, some or all of what is allowed.
 fn unsolicited(walk: &mut Walk, command: &ScsiCommand, start: usize) {
     let at_most = 256 << 10;
     let end = (command.expected_data_transfer_length as usize).min(at_most).max(start);
@@ -232,7 +233,7 @@ fn unsolicited(walk: &mut Walk, command: &ScsiCommand, start: usize) {
     }
 }
 
-/// Data for an R2T that has come.
+/// Sends data for an R2T that has arrived.
 pub(super) fn answer_r2t(walk: &mut Walk) -> String {
     let Some((session, _, dice)) = walk.connection() else { return "no connection".into() };
     if session.r2ts.is_empty() {
@@ -243,12 +244,12 @@ pub(super) fn answer_r2t(walk: &mut Walk) -> String {
     send_data(walk, at, &r2t)
 }
 
-/// Of no transfer, or of one that there may be.
+/// A target transfer tag: the reserved one, or one that may exist.
 pub(super) fn some_transfer_tag(dice: &mut Dice) -> TargetTransferTag {
     if dice.one_in(2) { TargetTransferTag::RESERVED } else { TargetTransferTag(dice.word() % 8) }
 }
 
-/// Data for an R2T that has never come.
+/// Sends data for an R2T that never came.
 pub(super) fn stray_data(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let r2t = R2t {
@@ -265,7 +266,7 @@ pub(super) fn stray_data(walk: &mut Walk) -> String {
     send_data(walk, at, &r2t)
 }
 
-/// What is wrong with the data of a sequence. Half of all have nothing wrong.
+/// The fault in the data of a sequence. Half of all sequences have none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Flaw {
     None,

@@ -1,15 +1,15 @@
-//! The generator from which a walk draws: small, seeded, the same on every machine.
+//! The generator that walks draw from: small, seeded, the same on every machine.
 
-/// Draws that follow from a seed (splitmix64).
+/// A pseudorandom generator (splitmix64).
 #[derive(Debug, Clone)]
 pub(super) struct Dice {
     state: u64,
-    /// No mishaps: a walk that keeps to the rules gets further, to where several things are allowed one by one.
+    /// Whether mishaps are off: a walk that keeps to the rules gets further, to states where single violations matter.
     pub(super) is_polite: bool,
 }
 
 impl Dice {
-    /// Neighbouring seeds have nothing in common.
+    /// A generator whose draws have nothing in common with those of neighbouring seeds.
     pub(super) fn new(seed: u64) -> Self {
         let mut dice = Self { state: seed ^ 0x6c75_6e65_7474_6521, is_polite: false };
         dice.state = dice.next();
@@ -28,27 +28,27 @@ impl Dice {
         (self.next() >> 32) as u32
     }
 
-    /// Less than `bound`, which is not zero.
+    /// A number below `bound`, which is not zero.
     pub(super) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
-    /// True once in `times`.
+    /// True once in `times` on average.
     pub(super) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }
 
-    /// True once in `times`, but never when polite.
+    /// True once in `times` on average, but never when polite.
     pub(super) fn mishap(&mut self, times: usize) -> bool {
         self.one_in(times) && !self.is_polite
     }
 
-    /// One of the `choices`, of which there is one at least.
+    /// One of the `choices`, which are not empty.
     pub(super) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// An index, as often as its weight says. Some weight is not zero.
+    /// An index, as often as its weight says. At least one weight is not zero.
     pub(super) fn weighted(&mut self, weights: &[usize]) -> usize {
         let mut left = self.below(weights.iter().sum());
         for (index, weight) in weights.iter().enumerate() {

@@ -1,21 +1,21 @@
-//! What goes wrong, and how often.
+//! Faults and their count.
 
 use std::fmt;
 
-/// What kind of fault a walk has led to.
+/// The kind of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// No answer at all any more.
+    /// The server answers nothing any more.
     Hang,
-    /// No answer to a small request in time, while others have one.
+    /// A small request is not answered in time, while others are.
     Starved,
     /// A panic, or the end of the process.
     Panic,
-    /// Wrong data, an error in the log, memory, things that are still held.
+    /// Wrong data, an error in the log, too much memory, or state that is not released.
     Other,
 }
 
-/// A fault, in words.
+/// A fault and its description.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {
     pub(super) kind: Kind,
@@ -47,7 +47,7 @@ impl Tally {
         self.add(other.walks, other.faults);
     }
 
-    /// Whether nothing has gone wrong.
+    /// Whether no fault was found.
     pub fn is_good(&self) -> bool {
         self.faults.is_empty()
     }

@@ -1,8 +1,8 @@
-//! A hostile initiator: one walk of one seed.
+//! A hostile initiator: one walk for each seed.
 //!
-//! A walk draws which kinds of move it likes, so that some walks go deep where others mix everything, and then makes moves on
-//! the one to eight connections of its one to three sessions. What it sends follows from its seed and from what the target
-//! answers; which answers have come by the time of a move is all that differs between two runs.
+//! A walk draws which kinds of moves it prefers, so that some walks go deep where others mix everything, and then makes
+//! moves on the one to eight connections of its one to three sessions. The PDUs it sends follow from its seed and from the
+//! target's answers; two runs differ only in which answers have arrived by the time of a move.
 
 use std::net::{Shutdown, SocketAddr};
 use std::thread;
@@ -14,26 +14,26 @@ use super::dice::Dice;
 use super::session::{ACKNOWLEDGES, Session};
 use super::{breaks, commands, requests};
 
-/// From a walk's first move to its last.
+/// The longest time from a walk's first move to its last.
 const WALK_LIMIT: Duration = Duration::from_secs(4);
 
-/// How long answers are waited for, at most.
+/// The longest wait for answers.
 const LISTEN_LIMIT: Duration = Duration::from_millis(15);
 
-/// For how long some walks hold on to what they have: longer than others may starve.
+/// The time for which some walks hold their resources: longer than others may starve.
 const LONG_HOLD: Duration = Duration::from_secs(12);
 
-/// The last seeds of so many are a crowd: all of them fill the buffers at the same time and do nothing else.
+/// The last seeds of every this many are a crowd: all of them fill the buffers at the same time and do nothing else.
 const CROWD_EVERY: u64 = 1024;
 const CROWD: u64 = 64;
 
-/// Longer than the target lets a data phase stand still.
+/// The time for which a crowd holds its buffers: longer than the target lets a data phase stand still.
 const CROWD_HOLD: Duration = Duration::from_secs(20);
 
 const MAX_SESSIONS: usize = 3;
 const MAX_CONNECTIONS: usize = 8;
 
-/// Names of hostile initiators: few, so that they meet each other's reservations.
+/// Names of hostile initiators, few enough that they meet each other's reservations.
 const NAMES: [&str; 4] = [
     "iqn.2026-11.org.example:hostile-0",
     "iqn.2026-11.org.example:hostile-1",
@@ -41,16 +41,16 @@ const NAMES: [&str; 4] = [
     "iqn.2026-11.org.example:hostile-3",
 ];
 
-/// A move, and what is told of it when it is traced.
+/// A move, which returns a description for the trace.
 type Move = fn(&mut Walk) -> String;
 
-/// How much a walk likes a move: it draws one of these numbers. Without commands and answers there is little to walk through,
-/// and after the end of a session little of it is left.
+/// The preferences of walks for a move: each walk draws one of these numbers. Without commands and answers a walk reaches
+/// few states, and after the end of a session few remain.
 type Liking = &'static [usize];
 const ALWAYS: Liking = &[1, 1, 1, 3];
 const OFTEN: Liking = &[0, 1, 1, 4];
 const SELDOM: Liking = &[0, 0, 0, 1, 2];
-/// Like `SELDOM`, and not at all in a polite walk.
+/// Like `SELDOM`, and never in a polite walk.
 const RUDELY: Liking = &[0, 0, 1, 1];
 
 /// All moves, with how often the average walk makes them.
@@ -75,7 +75,7 @@ const MOVES: &[(&str, usize, Liking, Move)] = &[
     ("pause", 1, SELDOM, Walk::pause),
 ];
 
-/// A walk on its way.
+/// A walk under way.
 pub(super) struct Walk {
     pub(super) dice: Dice,
     pub(super) sessions: Vec<Session>,
@@ -98,7 +98,7 @@ impl Walk {
         Self { dice, sessions: Vec::new(), at: 0, address, targets, target, name, seed, born: 0, trace }
     }
 
-    /// Makes all moves. Afterwards all connections are closed.
+    /// Makes all moves, and then closes all connections.
     pub(super) fn run(mut self) {
         if self.is_of_crowd() {
             return self.besiege();
@@ -137,7 +137,7 @@ impl Walk {
         self.seed % CROWD_EVERY >= CROWD_EVERY - CROWD
     }
 
-    /// Takes as much as it can get and keeps it, without a move that could end what others of the crowd hold.
+    /// Takes as many buffers as it can get and holds them, without a move that could end what others of the crowd hold.
     fn besiege(mut self) {
         self.dice.is_polite = true;
         for _ in 0..MAX_SESSIONS {
@@ -146,14 +146,14 @@ impl Walk {
         self.keep(CROWD_HOLD);
     }
 
-    /// One more session, with commands that hold what they have.
+    /// Opens another session, with commands that hold their buffers.
     fn hold_more(&mut self) {
         self.say("session", &|walk| walk.add_session());
         self.say("attentions", &commands::take_attentions);
         self.say("hold", &commands::hold);
     }
 
-    /// Makes a move and tells of it, if there is anything to tell.
+    /// Makes a move and prints its description, if there is one.
     fn say(&mut self, name: &str, make: &dyn Fn(&mut Self) -> String) {
         let told = make(self);
         if self.trace && !told.is_empty() {
@@ -219,7 +219,7 @@ impl Walk {
         session.connect(address, dice, &names, None)
     }
 
-    /// A connection takes the place of one with its CID, or a session that of one with its ISID.
+    /// Reinstates a connection by its CID, or a session by its ISID.
     fn reinstate(&mut self) -> String {
         let (address, names) = (self.address, self.names());
         let (session, dice) = self.session();
@@ -230,7 +230,7 @@ impl Walk {
         session.connect(address, dice, &names, Some(cid))
     }
 
-    /// Connections stop or start to read, and acknowledge in another way.
+    /// Makes connections stop or resume reading, and acknowledge differently.
     fn change_habits(&mut self) -> String {
         let Some((session, at, dice)) = self.connection() else { return "no connection".into() };
         let connection = &mut session.connections[at];
@@ -244,7 +244,7 @@ impl Walk {
         String::new()
     }
 
-    /// Connections are left, at once or after they were held for a while.
+    /// Drops the connections, at once or after holding them for a while.
     fn end(mut self) {
         let held = match self.dice.below(24) {
             0..=2 => LONG_HOLD,
@@ -253,7 +253,7 @@ impl Walk {
             _ => Duration::ZERO,
         };
         if held >= LONG_HOLD {
-            // What went before may have left no session that works.
+            // Earlier moves may have left no session that works.
             self.sessions.truncate(MAX_SESSIONS - 1);
             self.hold_more();
         }

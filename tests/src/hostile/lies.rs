@@ -1,4 +1,4 @@
-//! What a hostile target does to the answers of a good one.
+//! The changes that a hostile target makes to the answers of a correct one.
 
 use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorTaskTag, LunField, TargetTransferTag};
 
@@ -8,33 +8,33 @@ use super::dice::Dice;
 /// A lie, or an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lie {
-    /// A word of a header is another one, at random or nearly right: tags, numbers, offsets, lengths of transfers.
+    /// Replaces a word of a header, at random or nearly right: tags, numbers, offsets, lengths of transfers.
     Word,
-    /// So is a byte of its first four: opcode, flags, response, status.
+    /// Replaces one of the first four bytes: opcode, flags, response, status.
     FirstBytes,
-    /// So is a bit anywhere.
+    /// Flips a bit of the header.
     Bit,
-    /// Bytes of the data segment are others.
+    /// Changes bytes of the data segment.
     Data,
-    /// The data segment is longer, as long as it may be, or not there.
+    /// Makes the data segment longer, up to the maximum, or removes it.
     DataLen,
-    /// A PDU is not sent.
+    /// Leaves out a PDU.
     Drop,
-    /// Nothing of the answer is sent.
+    /// Leaves out the whole answer.
     Silence,
-    /// A PDU is sent twice.
+    /// Sends a PDU twice.
     Twice,
-    /// PDUs are in another order.
+    /// Changes the order of PDUs.
     Order,
-    /// Something that was not asked for comes first.
+    /// Sends something unrequested first.
     Uncalled,
-    /// The digest, or the last byte, is wrong.
+    /// Spoils the digest, or the last byte.
     Digest,
-    /// Bytes come one by one.
+    /// Sends the bytes one by one.
     Slow,
-    /// The answer stops in the middle of a PDU, and no more comes.
+    /// Stops in the middle of a PDU, and sends no more.
     Stop,
-    /// The same, and the connection ends.
+    /// Stops in the middle of a PDU, and closes the connection.
     Close,
 }
 
@@ -57,7 +57,7 @@ pub(super) const LIES: [Lie; 16] = [
     Lie::Close,
 ];
 
-/// Changes PDUs that are about to be sent, as far as that is a matter of the PDUs.
+/// Changes PDUs that are about to be sent, as far as the lie concerns PDUs rather than bytes.
 pub(super) fn lie(lie: Lie, pdus: &mut Vec<Answer>, answers: &mut Answers, dice: &mut Dice) {
     if lie == Lie::Uncalled {
         return drop(pdus.splice(0..0, uncalled(answers, dice)));
@@ -100,7 +100,8 @@ pub(super) fn lie(lie: Lie, pdus: &mut Vec<Answer>, answers: &mut Answers, dice:
     }
 }
 
-/// PDUs that the client has not asked for: messages, floods of pings, requests for data of no task, ends of tasks that are not.
+/// PDUs that the client has not asked for: messages, floods of pings, requests for data of nonexistent tasks, ends of
+/// nonexistent tasks.
 fn uncalled(answers: &mut Answers, dice: &mut Dice) -> Vec<Answer> {
     let itt = InitiatorTaskTag(dice.pick(&[0, 1, 2, 3, 0x0001_0000, u32::MAX]));
     match dice.below(6) {

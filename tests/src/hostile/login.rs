@@ -1,4 +1,4 @@
-//! Logins: an honest one, and keys that a hostile initiator draws.
+//! Logins: an honest one, and random keys of a hostile initiator.
 
 use std::io;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lunette_pdu::{Cid, InitiatorTaskTag, Isid, LoginRequest, LoginResponse, Seri
 use super::dice::Dice;
 use super::wire::{Received, Sent, Wire};
 
-/// The port, session and connection that log in, and with what number.
+/// The port, session and connection that log in, and the command number.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Port {
     pub(super) isid: Isid,
@@ -17,7 +17,7 @@ pub(super) struct Port {
     pub(super) cmd_sn: SerialNumber,
 }
 
-/// One request from the operational stage to the full feature phase, and its answer. Digests are in use when both sides want
+/// Logs in with one request from the operational stage to the full feature phase. Digests are in use when both sides want
 /// them.
 pub(super) fn log_in(wire: &mut Wire, port: Port, keys: &str, limit: Duration) -> io::Result<(LoginResponse, String)> {
     let request = request(port, (Stage::LoginOperationalNegotiation, Some(Stage::FullFeaturePhase)), false, keys);
@@ -37,7 +37,7 @@ pub(super) fn log_in(wire: &mut Wire, port: Port, keys: &str, limit: Duration) -
     }
 }
 
-/// Any login request.
+/// Builds any login request.
 pub(super) fn request(port: Port, stages: (Stage, Option<Stage>), continue_: bool, keys: &str) -> LoginRequest {
     let (csg, nsg) = stages;
     LoginRequest {
@@ -62,7 +62,7 @@ pub(super) fn text(pairs: &[(&str, &str)]) -> String {
     pairs.iter().flat_map(|(key, value)| [*key, "=", *value, "\0"]).collect()
 }
 
-/// What a hostile initiator may offer: keys, and values from which one is drawn. An empty value leaves the key out.
+/// Keys that a hostile initiator may offer, and values from which one is drawn. An empty value leaves the key out.
 const OFFERS: &[(&str, &[&str])] = &[
     ("HeaderDigest", &["", "", "None", "CRC32C", "CRC32C,None"]),
     ("DataDigest", &["", "", "None", "CRC32C", "CRC32C,None"]),
@@ -82,10 +82,10 @@ const OFFERS: &[(&str, &[&str])] = &[
     ("iSCSIProtocolLevel", &["", "", "1", "2", "65535"]),
 ];
 
-/// Keys of a connection alone, for connections after a session's first.
+/// The number of offers for connections after a session's first: the keys of a connection alone.
 const CONNECTION_OFFERS: usize = 3;
 
-/// Pairs that no good initiator sends.
+/// Pairs that no correct initiator sends.
 const NONSENSE: &[(&str, &str)] = &[
     ("MaxBurstLength", "99999999999999999999"),
     ("MaxConnections", "0"),

@@ -1,15 +1,16 @@
-//! Random walks of hostile peers against what ships: hostile initiators against `lunette serve`, and a hostile target against
-//! the commands and the library of the client.
+//! Random walks of hostile peers against the programs that ship: hostile initiators against `lunette serve`, and a hostile
+//! target against the commands and the library of the client.
 //!
 //! One seed is one walk. A walk sends valid and nearly valid PDUs, stops in the middle, does not read, does not answer, and
-//! leaves in all ways. What is expected of the other side is little, and holds always: it neither panics nor hangs, it goes
-//! on to serve those who behave, what it holds is bounded, and it lets go of it when the peer is gone.
+//! leaves in all ways. The other side must always meet a few requirements: it neither panics nor hangs, it serves
+//! well-behaved peers, what it holds is bounded, and it releases that when the peer is gone.
 //!
-//! - `initiator` is the hostile initiator, with its moves in `commands`, `requests` and `breaks`; `session` is what it knows,
-//!   `login` how it logs in, `wire` its socket, and `dice` what it draws from.
-//! - `witness` is the initiator beside it that behaves, `server` the server, and `against_server` runs many walks against one.
-//! - `target` is the hostile target, which departs from the `answers` of a good one by `lies`; `clients` are those that meet it,
-//!   and `against_clients` runs many walks at a time.
+//! - `initiator` is the hostile initiator, with its moves in `commands`, `requests` and `breaks`; `session` holds its
+//!   knowledge, `login` its logins, `wire` its socket, and `dice` its random numbers.
+//! - `witness` is the well-behaved initiator beside it, `server` the server, and `against_server` runs many walks against
+//!   one.
+//! - `target` is the hostile target, which departs from the `answers` of a correct one by `lies`; `clients` are those that
+//!   meet it, and `against_clients` runs many walks at a time.
 
 mod against_clients;
 mod against_server;
@@ -48,12 +49,12 @@ pub struct Arguments {
     /// What is attacked.
     #[arg(long, value_enum, default_value_t = Side::Both)]
     side: Side,
-    /// Make the walk of this seed alone, and show all that happens in it; needs a side.
+    /// Make only the walk of this seed, and show all that happens in it; needs a side.
     #[arg(long, value_name = "SEED")]
     trace: Option<u64>,
 }
 
-/// What is attacked.
+/// The side that is attacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Side {
     Target,
@@ -61,7 +62,7 @@ enum Side {
     Both,
 }
 
-/// Makes the walks and reports what goes wrong on standard error.
+/// Makes the walks and reports faults on standard error.
 pub fn run(arguments: &Arguments) -> Tally {
     let seeds = || arguments.first..arguments.first.saturating_add(arguments.seeds);
     let on_target = || arguments.trace.map_or_else(|| against_server::run(seeds()), against_server::trace);
@@ -69,7 +70,7 @@ pub fn run(arguments: &Arguments) -> Tally {
     match arguments.side {
         Side::Target => on_target(),
         Side::Initiator => on_initiator(),
-        // Both wait most of their time.
+        // Both sides wait most of their time.
         Side::Both => thread::scope(|scope| {
             let clients = scope.spawn(on_initiator);
             let mut tally = on_target();

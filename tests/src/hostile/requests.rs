@@ -1,4 +1,4 @@
-//! Requests that are no commands, as a hostile initiator sends them.
+//! Requests other than commands, as a hostile initiator sends them.
 
 use lunette_pdu::{
     Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LunField, NopOut, SerialNumber, SnackRequest, SnackType,
@@ -9,7 +9,7 @@ use super::commands::{draw_lun, some_transfer_tag};
 use super::dice::Dice;
 use super::initiator::Walk;
 
-/// All functions, and one that does not exist. Those that reset everything come less often.
+/// All functions, and one that does not exist. Those that reset everything are rarer.
 const FUNCTIONS: [u8; 20] = [1, 1, 1, 2, 2, 2, 2, 3, 4, 4, 5, 5, 6, 8, 8, 9, 10, 11, 12, 13];
 
 pub(super) fn task_management(walk: &mut Walk) -> String {
@@ -52,7 +52,7 @@ pub(super) fn snack(walk: &mut Walk) -> String {
     format!("on {cid}: {request:?} {sent:?}")
 }
 
-/// A ping, or the answer to one, right or not.
+/// Sends a ping, or an answer to one, right or wrong.
 pub(super) fn nop_out(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let immediate = dice.one_in(2);
@@ -113,7 +113,7 @@ pub(super) fn text(walk: &mut Walk) -> String {
     format!("on {cid}: {request:?} {sent:?}")
 }
 
-/// A logout of the session, of this connection or of another one. What the target closes then is still used for a while.
+/// Logs out the session, this connection or another one. What the target closes is still used for a while.
 pub(super) fn logout(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let immediate = dice.one_in(2);

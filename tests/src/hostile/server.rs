@@ -1,4 +1,4 @@
-//! A server under attack, and what is expected of it.
+//! A server under attack, and its requirements.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -13,28 +13,29 @@ use super::witness;
 use crate::process::wait_until;
 use crate::{Server, lunette};
 
-/// Short time limits, so that a walk sees them pass, and few buffers, so that a crowd fills them.
+/// Short time limits, so that walks reach them, and few buffers, so that a crowd fills them.
 const LIMITS: &str = "limits = { buffers = \"32M\", data_timeout = 3, login_timeout = 5 }";
 
-/// A small request that has no answer by then is starved. What the hostile initiators hold they may hold for longer.
+/// A small request without an answer by then is starved. Hostile initiators may hold their buffers for longer.
 pub(super) const STARVED_AFTER: Duration = Duration::from_secs(6);
 
-/// From the end of all peers to a server that holds nothing. A connection that failed lingers for 5 s; then its tasks wait for 22 s
-/// when the initiator has named no times: the defaults of DefaultTime2Wait and DefaultTime2Retain (RFC 7143 sections 13.15 and
-/// 13.16).
+/// The longest time from the end of all peers to a server that holds nothing. A connection that failed lingers for 5 s;
+/// then its tasks wait for 22 s when the initiator has sent no times: the defaults of DefaultTime2Wait and
+/// DefaultTime2Retain (RFC 7143 sections 13.15 and 13.16).
 const SETTLED_AFTER: Duration = Duration::from_secs(35);
 
-/// From SIGTERM to the end.
+/// The longest time from SIGTERM to the end.
 const STOP_LIMIT: Duration = Duration::from_secs(12);
 
-/// Memory of a server: its buffers (256 MiB), its disks (144 MiB), and what sessions, sockets and the allocator take.
+/// The most memory of a server: its buffers (256 MiB), its disks (144 MiB), and the needs of sessions, sockets and the
+/// allocator.
 const MEMORY_CAP_KIB: u64 = 640 << 10;
 
 const SHARED: &str = "iqn.2026-11.org.example:shared";
 const OTHER: &str = "iqn.2026-11.org.example:other";
 const PRIVATE: &str = "iqn.2026-11.org.example:private";
 
-/// The targets that hostile initiators use, with the more interesting one more often.
+/// The targets that hostile initiators use, the more interesting one more often.
 pub(super) const TARGETS: &[&str] = &[SHARED, SHARED, OTHER];
 
 /// A server with a target for all, another one, and one for the witness alone.
@@ -45,7 +46,7 @@ pub(super) struct Besieged {
 }
 
 impl Besieged {
-    /// Every second one has two cores.
+    /// Starts a server. Every second one has two cores.
     pub(super) fn start(number: u64) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("lunette.toml");
@@ -65,12 +66,12 @@ impl Besieged {
         witness::shared_session(self.address, SHARED, PRIVATE, stop)
     }
 
-    /// A login and TEST UNIT READY.
+    /// Whether a login and TEST UNIT READY are answered.
     pub(super) fn answers(&self) -> Result<(), witness::Complaint> {
         witness::Witness::attach(self.address, PRIVATE).map(drop)
     }
 
-    /// What shows at any time: an end, a panic, an error in the log, too much memory.
+    /// Checks for faults that may show at any time: an end, a panic, an error in the log, too much memory.
     pub(super) fn look(&self) -> Option<Fault> {
         if fs::metadata(format!("/proc/{}/task", self.server.process().id())).is_err() || self.is_dead() {
             return Some(Fault::new(Kind::Panic, format!("the server has ended\n{}", self.complaints())));
@@ -87,18 +88,18 @@ impl Besieged {
             .then(|| Fault::new(Kind::Other, format!("the server has {memory_kib} KiB of memory")))
     }
 
-    /// A child that has ended and was not waited for is a zombie, which has no memory.
+    /// Whether the process has ended. A child that was not waited for is then a zombie, which has no memory.
     fn is_dead(&self) -> bool {
         let status = fs::read_to_string(format!("/proc/{}/status", self.server.process().id())).unwrap_or_default();
         status.contains("State:\tZ") || !status.contains("RssAnon:")
     }
 
-    /// Lines of its log that are not its numbers.
+    /// Lines of its log, without its statistics.
     fn complaints(&self) -> String {
         self.server.log().lines().filter(|line| !line.starts_with('{')).collect::<Vec<_>>().join("\n")
     }
 
-    /// Waits until nothing is in hand, once all peers are gone.
+    /// Waits until the server holds nothing, once all peers are gone.
     pub(super) fn settle(&self) -> Option<Fault> {
         let mut last = Value::Null;
         let is_empty = || {
@@ -116,7 +117,7 @@ impl Besieged {
             .then(|| Fault::new(Kind::Other, format!("{SETTLED_AFTER:?} after the last peer is gone: {last}")))
     }
 
-    /// What the server has in hand, as SIGUSR1 tells.
+    /// The server's statistics, which SIGUSR1 asks for.
     fn counts(&self) -> Option<Value> {
         let before = self.server.log().len();
         crate::signal(self.server.process(), Signal::USR1);
@@ -127,7 +128,7 @@ impl Besieged {
         })
     }
 
-    /// SIGTERM, and the end that must follow.
+    /// Sends SIGTERM and waits for the end that must follow.
     pub(super) fn stop(self) -> Option<Fault> {
         self.server.terminate();
         let ended = wait_until(STOP_LIMIT, || self.is_dead().then_some(()));

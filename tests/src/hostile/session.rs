@@ -1,4 +1,4 @@
-//! What a hostile initiator knows of one of its sessions: enough for its lies to be near the truth.
+//! A hostile initiator's knowledge of one of its sessions: enough for its lies to be near the truth.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,20 +12,21 @@ use super::login::{self, Port};
 use super::wire::{Received, Sent, Wire};
 use crate::initiator::Pdu;
 
-/// For the answer to a login. Such that waits for lost tasks may take longer, and then the walk goes on without it.
+/// The longest wait for the answer to a login. Logins that wait for lost tasks may take longer; then the walk continues
+/// without the answer.
 const LOGIN_LIMIT: Duration = Duration::from_millis(500);
 
-/// For bytes that the target does not take.
+/// The longest wait for the target to take bytes.
 pub(super) const SEND_LIMIT: Duration = Duration::from_millis(50);
 
-/// R2Ts, pings and tasks that are remembered.
+/// The number of R2Ts, pings and tasks that are remembered.
 const REMEMBERED: usize = 32;
 
-/// Which ExpStatSN a connection sends.
+/// The ExpStatSN that a connection sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Acknowledge {
     All,
-    /// The number of the login, always.
+    /// Always the number from the login.
     Nothing,
     /// Some number near the right one.
     Anything,
@@ -39,7 +40,7 @@ pub(super) struct Connection {
     pub(super) wire: Wire,
     pub(super) cid: Cid,
     pub(super) acknowledge: Acknowledge,
-    /// It reads nothing.
+    /// Whether it reads nothing.
     pub(super) is_deaf: bool,
     first_stat_sn: SerialNumber,
     stat_sn: SerialNumber,
@@ -55,7 +56,7 @@ impl Connection {
     }
 }
 
-/// A task that was started once.
+/// A task that has been started.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Task {
     pub(super) itt: InitiatorTaskTag,
@@ -69,11 +70,11 @@ pub(super) struct Session {
     pub(super) tsih: Tsih,
     pub(super) cmd_sn: SerialNumber,
     pub(super) connections: Vec<Connection>,
-    /// Where they came, newest last.
+    /// R2Ts and their connections, newest last.
     pub(super) r2ts: Vec<(Cid, R2t)>,
     pub(super) pings: Vec<(Cid, TargetTransferTag)>,
     pub(super) tasks: Vec<Task>,
-    /// Numbers that were left out.
+    /// Command numbers that were left out.
     pub(super) gaps: Vec<SerialNumber>,
     next_itt: u32,
     next_cid: u16,
@@ -95,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Opens a connection, with a CID of its own unless one is given. What came of it, in words.
+    /// Opens a connection, with a new CID unless one is given. Returns a description of the result.
     pub(super) fn connect(
         &mut self,
         address: SocketAddr,
@@ -131,7 +132,7 @@ impl Session {
         }
     }
 
-    /// The number for a request. Sometimes it is not the next one.
+    /// The number for a request, sometimes not the next one.
     pub(super) fn number(&mut self, dice: &mut Dice, is_immediate: bool) -> SerialNumber {
         if !is_immediate && !self.gaps.is_empty() && dice.one_in(3) {
             return self.gaps.swap_remove(dice.below(self.gaps.len()));
@@ -150,7 +151,7 @@ impl Session {
         number
     }
 
-    /// A new tag, or rarely one that was used.
+    /// A new tag, or rarely a used one.
     pub(super) fn new_tag(&mut self, dice: &mut Dice) -> InitiatorTaskTag {
         if dice.mishap(50) {
             return self.some_tag(dice);
@@ -159,7 +160,7 @@ impl Session {
         InitiatorTaskTag(self.next_itt)
     }
 
-    /// The tag of a task that was started, or any.
+    /// The tag of a task that was started, or any tag.
     pub(super) fn some_tag(&self, dice: &mut Dice) -> InitiatorTaskTag {
         if self.tasks.is_empty() || dice.one_in(6) {
             let any = InitiatorTaskTag(dice.word());
@@ -189,11 +190,12 @@ impl Session {
         sent
     }
 
-    /// Takes what has come on all connections that are not deaf, and waits for it a little. What it was, in words.
+    /// Takes the PDUs that have arrived on all connections that are not deaf, and waits briefly for more. `say` gets a
+    /// description of each.
     pub(super) fn listen(&mut self, limit: Duration, mut say: impl FnMut(&str)) {
         let mut left = limit;
         for at in (0..self.connections.len()).rev() {
-            // Few answers come in more PDUs than these.
+            // Few answers have more PDUs than this.
             for _ in 0..256 {
                 if self.connections[at].is_deaf {
                     break;
@@ -210,7 +212,7 @@ impl Session {
                         break;
                     }
                 }
-                // The first answer was waited for; others have come by then, or come with the next call.
+                // Only the first answer is waited for; others have arrived by then, or arrive with the next call.
                 left = Duration::ZERO;
             }
         }
@@ -248,7 +250,7 @@ impl Session {
         found.unwrap_or_else(|| dice.below(self.connections.len()))
     }
 
-    /// Answers a ping as a good initiator does.
+    /// Answers a ping as a correct initiator does.
     pub(super) fn answer_pings(&mut self) {
         for (cid, ttt) in std::mem::take(&mut self.pings) {
             let Some(at) = self.connections.iter().position(|connection| connection.cid == cid) else { continue };

@@ -1,4 +1,4 @@
-//! A hostile target: it answers as a good one does, but for the lies that its seed draws.
+//! A hostile target: it answers as a correct one does, except for the lies that its seed draws.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
@@ -14,42 +14,42 @@ use super::dice::Dice;
 use super::lies::{LIES, Lie, lie};
 use super::wire::{Received, Sent, Wire};
 
-/// From the first connection on. Then every login is refused for good, so that the initiator ends.
+/// The time from the first connection until every login is refused for good, so that the initiator ends.
 const HOSTILE_FOR: Duration = Duration::from_millis(1200);
 
-/// How often threads look whether all is over.
+/// The interval at which threads check whether the walk is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// For bytes that the initiator does not take.
+/// The longest wait for the initiator to take bytes.
 const SEND_LIMIT: Duration = Duration::from_millis(200);
 
-/// How a target lies.
+/// The manner in which a target lies.
 #[derive(Debug, Clone, Copy)]
 struct Manner {
-    /// An answer in so many has a lie.
+    /// One answer in this many has a lie.
     one_in: usize,
-    /// The same in logins, which are few: most of them must pass, or nothing else is seen.
+    /// One answer in this many has a lie during logins, which are few: most of them must pass, or nothing else is seen.
     one_login_in: usize,
-    /// Nearly always this lie; or any.
+    /// A lie that is nearly always chosen; any when not set.
     favourite: Option<Lie>,
-    /// Logins go on and on, or are sent elsewhere and back.
+    /// The treatment of logins without a lie.
     login: Login,
     trace: Option<u64>,
 }
 
-/// What becomes of a login that has no lie.
+/// The treatment of a login without a lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Login {
     Passes,
-    /// Each answer asks for one more request.
+    /// Each answer asks for another request.
     NeverEnds,
-    /// To this target itself.
+    /// The login is redirected to this same target.
     Redirected,
     RedirectedToNonsense,
     Refused,
 }
 
-/// It listens until it is dropped.
+/// A hostile target, which listens until it is dropped.
 pub(super) struct HostileTarget {
     pub(super) address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -123,7 +123,7 @@ struct Peer {
     dice: Dice,
     manner: Manner,
     until: Instant,
-    /// It says nothing more.
+    /// Whether it sends nothing more.
     is_silent: bool,
 }
 
@@ -155,7 +155,7 @@ impl Peer {
         }
     }
 
-    /// Whatever it is: there is no such target any more.
+    /// Refuses any request with "target not found".
     fn refuse(&mut self, bhs: &Bhs, data: &[u8]) -> bool {
         for (header, data) in self.answers.answer(bhs, data, &mut self.dice) {
             self.send_status(header, &data, LoginStatus::TARGET_REMOVED);
@@ -169,7 +169,7 @@ impl Peer {
         self.wire.send(&bytes, SEND_LIMIT);
     }
 
-    /// False when the connection is to end.
+    /// Answers a request. False when the connection is to end.
     fn answer(&mut self, bhs: &Bhs, data: &[u8]) -> bool {
         let is_login = matches!(InitiatorPdu::parse(bhs), Ok(InitiatorPdu::LoginRequest(_)));
         let mut pdus = self.answers.answer(bhs, data, &mut self.dice);
@@ -215,16 +215,16 @@ impl Peer {
             }
             _ => {}
         }
-        // Answers that the initiator does not take are in its way, not in ours.
+        // The initiator may refuse to take the answers; that is not a reason to end.
         self.wire.send(&bytes, SEND_LIMIT) == Sent::All && told != Some(Lie::Close)
     }
 
-    /// A login that leads nowhere.
+    /// Changes a login so that it never succeeds.
     fn mislead(&mut self, pdus: Vec<Answer>) -> bool {
         for (mut header, data) in pdus {
             match self.manner.login {
                 Login::Passes | Login::NeverEnds => {
-                    // T and NSG: no; sometimes the text goes on.
+                    // Clears T and NSG; sometimes the text continues.
                     header[1] &= 0x0c;
                     header[1] |= if self.dice.one_in(2) { 0x40 } else { 0 };
                     self.answers.is_logged_in = false;

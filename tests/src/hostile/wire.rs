@@ -1,4 +1,4 @@
-//! A connection on which PDUs go out and come in, right or wrong, and no call waits longer than it is told.
+//! A connection for right and wrong PDUs, on which no call waits longer than its limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -10,35 +10,35 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::initiator::Pdu;
 
-/// For a connection to come about: the backlog of a busy server may be full for a moment.
+/// The longest time to connect: the backlog of a busy server may be full for a moment.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Bytes that one read takes.
+/// The most bytes that one read takes.
 const READ_LEN: usize = 64 << 10;
 
-/// A header as it came, and its data segment.
+/// A header as received, and its data segment.
 pub(super) type Frame = (Bhs, Vec<u8>);
 
-/// What a wait for a PDU ends with.
+/// The result of waiting for a PDU.
 pub(super) enum Received<P = Pdu> {
     Pdu(P),
-    /// Time is over.
+    /// The time is over.
     Nothing,
-    /// The other side has closed, or sends what is no PDU.
+    /// The other side has closed, or sends bytes that are not a PDU.
     End,
 }
 
-/// How much of some bytes the other side has taken.
+/// The amount of data that the other side has taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
     All,
-    /// It took no more in the time that there was.
+    /// Part of the bytes, in the time allowed.
     Part,
     /// The connection is gone.
     Lost,
 }
 
-/// A socket with the digests that were agreed on.
+/// A socket with the negotiated digests.
 pub(super) struct Wire {
     stream: TcpStream,
     input: Vec<u8>,
@@ -57,7 +57,7 @@ impl Wire {
         Ok(Self { stream, input: Vec::new(), header_digest: false, data_digest: false })
     }
 
-    /// A PDU as it stands in the stream.
+    /// The bytes of a PDU in the stream.
     pub(super) fn encode(&self, header: &[u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
         let mut bytes = header.to_vec();
         if self.header_digest {
@@ -91,7 +91,7 @@ impl Wire {
         Sent::All
     }
 
-    /// The next PDU of a target, when it comes within `limit`.
+    /// The next PDU of a target, if it arrives within `limit`.
     pub(super) fn receive(&mut self, limit: Duration) -> Received {
         match self.receive_frame(limit) {
             Received::Pdu((bhs, data)) => {
@@ -102,7 +102,7 @@ impl Wire {
         }
     }
 
-    /// The next PDU of any side, not looked into.
+    /// The next PDU of either side, unparsed.
     pub(super) fn receive_frame(&mut self, limit: Duration) -> Received<Frame> {
         let until = Instant::now() + limit;
         loop {
@@ -130,7 +130,7 @@ impl Wire {
         read
     }
 
-    /// The first PDU of what was received, if all of it is there. Digests are not looked at.
+    /// Takes the first PDU out of the received bytes, if it is complete. Digests are not verified.
     fn take_frame(&mut self) -> Option<Frame> {
         let bhs = Bhs::from(*self.input.first_chunk::<BHS_LEN>()?);
         let digest_len = |on: bool| if on { DIGEST_LEN } else { 0 };
@@ -145,7 +145,7 @@ impl Wire {
         Some((bhs, data))
     }
 
-    /// False when the time is over.
+    /// Waits for the socket. False when the time is over.
     fn wait_for(&self, what: PollFlags, until: Instant) -> bool {
         let left = until.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("limits are short");
@@ -153,20 +153,20 @@ impl Wire {
         !left.is_zero() && matches!(poll(&mut sockets, Some(&timeout)), Ok(1))
     }
 
-    /// Where this side is.
+    /// The address of this side.
     pub(super) fn local_address(&self) -> SocketAddr {
         self.stream.local_addr().expect("a connected socket has an address")
     }
 
-    /// Ends one or both directions.
+    /// Shuts down one or both directions.
     pub(super) fn shut_down(&self, how: Shutdown) {
-        // The other side may have been quicker.
+        // This fails when the other side has closed first.
         let _ = self.stream.shutdown(how);
     }
 
-    /// Closing sends a reset instead of an end.
+    /// Makes closing send a reset.
     pub(super) fn reset_on_close(&self) {
-        // A socket that is gone already needs none.
+        // This fails only for a socket that is gone already.
         let _ = rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO));
     }
 }

@@ -1,4 +1,4 @@
-//! A well-behaved initiator beside the hostile ones. What it asks for must be answered.
+//! A well-behaved initiator beside the hostile ones, whose requests must be answered.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,20 +15,20 @@ use super::login::{self, Port};
 use super::server::STARVED_AFTER;
 use super::wire::{Received, Sent, Wire};
 
-/// The name of all witnesses: that which the private target lets in.
+/// The name of all witnesses, which the private target admits.
 pub(super) const NAME: &str = "iqn.2026-11.org.example:witness";
 
-/// For a login and TEST UNIT READY on a new connection. A server that takes longer hangs.
+/// The longest time for a login and TEST UNIT READY on a new connection. A server that takes longer hangs.
 pub(super) const HUNG_AFTER: Duration = Duration::from_secs(10);
 
-/// When a command on the shared target has no answer for so long, it may have been aborted by another initiator, and TEST UNIT
-/// READY asks whether the logical unit still answers.
+/// A command on the shared target without an answer for this long may have been aborted by another initiator; then TEST
+/// UNIT READY checks whether the logical unit still answers.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// Rounds of one session; each writes a block and reads it back. Then a new login has its turn.
+/// Rounds of one session; each writes a block and reads it back. Then a new session logs in.
 const ROUNDS: u32 = 100;
 
-/// Between two rounds.
+/// The pause between two rounds.
 const PAUSE: Duration = Duration::from_millis(4);
 
 const BLOCK_LEN: usize = 4096;
@@ -36,7 +36,7 @@ const BLOCKS: u32 = 256;
 
 const TEST_UNIT_READY: [u8; 10] = [0; 10];
 
-/// What a witness complains about, and since when it waits.
+/// The complaint of a witness, and the time since which it waits.
 #[derive(Debug)]
 pub(super) struct Complaint {
     pub(super) what: Trouble,
@@ -45,22 +45,22 @@ pub(super) struct Complaint {
 
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// No login, or no TEST UNIT READY after it.
+    /// No login, or no answer to TEST UNIT READY after it.
     Hang(String),
-    /// A small request without an answer, while logins are answered.
+    /// A small request has no answer, while logins are answered.
     Starved(String),
-    /// An answer that cannot be, or the loss of a connection that nothing has disturbed.
+    /// An impossible answer, or the loss of an undisturbed connection.
     Wrong(String),
 }
 
-/// How a command ended.
+/// The end of a command.
 enum Answer {
     Status { status: u8, data: Vec<u8> },
     Nothing,
     End,
 }
 
-/// A session of one connection.
+/// A session with one connection.
 pub(super) struct Witness {
     wire: Wire,
     cmd_sn: SerialNumber,
@@ -97,7 +97,7 @@ impl Witness {
         Ok(Self { wire, cmd_sn: SerialNumber(1), stat_sn: response.stat_sn.next(), next_itt: 0 })
     }
 
-    /// A command whose data comes with it.
+    /// Runs a command whose data is sent with it.
     fn command(&mut self, lun: u16, cdb: [u8; 10], data_out: &[u8], data_in_len: usize, limit: Duration) -> Answer {
         self.next_itt += 1;
         let itt = InitiatorTaskTag(self.next_itt);
@@ -126,7 +126,7 @@ impl Witness {
         self.wait_for(itt, limit)
     }
 
-    /// Does what the target asks for until a command ends.
+    /// Serves the target's requests until a command ends.
     fn wait_for(&mut self, itt: InitiatorTaskTag, limit: Duration) -> Answer {
         let until = Instant::now() + limit;
         let mut read = Vec::new();
@@ -172,7 +172,7 @@ impl Witness {
         }
     }
 
-    /// Says good-bye. The end of the session is not waited for long.
+    /// Logs out, and waits only briefly for the answer.
     fn log_out(mut self) {
         let request = LogoutRequest {
             immediate: true,
@@ -192,7 +192,7 @@ fn cdb_10(opcode: u8, block: u32) -> [u8; 10] {
     [opcode, 0, a, b, c, d, 0, 0, (BLOCK_LEN / 512) as u8, 0]
 }
 
-/// A session on a target that is its own: everything must be answered, and what is read is what was written.
+/// A session on the witness's own target: everything must be answered, and reads return what was written.
 pub(super) fn private_session(address: SocketAddr, target: &str, stop: &dyn Fn() -> bool) -> Result<(), Complaint> {
     let mut witness = Witness::attach(address, target)?;
     for round in 0..ROUNDS {
@@ -224,8 +224,8 @@ pub(super) fn private_session(address: SocketAddr, target: &str, stop: &dyn Fn()
     Ok(())
 }
 
-/// A session on a target that hostile initiators use too. They may reset, reserve and abort, so any answer will do, but there
-/// must be one. `private` tells whether the server as a whole still answers.
+/// A session on a target that hostile initiators use too. They may reset, reserve and abort, so any answer will do, but
+/// there must be one. `private` is the target that shows whether the server as a whole still answers.
 pub(super) fn shared_session(
     address: SocketAddr,
     shared: &str,
@@ -234,7 +234,7 @@ pub(super) fn shared_session(
 ) -> Result<(), Complaint> {
     let since = Instant::now();
     let Ok(mut witness) = Witness::attach(address, shared) else {
-        // The logical unit may be blocked, or a reset have ended the session; the server still has to answer.
+        // The logical unit may be blocked, or a reset may have ended the session; the server still has to answer.
         return answers(address, shared, private, since);
     };
     for round in 0..ROUNDS {
@@ -265,7 +265,7 @@ pub(super) fn shared_session(
     Ok(())
 }
 
-/// Tries until a new session at the shared target has an answer.
+/// Tries until a new session on the shared target is answered.
 fn answers(address: SocketAddr, shared: &str, private: &str, since: Instant) -> Result<(), Complaint> {
     while since.elapsed() < STARVED_AFTER {
         if let Ok(witness) = Witness::attach(address, shared) {

@@ -1,4 +1,4 @@
-//! One connection: the protocol, as plain as it can be. No data goes unasked, and each Data-In PDU is a sequence.
+//! One connection, with the plainest form of the protocol: no unsolicited data, and each Data-In PDU is a sequence.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -16,13 +16,13 @@ use lunette_pdu::{
 use super::{Answer, LoginAnswer, Shared};
 use crate::server::DEFAULT_TARGET;
 
-/// Bytes of a burst, and of a Data-In PDU at most.
+/// The length of a burst and the longest Data-In PDU, in bytes.
 const BURST_LEN: u32 = 65_536;
 
-/// Commands that the initiator may have under way.
+/// The number of commands that the initiator may have under way.
 const WINDOW: u32 = 32;
 
-/// A command whose data is on its way.
+/// A command whose data is arriving.
 struct Receiving {
     command: ScsiCommand,
     answer: Answer,
@@ -44,7 +44,7 @@ impl Connection {
         Self { stream, shared, stat_sn, exp_cmd_sn, receiving: HashMap::new() }
     }
 
-    /// Answers until the initiator hangs up or logs out.
+    /// Answers until the initiator disconnects or logs out.
     pub(super) fn run(mut self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
         loop {
@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    // PDUs.
+    // PDUs
 
     fn receive(&mut self) -> io::Result<(InitiatorPdu, Vec<u8>)> {
         let mut header = [0; BHS_LEN];
@@ -109,7 +109,7 @@ impl Connection {
         stat_sn
     }
 
-    // Login.
+    // Login
 
     fn login(&mut self, request: &LoginRequest, text: &[u8]) -> io::Result<()> {
         let offers: Result<Vec<_>, _> = pairs(text).collect();
@@ -143,7 +143,7 @@ impl Connection {
         }
     }
 
-    // Commands.
+    // Commands
 
     fn command(&mut self, command: ScsiCommand) -> io::Result<()> {
         self.count(command.immediate, command.cmd_sn);
@@ -211,7 +211,7 @@ impl Connection {
         self.send(response.emit(), &segment)
     }
 
-    /// Gives how many PDUs it took.
+    /// Sends the data of a read, and returns the number of PDUs.
     fn send_data(&mut self, command: &ScsiCommand, data: &[u8]) -> io::Result<u32> {
         let mut data_sn = 0;
         for part in data.chunks(BURST_LEN as usize) {
@@ -234,7 +234,7 @@ impl Connection {
         Ok(data_sn)
     }
 
-    // Everything else.
+    // Everything else
 
     fn ping(&mut self, ping: &NopOut, data: &[u8]) -> io::Result<()> {
         self.count(ping.immediate, ping.cmd_sn);
@@ -296,7 +296,7 @@ impl Connection {
     }
 }
 
-/// The answer to an offer: what suits this target, else what was offered, and of lists the last. Names have none.
+/// The answer to an offer: the value that suits this target, else the offered one, of a list the last. Names get no answer.
 fn agree(key: &str, offer: &str) -> Option<String> {
     let agreed = match key {
         "InitiatorName" | "InitiatorAlias" | "SessionType" | "TargetName" => return None,

@@ -1,4 +1,4 @@
-//! The honest disk: what it answers to each command, and what commands do to it.
+//! The honest disk: its answers to commands, and the effects of commands on it.
 
 use lunette_pdu::ScsiCommand;
 use lunette_scsi::capacity::{ReadCapacity16, read_capacity_10};
@@ -22,7 +22,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// The true answer, before any data has come.
+    /// The true answer, before any data has arrived.
     pub(super) fn answer(&self, command: &ScsiCommand) -> Answer {
         let cdb = &command.cdb;
         match OpCode(cdb[0]) {
@@ -50,7 +50,7 @@ impl Disk {
         }
     }
 
-    /// All data of a command that ends well is here.
+    /// Applies a successful command, whose data is complete.
     pub(super) fn apply(&mut self, command: &ScsiCommand, data: &[u8]) {
         let (cdb, Some(range)) = (&command.cdb, range(&command.cdb)) else { return };
         match OpCode(cdb[0]) {
@@ -69,7 +69,7 @@ fn data(data: Vec<u8>) -> Answer {
     Answer { data, ..Answer::default() }
 }
 
-/// CHECK CONDITION, for what the disk does not have.
+/// CHECK CONDITION, for anything that the disk does not support.
 fn refuse() -> Answer {
     let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB).encode(SenseFormat::Fixed);
     Answer { status: Status::CHECK_CONDITION.0, sense: sense.to_vec(), ..Answer::default() }
@@ -121,7 +121,7 @@ fn capacity() -> Vec<u8> {
     capacity.emit().to_vec()
 }
 
-/// All blocks have space.
+/// LBA status in which all blocks are mapped.
 fn lba_status(cdb: &[u8; 16]) -> Vec<u8> {
     let lba = u64::from_be_bytes(cdb[2..10].try_into().expect("eight bytes"));
     let blocks = BLOCKS.saturating_sub(lba) as u32;
@@ -135,7 +135,7 @@ fn caching_page() -> Vec<u8> {
     data
 }
 
-/// The bytes of a command on blocks, when they are on the disk.
+/// The byte range of a command on blocks, if it lies on the disk.
 fn range(cdb: &[u8; 16]) -> Option<std::ops::Range<usize>> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
     let (lba, blocks) = match OpCode(cdb[0]) {

@@ -1,8 +1,8 @@
-//! A target that says what a test wants in place of the truth.
+//! A target that gives false answers where a test wants them.
 //!
-//! Left alone it is honest: it takes every login, has one disk of [`DISK_LEN`] bytes, and keeps what is written. [`Lies`] are
-//! asked before each answer goes out and change it as they like. What such an answer implies stays true unless it is
-//! changed too: lengths in headers, residuals, and the numbers of RFC 7143.
+//! Left alone it is honest: it accepts every login, has one disk of [`DISK_LEN`] bytes, and keeps what is written. [`Lies`]
+//! see each answer before it is sent and may change it. What such an answer implies stays true unless it is changed too:
+//! lengths in headers, residuals, and the numbers of RFC 7143.
 
 mod connection;
 mod disk;
@@ -17,7 +17,7 @@ use self::connection::Connection;
 use self::disk::Disk;
 use crate::server::DEFAULT_TARGET;
 
-/// Bytes of a block, when nothing else is said.
+/// The block length of the disk by default.
 pub const BLOCK_LEN: usize = 512;
 
 /// Bytes of the disk.
@@ -26,32 +26,32 @@ pub const DISK_LEN: usize = 1 << 20;
 /// A login response that is about to be sent.
 #[derive(Debug)]
 pub struct LoginAnswer {
-    /// Its header; the length of the data segment follows from `keys`.
+    /// The header; the length of the data segment follows from `keys`.
     pub response: LoginResponse,
-    /// Keys and values, as they go over the wire.
+    /// Keys and values, as they are sent.
     pub keys: Vec<(String, String)>,
 }
 
 impl LoginAnswer {
-    /// Puts a value in the place of the one that `key` has, or behind all keys.
+    /// Replaces the value of `key`, or appends the key.
     pub fn set(&mut self, key: &str, value: &str) {
         self.keys.retain(|(known, _)| known != key);
         self.keys.push((key.into(), value.into()));
     }
 }
 
-/// How a SCSI command is answered.
+/// The answer to a SCSI command.
 #[derive(Debug, Clone, Default)]
 pub struct Answer {
-    /// What is sent to the initiator. What is longer than it expects is cut, and makes the true residual an overflow.
+    /// The data for the initiator. Data beyond the expected length is cut, and makes the true residual an overflow.
     pub data: Vec<u8>,
-    /// Bytes of Data-Out that R2Ts ask for. A write that asks for less than all of them changes nothing on the disk.
+    /// The number of bytes that R2Ts ask for. A write that asks for less than all its bytes changes nothing on the disk.
     pub solicited: u32,
-    /// SAM-5 status.
+    /// The SAM-5 status.
     pub status: u8,
-    /// Sense data.
+    /// The sense data.
     pub sense: Vec<u8>,
-    /// In place of the true residual.
+    /// A residual in place of the true one.
     pub residual: Option<Residual>,
 }
 
@@ -65,7 +65,7 @@ impl Answer {
 type Change<T> = Box<dyn Fn(&mut T) + Send + Sync>;
 type ChangeCommand = Box<dyn Fn(&ScsiCommand, &mut Answer) + Send + Sync>;
 
-/// What the target says in place of the truth. The default changes nothing.
+/// The changes to the truth. The default changes nothing.
 pub struct Lies {
     /// Changes login responses.
     pub login: Change<LoginAnswer>,
@@ -94,12 +94,12 @@ struct Shared {
 }
 
 impl ScriptedTarget {
-    /// Starts to listen on a port of the system's choice.
+    /// Listens on a port of the system's choice.
     pub fn start(lies: Lies) -> Self {
         Self::start_with(|_| lies)
     }
 
-    /// The same, for lies that name the address at which they are told.
+    /// Like [`start`](Self::start), for lies that contain the target's own address.
     pub fn start_with(lies: impl FnOnce(SocketAddr) -> Lies) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("the loopback interface has a free port");
         let address = listener.local_addr().expect("a listener has an address");
@@ -109,7 +109,7 @@ impl ScriptedTarget {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&behind);
-                // A stream ends when the initiator has enough of it.
+                // A stream ends when the initiator closes it.
                 thread::spawn(move || drop(Connection::new(stream, shared).run()));
             }
         });
@@ -126,7 +126,7 @@ impl ScriptedTarget {
         format!("iscsi://{}/{DEFAULT_TARGET}/0", self.address)
     }
 
-    /// What the disk holds now.
+    /// The current content of the disk.
     pub fn content(&self) -> Vec<u8> {
         self.shared.disk.lock().expect("no connection panics").bytes.clone()
     }

@@ -32,7 +32,7 @@ fn contexts(kind: u32, queries: &[&str]) -> Vec<u8> {
     option(kind, &[string("disk"), (queries.len() as u32).to_be_bytes().to_vec(), list].concat())
 }
 
-/// Flags, then options. What the server says, without its first 18 bytes.
+/// Sends flags and options. Returns the server's bytes without its first 18.
 fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, ConnectionError>, Vec<u8>) {
     let script = [&flags.to_be_bytes()[..], &options.concat()].concat();
     let mut said = Vec::new();
@@ -41,7 +41,7 @@ fn talk(flags: u32, options: &[Vec<u8>]) -> (Result<Option<Negotiated>, Connecti
     (result, said.split_off(18))
 }
 
-/// The kinds of reply, in order, and the data of all.
+/// The kinds of the replies, in order, with their data.
 fn replies(mut said: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     let mut found = Vec::new();
     while let Some((header, rest)) = said.split_first_chunk::<20>() {
@@ -51,7 +51,7 @@ fn replies(mut said: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
         found.push((number(8), number(12), data.to_vec()));
         said = rest;
     }
-    assert!(said.is_empty(), "bytes that are no reply: {said:?}");
+    assert!(said.is_empty(), "bytes that do not make a reply: {said:?}");
     found
 }
 
@@ -60,7 +60,7 @@ fn kinds(said: &[u8]) -> Vec<u32> {
 }
 
 #[test]
-fn go_tells_size_flags_and_block_sizes() {
+fn go_reports_size_flags_and_block_sizes() {
     let (result, said) = talk(3, &[option(option::STRUCTURED_REPLY, &[]), go("")]);
     assert_eq!(result.unwrap(), Some(Negotiated { structured: true, allocation: false }));
     let replies = replies(&said);

@@ -27,7 +27,7 @@ fn limited<R: Read>(reader: R) -> BufReader<Limited<R>> {
     BufReader::new(Limited::new(reader))
 }
 
-/// Sends everything, then nothing more; gives what came back.
+/// Sends the script and then end-of-file; gives the bytes that came back.
 fn talk(store: Arc<dyn Store>, negotiated: Negotiated, script: &[Vec<u8>]) -> (Result<(), ConnectionError>, Vec<u8>) {
     let export = Export::new("disk", store, false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
@@ -41,7 +41,7 @@ fn number(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes.try_into().unwrap())
 }
 
-/// Simple replies without data: the error of each cookie.
+/// The errors of simple replies without data, by cookie.
 fn errors(said: &[u8]) -> HashMap<u64, u32> {
     let (replies, rest) = said.as_chunks::<16>();
     assert!(rest.is_empty());
@@ -52,7 +52,7 @@ fn errors(said: &[u8]) -> HashMap<u64, u32> {
     replies.iter().map(each).collect()
 }
 
-/// One chunk: its type and its payload.
+/// The type and payload of a single chunk.
 fn only_chunk_of(said: &[u8], cookie: u64) -> (u16, &[u8]) {
     assert_eq!((number(&said[..4]), &said[4..6]), (CHUNK_MAGIC, &[0, 1][..]));
     assert_eq!(said[8..16], cookie.to_be_bytes());
@@ -98,7 +98,7 @@ fn zeroes_trims_and_flushes_reach_the_store() {
 }
 
 #[test]
-fn block_status_tells_holes() {
+fn block_status_reports_holes() {
     let store = memory();
     store.write(64 << 10, &[1; 512]).unwrap();
     let script = [request(command::BLOCK_STATUS, 0, 1, 0, 256 << 10)];
@@ -146,7 +146,7 @@ fn failures_of_the_store_have_their_numbers() {
 }
 
 #[test]
-fn garbage_ends_the_connection_and_what_was_asked_is_answered() {
+fn garbage_ends_the_connection_and_earlier_requests_are_answered() {
     let mut bad = request(command::READ, 0, 2, 0, 512);
     bad[0] ^= 1;
     for (name, last) in [
@@ -162,7 +162,7 @@ fn garbage_ends_the_connection_and_what_was_asked_is_answered() {
 }
 
 #[test]
-fn disc_ends_in_good_order() {
+fn disc_ends_the_connection_without_an_error() {
     let script = [request(command::FLUSH, 0, 1, 0, 0), request(command::DISC, 0, 2, 0, 0), vec![0xff; 100]];
     let (result, said) = talk(memory(), ALL, &script);
     result.unwrap();
@@ -187,7 +187,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
         client.write_all(&script).unwrap();
         client.shutdown(Shutdown::Write).unwrap();
         delay.wait_until_held(MAX_REQUESTS);
-        // No reply has gone, so none of the other forty can come in, however long one waits.
+        // No reply has been written, so none of the other forty can enter, however long one waits.
         assert_eq!(delay.held(), MAX_REQUESTS);
         delay.release();
         let mut said = Vec::new();
@@ -197,7 +197,7 @@ fn requests_beyond_the_window_wait_on_the_wire() {
     });
 }
 
-/// Nobody listens.
+/// A writer that fails.
 struct Broken;
 
 impl Write for Broken {
@@ -210,7 +210,7 @@ impl Write for Broken {
     }
 }
 
-/// The same request again and again, one with each look.
+/// The same request without end, one for each timeout.
 struct Endless(Vec<u8>);
 
 impl Read for Endless {
@@ -234,7 +234,7 @@ fn timed_out(result: Result<(), ConnectionError>) -> bool {
 }
 
 #[test]
-fn a_request_that_does_not_end_has_its_time_and_one_that_does_not_begin_has_all_time() {
+fn a_begun_request_has_a_time_limit_and_the_wait_for_one_has_none() {
     let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
     let write = [request(command::WRITE, 0, 1, 0, 512), vec![7; 512]].concat();
@@ -258,7 +258,7 @@ fn a_request_that_does_not_end_has_its_time_and_one_that_does_not_begin_has_all_
     }
 }
 
-/// Bytes, then nothing, then the client leaves.
+/// A reader that gives bytes, then times out for a while, and then ends.
 struct Silence<'a> {
     before: Slow<'a>,
     look_ups: u32,
@@ -278,7 +278,7 @@ impl Read for Silence<'_> {
 fn a_client_that_does_not_read_its_replies_is_given_up() {
     let export = Export::new("disk", memory(), false).unwrap();
     let io: SharedIo = Arc::new(InlineIo);
-    // It sends a request, and then nothing, for ever.
+    // The client sends one request and then stays silent for ever.
     let script = request(command::READ, 0, 1, 0, 4096);
     let result = run(&mut limited(Slow(&script)), Limited::with_clock(Full, now), &export, &io, PLAIN);
     assert!(timed_out(result));
