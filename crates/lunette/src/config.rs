@@ -26,7 +26,7 @@ use session::SessionKeys;
 /// The port of iSCSI (RFC 7143 section 15).
 const DEFAULT_PORT: u16 = 3260;
 
-/// The portal group tag of portals that name none.
+/// The portal group tag of portals that specify none.
 const DEFAULT_PORTAL_GROUP: u16 = 1;
 
 /// The longest address of a redirection: a DNS name with a port and a portal group.
@@ -53,12 +53,12 @@ pub(crate) struct Config {
     pub(crate) targets: Vec<Target>,
 }
 
-/// `ADDR:PORT`, or an address alone.
+/// A listening address: `ADDR:PORT`, or an address alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) struct Listen(pub(crate) SocketAddr);
 
-/// One portal, with the portal group that it belongs to.
+/// A portal, with the portal group that it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Portal {
@@ -67,7 +67,7 @@ pub(crate) struct Portal {
     pub(crate) group: u16,
 }
 
-/// Who may ask for the list of targets.
+/// The access rules for discovery.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Discovery {
@@ -76,7 +76,7 @@ pub(crate) struct Discovery {
     pub(crate) mutual_chap: Option<Chap>,
 }
 
-/// One target node.
+/// A target node.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Target {
@@ -88,7 +88,7 @@ pub(crate) struct Target {
     pub(crate) mutual_chap: Option<Chap>,
     #[serde(default = "default_max_connections")]
     pub(crate) max_connections: u32,
-    /// In 4-byte words; without it, no markers.
+    /// The interval in 4-byte words; without it, no markers.
     pub(crate) marker_interval: Option<u32>,
     #[serde(default)]
     pub(crate) session: SessionKeys,
@@ -101,7 +101,7 @@ pub(crate) struct Target {
     pub(crate) port_groups: Vec<PortGroupEntry>,
 }
 
-/// Where logins to a target are sent.
+/// The address to which logins to a target are redirected.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Redirect {
@@ -118,7 +118,7 @@ pub(crate) struct Chap {
     pub(crate) secret_file: PathBuf,
 }
 
-/// One logical unit.
+/// A logical unit.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LunEntry {
@@ -150,12 +150,12 @@ fn default_portal_group() -> u16 {
     DEFAULT_PORTAL_GROUP
 }
 
-/// Connections that a session may have, when nothing else is said.
+/// The number of connections that a session may have by default.
 pub(crate) fn default_max_connections() -> u32 {
     Offer::default().max_connections
 }
 
-/// A number of connections that a session can have.
+/// Checks a session's number of connections.
 pub(crate) fn check_max_connections(connections: u32) -> Result<(), String> {
     if (1..=MAX_SESSION_CONNECTIONS).contains(&connections) {
         return Ok(());
@@ -163,7 +163,7 @@ pub(crate) fn check_max_connections(connections: u32) -> Result<(), String> {
     Err(format!("max_connections = {connections}: a session has 1 to {MAX_SESSION_CONNECTIONS} connections"))
 }
 
-/// A number of event loops that a server can have.
+/// Checks a server's number of event loops.
 pub(crate) fn check_cores(cores: usize) -> Result<(), String> {
     if (1..=MAX_CORES).contains(&cores) {
         return Ok(());
@@ -186,7 +186,7 @@ fn default_block_size() -> u32 {
 }
 
 impl Config {
-    /// The portals: those of `listen`, then those with a table of their own; the default one where there is neither.
+    /// The portals of `listen`, then those with their own table; without either, the default one.
     pub(crate) fn portals(&self) -> Vec<PortalConfig> {
         let fallback = || vec![Listen(SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)))];
         let listen = match &self.listen {
@@ -310,7 +310,7 @@ fn check_redirect(redirect: &Redirect) -> Result<(), String> {
     }
 }
 
-/// As [`lunette_session::check_name`], with what to say.
+/// Like [`lunette_session::check_name`], with an error message.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     lunette_session::check_name(name).map_err(|error| error.to_string())
 }
@@ -325,7 +325,7 @@ pub(crate) fn authentication(chap: &[Chap], mutual: Option<&Chap>) -> Result<Aut
     Ok(Authentication::Chap { initiators, target: mutual.map(read).transpose()? })
 }
 
-/// The disk of a table with these keys.
+/// Parses the disk of a table with these keys.
 #[cfg(test)]
 pub(crate) fn one_lun(keys: &str) -> DiskConfig {
     let config = parse(&format!("[[target]]\nname = \"iqn.a\"\nlun = [{{ number = 0, {keys} }}]"));
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn portals_have_the_group_of_their_table_or_the_first() {
+    fn portals_have_the_group_of_their_table_or_group_1() {
         let portals = |head: &str| {
             let config = parse(&format!("{head}\n[[target]]\nname = \"iqn.a\"")).unwrap();
             config.portals().iter().map(|portal| (portal.address.to_string(), portal.group)).collect::<Vec<_>>()

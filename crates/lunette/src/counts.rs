@@ -1,4 +1,4 @@
-//! What a running server has done and has in hand, on standard error, as often as it is asked for.
+//! The statistics of a running server, printed on standard error on request.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -7,10 +7,10 @@ use std::time::Instant;
 use lunette_target::{Monitor, Statistics};
 use serde_json::{Map, Value, json};
 
-/// A number: its JSON key, what people call it, and where it is found.
+/// A number: its JSON key, its label, and its place in the statistics.
 struct Row(&'static str, &'static str, fn(&Statistics) -> u64);
 
-/// What there is now.
+/// Numbers that rise and fall.
 const IN_HAND: &[Row] = &[
     Row("sessions", "sessions", |s| s.sessions as u64),
     Row("connections", "connections", |s| s.connections as u64),
@@ -19,7 +19,7 @@ const IN_HAND: &[Row] = &[
     Row("buffer_bytes", "bytes of buffers", |s| s.buffer_bytes as u64),
 ];
 
-/// What only grows.
+/// Numbers that only grow.
 const DONE: &[Row] = &[
     Row("received_pdus", "PDUs received", |s| s.traffic.received_pdus),
     Row("sent_pdus", "PDUs sent", |s| s.traffic.sent_pdus),
@@ -44,21 +44,21 @@ pub(crate) struct Counts {
     monitor: Monitor,
     json: bool,
     start: Instant,
-    /// When it printed last, and what.
+    /// The time of the last print, and the numbers at that time.
     last: (Instant, Statistics),
 }
 
-/// Numbers, and what they are compared with.
+/// Numbers, and the earlier ones that they are compared with.
 struct Reading<'a> {
     now: &'a Statistics,
     seconds: f64,
     last: &'a Statistics,
-    /// Since the last one.
+    /// The time since the last print, in seconds.
     last_seconds: f64,
 }
 
 impl Counts {
-    /// From the start of a server.
+    /// Starts counting at the start of a server.
     pub(crate) fn new(monitor: Monitor, json: bool) -> Self {
         let start = Instant::now();
         Self { monitor, json, start, last: (start, Statistics::default()) }
@@ -72,7 +72,7 @@ impl Counts {
         let last_seconds = at.duration_since(last_at).as_secs_f64();
         let reading = Reading { now: &now, seconds, last: &last, last_seconds };
         let text = if self.json { format!("{}\n", reading.to_json()) } else { reading.to_table() };
-        // In one piece, or lines of the log would stand in it. Nobody may be left to read it.
+        // In one write, or lines of the log could end up inside. A closed standard error is not an error.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }
@@ -84,7 +84,7 @@ impl Reading<'_> {
 
     fn to_table(&self) -> String {
         let mut text = format!("{:34}{:>20}{:>20}\n", "", "since the start", "since the last");
-        // A string takes whatever is written to it.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{:34}{:>20.1}{:>20.1}", "seconds", self.seconds, self.last_seconds);
         for row @ Row(_, name, count) in DONE {
             let _ = writeln!(text, "{name:34}{:>20}{:>20}", count(self.now), self.since_last(row));
@@ -120,14 +120,14 @@ mod tests {
         statistics
     }
 
-    /// The words of the line that begins with `name`.
+    /// The words of the line that begins with `name`, without the name.
     fn line<'a>(table: &'a str, name: &str) -> Vec<&'a str> {
         let line = table.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{name}\n{table}"));
         line.split_whitespace().collect()
     }
 
     #[test]
-    fn what_was_done_is_told_since_the_start_and_since_the_last_time() {
+    fn numbers_are_given_since_the_start_and_since_the_last_print() {
         let (last, now) = (statistics(7, 30), statistics(2, 100));
         let reading = Reading { now: &now, seconds: 12.0, last: &last, last_seconds: 1.5 };
         let table = reading.to_table();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_numbers_have_one_name() {
+    fn all_numbers_have_different_names() {
         let mut keys: Vec<_> = DONE.iter().chain(IN_HAND).map(|row| row.0).collect();
         keys.sort_unstable();
         keys.dedup();

@@ -1,4 +1,4 @@
-//! `lunette cp`: disks from place to place.
+//! `lunette cp`: copies a disk.
 
 mod endpoint;
 mod engine;
@@ -29,7 +29,7 @@ use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::size::Size;
 
-/// Data between two entries of the journal, and between two rounds of reading back.
+/// Bytes of data between two entries of the journal, and between two rounds of reading back.
 const WINDOW_BYTES: u64 = 64 << 20;
 
 /// The most requests in flight.
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     copied.print(arguments, started.elapsed()).map_err(Failure::other)
 }
 
-/// What a copy has come to.
+/// The result of a copy.
 #[derive(Debug, Default)]
 struct Copied {
     len: u64,
@@ -140,7 +140,7 @@ fn to_stream(from: &Location, options: Options) -> Result<Copied, Failure> {
     let mut stdout = io::stdout().lock();
     let totals = streams::copy_out(&disk, &mut stdout, options, PoolIo::start()?, &progress)?;
     match rustix::fs::fsync(stdout.as_fd()) {
-        // Nothing to make durable in a pipe or terminal.
+        // A pipe or terminal has nothing to make durable.
         Ok(()) | Err(Errno::INVAL | Errno::ROFS | Errno::NOTSUP) => {}
         Err(error) => {
             return Err(
@@ -161,7 +161,7 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
     let journal = arguments.journal.clone().map(Journal::at).or_else(|| endpoint::file_path(to).map(Journal::beside));
     let old = match &journal {
         Some(journal) if arguments.resume => journal.read()?,
-        // The folder of devices is no place for files, and does not outlive a restart.
+        // The folder of devices is the wrong place for a journal: it does not outlive a restart.
         None if arguments.resume => {
             return Err(Failure::Usage(format!("{to} is no file: say with --journal where to keep the journal")));
         }
@@ -169,7 +169,7 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
     };
     let role = if old.is_some() { Role::Resumed(len) } else { Role::Fresh(len) };
     if let (Some(journal), None) = (&journal, &old) {
-        // From now on an old one would lie.
+        // From here on an old journal would be wrong.
         journal.remove()?;
     }
     let destination = endpoint::open(to, role)?;
@@ -194,7 +194,7 @@ fn between_disks(from: &Location, to: &Location, arguments: &Arguments, options:
     Ok(Copied { len, resumed_at: start, totals })
 }
 
-/// Where to go on, when the journal is one of this copy.
+/// The position at which to continue, when the journal belongs to this copy.
 fn resume_at(old: &Entry, new: &Entry, journal: &Journal) -> Result<u64, Failure> {
     let end = match () {
         () if old.source != new.source => "SRC is another one, or was written to",
@@ -203,15 +203,16 @@ fn resume_at(old: &Entry, new: &Entry, journal: &Journal) -> Result<u64, Failure
         () => return Ok(old.done),
     };
     let path = journal.path().display();
-    Err(Failure::Usage(format!("{path}: cannot go on: {end}; remove this file to begin anew")))
+    Err(Failure::Usage(format!("{path}: cannot go on: {end}; remove this file to start over")))
 }
 
-/// Requests of whole blocks of `align` bytes each, no longer than was asked for unless a block is. A buffer has room for either.
+/// Aligns requests to blocks of `align` bytes. They are no longer than asked for, unless a block is. A buffer has room for
+/// either.
 fn aligned(options: Options, align: u64) -> Options {
     Options { block: (options.block / align * align).max(align), ..options }
 }
 
-/// Bytes that are whole blocks at both ends.
+/// The least number of bytes that is whole blocks at both ends.
 fn common_blocks(source: &Disk, destination: &Disk) -> Result<u64, Failure> {
     let (from, to) = (source.granularity(), destination.granularity());
     let (shorter, longer) = (from.min(to), from.max(to));
@@ -224,7 +225,7 @@ fn common_blocks(source: &Disk, destination: &Disk) -> Result<u64, Failure> {
     )))
 }
 
-/// Copies from `start` on, and keeps the journal when there is one.
+/// Copies from `start` on, and updates the journal when there is one.
 fn copy(
     source: &Disk,
     destination: &Disk,

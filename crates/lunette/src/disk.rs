@@ -1,4 +1,4 @@
-//! Disks: from what a person writes to a logical unit.
+//! Disks: from the name that a user writes to a logical unit.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -15,11 +15,11 @@ use sha2::{Digest, Sha256};
 use crate::failure::Failure;
 use crate::size::{NotASize, Size};
 
-/// Where the blocks of a disk live: `mem:SIZE`, or the path of a file or block device.
+/// The location of a disk's blocks: `mem:SIZE`, or the path of a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub(crate) enum DiskName {
-    /// Memory of that size.
+    /// Memory of this size.
     Memory(Size),
     /// A file or block device.
     Path(PathBuf),
@@ -44,11 +44,11 @@ impl TryFrom<String> for DiskName {
     }
 }
 
-/// When blocks get their space (SBC-4 4.7).
+/// The time at which blocks get their space (SBC-4 4.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Provisioning {
-    /// When they are written to; initiators may free it.
+    /// On the first write; initiators may free it.
     #[default]
     Thin,
     /// All at once, for good.
@@ -62,22 +62,22 @@ pub(crate) struct DiskConfig {
     pub(crate) create: Option<Size>,
     pub(crate) block_size: u32,
     pub(crate) read_only: bool,
-    /// Initiators may eject it.
+    /// Whether initiators may eject it.
     pub(crate) removable: bool,
-    /// Initiators are told when so little space is left.
+    /// Initiators get a unit attention when no more than this much space is left.
     pub(crate) thin_threshold: Option<Size>,
-    /// Bytes per second that a sanitize operation overwrites at most.
+    /// The most bytes per second that a sanitize operation overwrites.
     pub(crate) sanitize_rate: Option<Size>,
-    /// It takes 32-byte CDBs too.
+    /// Whether it accepts 32-byte CDBs too.
     pub(crate) long_cdbs: bool,
-    /// Long reads are sent out of the file.
+    /// Whether long reads are sent out of the file.
     pub(crate) zero_copy: bool,
     pub(crate) provisioning: Provisioning,
     /// The serial number; derived from target and LUN when it is not given.
     pub(crate) serial: Option<String>,
 }
 
-/// A disk that is served.
+/// A disk that is being served.
 #[derive(Clone)]
 pub(crate) struct Disk {
     pub(crate) config: DiskConfig,
@@ -85,7 +85,7 @@ pub(crate) struct Disk {
     pub(crate) store: DiskStore,
 }
 
-/// What holds the blocks of a disk.
+/// The store of a disk.
 #[derive(Clone)]
 pub(crate) enum DiskStore {
     Memory(Arc<MemoryStore>),
@@ -101,7 +101,8 @@ impl DiskStore {
     }
 }
 
-/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart. Its store may be `open` already.
+/// Opens a disk as LUN `lun` of `target`, which keeps in `state` what must survive a restart. `open` is its store, if it is
+/// open already.
 pub(crate) fn open(
     config: DiskConfig,
     target: &str,
@@ -135,11 +136,11 @@ pub(crate) fn open(
     }
 }
 
-/// How often the space of a disk with a threshold is looked at.
+/// The interval at which the space of a disk with a threshold is checked.
 const SPACE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Looks at the space of `unit` from time to time, on a thread of its own, as long as somebody serves it. The file system may
-/// take its time to answer.
+/// Checks the space of `unit` at intervals, as long as it is served. The check has its own thread, because the file system
+/// may be slow to answer.
 fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     let unit = Arc::downgrade(unit);
     let watch = move || {
@@ -152,7 +153,7 @@ fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     thread::Builder::new().name("lunette-space".into()).spawn(watch).map(drop)
 }
 
-/// Opens what keeps the blocks of a disk. A missing file is made with the size `create`.
+/// Opens the store of a disk. A missing file is created with the size `create`.
 pub(crate) fn open_store(
     name: &DiskName,
     create: Option<Size>,
@@ -180,7 +181,7 @@ pub(crate) fn open_store(
     }
 }
 
-/// Initiators know a disk by its serial number. It must be the same after a restart, and differ between disks.
+/// A serial number by which initiators recognize a disk: the same after a restart, and different for each disk.
 fn derived_serial(target: &str, lun: u16) -> String {
     let digest = Sha256::digest(format!("{}/{lun}", target.to_ascii_lowercase()));
     let first = u64::from_be_bytes(std::array::from_fn(|index| digest[index]));

@@ -1,14 +1,14 @@
-//! How the event loop of a command runs.
+//! The options of a command's event loop.
 
 use std::time::Duration;
 
 use clap::Args;
 use lunette_reactor::{IoBackend, LoopConfig};
 
-/// The longest time that a loop looks for more before it sleeps: beyond it nothing is won.
+/// The longest time that a loop polls before it sleeps: more brings no gain.
 const MAX_BUSY_POLL_US: i64 = 100_000;
 
-/// What is left alone by most.
+/// Options that most users leave alone.
 #[derive(Args)]
 pub(crate) struct EventLoop {
     /// What the event loop runs on; auto takes io_uring where the system allows it

@@ -1,4 +1,4 @@
-//! How the command fails: what it says and which exit code it leaves.
+//! Failures of the command: the message and the exit code.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// A reason to end, one per exit code.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The arguments contradict each other. `clap` finds the others and uses the same code.
+    /// The arguments contradict each other. `clap` finds other mistakes and exits with the same code.
     #[error("{0}")]
     Usage(String),
     /// The configuration file or a secret cannot be used.
@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     /// A copy differs from its source.
     #[error("{0}")]
     Mismatch(String),
-    /// Anything else.
+    /// Any other failure.
     #[error("{0}")]
     Other(String),
 }
@@ -55,7 +55,7 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error and gives the exit code.
+    /// Prints the message on standard error and gives the exit code.
     pub(crate) fn report(self) -> ExitCode {
         eprintln!("lunette: {self}");
         ExitCode::from(self.code())

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.json { output::json(&info) } else { info.lines().into_iter().try_for_each(output::line) }
 }
 
-/// The supported commands by name; a disk may not tell.
+/// The names of the supported commands, none when the disk does not report them.
 async fn commands(session: &Session, lun: lunette_scsi::Lun) -> Result<Vec<String>, Error> {
     const LEN: u32 = 64 * 1024;
     let mut request = lunette_initiator::Request::new(lun, requests::report_supported_opcodes(LEN));

@@ -7,13 +7,13 @@ use lunette_store::{Completion, FileIo, FileOp, FileOpKind, Outcome};
 
 use crate::failure::Failure;
 
-/// Threads for file operations. They wait for the medium, not for a core.
+/// The number of threads for file operations. They wait for the medium, not for a core.
 const FILE_THREADS: usize = 8;
 
-/// File operations that wait for a thread. Beyond it the submitter does them itself.
+/// The most file operations that wait for a thread. Beyond that the submitter does them itself.
 const MAX_QUEUED: usize = 4096;
 
-/// The longest read that is not worth a hop to another thread when its bytes are in the page cache.
+/// The longest read that is done on the submitter's thread when its bytes are in the page cache.
 const MAX_INLINE_BYTES: usize = 16 << 10;
 
 /// File operations on a pool of threads; clones share it.
@@ -39,7 +39,7 @@ impl FileIo for PoolIo {
     }
 }
 
-/// Does a short read of bytes that the system has in memory; gives back what else there is to do.
+/// Does a short read of bytes that are in the page cache; returns any other operation.
 fn at_once(op: FileOp) -> Result<Outcome, FileOp> {
     match &op.kind {
         FileOpKind::Read { into, .. } if into.len() <= MAX_INLINE_BYTES => op.read_cached(),

@@ -1,4 +1,4 @@
-//! The log: lines on standard error, of which peers cannot cause more than a bounded number in each second.
+//! The log: lines on standard error. Peers can cause only a bounded number of them in each second.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Stderr, Write};
@@ -14,10 +14,10 @@ use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::fmt::writer::OptionalWriter;
 use tracing_subscriber::fmt::{FormatFields, MakeWriter};
 
-/// Lines about peers that are written at once, at most: a thousand initiators may log in together.
+/// The most lines about peers that are written in a burst: a thousand initiators may log in together.
 const BURST_LINES: u32 = 1000;
 
-/// Lines about peers that are written in each second after such a burst.
+/// The rate of lines about peers after such a burst.
 const LINES_PER_SECOND: u32 = 20;
 
 /// Logs to standard error; `RUST_LOG` chooses what (default: `info`).
@@ -32,7 +32,7 @@ pub(crate) fn start() {
         .init();
 }
 
-/// Writes fields so that words of a peer in them (names, values of keys) cannot steer the terminal that shows the log.
+/// Writes fields so that text from a peer in them (names, values of keys) cannot control the terminal that shows the log.
 fn fields() -> impl for<'writer> FormatFields<'writer> {
     let field = |writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug| {
         let value = format!("{value:?}");
@@ -42,7 +42,7 @@ fn fields() -> impl for<'writer> FormatFields<'writer> {
     format::debug_fn(field).delimited(" ")
 }
 
-/// Standard error, which leaves out lines about peers when there are too many of them.
+/// Standard error that drops lines about peers when there are too many.
 struct LimitedStderr(Mutex<Allowance>);
 
 impl LimitedStderr {
@@ -51,7 +51,7 @@ impl LimitedStderr {
         let Some(left_out) = left_out else { return OptionalWriter::none() };
         let mut stderr = io::stderr();
         if left_out > 0 {
-            // There is no other place to tell of an error.
+            // A failure to write cannot be reported anywhere.
             let _ = writeln!(stderr, "{left_out} lines were left out: more than {LINES_PER_SECOND} a second came");
         }
         OptionalWriter::some(stderr)
@@ -70,16 +70,16 @@ impl<'a> MakeWriter<'a> for LimitedStderr {
     }
 }
 
-/// Whether a peer may cause such lines. What this command itself says answers its user, an error needs its user, and
-/// `RUST_LOG` asks for lines below `info`.
+/// Whether a peer may cause such lines. This command's own lines answer its user, errors need the user's attention, and
+/// lines below `info` are there because `RUST_LOG` asks for them.
 fn may_be_left_out(line: &Metadata<'_>) -> bool {
     let is_own = line.target() == "lunette" || line.target().starts_with("lunette::");
     !is_own && matches!(*line.level(), Level::WARN | Level::INFO)
 }
 
-/// How many lines may be written: a token bucket.
+/// A token bucket of lines.
 struct Allowance {
-    /// When the bucket is full again.
+    /// The time at which the bucket is full again.
     full_at: Instant,
     left_out: u64,
 }
@@ -91,7 +91,7 @@ impl Allowance {
         Self { full_at: now, left_out: 0 }
     }
 
-    /// Takes a line. Gives how many were left out before it; `None`: this one is left out, too.
+    /// Takes a line. Returns the number of lines dropped before it, or `None` when this one must be dropped too.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let full_at = self.full_at.max(now) + Self::REFILL;
         if full_at - now > Self::REFILL * BURST_LINES {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_peer_in_the_log_do_not_steer_the_terminal() {
+    fn text_from_a_peer_in_the_log_does_not_control_the_terminal() {
         let log = Log::default();
         let writer = log.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_written_and_then_so_many_lines_a_second() {
+    fn a_burst_is_written_and_then_a_bounded_number_a_second() {
         let start = Instant::now();
         let mut allowance = Allowance::new(start);
         assert_eq!(written(&mut allowance, start, 10 * BURST_LINES), BURST_LINES);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_line_tells_how_many_were_left_out() {
+    fn the_next_line_reports_how_many_were_left_out() {
         let start = Instant::now();
         let mut allowance = Allowance::new(start);
         written(&mut allowance, start, BURST_LINES + 7);

@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut targets = Vec::new();
     for record in records {
         targets.push(match lister.units_of(&record) {
-            // Nothing else was asked for.
+            // The user asked for this target alone.
             Err(error) if arguments.remote.target().is_some() => return Err(remote_failure(error)),
             Err(error) => Target { error: Some(error.to_string()), ..lister.without_units(record) },
             Ok(luns) => Target { luns, ..lister.without_units(record) },
@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 struct Lister {
     initiator: Initiator,
-    /// The portal that was asked: the one to log in at, for it is known to be reachable.
+    /// The portal that discovery used. Logins go there, because it is known to be reachable.
     portal: Portal,
     options: Options,
     log_in: bool,
@@ -107,7 +107,8 @@ impl Lister {
     }
 }
 
-/// A disk with its size, or what else there is. A target that does not answer is not asked for its other units.
+/// Describes a logical unit: a disk with its size, or the error. A target that does not answer is not asked for its other
+/// units.
 async fn unit(session: &Session, lun: Lun) -> Result<Unit, Error> {
     Ok(match Disk::open(session.clone(), lun).await {
         Ok(disk) => {
@@ -121,7 +122,7 @@ async fn unit(session: &Session, lun: Lun) -> Result<Unit, Error> {
             Unit { lun: lun.to_string(), bytes, block_bytes, kind: kind.into() }
         }
         Err(error) if error.is_an_answer() => {
-            // The number stands beside it.
+            // The peripheral device type stands beside it.
             let kind = if let Error::NotADisk { what, .. } = error { what } else { error.to_string() };
             Unit { lun: lun.to_string(), bytes: None, block_bytes: None, kind }
         }

@@ -1,7 +1,7 @@
 //! The `lunette` command.
 //!
-//! Floor 5 of the house: it reads what people write (arguments, configuration files, secrets) and puts the crates below
-//! together. One file per subcommand, one per kind of thing that is read.
+//! Floor 5 of the house: it reads the user's input (arguments, configuration files, secrets) and combines the crates below.
+//! There is one file for each subcommand and for each kind of input.
 
 #![forbid(unsafe_code)]
 

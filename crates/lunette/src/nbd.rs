@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     read_only: bool,
 }
 
-/// What is served.
+/// The source of an export.
 #[derive(Debug, Clone)]
 enum Source {
     Local(DiskName),
@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(out);
     let served = server.run(&listener).map_err(Failure::other);
     if let Some(path) = &arguments.socket {
-        // Somebody may have removed it already.
+        // The file may have been removed already.
         let _ = std::fs::remove_file(path);
     }
     served

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-/// Prints a line. A reader that has heard enough (`| head`) is no failure.
+/// Prints a line. A reader that closes the pipe early (`| head`) is not a failure.
 pub(crate) fn line(text: impl Display) -> Result<(), Failure> {
     match writeln!(io::stdout().lock(), "{text}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Failure::other(error)),

@@ -61,7 +61,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&Report::new(trips), arguments.json)
 }
 
-/// Times in microseconds.
+/// The times of round trips in microseconds.
 #[derive(Serialize, Debug, PartialEq)]
 struct Report {
     count: usize,
@@ -73,7 +73,7 @@ struct Report {
 }
 
 impl Report {
-    /// Of at least one round trip.
+    /// Summarizes at least one round trip.
     fn new(mut trips: Vec<Duration>) -> Self {
         trips.sort_unstable();
         let at = |percent: usize| {

@@ -1,8 +1,8 @@
-//! Reading the configuration again while the server runs.
+//! Rereading the configuration while the server runs.
 //!
-//! A [`Plan`] opens everything that is new beside what is served; only when all of it is there, the server switches over as
-//! a whole. A disk that moves (another LUN, another target) or is opened anew under other conditions keeps its store, which
-//! no second one could be opened beside.
+//! A [`Plan`] opens everything that is new beside what is served; when all of it is open, the server switches over as a
+//! whole. A disk that moves (to another LUN or target), or is reopened with other settings, keeps its store, because a
+//! second store cannot be opened beside it.
 
 mod plan;
 mod spares;
@@ -19,7 +19,7 @@ use crate::served::Served;
 use plan::Plan;
 pub(crate) use spares::Spares;
 
-/// What a running server was made of, and how to change it.
+/// The current configuration of a running server, and the handle that changes it.
 pub(crate) struct Reloader {
     path: PathBuf,
     config: Config,
@@ -29,12 +29,12 @@ pub(crate) struct Reloader {
 }
 
 impl Reloader {
-    /// For a server that serves what was opened from `config`, which was read from `path`.
+    /// A reloader for a server that serves what was opened from `config`, which was read from `path`.
     pub(crate) fn new(path: PathBuf, config: Config, served: Served, control: Control) -> Self {
         Self { path, config, served, spares: Spares::default(), control }
     }
 
-    /// Reads the file and follows it, or changes nothing; tells the log which.
+    /// Reads the file and applies it, or changes nothing; logs which.
     pub(crate) fn reload(&mut self) {
         let outcome = self.follow();
         let file = self.path.display();

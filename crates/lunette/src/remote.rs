@@ -1,4 +1,4 @@
-//! Disks behind a URL: the arguments that all commands on them share, and the way there.
+//! Disks behind a URL: the arguments that all commands on them share, and how they are opened.
 
 use clap::Args;
 use lunette_initiator::limits::{DEFAULT_BUFFER_BYTES, MAX_CONNECTIONS};
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 
 const URL_HELP: &str = "iscsi://[USER@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&...]";
 
-/// CRC32C and nothing else.
+/// The choice of CRC32C alone.
 const CRC32C: Choices = Choices(0b10);
 
 /// A remote disk, target or portal.
@@ -74,13 +74,13 @@ impl Remote {
     }
 }
 
-/// Opens the disk that a URL names; LUN 0 when it names none.
+/// Opens the disk that a URL names; LUN 0 by default.
 pub(crate) fn open(url: &Url, options: Options, initiator: &Initiator) -> Result<Disk, Failure> {
     let session = wait(url.connect(initiator, options)).map_err(remote_failure)?;
     wait(Disk::open(session, url.lun.unwrap_or(Lun::ZERO))).map_err(remote_failure)
 }
 
-/// What the URL says on the session.
+/// The options that the URL gives for the session.
 pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
     if url.shows_secrets() {
         eprintln!(
@@ -91,7 +91,7 @@ pub(crate) fn options(url: &Url) -> Result<Options, Failure> {
     url.options().map_err(Failure::configuration)
 }
 
-/// What a failed request means to the person who asked.
+/// The failure that a failed request means to the user.
 #[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn remote_failure(error: Error) -> Failure {
     let text = format!("{error}{}", advice(error.cause()));
@@ -107,7 +107,7 @@ pub(crate) fn remote_failure(error: Error) -> Failure {
     }
 }
 
-/// What to do about it, where that can be said.
+/// Advice for the user, where there is any.
 fn advice(error: &Error) -> &'static str {
     match error {
         Error::Connect { .. } => "; does the target listen there, and does no firewall stand between?",

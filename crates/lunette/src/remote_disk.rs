@@ -8,13 +8,13 @@ use lunette_store::Store;
 use crate::failure::Failure;
 use crate::remote::{self, remote_failure};
 
-/// A remote disk, and what tells it from others.
+/// A remote disk, and the identity that distinguishes it from others.
 pub(crate) struct RemoteDisk {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) identity: String,
 }
 
-/// Logs in and finds out what the disk is like. The session lives as long as the store.
+/// Logs in and reads the properties of the disk. The session lives as long as the store.
 pub(crate) fn open(url: &Url) -> Result<RemoteDisk, Failure> {
     let (Some(target), Some(lun)) = (&url.target, url.lun) else {
         return Err(Failure::Usage(format!("{url} names no disk; write iscsi://HOST/TARGET/LUN")));
@@ -22,7 +22,7 @@ pub(crate) fn open(url: &Url) -> Result<RemoteDisk, Failure> {
     let initiator = Initiator::start().map_err(remote_failure)?;
     let disk = remote::open(url, remote::options(url)?, &initiator)?;
     let facts = disk.facts();
-    // The name of the unit stays when its address changes. Not all have one.
+    // The name of the unit does not change with its address. Some units have none.
     let unit = facts.name.clone().or_else(|| facts.serial_number.clone()).unwrap_or_default();
     let identity = format!("unit {target} {} {unit:?} {}", lun.number().unwrap_or_default(), facts.len_bytes());
     Ok(RemoteDisk { store: Arc::new(RemoteStore::new(disk)), identity })

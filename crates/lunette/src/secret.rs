@@ -1,4 +1,4 @@
-//! CHAP credentials: a user name, and a file that holds the secret. Secrets never stand in arguments or in the
+//! CHAP credentials: a user name, and a file that holds the secret. Secrets are never given as arguments or in the
 //! configuration, where other users of the machine could read them.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use lunette_session::{Credentials, Secret};
 
 use crate::failure::Failure;
 
-/// `USER:FILE`.
+/// A `USER:FILE` argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChapArgument {
     pub(crate) user: String,
@@ -28,7 +28,7 @@ impl FromStr for ChapArgument {
     }
 }
 
-/// Reads the secret of `user`: the content of the file without the line end after it.
+/// Reads the secret of `user`: the content of the file without a final line end.
 pub(crate) fn credentials(user: &str, file: &Path) -> Result<Credentials, Failure> {
     let secret = lunette_initiator::read_secret(file).map_err(Failure::configuration)?;
     if secret.is_short() {

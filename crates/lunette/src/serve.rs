@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
-    // As much as the target allows.
+    // As many bytes as the target allows.
     let zero_copy_bytes = if arguments.zero_copy_send { usize::MAX } else { 0 };
     let server = Server::bind(ServerConfig {
         discovery: served.discovery.clone(),
@@ -211,7 +211,7 @@ pub(crate) fn bind_failure(error: BindError) -> Failure {
     }
 }
 
-/// One line per LUN, at the first portal. Scripts wait for these lines.
+/// Prints one line per LUN, at the first portal. Scripts wait for these lines.
 fn print_urls(portals: &[SocketAddr], devices: &[Arc<TargetDevice>]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     if let Some(address) = portals.first().map(|first| reachable(*first)) {
@@ -225,7 +225,7 @@ fn print_urls(portals: &[SocketAddr], devices: &[Arc<TargetDevice>]) -> std::io:
     out.flush()
 }
 
-/// "Any address" cannot be connected to; from this machine, the loopback address can.
+/// An address that clients on this machine can connect to: the loopback address in place of "any address".
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

@@ -1,4 +1,4 @@
-//! What is served: the targets of a configuration with their disks open and their secrets read.
+//! The served state: the targets of a configuration with their disks open and their secrets read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::disk::{self, Disk, DiskConfig};
 use crate::failure::Failure;
 use crate::reload::Spares;
 
-/// Everything that stands behind the portals.
+/// Everything behind the portals.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) state: Option<Arc<dyn StateStore>>,
@@ -25,7 +25,7 @@ pub(crate) struct Served {
     pub(crate) targets: BTreeMap<String, ServedTarget>,
 }
 
-/// One target.
+/// A target that is being served.
 #[derive(Clone)]
 pub(crate) struct ServedTarget {
     pub(crate) device: Arc<TargetDevice>,
@@ -49,7 +49,7 @@ impl Served {
         Ok(served)
     }
 
-    /// Opens one target. Stores that are open already come out of `spares`.
+    /// Opens one target. Stores that are open already come from `spares`.
     pub(crate) fn open_target(&self, target: &Target, spares: &mut Spares) -> Result<ServedTarget, Failure> {
         let device = TargetDevice::with_port_groups(target.name.clone(), self.port_groups(target))
             .map_err(Failure::configuration)?;
@@ -63,12 +63,12 @@ impl Served {
         Ok(ServedTarget { device: Arc::new(device), authentication, disks })
     }
 
-    /// How a target is reached.
+    /// The target port groups of a target.
     pub(crate) fn port_groups(&self, target: &Target) -> PortGroupsConfig {
         PortGroupsConfig { state: self.state.clone(), ..port_groups::of(target) }
     }
 
-    /// Opens one disk; its store comes out of `spares` when it is there.
+    /// Opens one disk; its store comes from `spares` when it is open already.
     pub(crate) fn open_disk(&self, target: &str, entry: &LunEntry, spares: &mut Spares) -> Result<Disk, Failure> {
         lun(target, entry.number)?;
         let config = DiskConfig::from(entry);
@@ -76,7 +76,7 @@ impl Served {
         disk::open(config, target, entry.number, self.state.as_ref(), open)
     }
 
-    /// The targets in the words of the server, in the order of `config`, which they were opened from.
+    /// The targets as server configurations, in the order of `config`, from which they were opened.
     pub(crate) fn target_configs(&self, config: &Config) -> Vec<TargetConfig> {
         let served = |target: &Target| {
             let open = self.targets.get(&target.name)?;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 #[serde(try_from = "String")]
 pub(crate) struct Size(pub(crate) u64);
 
-/// Not a size.
+/// The error for a text that is not a size.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct NotASize(String);
 
@@ -25,7 +25,7 @@ impl std::error::Error for NotASize {}
 impl FromStr for Size {
     type Err = NotASize;
 
-    /// Units are powers of 1024; a bare number is bytes.
+    /// Parses a number with an optional binary unit; a bare number is bytes.
     fn from_str(text: &str) -> Result<Self, NotASize> {
         let bad = || NotASize(text.into());
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What the process needs from the system: signals, file descriptors.
+//! The process's dealings with the system: signals, file descriptors.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -10,7 +10,8 @@ use signal_hook::iterator::Signals;
 
 use crate::failure::Failure;
 
-/// A session is a descriptor; the usual soft limit of 1,024 is less than a target needs.
+/// Raises the limit of open files. A session takes a descriptor, and the usual soft limit of 1,024 is less than a target
+/// needs.
 pub(crate) fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -19,7 +20,7 @@ pub(crate) fn raise_descriptor_limit() {
     }
 }
 
-/// The first SIGTERM or SIGINT calls `stop`, which stops in order, the second at once.
+/// Makes the first SIGTERM or SIGINT call `stop`, for an orderly end, and the second end the process at once.
 pub(crate) fn stop_on_signals(stop: impl Fn() + Send + 'static) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT])?;
     thread::Builder::new().name("lunette-signals".into()).spawn(move || {
@@ -34,7 +35,7 @@ pub(crate) fn stop_on_signals(stop: impl Fn() + Send + 'static) -> io::Result<()
     Ok(())
 }
 
-/// Why a server cannot listen on a TCP address, and what to do about it.
+/// The failure of listening on a TCP address, with advice.
 pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure {
     let what = match error.kind() {
         ErrorKind::AddrInUse => "the address is in use; stop the other server, or choose another port",
@@ -45,16 +46,16 @@ pub(crate) fn listen_failure(address: SocketAddr, error: &io::Error) -> Failure 
     Failure::Address(format!("cannot listen on {address}: {what}"))
 }
 
-/// A signal that does not end the process any more, held back until there is something to answer it with.
+/// A signal that no longer ends the process, held back until it can be answered.
 pub(crate) struct Held(Signals);
 
-/// Holds `signal` back. A start may take long, and signals that come meanwhile are answered after it.
+/// Holds `signal` back. Starting may take long; signals that arrive meanwhile are answered after it.
 pub(crate) fn hold(signal: i32) -> io::Result<Held> {
     Signals::new([signal]).map(Held)
 }
 
 impl Held {
-    /// Each one that has come or will calls `answer`, on a thread of its own, so that what takes long does not delay a stop.
+    /// Calls `answer` for each signal, past and future, on a separate thread, so that a slow answer does not delay a stop.
     pub(crate) fn answer_with(self, thread: &str, mut answer: impl FnMut() + Send + 'static) -> io::Result<()> {
         let Self(mut signals) = self;
         thread::Builder::new().name(thread.into()).spawn(move || signals.forever().for_each(|_| answer()))?;

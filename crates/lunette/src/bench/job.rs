@@ -1,4 +1,4 @@
-//! One session under load. Everything happens in the completions, on the event loop's thread.
+//! One session under load. All work happens in completions, on the event loop's thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,34 +11,34 @@ use lunette_scsi::requests;
 use super::Mode;
 use super::pattern::{Order, Random, Stamp};
 
-/// What a job does.
+/// The work of a job.
 #[derive(Clone, Copy)]
 pub(super) struct Plan {
     pub(super) mode: Mode,
-    /// Bytes of a request.
+    /// Bytes in one request.
     pub(super) chunk_len: usize,
     pub(super) depth: usize,
     pub(super) time: Duration,
-    /// Percent of requests that read, where the mode mixes.
+    /// Percentage of requests that read, in modes that mix reads and writes.
     pub(super) read_percent: u8,
-    /// The chunks that belong to this job.
+    /// The first of the chunks that belong to this job.
     pub(super) first_chunk: u64,
     pub(super) chunks: u64,
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// The results of a job.
 pub(super) struct Tally {
     pub(super) reads: u64,
     pub(super) writes: u64,
     /// Chunks whose bytes were compared.
     pub(super) verified: u64,
-    /// Nanoseconds.
+    /// Latencies in nanoseconds.
     pub(super) latency: Histogram<u64>,
     pub(super) elapsed: Duration,
 }
 
-/// Why a job ended early.
+/// The reason why a job ended early.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum JobError {
     #[error(transparent)]
@@ -58,9 +58,9 @@ struct State {
     random: Random,
     order: Order,
     slots: Vec<Slot>,
-    /// How often each chunk was written, for modes that verify. Zero: not by us.
+    /// How often this job wrote each chunk, for modes that verify.
     versions: Vec<u32>,
-    /// Chunks with a request in flight: two at once would have no order.
+    /// Chunks with a request in flight: two requests at once would have no order.
     busy: Vec<bool>,
     tally: Tally,
     started: Instant,
@@ -74,7 +74,7 @@ struct Slot {
     since: Instant,
     chunk: u64,
     writes: bool,
-    /// What a write sends, kept where it need not change.
+    /// The data of a write, kept where it does not change.
     data: Option<SharedBuffer>,
 }
 
@@ -98,7 +98,7 @@ impl Job {
         Arc::new(Self { disk, plan, state: Mutex::new(state), ended: Condvar::new() })
     }
 
-    /// Runs for its time and waits for the last request.
+    /// Runs for the planned time and waits for the last request.
     pub(super) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
         {
             let mut state = self.lock();
@@ -123,7 +123,7 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the next request of a slot, or lets the slot rest when the time is over.
+    /// Sends the next request of a slot, or retires the slot when the time is over.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
         let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
         let request = if over { None } else { Some(self.prepare(&mut state, slot, now)) };
@@ -150,7 +150,7 @@ impl Job {
         let writes = match plan.mode {
             Mode::Read | Mode::RandRead => false,
             Mode::Write | Mode::RandWrite => true,
-            // A chunk that was never written here has nothing to be compared with.
+            // A chunk that this job has not written cannot be verified.
             Mode::Verify if state.versions[chunk as usize] == 0 => true,
             Mode::RandRw | Mode::Verify => state.random.below(100) >= u64::from(plan.read_percent),
         };
@@ -160,7 +160,7 @@ impl Job {
         (place.since, place.chunk, place.writes) = (now, chunk, writes);
         let repeat = Repeat::Always;
         if !writes {
-            // Its memory is that of the read that ends before it begins to fill: warm.
+            // The buffer takes its memory when the read begins to fill it: warm memory of a read that has just ended.
             let buffer = self.disk.session().reserve(plan.chunk_len)?;
             let cdb = requests::read(lba, blocks, false);
             return Ok(Request::new(self.disk.lun(), cdb).with_data_in(buffer).with_repeat(repeat));
@@ -181,7 +181,7 @@ impl Job {
     fn pick(&self, state: &mut State) -> u64 {
         let mut chunk = state.order.next(&mut state.random, self.plan.chunks);
         if self.plan.mode == Mode::Verify {
-            // There are more chunks than requests in flight.
+            // There are more chunks than requests in flight, so the loop ends.
             while state.busy[chunk as usize] {
                 chunk = (chunk + 1) % self.plan.chunks;
             }
@@ -190,7 +190,7 @@ impl Job {
         chunk
     }
 
-    /// Counts a request that has ended, and looks at what it read.
+    /// Counts a request that has ended, and verifies the bytes that it read.
     fn account(&self, state: &mut State, slot: usize, outcome: &Outcome, now: Instant) -> Result<(), JobError> {
         let Slot { since, chunk, writes, .. } = state.slots[slot];
         outcome.check_whole()?;
@@ -219,7 +219,7 @@ impl Job {
     }
 }
 
-/// What a latency is recorded as at most.
+/// The highest latency that is recorded.
 const MAX_LATENCY_NS: u64 = 600_000_000_000;
 
 impl Tally {
@@ -233,7 +233,7 @@ impl Tally {
         }
     }
 
-    /// Puts the tally of another job, which ran at the same time, to this one.
+    /// Adds the tally of another job that ran at the same time.
     pub(super) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;
@@ -243,7 +243,7 @@ impl Tally {
     }
 }
 
-/// The tags are the slots.
+/// Each tag is the number of a slot.
 impl Sink for Job {
     fn complete(self: Arc<Self>, tag: u64, mut outcome: Outcome) {
         let (now, slot) = (Instant::now(), tag as usize);

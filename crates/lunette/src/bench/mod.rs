@@ -17,7 +17,7 @@ use crate::remote::{Remote, remote_failure};
 use crate::size::Size;
 use job::{Job, JobError, Plan, Tally};
 
-/// Chunks that a verifying job keeps account of; five bytes of memory each.
+/// The most chunks that a verifying job keeps account of, at five bytes of memory each.
 const MAX_VERIFIED_CHUNKS: u64 = 16 << 20;
 
 /// The most requests of one job in flight.
@@ -35,7 +35,7 @@ CPU time is that of this process, user and system.
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or the disk
 is not ready, 6 a request failed, 7 wrong data.";
 
-/// What requests are made of.
+/// The kind of load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&Report::new(arguments, &total, cpu, event_loop, recoveries), arguments.json)
 }
 
-/// What an event loop and its sessions have done so far.
+/// The counts of an event loop and of its sessions so far.
 fn counted(initiator: &Initiator) -> (Counts, Traffic) {
     (initiator.counts(), initiator.traffic())
 }
@@ -138,7 +138,7 @@ fn job_failure(error: JobError) -> Failure {
     }
 }
 
-/// What all sessions have recovered from, by kind; the names are those of JSON keys.
+/// The recoveries of all sessions, by kind; the names are JSON keys.
 fn recoveries(disks: &[Disk]) -> Result<BTreeMap<String, u64>, Failure> {
     let mut sum = Recoveries::default();
     for disk in disks {
@@ -148,14 +148,14 @@ fn recoveries(disks: &[Disk]) -> Result<BTreeMap<String, u64>, Failure> {
     Ok(kinds.map(|(kind, count)| (kind.to_lowercase().replace(' ', "_"), count)).collect())
 }
 
-/// A disk with an event loop of its own.
+/// Opens the disk on a separate event loop.
 fn connect(remote: &Remote) -> Result<(Initiator, Disk), Failure> {
     let event_loop = remote.start()?;
     let disk = remote.open(&event_loop)?;
     Ok((event_loop, disk))
 }
 
-/// Gives each job an equal part of the disk.
+/// Returns each job an equal part of the disk.
 fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
     let usage = |what: String| Err(Failure::Usage(what));
     let Some(facts) = disks.first().map(Disk::facts) else { return Ok(Vec::new()) };
@@ -188,13 +188,13 @@ fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
     Ok((0..arguments.jobs).map(plan).collect())
 }
 
-/// What this process has used up so far.
+/// The CPU time that this process has used so far.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// The figures. Latencies in microseconds.
+/// The figures of a run. Latencies are in microseconds.
 #[derive(Serialize)]
 struct Report {
     rw: Mode,
@@ -210,17 +210,17 @@ struct Report {
     latency_us: Latencies,
     cpu_us_per_io: f64,
     event_loop: EventLoop,
-    /// How often the protocol recovered, by kind. All zero at recovery level 0.
+    /// The number of recoveries of the protocol, by kind. All zero at recovery level 0.
     recoveries: BTreeMap<String, u64>,
 }
 
-/// What the event loops and their sessions did, all together.
+/// The work of all event loops and their sessions together.
 #[derive(Serialize)]
 struct EventLoop {
     batches: u64,
     system_calls: u64,
     received_bytes: u64,
-    /// Of these, received straight to their place.
+    /// The received bytes that the kernel put straight in their place.
     direct_bytes: u64,
     sent_bytes: u64,
     received_pdus: u64,
@@ -228,10 +228,10 @@ struct EventLoop {
     /// Copies of received data to its place, without a digest.
     copies: u64,
     copied_bytes: u64,
-    /// The same, digested on the way.
+    /// Copies of received data to its place, digested on the way.
     digested_copies: u64,
     digested_copied_bytes: u64,
-    /// Receives straight to the place.
+    /// Receives by which the kernel put data straight in its place.
     direct_receives: u64,
 }
 

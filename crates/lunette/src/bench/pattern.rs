@@ -1,6 +1,6 @@
-//! Which blocks come next, and what is in them.
+//! The order of requests, and the content of blocks.
 
-/// Small, fast and reproducible: splitmix64. Nothing here needs to be hard to guess.
+/// A small, fast and reproducible generator, splitmix64. Nothing here needs to be hard to guess.
 pub(super) struct Random(u64);
 
 impl Random {
@@ -25,7 +25,7 @@ fn mix(mut value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// What a chunk holds: which one it is, how often it was written, and words that follow from both. No two chunks, and no two
+/// The content of a chunk: its number, the count of writes to it, and words derived from both. No two chunks, and no two
 /// versions of one, have a word in common, so any mix-up shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stamp {
@@ -47,7 +47,7 @@ impl Stamp {
         }
     }
 
-    /// The first byte that is not as [`fill`](Self::fill) made it.
+    /// The first byte that differs from [`fill`](Self::fill)'s.
     pub(super) fn first_difference(self, chunk: &[u8]) -> Option<usize> {
         let words = chunk.as_chunks::<8>().0.iter().zip(self.words());
         words.enumerate().find(|(_, (found, word))| **found != word.to_le_bytes()).map(|(index, _)| index * 8)
@@ -56,9 +56,9 @@ impl Stamp {
 
 /// The offsets of a run of requests, in chunks of the request size.
 pub(super) enum Order {
-    /// One after the other, from the start again at the end.
+    /// One after the other; the start follows the end.
     Sequential { next: u64 },
-    /// Anywhere.
+    /// Uniformly random.
     Random,
 }
 

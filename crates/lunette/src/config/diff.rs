@@ -1,4 +1,4 @@
-//! What is different between two configurations, and whether a server that runs can follow.
+//! The differences between two configurations, and whether a running server can apply them.
 
 use std::fmt;
 
@@ -8,30 +8,30 @@ use super::{Config, Discovery, LunEntry, Target};
 use crate::disk::DiskName;
 use crate::size::Size;
 
-/// One difference that a server can follow while it runs.
+/// A difference that a running server can apply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Change {
     PortalRemoved(PortalConfig),
     PortalAdded(PortalConfig),
     TargetRemoved(String),
     TargetAdded(String),
-    /// The text for people.
+    /// The target's alias, a text for people.
     Alias(String),
-    /// How many connections its sessions may have.
+    /// The number of connections that a session may have.
     MaxConnections(String),
-    /// Whether its connections may have markers, and where.
+    /// Whether connections may have markers, and at which interval.
     MarkerInterval(String),
-    /// Where its initiators are sent.
+    /// The address to which initiators are redirected.
     Redirection(String),
-    /// What its sessions may agree to.
+    /// The values that sessions may agree to.
     Session(String),
-    /// The initiators that it admits.
+    /// The initiators that are admitted.
     Admission(String),
-    /// The target port groups, or who manages them.
+    /// The target port groups, or the side that manages them.
     PortGroups(String),
-    /// Users, secrets or their lack. Found by what the files hold, not by [`between`].
+    /// Users, secrets or their absence. Found in the secret files, not by [`between`].
     Secrets(String),
-    /// The users and secrets of discovery; found in the same way.
+    /// The users and secrets of discovery. Found in the secret files, not by [`between`].
     DiscoverySecrets,
     Lun {
         target: String,
@@ -40,26 +40,26 @@ pub(crate) enum Change {
     },
 }
 
-/// What becomes of a logical unit of a target that stays.
+/// A change to a logical unit of a target that stays.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LunChange {
     Removed,
-    /// Another disk has the number, or the same disk is another one to initiators.
+    /// Another disk has the number, or initiators must take the disk for another one.
     Replaced,
     Added,
-    /// Its file is to be this long at least.
+    /// The file is to have at least this length.
     Extended(Size),
-    /// It is so many bytes long now. Found by a look at the disk, not by [`between`].
+    /// The disk has grown to this many bytes. Found by asking the disk, not by [`between`].
     Grown(u64),
 }
 
-/// What makes `new` of `old`: first what goes, then what comes.
+/// The changes that turn `old` into `new`: removals first, then additions.
 ///
 /// # Errors
 ///
 /// Everything that needs a restart, one sentence each.
 pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<String>> {
-    // Without "..": a key that is added has to be thought of here.
+    // Without "..", so that a new key does not compile until it is handled here.
     let Config { listen: _, portals: _, state, cores, limits, discovery, targets } = old;
     let Discovery { chap: _, mutual_chap: _ } = discovery;
     let mut found = Found::default();
@@ -87,7 +87,7 @@ pub(crate) fn between(old: &Config, new: &Config) -> Result<Vec<Change>, Vec<Str
     if found.refused.is_empty() { Ok(found.changes) } else { Err(found.refused) }
 }
 
-/// What one list has more of than the other.
+/// The entries of one list that the other lacks.
 fn without(list: &[PortalConfig], other: &[PortalConfig]) -> Vec<PortalConfig> {
     let mut other = other.to_vec();
     let mut rest = Vec::new();
@@ -100,7 +100,7 @@ fn without(list: &[PortalConfig], other: &[PortalConfig]) -> Vec<PortalConfig> {
     rest
 }
 
-/// What goes comes first: a disk may move from one place to another.
+/// The rank of a change. Removals come first, because a disk may move from one place to another.
 fn order(change: &Change) -> u8 {
     match change {
         Change::PortalRemoved(_) | Change::PortalAdded(_) => 0,
@@ -187,7 +187,7 @@ impl Found {
             }
             (before, after) => after.filter(|after| before.is_none_or(|before| after.0 > before.0)),
         };
-        // Everything else makes it another disk to initiators.
+        // A change to any other key makes it another disk to initiators.
         let as_before =
             LunEntry { create: new.create, block_size: new.block_size, provisioning: new.provisioning, ..old.clone() };
         if as_before != *new {

@@ -1,4 +1,4 @@
-//! The table `limits`: what initiators may hold, and for how long.
+//! The table `limits`: how much initiators may hold, and for how long.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use serde::Deserialize;
 
 use crate::size::Size;
 
-/// What is left out keeps its default.
+/// The values of the table. A missing key has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Limits {
-    /// Bytes of buffers, of all cores together.
+    /// Bytes of buffers, for all cores together.
     buffers: Option<Size>,
-    /// Seconds.
+    /// The progress timeout in seconds.
     data_timeout: Option<u64>,
-    /// Seconds.
+    /// The login timeout in seconds.
     login_timeout: Option<u64>,
 }
 
-/// Of the timeouts, in seconds.
+/// The range of the timeouts, in seconds.
 const TIMEOUT: RangeInclusive<u64> = 1..=3600;
 
 /// The most bytes of buffers.
 const MAX_BUFFER_BYTES: u64 = 1 << 40;
 
 impl Limits {
-    /// The first value that is outside the range of its key, with that range.
+    /// Reports the first value that is outside the range of its key, with that range.
     pub(crate) fn check(&self, cores: usize) -> Result<(), String> {
         for (key, seconds) in [("data_timeout", self.data_timeout), ("login_timeout", self.login_timeout)] {
             if let Some(seconds) = seconds.filter(|seconds| !TIMEOUT.contains(seconds)) {
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_reaches_its_place() {
+    fn every_key_takes_effect() {
         let all = limits("buffers = \"1G\"\ndata_timeout = 5\nlogin_timeout = 7");
         assert_eq!(all.check(1), Ok(()));
         assert_eq!(all.buffer_bytes(), 1 << 30);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_out_of_range_is_named() {
+    fn a_value_out_of_range_is_named() {
         for (wrong, cores, error) in [
             ("data_timeout = 0", 1, "data_timeout = 0: write 1 to 3600 (seconds)"),
             ("login_timeout = 3601", 1, "login_timeout = 3601: write 1 to 3600 (seconds)"),

@@ -1,4 +1,5 @@
-//! Target port groups: through which portal groups a target is reached, and how (asymmetric logical unit access).
+//! Target port groups: the portal groups through which a target is reached, and their access states (asymmetric logical
+//! unit access).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use serde::Deserialize;
 
 use super::{Config, Target};
 
-/// Who changes access states, and how long it takes.
+/// The side that changes access states, and how long a change takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Access {
@@ -19,7 +20,7 @@ pub(crate) struct Access {
     transition_seconds: u8,
 }
 
-/// Who changes access states.
+/// The side that changes access states.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ManagedBy {
@@ -29,7 +30,7 @@ enum ManagedBy {
     Both,
 }
 
-/// One target port group.
+/// A target port group.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PortGroupEntry {
@@ -43,7 +44,7 @@ pub(crate) struct PortGroupEntry {
     luns: Vec<LunAccess>,
 }
 
-/// How one logical unit is reached through a group.
+/// The access state of one logical unit through a group.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LunAccess {
@@ -91,12 +92,12 @@ impl From<State> for AccessState {
 }
 
 impl PortGroupEntry {
-    /// The portal groups: those that are named, or the one with the number of the group.
+    /// The named portal groups, or the one with the number of the group.
     fn portal_groups(&self) -> Vec<u16> {
         self.portal_groups.clone().unwrap_or_else(|| vec![self.id])
     }
 
-    /// The words of the device. Ports that are offline keep a primary state beside it.
+    /// The group in the device server's terms. Ports that are offline keep a primary state beside it.
     fn to_port_group(&self) -> PortGroup {
         let offline = self.state == State::Offline;
         let state = if offline { AccessState::Unavailable } else { self.state.into() };
@@ -114,7 +115,7 @@ impl PortGroupEntry {
     }
 }
 
-/// The groups of a target, but for the place where states are kept.
+/// The groups of a target, without the store that keeps their states.
 pub(crate) fn of(target: &Target) -> PortGroupsConfig {
     let mut config = PortGroupsConfig {
         management: target.access.management.into(),
@@ -150,7 +151,7 @@ pub(super) fn check(target: &Target, config: &Config) -> Result<(), String> {
     check_portal_groups(target, config)
 }
 
-/// Every portal group is in a target port group, and no other is.
+/// Checks that the target port groups have exactly the portal groups that exist.
 fn check_portal_groups(target: &Target, config: &Config) -> Result<(), String> {
     let served: BTreeSet<u16> = config.portals().iter().map(|portal| portal.group).collect();
     let named: BTreeSet<u16> = target.port_groups.iter().flat_map(PortGroupEntry::portal_groups).collect();
@@ -212,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn without_groups_there_is_the_one_of_all_ports() {
+    fn without_groups_all_ports_are_in_one() {
         let (head, _) = WHOLE.split_once("[[target.port_group]]").unwrap();
         let config = groups(head).unwrap();
         assert_eq!((config.management, config.groups), (Management::Both, vec![PortGroup::default()]));

@@ -1,4 +1,4 @@
-//! What the sessions with a target may agree to: keys of RFC 7143 chapter 13, for those who want others than the defaults.
+//! The values that sessions of a target may agree to: keys of RFC 7143 chapter 13 that differ from the defaults.
 
 use std::ops::RangeInclusive;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::size::Size;
 
-/// The table `session` of a target. What is left out keeps its default.
+/// The table `session` of a target. A missing key has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct SessionKeys {
@@ -26,15 +26,14 @@ pub(crate) struct SessionKeys {
     max_time2wait: Option<u32>,
 }
 
-/// Seconds that tasks are kept for, when connections are recovered and nobody says for how long: the default of RFC 7143
-/// section 13.16.
+/// The default of `DefaultTime2Retain` when connections are recovered, in seconds: that of RFC 7143 section 13.16.
 const TIME2RETAIN_S: u32 = 20;
 
-/// Of the times, in seconds (RFC 7143 sections 13.15 and 13.16).
+/// The range of times, in seconds (RFC 7143 sections 13.15 and 13.16).
 const TIME: RangeInclusive<u32> = 0..=3600;
 
 impl SessionKeys {
-    /// The first value that is outside the range of its key, with that range.
+    /// Reports the first value that is outside the range of its key, with that range.
     pub(crate) fn check(&self) -> Result<(), String> {
         let bytes = |size: &Option<Size>| size.as_ref().map(|size| size.0);
         let numbers = [
@@ -53,7 +52,7 @@ impl SessionKeys {
         Ok(())
     }
 
-    /// What a target with these keys, which have been checked, agrees to.
+    /// The values that a target with these keys, which have been checked, agrees to.
     pub(crate) fn offer(&self) -> Offer {
         let defaults = Offer::default();
         let error_recovery_level = self.error_recovery_level.unwrap_or(defaults.error_recovery_level);
@@ -97,14 +96,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_keeps_its_default() {
+    fn a_missing_key_has_its_default() {
         assert_eq!(keys("").offer(), Offer::default());
         let one = keys("max_burst_length = \"4M\"");
         assert_eq!(one.offer(), Offer { max_burst_len: 4 << 20, ..Offer::default() });
     }
 
     #[test]
-    fn every_key_reaches_its_place() {
+    fn every_key_takes_effect() {
         let all = keys(
             "initial_r2t = true\nimmediate_data = false\nmax_recv_data_segment_length = \"512\"\n\
              max_burst_length = \"16777215\"\nfirst_burst_length = \"64K\"\nmax_outstanding_r2t = 65535\n\
@@ -140,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_keep_to_the_range_of_their_key() {
+    fn numbers_outside_the_range_of_their_key_are_refused() {
         for (text, expected) in [
             ("max_recv_data_segment_length = \"511\"", "max_recv_data_segment_length = 511: write 512 to 16777215"),
             ("max_burst_length = \"16M\"", "max_burst_length = 16777216: write 512 to 16777215"),

@@ -14,16 +14,16 @@ use lunette_store::{FileStore, OpenOptions, Store};
 use crate::failure::Failure;
 use crate::remote_disk;
 
-/// What a person writes for one end.
+/// An end of a copy, as given on the command line.
 #[derive(Debug, Clone)]
 pub(crate) enum Place {
-    /// `-`: standard input, standard output.
+    /// `-`: standard input or standard output.
     Standard,
     /// A disk.
     Disk(Location),
 }
 
-/// Where a disk is.
+/// The location of a disk.
 #[derive(Debug, Clone)]
 pub(crate) enum Location {
     /// A file or block device.
@@ -55,14 +55,14 @@ impl fmt::Display for Location {
 
 /// A disk at one end.
 pub(crate) struct Disk {
-    /// As errors call it.
+    /// The name in error messages.
     pub(crate) name: String,
     pub(crate) store: Arc<dyn Store>,
     /// The store, when it is a regular file, whose length can change.
     pub(crate) file: Option<Arc<FileStore>>,
-    /// All of it reads as zero.
+    /// Whether all of it reads as zero.
     pub(crate) blank: bool,
-    /// What tells it from other disks, and from itself after a change, in a journal.
+    /// A text for the journal that differs between disks, and changes when a source does.
     pub(crate) identity: String,
 }
 
@@ -82,18 +82,18 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// What a copy does with an end.
+/// The part that an end plays in a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Read from it.
+    /// Data is read from it.
     Source,
-    /// Make it a copy. A file is emptied first, then has this many bytes.
+    /// It becomes a copy. A file is emptied first, then has this many bytes.
     Fresh(u64),
-    /// Go on with a copy of this many bytes.
+    /// A copy of this many bytes continues.
     Resumed(u64),
 }
 
-/// Opens one end. The only place that knows what kinds there are.
+/// Opens one end. No other function knows which kinds of ends exist.
 pub(crate) fn open(location: &Location, role: Role) -> Result<Disk, Failure> {
     let disk = match location {
         Location::Path(path) => open_path(path, role),
@@ -125,7 +125,7 @@ fn open_path(path: &Path, role: Role) -> Result<Disk, Failure> {
     let name = path.display().to_string();
     let is_file = metadata.is_file();
     if let (Role::Fresh(len), true) = (role, is_file) {
-        // Emptied, so that all of it is a hole.
+        // The file is emptied first, so that all of it is a hole.
         let emptied = store.set_len(0).and_then(|()| store.set_len(len));
         emptied.map_err(|error| Failure::disk(format!("{name}: cannot give the file its length: {error}")))?;
     }
@@ -158,7 +158,7 @@ fn are_same_paths(one: &Path, other: &Path) -> bool {
     }
 }
 
-/// The path of a regular file, existing or not: a journal can stand beside it.
+/// The path of a regular file, existing or not, beside which a journal can be written.
 pub(crate) fn file_path(location: &Location) -> Option<&Path> {
     match location {
         Location::Path(path) => {
@@ -169,7 +169,7 @@ pub(crate) fn file_path(location: &Location) -> Option<&Path> {
     }
 }
 
-/// Whether a source was written to since it was opened, as far as that shows: files tell.
+/// Whether a source is known to have been written to since it was opened. Only files can tell.
 pub(crate) fn has_changed(location: &Location, source: &Disk) -> Result<bool, Failure> {
     match location {
         Location::Path(path) => Ok(identity(&metadata(path)?, source.len_bytes(), true) != source.identity),
@@ -181,8 +181,8 @@ fn metadata(path: &Path) -> Result<Metadata, Failure> {
     fs::metadata(path).map_err(|error| Failure::disk(format!("{}: cannot look it up: {error}", path.display())))
 }
 
-/// A source must be unchanged, a destination changes as it is written to. The time of birth tells a file from a later one
-/// under the same number.
+/// The identity of a file. A source must be unchanged; a destination changes as it is written to. The birth time
+/// distinguishes a file from a later one with the same inode number.
 fn identity(metadata: &Metadata, len: u64, unchanged: bool) -> String {
     if metadata.file_type().is_block_device() {
         return format!("device {} {len}", metadata.rdev());
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn identities_tell_files_apart_and_sources_from_their_later_selves() {
+    fn identities_differ_between_files_and_after_a_source_changes() {
         let folder = tempfile::tempdir().unwrap();
         let (one, other) = (folder.path().join("one"), folder.path().join("other"));
         fs::write(&one, [7; 1000]).unwrap();

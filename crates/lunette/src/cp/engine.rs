@@ -1,4 +1,4 @@
-//! The copy itself: pieces read, written, zeroed and read back, many at a time.
+//! The copy engine: pieces are read, written, zeroed and read back, many at a time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use super::plan::{Piece, Plan};
 use super::progress::Progress;
 use crate::io::PoolIo;
 
-/// Pieces between two flushes, when their digests are kept: a bound on memory.
+/// The most pieces between two flushes when their digests are kept: a bound on memory.
 const MAX_WINDOW_PIECES: usize = 64 << 10;
 
-/// Why a copy ends early.
+/// The reason why a copy ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CopyError {
     /// One of the disks failed.
     #[error("{disk}: cannot {action} bytes {from} to {to}: {error}", from = .piece.offset, to = .piece.end())]
     Disk { disk: String, action: &'static str, piece: Piece, error: StoreError },
-    /// What was written could not be made durable.
+    /// The written data could not be made durable.
     #[error("{disk}: the copy is not safe on stable storage: {error}")]
     Flush { disk: String, error: StoreError },
-    /// The destination gave other bytes back.
+    /// The destination returned other bytes than were written.
     #[error("{disk}: bytes {from} to {to} are not those of the source", from = .piece.offset, to = .piece.end())]
     Differs { disk: String, piece: Piece },
     /// Standard input or output failed.
@@ -33,25 +33,25 @@ pub(crate) enum CopyError {
     Stream { action: &'static str, offset: u64, error: std::io::Error },
 }
 
-/// How to copy.
+/// The options of a copy.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
-    /// Requests in flight.
+    /// The number of requests in flight.
     pub(crate) depth: usize,
-    /// Bytes of a request.
+    /// Bytes in one request.
     pub(crate) block: u64,
-    /// Read everything back and compare digests.
+    /// Whether to read everything back and compare digests.
     pub(crate) verify: bool,
-    /// Flush, and verify, after so many bytes of data.
+    /// Flush, and verify, after this many bytes of data.
     pub(crate) window_bytes: u64,
 }
 
-/// What was done.
+/// The counts of a copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     /// Bytes of data that were written.
     pub(crate) data_bytes: u64,
-    /// Bytes that read as zero, and were not sent.
+    /// Bytes that read as zero and were not sent.
     pub(crate) zero_bytes: u64,
 }
 
@@ -63,20 +63,20 @@ struct Copied {
     digest: Option<u32>,
 }
 
-/// What a request in flight is for.
+/// The purpose of a request in flight.
 enum Step {
     Map(Arc<AllocationMap>),
     Read(Piece),
     Write(Piece),
-    /// Which part of the hole needs zeroes.
+    /// Asks which part of the hole needs zeroes.
     Look(Piece, Arc<AllocationMap>),
     Zero(Piece),
     ReadBack(Copied),
-    /// Which part of the hole could hold anything but zeroes.
+    /// Asks which part of the hole could hold anything but zeroes.
     LookBack(Piece, Arc<AllocationMap>),
 }
 
-/// Work for which no buffer or request was at hand yet.
+/// Work that waits for a buffer or a free request.
 #[derive(Debug, Clone, Copy)]
 enum Task {
     Hole(Piece),
@@ -84,7 +84,7 @@ enum Task {
     Check(Copied),
 }
 
-/// One copy.
+/// A copy under way.
 pub(crate) struct Engine<'a> {
     pub(crate) destination: &'a Disk,
     options: Options,
@@ -92,7 +92,7 @@ pub(crate) struct Engine<'a> {
     tasks: VecDeque<Task>,
     pool: Pool,
     progress: &'a Progress,
-    /// Since the last flush.
+    /// Pieces copied since the last flush.
     copied: Vec<Copied>,
     window_bytes: u64,
     pub(crate) totals: Totals,
@@ -100,7 +100,7 @@ pub(crate) struct Engine<'a> {
 
 impl<'a> Engine<'a> {
     pub(crate) fn new(destination: &'a Disk, options: Options, io: PoolIo, progress: &'a Progress) -> Self {
-        // One more than may be in flight: the last piece moves to a buffer of whole blocks.
+        // One buffer more than requests in flight: the last piece moves to a buffer of whole blocks.
         let budget = (options.depth + 1) * (options.block as usize).next_power_of_two();
         Self {
             destination,
@@ -115,7 +115,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// A buffer for `len` bytes, at most a block. Each request in flight has one at most.
+    /// A buffer for `len` bytes, at most a block. Each request in flight has at most one.
     pub(crate) fn buffer(&self, len: u64) -> Buffer {
         buffer(&self.pool, len)
     }
@@ -132,7 +132,7 @@ impl<'a> Engine<'a> {
             match step {
                 Step::Map(found) => {
                     asked = false;
-                    // A source that cannot tell is read as a whole.
+                    // A source that cannot tell where its data lies is read as a whole.
                     plan.learn(&outcome.result.map(|()| found.take()).unwrap_or_default());
                 }
                 Step::Read(piece) => {
@@ -144,8 +144,8 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Starts what is next. False when there is nothing, or its time has not come. `asked`: the source is looking where it
-    /// holds data.
+    /// Starts the next request. False when there is none, or it must wait. `asked` is set while the source is being asked
+    /// where it holds data.
     fn start_next(&mut self, source: &Disk, plan: &mut Plan, asked: &mut bool) -> bool {
         if let Some(task) = self.tasks.pop_front() {
             self.start(task);
@@ -170,12 +170,12 @@ impl<'a> Engine<'a> {
         if self.is_window_full() { None } else { plan.next() }
     }
 
-    /// It is time to [`settle`](Self::settle).
+    /// Whether it is time to [`settle`](Self::settle).
     pub(crate) fn is_window_full(&self) -> bool {
         self.window_bytes >= self.options.window_bytes || self.copied.len() >= MAX_WINDOW_PIECES
     }
 
-    /// Writes one piece of data, with room in the flight. Zeroes become a hole.
+    /// Writes a piece of data; the flight must have room. A piece of zeroes becomes a hole.
     pub(crate) fn put(&mut self, piece: Piece, buffer: Buffer) {
         if is_zero(&buffer) {
             drop(buffer);
@@ -192,7 +192,8 @@ impl<'a> Engine<'a> {
         self.flight.start(&*self.destination.store, op, Step::Write(piece));
     }
 
-    /// The end of the source may lie within a block of the destination, the rest of which becomes zero.
+    /// Extends data to whole blocks. The source may end within a block of the destination; the rest of that block becomes
+    /// zero.
     fn whole_blocks(&self, buffer: Buffer) -> Buffer {
         let granularity = self.destination.granularity() as usize;
         if buffer.len().is_multiple_of(granularity) {
@@ -204,7 +205,7 @@ impl<'a> Engine<'a> {
         whole
     }
 
-    /// Starts work at the destination. There must be room in the flight.
+    /// Starts work at the destination. The flight must have room.
     fn start(&mut self, task: Task) {
         let store = &*self.destination.store;
         match task {
@@ -242,7 +243,7 @@ impl<'a> Engine<'a> {
         self.progress.advance(piece.len);
     }
 
-    /// A request at the destination has ended.
+    /// Handles the end of a request at the destination.
     fn landed(&mut self, step: Step, outcome: Outcome) -> Result<(), CopyError> {
         let disk = self.destination;
         match step {
@@ -278,7 +279,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// Waits until there is room for one more request at the destination.
+    /// Waits until the flight has room for another request at the destination.
     pub(crate) fn make_room(&mut self) -> Result<(), CopyError> {
         loop {
             while self.flight.has_room() {
@@ -290,7 +291,7 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Waits for everything in flight, makes it durable, and reads it back when that is wanted.
+    /// Waits for everything in flight, makes it durable, and reads it back when verifying.
     pub(crate) fn settle(&mut self) -> Result<(), CopyError> {
         self.drain()?;
         let outcome = self.request(Op::Flush);
@@ -313,7 +314,7 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    /// One request by itself, with nothing else in flight.
+    /// Runs one request, with nothing else in flight.
     fn request(&mut self, op: Op) -> Outcome {
         debug_assert!(op.kind() == OpKind::Flush && self.flight.is_empty());
         let nothing = Piece { offset: 0, len: 0, hole: true };
@@ -322,7 +323,7 @@ impl<'a> Engine<'a> {
     }
 }
 
-/// Asks where a store holds data.
+/// A request for where a store holds data.
 pub(crate) fn allocation(offset: u64, len: u64) -> (Op, Arc<AllocationMap>) {
     let found = Arc::new(AllocationMap::default());
     (Op::Allocation { offset, len, found: Arc::clone(&found) }, found)
@@ -332,11 +333,11 @@ pub(crate) fn allocation(offset: u64, len: u64) -> (Op, Arc<AllocationMap>) {
 pub(crate) fn buffer(pool: &Pool, len: u64) -> Buffer {
     let len = len as usize;
     let one_more = || Pool::new(len.next_power_of_two().max(PAGE_LEN)).take(len);
-    // A store that talks to others may hold on to a buffer for a moment after its request has ended.
+    // A store that uses other threads may hold on to a buffer for a moment after its request has ended.
     pool.take(len).or_else(one_more).expect("a request is no longer than the longest buffer")
 }
 
-/// The buffer of a request that was done, or the error that says what was not.
+/// The buffer of a successful request, or an error that says which action failed.
 pub(crate) fn done(
     disk: &Disk,
     action: &'static str,
@@ -349,8 +350,8 @@ pub(crate) fn done(
     }
 }
 
-/// The parts of a hole that have space at the destination, which may hold other bytes than zeroes. Where the store does not
-/// say, all may.
+/// The parts of a hole that have space at the destination, which may hold other bytes than zeroes. Where the store cannot
+/// tell, all of it.
 fn parts_with_space(piece: Piece, outcome: &Outcome, found: &AllocationMap) -> Vec<Piece> {
     let mut runs = found.take();
     if outcome.result.is_err() {
@@ -382,7 +383,8 @@ fn cut(piece: Piece, block: u64) -> impl Iterator<Item = Piece> {
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
-    // Most data differs from zero early. The rest is compared with itself, shifted, which the library does in wide steps.
+    // Most data differs from zero early. The rest is compared with itself, shifted by a byte, which the library does in
+    // wide steps.
     match bytes.split_first() {
         None => true,
         Some((first, rest)) => *first == 0 && rest == &bytes[..rest.len()],

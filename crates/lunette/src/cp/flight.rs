@@ -7,7 +7,7 @@ use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
 
 use crate::io::PoolIo;
 
-/// A bounded number of requests to stores, each with a note of what it is for.
+/// A bounded number of requests to stores, each with a note of its purpose.
 pub(crate) struct Flight<T> {
     io: PoolIo,
     notes: Vec<Option<T>>,
@@ -20,13 +20,13 @@ struct Landing(Sender<(u64, Outcome)>);
 
 impl CompletionSink for Landing {
     fn complete(&self, tag: u64, outcome: Outcome) {
-        // Nobody waits for it any more after a failure.
+        // The receiver is gone after a failure, and the outcome with it.
         let _ = self.0.send((tag, outcome));
     }
 }
 
 impl<T> Flight<T> {
-    /// Room for `depth` requests.
+    /// A flight with room for `depth` requests.
     pub(crate) fn new(depth: usize, io: PoolIo) -> Self {
         let (sender, landed) = mpsc::channel();
         let notes = std::iter::repeat_with(|| None).take(depth).collect();
@@ -45,15 +45,15 @@ impl<T> Flight<T> {
         self.notes.len() - self.free.len()
     }
 
-    /// Starts `op`. There must be room.
+    /// Starts `op`. The flight must have room.
     pub(crate) fn start(&mut self, store: &dyn Store, op: Op, note: T) {
-        let tag = self.free.pop().expect("who starts a request has asked for room");
+        let tag = self.free.pop().expect("the flight has room for another request");
         self.notes[tag] = Some(note);
         let sink: Arc<dyn CompletionSink> = Arc::<Landing>::clone(&self.sink);
         store.submit(op, &self.io, Completion::new(sink, tag as u64));
     }
 
-    /// Waits for the next end of a request. There must be one in flight.
+    /// Waits for the next outcome. At least one request must be in flight.
     pub(crate) fn land(&mut self) -> (T, Outcome) {
         let (tag, outcome) = self.landed.recv().expect("the sink lives as long as the flight");
         let tag = tag as usize;

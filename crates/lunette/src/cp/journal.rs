@@ -1,7 +1,7 @@
-//! What outlives a copy that is killed: how far everything is durable, and of which copy.
+//! The journal: which copy was under way, and how far it is durable.
 //!
-//! A file of `key=value` lines under a headline. It is replaced as a whole (written beside, synchronised, renamed), so at any
-//! moment it is an old or a new one, and what it says has been on stable storage before it says so.
+//! It is a file of `key=value` lines under a headline. It is replaced as a whole (written beside, synchronized, renamed),
+//! so at any moment it is an old or a new one, and it never promises more than is on stable storage.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -11,17 +11,17 @@ use crate::failure::Failure;
 
 const HEADLINE: &str = "lunette cp journal 1";
 
-/// A journal longer than this is none.
+/// The longest journal that is read.
 const MAX_LEN_BYTES: u64 = 4096;
 
 /// The content of a journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// What tells the source from others.
+    /// The identity of the source.
     pub(crate) source: String,
-    /// What tells the destination from others.
+    /// The identity of the destination.
     pub(crate) destination: String,
-    /// Everything before `done` was read back and compared.
+    /// Whether everything before `done` was read back and compared.
     pub(crate) verified: bool,
     /// Bytes from the start that are copied and durable.
     pub(crate) done: u64,
@@ -34,7 +34,7 @@ impl Entry {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        // A line that was cut off has no end.
+        // A journal that was cut short lacks its last line end.
         let mut lines = text.strip_suffix('\n')?.split('\n');
         (lines.next()? == HEADLINE).then_some(())?;
         let mut value = |key: &str| lines.next()?.strip_prefix(key)?.strip_prefix('=').map(str::to_owned);
@@ -48,7 +48,7 @@ impl Entry {
     }
 }
 
-/// The file.
+/// The file of the journal.
 #[derive(Debug)]
 pub(crate) struct Journal(PathBuf);
 
@@ -57,14 +57,14 @@ impl Journal {
         Self(path)
     }
 
-    /// Beside the file that is written to.
+    /// The default journal of a copy to `destination`, in the same folder.
     pub(crate) fn beside(destination: &Path) -> Self {
         let mut name = destination.as_os_str().to_owned();
         name.push(".lunette-cp");
         Self(name.into())
     }
 
-    /// What an earlier run left; `None` when it left nothing.
+    /// Reads the journal of an earlier run; `None` when there is none.
     pub(crate) fn read(&self) -> Result<Option<Entry>, Failure> {
         let text = match fs::metadata(&self.0) {
             Ok(found) if found.len() > MAX_LEN_BYTES => Ok(String::new()),
@@ -77,7 +77,7 @@ impl Journal {
         Entry::parse(&text).map(Some).ok_or_else(|| Failure::Other(what()))
     }
 
-    /// Replaces what is there.
+    /// Replaces the journal.
     pub(crate) fn write(&self, entry: &Entry) -> Result<(), Failure> {
         let mut beside = self.0.as_os_str().to_owned();
         beside.push(".new");
@@ -89,7 +89,7 @@ impl Journal {
         written.map_err(|error| self.failure("write", &error))
     }
 
-    /// The copy is complete, or begins anew: an old journal must not be believed.
+    /// Removes the journal: the copy is complete, or starts over, and an old entry would be wrong.
     pub(crate) fn remove(&self) -> Result<(), Failure> {
         match fs::remove_file(&self.0) {
             Ok(()) => self.sync_folder().map_err(|error| self.failure("remove", &error)),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn no_part_of_a_journal_is_taken_for_one() {
+    fn a_journal_that_is_cut_anywhere_is_refused() {
         let text = entry().to_text();
         assert_eq!(Entry::parse(&text), Some(entry()));
         for cut in 0..text.len() {

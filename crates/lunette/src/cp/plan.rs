@@ -1,21 +1,21 @@
-//! What is copied piece by piece: data in requests of a fixed size, holes in long strides. Pure.
+//! The pieces of a copy: data in requests of a fixed size, holes in long strides. Pure.
 
 use std::collections::VecDeque;
 
 use lunette_store::Run;
 
-/// The longest hole that is handled as one.
+/// The longest hole in one piece.
 const MAX_HOLE_BYTES: u64 = 64 << 20;
 
-/// With fewer known runs than this, it is time to ask for more.
+/// With fewer known runs than this, the source is asked for more.
 const LOW_RUNS: usize = 64;
 
-/// A part of the disk that is copied as one.
+/// A part of the disk that is copied in one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// The source says that it has no data there.
+    /// Whether the source says that it has no data there.
     pub(crate) hole: bool,
 }
 
@@ -25,34 +25,34 @@ impl Piece {
     }
 }
 
-/// Cuts the source into pieces, as far as it is known where its data lies.
+/// Cuts the source into pieces, as far as the position of its data is known.
 #[derive(Debug)]
 pub(crate) struct Plan {
     len: u64,
-    /// Pieces start on a multiple of this. So do holes, which shrink for it.
+    /// Pieces start on a multiple of this. So do holes, which shrink to fit.
     align: u64,
-    /// Data is cut at multiples of this, itself one of `align`.
+    /// Data is cut at multiples of this length, itself a multiple of `align`.
     block: u64,
-    /// The next piece starts here.
+    /// The start of the next piece.
     next: u64,
-    /// Runs are known up to here.
+    /// The end of the known runs.
     known: u64,
     /// The ends of the known runs, and whether they hold data.
     runs: VecDeque<(u64, bool)>,
 }
 
 impl Plan {
-    /// For the bytes from `start`, a multiple of `align`, to `len`.
+    /// A plan for the bytes from `start`, a multiple of `align`, to `len`.
     pub(crate) fn new(start: u64, len: u64, align: u64, block: u64) -> Self {
         Self { len, align, block, next: start, known: start, runs: VecDeque::new() }
     }
 
-    /// Where data lies, from here to the end, should be asked for now.
+    /// The range, up to the end, for which the source should now be asked where its data lies.
     pub(crate) fn unknown(&self) -> Option<(u64, u64)> {
         (self.runs.len() < LOW_RUNS && self.known < self.len).then(|| (self.known, self.len - self.known))
     }
 
-    /// The answer: runs from the first unknown byte on. No run at all means that nobody knows: all of it is data.
+    /// Adds runs, which begin at the first unknown byte. Without any, the source cannot tell, and all of it is data.
     pub(crate) fn learn(&mut self, runs: &[Run]) {
         for run in runs {
             self.known = self.known.saturating_add(run.len).min(self.len);
@@ -64,7 +64,7 @@ impl Plan {
         }
     }
 
-    /// Up to here everything was handed out.
+    /// The end of the pieces handed out so far.
     pub(crate) fn position(&self) -> u64 {
         self.next
     }
@@ -73,10 +73,10 @@ impl Plan {
 impl Iterator for Plan {
     type Item = Piece;
 
-    /// The next piece that is known.
+    /// Takes the next piece, if it is known.
     fn next(&mut self) -> Option<Piece> {
         while let Some(&(end, data)) = self.runs.front() {
-            // A block in which data and hole meet is data.
+            // A block with data and hole counts as data.
             let end = match data {
                 _ if end == self.len => end,
                 true => end.next_multiple_of(self.align).min(self.len),
@@ -136,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the source answers, each byte is in one piece, and no data is in a hole.
+        /// For any answers of the source, each byte is in exactly one piece, and no data is in a hole.
         #[test]
         fn nothing_is_lost(
             runs in prop::collection::vec((0u64..20_000, any::<bool>()), 0..40),

@@ -1,12 +1,12 @@
-//! How far it is, for people who watch.
+//! The progress bar.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar on standard error, when that is a terminal; otherwise nothing.
+/// A bar on standard error, when that is a terminal; otherwise invisible.
 pub(crate) struct Progress(ProgressBar);
 
 impl Progress {
-    /// For `len` bytes, when that is known.
+    /// A bar for `len` bytes, if the length is known.
     pub(crate) fn new(len: Option<u64>, start: u64) -> Self {
         let (bar, template) = match len {
             Some(len) => {
@@ -14,7 +14,7 @@ impl Progress {
             }
             None => (ProgressBar::new_spinner(), "{spinner} {bytes}, {bytes_per_sec}"),
         };
-        // It hides itself where there is no terminal.
+        // The bar hides itself where there is no terminal.
         bar.set_draw_target(ProgressDrawTarget::stderr());
         let bar = bar.with_position(start);
         bar.reset_eta();
@@ -22,7 +22,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// So many more bytes of the source are dealt with.
+    /// Advances the bar by `bytes` of the source.
     pub(crate) fn advance(&self, bytes: u64) {
         self.0.inc(bytes);
     }

@@ -13,7 +13,7 @@ use super::plan::{Piece, Plan};
 use super::progress::Progress;
 use crate::io::PoolIo;
 
-/// Copies `input` to its end. Gives its length. A file grows with it; a device must have room.
+/// Copies `input` to its end, and returns its length. A file grows with it; a device must have room.
 pub(crate) fn copy_in(input: &mut impl Read, engine: &mut Engine<'_>, block: u64) -> Result<u64, CopyError> {
     let disk = engine.destination;
     let mut offset = 0;
@@ -39,7 +39,7 @@ pub(crate) fn copy_in(input: &mut impl Read, engine: &mut Engine<'_>, block: u64
     }
 }
 
-/// As many bytes as there are, up to the length of `into`.
+/// Reads as many bytes as there are, up to the length of `into`.
 fn fill(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -53,14 +53,14 @@ fn fill(input: &mut impl Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// A piece whose turn has not come yet.
+/// A piece that waits for its turn.
 enum Ready {
     Data(Buffer),
     Zeroes(u64),
 }
 
 impl Ready {
-    /// Gives its length.
+    /// Writes the piece, and returns its length.
     fn write(self, output: &mut impl Write, totals: &mut Totals) -> io::Result<u64> {
         match self {
             Self::Data(bytes) => {
@@ -123,7 +123,7 @@ fn next_piece(plan: &mut Plan, source: &Disk) -> Option<Piece> {
     if let Some((offset, len)) = plan.unknown() {
         let (op, found) = engine::allocation(offset, len);
         let outcome = execute(&*source.store, op);
-        // A source that cannot tell is read as a whole.
+        // A source that cannot tell where its data lies is read as a whole.
         plan.learn(&outcome.result.map(|()| found.take()).unwrap_or_default());
     }
     plan.next()

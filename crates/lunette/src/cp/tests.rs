@@ -16,7 +16,7 @@ fn disk(name: &str, store: Arc<dyn Store>) -> Disk {
     Disk { name: name.into(), store, file: None, blank: false, identity: name.into() }
 }
 
-/// A pattern with data, holes, and data that is zero.
+/// A source with data, holes, and data that is zero.
 fn source() -> Arc<MemoryStore> {
     let store = MemoryStore::new(LEN).unwrap();
     for chunk in 0..LEN / BLOCK {
@@ -29,7 +29,7 @@ fn source() -> Arc<MemoryStore> {
     Arc::new(store)
 }
 
-/// Full of other data.
+/// A destination full of other data.
 fn soiled() -> Arc<MemoryStore> {
     let store = MemoryStore::new(LEN).unwrap();
     store.write(0, &vec![0xee; LEN as usize]).unwrap();
@@ -94,7 +94,7 @@ fn zeroes_go_where_there_is_space_and_nowhere_else() {
 }
 
 #[test]
-fn a_failed_request_is_named_and_a_failed_flush_is_no_success() {
+fn a_failed_request_and_a_failed_flush_are_reported() {
     let with = |kind, error| {
         let store = Fault::new(soiled());
         store.add(Rule { kind: Some(kind), skip: if kind == OpKind::Write { 2 } else { 0 }, ..Rule::always(error) });
@@ -117,7 +117,7 @@ fn a_failed_request_is_named_and_a_failed_flush_is_no_success() {
     assert!(result.unwrap_err().to_string().starts_with(&expected));
 }
 
-/// Forgets one byte of all that is written, and one of all that is zeroed.
+/// A store that loses one byte of each write, and one of each zeroing.
 struct Forgetful(Arc<MemoryStore>, u64);
 
 impl Store for Forgetful {
@@ -153,7 +153,7 @@ fn verify_finds_a_byte_that_differs_in_data_and_in_holes() {
 }
 
 #[test]
-fn a_copy_that_is_killed_at_any_write_and_loses_its_power_ends_right_when_resumed() {
+fn a_copy_that_was_killed_at_any_write_with_a_power_loss_is_right_after_resuming() {
     let folder = tempfile::tempdir().unwrap();
     let journal = Journal::at(folder.path().join("journal"));
     let expected = content(&source());
@@ -233,7 +233,7 @@ fn streams_carry_any_length() {
 }
 
 #[test]
-fn a_stream_that_is_too_long_for_its_disk_is_told() {
+fn a_stream_that_is_too_long_for_its_disk_is_an_error() {
     let to = disk("to", Arc::new(MemoryStore::new(BLOCK).unwrap()));
     let progress = Progress::new(None, 0);
     let mut engine = Engine::new(&to, OPTIONS, PoolIo::start().unwrap(), &progress);
@@ -242,7 +242,7 @@ fn a_stream_that_is_too_long_for_its_disk_is_told() {
     assert!(matches!(copied, Err(CopyError::Disk { action: "write", .. })));
 }
 
-/// A store of which nothing is asked but the length of its blocks.
+/// A store that only has a block length: no request may reach it.
 struct Blocks(u32);
 
 impl Store for Blocks {

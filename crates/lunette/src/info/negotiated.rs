@@ -1,4 +1,4 @@
-//! What the login has agreed on, under the names of RFC 7143 chapter 13.
+//! The values that the login has agreed on, under the names of RFC 7143 chapter 13.
 
 use lunette_session::keys::{Digest, Parameters, TaskReporting};
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub(super) struct Negotiated {
     task_reporting: &'static str,
     #[serde(rename = "iSCSIProtocolLevel")]
     protocol_level: u32,
-    /// RFC 3720 appendix A, in 4-byte words; nothing without markers.
+    /// The interval of RFC 3720 appendix A, in 4-byte words; absent without markers.
     #[serde(rename = "OFMarkInt")]
     of_mark_int: Option<u32>,
     #[serde(rename = "IFMarkInt")]

@@ -1,4 +1,4 @@
-//! What a server is to serve next, opened beside what it serves.
+//! The next state of a server, opened beside the current one.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::served::{self, Served, ServedTarget, lun};
 use crate::size::Size;
 
-/// Everything that is needed to switch over. Dropped, it leaves all as it was.
+/// Everything needed to switch over. Dropping it leaves the server as it was.
 pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
     pub(super) served: Served,
@@ -24,18 +24,18 @@ pub(super) struct Plan {
     growing: Vec<Growing>,
 }
 
-/// A disk that is to become longer, or is already and not served so.
+/// A disk that the configuration makes longer, or that has become longer by itself.
 struct Growing {
     target: String,
     number: u16,
     unit: Arc<LogicalUnit>,
     store: Arc<FileStore>,
-    /// The length that the configuration asks for; zero when it does not.
+    /// The length that the configuration asks for; zero when it asks for none.
     at_least: u64,
 }
 
 impl Plan {
-    /// Opens what `changes` bring, and looks for what no configuration tells: other secrets, longer disks.
+    /// Opens what `changes` add, and finds what no configuration shows: changed secrets and longer disks.
     pub(super) fn new(
         served: &Served,
         spares: &Spares,
@@ -52,14 +52,14 @@ impl Plan {
         }
         plan.spares.forget_memory();
         plan.measure(config, &changes)?;
-        // What files are to be is told as what they have become.
+        // An extension is reported with the length that the file has at the end.
         let is_told = |change: &Change| !matches!(change, Change::Lun { change: LunChange::Extended(_), .. });
         plan.changes.extend(changes.into_iter().filter(is_told));
         plan.read_secrets(config)?;
         Ok(plan)
     }
 
-    /// What goes leaves its place, and its store to those that come.
+    /// Removes something. Its store is kept for additions.
     fn close(&mut self, change: &Change) -> Result<(), Failure> {
         match change {
             Change::TargetRemoved(name) => {
@@ -85,7 +85,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What comes is opened.
+    /// Opens an addition.
     fn open(&mut self, config: &Config, change: &Change) -> Result<(), Failure> {
         match change {
             Change::TargetAdded(name) => {
@@ -108,7 +108,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Reads all secrets again: a file may hold another one under the same name.
+    /// Reads all secrets again: a file may hold another secret under the same name.
     fn read_secrets(&mut self, config: &Config) -> Result<(), Failure> {
         let discovery = config::authentication(&config.discovery.chap, config.discovery.mutual_chap.as_ref())?;
         if !discovery.same_as(&self.served.discovery) {
@@ -126,7 +126,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Finds the disks that have grown, or are to.
+    /// Finds the disks that have grown or are to grow.
     fn measure(&mut self, config: &Config, changes: &[Change]) -> Result<(), Failure> {
         for target in &config.targets {
             let Some(open) = self.served.targets.get(&target.name) else { continue };
@@ -138,13 +138,13 @@ impl Plan {
         Ok(())
     }
 
-    /// Whether there is anything to do.
+    /// Whether there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
         self.changes.is_empty() && self.growing.is_empty()
     }
 
-    /// The plan in the words of the server. Files are made longer now: the last that can fail here. None is served so before
-    /// the update is applied.
+    /// The plan as the server's update. Files are extended here, the last step that can fail. The new length is not served
+    /// before the update is applied.
     pub(super) fn update(&mut self, config: &Config) -> Result<Update, Failure> {
         let port_groups = self.port_groups(config)?;
         let mut growth = Vec::new();
@@ -180,7 +180,7 @@ impl Plan {
 }
 
 impl Growing {
-    /// Looks at one disk. One that has shrunk cannot be served as it is.
+    /// Measures one disk. A disk that has shrunk cannot be served any longer.
     fn find(target: &str, number: u16, disk: &Disk, at_least: u64) -> Result<Option<Self>, Failure> {
         let DiskStore::File(store) = &disk.store else { return Ok(None) };
         let failed = |why: String| Failure::disk(format!("target {target}: LUN {number}: {why}"));
@@ -200,7 +200,7 @@ impl Growing {
     }
 }
 
-/// What is being sanitized must not be served again as another unit, which would know nothing of it.
+/// Refuses to replace a unit that is being sanitized, because its successor would know nothing of the operation.
 fn may_go(target: &str, number: u16, disk: &Disk) -> Result<(), Failure> {
     if disk.unit.is_being_sanitized() {
         let what = format!("target {target}: LUN {number} is being sanitized; change it when that has ended");
@@ -217,7 +217,7 @@ fn find_lun(target: &Target, number: u16) -> Option<&LunEntry> {
     target.luns.iter().find(|entry| entry.number == number)
 }
 
-/// The length in bytes that a file is to have from now on; zero when that has not changed.
+/// The length in bytes that a file is to have from now on; zero when it does not change.
 fn extended(changes: &[Change], name: &str, lun: u16) -> u64 {
     let mut lengths = changes.iter().filter_map(|change| match change {
         Change::Lun { target, number, change: LunChange::Extended(Size(bytes)) }

@@ -1,7 +1,7 @@
-//! Stores of disks that are not served any more, while they are still open.
+//! Stores that are no longer served but still open.
 //!
-//! A file is locked by its store. Until the last command of a disk that goes has ended, no other store can be opened over
-//! the file; a disk that comes takes over the one that is there.
+//! A store locks its file. Until the last command of a removed disk has ended, no other store can open that file; a disk
+//! that is added takes over the open store.
 
 use std::sync::{Arc, Weak};
 
@@ -9,7 +9,7 @@ use lunette_store::{FileStore, MemoryStore, Store};
 
 use crate::disk::{Disk, DiskConfig, DiskStore};
 
-/// The stores, as long as the server does not let go of them.
+/// The open stores, as long as the server holds them.
 #[derive(Clone, Default)]
 pub(crate) struct Spares(Vec<Spare>);
 
@@ -28,7 +28,7 @@ enum SpareStore {
 }
 
 impl Spares {
-    /// Remembers the store of a disk that goes.
+    /// Remembers the store of a removed disk.
     pub(super) fn put(&mut self, target: &str, number: u16, disk: &Disk) {
         self.0.retain(|spare| spare.store.open().is_some());
         let store = match &disk.store {
@@ -38,12 +38,12 @@ impl Spares {
         self.0.push(Spare { config: disk.config.clone(), target: target.into(), number, store });
     }
 
-    /// Memory has no name by which it could be found again: it is what stays in its place.
+    /// Forgets stores in memory, which have no name to be found by: they live only as long as they keep their place.
     pub(super) fn forget_memory(&mut self) {
         self.0.retain(|spare| matches!(spare.store, SpareStore::File(_)));
     }
 
-    /// The store that is open already for this disk.
+    /// Takes the store that is open already for this disk.
     pub(crate) fn take(&mut self, target: &str, number: u16, wanted: &DiskConfig) -> Option<DiskStore> {
         let fits = |spare: &Spare| {
             let here = spare.target == target && spare.number == number;
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
     use crate::config;
 
-    /// Disks as the configuration has them.
+    /// A disk as the configuration has it.
     fn disk(entry: &str) -> DiskConfig {
         config::one_lun(entry)
     }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_only_reads_serves_no_disk_that_writes() {
+    fn a_read_only_store_does_not_serve_a_writable_disk() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         std::fs::write(&path, [0; 4096]).unwrap();
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_found_in_its_place_alone_and_as_long_as_it_is_served() {
+    fn memory_is_found_only_in_its_place_and_while_it_is_served() {
         let old = open(disk("disk = \"mem:1M\""), 0);
         let mut spares = Spares::default();
         spares.put("iqn.a", 0, &old);

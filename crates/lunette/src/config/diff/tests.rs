@@ -13,7 +13,7 @@ const BASE: &str = r#"
     name = "iqn.b"
 "#;
 
-/// What a file that differs in one place leads to: the changes as people read them, or the refusals.
+/// The result of one edit to the file: the changes as people read them, or the refusals.
 fn edit(from: &str, to: &str) -> Result<Vec<String>, Vec<String>> {
     assert!(BASE.contains(from), "{from}");
     let (old, new) = (parse(BASE).unwrap(), parse(&BASE.replacen(from, to, 1)).unwrap());
@@ -70,7 +70,7 @@ fn every_change_is_found_and_nothing_else() {
         ("\"/a\"", "\"/a\", serial = \"S\"", &["target iqn.a: LUN 0 replaced"]),
         ("1G", "2G", &["target iqn.a: LUN 0 is to have 2147483648 bytes at least"]),
         (", create = \"1G\"", "", &[]),
-        // A disk in place of another has a block size of its own.
+        // A different disk may have a different block size.
         ("\"/a\"", "\"/c\", block_size = 4096", &["target iqn.a: LUN 0 replaced"]),
         (
             "\"/a\", create = \"1G\"",
@@ -105,14 +105,14 @@ fn what_needs_a_restart_is_named() {
 }
 
 #[test]
-fn all_refusals_are_told_at_once_and_no_change_beside_them() {
+fn all_refusals_are_reported_together_and_no_change_with_them() {
     let new = BASE.replace("/state", "/other").replace("1G", "1M").replace("first", "other");
     let refused = between(&parse(BASE).unwrap(), &parse(&new).unwrap()).unwrap_err();
     assert_eq!(refused.len(), 2, "{refused:?}");
 }
 
 #[test]
-fn what_goes_comes_before_what_comes() {
+fn removals_come_before_additions() {
     let moved = BASE
         .replacen("lun = [{ number = 0, disk = \"/a\", create = \"1G\" }, ", "lun = [", 1)
         .replace("name = \"iqn.b\"", "name = \"iqn.c\"\nlun = [{ number = 0, disk = \"/a\" }]");
@@ -122,7 +122,7 @@ fn what_goes_comes_before_what_comes() {
 }
 
 #[test]
-fn a_portal_that_stands_twice_is_counted() {
+fn a_portal_that_is_listed_twice_counts_twice() {
     let once = parse("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"").unwrap();
     let twice = parse("listen = [\"127.0.0.1:0\", \"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.a\"").unwrap();
     assert!(matches!(between(&once, &twice).unwrap()[..], [Change::PortalAdded(_)]));
