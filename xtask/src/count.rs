@@ -1,6 +1,6 @@
-//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of data in other orders, and of commands at each
-//! recovery level, under callgrind. A count is the same on a busy machine and on an idle one, so a regression shows where a
-//! stopwatch sees noise.
+//! `cargo xtask count`: instructions of the digest kernels, of I/Os on each side, of data in other orders, and of commands
+//! at each recovery level, under callgrind. A count does not depend on the load of the machine, so it shows a regression
+//! where a stopwatch sees noise.
 //!
 //! Valgrind shows programs a CPU without AVX-512, so the wide kernels (VPCLMULQDQ) cannot be counted.
 
@@ -22,7 +22,7 @@ const KERNELS: [&str; 5] = ["sarwate", "slicing8", "slicing16", "crc32q", "pclmu
 const OPS: [&str; 2] = ["digest", "copy"];
 const LENGTHS: [u32; 3] = [48, 512, 4096];
 
-/// A count may be this many percent above its baseline: compilers differ a little.
+/// A count may be this many percent above its baseline, because compilers differ a little.
 const TOLERANCE_PERCENT: u64 = 5;
 
 /// Instruction counts: of the digest kernels and of I/Os on each side against `xtask/instructions.tsv`, of data in random order
@@ -67,7 +67,7 @@ fn count_all() -> Result<Counts> {
     Ok(counts)
 }
 
-/// The instructions of the counted functions of an example that has been built.
+/// Counts the instructions of an example's counted functions. The example has been built.
 fn count(example: &str, args: &[&str]) -> Result<u64> {
     let program = process::target_dir().join("release/examples").join(example);
     let output = Command::new("valgrind")
@@ -95,7 +95,7 @@ fn compare(counts: &Counts) -> Result<ExitCode> {
             Ok((what.into(), count.parse()?))
         })
         .collect::<Result<_>>()
-        .with_context(|| format!("{} cannot be read; write it anew with --update", path.display()))?;
+        .with_context(|| format!("{} cannot be read; write it with --update", path.display()))?;
     let mut worse = 0;
     for (what, count) in counts {
         let before = *baseline.get(what).with_context(|| format!("{what} has no baseline; write it with --update"))?;

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{self, cargo, file_stems, root};
 
-/// The fuzz targets are a workspace of their own: cargo-fuzz builds them with its own flags.
+/// The manifest of the fuzz targets, which are a separate workspace: cargo-fuzz builds them with its own flags.
 pub(crate) const MANIFEST: &str = "fuzz/Cargo.toml";
 
 /// Random inputs per target that a replay adds to the corpus.
@@ -24,8 +24,8 @@ pub(crate) struct Arguments {
     target: Option<String>,
 }
 
-/// Runs cargo-fuzz on one target or on all; one that fails does not keep the others from running. New inputs go to `fuzz/artifacts` (crashes) and, beside the corpus that is kept
-/// in git, to `fuzz/target/corpus`.
+/// Runs cargo-fuzz on one target or on all; a failing target does not stop the others. New inputs go to `fuzz/artifacts`
+/// (crashes) and, beside the corpus that is kept in git, to `fuzz/target/corpus`.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let targets = file_stems(&root().join("fuzz/fuzz_targets"))?;
     let chosen: Vec<&String> = match &arguments.target {
@@ -55,14 +55,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs every target over its corpus and over random inputs, without coverage, on the toolchain at hand.
+/// Runs every target over its corpus and over random inputs, without coverage, on the installed toolchain.
 pub(crate) fn replay() -> Result<()> {
     process::run(cargo_fuzz_crate("test").arg("--lib"))?;
     let mut command = cargo_fuzz_crate("run");
     process::run(command.args(["--bin", "replay", "--", "--random", RANDOM_INPUTS]))
 }
 
-/// A cargo command for the fuzz crate, which shares what it can of the workspace's compiled dependencies.
+/// A cargo command for the fuzz crate, which shares compiled dependencies with the workspace where it can.
 pub(crate) fn cargo_fuzz_crate(subcommand: &str) -> Command {
     let mut command = cargo([subcommand, "--locked", "--manifest-path", MANIFEST]);
     if std::env::var_os("CARGO_TARGET_DIR").is_none() {
@@ -82,7 +82,7 @@ fn need_cargo_fuzz() -> Result<()> {
     if !succeeds(&["+nightly", "fuzz", "--version"]) {
         bail!("coverage-guided fuzzing needs cargo-fuzz; install it: cargo install cargo-fuzz --locked");
     }
-    // As the build script of libfuzzer-sys chooses it.
+    // The compiler that the build script of libfuzzer-sys chooses.
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".into());
     let answer = Command::new(&compiler).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if !answer.is_ok_and(|status| status.success()) {

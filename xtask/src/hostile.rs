@@ -21,13 +21,13 @@ pub(crate) struct Arguments {
     /// What is attacked: target, initiator or both.
     #[arg(long)]
     side: Option<String>,
-    /// Makes the walk of this seed alone and shows all that happens in it; needs a side.
+    /// Makes only the walk of this seed and shows all that happens in it; needs a side.
     #[arg(long, value_name = "SEED", requires = "side")]
     trace: Option<u64>,
 }
 
 impl Arguments {
-    /// As the campaign takes them.
+    /// The arguments for the campaign.
     fn words(&self) -> Vec<String> {
         let given = [
             ("--seeds", self.seeds.map(|number| number.to_string())),
@@ -40,14 +40,14 @@ impl Arguments {
     }
 }
 
-/// Builds all that takes part and runs the campaign. Its report says what went wrong.
+/// Builds all participants and runs the campaign, which reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     process::build_for_checks()?;
     let status = campaign().args(arguments.words()).status().context("cannot start lunette-hostile")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A few seconds on each side.
+/// Runs a few seconds on each side.
 pub(crate) fn step() -> Result<()> {
     process::build_for_checks()?;
     process::run(campaign().args(["--seeds", SEEDS_OF_THE_STEP]))

@@ -39,7 +39,7 @@ enum Chore {
     Count(count::Arguments),
     /// Lunette beside tgt, libiscsi and plain TCP, as ratios of one run.
     Compare(compare::Arguments),
-    /// In which layer the CPU time goes, on both sides, as `perf` samples it.
+    /// The share of CPU time of each layer, on both sides, as `perf` samples it.
     Profile(profile::Arguments),
     /// Initiator and target under a virtual clock and a network that breaks everything.
     Sim(sim::Arguments),

@@ -7,14 +7,14 @@ use anyhow::{Result, bail};
 
 use crate::process;
 
-/// Package, and a file that tells on other systems whether its content is there: a program in `PATH`.
+/// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
 const NEEDED: [(&str, Option<&str>); 10] = [
     ("fio", Some("fio")),
     ("istgt", Some("istgt")),
     ("libiscsi-bin", Some("iscsi-ls")),
     ("libnbd-bin", Some("nbdcopy")),
     ("qemu-utils", Some("qemu-img")),
-    // A plug-in of qemu-img. Without it, `qemu-img` says so.
+    // A plug-in of qemu-img, which reports its absence.
     ("qemu-block-extra", None),
     ("sg3-utils", Some("sg_vpd")),
     ("tgt", Some("tgtd")),
@@ -22,19 +22,19 @@ const NEEDED: [(&str, Option<&str>); 10] = [
     ("valgrind", Some("valgrind")),
 ];
 
-/// The same for `cargo xtask compare`.
+/// The packages for `cargo xtask compare`, in the same form.
 const COMPARED: [(&str, Option<&str>); 3] =
     [("libiscsi-bin", Some("iscsi-perf")), ("tgt", Some("tgtd")), ("util-linux", Some("taskset"))];
 
-/// The same for `cargo xtask profile`.
+/// The packages for `cargo xtask profile`, in the same form.
 const PROFILED: [(&str, Option<&str>); 2] = [("linux-perf", Some("perf")), ("util-linux", Some("taskset"))];
 
-/// Installs what the tests need and do not have when this process may, else names it and fails.
+/// Installs missing packages that the tests need if this process may, and otherwise names them and fails.
 pub(crate) fn provide() -> Result<()> {
     provide_all("the tests need", &NEEDED)
 }
 
-/// The same for those that Lunette is compared with. tgt wants to be root, and so does who sets the congestion control.
+/// Installs the packages for a comparison. tgt requires root, and so does setting the congestion control.
 pub(crate) fn provide_for_comparison() -> Result<()> {
     if !is_root() {
         bail!("only root can run tgt and set the congestion control");
@@ -42,7 +42,7 @@ pub(crate) fn provide_for_comparison() -> Result<()> {
     provide_all("a comparison needs", &COMPARED)
 }
 
-/// The same for profiles. Only root sees where the kernel is.
+/// Installs the packages for a profile. Only root can see the kernel's addresses.
 pub(crate) fn provide_for_profile() -> Result<()> {
     if !is_root() {
         bail!("only root can sample the kernel and set the congestion control");
@@ -83,7 +83,7 @@ fn is_there(package: &str, program: Option<&str>) -> bool {
     let query = Command::new("dpkg-query").args(["--show", "--showformat=${Status}", package]).output();
     match query {
         Ok(output) => output.stdout.ends_with(b" installed"),
-        // Not Debian.
+        // The system is not Debian.
         Err(_) => program.is_none_or(in_path),
     }
 }

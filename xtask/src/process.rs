@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// How often a child is looked at.
+/// The interval at which a child is polled.
 const POLL: Duration = Duration::from_millis(20);
 
 /// The root of the workspace.
@@ -19,7 +19,7 @@ pub(crate) fn root() -> PathBuf {
     xtask.parent().expect("xtask is a folder of the workspace").to_path_buf()
 }
 
-/// Where cargo puts what it builds.
+/// The folder of cargo's build output.
 pub(crate) fn target_dir() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
@@ -31,14 +31,14 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds what the checks start: the command, its hostile peers, and the example whose instructions are counted. All at once, so
-/// that they share all that they are made of.
+/// Builds the programs that the checks start: the command, its hostile peers, and the example whose instructions are
+/// counted. One build makes all of them, so that they share their dependencies.
 pub(crate) fn build_for_checks() -> Result<()> {
     let what = ["--workspace", "--bin", "lunette", "--bin", "lunette-hostile", "--example", "turns"];
     run(cargo(["build", "--locked", "--profile", "checks"]).args(what))
 }
 
-/// Runs `command` without input and fails when it does.
+/// Runs `command` without input, and fails when the command fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     eprintln!("$ {shown}");
@@ -60,14 +60,14 @@ pub(crate) fn wait_at_most(child: &mut Child, limit: Duration) -> Result<Option<
     }
 }
 
-/// The command as one would type it.
+/// The command as a user would type it.
 fn show(command: &Command) -> String {
     let name = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(name).chain(command.get_args()).map(OsStr::to_string_lossy);
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// The names of the files in a folder, without their extensions, in order: a file there is a target for cargo.
+/// The names of the files in a folder, without their extensions, in order. Each such file is a target for cargo.
 pub(crate) fn file_stems(folder: &Path) -> Result<Vec<String>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut names = Vec::new();

@@ -1,4 +1,4 @@
-//! Whether docs/protocol.md and docs/limits.md still name files, tests and constants that exist.
+//! The check that docs/protocol.md and docs/limits.md name only files, tests and constants that exist.
 
 use std::collections::HashSet;
 use std::fs;
@@ -8,18 +8,18 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::root;
 
-/// The documents, below the root.
+/// The documents, relative to the root.
 const PROTOCOL: &str = "docs/protocol.md";
 const LIMITS: &str = "docs/limits.md";
 
-/// Keys of the configuration that they name.
+/// Keys of the configuration that the documents name.
 const CONFIGURATION_KEYS: [&str; 6] =
     ["data_timeout", "login_timeout", "max_connections", "max_outstanding_r2t", "max_time2wait", "default_time2retain"];
 
-/// Folders whose tests they may name.
+/// Folders whose tests the documents may name.
 const FOLDERS: [&str; 5] = ["crates", "fuzz", "sim", "tests", "xtask"];
 
-/// Fails with the names that lead nowhere.
+/// Fails with the names that do not exist.
 pub(crate) fn check() -> Result<()> {
     let mut definitions = Definitions::default();
     for folder in FOLDERS {
@@ -63,12 +63,12 @@ fn unproven_rows(document: &str) -> Vec<String> {
     unproven
 }
 
-/// What stands between backticks in the rows of tables.
+/// The texts between backticks in the rows of tables.
 fn quoted(document: &str) -> impl Iterator<Item = &str> {
     document.lines().filter(|line| line.starts_with('|')).flat_map(|row| row.split('`').skip(1).step_by(2))
 }
 
-/// What the sources define.
+/// The names that the sources define.
 #[derive(Default)]
 struct Definitions {
     functions: HashSet<String>,
@@ -76,7 +76,7 @@ struct Definitions {
 }
 
 impl Definitions {
-    /// Whether there is what a document names. Names of one word, such as keys and values of the protocol, may be anything.
+    /// Whether a name from a document exists. Names of one word, such as keys and values of the protocol, may be anything.
     fn have(&self, name: &str) -> bool {
         if Path::new(name).extension().is_some_and(|extension| extension == "rs") {
             return ["crates/session/src", "crates", ""].iter().any(|folder| root().join(folder).join(name).is_file());
@@ -91,7 +91,7 @@ impl Definitions {
         let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
         for entry in entries {
             let path = entry?.path();
-            // What cargo builds for the fuzz targets is not ours.
+            // Cargo's output for the fuzz targets is not ours.
             if path.is_dir() && !path.ends_with("fuzz/target") {
                 self.collect(&path)?;
             } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_told_from_other_words() {
+    fn functions_are_distinguished_from_other_words() {
         for (line, name) in [
             ("fn a_test() {", Some("a_test")),
             ("    pub(crate) async fn other<T>(", Some("other")),
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_are_told_from_other_words() {
+    fn constants_are_distinguished_from_other_words() {
         for (line, name) in [
             ("const A_B: usize = 1;", Some("A_B")),
             ("    pub(crate) const MAX_2: u8 = 1;", Some("MAX_2")),

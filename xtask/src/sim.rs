@@ -24,7 +24,7 @@ pub(crate) struct Arguments {
     /// Only this number of connections.
     #[arg(long)]
     connections: Option<u32>,
-    /// The report as JSON.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
     /// Shows all that happens in the run of this seed; needs a level and a number of connections.
@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// As the simulator takes them.
+    /// The arguments for the simulator.
     fn words(&self) -> Vec<String> {
         let numbers = [
             ("--seeds", self.seeds),
@@ -48,14 +48,14 @@ impl Arguments {
     }
 }
 
-/// Builds the simulator and runs it. Its report says what went wrong.
+/// Builds the simulator and runs it. The simulator reports the faults.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut command = cargo(["run", "--quiet", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
     let status = command.args(arguments.words()).status()?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A few hundred runs.
+/// Runs a few hundred seeds.
 pub(crate) fn step() -> Result<()> {
     let mut command = cargo(["run", "--locked", "--profile", "sim", "--package", "lunette-sim", "--"]);
     process::run(command.args(["--seeds", SEEDS_OF_THE_STEP]))

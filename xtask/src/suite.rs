@@ -1,8 +1,7 @@
 //! `cargo xtask suite`: libiscsi's whole test suite over the kinds of disks that `lunette serve` has.
 //!
-//! Not every test runs on every disk: some want a medium that can be taken out, some one that is write protected. So the
-//! suite runs over a table of disks, each with a server of its own, and what counts is that no test fails anywhere and that
-//! each runs somewhere.
+//! Not every test runs on every disk: some need a removable medium, some a write-protected one. So the suite runs over a
+//! table of disks, each with its own server, and passes when no test fails anywhere and each runs somewhere.
 
 mod disks;
 mod report;
@@ -26,16 +25,16 @@ use report::Report;
 use server::Server;
 use table::Table;
 
-/// Disks that are tested at a time. The suite sleeps most of its time.
+/// Disks that are tested at the same time. The suite sleeps most of its time.
 const AT_A_TIME: usize = 4;
 
-/// From the start of one run of the tool to its end. A run over everything takes 30 seconds.
+/// The longest time that one run of the tool may take. A run over everything takes 30 seconds.
 const RUN_LIMIT: Duration = Duration::from_secs(150);
 
 /// libiscsi's test suite over all kinds of disks.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Test this disk alone, such as "thin 512"; then tests may be skipped.
+    /// Test only this disk, such as "thin 512"; then tests may be skipped.
     #[arg(long, value_name = "DISK")]
     only: Option<String>,
 }
@@ -65,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The whole suite, as a step of `cargo xtask test`.
+/// Runs the whole suite, as a step of `cargo xtask test`.
 pub(crate) fn step() -> Result<()> {
     if run(&Arguments { only: None })? != ExitCode::SUCCESS {
         bail!("libiscsi's suite finds faults");
@@ -81,7 +80,7 @@ fn chosen(only: Option<&str>) -> Result<Vec<&'static Disk>> {
     }
 }
 
-/// Where configurations, disks and logs are.
+/// The folder of configurations, disks and logs.
 fn folder() -> PathBuf {
     process::target_dir().join("suite")
 }
@@ -101,7 +100,7 @@ fn all_tests() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Tests all disks, some at a time, and gives their reports in the same order.
+/// Tests all disks, some at a time, and returns their reports in the same order.
 fn run_all(disks: &[&Disk]) -> Result<Vec<Report>> {
     let next = AtomicUsize::new(0);
     let reports: Vec<Mutex<Option<Result<Report>>>> = disks.iter().map(|_| Mutex::new(None)).collect();
@@ -134,21 +133,21 @@ fn run_one(disk: &Disk) -> Result<Report> {
         report.add(&String::from_utf8_lossy(&text)).with_context(|| output.display().to_string())?;
     }
     server.stop()?;
-    // It may take gigabytes; the logs are what is of use.
+    // The disk may take gigabytes; only the logs are useful.
     if folder.join("disk").exists() {
         fs::remove_file(folder.join("disk")).context("cannot remove the disk")?;
     }
     Ok(report)
 }
 
-/// One run of the tool, which may lose data (`-d`, `-S`) and tells all it does (`-v -V`).
+/// Runs the tool once. It may lose data (`-d`, `-S`) and prints all its actions (`-v -V`).
 fn run_tool(pattern: &str, urls: &[String; 2], output: &Path) -> Result<()> {
     let file = File::create(output).with_context(|| format!("cannot create {}", output.display()))?;
     let mut command = Command::new("iscsi-test-cu");
     command.args(["-d", "-S", "-v", "-V", "-t", pattern]).args(urls).stdin(Stdio::null());
     command.stdout(file.try_clone()?).stderr(file);
     let mut child = command.spawn().context("cannot start iscsi-test-cu")?;
-    // Its exit code tells nothing that its output does not.
+    // The exit code adds nothing to the output.
     if wait_at_most(&mut child, RUN_LIMIT)?.is_none() {
         child.kill()?;
         child.wait()?;

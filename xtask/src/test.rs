@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that has to pass before a change is good.
+//! `cargo xtask test`: all checks that a change has to pass.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::suite;
 /// Everything that has to pass.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Do this step alone.
+    /// Do only this step.
     #[arg(long, value_name = "STEP")]
     only: Option<String>,
     /// Show the steps and do nothing.
@@ -31,7 +31,7 @@ struct Step {
     run: fn() -> Result<()>,
 }
 
-/// Quick steps first: a mistake is told soon.
+/// The steps, quick ones first, so that a mistake shows early.
 const STEPS: [Step; 10] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
@@ -121,14 +121,14 @@ fn docs() -> Result<()> {
 }
 
 fn unit() -> Result<()> {
-    // Some tests let other programs read what is made.
+    // Some tests have other programs read the output.
     packages::provide()?;
     let mut command = cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests"]);
     process::run(command.env("LUNETTE_REQUIRE_TOOLS", "1"))?;
     on_cores()
 }
 
-/// The target's tests once more, on two cores, and on io_uring where the system allows it.
+/// Repeats the target's tests on two cores and, where the system allows it, on io_uring.
 fn on_cores() -> Result<()> {
     let mut command =
         cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests", "--exclude", "lunette-session"]);
@@ -147,7 +147,7 @@ fn count() -> Result<()> {
 fn interop() -> Result<()> {
     packages::provide()?;
     process::build_for_checks()?;
-    // The whole workspace is named, so that its dependencies have the features that they were compiled with before.
+    // The whole workspace is named, so that dependencies keep the features that they were compiled with before.
     let mut command = cargo(["test", "--locked", "--workspace", "--no-fail-fast"]);
     for name in file_stems(&root().join("tests/tests"))? {
         command.args(["--test", &name]);

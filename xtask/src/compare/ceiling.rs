@@ -1,7 +1,7 @@
 //! The ceiling: a client and a server that send messages of iSCSI's sizes over one TCP connection and do nothing else.
 //!
-//! Both answer all that one receive has brought with one vectored send, as a good implementation of the protocol would. They
-//! are processes of their own, so that their CPU time is accounted like that of all others.
+//! Both answer everything that one receive has brought with one vectored send, as a good implementation of the protocol
+//! would. They are separate processes, so that their CPU time is accounted like that of all others.
 
 use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// Bytes that one receive takes at most.
+/// The most bytes that one receive takes.
 const RECEIVE_LEN: usize = 256 << 10;
 
-/// From one byte to the next, before a side gives up.
+/// The longest silence between two bytes before a side gives up.
 const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 
 /// One end of the ceiling. `cargo xtask compare` starts both.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Bytes of a request.
+    /// Bytes in a request.
     #[arg(long)]
     ask: usize,
-    /// Bytes of its answer.
+    /// Bytes in its answer.
     #[arg(long)]
     answer: usize,
     #[command(subcommand)]
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Side {
-    /// Prints where it listens, serves one connection and ends.
+    /// Prints its address, serves one connection and ends.
     Server,
     /// Prints a [`Report`] as JSON.
     Client {
@@ -44,16 +44,16 @@ enum Side {
     },
 }
 
-/// What the client has seen.
+/// The client's measurements.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Report {
     pub(super) ios: u64,
     pub(super) seconds: f64,
-    /// Median microseconds from a request to its answer, at depth 1.
+    /// The median time from a request to its answer at depth 1, in microseconds.
     pub(super) latency_us: Option<f64>,
 }
 
-/// Is one end until the other one ends.
+/// Runs one end until the other one ends.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Arguments { ask, answer, ref side } = *arguments;
     if ask == 0 || answer == 0 {
@@ -129,7 +129,7 @@ impl<'a> Peer<'a> {
         })
     }
 
-    /// Waits for bytes and tells how many messages they end. `None` at the end of the stream.
+    /// Waits for bytes and returns how many messages they complete. `None` at the end of the stream.
     fn receive(&mut self) -> Result<Option<usize>> {
         loop {
             match self.stream.read(&mut self.received) {
@@ -141,7 +141,7 @@ impl<'a> Peer<'a> {
         }
     }
 
-    /// Sends that many messages with as few calls as the kernel lets.
+    /// Sends this many messages with as few calls as the kernel allows.
     fn send(&mut self, messages: usize) -> Result<()> {
         let mut slices = vec![IoSlice::new(&self.message); messages];
         let mut left = &mut slices[..];
@@ -160,7 +160,7 @@ impl<'a> Peer<'a> {
 /// Counts messages of one length in a stream.
 struct Counter {
     message_len: usize,
-    /// Bytes of the message that is not yet whole.
+    /// Bytes still missing from the current message.
     rest: usize,
 }
 

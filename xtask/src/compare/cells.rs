@@ -1,46 +1,46 @@
-//! What is measured: each cell is one pair under one kind of work.
+//! The measured cells: each is one pair under one kind of load.
 
 use std::fmt;
 
-/// Basic header segment (RFC 7143, 11.2.1): what the smallest message of the protocol takes.
+/// The length of a basic header segment (RFC 7143, 11.2.1), which is the smallest message of the protocol.
 const BHS_LEN: usize = 48;
 
-/// Requests in flight where depth is what is measured.
+/// Requests in flight where depth is being measured.
 const DEEP: u32 = 32;
 
 const KIB: u32 = 1024;
 
-/// The blocks of the disks, so that every offset of every party is a multiple of 4 KiB.
+/// The block length of the disks, which makes every offset of every party a multiple of 4 KiB.
 pub(crate) const BLOCK_LEN: u32 = 4 * KIB;
 
-/// Who asks.
+/// The side that sends requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Initiator {
     Libiscsi,
     Lunette,
 }
 
-/// Who answers.
+/// The side that answers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
-    /// As it is after `tgtadm --op new`.
+    /// tgt as it is after `tgtadm --op new`.
     Tgt,
-    /// With the settings that make it fastest.
+    /// tgt with its fastest settings.
     TunedTgt,
     Lunette(Disk),
 }
 
-/// What our target serves.
+/// The kind of disk that our target serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Disk {
     Memory,
     /// A file in the page cache.
     File,
-    /// The same, sent from where it is.
+    /// A file in the page cache, sent without a copy.
     ZeroCopy,
 }
 
-/// The two that talk.
+/// The two sides of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Pair {
     Iscsi(Initiator, Target),
@@ -54,15 +54,15 @@ pub(crate) enum Direction {
     Write,
 }
 
-/// One pair under one kind of work.
+/// One pair under one kind of load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Cell {
     pub(crate) pair: Pair,
     pub(crate) direction: Direction,
-    /// Bytes of a request.
+    /// Bytes in a request.
     pub(crate) len: u32,
     pub(crate) depth: u32,
-    /// CRC32C for headers and data.
+    /// Whether headers and data have CRC32C digests.
     pub(crate) digests: bool,
 }
 
@@ -85,17 +85,18 @@ pub(crate) const fn write(pair: Pair, kib: u32) -> Cell {
     Cell { direction: Direction::Write, ..read(pair, kib) }
 }
 
-/// The same with both digests.
+/// The same cell with both digests.
 pub(crate) const fn digested(cell: Cell) -> Cell {
     Cell { digests: true, ..cell }
 }
 
-/// The same with one request at a time.
+/// The same cell with one request at a time.
 pub(crate) const fn alone(cell: Cell) -> Cell {
     Cell { depth: 1, ..cell }
 }
 
-/// What the ratios are made of, in the order of a round. What is compared stands together, so that a disturbance meets both.
+/// The cells that ratios are formed from, in the order of a round. Cells that are compared are neighbours, so that a
+/// disturbance affects both.
 pub(crate) const CELLS: [Cell; 24] = [
     read(LIBISCSI_TGT, 4),
     read(LIBISCSI_TUNED, 4),
@@ -123,7 +124,7 @@ pub(crate) const CELLS: [Cell; 24] = [
     alone(read(Pair::Tcp, 4)),
 ];
 
-/// What else is worth knowing: no ratio needs it, and `--quick` leaves it out.
+/// Further cells that no ratio needs. `--quick` leaves them out.
 pub(crate) const MORE_CELLS: [Cell; 8] = [
     read(LIBISCSI_TGT, 64),
     read(LIBISCSI_TUNED, 64),
@@ -136,12 +137,12 @@ pub(crate) const MORE_CELLS: [Cell; 8] = [
 ];
 
 impl Cell {
-    /// Blocks of 4 KiB come from anywhere, larger requests one after the other.
+    /// Whether offsets are random. Blocks of 4 KiB come from anywhere, larger requests are sequential.
     pub(crate) fn is_random(&self) -> bool {
         self.len <= BLOCK_LEN
     }
 
-    /// Bytes of a request and of its answer on the wire of the ceiling: a header, and the data on one of them.
+    /// Bytes of a request and of its answer in the ceiling's stream: a header each, and the data in one of them.
     pub(crate) fn message_lens(&self) -> (usize, usize) {
         let with_data = BHS_LEN + self.len as usize;
         match self.direction {

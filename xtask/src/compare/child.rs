@@ -1,4 +1,5 @@
-//! Processes on a CPU of their own, whose CPU time is read from their own accounting, and which never outlive this one.
+//! Child processes, pinned to a CPU, whose CPU time is read from their own accounting, and which never outlive this
+//! process.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,10 +14,10 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::system::Interrupt;
 
-/// How often a process is looked at.
+/// The interval at which a process is polled.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Clock ticks a second in `/proc/PID/stat`. The kernel's own ticks may be others, but it converts.
+/// Clock ticks a second in `/proc/PID/stat`. The kernel converts its own ticks to these.
 const USER_HZ: f64 = 100.0;
 
 /// A process that is killed when this is dropped.
@@ -28,19 +29,19 @@ pub(crate) struct Child {
     interrupt: Interrupt,
 }
 
-/// How a process ended.
+/// The end of a process.
 pub(crate) struct Ended {
-    /// What it printed.
+    /// Its standard output.
     pub(crate) stdout: String,
-    /// User and system, of all its threads, from its start to its end.
+    /// User and system time of all its threads, from start to end.
     pub(crate) cpu: Duration,
 }
 
 impl Child {
-    /// Starts a program on these CPUs, one or a list. What it prints goes to files called `name` in `folder`.
+    /// Starts a program on these CPUs, one or a list. Its output goes to files called `name` in `folder`.
     ///
-    /// `setpriv` lets the kernel kill it when this process is killed itself and can no longer do it; the two programs in front
-    /// replace themselves by it, so its number is the one known here.
+    /// `setpriv` has the kernel kill the program when this process is killed and cannot do it any more. The two programs in
+    /// front replace themselves by the program, so its process number is the one known here.
     pub(crate) fn start<A: AsRef<OsStr>>(
         folder: &Path,
         name: &str,
@@ -67,19 +68,19 @@ impl Child {
         self.process.id()
     }
 
-    /// User and system time of all its threads so far. It can be read until the process is waited for.
+    /// User and system time of all its threads so far. Readable until the process is waited for.
     pub(crate) fn cpu(&self) -> Result<Duration> {
         let path = format!("/proc/{}/stat", self.id());
         let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         cpu_of(&stat).with_context(|| format!("{path} has no times: {stat}"))
     }
 
-    /// Bytes of memory that it has.
+    /// Its resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> Result<u64> {
         self.memory("VmRSS:")
     }
 
-    /// The most memory that it has had.
+    /// The peak of its resident memory in bytes.
     pub(crate) fn peak_resident_bytes(&self) -> Result<u64> {
         self.memory("VmHWM:")
     }
@@ -90,7 +91,7 @@ impl Child {
         memory_of(&status, field).with_context(|| format!("{path} has no {field}"))
     }
 
-    /// Waits until `ready` gives something, asking again and again. Fails when the process ends before.
+    /// Polls `ready` until it gives something. Fails when the process ends first.
     pub(crate) fn wait_until<T>(
         &mut self,
         limit: Duration,
@@ -112,13 +113,13 @@ impl Child {
         }
     }
 
-    /// The first line that it has printed, once it is whole.
+    /// The first line of its output, once it is complete.
     pub(crate) fn first_line(&self) -> Result<Option<String>> {
         let text = self.printed()?;
         Ok(text.split_once('\n').map(|(line, _)| line.trim().to_owned()))
     }
 
-    /// Waits for its end, which has to be a good one within `limit`.
+    /// Waits for a successful end within `limit`.
     pub(crate) fn finish(mut self, limit: Duration) -> Result<Ended> {
         let deadline = Instant::now() + limit;
         while !self.has_ended()? {
@@ -141,7 +142,7 @@ impl Child {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Whether it has ended, without taking its accounting away.
+    /// Whether the process has ended. Its accounting stays readable.
     fn has_ended(&self) -> Result<bool> {
         let pid = Pid::from_child(&self.process);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -151,13 +152,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The time in a line of `/proc/PID/stat`: its 14th and 15th fields. The name before them may have blanks and brackets.
+/// The CPU time in a line of `/proc/PID/stat`: its 14th and 15th fields. The name before them may have blanks and brackets.
 #[expect(clippy::cast_precision_loss, reason = "ticks of days at most")]
 fn cpu_of(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;

@@ -1,4 +1,4 @@
-//! Those who are compared: tgt, libiscsi's `iscsi-perf`, Lunette on both sides, and the ceiling.
+//! The parties to the comparison: tgt, libiscsi's `iscsi-perf`, Lunette on both sides, and the ceiling.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,10 +17,10 @@ use super::child::Child;
 use super::system::{Cpus, Interrupt};
 use crate::process::target_dir;
 
-/// From the start of a server until it answers.
+/// The longest time from the start of a server until it answers.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// From the start of a copy to its end.
+/// The longest time that a copy may take.
 const FILL_LIMIT: Duration = Duration::from_mins(1);
 
 const TGT_NAME: &str = "iqn.2026-11.lunette:tgt";
@@ -34,9 +34,9 @@ pub(crate) const TGT_SETTINGS: [(&str, &str); 4] = [
     ("InitialR2T", "No"),
 ];
 
-/// What all processes of one comparison have in common.
+/// The setting that all processes of one comparison share.
 pub(crate) struct Stage {
-    /// For what they print.
+    /// The folder for their output.
     pub(crate) folder: PathBuf,
     pub(crate) cpus: Cpus,
     pub(crate) interrupt: Interrupt,
@@ -56,9 +56,9 @@ macro_rules! words {
 /// `tgtd` with two targets over one file: one as it is, one tuned.
 pub(crate) struct Tgt {
     pub(crate) child: Child,
-    /// Of the logical unit, as it is.
+    /// The URL of the untuned logical unit.
     pub(crate) url: String,
-    /// Of the logical unit, tuned.
+    /// The URL of the tuned logical unit.
     pub(crate) tuned_url: String,
     control: u16,
 }
@@ -91,10 +91,11 @@ impl Tgt {
     }
 }
 
-/// The numbers that `-C` takes are below this. A free port makes one that another `tgtd` hardly has; if it has, this one says so.
+/// Numbers for `-C` are below this. A free port gives a number that another `tgtd` is unlikely to have; if it has, this one
+/// fails with a message.
 const CONTROLS: u16 = 1 << 15;
 
-/// Where tgtd has its control sockets. It does not remove them when it is killed.
+/// The folder of tgtd's control sockets. A killed tgtd leaves its socket behind.
 const TGT_FOLDER: &str = "/var/run/tgtd";
 
 impl Drop for Tgt {
@@ -118,7 +119,7 @@ fn tgtadm(control: u16, arguments: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// A port of loopback that nobody listens on.
+/// A port of loopback that no process listens on.
 fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot listen on loopback")?;
     Ok(listener.local_addr()?.port())
@@ -131,18 +132,18 @@ pub(crate) struct Lunette {
 }
 
 impl Lunette {
-    /// With a disk in memory.
+    /// Starts a server with a disk in memory.
     pub(crate) fn start(stage: &Stage, name: &str, len_bytes: u64) -> Result<Self> {
         Self::start_on(stage, name, len_bytes, &[stage.cpus.target])
     }
 
-    /// With a disk in memory and a core for each of these CPUs.
+    /// Starts a server with a disk in memory and a core for each of these CPUs.
     pub(crate) fn start_on(stage: &Stage, name: &str, len_bytes: u64, cpus: &[usize]) -> Result<Self> {
         let options = words![format!("mem:{len_bytes}"), "--cores", cpus.len().to_string()];
         Self::serve(stage, name, cpus, options)
     }
 
-    /// With a file.
+    /// Starts a server with a file.
     pub(crate) fn start_file(stage: &Stage, name: &str, disk: &Path, zero_copy: bool) -> Result<Self> {
         let option = zero_copy.then(|| "--zero-copy".into());
         Self::serve(stage, name, &[stage.cpus.target], words![disk].into_iter().chain(option).collect())
@@ -157,7 +158,7 @@ impl Lunette {
         Ok(Self { child, url })
     }
 
-    /// Writes the bytes of `disk` to the disk, so that both targets hold the same and all memory is there.
+    /// Writes the bytes of `disk` to the disk, so that both targets hold the same and all memory is allocated.
     pub(crate) fn fill(&self, stage: &Stage, disk: &Path) -> Result<()> {
         let copy = stage.start("cp", stage.cpus.initiator, &lunette(), words!["cp", disk, &self.url])?;
         copy.finish(FILL_LIMIT).map(drop)
@@ -183,7 +184,7 @@ impl TcpServer {
     }
 }
 
-/// This program as the release profile makes it: what runs now may be a debug build.
+/// This program as the release profile builds it, because the running one may be a debug build.
 fn own_program() -> PathBuf {
     target_dir().join("release/xtask")
 }
@@ -193,12 +194,12 @@ fn tcp_arguments(cell: &Cell) -> Vec<OsString> {
     words!["ceiling", "--ask", ask.to_string(), "--answer", answer.to_string()]
 }
 
-/// What the initiator of a run has done.
+/// The result of an initiator's run.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Load {
     pub(crate) ios: f64,
     pub(crate) iops: f64,
-    /// Median, where the initiator tells.
+    /// The median latency, where the initiator reports one.
     pub(crate) latency_us: Option<f64>,
 }
 
@@ -247,7 +248,7 @@ pub(crate) fn start_bench(
     stage.start(name, cpu, &lunette(), arguments)
 }
 
-/// What `lunette bench --rw` calls it.
+/// The name of the load in `lunette bench --rw`.
 fn mode(cell: &Cell) -> &'static str {
     match (cell.is_random(), cell.direction) {
         (false, Direction::Read) => "read",
@@ -257,7 +258,7 @@ fn mode(cell: &Cell) -> &'static str {
     }
 }
 
-/// Reads what the client of the ceiling prints.
+/// Reads the output of the ceiling's client.
 #[expect(clippy::cast_precision_loss, reason = "requests of an hour at most")]
 pub(crate) fn tcp_load(printed: &str) -> Result<Load> {
     let report: ceiling::Report = serde_json::from_str(printed).context("the ceiling's report")?;
@@ -265,7 +266,7 @@ pub(crate) fn tcp_load(printed: &str) -> Result<Load> {
     Ok(Load { ios, iops: ios / report.seconds, latency_us: report.latency_us })
 }
 
-/// Reads what an initiator prints.
+/// Reads the output of an initiator.
 pub(crate) fn initiator_load(initiator: Initiator, printed: &str, seconds: u32) -> Result<Load> {
     match initiator {
         Initiator::Libiscsi => {
@@ -280,7 +281,7 @@ pub(crate) fn initiator_load(initiator: Initiator, printed: &str, seconds: u32) 
     }
 }
 
-/// What is of use here of what `lunette bench --json` prints.
+/// The part of the output of `lunette bench --json` that is used here.
 #[derive(Deserialize)]
 struct BenchReport {
     reads: f64,

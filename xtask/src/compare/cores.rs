@@ -1,7 +1,7 @@
-//! What a request costs a target with two cores, beside one.
+//! The CPU time that a request costs a target with two cores, beside one core.
 //!
-//! Two CPUs are all there is, so each core shares its own with the initiator that it answers, and the single core does too.
-//! Then what two cores add is what they do to each other.
+//! There are only two CPUs, so each core shares its CPU with the initiator that it answers, and so does the single core.
+//! The difference is what two cores cost each other.
 
 use std::thread;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use super::cells::{self, Cell, Initiator, OURS};
 use super::contestant::{self, Lunette, Stage};
 use super::measure::{DISK_LEN, limit};
 
-/// What the initiators do.
+/// The load of the initiators.
 const LOAD: Cell = cells::read(OURS, 4);
 
-/// From the start of one initiator to that of the next, which logs in later: sessions go to the cores in this order.
+/// The time between the starts of two initiators. It fixes the order of their logins, by which sessions are spread over the
+/// cores.
 const STAGGER: Duration = Duration::from_millis(200);
 
-/// Microseconds of target CPU for each request, in each round.
+/// Microseconds of target CPU time for each request, in each round.
 #[derive(Default)]
 pub(super) struct Cores {
     pub(super) one_us: Vec<f64>,
@@ -26,7 +27,7 @@ pub(super) struct Cores {
 }
 
 impl Cores {
-    /// Asks servers of its own.
+    /// Measures on separate servers.
     pub(super) fn measure(stage: &Stage, rounds: u32, seconds: u32) -> Result<Self> {
         let cpus = [stage.cpus.target, stage.cpus.initiator];
         let one = Lunette::start_on(stage, "serve-one-core", DISK_LEN, &cpus[..1])?;

@@ -1,4 +1,4 @@
-//! What is served: files in the page cache, all with the same bytes.
+//! The served disks: files in the page cache, all with the same bytes.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::measure::DISK_LEN;
 
-/// Where tmpfs is on every Linux.
+/// The mount point of tmpfs on every Linux.
 const TMPFS: &str = "/dev/shm";
 
 /// One file for each server that serves one.

@@ -1,4 +1,4 @@
-//! Runs cells in interleaved rounds and keeps what each process has used.
+//! Runs cells in interleaved rounds and records the resources that each process uses.
 
 use std::time::Duration;
 
@@ -9,20 +9,20 @@ use super::child::Child;
 use super::contestant::{self, Load, Lunette, Stage, TcpServer, Tgt};
 use super::disks::Disks;
 
-/// From the end of a run's time to the end of its processes.
+/// The longest time from the end of a run to the end of its processes.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
-/// The disk of each target.
+/// The length of each target's disk in bytes.
 pub(crate) const DISK_LEN: u64 = 256 << 20;
 
-/// One run.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sample {
     pub(crate) iops: f64,
     pub(crate) latency_us: Option<f64>,
-    /// User and system microseconds of the process that answers, for each request.
+    /// User and system time of the answering process for each request, in microseconds.
     pub(crate) target_cpu_us: f64,
-    /// The same of the process that asks, with its start and login.
+    /// User and system time of the requesting process for each request, in microseconds, with its start and login.
     pub(crate) initiator_cpu_us: f64,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Measured {
 }
 
 impl Measured {
-    /// A figure of each round; none when a run does not have it.
+    /// One figure of each round; rounds without it are left out.
     pub(crate) fn figures(&self, figure: impl Fn(&Sample) -> Option<f64>) -> Vec<f64> {
         self.samples.iter().map(figure).collect::<Option<_>>().unwrap_or_default()
     }
@@ -76,14 +76,14 @@ impl OurTargets {
     }
 }
 
-/// The targets, which serve from the first round to the last.
+/// The targets, which run from the first round to the last.
 pub(crate) struct Targets {
     tgt: Tgt,
     ours: OurTargets,
 }
 
 impl Targets {
-    /// All serve the same bytes.
+    /// Starts all targets, over the same bytes.
     pub(crate) fn start(stage: &Stage, disks: &Disks) -> Result<Self> {
         let ours = OurTargets::start(stage, disks)?;
         Ok(Self { tgt: Tgt::start(stage, disks.tgt.path())?, ours })
@@ -102,7 +102,7 @@ impl Targets {
     }
 }
 
-/// Runs every cell once in each round, so that what disturbs the machine meets all alike.
+/// Runs every cell once in each round, so that a disturbance of the machine affects all alike.
 pub(crate) fn rounds(
     stage: &Stage,
     targets: &Targets,
@@ -150,7 +150,7 @@ fn run_tcp(stage: &Stage, cell: &Cell, seconds: u32) -> Result<Sample> {
     Ok(Sample::new(&load, server.cpu, client.cpu))
 }
 
-/// For a run of that time.
+/// The time limit of a run.
 pub(crate) fn limit(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into()) + END_LIMIT
 }

@@ -1,4 +1,4 @@
-//! What a target takes when nobody asks anything of it, and when too many do.
+//! The memory of a target: idle, and with more load than it has buffers for.
 
 mod busy;
 
@@ -15,30 +15,30 @@ use lunette_pdu::{
 
 use super::contestant::{Lunette, Stage};
 
-/// A disk that is never written, so it takes no memory.
+/// The length of a disk that is never written to, so that it takes no memory.
 const DISK_LEN: u64 = 64 << 20;
 
-/// What a session may take beside buffers.
+/// The most memory that a session may take beside buffers.
 pub(super) const SESSION_BOUND_BYTES: u64 = 64 << 10;
 
-/// Sessions that log in and then do nothing.
+/// Sessions that log in and then stay idle.
 const SESSIONS: u16 = 256;
 
-/// From one byte of a login to the next.
+/// The longest wait for the next byte of a login.
 const LOGIN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Resident memory of `lunette serve`, in bytes.
 pub(super) struct Memory {
-    /// Before anyone has connected.
+    /// Memory before any initiator connects.
     pub(super) at_rest: u64,
-    /// What each idle session adds.
+    /// Memory that each idle session adds.
     pub(super) idle_session: u64,
-    /// The most under 1,000 sessions that want more buffers than there are.
+    /// The peak under 1,000 sessions that want more buffers than there are.
     pub(super) busy_peak: u64,
 }
 
 impl Memory {
-    /// Asks a server of its own.
+    /// Measures on separate servers.
     pub(super) fn measure(stage: &Stage) -> Result<Self> {
         let server = Lunette::start(stage, "serve-idle", DISK_LEN)?;
         let at_rest = server.child.resident_bytes()?;
@@ -57,7 +57,7 @@ impl Memory {
         })
     }
 
-    /// What 1,000 busy sessions may take: the memory at rest, all buffers, and what each session may have beside them.
+    /// The bound for 1,000 busy sessions: the memory at rest, all buffers, and what each session may take beside them.
     pub(super) fn busy_bound(&self) -> u64 {
         self.at_rest + busy::BUFFER_BYTES + u64::from(busy::SESSIONS) * SESSION_BOUND_BYTES
     }
@@ -69,7 +69,7 @@ fn parts(url: &str) -> Option<(&str, &str)> {
     Some((portal, rest.split_once('/')?.0))
 }
 
-/// Opens a session with one request: no keys but the names, so that everything has its default.
+/// Opens a session with one request, which has no keys but the names, so that all parameters have their defaults.
 fn log_in(portal: &str, target: &str, number: u16) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(portal).with_context(|| format!("cannot connect to {portal}"))?;
     stream.set_read_timeout(Some(LOGIN_LIMIT))?;

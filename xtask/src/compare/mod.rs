@@ -1,7 +1,7 @@
 //! `cargo xtask compare`: Lunette beside tgt, libiscsi and plain TCP, in one run.
 //!
-//! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with the same
-//! congestion control and the same bytes in memory behind them, and what is told are ratios of medians.
+//! A figure of a shared machine means nothing by itself. So all parties take turns in rounds on the same two CPUs, with the
+//! same congestion control and the same bytes in memory behind them, and the results are ratios of medians.
 
 pub(crate) mod ceiling;
 pub(crate) mod cells;
@@ -38,7 +38,7 @@ const SECONDS: u32 = 2;
 const QUICK_ROUNDS: u32 = 3;
 const QUICK_SECONDS: u32 = 1;
 
-/// A machine that does more than this beside the comparison disturbs it.
+/// A load average above this disturbs the comparison.
 const QUIET_LOAD: f64 = 0.5;
 
 /// Lunette beside tgt, libiscsi and plain TCP.
@@ -73,11 +73,11 @@ impl Arguments {
     }
 }
 
-/// Compares and prints. Whatever a ratio is, the comparison succeeds: speed is judged by who reads it.
+/// Compares and prints. The exit code does not depend on the ratios, which are for the reader to judge.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     packages::provide_for_comparison()?;
     process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette", "--package", "xtask"]))?;
-    // From here on a signal ends in an error, so everything below is undone in order.
+    // From here on a signal ends in an error, so that everything below is undone in order.
     let interrupt = Interrupt::on_signals()?;
     let stage = Stage { folder: folder()?, cpus: Cpus::choose()?, interrupt };
     let _congestion_control = CongestionControl::pin()?;
@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     let mut conditions = conditions(arguments, &stage);
     let memory = Memory::measure(&stage)?;
     let targets = Targets::start(&stage, &disks)?;
-    // The targets have them open. So nothing is left of them, whatever happens from here on.
+    // The targets have the files open. Removing them now makes sure that they do not stay behind, whatever happens.
     drop(disks);
     let measured = measure::rounds(&stage, &targets, &arguments.cells(), arguments.rounds(), arguments.seconds())?;
     drop(targets);
@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the processes' output goes.
+/// The folder for the processes' output.
 pub(crate) fn folder() -> Result<PathBuf> {
     let folder = target_dir().join("compare");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! The outcome of a comparison, for people and for programs.
+//! The results of a comparison, for people and for programs.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::measure::{Measured, Sample};
 use super::statistics::Spread;
 use super::table::Row;
 
-/// How the comparison was made: names and values.
+/// The conditions of the comparison: names and values.
 pub(super) type Conditions = Vec<(&'static str, String)>;
 
 /// Prints tables.

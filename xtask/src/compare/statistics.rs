@@ -1,6 +1,6 @@
-//! Medians and what lies around them.
+//! Medians and their spread.
 
-/// A figure of all rounds.
+/// The median of a figure over all rounds, with the lowest and highest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) median: f64,
@@ -9,7 +9,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// `None` of no values.
+    /// The spread of the values; `None` when there are none.
     pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_unstable_by(f64::total_cmp);
@@ -20,8 +20,8 @@ impl Spread {
         Some(Self { median, low, high })
     }
 
-    /// The ratio of the medians of two figures that were measured in the same rounds, and the lowest and highest ratio within
-    /// one round. `None` when a figure is missing or nothing can be divided by it.
+    /// The ratio of the medians of two figures that were measured in the same rounds, and the lowest and highest ratio
+    /// within one round. `None` when a figure is missing or the divisor is zero.
     pub(super) fn of_ratio(over: &[f64], under: &[f64]) -> Option<Self> {
         if under.iter().any(|under| *under <= 0.0) {
             return None;

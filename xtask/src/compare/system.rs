@@ -1,4 +1,4 @@
-//! What a comparison asks of the system: two CPUs, one congestion control, and an end in good order.
+//! The requirements of a comparison on the system: two CPUs, one congestion control, and an orderly end.
 
 use std::fs;
 use std::sync::Arc;
@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 
-/// What all parties send with. Of the other common choices, BBR paces, which makes loopback three times slower.
+/// The congestion control of all parties. Of the other common choices, BBR paces, which makes loopback three times slower.
 pub(crate) const CONGESTION_CONTROL: &str = "cubic";
 
 const SETTING: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Where each side runs.
+/// The CPU of each side.
 #[derive(Clone, Copy)]
 pub(crate) struct Cpus {
     pub(crate) target: usize,
@@ -19,7 +19,7 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// The first two that this process may use.
+    /// The first two CPUs that this process may use.
     pub(crate) fn choose() -> Result<Self> {
         let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
         let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap_or_default();
@@ -39,7 +39,7 @@ fn cpu_list(text: &str) -> Vec<usize> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// The system's congestion control is [`CONGESTION_CONTROL`] while this lives, and what it was before afterwards.
+/// Sets the system's congestion control to [`CONGESTION_CONTROL`], and restores the old one when dropped.
 pub(crate) struct CongestionControl {
     before: Option<String>,
 }
@@ -65,12 +65,12 @@ impl Drop for CongestionControl {
     }
 }
 
-/// Whether someone wants an end. Everything that waits looks at it, so that what was started and set is undone.
+/// Whether a signal has asked for an end. Everything that waits checks it, so that what was started and set is undone.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Set by the signals that ask for an end, which no longer end this process by themselves.
+    /// A flag for the signals that ask for an end, which no longer end this process by themselves.
     pub(crate) fn on_signals() -> Result<Self> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -87,7 +87,7 @@ impl Interrupt {
     }
 }
 
-/// What else keeps the machine busy: the load average of the last minute.
+/// The load average of the last minute, to which other processes contribute.
 pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_on_after_a_signal() {
+    fn a_signal_interrupts_all_waits() {
         let interrupt = Interrupt(Arc::default());
         assert!(interrupt.check().is_ok());
         interrupt.0.store(true, Ordering::Relaxed);

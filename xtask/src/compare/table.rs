@@ -1,4 +1,4 @@
-//! The ratios: what each is made of, what is asked of it, and how it came out.
+//! The ratios: their cells, their goals, and their results.
 
 use super::cells::{
     Cell, LIBISCSI_OURS, LIBISCSI_TGT, LIBISCSI_TUNED, OURS, OURS_FILE, OURS_TGT, OURS_TUNED, OURS_ZERO_COPY, Pair,
@@ -9,7 +9,7 @@ use super::measure::{Measured, Sample};
 use super::memory::Memory;
 use super::statistics::Spread;
 
-/// What of a run is compared.
+/// The figure of a run that is compared.
 #[derive(Clone, Copy)]
 enum Figure {
     Iops,
@@ -29,18 +29,18 @@ impl Figure {
     }
 }
 
-/// What is asked of a figure.
+/// The goal for a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Goal {
-    /// The more the better.
+    /// More is better.
     AtLeast { solid: f64, aim: f64 },
-    /// The less the better.
+    /// Less is better.
     AtMost { solid: f64, aim: Option<f64> },
-    /// It is shown, and nothing is asked.
+    /// No goal: the figure is only shown.
     Nothing,
 }
 
-/// How a figure came out.
+/// The verdict on a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Aim,
@@ -138,11 +138,11 @@ const RATIOS: [Ratio; 20] = [
     ratio("4 KiB reads, depth 1: lunette ÷ plain TCP", Figure::Iops, alone(read(OURS, 4)), alone(read(Pair::Tcp, 4)), Goal::Nothing),
 ];
 
-/// A line of the outcome.
+/// A line of the results.
 #[derive(Clone)]
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// In `unit`; empty for ratios.
+    /// The value in `unit`, which is empty for ratios.
     pub(super) value: Option<Spread>,
     pub(super) unit: &'static str,
     pub(super) goal: Goal,

@@ -1,4 +1,4 @@
-//! What it costs to place the data of a command that comes in random order.
+//! The instructions that place the data of a command when it comes in random order.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,8 @@ use anyhow::Result;
 use crate::process::{self, cargo};
 
 /// With both digests, data in random order may cost this many percent more instructions of the protocol than data in order.
-/// Without digests a PDU of 8 KiB costs so few that the search for its place shows; there the counts are only told.
+/// Without digests a PDU of 8 KiB costs so few that the search for its place is noticeable; there the counts are only
+/// printed.
 const MOST_PERCENT: u64 = 5;
 
 /// Counts the instructions that place 1 MiB in PDUs of 8 KiB, on both sides, and compares the orders.

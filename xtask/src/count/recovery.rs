@@ -1,4 +1,4 @@
-//! What error recovery costs while there is nothing to recover from.
+//! The cost of error recovery while there is nothing to recover from.
 
 use std::process::ExitCode;
 
@@ -10,13 +10,13 @@ use crate::process::{self, cargo};
 /// Commands that the example carries out.
 const COMMANDS: u64 = 1024;
 
-/// Direction, digests, and the instructions of one command on both sides in the last state of the code that knew no recovery
+/// Direction, digests, and the instructions that one command took on both sides in the last version without recovery
 /// levels.
 const ROWS: [(&str, &str, u64); 4] =
     [("read", "plain", 5331), ("read", "digests", 6153), ("write", "plain", 5774), ("write", "digests", 6597)];
 
-/// Counts the instructions of short commands at each recovery level. Level 0 is compared with the code before there was error
-/// recovery; the others are only told.
+/// Counts the instructions of short commands at each recovery level. Level 0 is compared with the version before error
+/// recovery; the others are only printed.
 pub(super) fn run() -> Result<ExitCode> {
     process::run(&mut cargo([
         "build",

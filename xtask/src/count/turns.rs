@@ -1,4 +1,4 @@
-//! What an I/O costs on a whole side: event loop, protocol, and what is above.
+//! The instructions of an I/O on a whole side: event loop, protocol, and the layers above.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::process;
 
-/// From this length on each byte that memcpy moves counts as an instruction, on whatever CPU: a copy that is not needed is to
-/// show, and with wide registers it hardly would. Data of the short I/Os is below.
+/// Makes each byte that memcpy moves count as an instruction, from this length on and on any CPU, so that an unnecessary
+/// copy shows: with wide registers it hardly would. The data of the short I/Os is below this length.
 const TUNABLES: &str = "glibc.cpu.x86_rep_movsb_threshold=4097";
 
 /// Counts the instructions of one I/O of each load.
@@ -40,7 +40,7 @@ pub(super) fn count() -> Result<BTreeMap<String, u64>> {
     Ok(counts)
 }
 
-/// The instructions of a dump.
+/// The total of the instructions in a dump.
 fn total(dump: &Path) -> Result<u64> {
     let text = fs::read_to_string(dump).with_context(|| format!("cannot read {}", dump.display()))?;
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok());

@@ -1,15 +1,15 @@
-//! Where a function belongs: one table of what its name begins with.
+//! The layer of a function: a table of prefixes of its name.
 
 use std::fmt;
 
-/// The layers of the slides on zero-copy iSCSI, and what stands between them here.
+/// The layers of the slides on zero-copy iSCSI, and the code between them here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Class {
     /// The protocol: PDUs, sessions, connections.
     Iscsi,
-    /// The device server, or the caller's side of commands; the store behind.
+    /// The device server, or the caller's side of commands; the store behind it.
     Scsi,
-    /// CRC32C, also where it is fused with a copy.
+    /// CRC32C, even where it is fused with a copy.
     Digest,
     /// Bytes moved or cleared, in the kernel or outside.
     Copy,
@@ -19,7 +19,7 @@ pub(super) enum Class {
     Driver,
     /// Pages, slabs, the heap, the pool of buffers.
     Memory,
-    /// The event loop, and what hands things on between the layers.
+    /// The event loop, and the code that passes things between the layers.
     EventLoop,
     /// System calls as such, scheduling, wake-ups, locks and clocks of the kernel.
     System,
@@ -63,13 +63,14 @@ impl fmt::Display for Class {
     }
 }
 
-/// A name begins with the part, or, for parts of our own crates, contains it: names of trait functions begin with `<`.
+/// Whether a name begins with the part or, for parts of our own crates, contains it: names of trait functions begin with
+/// `<`.
 fn matches(symbol: &str, part: &str) -> bool {
     let bare = symbol.trim_start_matches('_');
     bare.starts_with(part) || (part.starts_with("lunette_") && symbol.contains(part))
 }
 
-/// Functions of the kernel. The first line that matches counts.
+/// Functions of the kernel. The first line that matches decides.
 const KERNEL: [(Class, &[&str]); 4] = [
     (
         Class::Copy,
@@ -214,7 +215,7 @@ mod tests {
             ("_raw_spin_unlock_irqrestore", true, Class::System),
             ("__memset_avx512_unaligned_erms", false, Class::Copy),
             ("lunette_crc32c::kernels::vpclmul512::update", false, Class::Digest),
-            ("<lunette_buffer::pool::Handle as core::ops::drop::Drop>::drop", false, Class::Memory),
+            ("<lunette_buffer::memory::Handle as core::ops::drop::Drop>::drop", false, Class::Memory),
             ("lunette_device::task::Task::step", false, Class::Scsi),
             ("lunette_session::outbox::Outbox::push", false, Class::Iscsi),
             ("lunette_reactor::reactor::Reactor::run", false, Class::EventLoop),

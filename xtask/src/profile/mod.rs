@@ -1,8 +1,8 @@
-//! `cargo xtask profile`: in which layer the CPU time goes, on both sides, for reads and writes, with and without digests and
-//! zero-copy.
+//! `cargo xtask profile`: the share of CPU time of each layer, on both sides, for reads and writes, with and without
+//! digests and zero-copy.
 //!
-//! `perf` samples both processes by the CPU's clock while a load runs; the functions are sorted into layers by their names. So what
-//! the compiler has put into its caller counts for the caller.
+//! `perf` samples both processes by the CPU's clock while a load runs; the functions are sorted into layers by their names.
+//! So a function that the compiler has inlined counts for its caller.
 
 mod class;
 mod samples;
@@ -27,13 +27,13 @@ use crate::process::{self, cargo};
 use class::Class;
 use samples::Samples;
 
-/// From the start of the load to the first sample: the login is over, and the window is full.
+/// The time from the start of the load to the first sample: by then the login is over, and the window is full.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// Samples a second; a prime, so that it is in step with nothing.
+/// Samples a second; a prime, so that the samples do not fall into step with periodic work.
 const FREQUENCY: u32 = 1999;
 
-/// From the end of a load's time to its end.
+/// The longest time from the end of a load to the end of its process.
 const END_LIMIT: Duration = Duration::from_secs(20);
 
 /// The share of CPU time of each layer.
@@ -47,10 +47,10 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What one process did during one load.
+/// The samples of one process during one load.
 struct Side {
     samples: Samples,
-    /// Of its CPU, 0 to 1.
+    /// The busy part of its CPU, 0 to 1.
     busy: f64,
     cpu_us_per_io: f64,
 }
@@ -94,7 +94,7 @@ fn cells() -> Vec<Cell> {
     of_memory.chain([read(OURS_FILE, 256), read(OURS_ZERO_COPY, 256)]).collect()
 }
 
-/// What the target serves.
+/// The disk that the target serves.
 fn disk(cell: &Cell) -> Disk {
     match cell.pair {
         Pair::Iscsi(_, Target::Lunette(disk)) => disk,
@@ -103,7 +103,7 @@ fn disk(cell: &Cell) -> Disk {
 }
 
 fn profile(stage: &Stage, target: &Lunette, cell: Cell, seconds: u32) -> Result<Profile> {
-    // The load begins before the samples and goes on behind them.
+    // The load begins before the first sample and ends after the last one.
     let load_seconds = seconds + 2;
     let initiator = contestant::start_initiator(stage, Initiator::Lunette, &cell, load_seconds, &target.url)?;
     thread::sleep(WARM_UP);
@@ -128,7 +128,7 @@ fn profile(stage: &Stage, target: &Lunette, cell: Cell, seconds: u32) -> Result<
     Ok(profile)
 }
 
-/// Samples these processes into a file.
+/// Records samples of these processes in a file.
 fn record(ids: [u32; 2], seconds: u32, data: &Path) -> Result<()> {
     let pids = format!("{},{}", ids[0], ids[1]);
     let mut command = Command::new("perf");
@@ -141,7 +141,7 @@ fn record(ids: [u32; 2], seconds: u32, data: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The samples, one a line.
+/// The samples, one on each line.
 fn script(data: &Path) -> Result<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--fields", "pid,ip,sym,dso", "--input"]).arg(data);

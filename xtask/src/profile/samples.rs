@@ -2,7 +2,7 @@
 
 use super::class::Class;
 
-/// Samples of one process.
+/// The samples of one process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Samples {
     counts: [u32; Class::ALL.len()],
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     const SCRIPT: &str = " 1317  ffffffff81b6c6b4 _copy_from_iter ([kernel.kallsyms])\n  \
-         1317      55d0c0de1234 <lunette_buffer::pool::Handle as core::ops::drop::Drop>::drop (/bin/lunette)\n  \
+         1317      55d0c0de1234 <lunette_buffer::memory::Handle as core::ops::drop::Drop>::drop (/bin/lunette)\n  \
          1331  ffffffff81e42984 tcp_ack ([kernel.kallsyms])\n nonsense\n 1317\n";
 
     #[test]

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-/// One kind of disk, and what of the suite it is for.
+/// A kind of disk, and the tests that it takes.
 #[derive(Debug)]
 pub(super) struct Disk {
-    /// Its column in the table.
+    /// The name of its column in the table.
     pub(super) name: &'static str,
-    /// Where the blocks live.
+    /// The location of its blocks.
     medium: Medium,
     /// More keys of its `lun` table.
     keys: &'static str,
-    /// Which tests it takes, as the tool's `-t` has it.
+    /// The tests that it takes, as patterns for the tool's `-t`.
     pub(super) patterns: &'static [&'static str],
 }
 
@@ -21,18 +21,18 @@ enum Medium {
     File,
 }
 
-/// Everything but `Sanitize.Reset`. The tool's family `LINUX` has no test beside these; `SCSI` and `iSCSI` are parts of it.
+/// All tests except `Sanitize.Reset`. The tool's family `LINUX` has no further tests; `SCSI` and `iSCSI` are parts of it.
 const EVERYTHING: &[&str] = &["ALL.[!S]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET];
 
-/// `Sanitize.Reset` wants an operation that is still at work after five seconds.
+/// All sanitize tests except `Sanitize.Reset`, which requires an operation that takes longer than five seconds.
 const ALL_SANITIZE_BUT_RESET: &str = "ALL.Sanitize.*[!t]";
 
-/// Everything but `GetLBAStatus.UnmapSingle`, whose second half is wrong where a physical block holds several logical ones:
-/// it asks for the block after the one that begins the mapped area, and expects a descriptor that begins a physical block
-/// later. SBC-4 5.7 has the first descriptor begin with the block that was asked for.
+/// All tests except `GetLBAStatus.UnmapSingle`, whose second half is wrong where a physical block holds several logical
+/// ones: it asks for the block after the one that begins the mapped area, and expects a descriptor that begins a physical
+/// block later. SBC-4 5.7 has the first descriptor begin with the block that was asked for.
 const LARGE_PHYSICAL_BLOCKS: &[&str] = &["ALL.[!GS]*", "ALL.S[!a]*", ALL_SANITIZE_BUT_RESET, "ALL.GetLBAStatus.[!U]*"];
 
-/// What only reads, and `ReadOnly`. The other tests write to the disk and know of no write protection.
+/// Tests that only read, and `ReadOnly`. The other tests write to the disk and do not expect write protection.
 const READING: &[&str] = &[
     "ALL.GetLBAStatus.[!U]*",
     "ALL.Inquiry",
@@ -50,7 +50,7 @@ const READING: &[&str] = &[
     "ALL.iSCSIResiduals.Read*",
 ];
 
-/// The one that takes longest is the first.
+/// The disks. The one that takes longest is the first.
 pub(super) const DISKS: [Disk; 8] = [
     Disk { name: "slow", medium: Medium::Memory, keys: "sanitize_rate = \"8M\"", patterns: &["ALL.Sanitize.Reset"] },
     Disk { name: "memory 512", medium: Medium::Memory, keys: "", patterns: EVERYTHING },

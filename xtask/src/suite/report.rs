@@ -1,16 +1,16 @@
-//! What the tool tells of its tests.
+//! The parser of the tool's output.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Result, bail};
 
-/// How one test ended.
+/// The outcome of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Passed,
-    /// It left out all or part of what it does; why.
+    /// The test left out all or part of its actions, for these reasons.
     Skipped(Vec<String>),
-    /// What did not hold.
+    /// The test failed on these assertions.
     Failed(Vec<String>),
 }
 
@@ -21,11 +21,11 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// Adds the output of one run (`-v -V`). Fails when the run did not come to its end.
+    /// Adds the output of one run (`-v -V`). Fails when the run did not finish.
     ///
-    /// A test begins with a line `  Test: NAME ...`, perhaps with its first message behind, and ends with a line that begins with
-    /// `passed` or `FAILED`; behind the latter come lines that number the assertions that did not hold. What the tool says
-    /// between tests, and its notes `[FAILED]` about single commands, which may be meant to fail, do not count.
+    /// A test begins with a line `  Test: NAME ...`, perhaps with its first message behind, and ends with a line that
+    /// begins with `passed` or `FAILED`. After the latter come numbered lines with the failed assertions. Output between
+    /// tests does not count, nor do the notes `[FAILED]` about single commands, which may be meant to fail.
     pub(super) fn add(&mut self, output: &str) -> Result<()> {
         let mut suite = "";
         let mut test = None;
@@ -51,7 +51,7 @@ impl Report {
         }
     }
 
-    /// A line that belongs to `test`, if to any.
+    /// Handles a line that belongs to `test`, if it belongs to one.
     fn line(&mut self, test: &mut Option<Test>, line: &str) {
         let Some(current) = test.as_mut() else { return };
         if let Some(failures) = &mut current.failures {
@@ -74,7 +74,7 @@ impl Report {
         }
     }
 
-    /// Nothing more is told of a test that has not passed.
+    /// Records a test at its end. A test that has not passed by then has failed.
     fn close(&mut self, test: Option<Test>) {
         let Some(test) = test else { return };
         let failures = test.failures.unwrap_or_else(|| vec!["it has no end".into()]);
@@ -86,14 +86,14 @@ impl Report {
 struct Test {
     name: String,
     skipped: Vec<String>,
-    /// What did not hold, once the test has failed.
+    /// The failed assertions, once the test has failed.
     failures: Option<Vec<String>>,
 }
 
-/// `    1. file.c:62  - CU_ASSERT_EQUAL(ret,0)` without its number.
+/// Parses `    1. file.c:62  - CU_ASSERT_EQUAL(ret,0)`, without its number.
 fn numbered(line: &str) -> Option<&str> {
     let (number, what) = line.trim_start().split_once(". ")?;
-    // What the tool does next may follow on the same line.
+    // The output of the tool's next action may follow on the same line.
     let what = what.split("    ").next()?;
     (line.starts_with("    ") && number.parse::<u32>().is_ok()).then_some(what)
 }
@@ -148,7 +148,7 @@ Run Summary:    Type  Total    Ran Passed Failed Inactive
     }
 
     #[test]
-    fn a_run_that_breaks_off_is_no_success() {
+    fn a_run_that_breaks_off_is_an_error() {
         let broken = &OUTPUT[..OUTPUT.find("passed").unwrap()];
         let mut report = Report::default();
         assert!(report.add(broken).is_err());

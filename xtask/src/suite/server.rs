@@ -10,14 +10,14 @@ use anyhow::{Context, Result, bail};
 
 use crate::process::{target_dir, wait_at_most};
 
-/// From SIGTERM to the end, as promised.
+/// The time from SIGTERM to the end that the server promises.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
 
-/// A server that listens. Dropped before [`Server::stop`], it is killed.
+/// A server that listens. Dropping it without [`Server::stop`] kills it.
 pub(super) struct Server {
     child: Child,
     log: PathBuf,
-    /// The logical unit through each of the two portals.
+    /// The URLs of the logical unit at the two portals.
     pub(super) urls: [String; 2],
 }
 
@@ -40,7 +40,7 @@ impl Server {
         Ok(server)
     }
 
-    /// The server prints the URL at the first portal when it listens; discovery tells of the other portal.
+    /// Finds both URLs. The server prints the one at the first portal when it listens; discovery reports the other portal.
     fn find_urls(&mut self) -> Result<[String; 2]> {
         let stdout = self.child.stdout.as_mut().context("the pipe was asked for")?;
         let mut first = String::new();
@@ -60,7 +60,7 @@ impl Server {
         }
     }
 
-    /// Ends it in good order. Fails when that fails, or something panicked.
+    /// Stops the server in an orderly way. Fails when that fails, or something panicked.
     pub(super) fn stop(mut self) -> Result<()> {
         let pid = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().context("cannot run kill")?;
@@ -75,7 +75,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

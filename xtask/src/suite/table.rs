@@ -1,4 +1,4 @@
-//! Tests and disks in a table, and what is wrong with it.
+//! The table of tests and disks, and its faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use super::report::{Outcome, Report};
 /// The outcome of every test on every disk.
 pub(super) struct Table {
     disks: Vec<&'static str>,
-    /// In the suite's order.
+    /// Rows in the suite's order.
     rows: Vec<Row>,
 }
 
@@ -35,7 +35,7 @@ impl Table {
         self.rows.len()
     }
 
-    /// What failed, and where.
+    /// The failures, with the disk of each.
     pub(super) fn failures(&self) -> Vec<String> {
         let mut failures = Vec::new();
         for row in &self.rows {
@@ -48,7 +48,7 @@ impl Table {
         failures
     }
 
-    /// Tests that run as a whole on no disk.
+    /// Tests that run completely on no disk.
     pub(super) fn never_run(&self) -> Vec<String> {
         let runs = |row: &&Row| !row.outcomes.iter().flatten().any(|outcome| !matches!(outcome, Outcome::Skipped(_)));
         let told = |row: &Row| {
@@ -58,7 +58,7 @@ impl Table {
         self.rows.iter().filter(runs).map(told).collect()
     }
 
-    /// Why tests were skipped: each reason with its tests.
+    /// The reasons why tests were skipped, each with its tests.
     fn skips(&self) -> BTreeMap<&str, Vec<String>> {
         let mut skips: BTreeMap<&str, Vec<String>> = BTreeMap::new();
         for row in &self.rows {
@@ -88,7 +88,7 @@ impl Row {
         self.outcomes.iter().map(|outcome| Self::cell(outcome.as_ref())).collect()
     }
 
-    /// Why the test was skipped, each reason once.
+    /// The reasons why the test was skipped, each reason once.
     fn skips(&self) -> BTreeSet<&str> {
         let skips = self.outcomes.iter().flatten().filter_map(|outcome| match outcome {
             Outcome::Skipped(reasons) => Some(reasons),
@@ -98,7 +98,7 @@ impl Row {
     }
 }
 
-/// Tests of one suite with equal rows share one.
+/// The table. Tests of one suite with equal rows share a line.
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:22}", "")?;

@@ -1,4 +1,4 @@
-//! What a target takes under many sessions that want more buffers than it has.
+//! The memory of a target under many sessions that want more buffers than it has.
 
 use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
@@ -15,27 +15,28 @@ use crate::compare::contestant::{Lunette, Stage};
 
 pub(super) const SESSIONS: u16 = 1000;
 
-/// The buffers of a server without a setting of its own (`lunette_target::limits::DEFAULT_BUFFER_BYTES`).
+/// The buffers of a server by default (`lunette_target::limits::DEFAULT_BUFFER_BYTES`).
 pub(super) const BUFFER_BYTES: u64 = 256 << 20;
 
-/// Commands of each session: together they want twice the buffers.
+/// Commands of each session. Those of all sessions want twice the buffers.
 const COMMANDS: u32 = 8;
 const _: () = assert!(SESSIONS as u64 * COMMANDS as u64 * WRITE_LEN as u64 > BUFFER_BYTES * 3 / 2);
 
-/// The most that FirstBurstLength allows when nothing was negotiated.
+/// The default of FirstBurstLength, which holds because nothing is negotiated.
 const WRITE_LEN: u32 = 64 << 10;
 
-/// Data that comes with the command. The rest is asked for in vain, so each command keeps its buffer, written nearly to its end.
+/// Bytes of data that come with the command. The rest never comes, so each command keeps its buffer, filled almost to its
+/// end.
 const IMMEDIATE_LEN: usize = WRITE_LEN as usize - 4096;
 
 const WRITE_10: u8 = 0x2a;
 
-/// When nothing has moved for so long, everybody waits.
+/// When no byte has moved for this long, all sessions are waiting.
 const STILL: Duration = Duration::from_secs(1);
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The most memory that the server has had.
+/// The peak of the server's memory in bytes.
 pub(super) fn peak_bytes(stage: &Stage) -> Result<u64> {
     allow_files(u64::from(SESSIONS) + 256)?;
     let server = Lunette::start(stage, "serve-busy", DISK_LEN)?;
@@ -76,7 +77,7 @@ struct Sender {
 }
 
 impl Sender {
-    /// Sends as much as the connection takes. Gives how much that was.
+    /// Sends as much as the connection takes, and returns how much that was.
     fn send(&mut self, bytes: &[u8]) -> Result<usize> {
         let before = self.sent;
         while self.sent < bytes.len() {
@@ -91,7 +92,7 @@ impl Sender {
     }
 }
 
-/// A WRITE (10) of the first blocks, with nearly all of its data. `cmd_sn` counts from that of the login.
+/// A WRITE (10) of the first blocks, with almost all of its data. `cmd_sn` is counted from the login's.
 fn write_command(cmd_sn: u32) -> Vec<u8> {
     let mut cdb = [0; 16];
     cdb[0] = WRITE_10;
@@ -117,7 +118,7 @@ fn write_command(cmd_sn: u32) -> Vec<u8> {
     bytes
 }
 
-/// Lets this process have so many files open.
+/// Raises this process's limit of open files.
 fn allow_files(count: u64) -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= count) {
