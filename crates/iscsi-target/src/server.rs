@@ -66,7 +66,7 @@ pub struct ServerConfig {
     pub buffer_bytes: usize,
     /// Threads for file operations, of all cores together; one for each at least.
     pub file_threads: usize,
-    /// How the event loops run. [`LoopConfig::zero_copy_bytes`] has no effect beyond a quarter of a core's buffers.
+    /// How the event loops run.
     pub event_loop: LoopConfig,
     /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
     /// Sessions are spread over them.
@@ -267,10 +267,7 @@ fn open_reactors(config: &ServerConfig) -> Result<Vec<Reactor>, BindError> {
     if !(1..=MAX_CORES).contains(&cores) {
         return Err(BindError::Cores(cores));
     }
-    // Peers that do not acknowledge what was sent keep no more from the others.
-    let zero_copy_bytes = config.event_loop.zero_copy_bytes.min(pool_bytes(config.buffer_bytes, cores) / 4);
-    let event_loop = LoopConfig { zero_copy_bytes, ..config.event_loop };
-    Ok((0..cores).map(|_| Reactor::with(event_loop)).collect::<io::Result<_>>()?)
+    Ok((0..cores).map(|_| Reactor::with(config.event_loop)).collect::<io::Result<_>>()?)
 }
 
 /// Of one core.

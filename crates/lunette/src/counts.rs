@@ -27,8 +27,6 @@ const DONE: &[Row] = &[
     Row("direct_bytes", "  straight to their place", |s| s.event_loop.direct_bytes),
     Row("sent_bytes", "bytes sent", |s| s.event_loop.sent_bytes),
     Row("file_bytes", "  out of files", |s| s.event_loop.file_bytes),
-    Row("zero_copy_bytes", "  out of buffers without a copy", |s| s.event_loop.zero_copy_bytes),
-    Row("copied_sends", "such sends that the system copied", |s| s.event_loop.copied_sends),
     Row("batches", "batches", |s| s.event_loop.batches),
     Row("system_calls", "system calls", |s| s.event_loop.system_calls),
     Row("direct_receives", "receives straight to their place", |s| s.traffic.direct_receives),

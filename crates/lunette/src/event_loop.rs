@@ -34,6 +34,6 @@ impl EventLoop {
             Io::Epoll => IoBackend::Epoll,
             Io::Uring => IoBackend::Uring,
         };
-        LoopConfig { io, busy_poll: Duration::from_micros(self.busy_poll.into()), ..LoopConfig::default() }
+        LoopConfig { io, busy_poll: Duration::from_micros(self.busy_poll.into()) }
     }
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use clap::Args;
 use lunette_device::TargetDevice;
-use lunette_reactor::LoopConfig;
 use lunette_target::{BindError, Server, ServerConfig};
 use signal_hook::consts::{SIGHUP, SIGUSR1};
 
@@ -84,9 +83,6 @@ pub(crate) struct Arguments {
     allow: Vec<String>,
     #[command(flatten)]
     event_loop: EventLoop,
-    /// Let io_uring send long reads to other hosts straight out of their buffers, where the system can
-    #[arg(long)]
-    zero_copy_send: bool,
     /// Event loops, each on a thread and, where there are enough, a CPU of its own; sessions are spread over them
     #[arg(long, value_name = "N", default_value_t = config::default_cores(), value_parser = cores)]
     cores: usize,
@@ -129,11 +125,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let served = Served::open(&config)?;
     let targets = served.target_configs(&config);
     let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
-    // As many bytes as the target allows.
-    let zero_copy_bytes = if arguments.zero_copy_send { usize::MAX } else { 0 };
     let server = Server::bind(ServerConfig {
         discovery: served.discovery.clone(),
-        event_loop: LoopConfig { zero_copy_bytes, ..arguments.event_loop.config() },
+        event_loop: arguments.event_loop.config(),
         cores: config.cores,
         buffer_bytes: config.limits.buffer_bytes(),
         timers: config.limits.timers(),

@@ -47,22 +47,14 @@ impl<'a> Context<'a> {
         self.sockets.adopt(stream)
     }
 
-    /// Gives up a connection without closing it, so that another reactor can adopt it. The socket does not block.
-    ///
-    /// Possible in the batch in which the connection was accepted or adopted; later bytes of it may be under way to the
-    /// handler, and the answer is `None`.
-    pub fn release(&mut self, connection: ConnectionId) -> Option<TcpStream> {
-        self.sockets.release(connection)
-    }
-
-    /// Gives up a connection as [`release`](Self::release) does, at any time: nothing more is received, and when nothing is
-    /// under way to the handler any more, [`Handler::released`](crate::Handler::released) gets the stream. What was
-    /// received before comes to [`Handler::received`](crate::Handler::received) first, also when the connection was paused.
+    /// Gives up a connection without closing it, so that another reactor can adopt it. Nothing more is received, and when nothing
+    /// is under way to the handler any more, [`Handler::released`](crate::Handler::released) gets the stream. What was received
+    /// before comes to [`Handler::received`](crate::Handler::received) first, also when the connection was paused.
     ///
     /// Until then the connection sends as always, and may end: then [`Handler::closed`](crate::Handler::closed) is called
     /// instead. [`close`](Self::close) and [`close_after_send`](Self::close_after_send) take the wish back.
-    pub fn hand_over(&mut self, connection: ConnectionId) {
-        self.sockets.hand_over(connection);
+    pub fn release(&mut self, connection: ConnectionId) {
+        self.sockets.release(connection);
     }
 
     /// Says that [`Handler::gather`](crate::Handler::gather) has something for `connection`. It is asked after the batch.

@@ -27,8 +27,6 @@ pub(crate) struct Counters {
     pub(crate) direct_bytes: Counter,
     pub(crate) sent_bytes: Counter,
     pub(crate) file_bytes: Counter,
-    pub(crate) zero_copy_bytes: Counter,
-    pub(crate) copied_sends: Counter,
 }
 
 impl Counters {
@@ -40,8 +38,6 @@ impl Counters {
             direct_bytes: self.direct_bytes.get(),
             sent_bytes: self.sent_bytes.get(),
             file_bytes: self.file_bytes.get(),
-            zero_copy_bytes: self.zero_copy_bytes.get(),
-            copied_sends: self.copied_sends.get(),
         }
     }
 }
@@ -62,11 +58,6 @@ pub struct Counts {
     pub sent_bytes: u64,
     /// Of these, bytes that the system sent out of files.
     pub file_bytes: u64,
-    /// Of the sent bytes, those that the system sent out of buffers without a copy, counted when it is done with them; see
-    /// [`LoopConfig::zero_copy_bytes`](crate::LoopConfig::zero_copy_bytes).
-    pub zero_copy_bytes: u64,
-    /// Sends that were to go without a copy, and of which the system said that it had copied them all the same.
-    pub copied_sends: u64,
 }
 
 impl Counts {
@@ -80,8 +71,6 @@ impl Counts {
             direct_bytes: self.direct_bytes + other.direct_bytes,
             sent_bytes: self.sent_bytes + other.sent_bytes,
             file_bytes: self.file_bytes + other.file_bytes,
-            zero_copy_bytes: self.zero_copy_bytes + other.zero_copy_bytes,
-            copied_sends: self.copied_sends + other.copied_sends,
         }
     }
 
@@ -95,8 +84,6 @@ impl Counts {
             direct_bytes: self.direct_bytes.saturating_sub(earlier.direct_bytes),
             sent_bytes: self.sent_bytes.saturating_sub(earlier.sent_bytes),
             file_bytes: self.file_bytes.saturating_sub(earlier.file_bytes),
-            zero_copy_bytes: self.zero_copy_bytes.saturating_sub(earlier.zero_copy_bytes),
-            copied_sends: self.copied_sends.saturating_sub(earlier.copied_sends),
         }
     }
 }

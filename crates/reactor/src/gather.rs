@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
-use lunette_buffer::{FileSlice, Loan, SharedBuffer};
+use lunette_buffer::FileSlice;
 
 /// The longest list that one send takes. A PDU needs three slices at most.
 pub const MAX_GATHER_SLICES: usize = 256;
@@ -11,24 +11,11 @@ pub const MAX_GATHER_SLICES: usize = 256;
 /// The most bytes that one send takes.
 pub const MAX_GATHER_BYTES: usize = 1 << 20;
 
-/// Who has the bytes of a slice; clones of it keep them.
-#[derive(Debug, Clone, Copy)]
-pub enum Owner<'a> {
-    /// A pooled buffer.
-    Buffer(&'a SharedBuffer),
-    /// Memory that a store has lent.
-    Loan(&'a Loan),
-}
-
 /// Collects slices that leave together in one system call.
 #[derive(Debug)]
 pub struct Gather<'a> {
     slices: ArrayVec<IoSlice<'a>, MAX_GATHER_SLICES>,
-    /// Who has the bytes of the slice in the same place, when that is known.
-    owners: ArrayVec<Option<Owner<'a>>, MAX_GATHER_SLICES>,
     bytes: usize,
-    /// Sum of the lengths of the slices that have an owner.
-    shared_bytes: usize,
     /// Comes behind the slices.
     file: Option<FileSlice>,
 }
@@ -36,54 +23,23 @@ pub struct Gather<'a> {
 impl<'a> Gather<'a> {
     /// An empty list. The reactor brings its own; others are for tests of handlers.
     pub fn new() -> Self {
-        Self { slices: ArrayVec::new(), owners: ArrayVec::new(), bytes: 0, shared_bytes: 0, file: None }
+        Self { slices: ArrayVec::new(), bytes: 0, file: None }
     }
 
     /// Takes everything out.
     pub(crate) fn clear(&mut self) {
         self.slices.clear();
-        self.owners.clear();
-        (self.bytes, self.shared_bytes, self.file) = (0, 0, None);
+        (self.bytes, self.file) = (0, None);
     }
 
     /// Appends `bytes`, as far as they fit. `false` when the list is full now; what did not fit is asked for again by the
     /// next [`gather`](crate::Handler::gather).
     pub fn push(&mut self, bytes: &'a [u8]) -> bool {
-        self.append(bytes, None);
-        !self.is_full()
-    }
-
-    /// Appends the bytes of `buffer` from `start` on, as far as they fit; `false` as with [`push`](Self::push). Who sends them
-    /// may clone the buffer, and so keep the bytes longer than they are borrowed.
-    ///
-    /// # Panics
-    ///
-    /// When `start` lies behind the end of the buffer.
-    pub fn push_shared(&mut self, buffer: &'a SharedBuffer, start: usize) -> bool {
-        self.shared_bytes += self.append(&buffer[start..], Some(Owner::Buffer(buffer)));
-        !self.is_full()
-    }
-
-    /// The same for memory that a store has lent.
-    pub fn push_loan(&mut self, loan: &'a Loan, mut start: usize) -> bool {
-        for run in loan.runs() {
-            let skipped = start.min(run.len());
-            start -= skipped;
-            self.shared_bytes += self.append(&run[skipped..], Some(Owner::Loan(loan)));
-        }
-        !self.is_full()
-    }
-
-    /// Appends what fits, and gives its length.
-    #[inline]
-    fn append(&mut self, bytes: &'a [u8], owner: Option<Owner<'a>>) -> usize {
         let fitting = &bytes[..bytes.len().min(MAX_GATHER_BYTES - self.bytes)];
-        if fitting.is_empty() || self.file.is_some() || self.slices.try_push(IoSlice::new(fitting)).is_err() {
-            return 0;
+        if !fitting.is_empty() && self.file.is_none() && self.slices.try_push(IoSlice::new(fitting)).is_ok() {
+            self.bytes += fitting.len();
         }
-        self.owners.push(owner);
-        self.bytes += fitting.len();
-        fitting.len()
+        !self.is_full()
     }
 
     /// Appends bytes of a file, as far as they fit; `false` as with [`push`](Self::push): nothing fits behind them.
@@ -111,11 +67,6 @@ impl<'a> Gather<'a> {
         self.bytes
     }
 
-    /// How many of these bytes have an owner: see [`parts`](Self::parts).
-    pub fn shared_bytes(&self) -> usize {
-        self.shared_bytes
-    }
-
     /// What lies in a file, behind the slices.
     pub fn file(&self) -> Option<&FileSlice> {
         self.file.as_ref()
@@ -124,12 +75,6 @@ impl<'a> Gather<'a> {
     /// The slices, in order; none is empty.
     pub fn slices(&self) -> &[IoSlice<'a>] {
         &self.slices
-    }
-
-    /// The same, each with what its bytes belong to, if it came by [`push_shared`](Self::push_shared) or
-    /// [`push_loan`](Self::push_loan).
-    pub fn parts(&self) -> impl Iterator<Item = (&IoSlice<'a>, Option<Owner<'a>>)> {
-        self.slices.iter().zip(self.owners.iter().copied())
     }
 }
 
@@ -142,8 +87,6 @@ impl Default for Gather<'_> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
-
-    use lunette_buffer::Pool;
 
     use super::*;
 
@@ -177,28 +120,6 @@ mod tests {
         assert!(list.is_full() && !list.push(b"x"));
         assert_eq!((list.len_bytes(), list.slices().len()), (MAX_GATHER_BYTES, 1));
         assert_eq!(list.file().map(FileSlice::len), Some(MAX_GATHER_BYTES - 6));
-    }
-
-    #[test]
-    fn tells_which_slices_have_an_owner() {
-        let pool = Pool::new(8 << 20);
-        let long = pool.take(MAX_GATHER_BYTES).unwrap().share();
-        let mut list = Gather::new();
-        assert!(list.push(b"header"));
-        assert!(list.push_shared(&long, MAX_GATHER_BYTES));
-        assert!(list.push_shared(&long, MAX_GATHER_BYTES - 10));
-        assert!(list.push(b"tail"));
-        assert!(!list.push_shared(&long, 1));
-        let parts: Vec<_> = list.parts().map(|(slice, owner)| (slice.len(), owner.is_some())).collect();
-        assert_eq!(parts, [(6, false), (10, true), (4, false), (MAX_GATHER_BYTES - 20, true)]);
-        assert_eq!((list.len_bytes(), list.shared_bytes()), (MAX_GATHER_BYTES, MAX_GATHER_BYTES - 10));
-        let kept = list
-            .parts()
-            .find_map(|(_, owner)| if let Some(Owner::Buffer(buffer)) = owner { Some(buffer.clone()) } else { None });
-        let kept = kept.unwrap();
-        drop(list);
-        drop(long);
-        assert_eq!(kept.len(), MAX_GATHER_BYTES, "it outlives who has lent it");
     }
 
     #[test]

@@ -53,11 +53,10 @@ pub trait Handler {
     /// The first `len` bytes (at least one) of what was gathered left.
     fn sent(&mut self, cx: &mut Context<'_>, connection: ConnectionId, len: usize);
 
-    /// The connection has ended and its id is dead. Not called after [`Context::close`] or [`Context::release`].
+    /// The connection has ended and its id is dead. Not called after [`Context::close`] or [`released`](Self::released).
     fn closed(&mut self, cx: &mut Context<'_>, connection: ConnectionId, why: Closed);
 
-    /// The connection that was to be handed over by [`Context::hand_over`] is the reactor's no longer, and its id is dead.
-    /// What was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
+    /// The connection that was given up by [`Context::release`] is the reactor's no longer, and its id is dead. What was gathered and not reported by [`sent`](Self::sent) has not left. The socket does not block.
     fn released(&mut self, cx: &mut Context<'_>, connection: ConnectionId, stream: TcpStream) {
         let _ = (cx, connection, stream);
     }

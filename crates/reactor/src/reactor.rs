@@ -55,13 +55,6 @@ pub struct LoopConfig {
     /// How long it looks for more, again and again, before it sleeps. Zero: not at all. It saves the time of a wake-up, and
     /// takes all of a core meanwhile.
     pub busy_poll: Duration,
-    /// The most bytes of buffers ([`Gather::push_shared`](crate::Gather::push_shared)) that the system may hold at one time for sends
-    /// without a copy; one connection lends a quarter. They come back when the peer has acknowledged them. Zero, the
-    /// default: all sends are copied.
-    ///
-    /// Only io_uring sends so, only long runs of long slices, and never within a host. A connection whose bytes the system copies
-    /// all the same (it says so), or that it does not let send so, is copied from then on.
-    pub zero_copy_bytes: usize,
 }
 
 impl From<IoBackend> for LoopConfig {
@@ -183,12 +176,12 @@ impl Reactor {
         while let Some(key) = self.sockets.pop_resumed() {
             self.hand_on_stash(key, handler)?;
         }
+        self.release(handler)?;
         let mut events = std::mem::take(&mut self.events);
         for event in events.drain(..) {
             self.dispatch(event, handler)?;
         }
         self.events = events;
-        self.hand_over(handler)?;
         // Asked again, for what the events led to at once (a store in memory) can leave in this batch.
         called |= self.waker.was_called();
         if called {
@@ -212,7 +205,7 @@ impl Reactor {
         self.sockets.wait(Some(Duration::ZERO), &mut self.events)?;
         let active = self.batch(handler, now)?;
         let next = [handler.next_timeout(now), self.sockets.next_timeout()].into_iter().flatten().min();
-        let again = self.sockets.has_touched() || self.sockets.has_parting() || next.is_some_and(|next| next <= now);
+        let again = self.sockets.has_touched() || next.is_some_and(|next| next <= now);
         Ok(Step { active: active || again, next, stopped: self.sockets.take_stopped() })
     }
 
@@ -237,7 +230,6 @@ impl Reactor {
 
     fn wait(&mut self, handler_timeout: Option<Instant>) -> io::Result<()> {
         let busy = self.sockets.has_touched() || self.sockets.backend().is_busy() || self.looks_again();
-        let busy = busy || self.sockets.has_parting();
         let timeout = if !busy && self.waker.fall_asleep() {
             let next = [handler_timeout, self.sockets.next_timeout()].into_iter().flatten().min();
             next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
@@ -282,7 +274,6 @@ impl Reactor {
             }
             Event::Received { connection, result, ends } => self.received(connection, result, ends, handler)?,
             Event::FileDone { tag, request, result } => handler.file_done(&mut self.context(), tag, request, result),
-            Event::Returned { connection, bytes, copied } => self.returned(connection, bytes, copied),
         }
         Ok(())
     }
@@ -339,11 +330,11 @@ impl Reactor {
         Ok(())
     }
 
-    /// Hands over the connections of which nothing is under way any more.
-    fn hand_over(&mut self, handler: &mut impl Handler) -> io::Result<()> {
-        while let Some(key) = self.sockets.pop_parting() {
-            self.hand_on_all(key, handler)?;
-            if let Some(stream) = self.sockets.part(key) {
+    /// Releases the connections of which nothing is under way any more.
+    fn release(&mut self, handler: &mut impl Handler) -> io::Result<()> {
+        while let Some(key) = self.sockets.pop_leaving() {
+            self.hand_on_stash(key, handler)?;
+            if let Some(stream) = self.sockets.take_out(key) {
                 handler.released(&mut self.context(), ConnectionId(key), stream);
             }
         }

@@ -197,19 +197,10 @@ impl Reactor {
         Ok(())
     }
 
-    /// Hands on what came of a connection that is to be handed over.
-    pub(crate) fn hand_on_all(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
-        let Some(connection) = self.sockets.connection(key).filter(|connection| connection.leaving) else {
-            return Ok(());
-        };
-        let stash = std::mem::take(&mut connection.stash);
-        self.hand_on(ConnectionId(key), &stash, handler)
-    }
-
-    /// Hands on what came while the connection was paused, if it is so no longer.
+    /// Hands on what came while the connection was paused, if it is so no longer or is to be released.
     pub(crate) fn hand_on_stash(&mut self, key: Key, handler: &mut impl Handler) -> io::Result<()> {
         let Some(connection) = self.sockets.connection(key) else { return Ok(()) };
-        if connection.phase != Phase::Open || connection.paused {
+        if connection.phase != Phase::Open || (connection.paused && !connection.leaving) {
             return Ok(());
         }
         let stash = std::mem::take(&mut connection.stash);

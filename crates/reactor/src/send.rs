@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::Reactor;
-use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, Sent};
+use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults};
 use crate::handler::{Closed, Handler};
 use crate::slab::Key;
 use crate::sockets::{ConnectionId, Phase};
@@ -35,8 +35,8 @@ impl Reactor {
                 return Ok(());
             }
             for (index, (&key, result)) in keys.iter().zip(results).enumerate() {
-                let Some(sent) = result else { continue };
-                sent_bytes[index] += self.sent(key, asked[index], sent, handler);
+                let Some(moved) = result else { continue };
+                sent_bytes[index] += self.sent(key, asked[index], moved, handler);
                 if sent_bytes[index] >= MAX_SENT_BYTES {
                     self.sockets.touch(key);
                 }
@@ -66,8 +66,7 @@ impl Reactor {
             asked[index] = list.len_bytes();
             done[index] = list.is_empty();
             if !done[index] {
-                let lender = connection.lending.wants(list).then_some(*key);
-                sends[index] = Some(Outgoing { socket: connection.stream.as_fd(), list, lender });
+                sends[index] = Some(Outgoing { socket: connection.stream.as_fd(), list });
             }
         }
         let results = if asked == [0; MAX_SENDS] { NO_RESULTS } else { backend.send(&sends)? };
@@ -79,20 +78,8 @@ impl Reactor {
     }
 
     /// Accounts for what came of one send of `asked` bytes; gives the bytes that left.
-    fn sent(&mut self, key: Key, asked: usize, sent: Sent, handler: &mut impl Handler) -> usize {
+    fn sent(&mut self, key: Key, asked: usize, moved: Moved, handler: &mut impl Handler) -> usize {
         let Some(connection) = self.sockets.connection(key) else { return 0 };
-        let moved = match sent {
-            Sent::Copied(moved) => moved,
-            Sent::Lent(len) => {
-                connection.lending.lent(len);
-                Moved::Bytes(len)
-            }
-            Sent::Refused => {
-                // It is sent once more, and copied.
-                connection.lending.give_up();
-                return 0;
-            }
-        };
         match moved {
             Moved::Bytes(len) => {
                 connection.blocked = len < asked;
@@ -104,18 +91,6 @@ impl Reactor {
             Moved::Failed(error) => self.end(key, Closed::Error(error), handler),
         }
         0
-    }
-
-    /// The system has let go of what a send has lent.
-    pub(crate) fn returned(&mut self, key: Key, bytes: usize, copied: bool) {
-        if copied {
-            self.sockets.counters.copied_sends.add(1);
-        } else {
-            self.sockets.counters.zero_copy_bytes.add(bytes as u64);
-        }
-        if let Some(connection) = self.sockets.connection(key) {
-            connection.lending.returned(bytes, copied);
-        }
     }
 
     fn nothing_left(&mut self, key: Key, handler: &mut impl Handler) {

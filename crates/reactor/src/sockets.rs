@@ -10,7 +10,6 @@ use rustix::event::epoll::EventFlags;
 
 use crate::backend::{Armed, Backend, Event, Receiving};
 use crate::counters::Counters;
-use crate::lending::Lending;
 use crate::slab::{Key, Slab};
 use crate::sys;
 
@@ -20,9 +19,6 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a reactor that ran out of descriptors waits before it accepts again, if no connection closes earlier.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-
-/// Connections that may lend as much as they like, before nothing is left for others.
-const LENDERS: usize = 4;
 
 /// Receives without a place named by the handler, after which a ring receives by itself again.
 const DIRECT_PATIENCE: u8 = 8;
@@ -67,16 +63,12 @@ pub(crate) struct Connection {
     pub(crate) blocked: bool,
     /// The peer closed its side while we drained.
     pub(crate) peer_closed: bool,
-    /// To be handed over; paused for good.
+    /// To be released; paused for good.
     pub(crate) leaving: bool,
     /// Bytes that the system waits for before it tells of them.
     low_water: u32,
-    /// Sends without a copy.
-    pub(crate) lending: Lending,
     /// Has its place in the list of connections to look at after the batch.
     touched: bool,
-    /// Number of the batch that it came in.
-    batch: u64,
     /// What epoll was told to watch for.
     pub(crate) interest: EventFlags,
     /// What a ring has of it.
@@ -89,7 +81,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    fn new(stream: TcpStream, lending: Lending, batch: u64) -> Self {
+    fn new(stream: TcpStream) -> Self {
         Self {
             stream,
             phase: Phase::Open,
@@ -100,9 +92,7 @@ impl Connection {
             peer_closed: false,
             leaving: false,
             low_water: 1,
-            lending,
             touched: false,
-            batch,
             interest: EventFlags::empty(),
             armed: Armed::default(),
             direct_left: 0,
@@ -173,14 +163,13 @@ pub(crate) struct Sockets {
     touched: Vec<Key>,
     /// Connections with a stash that were resumed.
     resumed: Vec<Key>,
-    /// Connections that are to be handed over.
+    /// Connections to be released of which the system has no request any more.
     leaving: Vec<Key>,
     /// When draining and lingering connections must be gone: in order, for all get the same time.
     deadlines: VecDeque<(Instant, Key)>,
     accept_again: Option<Instant>,
     exhaustion_logged: bool,
     now: Instant,
-    batch: u64,
     stopped: bool,
 }
 
@@ -199,7 +188,6 @@ impl Sockets {
             accept_again: None,
             exhaustion_logged: false,
             now: Instant::now(),
-            batch: 0,
             stopped: false,
         }
     }
@@ -220,7 +208,6 @@ impl Sockets {
     /// The next batch begins.
     pub(crate) fn set_now(&mut self, now: Instant) {
         self.now = now;
-        self.batch += 1;
     }
 
     pub(crate) fn stop(&mut self) {
@@ -314,9 +301,8 @@ impl Sockets {
         // Each call says itself that it does not wait; a ring would take this for a wish to be told so, too.
         stream.set_nonblocking(matches!(self.backend, Backend::Epoll(_)))?;
         sys::set_no_delay(&stream)?;
-        let lending = lending(&stream, self.backend.zero_copy_bytes() / LENDERS);
         let key = self.connections.next_key();
-        let mut connection = Connection::new(stream, lending, self.batch);
+        let mut connection = Connection::new(stream);
         self.backend.add_connection(key, &mut connection)?;
         self.connections.insert(connection);
         if matches!(self.backend, Backend::Ring(_)) {
@@ -343,53 +329,29 @@ impl Sockets {
         self.handled(id).is_some()
     }
 
-    pub(crate) fn release(&mut self, id: ConnectionId) -> Option<TcpStream> {
-        let batch = self.batch;
-        self.handled(id).filter(|connection| connection.batch == batch)?;
-        self.take_out(id.0)
+    pub(crate) fn release(&mut self, id: ConnectionId) {
+        let Some(connection) = self.handled(id).filter(|connection| connection.phase == Phase::Open) else { return };
+        (connection.leaving, connection.paused) = (true, true);
+        self.touch(id.0);
     }
 
-    /// Takes a connection out that the system has no request of.
-    fn take_out(&mut self, key: Key) -> Option<TcpStream> {
+    /// A connection to be released of which the system has no request any more.
+    pub(crate) fn pop_leaving(&mut self) -> Option<Key> {
+        self.leaving.pop()
+    }
+
+    /// Takes such a connection out, if it is still to be released.
+    pub(crate) fn take_out(&mut self, key: Key) -> Option<TcpStream> {
+        self.connections.get(key).filter(|connection| connection.leaving)?;
         let connection = self.remove(key)?;
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
         // The handler counts on getting it, or hears of its end. Who goes on with it would find out.
         if let Err(error) = connection.stream.set_nonblocking(true) {
-            tracing::warn!(%error, "a socket that is handed over may block");
+            tracing::warn!(%error, "a socket that is released may block");
         }
         Some(connection.stream)
-    }
-
-    pub(crate) fn hand_over(&mut self, id: ConnectionId) {
-        let Some(connection) = self.handled(id).filter(|connection| connection.phase == Phase::Open) else { return };
-        if !std::mem::replace(&mut connection.leaving, true) {
-            connection.paused = true;
-            self.leaving.push(id.0);
-            self.touch(id.0);
-        }
-    }
-
-    /// Whether a connection is to be handed over and nothing of it is under way.
-    pub(crate) fn has_parting(&self) -> bool {
-        self.leaving.iter().any(|key| self.is_parting(*key))
-    }
-
-    fn is_parting(&self, key: Key) -> bool {
-        self.connections.get(key).is_none_or(|connection| !connection.leaving || !connection.armed.any())
-    }
-
-    /// The next of these.
-    pub(crate) fn pop_parting(&mut self) -> Option<Key> {
-        let at = self.leaving.iter().position(|key| self.is_parting(*key))?;
-        Some(self.leaving.remove(at))
-    }
-
-    /// Hands it over, if that is still wanted.
-    pub(crate) fn part(&mut self, key: Key) -> Option<TcpStream> {
-        self.connections.get(key).filter(|connection| connection.leaving)?;
-        self.take_out(key)
     }
 
     pub(crate) fn send(&mut self, id: ConnectionId) {
@@ -467,7 +429,7 @@ impl Sockets {
     }
 
     pub(crate) fn has_touched(&self) -> bool {
-        !self.touched.is_empty() || !self.resumed.is_empty() || self.must_arm_listeners()
+        !self.touched.is_empty() || !self.resumed.is_empty() || !self.leaving.is_empty() || self.must_arm_listeners()
     }
 
     /// A connection whose stash may be handed on.
@@ -487,10 +449,12 @@ impl Sockets {
 
     /// Tells the system what the connection waits for, if that has changed.
     pub(crate) fn update_interest(&mut self, key: Key) -> io::Result<()> {
-        match self.connections.get_mut(key) {
-            Some(connection) => self.backend.update_connection(key, connection),
-            None => Ok(()),
+        let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
+        self.backend.update_connection(key, connection)?;
+        if connection.leaving && !connection.armed.any() {
+            self.leaving.push(key);
         }
+        Ok(())
     }
 
     // Time.
@@ -519,18 +483,6 @@ impl Sockets {
         if self.accept_again.is_some_and(|again| again <= self.now) {
             self.resume_accepting();
         }
-    }
-}
-
-/// What the connection may lend.
-fn lending(stream: &TcpStream, max_bytes: usize) -> Lending {
-    if max_bytes == 0 {
-        return Lending::off();
-    }
-    match (stream.local_addr(), stream.peer_addr()) {
-        (Ok(local), Ok(peer)) => Lending::between(local.ip(), peer.ip(), max_bytes),
-        // It is gone again.
-        _ => Lending::off(),
     }
 }
 

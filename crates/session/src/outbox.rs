@@ -35,10 +35,8 @@ impl Pdu {
     fn pieces(&self) -> [Piece<'_>; 3] {
         let [head, segment, tail] = self.parts().map(Piece::Bytes);
         let segment = match &self.segment {
-            Segment::Empty | Segment::Owned(_) => segment,
-            Segment::Shared(buffer) => Piece::Shared { buffer, sent: 0 },
-            Segment::Loan(loan) => Piece::Loan { loan, sent: 0 },
             Segment::File(slice) => Piece::File { slice, sent: 0 },
+            _ => segment,
         };
         [head, segment, tail]
     }

@@ -474,8 +474,6 @@ impl Handler for Core {
             for piece in conn.protocol.pieces() {
                 let room = match piece {
                     Piece::Bytes(bytes) => list.push(bytes),
-                    Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
-                    Piece::Loan { loan, sent } => list.push_loan(loan, sent),
                     Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
                 };
                 if !room {

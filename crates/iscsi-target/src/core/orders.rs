@@ -99,7 +99,7 @@ impl Core {
     pub(super) fn depart(&mut self, cx: &mut Context<'_>, id: ConnectionId, departure: Departure) {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.departure = Some(departure);
-            cx.hand_over(id);
+            cx.release(id);
         }
     }
 

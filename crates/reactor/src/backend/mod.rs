@@ -3,7 +3,6 @@
 mod buffers;
 mod epoll;
 mod files;
-mod loans;
 mod ring;
 
 use std::fmt;
@@ -67,8 +66,6 @@ pub(crate) enum Event {
     Received { connection: Key, result: io::Result<Option<Chunk>>, ends: bool },
     /// A request on a file has ended, with as many bytes.
     FileDone { tag: u64, request: FileRequest, result: io::Result<usize> },
-    /// The system has given back what a send of so many bytes has lent; it may have copied them all the same.
-    Returned { connection: Key, bytes: usize, copied: bool },
 }
 
 /// What the ring waits for on a socket beside bytes.
@@ -86,29 +83,16 @@ pub(crate) enum Poll {
 pub(crate) struct Outgoing<'a> {
     pub(crate) socket: BorrowedFd<'a>,
     pub(crate) list: &'a Gather<'a>,
-    /// The connection, if it wants to lend what it sends.
-    pub(crate) lender: Option<Key>,
-}
-
-/// What came of one send.
-#[derive(Debug)]
-pub(crate) enum Sent {
-    /// It was copied, or has failed.
-    Copied(Moved),
-    /// So many bytes have left and are lent, until an [`Event::Returned`].
-    Lent(usize),
-    /// The system does not send like this, or not now. Nothing has left.
-    Refused,
 }
 
 /// What came of each of the sends, in their places.
-pub(crate) type SendResults = [Option<Sent>; MAX_SENDS];
+pub(crate) type SendResults = [Option<Moved>; MAX_SENDS];
 
 /// Nothing was sent.
 pub(crate) const NO_RESULTS: SendResults = [const { None }; MAX_SENDS];
 
 /// Sends by calls.
-fn send_by_calls(Outgoing { socket, list, .. }: &Outgoing<'_>, counters: &Counters) -> Moved {
+fn send_by_calls(Outgoing { socket, list }: &Outgoing<'_>, counters: &Counters) -> Moved {
     let moved = sys::send(*socket, list);
     let file_len = list.file().map_or(0, FileSlice::len);
     counters.system_calls.add(1 + u64::from(file_len > 0));
@@ -130,7 +114,7 @@ impl Backend {
         waker: &Waker,
         counters: &Arc<Counters>,
     ) -> io::Result<(Self, Option<Buffers>)> {
-        let open_ring = || Self::open_ring(waker, counters, QueueLens::USUAL, config.zero_copy_bytes);
+        let open_ring = || Self::open_ring(waker, counters, QueueLens::USUAL);
         match config.io {
             IoBackend::Epoll => Self::open_epoll(waker, counters),
             IoBackend::Uring => open_ring(),
@@ -149,10 +133,9 @@ impl Backend {
         waker: &Waker,
         counters: &Arc<Counters>,
         queue_lens: QueueLens,
-        zero_copy_bytes: usize,
     ) -> io::Result<(Self, Option<Buffers>)> {
         let buffers = Buffers::new();
-        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters), queue_lens, zero_copy_bytes).map_err(|error| {
+        let ring = Ring::new(waker.clone(), &buffers, Arc::clone(counters), queue_lens).map_err(|error| {
             let advice =
                 "it needs Linux 6.1 and a system that allows it (kernel.io_uring_disabled, seccomp); or choose epoll";
             io::Error::new(error.kind(), format!("no io_uring: {error}; {advice}"))
@@ -164,14 +147,6 @@ impl Backend {
         match self {
             Self::Epoll(_) => IoBackend::Epoll,
             Self::Ring(_) => IoBackend::Uring,
-        }
-    }
-
-    /// The most that may be lent to the system at one time; see [`LoopConfig::zero_copy_bytes`].
-    pub(crate) fn zero_copy_bytes(&self) -> usize {
-        match self {
-            Self::Epoll(_) => 0,
-            Self::Ring(ring) => ring.zero_copy_bytes(),
         }
     }
 
@@ -228,9 +203,7 @@ impl Backend {
     /// Does each of `sends` once.
     pub(crate) fn send(&mut self, sends: &[Option<Outgoing<'_>>; MAX_SENDS]) -> io::Result<SendResults> {
         match self {
-            Self::Epoll(epoll) => {
-                Ok(sends.each_ref().map(|outgoing| Some(Sent::Copied(epoll.send(outgoing.as_ref()?)))))
-            }
+            Self::Epoll(epoll) => Ok(sends.each_ref().map(|outgoing| Some(epoll.send(outgoing.as_ref()?)))),
             Self::Ring(ring) => ring.send(sends),
         }
     }

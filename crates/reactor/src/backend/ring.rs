@@ -15,8 +15,6 @@
 //! - **Sends** name slices of the handler, and are asked not to wait (`MSG_DONTWAIT`): the system completes them, in part if
 //!   the socket is full, before the call that hands them in returns. [`Ring::send`] keeps the borrow until it has seen
 //!   every completion.
-//! - **Sends without a copy** are completed like them, but the system reads the bytes later, too. So the ring owns these, see
-//!   [`loans`].
 //! - **Requests on files** own their memory; see [`files`].
 //!
 //! # Time
@@ -39,7 +37,6 @@ use rustix::io::Errno;
 
 use super::buffers::{BUFFERS, Buffers, Chunk, Memory};
 use super::files::{self, Files, UnderWay};
-use super::loans::{Loans, Returned};
 use super::{Event, Poll};
 use crate::counters::Counters;
 use crate::files::FileRequest;
@@ -73,7 +70,6 @@ enum Token {
     Poll(Poll, Key),
     Send(u32),
     File(Key),
-    Loan(Key),
 }
 
 impl Token {
@@ -91,7 +87,6 @@ impl Token {
             Self::Poll(Poll::Failure, key) => (6, key),
             Self::Send(index) => (7, Key { index, generation: 0 }),
             Self::File(key) => (8, key),
-            Self::Loan(key) => (9, key),
         };
         // A process has far fewer descriptors than that.
         debug_assert!(key.index <= Self::INDEX);
@@ -110,7 +105,6 @@ impl Token {
             6 => Self::Poll(Poll::Failure, key),
             7 => Self::Send(key.index),
             8 => Self::File(key),
-            9 => Self::Loan(key),
             _ => Self::Ignored,
         }
     }
@@ -161,8 +155,6 @@ pub(crate) struct Ring {
     counters: Arc<Counters>,
     /// Requests on files. After the ring: what the system still has of them is given up only then.
     files: Files,
-    /// What sends have lent; after the ring for the same reason.
-    loans: Loans,
     /// After the ring: it must not be freed earlier.
     _memory: Arc<Memory>,
 }
@@ -178,7 +170,6 @@ impl Ring {
         buffers: &Buffers,
         counters: Arc<Counters>,
         queue_lens: QueueLens,
-        zero_copy_bytes: usize,
     ) -> io::Result<Self> {
         let uring: IoUring = IoUring::builder()
             .setup_r_disabled()
@@ -202,7 +193,6 @@ impl Ring {
         {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let lends = probe.is_supported(opcode::SendMsgZc::CODE);
         let memory = buffers.memory();
         // SAFETY: the entries are page-aligned and there are as many; the ring keeps the memory alive, and is dropped before.
         // After that nothing is received any more: with deferred task running the system only does so in our calls.
@@ -216,16 +206,10 @@ impl Ring {
             enabled: false,
             counters,
             files: Files::new(),
-            loans: Loans::new(if lends { zero_copy_bytes } else { 0 }),
             _memory: memory,
         };
         ring.arm_waker()?;
         Ok(ring)
-    }
-
-    /// The most that may be lent at one time.
-    pub(super) fn zero_copy_bytes(&self) -> usize {
-        self.loans.max_bytes()
     }
 
     pub(super) fn has_completions(&mut self) -> bool {
@@ -298,8 +282,7 @@ impl Ring {
     fn translate(&mut self, entry: &cqueue::Entry) -> io::Result<Option<Event>> {
         let result = match entry.result() {
             result @ 0.. => Ok(result.unsigned_abs()),
-            // A notification has a flag there, which is no number that could be negated.
-            errno => Err(io::Error::from_raw_os_error(errno.wrapping_neg())),
+            errno => Err(io::Error::from_raw_os_error(-errno)),
         };
         let ends = !cqueue::more(entry.flags());
         Ok(match Token::unpack(entry.user_data()) {
@@ -327,10 +310,6 @@ impl Ring {
             Token::File(key) => {
                 let result = result.map(|len| len as usize);
                 self.files.remove(key).map(|UnderWay { tag, request }| Event::FileDone { tag, request, result })
-            }
-            Token::Loan(key) => {
-                let returned = self.loans.completed(key, entry.result(), entry.flags());
-                returned.map(|Returned { connection, bytes, copied }| Event::Returned { connection, bytes, copied })
             }
             Token::Poll(what, connection) => {
                 // A poll that was cancelled says so by an error; what it would have told is then told otherwise.
@@ -469,7 +448,6 @@ impl Drop for Ring {
                 // SAFETY: the system made this descriptor for us, and nobody was told of it.
                 (Token::Accept(_), fd @ 0..) => drop(unsafe { OwnedFd::from_raw_fd(fd) }),
                 (Token::File(key), _) => drop(self.files.remove(key)),
-                (Token::Loan(key), result) => drop(self.loans.completed(key, result, entry.flags())),
                 _ => {}
             }
         }

@@ -25,7 +25,7 @@ const PRELOADED: usize = 100_000;
 const STREAM_LEN: usize = 1 << 20;
 
 fn short() -> Option<Reactor> {
-    let opened = Reactor::over(|waker, counters| Backend::open_ring(waker, counters, SHORT, 0), Duration::ZERO);
+    let opened = Reactor::over(|waker, counters| Backend::open_ring(waker, counters, SHORT), Duration::ZERO);
     // The system may forbid rings.
     opened.ok()
 }

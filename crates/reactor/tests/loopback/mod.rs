@@ -5,11 +5,11 @@
 mod bytes;
 mod closing;
 mod files;
-mod hand_over;
 mod idle;
 mod listening;
 mod low_water;
 mod pausing;
+mod release;
 mod short_sends;
 mod signals;
 mod wakes;

@@ -23,20 +23,6 @@ pub(crate) enum Segment {
 pub enum Piece<'a> {
     /// Bytes.
     Bytes(&'a [u8]),
-    /// Bytes of a pooled buffer, which who sends them may keep.
-    Shared {
-        /// Where they are.
-        buffer: &'a SharedBuffer,
-        /// So many of them, from the first on, have been sent.
-        sent: usize,
-    },
-    /// Bytes of memory that a store has lent, which who sends them may keep.
-    Loan {
-        /// Where they are.
-        loan: &'a Loan,
-        /// So many of them, from the first on, have been sent.
-        sent: usize,
-    },
     /// Bytes of a file.
     File {
         /// Where they are.
@@ -51,8 +37,6 @@ impl Piece<'_> {
     pub(super) fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
-            Self::Shared { buffer, .. } => buffer.len(),
-            Self::Loan { loan, .. } => loan.len(),
             Self::File { slice, .. } => slice.len(),
         }
     }
@@ -61,8 +45,6 @@ impl Piece<'_> {
     pub(super) fn after(self, sent: usize) -> Self {
         match self {
             Self::Bytes(bytes) => Self::Bytes(&bytes[sent..]),
-            Self::Shared { buffer, .. } => Self::Shared { buffer, sent },
-            Self::Loan { loan, .. } => Self::Loan { loan, sent },
             Self::File { slice, .. } => Self::File { slice, sent },
         }
     }

@@ -140,8 +140,6 @@ impl SessionDriver {
         for piece in active.session.pieces(connection.cid) {
             let room = match piece {
                 Piece::Bytes(bytes) => list.push(bytes),
-                Piece::Shared { buffer, sent } => list.push_shared(buffer, sent),
-                Piece::Loan { loan, sent } => list.push_loan(loan, sent),
                 Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
             };
             if !room {

@@ -3,13 +3,12 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
+use io_uring::opcode;
 use io_uring::types::Fd;
-use io_uring::{cqueue, opcode};
 use rustix::io::{Errno, ioctl_fionbio};
 
 use super::{Ring, Token};
-use crate::backend::loans::REPORT_USAGE;
-use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, Sent, send_by_calls};
+use crate::backend::{MAX_SENDS, NO_RESULTS, Outgoing, SendResults, send_by_calls};
 use crate::sys::Moved;
 
 const EMPTY_HEADER: libc::msghdr = libc::msghdr {
@@ -49,24 +48,16 @@ impl Ring {
         for ((send, header), index) in sends.iter().zip(&mut headers).zip(0..) {
             let Some(outgoing) = send else { continue };
             if outgoing.list.file().is_some() {
-                results[index as usize] = Some(Sent::Copied(self.send_file(outgoing)));
+                results[index as usize] = Some(self.send_file(outgoing));
                 continue;
             }
-            let Outgoing { socket, list, lender } = outgoing;
+            let Outgoing { socket, list } = outgoing;
             let (socket, flags) = (Fd(socket.as_raw_fd()), (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as u32);
-            let entry = if let Some(loan) = lender.and_then(|lender| self.loans.lend(lender, index, list)) {
-                let slices = self.loans.slices(loan);
-                (header.msg_iov, header.msg_iovlen) = (slices.as_ptr().cast_mut(), slices.len());
-                let entry = opcode::SendMsgZc::new(socket, header).flags(flags).ioprio(REPORT_USAGE).build();
-                entry.user_data(Token::Loan(loan).pack())
-            } else {
-                header.msg_iov = list.slices().as_ptr().cast_mut().cast();
-                header.msg_iovlen = list.slices().len();
-                opcode::SendMsg::new(socket, header).flags(flags).build().user_data(Token::Send(index).pack())
-            };
+            header.msg_iov = list.slices().as_ptr().cast_mut().cast();
+            header.msg_iovlen = list.slices().len();
+            let entry = opcode::SendMsg::new(socket, header).flags(flags).build().user_data(Token::Send(index).pack());
             // SAFETY: header and slices are borrowed until this function returns, which is after the completion: from the first push
-            // on nothing returns early, for there is room and pushing makes no call. Of a loan the slices and their bytes
-            // belong to `loans` until the notification, and beyond it if there is none.
+            // on nothing returns early, for there is room and pushing makes no call.
             unsafe { self.push(&entry)? };
             missing += 1;
         }
@@ -78,13 +69,10 @@ impl Ring {
                 std::process::abort();
             }
             for entry in &self.completed[told..] {
-                let (index, sent) = match Token::unpack(entry.user_data()) {
-                    Token::Send(index) => (Some(index), Sent::Copied(moved(entry.result()))),
-                    Token::Loan(key) if !cqueue::notif(entry.flags()) => (self.loans.place(key), lent(entry)),
-                    _ => continue,
-                };
-                if let Some(result) = index.and_then(|index| results.get_mut(index as usize)) {
-                    *result = Some(sent);
+                if let Token::Send(index) = Token::unpack(entry.user_data())
+                    && let Some(result) = results.get_mut(index as usize)
+                {
+                    *result = Some(moved(entry.result()));
                     missing -= 1;
                 }
             }
@@ -101,24 +89,5 @@ fn moved(result: i32) -> Moved {
             Errno::AGAIN | Errno::INTR => Moved::WouldBlock,
             error => Moved::Failed(error.into()),
         },
-    }
-}
-
-/// What came of a send that lends, by its first completion.
-fn lent(entry: &cqueue::Entry) -> Sent {
-    match moved(entry.result()) {
-        // Nothing is told of it any more, so there was nothing to lend.
-        moved if !cqueue::more(entry.flags()) && matches!(moved, Moved::Bytes(_)) => Sent::Copied(moved),
-        Moved::Bytes(len) => Sent::Lent(len),
-        // Old systems, a limit of locked memory (RLIMIT_MEMLOCK), a filter. Whether that was why shows when it is sent again.
-        Moved::Failed(error)
-            if matches!(
-                Errno::from_io_error(&error),
-                Some(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOMEM | Errno::NOBUFS | Errno::PERM)
-            ) =>
-        {
-            Sent::Refused
-        }
-        moved => Sent::Copied(moved),
     }
 }

@@ -13,12 +13,13 @@ use super::{Event, State, Toy, connect, pattern, reactor, run};
 #[test]
 fn a_released_connection_lives_on_in_another_reactor() {
     let (tx, rx) = mpsc::channel();
-    let first = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| {
-        if let Event::Accepted(id) = event {
-            tx.send(cx.release(id).unwrap()).unwrap();
-            assert!(cx.release(id).is_none());
+    let first = |_: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
+        Event::Accepted(id) => cx.release(id),
+        Event::Released(_, stream) => {
+            tx.send(stream).unwrap();
             cx.stop();
         }
+        _ => {}
     };
     run(first, move |address, _| {
         let mut stream = connect(address);
@@ -40,7 +41,7 @@ fn a_released_connection_lives_on_in_another_reactor() {
 /// What a peer sends last.
 const END: &[u8] = b"the very end";
 
-/// Receives on one reactor, which hands the connection over when it has seen `first_len` bytes, and then on another one, which
+/// Receives on one reactor, which releases the connection when it has seen `first_len` bytes, and then on another one, which
 /// closes it. Gives what both received.
 fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) + Send) -> (Vec<u8>, Vec<u8>) {
     let (tx, rx) = mpsc::channel();
@@ -52,9 +53,8 @@ fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) +
                 if pauses {
                     cx.pause(id);
                 }
-                cx.hand_over(id);
-                cx.hand_over(id);
-                assert!(cx.release(id).is_none());
+                cx.release(id);
+                cx.release(id);
                 cx.resume(id);
             }
         }
@@ -91,7 +91,7 @@ fn receive_on_two(first_len: usize, pauses: bool, peer: impl FnOnce(TcpStream) +
 }
 
 #[test]
-fn a_connection_is_handed_over_in_the_middle_of_what_it_receives() {
+fn a_connection_is_released_in_the_middle_of_what_it_receives() {
     for pauses in [false, true] {
         let sent = [pattern(16 << 20), END.to_vec()].concat();
         let (before, after) = receive_on_two(3 << 20, pauses, |mut stream| {
@@ -105,7 +105,7 @@ fn a_connection_is_handed_over_in_the_middle_of_what_it_receives() {
 }
 
 #[test]
-fn an_idle_connection_is_handed_over_without_a_byte() {
+fn an_idle_connection_is_released_without_a_byte() {
     let (before, after) = receive_on_two(1, false, |mut stream| {
         stream.write_all(b"x").unwrap();
         stream.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
@@ -119,13 +119,13 @@ fn an_idle_connection_is_handed_over_without_a_byte() {
 }
 
 #[test]
-fn what_a_hand_over_did_not_send_is_left_to_the_next() {
+fn what_a_released_connection_did_not_send_is_left_to_the_next() {
     let (tx, rx) = mpsc::channel();
     let len = 24 << 20;
     let mut left = Vec::new();
     let first = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
         Event::Accepted(id) => state.send(cx, id, &pattern(len)),
-        Event::Sent(id) if state.out[&id].len() < len => cx.hand_over(id),
+        Event::Sent(id) if state.out[&id].len() < len => cx.release(id),
         Event::Released(id, stream) => {
             left = state.out.remove(&id).unwrap();
             tx.send((stream, left.clone())).unwrap();
@@ -161,15 +161,15 @@ fn what_a_hand_over_did_not_send_is_left_to_the_next() {
 }
 
 #[test]
-fn a_hand_over_can_be_taken_back_by_closing() {
+fn a_release_can_be_taken_back_by_closing() {
     let on = |state: &mut State, cx: &mut Context<'_>, event: Event<'_>| match event {
         Event::Received(id, b"now") => {
-            cx.hand_over(id);
+            cx.release(id);
             cx.close(id);
-            cx.hand_over(id);
+            cx.release(id);
         }
         Event::Received(id, _) => {
-            cx.hand_over(id);
+            cx.release(id);
             state.send(cx, id, b"bye");
             cx.close_after_send(id);
         }
