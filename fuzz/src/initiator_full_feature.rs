@@ -381,14 +381,13 @@ impl Play {
                 let function = TaskManagementFunction(1 + input.byte() % 12);
                 session.manage_tasks(1, function, LunField([0, kind >> 6, 0, 0, 0, 0, 0, 0]), tag);
             }
-            4 => drop(session.ping(2, self.host.cid, vec![7; usize::from(kind >> 4)])),
+            4 | 6 => drop(session.ping(2, self.host.cid, vec![7; usize::from(kind >> 4)])),
             5 if kind & 8 == 0 => drop(session.text(3, &[("SendTargets", "All")])),
             5 => {
                 // In several parts, when the target takes short ones.
                 let value = "1".repeat(250);
                 session.text(3, &[("X-a", &value), ("X-b", &value), ("X-c", &value)]);
             }
-            6 => drop(session.declare(3, self.host.cid, 512 << (kind >> 4))),
             _ => drop(session.logout()),
         }
         self.host.feed(&[]);
@@ -456,8 +455,6 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         ("logout".into(), vec![0, 10, 7, 13, 0, 0, 0, 31, 0]),
         ("ping".into(), vec![0, 6, 0, 31, 0, 0]),
         ("news".into(), vec![0, 9, 0, 0, 31, 2, 15]),
-        // What is declared holds for the data that follows.
-        ("declare".into(), [&[0x20][..], &[10, 6, 7, 0, 0, 1, 0, 31, 0], &read, &data_in].concat()),
         ("fast_abort".into(), [&[0x84][..], &write, &[10, 0, 4], &r2t, &[8, 0, 0, 0, 31, 0]].concat()),
         (
             "text_in_parts".into(),
@@ -474,7 +471,7 @@ mod tests {
     #[test]
     fn the_seeds_do_what_their_names_say() {
         for (name, bytes) in seeds() {
-            let expected = usize::from(matches!(name.as_str(), "read" | "write" | "unasked_write" | "declare"));
+            let expected = usize::from(matches!(name.as_str(), "read" | "write" | "unasked_write"));
             for level in [0, 1] {
                 assert_eq!(
                     play(&bytes, &Recovery { level, ..Recovery::default() }).0,

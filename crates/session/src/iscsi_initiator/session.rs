@@ -16,7 +16,7 @@ use super::full_feature::{FullFeature, manage_tasks};
 use super::lost::Stage;
 use super::recoveries::Recoveries;
 use super::shared::Shared;
-use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Parameters};
+use crate::keys::Parameters;
 use crate::limits::{RUN_COMMANDS, RUN_DATA_BYTES};
 use crate::outbox::Piece;
 use crate::{Entropy, Time, Traffic};
@@ -351,24 +351,13 @@ impl Session {
     }
 
     /// Sends a text request, such as `SendTargets=All`, and collects the whole answer. False when there is no connection,
-    /// when another one is under way, or when a key is one that only a login negotiates.
-    ///
-    /// `MaxRecvDataSegmentLength` may be among the keys; it is declared for the connection that carries the request, which is
-    /// the first one. See [`declare`](Self::declare).
+    /// when another one is under way, or when a key belongs to the login. `MaxRecvDataSegmentLength` is refused too, though RFC
+    /// 7143 section 13.12 lets it be declared again.
     pub fn text(&mut self, user: u64, pairs: &[(&str, &str)]) -> bool {
         let shared = &mut self.shared;
         let Some(connection) = self.connections.iter_mut().find(|c| c.takes_requests()) else { return false };
         let Some((full, mut context)) = connection.for_requests(shared) else { return false };
         full.text(user, pairs, &mut context)
-    }
-
-    /// Declares another MaxRecvDataSegmentLength, in bytes, on a connection. [`Event::Text`] tells of the end of the
-    /// negotiation, and [`parameters`](Self::parameters) what came of it. False as for [`text`](Self::text), and when the
-    /// length is out of its range.
-    pub fn declare(&mut self, user: u64, cid: Cid, recv_data_segment_len: u32) -> bool {
-        let Some((connection, shared)) = self.connection_mut(cid) else { return false };
-        let Some((full, mut context)) = connection.for_requests(shared) else { return false };
-        full.text(user, &[(MAX_RECV_DATA_SEGMENT_LENGTH, &recv_data_segment_len.to_string())], &mut context)
     }
 
     /// Ends the session in order. [`Event::Closed`] with [`SessionError::LoggedOut`](super::SessionError::LoggedOut) follows.

@@ -67,18 +67,6 @@ impl<T> Statuses<T> {
         Ok(true)
     }
 
-    /// What is here counts as not come, and will come otherwise.
-    pub(crate) fn discard(&mut self, is_it: impl Fn(&T) -> bool, now: Time) {
-        for slot in &mut self.ahead {
-            if let Slot::Here { item, len } = slot
-                && is_it(item)
-            {
-                self.held_bytes -= *len;
-                *slot = Slot::Missing(Asked::first(now));
-            }
-        }
-    }
-
     /// What is due, if it is here.
     pub(crate) fn first(&self) -> Option<&T> {
         if let Some(Slot::Here { item, .. }) = self.ahead.front() { Some(item) } else { None }
@@ -211,19 +199,6 @@ mod tests {
         }
         assert_eq!(statuses.damaged(0, at(0)), Err(SessionError::Unrecovered(WHAT)));
         assert_eq!(statuses.damaged(1, at(0)), Ok(false));
-    }
-
-    #[test]
-    fn what_is_discarded_is_missing_again() {
-        let mut statuses = Statuses::default();
-        statuses.learn(3, at(0));
-        statuses.put(1, 'b', MAX_HELD_STATUS_BYTES - 1);
-        statuses.put(2, 'c', 1);
-        statuses.discard(|item| *item == 'b', at(3));
-        assert!(statuses.lacks(1..2) && statuses.is_here(2));
-        statuses.put(1, 'B', MAX_HELD_STATUS_BYTES - 1);
-        statuses.put(0, 'a', 0);
-        assert_eq!((statuses.take_first(), statuses.take_first()), (Some('a'), Some('B')));
     }
 
     #[test]

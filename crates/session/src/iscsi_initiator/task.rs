@@ -1,7 +1,6 @@
 //! One command under way, and the rules that the target's PDUs for it must keep (RFC 7143 sections 11.4, 11.7 and 11.8).
 
 mod recovery;
-mod recut;
 
 use std::ops::Range;
 
@@ -11,7 +10,6 @@ use lunette_pdu::{
 
 use self::recovery::Lost;
 pub(crate) use self::recovery::{DATA, DataAck};
-use self::recut::Recut;
 use super::error::{SessionError, broken};
 use super::event::Command;
 use super::incoming::Incoming;
@@ -51,10 +49,6 @@ pub(crate) struct Task {
     pub(crate) is_retried: bool,
     /// What of its PDUs was lost on the way; mostly nothing.
     lost: Option<Box<Lost>>,
-    /// Numbers from here on may have to be sent again: those before are acknowledged Data-In, or R2Ts.
-    resend_from: u32,
-    /// Our MaxRecvDataSegmentLength has changed since it was sent.
-    recut: Option<Recut>,
 }
 
 impl Task {
@@ -75,8 +69,6 @@ impl Task {
             retries: 0,
             is_retried: false,
             lost: None,
-            resend_from: 0,
-            recut: None,
         }
     }
 

@@ -11,8 +11,6 @@ use crate::limits::{MAX_TEXT_ANSWER_BYTES, MAX_TEXT_ANSWER_KEYS, MAX_TEXT_ANSWER
 pub(crate) struct TextExchange {
     /// The driver's name for it; none when it is ours.
     pub(crate) user: Option<u64>,
-    /// The MaxRecvDataSegmentLength that it declares.
-    pub(crate) declares: Option<u32>,
     /// The whole request.
     list: Vec<u8>,
     /// Parts of a long request that the target has yet to take.
@@ -23,16 +21,15 @@ pub(crate) struct TextExchange {
 
 impl TextExchange {
     /// Cuts the request's list to what the target takes.
-    pub(crate) fn new(user: Option<u64>, list: &[u8], declares: Option<u32>, segment_len: u32) -> Self {
+    pub(crate) fn new(user: Option<u64>, list: &[u8], segment_len: u32) -> Self {
         let outgoing = text::split_text(list, segment_len as usize).map(<[u8]>::to_vec).collect();
         let assembler = TextAssembler::new(MAX_TEXT_ANSWER_BYTES);
-        Self { user, declares, list: list.to_vec(), outgoing, assembler, pdus: 0 }
+        Self { user, list: list.to_vec(), outgoing, assembler, pdus: 0 }
     }
 
     /// The same from its beginning.
     pub(crate) fn again(self, segment_len: u32) -> Self {
-        let Self { user, declares, list, .. } = self;
-        Self::new(user, &list, declares, segment_len)
+        Self::new(self.user, &self.list, segment_len)
     }
 
     /// The next part of the request; empty when all of it is out and we only ask for more. True when it is the last.

@@ -20,7 +20,6 @@ mod lost_statuses;
 mod markers;
 mod orders;
 mod pair;
-mod recut;
 mod retries;
 mod sam5;
 mod several;

@@ -44,17 +44,9 @@ fn meets(ours: Choices, theirs: Choices) -> bool {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    Read {
-        slot: u32,
-        len: u32,
-    },
-    Write {
-        slot: u32,
-        len: u32,
-    },
+    Read { slot: u32, len: u32 },
+    Write { slot: u32, len: u32 },
     Rounds(usize),
-    /// The initiator takes data segments of that length from now on.
-    Declare(u32),
 }
 
 /// Commands work on places of their own, so that their order does not matter.
@@ -66,7 +58,6 @@ pub(crate) fn step() -> impl Strategy<Value = Step> {
         3 => (slot(), 0..SLOT).prop_map(|(slot, len)| Step::Read { slot, len }),
         3 => (slot(), 0..SLOT).prop_map(|(slot, len)| Step::Write { slot, len }),
         2 => (1..30_usize).prop_map(Step::Rounds),
-        1 => (512..20_000_u32).prop_map(Step::Declare),
     ]
 }
 
@@ -98,16 +89,8 @@ impl Play {
         self.busy.insert(user, (slot, data));
     }
 
-    /// Nothing happens while another declaration is under way.
-    pub(crate) fn declare(&mut self, recv_data_segment_len: u32) {
-        self.pair.session.declare(0, self.pair.cid, recv_data_segment_len);
-    }
-
     pub(crate) fn look(&mut self) {
         while let Some(event) = self.pair.events.pop_front() {
-            if let Event::Text { user: 0, .. } = event {
-                continue;
-            }
             let Event::Completed { command, response } = event else { panic!("{event:?}") };
             let (slot, data) = self.busy.remove(&command.user).expect("ends once");
             assert_eq!((response.response, response.status, response.residual), (0, 0, None));
@@ -157,7 +140,6 @@ proptest! {
                         play.pair.step();
                     }
                 }
-                Step::Declare(len) => play.declare(len),
             }
             play.look();
         }

@@ -169,7 +169,7 @@ fn a_ping_that_came_damaged_is_sent_again_as_far_as_the_target_takes_it_by_now()
     let mut liar = Liar::recovering();
     liar.behind = true;
     assert!(liar.session.ping(7, liar.cid, vec![5; 1000]));
-    assert!(liar.session.declare(8, liar.cid, 4096));
+    assert!(liar.session.text(8, &[("X-a", "1")]));
     liar.raw(&[]);
     let sent = liar.next();
     let InitiatorPdu::NopOut(ping) = sent.pdu else { panic!("{sent:?}") };

@@ -54,7 +54,6 @@ proptest! {
                 Step::Rounds(rounds) => (0..rounds).for_each(|_| {
                     play.pair.step();
                 }),
-                Step::Declare(len) => play.declare(len),
             }
             play.look();
         }

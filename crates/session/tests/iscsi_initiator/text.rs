@@ -36,10 +36,6 @@ fn ask_for_negotiation(liar: &mut Liar) {
     assert_eq!(message.event, AsyncEvent::NEGOTIATION_REQUEST);
 }
 
-fn our_limit(liar: &Liar) -> u32 {
-    liar.session.parameters(liar.cid).unwrap().recv_data_segment_len
-}
-
 fn their_limit(liar: &Liar) -> u32 {
     liar.session.parameters(liar.cid).unwrap().send_data_segment_len
 }
@@ -59,56 +55,18 @@ fn the_target_may_ask_for_a_negotiation() {
 }
 
 #[test]
-fn a_declaration_holds_from_the_last_response_on() {
+fn a_declaration_of_the_target_holds_from_the_last_response_on() {
     let mut liar = Liar::logged_in(config(), &[]);
-    assert!(liar.session.declare(4, liar.cid, 1024));
-    liar.raw(&[]);
-    let (pdu, data) = request(&mut liar);
-    assert_eq!(data, b"MaxRecvDataSegmentLength=1024\0");
-    let (_, itt) = liar.read(2048);
-    respond(&mut liar, pdu.itt, false, &[]);
-    let (pdu, _) = request(&mut liar);
-    // Sent before the exchange was over.
-    let data = liar.data_in(itt, 0, 0, 2048);
-    let status = liar.status(lunette_pdu::Residual::None);
-    liar.send_data(lunette_pdu::DataIn { status: Some(status), ..data });
-    assert!(matches!(liar.event(), Event::Completed { .. }));
-    respond(&mut liar, pdu.itt, true, b"MaxRecvDataSegmentLength=512\0");
-    assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
-    assert_eq!((our_limit(&liar), their_limit(&liar)), (1024, 512));
-    let (_, itt) = liar.read(2048);
-    liar.send_data(liar.data_in(itt, 0, 0, 1024));
-    assert!(liar.events.is_empty());
-    liar.send_data(liar.data_in(itt, 1, 1024, 1025));
-    liar.broken("13.12");
-}
-
-#[test]
-fn a_longer_segment_may_come_once_it_is_declared() {
-    let mut liar = Liar::logged_in(config(), &[]);
-    let longer = our_limit(&liar) + 4096;
-    assert!(liar.session.declare(4, liar.cid, longer));
+    let before = their_limit(&liar);
+    assert!(liar.session.text(4, &[("X-a", "1")]));
     liar.raw(&[]);
     let (pdu, _) = request(&mut liar);
+    respond(&mut liar, pdu.itt, false, b"MaxRecvDataSegmentLength=512\0");
+    let (pdu, _) = request(&mut liar);
+    assert_eq!(their_limit(&liar), before);
     respond(&mut liar, pdu.itt, true, &[]);
     assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
-    let (_, itt) = liar.read(longer);
-    liar.send_data(liar.data_in(itt, 0, 0, longer as usize));
-    assert!(liar.events.is_empty());
-}
-
-#[test]
-fn a_declaration_that_is_refused_changes_nothing() {
-    for refusal in ["Reject", "NotUnderstood", "Irrelevant"] {
-        let mut liar = Liar::logged_in(config(), &[]);
-        let before = (our_limit(&liar), their_limit(&liar));
-        assert!(liar.session.declare(4, liar.cid, 512));
-        liar.raw(&[]);
-        let (pdu, _) = request(&mut liar);
-        respond(&mut liar, pdu.itt, true, format!("MaxRecvDataSegmentLength={refusal}\0").as_bytes());
-        assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
-        assert_eq!((our_limit(&liar), their_limit(&liar)), before);
-    }
+    assert_eq!(their_limit(&liar), 512);
 }
 
 #[test]
@@ -123,19 +81,13 @@ fn a_declaration_of_the_target_keeps_to_its_range() {
 }
 
 #[test]
-fn what_cannot_be_declared_is_not() {
+fn keys_of_the_login_are_not_sent_again() {
     let mut liar = Liar::logged_in(config(), &[]);
-    for length in [0, 511, 1 << 24] {
-        assert!(!liar.session.declare(4, liar.cid, length), "{length}");
+    for key in ["MaxRecvDataSegmentLength", "MaxBurstLength"] {
+        assert!(!liar.session.text(4, &[("X-a", "1"), (key, "512")]), "{key}");
     }
-    for keys in [
-        [("MaxRecvDataSegmentLength", "512"), ("MaxRecvDataSegmentLength", "1024")],
-        [("MaxRecvDataSegmentLength", "512"), ("MaxBurstLength", "512")],
-    ] {
-        assert!(!liar.session.text(4, &keys), "{keys:?}");
-    }
-    assert!(liar.session.declare(4, liar.cid, 512));
-    assert!(!liar.session.declare(5, liar.cid, 1024), "one at a time");
+    assert!(liar.session.text(4, &[("X-a", "1")]));
+    assert!(!liar.session.text(5, &[("X-a", "1")]), "one at a time");
 }
 
 /// Data longer than a segment goes and comes back.
@@ -150,17 +102,13 @@ fn write_and_read(pair: &mut Pair, len: u32) {
 }
 
 #[test]
-fn both_of_our_sides_declare_and_go_on() {
+fn our_target_declares_and_both_sides_go_on() {
     let mut pair = Pair::logged_in();
-    for (theirs, ours) in [(512, 1024), (100_000, 512), (4096, 16_777_215), (262_144, 262_144)] {
+    for theirs in [512, 100_000, 4096, 262_144] {
         assert!(pair.target.renegotiate(theirs, Duration::from_secs(5)));
         pair.run();
         assert!(matches!(pair.events.pop_front(), Some(Event::Async { .. })));
-        assert!(pair.session.declare(1, pair.cid, ours));
-        pair.run();
-        assert!(matches!(pair.events.pop_front(), Some(Event::Text { user: 1, .. })));
-        let parameters = pair.session.parameters(pair.cid).unwrap();
-        assert_eq!((parameters.send_data_segment_len, parameters.recv_data_segment_len), (theirs, ours));
+        assert_eq!(pair.session.parameters(pair.cid).unwrap().send_data_segment_len, theirs);
         write_and_read(&mut pair, 20_000);
     }
     assert!(pair.session.logout());

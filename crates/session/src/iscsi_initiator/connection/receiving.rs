@@ -108,9 +108,6 @@ impl Connection {
     }
 
     fn advance_header(&mut self, shared: &mut Shared, input: &mut &[u8]) -> Result<bool, SessionError> {
-        if let Phase::FullFeature(full) = &self.phase {
-            self.receiver.limit_segments(full.receive_limit());
-        }
         let complete = self.receiver.header(input)?;
         let lost = self.receiver.take_lost_headers();
         if lost > 0 {

@@ -36,12 +36,8 @@ impl FullFeature {
             }
             return Ok(Expect::Nothing);
         };
-        let awaited = task.awaits_cut();
-        let Some(lost) = task.data_number_came(pdu.data_sn)? else { return Ok(Expect::Nothing) };
+        let Some(lost) = task.number_came(pdu.data_sn)? else { return Ok(Expect::Nothing) };
         task.accept_data_in(pdu)?;
-        if awaited && !task.awaits_cut() {
-            self.found_data(tag, context);
-        }
         self.lost_data(tag, lost, context)?;
         Ok(Expect::Recoverable(*pdu))
     }
@@ -116,13 +112,7 @@ impl FullFeature {
         let tag = TaskTag::from_itt(itt);
         let Some(task) = context.task(tag) else { return Ok(true) };
         // For commands that only write, targets do not agree on what is counted.
-        let mut lost = if task.command.data_in.is_some() { task.numbers_sent(exp_data_sn)? } else { 0..0 };
-        if let TargetPdu::ScsiResponse(pdu) = pdu
-            && !task.lacks_data()
-            && let Some(run) = task.mistaken_run(pdu)?
-        {
-            lost = run;
-        }
+        let lost = if task.command.data_in.is_some() { task.numbers_sent(exp_data_sn)? } else { 0..0 };
         let whole = !task.lacks_data();
         self.lost_data(tag, lost, context)?;
         Ok(whole)
@@ -133,13 +123,8 @@ impl FullFeature {
         if run.is_empty() {
             return Ok(());
         }
-        if let Some(task) = context.task(tag).filter(|task| task.needs_cut()) {
-            // All of it was asked for already.
-            return if task.awaits_cut() { Ok(()) } else { self.ask_for_new_cut(tag, context) };
-        }
         self.recovery().note_lacking(tag, context.now);
-        let unsettled = context.task(tag).is_some_and(|task| task.is_unsettled());
-        if unsettled || self.logging_out || context.shared.logging_out {
+        if self.logging_out || context.shared.logging_out {
             return Ok(());
         }
         context.shared.recoveries.data_snacks += 1;
@@ -155,43 +140,20 @@ impl FullFeature {
         send(&pdu, context)
     }
 
-    /// Asks for all data of a command that was not acknowledged, cut as it is taken now (RFC 7143 section 11.16.3).
-    fn ask_for_new_cut(&mut self, tag: TaskTag, context: &mut Context<'_>) -> Result<(), SessionError> {
-        self.recovery().note_lacking(tag, context.now);
-        if self.logging_out || context.shared.logging_out {
-            return Ok(());
-        }
-        let Some(task) = context.task(tag) else { return Ok(()) };
-        let snack_tag = TargetTransferTag(task.cut_anew()?);
-        self.discard_status(tag, context.now);
-        context.shared.recoveries.data_snacks += 1;
-        let pdu = SnackRequest {
-            snack_type: SnackType::R_DATA,
-            lun: LunField::default(),
-            itt: tag.itt(),
-            ttt: snack_tag,
-            exp_stat_sn: context.sender.exp_stat_sn(),
-            beg_run: 0,
-            run_length: 0,
-        };
-        send(&pdu, context)
-    }
-
     /// Something that was lost is here: the patience begins anew.
     fn found_data(&mut self, tag: TaskTag, context: &mut Context<'_>) {
         let lacks = context.task(tag).is_some_and(|task| task.lacks_data());
         self.recovery().found(tag, lacks, context.now);
     }
 
-    /// A Data/R2T or R-Data SNACK was refused.
+    /// A Data/R2T SNACK was refused.
     pub(super) fn data_snack_rejected(
         &mut self,
         refused: &SnackRequest,
         context: &mut Context<'_>,
     ) -> Result<(), SessionError> {
         let end = if refused.run_length == 0 { u32::MAX } else { refused.beg_run.saturating_add(refused.run_length) };
-        let is_last = |task: &Task| refused.snack_type != SnackType::R_DATA || task.last_cut_was(refused.ttt.0);
-        if let Some(task) = context.task(TaskTag::from_itt(refused.itt)).filter(|task| is_last(task)) {
+        if let Some(task) = context.task(TaskTag::from_itt(refused.itt)) {
             task.refuse(&(refused.beg_run..end));
         }
         self.deal_with_waiting(context)
@@ -213,13 +175,6 @@ impl FullFeature {
                     continue;
                 }
                 asked.after_silence(DATA, context.now)?;
-            }
-            if context.task(tag).is_some_and(|task| task.needs_cut()) {
-                self.ask_for_new_cut(tag, context)?;
-                continue;
-            }
-            if let Some(task) = context.task(tag) {
-                task.settle();
             }
             for run in runs {
                 self.lost_data(tag, run, context)?;

@@ -57,14 +57,11 @@ pub(super) struct FullFeature {
     /// From recovery level 1 on.
     recovery: Option<Box<Recovery>>,
     announced: Option<(u32, u32)>,
-    /// The longest data segment that was ever declared.
-    longest_segment: u32,
 }
 
 impl FullFeature {
     pub(super) fn new(cid: Cid, parameters: Parameters) -> Self {
         let recovery = (parameters.error_recovery_level > 0).then(Box::default);
-        let longest_segment = parameters.recv_data_segment_len;
         Self {
             cid,
             parameters,
@@ -75,7 +72,6 @@ impl FullFeature {
             dropping: false,
             recovery,
             announced: None,
-            longest_segment,
         }
     }
 

@@ -114,13 +114,7 @@ impl FullFeature {
         };
         // What comes twice is discarded.
         let Some(place) = place(stat_sn, context)? else { return Ok(()) };
-        if !is_last_status(pdu, context) {
-            return self.will_come(stat_sn, context);
-        }
         let whole = self.is_whole(pdu, context)?;
-        if !is_last_status(pdu, context) {
-            return self.will_come(stat_sn, context);
-        }
         if place == 0 && whole && self.recovery().statuses.is_empty() {
             return self.deal_with(pdu, segment, context);
         }
@@ -206,11 +200,6 @@ impl FullFeature {
         Ok(())
     }
 
-    /// The status of this command, if it waits, is not the last one.
-    pub(super) fn discard_status(&mut self, tag: TaskTag, now: Time) {
-        self.recovery().statuses.discard(|held| command(&held.pdu) == Some(tag), now);
-    }
-
     /// The PDU with this status number was asked for otherwise.
     pub(super) fn will_come(&mut self, stat_sn: SerialNumber, context: &mut Context<'_>) -> Result<(), SessionError> {
         let Some(place) = place(stat_sn, context)? else { return Ok(()) };
@@ -227,7 +216,7 @@ impl FullFeature {
     ) -> Result<(), SessionError> {
         match refused.snack_type {
             SnackType::STATUS => {}
-            SnackType::DATA_R2T | SnackType::R_DATA => return self.data_snack_rejected(refused, context),
+            SnackType::DATA_R2T => return self.data_snack_rejected(refused, context),
             // An acknowledgement: there is nothing to wait for.
             _ => return Ok(()),
         }
@@ -297,10 +286,4 @@ fn command(pdu: &TargetPdu) -> Option<TaskTag> {
         TargetPdu::DataIn(pdu) => Some(TaskTag::from_itt(pdu.itt)),
         _ => None,
     }
-}
-
-/// Whether a status may end its command: after an R-Data SNACK, only one in answer to that (RFC 7143 section 11.4.4).
-fn is_last_status(pdu: &TargetPdu, context: &mut Context<'_>) -> bool {
-    let snack_tag = if let TargetPdu::ScsiResponse(pdu) = pdu { Some(pdu.snack_tag) } else { None };
-    command(pdu).and_then(|tag| context.task(tag)).is_none_or(|task| task.is_last_status(snack_tag))
 }

@@ -1,4 +1,5 @@
-//! Text requests, and what may be declared again in them (RFC 7143 sections 11.10, 11.11 and 13.12).
+//! Text requests, and what the target may declare again in its answers (RFC 7143 sections 11.10, 11.11 and 13.12). Our own
+//! MaxRecvDataSegmentLength stays as the login has it.
 
 use lunette_pdu::text::TextWriter;
 use lunette_pdu::{LunField, TargetTransferTag, TextRequest, TextResponse};
@@ -7,12 +8,8 @@ use super::{Context, FullFeature};
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::{Event, TaskTag};
 use crate::iscsi_initiator::request::{Request, Underway};
-use crate::iscsi_initiator::task::Task;
 use crate::iscsi_initiator::text::TextExchange;
 use crate::keys::{DATA_LENGTH, MAX_RECV_DATA_SEGMENT_LENGTH, number_in, row};
-
-/// What no key is answered with.
-const REFUSALS: [&str; 3] = ["Reject", "NotUnderstood", "Irrelevant"];
 
 impl FullFeature {
     /// Sends a text request. False when one is under way, or when a key cannot be sent or belongs to the login.
@@ -23,35 +20,27 @@ impl FullFeature {
         context: &mut Context<'_>,
     ) -> bool {
         let mut list = TextWriter::new();
-        let mut declares = None;
         for (key, value) in pairs {
-            if let Some((_, row)) = row(key) {
-                declares = number_in(value, &DATA_LENGTH).filter(|_| row.full_feature && declares.is_none());
-                if declares.is_none() {
-                    return false;
-                }
-            }
-            if list.push(key, value).is_err() {
+            if row(key).is_some() || list.push(key, value).is_err() {
                 return false;
             }
         }
-        self.begin_text(Some(user), list.as_bytes(), declares, context)
+        self.begin_text(Some(user), list.as_bytes(), context)
     }
 
     /// The target wants to negotiate: an empty request gives it the opportunity (RFC 7143 section 11.9.1, event 4). One that is
     /// under way will do.
     pub(super) fn negotiate(&mut self, context: &mut Context<'_>) {
-        self.begin_text(None, &[], None, context);
+        self.begin_text(None, &[], context);
     }
 
-    fn begin_text(&mut self, user: Option<u64>, list: &[u8], declares: Option<u32>, context: &mut Context<'_>) -> bool {
+    fn begin_text(&mut self, user: Option<u64>, list: &[u8], context: &mut Context<'_>) -> bool {
         if self.text.is_some() || self.logging_out || !context.shared.takes_requests() {
             return false;
         }
-        let exchange = TextExchange::new(user, list, declares, self.parameters.send_data_segment_len);
+        let exchange = TextExchange::new(user, list, self.parameters.send_data_segment_len);
         let Some(tag) = context.add_request(Request::Text(exchange)) else { return false };
         self.text = Some(tag);
-        self.longest_segment = self.longest_segment.max(declares.unwrap_or(0));
         send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
         true
     }
@@ -61,18 +50,11 @@ impl FullFeature {
         if exchange.user.is_none() {
             return;
         }
-        self.longest_segment = self.longest_segment.max(exchange.declares.unwrap_or(0));
         let exchange = exchange.again(self.parameters.send_data_segment_len);
         self.text = context.add_request(Request::Text(exchange));
         if let Some(tag) = self.text {
             send_text(tag, LunField::default(), TargetTransferTag::RESERVED, context);
         }
-    }
-
-    /// The longest data segment that may come. At recovery level 0 that is what was declared last. Above, PDUs come again as they
-    /// were, and the response that puts a longer one in force may be lost.
-    pub(in crate::iscsi_initiator) fn receive_limit(&self) -> u32 {
-        if self.recovers() { self.longest_segment } else { self.parameters.recv_data_segment_len }
     }
 
     pub(super) fn text_response(
@@ -101,9 +83,9 @@ impl FullFeature {
         }
         self.text = None;
         if let Some(Underway { request: Request::Text(exchange), .. }) = context.shared.requests.remove(tag) {
-            let (user, declares) = (exchange.user, exchange.declares);
+            let user = exchange.user;
             let pairs = exchange.finish()?;
-            self.declared(&pairs, declares, context)?;
+            self.declared(&pairs)?;
             if let Some(user) = user {
                 context.events.push_back(Event::Text { user, pairs });
             }
@@ -111,28 +93,12 @@ impl FullFeature {
         Ok(())
     }
 
-    /// Both sides may declare another MaxRecvDataSegmentLength (RFC 7143 section 13.12). It holds from the end of the exchange
-    /// on: what the target sends after its last response keeps to ours, what we send from now on to its.
-    fn declared(
-        &mut self,
-        pairs: &[(String, String)],
-        declares: Option<u32>,
-        context: &mut Context<'_>,
-    ) -> Result<(), SessionError> {
-        let theirs = pairs.iter().find(|(key, _)| key == MAX_RECV_DATA_SEGMENT_LENGTH).map(|(_, value)| value);
-        match (theirs, declares) {
-            // It does not take ours, and keeps its own.
-            (Some(value), Some(_)) if REFUSALS.contains(&value.as_str()) => return Ok(()),
-            (Some(value), _) => {
-                self.parameters.send_data_segment_len = number_in(value, &DATA_LENGTH)
-                    .ok_or_else(|| broken("13.12", format!("MaxRecvDataSegmentLength={value}")))?;
-            }
-            (None, _) => {}
-        }
-        if let Some(ours) = declares.filter(|ours| *ours != self.parameters.recv_data_segment_len) {
-            self.parameters.recv_data_segment_len = ours;
-            let tasks = context.shared.tasks.entries_mut().filter(|task| task.cid == self.cid);
-            tasks.for_each(Task::segment_len_changed);
+    /// The target may declare another MaxRecvDataSegmentLength (RFC 7143 section 13.12), which holds for all that we send from the
+    /// end of the exchange on.
+    fn declared(&mut self, pairs: &[(String, String)]) -> Result<(), SessionError> {
+        if let Some((_, value)) = pairs.iter().find(|(key, _)| key == MAX_RECV_DATA_SEGMENT_LENGTH) {
+            self.parameters.send_data_segment_len = number_in(value, &DATA_LENGTH)
+                .ok_or_else(|| broken("13.12", format!("MaxRecvDataSegmentLength={value}")))?;
         }
         Ok(())
     }

@@ -24,11 +24,11 @@ const CRC_ERROR_SENSE: [u8; 18] = [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x
 #[derive(Default)]
 pub(super) struct Lost {
     /// The numbers that are missing.
-    pub(super) numbers: Extents,
+    numbers: Extents,
     /// Acknowledgements that wait until no number before theirs is missing (RFC 7143 section 11.16.2).
-    pub(super) acks: Vec<DataAck>,
+    acks: Vec<DataAck>,
     /// The target will not send it again.
-    pub(super) refused: bool,
+    refused: bool,
 }
 
 /// The acknowledgement that a Data-In with the A bit asks for.
@@ -48,7 +48,7 @@ impl Lost {
 }
 
 impl Task {
-    pub(super) fn lost(&mut self) -> &mut Lost {
+    fn lost(&mut self) -> &mut Lost {
         self.lost.get_or_insert_default()
     }
 
@@ -57,14 +57,8 @@ impl Task {
     pub(crate) fn reassigned(&mut self) -> u32 {
         self.resumes = true;
         (self.unsolicited, self.open_r2ts) = (false, 0);
-        let lost = self.lost.take();
-        self.next_sn = match self.recut.take() {
-            // Its numbers are not those that the target may still count by.
-            Some(recut) if recut.was_asked_for() => self.resend_from,
-            _ => lost.and_then(|lost| lost.first()).unwrap_or(self.next_sn),
-        };
+        self.next_sn = self.lost.take().and_then(|lost| lost.first()).unwrap_or(self.next_sn);
         self.incoming.comes_again();
-        self.resend_from = self.next_sn;
         if self.command.data_in.is_some() { self.next_sn } else { 0 }
     }
 
@@ -81,7 +75,6 @@ impl Task {
         self.next_sn = 0;
         (self.unsolicited, self.open_r2ts) = (false, 0);
         (self.incoming, self.lost) = (Incoming::default(), None);
-        (self.resend_from, self.recut) = (0, None);
     }
 
     /// A PDU with this number has come, maybe damaged. Gives the numbers before it that are lost, as it shows now. `None` when
@@ -106,11 +99,11 @@ impl Task {
         Ok(lost)
     }
 
-    pub(super) fn lose(&mut self, numbers: Range<u32>) -> Result<(), SessionError> {
+    fn lose(&mut self, numbers: Range<u32>) -> Result<(), SessionError> {
         self.lost().numbers.insert(numbers).map_err(|_| SessionError::Unrecovered(DATA))
     }
 
-    pub(super) fn is_lost(&self, number: u32) -> bool {
+    fn is_lost(&self, number: u32) -> bool {
         self.lost.as_ref().is_some_and(|lost| lost.numbers.missing(number..number.saturating_add(1)).next().is_none())
     }
 
@@ -147,10 +140,7 @@ impl Task {
 
     /// One more acknowledgement may be owed. Gives those that nothing holds up.
     pub(crate) fn due_acks(&mut self, new: Option<DataAck>) -> Result<Vec<DataAck>, SessionError> {
-        // What was cut before is discarded.
-        let discards = self.awaits_cut();
-        let due: Vec<DataAck> = match &mut self.lost {
-            _ if discards => Vec::new(),
+        Ok(match &mut self.lost {
             None => Vec::from_iter(new),
             Some(lost) => {
                 lost.acks.extend(new);
@@ -160,15 +150,12 @@ impl Task {
                 let missing = lost.first().unwrap_or(u32::MAX);
                 lost.acks.extract_if(.., |ack| ack.beg_run <= missing).collect()
             }
-        };
-        self.resend_from = due.iter().map(|ack| ack.beg_run).fold(self.resend_from, u32::max);
-        Ok(due)
+        })
     }
 
     /// Whether the command cannot end yet: something that the target would send again is missing.
     pub(crate) fn lacks_data(&self) -> bool {
-        let lacks = |lost: &Lost| !lost.refused && (lost.first().is_some() || self.awaits_cut());
-        self.lost.as_deref().is_some_and(lacks)
+        self.lost.as_ref().is_some_and(|lost| !lost.refused && lost.first().is_some())
     }
 
     /// The runs of numbers that are missing.
@@ -206,7 +193,6 @@ impl Task {
         parameters: &Parameters,
     ) -> Result<(Sequence, bool), SessionError> {
         self.found(pdu.r2t_sn)?;
-        self.resend_from = self.resend_from.max(pdu.r2t_sn.saturating_add(1));
         let range = self.check_request(pdu, parameters, false)?;
         let most = parameters.effective_max_outstanding_r2t().saturating_add(MAX_OPEN_RECOVERY_R2TS);
         if self.open_r2ts >= most {
