@@ -8,6 +8,29 @@
 //!
 //! [`Control`] changes what is served while it runs.
 //!
+//! # Embedding
+//!
+//! This crate is the only dependency that a program needs to serve disks of its own. It implements [`store::Store`], or takes
+//! [`store::FileStore`] or [`store::MemoryStore`], and puts it below a [`LogicalUnit`] of a [`TargetDevice`]:
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use lunette_target::store::MemoryStore;
+//! use lunette_target::{LogicalUnit, LogicalUnitConfig, Lun, PortalConfig, Server, ServerConfig, TargetConfig, TargetDevice};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = Arc::new(MemoryStore::new(64 << 20)?);
+//! let device = TargetDevice::new("iqn.2026-11.org.example:disk");
+//! device.add(Lun::ZERO, Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, "serial-1"))?))?;
+//! let portal = PortalConfig { address: "127.0.0.1:3260".parse()?, group: 1 };
+//! Server::bind(ServerConfig::new(vec![portal], vec![TargetConfig::open(Arc::new(device))]))?.run()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/serve_store.rs` implements a store. [`store`] has the contract of the trait, `state` what keeps persistent
+//! reservations over a restart.
+//!
 //! # A command's way
 //!
 //! Bytes from a socket go to the connection's state machine. A command that comes out of it becomes a device task. The task
@@ -30,9 +53,22 @@ mod server;
 mod stepped;
 mod threads;
 
+pub use lunette_state as state;
+pub use lunette_store as store;
+
+pub use lunette_buffer::{Buffer, FileSlice, Loan, Pool};
+pub use lunette_device::{
+    Clock, EjectError, Entropy, GroupAccess, LogicalUnit, LogicalUnitConfig, LogicalUnitError, LunInUse, PortGroup,
+    PortGroupsChange, PortGroupsConfig, PortGroupsError, TargetDevice, system_clock, system_entropy,
+};
+pub use lunette_reactor::{Counts, IoBackend, LoopConfig};
+pub use lunette_scsi::Lun;
+pub use lunette_session::iscsi_target::Moved;
+pub use lunette_session::keys::{Choices, Offer};
+pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
+
 pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
-pub use lunette_reactor::IoBackend;
 pub use monitor::{Monitor, Statistics};
 pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
 pub use stepped::{CoreStep, SteppedServer};
