@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn StdError>> {
     let reads: u32 = env::args().nth(2).map_or(Ok(120), |reads| reads.parse())?;
     let disk = open(&url, Duration::from_secs(20))?;
     for _ in 0..reads {
-        println!("{}", read(&disk)?);
+        println!("{}", read(&disk).map_err(|error| error.to_string())?);
         sleep(Duration::from_millis(500));
     }
     Ok(())
@@ -36,6 +36,7 @@ pub(crate) fn open(url: &str, reconnect_for: Duration) -> Result<Disk, Box<dyn S
         SessionEvent::Connected { portal, .. } => println!("  logged in at {portal}"),
         SessionEvent::Lost { why } => println!("  session lost: {why}"),
         SessionEvent::UnitAttention { lun, sense } => println!("  LUN {lun} says {:?}", sense.code),
+        SessionEvent::Async { message, .. } => println!("  the target sends {:?}", message.event),
         SessionEvent::Over(error) => println!("  given up: {error}"),
         other => println!("  {other:?}"),
     }));
