@@ -238,10 +238,11 @@ impl Clients {
         self.flag.0.store(true, Ordering::Release);
     }
 
-    /// The event loop takes a turn, and what it tells is looked at. `false` when there was nothing.
+    /// The event loop takes a turn, and what it tells is looked at. `false` when no other turn is needed at this moment.
     pub(crate) fn turn(
         &mut self,
         next: &mut Option<Instant>,
+        busy: &mut bool,
         net: &mut Network,
         stores: &mut Stores,
         env: &mut Env,
@@ -249,7 +250,8 @@ impl Clients {
         let mut moved = match self.event_loop.step(env.instant()) {
             Ok(step) => {
                 *next = [*next, step.next].into_iter().flatten().min();
-                step.active
+                *busy |= step.active;
+                step.again
             }
             Err(error) => {
                 env.fail(format!("the event loop of the initiators ends: {error}"));

@@ -131,8 +131,8 @@ impl Server {
         }
     }
 
-    /// Lets each core take a turn, in an order that is drawn. `false` when none had anything to do.
-    pub(crate) fn turn(&mut self, next: &mut Option<Instant>, env: &mut Env) -> bool {
+    /// Lets each core take a turn, in an order that is drawn. `false` when no other turn is needed at this moment.
+    pub(crate) fn turn(&mut self, next: &mut Option<Instant>, busy: &mut bool, env: &mut Env) -> bool {
         let now = env.instant();
         let Some(running) = &mut self.running else { return false };
         let mut order: Vec<usize> = (0..running.stopped.len()).collect();
@@ -145,8 +145,10 @@ impl Server {
                 continue;
             }
             match running.stepped.step(core, now) {
-                CoreStep::Runs { active, next: at } => {
-                    moved |= active;
+                CoreStep::Runs { active, again, next: at } => {
+                    // A core that was active may have sent messages to others.
+                    *busy |= active;
+                    moved |= again || (active && running.stopped.len() > 1);
                     *next = [*next, at].into_iter().flatten().min();
                 }
                 CoreStep::Stopped(result) => {

@@ -101,17 +101,15 @@ impl Stores {
         })
     }
 
-    /// Begins what the stores were given. `false` when that is nothing.
-    pub(crate) fn begin(&mut self, env: &mut Env) -> bool {
+    /// Begins what the stores were given.
+    pub(crate) fn begin(&mut self, env: &mut Env) {
         let given = std::mem::take(&mut *lock(&self.inbox));
-        let any = !given.is_empty();
         for (unit, op, done) in given {
             self.last += 1;
             let at = env.now + env.dice.micros(0, env.scenario.load.work_us);
             env.enter(at, Happening::Done(self.last));
             self.running.insert(self.last, Request { unit, op, done, asked_before: self.asked });
         }
-        any
     }
 
     /// A request has had its time: it is done now, all at once.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use lunette_pdu::{Bhs, InitiatorPdu, TargetPdu};
 use lunette_session::Time;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::set_socket_send_buffer_size;
 
 use crate::env::{Env, Happening};
@@ -120,6 +121,53 @@ impl Wire {
     fn is_over(&self) -> bool {
         self.closed == [true; 2] && self.pipes.iter().all(|pipe| pipe.finished || pipe.silent)
     }
+
+    /// How many bytes to take from a side now.
+    fn room(&self, from: Side, capacity: usize) -> usize {
+        let pipe = &self.pipes[from.other() as usize];
+        if self.closed[from as usize] {
+            0
+        } else if pipe.dead || self.closed[from.other() as usize] {
+            // They are lost, and their end is still to be seen.
+            MAX_TAKEN_BYTES
+        } else {
+            capacity.saturating_sub(pipe.held).min(MAX_TAKEN_BYTES)
+        }
+    }
+
+    fn give(&mut self, id: WireId, to: Side, env: &mut Env) -> bool {
+        let (pipe, mut socket) = (&mut self.pipes[to as usize], &self.sockets[to as usize]);
+        let mut moved = false;
+        while let Some(mut bytes) = pipe.arrived.pop_front() {
+            match socket.write(&bytes) {
+                Ok(len) => {
+                    moved = true;
+                    pipe.held -= len;
+                    if len < bytes.len() {
+                        pipe.arrived.push_front(bytes.split_off(len));
+                        return true;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    pipe.arrived.push_front(bytes);
+                    return moved;
+                }
+                // The receiver is gone.
+                Err(_) => {
+                    pipe.drain();
+                    return true;
+                }
+            }
+        }
+        if pipe.ended && !pipe.finished {
+            env.note(|| format!("wire {id}: the {to:?} sees the end"));
+            pipe.finished = true;
+            // A receiver that is gone needs no end.
+            let _ = socket.shutdown(Shutdown::Write);
+            moved = true;
+        }
+        moved
+    }
 }
 
 /// Bytes taken from a socket at once.
@@ -187,30 +235,42 @@ impl Network {
         Ok([target, initiator].map(|stream| TcpStream::from(OwnedFd::from(stream))))
     }
 
-    /// Takes what the sides have sent and gives them what has arrived. `false` when there was nothing.
-    pub(crate) fn pump(&mut self, env: &mut Env) -> bool {
+    /// Gives the sides what has arrived. `false` when there was nothing.
+    pub(crate) fn give(&mut self, env: &mut Env) -> bool {
         let mut moved = false;
-        for id in self.wires.keys().copied().collect::<Vec<_>>() {
+        for (id, wire) in &mut self.wires {
             for side in [Side::Target, Side::Initiator] {
-                moved |= self.take(id, side, env);
-                moved |= self.give(id, side, env);
+                moved |= wire.give(*id, side, env);
             }
         }
         self.wires.retain(|_, wire| !wire.is_over());
         moved
     }
 
-    fn take(&mut self, id: WireId, from: Side, env: &mut Env) -> bool {
-        let Some(wire) = self.wires.get_mut(&id).filter(|wire| !wire.closed[from as usize]) else { return false };
-        let pipe = &wire.pipes[from.other() as usize];
-        let is_heard = !pipe.dead && !wire.closed[from.other() as usize];
-        let room = if is_heard { env.scenario.weather.capacity.saturating_sub(pipe.held) } else { usize::MAX };
-        let mut bytes = vec![0; room.min(MAX_TAKEN_BYTES)];
-        if bytes.is_empty() {
-            return false;
+    /// Takes what the sides have sent, which is under way from now on.
+    pub(crate) fn take(&mut self, env: &mut Env) {
+        let capacity = env.scenario.weather.capacity;
+        let ends = self.wires.iter().flat_map(|(id, wire)| {
+            [Side::Target, Side::Initiator]
+                .map(|side| (*id, side, wire.room(side, capacity), &wire.sockets[side as usize]))
+        });
+        let ends: Vec<_> = ends.filter(|(_, _, room, _)| *room > 0).collect();
+        let mut polled: Vec<_> = ends.iter().map(|(_, _, _, socket)| PollFd::new(*socket, PollFlags::IN)).collect();
+        if let Err(error) = poll(&mut polled, Some(&Timespec::default())) {
+            return env.fail(format!("the system does not look at sockets: {error}"));
         }
+        let ready = ends.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
+        let ready: Vec<_> = ready.map(|((id, side, room, _), _)| (*id, *side, *room)).collect();
+        for (id, side, room) in ready {
+            self.take_from(id, side, room, env);
+        }
+    }
+
+    fn take_from(&mut self, id: WireId, from: Side, room: usize, env: &mut Env) {
+        let Some(wire) = self.wires.get_mut(&id) else { return };
+        let mut bytes = vec![0; room];
         match (&wire.sockets[from as usize]).read(&mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(0) | Err(_) => {
                 env.note(|| format!("wire {id}: the {from:?} closes"));
                 wire.closed[from as usize] = true;
@@ -221,42 +281,6 @@ impl Network {
                 self.send(id, from, bytes, env);
             }
         }
-        true
-    }
-
-    fn give(&mut self, id: WireId, to: Side, env: &mut Env) -> bool {
-        let Some(wire) = self.wires.get_mut(&id) else { return false };
-        let (pipe, mut socket) = (&mut wire.pipes[to as usize], &wire.sockets[to as usize]);
-        let mut moved = false;
-        while let Some(mut bytes) = pipe.arrived.pop_front() {
-            match socket.write(&bytes) {
-                Ok(len) => {
-                    moved = true;
-                    pipe.held -= len;
-                    if len < bytes.len() {
-                        pipe.arrived.push_front(bytes.split_off(len));
-                        return true;
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    pipe.arrived.push_front(bytes);
-                    return moved;
-                }
-                // The receiver is gone.
-                Err(_) => {
-                    pipe.drain();
-                    return true;
-                }
-            }
-        }
-        if pipe.ended && !pipe.finished {
-            env.note(|| format!("wire {id}: the {to:?} sees the end"));
-            pipe.finished = true;
-            // A receiver that is gone needs no end.
-            let _ = socket.shutdown(Shutdown::Write);
-            moved = true;
-        }
-        moved
     }
 
     // Receiving.

@@ -115,11 +115,16 @@ impl World {
         for _ in 0..MAX_TURNS {
             let Self { env, net, clients, server, stores, .. } = self;
             let mut next = None;
-            let mut moved = net.pump(env);
-            moved |= stores.begin(env);
-            moved |= server.turn(&mut next, env);
-            moved |= clients.turn(&mut next, net, stores, env);
+            // Whether anything can have been sent.
+            let mut busy = net.give(env);
+            let mut moved = busy;
+            moved |= server.turn(&mut next, &mut busy, env);
+            stores.begin(env);
+            moved |= clients.turn(&mut next, &mut busy, net, stores, env);
             moved |= server.settle(stores, env);
+            if busy {
+                net.take(env);
+            }
             self.next = next.map(|next| env.time_of(next));
             self.read_log();
             if !moved || self.env.has_failed() {

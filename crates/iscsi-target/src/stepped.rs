@@ -37,8 +37,10 @@ struct SteppedCore {
 pub enum CoreStep {
     /// The core goes on.
     Runs {
-        /// There was something to do, or there is at the same moment still.
+        /// There was something to do, perhaps for other cores.
         active: bool,
+        /// There is something to do at the same moment still: step again.
+        again: bool,
         /// The next moment at which there is something to do, unless bytes or messages come before.
         next: Option<Instant>,
     },
@@ -97,7 +99,7 @@ impl SteppedServer {
         let SteppedCore { reactor, running } = &mut self.cores[index];
         let Some((core, _)) = running else { return CoreStep::Stopped(Ok(())) };
         match reactor.step(core, now) {
-            Ok(step) if !step.stopped => CoreStep::Runs { active: step.active, next: step.next },
+            Ok(step) if !step.stopped => CoreStep::Runs { active: step.active, again: step.again, next: step.next },
             result => {
                 let stopped = running.take().map_or(Ok(()), |(core, _)| core.into_stop_result());
                 CoreStep::Stopped(result.and(stopped))

@@ -39,8 +39,10 @@ pub struct Reactor {
 /// What a [`Reactor::step`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
-    /// There was something to do, or there is at the same moment still: step again.
+    /// There was something to do.
     pub active: bool,
+    /// There is something to do at the same moment still: step again.
+    pub again: bool,
     /// The next moment at which there is something to do, unless bytes or a [`Waker`] come before.
     pub next: Option<Instant>,
     /// The handler has called [`Context::stop`].
@@ -206,7 +208,7 @@ impl Reactor {
         let active = self.batch(handler, now)?;
         let next = [handler.next_timeout(now), self.sockets.next_timeout()].into_iter().flatten().min();
         let again = self.sockets.has_touched() || next.is_some_and(|next| next <= now);
-        Ok(Step { active: active || again, next, stopped: self.sockets.take_stopped() })
+        Ok(Step { active, again, next, stopped: self.sockets.take_stopped() })
     }
 
     /// Takes on a connection as if `listener` had accepted it. `false`: the system refuses to watch it.
