@@ -32,7 +32,7 @@ struct Step {
 }
 
 /// The steps, quick ones first, so that a mistake shows early.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
@@ -42,6 +42,7 @@ const STEPS: [Step; 10] = [
         what: "a few hundred simulated sessions over a network that breaks everything",
         run: sim::step,
     },
+    Step { name: "loom", what: "messages between event loops, in all orders that threads can run in", run: loom },
     Step { name: "fuzz", what: "fuzz targets over their corpora and random inputs", run: fuzz::replay },
     Step { name: "count", what: "digest kernels and I/Os take no more instructions than before", run: count },
     Step { name: "hostile", what: "random walks of hostile peers against server and client", run: hostile::step },
@@ -134,6 +135,12 @@ fn on_cores() -> Result<()> {
         cargo(["test", "--locked", "--workspace", "--exclude", "lunette-tests", "--exclude", "lunette-session"]);
     command.env("LUNETTE_TEST_CORES", "2").env("LUNETTE_TEST_IO", "auto");
     process::run(command.args(["--test", "server"]))
+}
+
+/// The model checker wants the crates built with other types, so they have a folder of their own.
+fn loom() -> Result<()> {
+    let mut command = cargo(["test", "--locked", "--package", "lunette-reactor", "--lib", "model"]);
+    process::run(command.env("RUSTFLAGS", "--cfg loom").arg("--target-dir").arg(process::target_dir().join("loom")))
 }
 
 fn count() -> Result<()> {

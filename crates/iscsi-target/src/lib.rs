@@ -19,7 +19,7 @@
 //! use lunette_target::{LogicalUnit, LogicalUnitConfig, Lun, PortalConfig, Server, ServerConfig, TargetConfig, TargetDevice};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Arc::new(MemoryStore::new(64 << 20)?);
+//! let store = Arc::new(MemoryStore::new(64 << 20).ok_or("too long")?);
 //! let device = TargetDevice::new("iqn.2026-11.org.example:disk");
 //! device.add(Lun::ZERO, Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, "serial-1"))?))?;
 //! let portal = PortalConfig { address: "127.0.0.1:3260".parse()?, group: 1 };

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::event::{EventfdFlags, eventfd};
+
+#[cfg(loom)]
+use crate::sync::AtomicBool;
+use crate::sync::{Arc, AtomicU8, Ordering};
 
 /// The reactor is working through a batch and will look again before it waits.
 const AWAKE: u8 = 0;
@@ -25,12 +27,20 @@ pub struct Waker(Arc<Shared>);
 struct Shared {
     event: OwnedFd,
     state: AtomicU8,
+    /// The event, for the model.
+    #[cfg(loom)]
+    raised: AtomicBool,
 }
 
 impl Waker {
     pub(crate) fn new() -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self(Arc::new(Shared { event, state: AtomicU8::new(AWAKE) })))
+        Ok(Self(Arc::new(Shared {
+            event,
+            state: AtomicU8::new(AWAKE),
+            #[cfg(loom)]
+            raised: AtomicBool::new(false),
+        })))
     }
 
     /// Makes the reactor call [`Handler::woken`](crate::Handler::woken) soon.
@@ -38,6 +48,8 @@ impl Waker {
         if self.0.state.swap(CALLED, Ordering::AcqRel) == ASLEEP {
             // The only failure of this write is a counter near 2^64, which still wakes.
             let _ = rustix::io::write(&self.0.event, &1_u64.to_ne_bytes());
+            #[cfg(loom)]
+            self.0.raised.store(true, Ordering::Release);
         }
     }
 
@@ -55,6 +67,16 @@ impl Waker {
     /// [`was_called`](Self::was_called) alone: the write of a wake-up may come later than its state.
     pub(crate) fn clear_event(&self) {
         let _ = rustix::io::read(&self.0.event, &mut [0; 8]);
+        #[cfg(loom)]
+        self.0.raised.store(false, Ordering::Release);
+    }
+
+    /// Waits as a reactor does.
+    #[cfg(all(test, loom))]
+    pub(crate) fn wait_for_event(&self) {
+        while !self.0.raised.load(Ordering::Acquire) {
+            loom::thread::yield_now();
+        }
     }
 }
 
@@ -70,7 +92,7 @@ impl fmt::Debug for Waker {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
