@@ -33,20 +33,23 @@ fn counted_submit(pair: &mut Pair, commands: &mut Vec<iscsi_initiator::Command>)
 #[inline(never)]
 fn counted_target(pair: &mut Pair, sent: usize, mut input: &[u8], answers: &mut Vec<Buffer>) {
     pair.session.sent(pair.cid, sent);
-    while let Some(event) = pair.target.next_event(&mut input, pair.now) {
+    let now = pair.now;
+    let target = pair.target();
+    while let Some(event) = target.next_event((), &mut input, now) {
+        let mut connection = target.connection_mut(()).expect("it lives");
         match event {
             iscsi_target::Event::Command(command) if command.data_out_len > 0 => {
-                pair.target.want_data(command.task, answers.pop().expect("one buffer for each command"));
+                connection.want_data(command.task, answers.pop().expect("one buffer for each command"));
             }
             iscsi_target::Event::Command(command) => {
                 let data_in = answers.pop().map(iscsi_target::AnswerData::from);
-                pair.target
+                connection
                     .complete(command.task, iscsi_target::Response { data_in, ..iscsi_target::Response::default() });
             }
             iscsi_target::Event::DataOut { task, buffer } => {
                 drop(black_box(buffer));
                 let data_out_transfer_len = LEN as u64;
-                pair.target.complete(
+                connection.complete(
                     task,
                     iscsi_target::Response { data_out_transfer_len, ..iscsi_target::Response::default() },
                 );
@@ -58,7 +61,7 @@ fn counted_target(pair: &mut Pair, sent: usize, mut input: &[u8], answers: &mut 
 
 #[inline(never)]
 fn counted_initiator(pair: &mut Pair, sent: usize, mut input: &[u8], ended: &mut usize) {
-    pair.target.sent(sent);
+    pair.connection().sent(sent);
     while let Some(event) = pair.session.next_event(pair.cid, &mut input, pair.now) {
         let iscsi_initiator::Event::Completed { response, .. } = black_box(event) else {
             panic!("not the end of a command")
@@ -79,7 +82,7 @@ fn run(pair: &mut Pair, pool: &Pool, reads: bool) {
     while ended < BATCH {
         let requests = pair.session.slices(pair.cid).collect::<Vec<_>>().concat();
         counted_target(pair, requests.len(), &requests, &mut answers);
-        let responses = pair.target.slices().collect::<Vec<_>>().concat();
+        let responses = pair.connection().slices().collect::<Vec<_>>().concat();
         assert!(!responses.is_empty(), "the target answers at once");
         counted_initiator(pair, responses.len(), &responses, &mut ended);
     }

@@ -17,7 +17,7 @@ use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, Cid, DIGEST_LEN};
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{self, Session};
-use lunette_session::iscsi_target::{self, Connection, Response};
+use lunette_session::iscsi_target::{self, Response};
 use lunette_session::keys::Offer;
 use pair::{Pair, command};
 
@@ -27,8 +27,8 @@ const BUFFER_OFFSET: std::ops::Range<usize> = 40..44;
 
 /// The part to count. Not inlined, so that it has a name to be toggled by.
 #[inline(never)]
-fn counted_write(target: &mut Connection, mut input: &[u8], now: Time) -> Option<iscsi_target::Event> {
-    target.next_event(&mut input, now)
+fn counted_write(target: &mut iscsi_target::Session<()>, mut input: &[u8], now: Time) -> Option<iscsi_target::Event> {
+    target.next_event((), &mut input, now)
 }
 
 #[inline(never)]
@@ -105,15 +105,15 @@ fn main() -> ExitCode {
     match direction.as_str() {
         "write" => {
             let task = submit(&mut pair, command(None, Some(buffer()))).task;
-            pair.target.want_data(task, buffer());
+            pair.connection().want_data(task, buffer());
             pair.feed_initiator();
             let bytes = reorder(&pair.initiator_output(), digests, &order);
-            let event = counted_write(&mut pair.target, &bytes, now);
+            let event = counted_write(pair.target(), &bytes, now);
             assert!(matches!(black_box(&event), Some(iscsi_target::Event::DataOut { .. })), "{event:?}");
         }
         "read" => {
             let task = submit(&mut pair, command(Some(buffer()), None)).task;
-            pair.target.complete(task, Response { data_in: Some(buffer().into()), ..Response::default() });
+            pair.connection().complete(task, Response { data_in: Some(buffer().into()), ..Response::default() });
             let bytes = reorder(&pair.target_output(), digests, &order);
             let event = counted_read(&mut pair.session, pair.cid, &bytes, now);
             assert!(matches!(black_box(&event), Some(iscsi_initiator::Event::Completed { .. })), "{event:?}");

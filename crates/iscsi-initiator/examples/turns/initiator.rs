@@ -9,7 +9,8 @@ use lunette_buffer::{Pool, SharedBuffer};
 use lunette_initiator::{Completion, Initiator, IoBackend, Options, Outcome, Portal, Request, Session, Sink, wait};
 use lunette_scsi::{Lun, requests};
 use lunette_session::iscsi_target::{
-    AnswerData, Connection, ConnectionConfig, Directory, Event, Response, Sessions, TargetNode, TaskTag,
+    AnswerData, ConnectionConfig, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, Response, SessionKey,
+    Sessions, TargetNode, TaskTag,
 };
 use lunette_session::{Authentication, Entropy, Time};
 
@@ -126,8 +127,8 @@ impl Turn {
 struct ScriptedTarget {
     load: Load,
     wire: Wire,
-    connection: Connection,
     sessions: Sessions<()>,
+    session: SessionKey,
     pool: Pool,
     /// Tasks that wait for their answer.
     waiting: Vec<TaskTag>,
@@ -153,33 +154,39 @@ impl ScriptedTarget {
             timers: timers(),
             entropy: Entropy([0; _]),
         };
-        let mut target = Self {
-            load,
-            wire: Wire::new(stream),
-            connection: Connection::new(config, NOW),
-            sessions: Sessions::default(),
-            pool: Pool::new(BUFFER_BYTES),
-            waiting: Vec::new(),
-        };
+        let mut wire = Wire::new(stream);
+        let mut sessions = Sessions::default();
+        let mut login = LoginConnection::new(config, NOW);
+        let mut request = None;
         until("the login is over", || {
-            target.receive();
-            target.send();
-            target.connection.session().is_some()
+            let mut input = wire.receive();
+            if let Some(LoginEvent::Admit(asked)) = login.next_event(&mut input) {
+                request = Some(asked);
+            }
+            let len = wire.send(login.slices());
+            login.sent(len);
+            request.is_some()
         });
+        let request = request.expect("it is there");
+        let admitted = sessions.admit(&request, ()).expect("there is room");
+        let session = sessions.enter(admitted.place, login, NOW).expect("nothing has taken its place");
+        let mut target = Self { load, wire, sessions, session, pool: Pool::new(BUFFER_BYTES), waiting: Vec::new() };
+        target.send();
         target
     }
 
+    fn connection(&mut self) -> ConnectionMut<'_> {
+        self.sessions.get_mut(self.session).and_then(|session| session.connection_mut(())).expect("it lives")
+    }
+
     fn receive(&mut self) {
+        let session = self.sessions.get_mut(self.session).expect("it lives");
         let mut input = self.wire.receive();
-        while let Some(event) = self.connection.next_event(&mut input, NOW) {
+        while let Some(event) = session.next_event((), &mut input, NOW) {
             match event {
-                Event::Admit(request) => {
-                    let admitted = self.sessions.admit(&request, ()).expect("there is room");
-                    self.connection.admit(admitted.session, NOW);
-                }
                 Event::Command(command) if command.data_out_len > 0 => {
                     let buffer = self.pool.take(command.data_out_len as usize).expect("the pool is large enough");
-                    self.connection.want_data(command.task, buffer);
+                    session.connection_mut(()).expect("it lives").want_data(command.task, buffer);
                 }
                 Event::Command(command) => self.waiting.push(command.task),
                 Event::DataOut { task, .. } => self.waiting.push(task),
@@ -199,18 +206,19 @@ impl ScriptedTarget {
     /// Answers so many tasks. Gives the length of the answers.
     fn answer(&mut self, tasks: usize) -> usize {
         let Load { reads, len, .. } = self.load;
-        for task in self.waiting.drain(..tasks) {
+        for task in self.waiting.drain(..tasks).collect::<Vec<_>>() {
             let buffer = || self.pool.take(len).expect("the pool is large enough");
             let data_in = reads.then(|| AnswerData::from(buffer()));
             let data_out_transfer_len = if reads { 0 } else { len as u64 };
-            self.connection.complete(task, Response { data_in, data_out_transfer_len, ..Response::default() });
+            self.connection().complete(task, Response { data_in, data_out_transfer_len, ..Response::default() });
         }
         self.send()
     }
 
     fn send(&mut self) -> usize {
-        let len = self.wire.send(self.connection.slices());
-        self.connection.sent(len);
+        let connection = self.sessions.get(self.session).and_then(|session| session.connection(())).expect("it lives");
+        let len = self.wire.send(connection.slices());
+        self.connection().sent(len);
         len
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_device::{Nexus, NexusName, TargetDevice};
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{AdmitRequest, Session};
+use lunette_session::iscsi_target::{AdmitRequest, Place, SessionInfo};
 
 use super::Core;
 use super::aborts::Doomed;
@@ -36,7 +36,8 @@ impl Core {
             Ok(admitted) => admitted,
             Err(status) => return self.refuse(id, status),
         };
-        let nexus = self.joined_nexus(request.tsih, &admitted.displaced);
+        let place = admitted.place;
+        let nexus = self.joined_nexus(&request, place.session(), &admitted.displaced);
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
             self.cut(cx, displaced);
@@ -49,10 +50,11 @@ impl Core {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.holdings.belong_to(self.shares.account(&admitted.session, conn.peer));
             conn.session = Some(admitted.session);
+            conn.key = Some(place.session());
             conn.device.clone_from(&device);
             conn.nexus = nexus;
         }
-        let barrier = self.barriers.open(Behind::Login { connection: id });
+        let barrier = self.barriers.open(Behind::Login { connection: id, place });
         if let Some(device) = device {
             let theirs = Doomed::Orphans { device, initiator: request.initiator_name };
             if self.post.is_alone() {
@@ -68,8 +70,8 @@ impl Core {
     }
 
     fn refuse(&mut self, id: ConnectionId, status: LoginStatus) {
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.refuse(status);
+        if let Some(login) = self.connections.get_mut(id).and_then(|conn| conn.login.as_mut()) {
+            login.refuse(status);
         }
         self.touch(id);
     }
@@ -77,17 +79,18 @@ impl Core {
     /// What is served may have changed during the login.
     fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
         let directory = Arc::clone(&self.directory);
-        let began_with = self.connections.get_mut(id).and_then(|conn| conn.protocol.directory());
+        let began_with = self.connections.get(id).and_then(|conn| conn.login.as_ref()?.directory());
         match began_with {
             Some(older) if !Arc::ptr_eq(older, &directory) => directory.recheck(older, request),
             _ => Ok(()),
         }
     }
 
-    pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+    pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId, place: Place<ConnectionId>) {
         let now = self.time(cx);
         let Some(conn) = self.connections.get_mut(id) else { return };
         let Some(session) = conn.session.clone() else { return };
+        let Some(login) = conn.login.take() else { return };
         if conn.nexus.is_none() {
             conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
         }
@@ -97,12 +100,17 @@ impl Core {
             target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
             "logged in"
         );
-        conn.protocol.admit(session, now);
-        conn.protocol.set_directory(&self.directory);
+        if self.sessions.enter(place, *login, now).is_none() {
+            return self.cut(cx, id);
+        }
+        let directory = Arc::clone(&self.directory);
+        if let Some((_, mut protocol)) = self.link(id) {
+            protocol.set_directory(&directory);
+        }
         self.touch(id);
     }
 
-    fn device_of(&self, session: &Session) -> Option<Arc<TargetDevice>> {
+    fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
         let name = &session.target.as_ref()?.name;
         self.devices.iter().find(|device| device.name().eq_ignore_ascii_case(name)).cloned()
     }
@@ -114,7 +122,7 @@ pub(crate) fn port_name(target: &str, portal_group: u16) -> String {
 }
 
 /// The nexus of a new session.
-fn attach(device: &Arc<TargetDevice>, session: &Session) -> Nexus {
+fn attach(device: &Arc<TargetDevice>, session: &SessionInfo) -> Nexus {
     let nexus = device.attach(nexus_name(session));
     if session.parameters.has_sam5_features() {
         nexus.enable_sam5_functions();
@@ -123,7 +131,7 @@ fn attach(device: &Arc<TargetDevice>, session: &Session) -> Nexus {
 }
 
 /// The names of the ports of the nexus (RFC 7143 section 4.4.5).
-fn nexus_name(session: &Session) -> NexusName {
+fn nexus_name(session: &SessionInfo) -> NexusName {
     let target = session.target.as_ref().map_or("", |target| &target.name);
     NexusName {
         initiator: format!("{},i,0x{}", session.initiator_name, session.isid),

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use lunette_device::{InPlace, Response as DeviceResponse};
-use lunette_session::iscsi_target::{AnswerData, MovedTask, Response, TaskTag};
+use lunette_session::iscsi_target::{AnswerData, ConnectionMut, MovedTask, Response, TaskTag};
 
 use super::connection::Conn;
 
@@ -43,43 +43,45 @@ impl Answers {
 
 impl Conn {
     /// Answers a task.
-    pub(super) fn complete(&mut self, task: TaskTag, response: DeviceResponse) {
+    pub(super) fn complete(&mut self, protocol: &mut ConnectionMut<'_>, task: TaskTag, response: DeviceResponse) {
         let response = session_response(response);
         let pooled = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
-        let before = self.protocol.queued_bytes();
-        self.protocol.complete(task, response);
-        self.count_answer(before, pooled);
+        let before = protocol.queued_bytes();
+        protocol.complete(task, response);
+        self.count_answer(protocol, before, pooled);
     }
 
     /// Takes over a task of a connection that was lost; gives its new tag when it has not ended.
-    pub(super) fn adopt(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
+    pub(super) fn adopt(
+        &mut self,
+        protocol: &mut ConnectionMut<'_>,
+        task: MovedTask,
+        exp_data_sn: u32,
+    ) -> Option<TaskTag> {
         let pooled = task.pooled_bytes();
-        let before = self.protocol.queued_bytes();
-        let tag = self.protocol.adopt_task(task, exp_data_sn);
-        self.count_answer(before, pooled);
+        let before = protocol.queued_bytes();
+        let tag = protocol.adopt_task(task, exp_data_sn);
+        self.count_answer(protocol, before, pooled);
         tag
     }
 
-    fn count_answer(&mut self, queued_before: usize, pooled_bytes: Option<usize>) {
-        let segment_bytes = self.protocol.queued_bytes() - queued_before;
+    fn count_answer(&mut self, protocol: &mut ConnectionMut<'_>, queued_before: usize, pooled_bytes: Option<usize>) {
+        let segment_bytes = protocol.queued_bytes() - queued_before;
         if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
             self.answers.push(segment_bytes, pooled_bytes);
         }
-        self.count_answers();
+        self.count_answers(protocol);
     }
 
     /// Looks what its answers still hold.
-    pub(super) fn count_answers(&mut self) {
-        for (segment_bytes, pooled_bytes) in self.protocol.take_drained() {
+    pub(super) fn count_answers(&mut self, protocol: &mut ConnectionMut<'_>) {
+        for (segment_bytes, pooled_bytes) in protocol.take_drained() {
             self.answers.push(segment_bytes, pooled_bytes);
         }
-        self.answers.released(self.protocol.kept_bytes());
-        let suspended = self.protocol.is_suspended();
-        let held = if suspended {
-            self.protocol.suspended_bytes()
-        } else {
-            self.answers.held_bytes() + self.protocol.draining_bytes()
-        };
+        self.answers.released(protocol.kept_bytes());
+        let suspended = protocol.is_suspended();
+        let held =
+            if suspended { protocol.suspended_bytes() } else { self.answers.held_bytes() + protocol.draining_bytes() };
         self.holdings.set_answers(held);
     }
 }

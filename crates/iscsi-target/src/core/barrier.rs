@@ -10,6 +10,7 @@ use std::sync::mpsc::Sender;
 use lunette_device::NexusId;
 use lunette_pdu::LogoutResponseCode;
 use lunette_reactor::{ConnectionId, Context};
+use lunette_session::iscsi_target::Place;
 
 use super::Core;
 use super::fences::{Affected, Managed};
@@ -32,7 +33,7 @@ pub(super) enum Behind {
     /// A logout is answered: the connection that it names is closed.
     Logout { connection: ConnectionId },
     /// A login is answered.
-    Login { connection: ConnectionId },
+    Login { connection: ConnectionId, place: Place<ConnectionId> },
     /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
     Order { ticket: Ticket, lost: Vec<NexusId> },
     /// An update is answered: the sessions of all cores know of it.
@@ -92,7 +93,7 @@ impl Core {
                 Behind::TaskManagement { connection, managed } => self.answer_behind_fence(cx, connection, managed),
                 Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
-                Behind::Login { connection } => self.finish_login(cx, connection),
+                Behind::Login { connection, place } => self.finish_login(cx, connection, place),
                 Behind::Order { ticket, lost } => {
                     self.post.send(ticket.core, Order::Aborted { ticket: ticket.barrier, lost });
                 }

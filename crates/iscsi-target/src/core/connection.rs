@@ -7,7 +7,9 @@ use std::sync::Arc;
 use lunette_device::{Nexus, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context};
 use lunette_session::Time;
-use lunette_session::iscsi_target::{CloseReason, Connection, ConnectionConfig, Entropy, Session};
+use lunette_session::iscsi_target::{
+    CloseReason, Connection, ConnectionConfig, ConnectionMut, Entropy, LoginConnection, SessionInfo, SessionKey,
+};
 
 use super::Core;
 use super::answers::Answers;
@@ -16,11 +18,18 @@ use super::orders::Departure;
 use super::places::Place;
 use super::shares::Holdings;
 use super::table::TaskKeys;
+use crate::limits::LOGOUT_GRACE;
+
+pub(super) type Sessions = lunette_session::iscsi_target::Sessions<ConnectionId>;
 
 pub(super) struct Conn {
-    pub(super) protocol: Connection,
+    /// Until it is in its session.
+    pub(super) login: Option<Box<LoginConnection>>,
+    /// The session that it is in, or has a place in.
+    pub(super) key: Option<SessionKey>,
     pub(super) peer: SocketAddr,
-    pub(super) session: Option<Arc<Session>>,
+    /// That session, until the connection is over.
+    pub(super) session: Option<Arc<SessionInfo>>,
     pub(super) device: Option<Arc<TargetDevice>>,
     /// That of the session, which all its connections share.
     pub(super) nexus: Option<Arc<Nexus>>,
@@ -53,14 +62,41 @@ impl Conn {
     }
 
     /// Reads or pauses, and sends what there is.
-    pub(super) fn update_socket(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
-        let paused = !self.protocol.wants_input();
+    pub(super) fn update_socket(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        wants_input: bool,
+        has_output: bool,
+    ) {
+        let paused = !wants_input;
         if paused != self.paused {
             self.paused = paused;
             if paused { cx.pause(id) } else { cx.resume(id) }
         }
-        if self.protocol.has_output() {
+        if has_output {
             cx.send(id);
+        }
+    }
+
+    /// The protocol's side of it, once it is in its session.
+    #[inline]
+    pub(super) fn protocol<'a>(&self, id: ConnectionId, sessions: &'a Sessions) -> Option<&'a Connection> {
+        sessions.get(self.key?)?.connection(id)
+    }
+
+    /// The same, to work with.
+    #[inline]
+    pub(super) fn protocol_mut<'a>(&self, id: ConnectionId, sessions: &'a mut Sessions) -> Option<ConnectionMut<'a>> {
+        sessions.get_mut(self.key?)?.connection_mut(id)
+    }
+
+    /// Asks the initiator to log out. A login that has not ended does so at once.
+    pub(super) fn request_logout(&mut self, id: ConnectionId, sessions: &mut Sessions, now: Time) {
+        if let Some(login) = &mut self.login {
+            login.stop();
+        } else if let Some(mut protocol) = self.protocol_mut(id, sessions) {
+            protocol.request_logout(LOGOUT_GRACE, now);
         }
     }
 
@@ -87,6 +123,27 @@ impl Conn {
 }
 
 impl Core {
+    /// A connection with the protocol's side of it.
+    #[inline]
+    pub(super) fn link(&mut self, id: ConnectionId) -> Option<(&mut Conn, ConnectionMut<'_>)> {
+        let conn = self.connections.get_mut(id)?;
+        let protocol = conn.protocol_mut(id, &mut self.sessions)?;
+        Some((conn, protocol))
+    }
+
+    /// The protocol's side of a connection that is in its session.
+    #[inline]
+    pub(super) fn protocol(&self, id: ConnectionId) -> Option<&Connection> {
+        self.connections.get(id)?.protocol(id, &self.sessions)
+    }
+
+    /// A connection is gone.
+    pub(super) fn remove(&mut self, id: ConnectionId) {
+        if let Some(key) = self.connections.remove(id).and_then(|conn| conn.key) {
+            self.sessions.remove(key, id);
+        }
+    }
+
     pub(super) fn new_connection(
         &self,
         cx: &Context<'_>,
@@ -105,7 +162,8 @@ impl Core {
             entropy: Entropy(entropy),
         };
         Ok(Conn {
-            protocol: Connection::new(config, self.time(cx)),
+            login: Some(Box::new(LoginConnection::new(config, self.time(cx)))),
+            key: None,
             peer,
             session: None,
             device: None,

@@ -5,15 +5,14 @@
 //! responses that tell of such a function of others and the end of PREEMPT AND ABORT, and whatever follows a fenced response
 //! waits until that is acknowledged too.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use lunette_device::{Response, TargetDevice};
-use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TaskManagementResponseCode, Tsih};
+use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TaskManagementResponseCode};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::{SenseData, SenseKey};
 use lunette_session::Time;
-use lunette_session::iscsi_target::{Connection, Session};
+use lunette_session::iscsi_target::{Connection, SessionInfo, SessionKey};
 use lunette_session::keys::TaskReporting;
 
 use super::Core;
@@ -23,7 +22,7 @@ use crate::limits::DATA_OUT_GRACE;
 
 /// One answer, and what it waits for.
 pub(super) struct Fence {
-    session: Tsih,
+    session: SessionKey,
     connection: ConnectionId,
     answer: Answer,
     behind: Vec<(ConnectionId, SerialNumber)>,
@@ -114,7 +113,7 @@ impl Remains {
 }
 
 /// Whether responses of the session are fenced: it was agreed on, and there are several connections to order.
-fn fences_responses(session: &Session) -> bool {
+fn fences_responses(session: &SessionInfo) -> bool {
     session.parameters.task_reporting != TaskReporting::Rfc3720 && session.parameters.max_connections > 1
 }
 
@@ -138,15 +137,20 @@ impl Core {
         connection: ConnectionId,
         Managed { itt, response, covers, remains, then }: Managed,
     ) {
-        let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else {
+        let Some((session, key)) = self.session_with_key(connection) else {
             return self.follow(cx, connection, then);
         };
         let behind = self.unacknowledged(connection, false);
         let standard = session.parameters.task_reporting != TaskReporting::FastAbort;
         let of = if standard { remains } else { Remains::Nothing };
-        let data = self.owes_data(session.tsih, of).then(|| Data { of, until: self.time(cx) + DATA_OUT_GRACE });
+        let data = self.owes_data(key, of).then(|| Data { of, until: self.time(cx) + DATA_OUT_GRACE });
         let answer = Answer::TaskManagement { itt, response, covers, then };
-        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data, until: None });
+        self.raise_fence(Fence { session: key, connection, answer, behind, data, until: None });
+    }
+
+    fn session_with_key(&self, id: ConnectionId) -> Option<(Arc<SessionInfo>, SessionKey)> {
+        let conn = self.connections.get(id)?;
+        Some((conn.session.clone()?, conn.key?))
     }
 
     /// Holds the response of a task back when a fence concerns it. Gives it back when none does.
@@ -156,27 +160,26 @@ impl Core {
         if self.fences.is_empty() && response.sense.is_none() && !aborted_others {
             return Some(response);
         }
-        let Some(session) = self.connections.get_mut(connection).and_then(|conn| conn.session.clone()) else {
-            return Some(response);
-        };
+        let Some((session, session_key)) = self.session_with_key(connection) else { return Some(response) };
         if !fences_responses(&session) {
             return Some(response);
         }
         let fenced = aborted_others || tells_of_aborts(&response);
-        if !fenced && !self.fences.iter().any(|fence| fence.session == session.tsih) {
+        if !fenced && !self.fences.iter().any(|fence| fence.session == session_key) {
             return Some(response);
         }
         let behind = if fenced { self.unacknowledged(connection, false) } else { Vec::new() };
         if let Some(running) = self.tasks.get_mut(key)
             && let Some(conn) = self.connections.get_mut(connection)
+            && let Some(mut protocol) = conn.protocol_mut(connection, &mut self.sessions)
         {
             running.waiting = Waiting::Fence;
             // The acknowledgement that the fence waits for may lie behind that data.
-            conn.protocol.decline_data(running.tag);
+            protocol.decline_data(running.tag);
             self.touch(connection);
         }
         let answer = Answer::Response { key, response, fenced };
-        self.raise_fence(Fence { session: session.tsih, connection, answer, behind, data: None, until: None });
+        self.raise_fence(Fence { session: session_key, connection, answer, behind, data: None, until: None });
         None
     }
 
@@ -191,8 +194,7 @@ impl Core {
         let connections = if alone { vec![id] } else { self.siblings(id) };
         let mut behind = Vec::new();
         for other in connections {
-            if let Some(stat_sn) = self.connections.get_mut(other).and_then(|conn| conn.protocol.ask_acknowledgement())
-            {
+            if let Some(stat_sn) = self.link(other).and_then(|(_, mut protocol)| protocol.ask_acknowledgement()) {
                 behind.push((other, stat_sn));
                 self.touch(other);
             }
@@ -203,8 +205,8 @@ impl Core {
     /// A connection has taken over a task. Its answer may have been sent before on the connection that was lost, so answers that
     /// wait for what others have sent wait for this connection too.
     pub(super) fn wait_for_adopted(&mut self, adopter: ConnectionId) {
-        let Some(conn) = self.connections.get_mut(adopter) else { return };
-        let Some(session) = conn.session.as_ref().map(|session| session.tsih) else { return };
+        let Some(conn) = self.connections.get(adopter).filter(|conn| conn.session.is_some()) else { return };
+        let Some(session) = conn.key else { return };
         let is_concerned = |fence: &&mut Fence| {
             fence.session == session && fence.connection != adopter && !matches!(fence.answer, Answer::Sent)
         };
@@ -212,19 +214,20 @@ impl Core {
         if concerned.peek().is_none() {
             return;
         }
-        let Some(stat_sn) = conn.protocol.ask_acknowledgement() else { return };
+        let protocol = conn.protocol_mut(adopter, &mut self.sessions);
+        let Some(stat_sn) = protocol.and_then(|mut protocol| protocol.ask_acknowledgement()) else { return };
         for fence in concerned {
             fence.behind.retain(|(id, _)| *id != adopter);
             fence.behind.push((adopter, stat_sn));
         }
     }
 
-    fn owes_data(&self, session: Tsih, of: Remains) -> bool {
+    fn owes_data(&self, session: SessionKey, of: Remains) -> bool {
         if of == Remains::Nothing {
             return false;
         }
-        let mut all = self.sessions.connections(session).iter();
-        all.any(|(_, id)| self.connections.get(*id).is_some_and(|conn| conn.protocol.owes_data(of.lun())))
+        let Some(session) = self.sessions.get(session) else { return false };
+        session.connections().any(|id| session.connection(id).is_some_and(|protocol| protocol.owes_data(of.lun())))
     }
 
     /// When an answer stops to wait for data, or for acknowledgements.
@@ -244,11 +247,11 @@ impl Core {
         }
         let now = self.time(cx);
         // Sessions of which an earlier answer waits.
-        let mut blocked: HashSet<Tsih> = HashSet::new();
+        let mut blocked: Vec<SessionKey> = Vec::new();
         let mut waiting = Vec::new();
         for mut fence in std::mem::take(&mut self.fences) {
             fence.behind.retain(|(id, stat_sn)| {
-                self.connections.get_mut(*id).is_some_and(|conn| !conn.protocol.has_acknowledged(*stat_sn))
+                self.protocol(*id).is_some_and(|protocol| !protocol.has_acknowledged(*stat_sn))
             });
             self.end_overdue(&mut fence, now);
             if let Some(data) = fence.data.take_if(|data| data.until <= now) {
@@ -257,12 +260,12 @@ impl Core {
             let owes_data = fence.data.as_ref().is_some_and(|data| self.owes_data(fence.session, data.of));
             let is_ordered = !matches!(fence.answer, Answer::TaskManagement { .. });
             if !fence.behind.is_empty() || owes_data || (is_ordered && blocked.contains(&fence.session)) {
-                blocked.insert(fence.session);
+                blocked.push(fence.session);
                 waiting.push(fence);
                 continue;
             }
             if let Some(sent) = self.answer_fenced(cx, fence) {
-                blocked.insert(sent.session);
+                blocked.push(sent.session);
                 waiting.push(sent);
             }
         }
@@ -279,8 +282,8 @@ impl Core {
         }
         *until = now + self.timers.progress;
         for (id, _) in &fence.behind {
-            if let Some(conn) = self.connections.get_mut(*id) {
-                conn.protocol.acknowledgement_overdue();
+            if let Some((_, mut protocol)) = self.link(*id) {
+                protocol.acknowledgement_overdue();
                 self.touch(*id);
             }
         }
@@ -332,11 +335,12 @@ impl Core {
     }
 
     /// Nobody waits for that data any more; what comes of it is dropped.
-    fn forget_data(&mut self, session: Tsih, of: Remains) {
-        let all: Vec<_> = self.sessions.connections(session).iter().map(|(_, id)| *id).collect();
+    fn forget_data(&mut self, session: SessionKey, of: Remains) {
+        let Some(session) = self.sessions.get_mut(session) else { return };
+        let all: Vec<_> = session.connections().collect();
         for id in all {
-            if let Some(conn) = self.connections.get_mut(id) {
-                conn.protocol.forget_data(of.lun());
+            if let Some(mut protocol) = session.connection_mut(id) {
+                protocol.forget_data(of.lun());
             }
         }
     }
@@ -350,12 +354,12 @@ impl Core {
         issuing: Option<ConnectionId>,
         before: Option<SerialNumber>,
     ) -> Vec<Affected> {
-        let session_of = |id| self.connections.get(id).and_then(|conn| conn.session.as_ref());
-        let issuer = issuing.and_then(session_of).map(|session| session.tsih);
+        let session_of = |id| self.session_of(id);
+        let issuer = issuing.and_then(session_of).map(|session| session.info().tsih);
         let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         let affected = tasks.filter_map(|task| {
             let session = session_of(task.connection)?;
-            let before = before.filter(|_| issuer == Some(session.tsih));
+            let before = before.filter(|_| issuer == Some(session.info().tsih));
             let (connection, lun) = (task.connection, LunField(task.lun.encode()));
             Some(Affected { connection, lun, before: before.unwrap_or_else(|| session.exp_cmd_sn()) })
         });
@@ -369,17 +373,17 @@ impl Core {
     /// that the tasks are gone. On the issuing one no more data comes.
     pub(super) fn tell_of_aborts(&mut self, issuing: Option<ConnectionId>, affected: &[Affected]) {
         for Affected { connection, lun, before } in affected {
-            let Some(conn) = self.connections.get_mut(*connection) else { continue };
+            let Some((conn, mut protocol)) = self.link(*connection) else { continue };
             if Some(*connection) != issuing {
-                conn.protocol.tasks_terminated(*lun, *before);
+                protocol.tasks_terminated(*lun, *before);
             } else if conn.session.as_ref().is_some_and(|session| is_fast(session)) {
-                conn.protocol.forget_data(Some(*lun));
+                protocol.forget_data(Some(*lun));
             }
             self.touch(*connection);
         }
     }
 }
 
-fn is_fast(session: &Session) -> bool {
+fn is_fast(session: &SessionInfo) -> bool {
     session.parameters.task_reporting == TaskReporting::FastAbort
 }

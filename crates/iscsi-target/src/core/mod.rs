@@ -42,7 +42,7 @@ use std::time::Instant;
 use lunette_buffer::{Pool, Trimmer};
 use lunette_device::{Entropy, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
-use lunette_session::iscsi_target::{CloseReason, Directory, Event, Session, Sessions, Timers};
+use lunette_session::iscsi_target::{CloseReason, Connection, Directory, Event, LoginEvent, SessionInfo, Timers};
 use lunette_session::{Piece, Time};
 use lunette_store::Outcome;
 
@@ -52,7 +52,7 @@ pub(crate) use admission::port_name;
 use background::Background;
 use barrier::Barriers;
 use completions::CompletionQueue;
-use connection::Conn;
+use connection::{Conn, Sessions};
 use fences::Fence;
 use files::{FileWork, Files};
 pub(crate) use homes::Homes;
@@ -104,7 +104,7 @@ pub(crate) struct Core {
     directory: Arc<Directory>,
     timers: Timers,
     connections: ConnectionTable<Conn>,
-    sessions: Sessions<ConnectionId>,
+    sessions: Sessions,
     tasks: Slab<RunningTask>,
     barriers: Barriers,
     fences: Vec<Fence>,
@@ -224,24 +224,54 @@ impl Core {
             if stops {
                 break;
             }
-            let Some(event) = conn.protocol.next_event(&mut bytes, now) else { break };
-            self.handle(cx, id, event);
+            if let Some(login) = &mut conn.login {
+                let Some(event) = login.next_event(&mut bytes) else { break };
+                self.handle_login(cx, id, event);
+            } else {
+                let session = conn.key.and_then(|key| self.sessions.get_mut(key));
+                let Some(event) = session.and_then(|session| session.next_event(id, &mut bytes, now)) else { break };
+                self.handle(cx, id, event);
+            }
             events += 1;
             if events > MAX_EVENTS {
                 self.end_runaway(cx, id);
             }
         }
         let moved = events > 0;
-        let Some(conn) = self.connections.get_mut(id) else { return Pumped { left: 0, moved } };
-        if !stops {
-            conn.protocol.hold(std::mem::take(&mut bytes));
-            conn.under_way = conn.tasks.len() + conn.protocol.unacknowledged_answers();
+        let left = self.rest(cx, id, bytes, stops);
+        Pumped { left, moved }
+    }
+
+    /// Takes note of what the events of a connection have come to. Gives how many `bytes` are left for later.
+    fn rest(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8], stops: bool) -> usize {
+        let Some(conn) = self.connections.get_mut(id) else { return 0 };
+        if let Some(login) = &mut conn.login {
+            if !stops {
+                login.hold(std::mem::take(&mut bytes));
+            }
+            self.counts.traffic.add(login.take_traffic());
+            let (wants_input, has_output, timeout) = (login.wants_input(), login.has_output(), login.next_timeout());
+            conn.update_socket(cx, id, wants_input, has_output);
+            self.timetable.watch(id, conn, timeout);
+            return bytes.len();
         }
-        conn.count_answers();
-        self.counts.traffic.add(conn.protocol.take_traffic());
-        conn.update_socket(cx, id);
-        self.timetable.watch(id, conn);
-        Pumped { left: bytes.len(), moved }
+        let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) else { return 0 };
+        if !stops {
+            protocol.hold(std::mem::take(&mut bytes));
+            conn.under_way = conn.tasks.len() + protocol.unacknowledged_answers();
+        }
+        conn.count_answers(&mut protocol);
+        self.counts.traffic.add(protocol.take_traffic());
+        conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
+        self.timetable.watch(id, conn, protocol.next_timeout());
+        bytes.len()
+    }
+
+    fn handle_login(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: LoginEvent) {
+        match event {
+            LoginEvent::Admit(request) => self.admit(cx, id, request),
+            LoginEvent::Close(reason) => self.close(cx, id, &reason),
+        }
     }
 
     fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event) {
@@ -256,7 +286,6 @@ impl Core {
                 self.pace.count();
                 self.manage_tasks(id, &request);
             }
-            Event::Admit(request) => self.admit(cx, id, request),
             Event::Resume(cid) => self.resume_siblings(id, cid),
             Event::Logout(cid) => self.log_out(cx, id, cid),
             Event::LogoutForRecovery { cid, received } => self.log_out_for_recovery(cx, id, cid, received),
@@ -268,7 +297,7 @@ impl Core {
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.log_close(reason);
-        let session = conn.session.clone();
+        let (session, key) = (conn.session.clone(), conn.key);
         let takes_along = session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
         if self.keep_failed(cx, id, reason) {
             return;
@@ -281,12 +310,12 @@ impl Core {
         }
         self.end_session_part(id);
         // Who logs a connection out hears of the window in the answer.
-        if let Some(session) = session.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
-            self.announce_window(session.tsih);
+        if let Some(key) = key.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
+            self.announce_window(key);
         }
         if *reason == CloseReason::LogoutTimeout && !self.stopping.is_no() {
             // It had its time to read what it was sent: the stop waits no longer for it.
-            self.connections.remove(id);
+            self.remove(id);
             return cx.close(id);
         }
         cx.close_after_send(id);
@@ -297,15 +326,16 @@ impl Core {
         self.terminate_tasks(id, None);
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.nexus = None;
-        if let Some(session) = conn.session.take() {
-            self.sessions.remove(session.tsih, id);
+        conn.session = None;
+        if let Some(key) = conn.key {
+            self.sessions.leave(key, id);
         }
     }
 
     /// Cuts a connection off: another one takes its place, or the target is reset.
     fn cut(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         self.end_session_part(id);
-        self.connections.remove(id);
+        self.remove(id);
         cx.close(id);
     }
 
@@ -415,7 +445,7 @@ struct Pumped {
 }
 
 /// Whether the other connections of the session end with this one. At recovery level 2 they outlive a failure.
-fn takes_siblings_along(session: &Session, reason: &CloseReason) -> bool {
+fn takes_siblings_along(session: &SessionInfo, reason: &CloseReason) -> bool {
     match reason {
         CloseReason::ConnectionLogout => false,
         CloseReason::Logout | CloseReason::LogoutTimeout | CloseReason::SessionLost => true,
@@ -453,13 +483,14 @@ impl Handler for Core {
     }
 
     fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
-        self.connections.get_mut(id)?.protocol.direct()
+        let session = self.sessions.get_mut(self.connections.get(id)?.key?)?;
+        session.connection_mut(id)?.into_direct()
     }
 
     fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
         let now = self.time(cx);
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.direct_received(len, now);
+        if let Some((_, mut protocol)) = self.link(id) {
+            protocol.direct_received(len, now);
             // It may have been the end of the segment, and of all that the peer has to send for now.
             self.touch(id);
         }
@@ -471,7 +502,9 @@ impl Handler for Core {
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         if let Some(conn) = self.connections.get(id) {
-            for piece in conn.protocol.pieces() {
+            let of_login = conn.login.iter().flat_map(|login| login.pieces());
+            let of_session = conn.protocol(id, &self.sessions).into_iter().flat_map(Connection::pieces);
+            for piece in of_login.chain(of_session) {
                 let room = match piece {
                     Piece::Bytes(bytes) => list.push(bytes),
                     Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
@@ -485,8 +518,12 @@ impl Handler for Core {
 
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
         if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.sent(len);
-            conn.count_answers();
+            if let Some(login) = &mut conn.login {
+                login.sent(len);
+            } else if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                protocol.sent(len);
+                conn.count_answers(&mut protocol);
+            }
             if conn.is_held_up() || !self.starving.is_empty() {
                 self.touch(id);
             }
@@ -533,7 +570,11 @@ impl Handler for Core {
             // Others were entered for an earlier time since.
             if let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.watched_for == Some(at)) {
                 conn.watched_for = None;
-                conn.protocol.time_has_come(now);
+                if let Some(login) = &mut conn.login {
+                    login.time_has_come(now);
+                } else if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                    protocol.time_has_come(now);
+                }
                 self.touch(id);
             }
         }

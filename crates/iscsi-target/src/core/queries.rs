@@ -29,16 +29,17 @@ impl Core {
 
     /// Answers a request that asks: yes.
     pub(super) fn succeed(&mut self, id: ConnectionId, request: &TaskManagement, information: [u8; 3]) {
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.task_management_succeeded(request.itt, information);
+        if let Some((_, mut protocol)) = self.link(id) {
+            protocol.task_management_succeeded(request.itt, information);
             self.touch(id);
         }
     }
 
     /// Whether the nexus, on any of its connections, has a task on the logical unit (SAM-5 7.11).
-    fn has_tasks(&mut self, id: ConnectionId, request: &TaskManagement) -> bool {
-        let Some(session) = self.connections.get(id).and_then(|conn| conn.session.as_ref()) else { return false };
-        let mut all = self.sessions.members(session.tsih);
-        all.any(|id| self.connections.get(id).is_some_and(|conn| conn.protocol.has_tasks(request.lun)))
+    fn has_tasks(&self, id: ConnectionId, request: &TaskManagement) -> bool {
+        let Some(session) = self.connections.get(id).and_then(|conn| self.sessions.get(conn.key?)) else {
+            return false;
+        };
+        session.members().any(|id| session.connection(id).is_some_and(|protocol| protocol.has_tasks(request.lun)))
     }
 }

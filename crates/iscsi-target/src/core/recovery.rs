@@ -5,14 +5,15 @@
 //! and keeps the session and the nexus alive.
 
 use lunette_pdu::{
-    InitiatorTaskTag, SerialNumber, TaskManagementFunction as Function, TaskManagementResponseCode as Answer, Tsih,
+    InitiatorTaskTag, SerialNumber, TaskManagementFunction as Function, TaskManagementResponseCode as Answer,
 };
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{CloseReason, KnownTask, Session, TaskManagement};
+use lunette_session::iscsi_target::{CloseReason, Connection, ConnectionMut, KnownTask, SessionKey, TaskManagement};
 
 use super::Core;
 use super::answers::Answers;
 use super::barrier::{BarrierKey, Behind};
+use super::connection::Conn;
 use super::fences::Managed;
 use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
 
@@ -36,11 +37,12 @@ impl Core {
     pub(super) fn connection_lost(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let now = self.time(cx);
         let may_wait = self.may_be_recovered(id);
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        if may_wait && conn.protocol.stream_lost(now) {
+        let lose = |(_, mut protocol): (&mut Conn, ConnectionMut<'_>)| protocol.stream_lost(now);
+        if may_wait && self.link(id).is_some_and(lose) {
             self.park(id);
             return self.suspended(id, None);
         }
+        let Some(conn) = self.connections.get(id) else { return };
         if conn.session.as_ref().is_some_and(|session| !session.recovers_connections()) {
             self.end_siblings(cx, id, &CloseReason::SessionLost);
         }
@@ -49,7 +51,7 @@ impl Core {
 
     /// A connection that has failed keeps its tasks, and gets rid of its socket. False when it has to end.
     pub(super) fn keep_failed(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) -> bool {
-        let keeps = self.connections.get_mut(id).is_some_and(|conn| conn.protocol.is_suspended());
+        let keeps = self.protocol(id).is_some_and(Connection::is_suspended);
         if !keeps || !self.may_be_recovered(id) {
             return false;
         }
@@ -71,29 +73,29 @@ impl Core {
     /// Enters a connection among those that wait, and tells the initiator of its loss (RFC 7143 section 7.1.4.3) unless it
     /// knows.
     fn suspended(&mut self, id: ConnectionId, reason: Option<&CloseReason>) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
+        let Some(key) = self.key_of(id) else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
         if reason == Some(&CloseReason::RecoveryLogout) {
-            self.sessions.detach(session.tsih, id);
-        } else if let Some((cid, _)) = self.sessions.connections(session.tsih).iter().find(|(_, served)| *served == id)
-        {
-            let cid = *cid;
-            self.sessions.suspend(session.tsih, id);
-            if let Some((_, other)) = self.sessions.connections(session.tsih).first().copied()
-                && let Some(conn) = self.connections.get_mut(other)
+            session.detach(id);
+        } else if let Some(cid) = session.cid(id) {
+            session.suspend(id);
+            let other = session.connections().next();
+            if let Some(other) = other
+                && let Some(mut protocol) = session.connection_mut(other)
             {
-                conn.protocol.announce_loss(cid);
+                protocol.announce_loss(cid);
                 self.touch(other);
             }
         }
-        self.bound_session(&session);
+        self.bound_session(key);
         self.touch(id);
     }
 
     /// What was not sent is lost with the socket.
     fn park(&mut self, id: ConnectionId) {
-        if let Some(conn) = self.connections.get_mut(id) {
+        if let Some((conn, mut protocol)) = self.link(id) {
             (conn.answers, conn.place) = (Answers::default(), None);
-            conn.count_answers();
+            conn.count_answers(&mut protocol);
         }
         self.connections.park(id);
     }
@@ -108,16 +110,16 @@ impl Core {
         barrier: Option<BarrierKey>,
     ) {
         let now = self.time(cx);
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        if conn.protocol.log_out_for_recovery(received, now)
-            && let Some(session) = conn.session.clone()
-        {
-            self.sessions.detach(session.tsih, id);
+        let waits = self.link(id).is_some_and(|(_, mut protocol)| protocol.log_out_for_recovery(received, now));
+        if let Some(key) = self.key_of(id).filter(|_| waits) {
+            if let Some(session) = self.sessions.get_mut(key) {
+                session.detach(id);
+            }
             self.park(id);
             cx.close(id);
             self.touch(id);
-            self.bound_session(&session);
-            self.let_go_if_empty(id, &session);
+            self.bound_session(key);
+            self.let_go_if_empty(id, key);
         } else {
             self.terminate_tasks(id, barrier);
             self.cut(cx, id);
@@ -125,30 +127,36 @@ impl Core {
     }
 
     /// Nobody is waited for when there is nothing to take over, and others keep the session.
-    fn let_go_if_empty(&mut self, id: ConnectionId, session: &Session) {
-        let is_empty = self.connections.get_mut(id).is_some_and(|conn| conn.protocol.keeps_nothing());
-        let is_detached = self.sessions.suspended(session.tsih).contains(&(None, id));
-        if is_empty && is_detached && self.sessions.members(session.tsih).any(|other| other != id) {
+    fn let_go_if_empty(&mut self, id: ConnectionId, key: SessionKey) {
+        let Some(session) = self.sessions.get(key) else { return };
+        let is_empty = session.connection(id).is_some_and(Connection::keeps_nothing);
+        if is_empty && session.is_detached(id) && session.members().any(|other| other != id) {
             self.end_session_part(id);
-            self.connections.remove(id);
+            self.remove(id);
         }
     }
 
     /// The same for all that the session of `id` has lost.
     pub(super) fn let_go_of_empty(&mut self, id: ConnectionId) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
-        let suspended: Vec<_> = self.sessions.suspended(session.tsih).iter().map(|(_, lost)| *lost).collect();
+        let (Some(key), Some(session)) = (self.key_of(id), self.session_of(id)) else { return };
+        let suspended: Vec<_> = session.suspended().collect();
         for lost in suspended {
-            self.let_go_if_empty(lost, &session);
+            self.let_go_if_empty(lost, key);
         }
+    }
+
+    /// The session that a connection belongs to, while it does.
+    fn key_of(&self, id: ConnectionId) -> Option<SessionKey> {
+        self.connections.get(id).filter(|conn| conn.session.is_some())?.key
     }
 
     /// The tasks of a connection end without an answer while the session goes on. The initiator is told by unit attention (RFC
     /// 7143 section 11.14.5).
     pub(super) fn terminate_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
         if let Some(conn) = self.connections.get_mut(id)
-            && let (Some(device), Some(nexus), Some(session)) = (&conn.device, &conn.nexus, &conn.session)
-            && self.sessions.members(session.tsih).any(|other| other != id)
+            && let (Some(device), Some(nexus), Some(_)) = (&conn.device, &conn.nexus, &conn.session)
+            && let Some(session) = conn.key.and_then(|key| self.sessions.get(key))
+            && session.members().any(|other| other != id)
         {
             device.commands_cleared(nexus, conn.tasks.keys().filter_map(|key| Some(self.tasks.get(key)?.lun)));
         }
@@ -157,20 +165,22 @@ impl Core {
 
     /// The tasks of a connection that is gone end with it: nobody takes them over. The session may go on.
     pub(super) fn end_unrecovered(&mut self, id: ConnectionId) {
-        let tsih = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()).map(|session| session.tsih);
+        let key = self.key_of(id);
         self.end_session_part(id);
-        self.connections.remove(id);
-        if let Some(tsih) = tsih {
-            self.announce_window(tsih);
+        self.remove(id);
+        if let Some(key) = key {
+            self.announce_window(key);
         }
     }
 
     /// Tasks of a session have ended without an answer. They may have held the command window shut.
-    pub(super) fn announce_window(&mut self, session: Tsih) {
-        if let Some((_, served)) = self.sessions.connections(session).first().copied()
-            && let Some(conn) = self.connections.get_mut(served)
+    pub(super) fn announce_window(&mut self, session: SessionKey) {
+        let Some(session) = self.sessions.get_mut(session) else { return };
+        let served = session.connections().next();
+        if let Some(served) = served
+            && let Some(mut protocol) = session.connection_mut(served)
         {
-            conn.protocol.announce_window();
+            protocol.announce_window();
             self.touch(served);
         }
     }
@@ -192,17 +202,19 @@ impl Core {
     }
 
     /// The same for one session.
-    fn bound_session(&mut self, session: &Session) {
-        while let [(_, oldest), rest @ ..] = self.sessions.suspended(session.tsih)
-            && rest.len() >= MAX_SESSION_SUSPENDED
-        {
-            let oldest = *oldest;
+    fn bound_session(&mut self, session: SessionKey) {
+        let oldest = |core: &Self| {
+            let mut suspended = core.sessions.get(session)?.suspended();
+            let oldest = suspended.next()?;
+            (suspended.count() >= MAX_SESSION_SUSPENDED).then_some(oldest)
+        };
+        while let Some(oldest) = oldest(self) {
             self.end_unrecovered(oldest);
         }
     }
 
     /// Ends all connections that wait to be recovered and that `concerned` holds for.
-    pub(super) fn end_suspended(&mut self, cx: &mut Context<'_>, concerned: impl Fn(&super::connection::Conn) -> bool) {
+    pub(super) fn end_suspended(&mut self, cx: &mut Context<'_>, concerned: impl Fn(&Conn) -> bool) {
         let ids: Vec<_> = self.connections.parked().filter(|(_, conn)| concerned(conn)).map(|(id, _)| id).collect();
         for id in ids {
             self.cut(cx, id);
@@ -279,18 +291,16 @@ impl Core {
 
     /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task is one of
     /// that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
-    fn find_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) -> Whereabouts {
+    fn find_elsewhere(&self, id: ConnectionId, request: &TaskManagement) -> Whereabouts {
         let itt = request.referenced_itt;
         let is_meant = |task: &KnownTask| request.function == Function::TASK_REASSIGN || task.lun == request.lun;
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else {
-            return Whereabouts::Nowhere;
-        };
+        let Some(session) = self.session_of(id) else { return Whereabouts::Nowhere };
         let mut found: Option<(ConnectionId, KnownTask)> = None;
         let mut is_request = false;
-        for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
-            let Some(conn) = self.connections.get_mut(other) else { continue };
-            is_request |= conn.protocol.is_request(itt);
-            let Some(task) = conn.protocol.known_task(itt).filter(is_meant) else { continue };
+        for other in session.members().filter(|other| *other != id) {
+            let Some(protocol) = session.connection(other) else { continue };
+            is_request |= protocol.is_request(itt);
+            let Some(task) = protocol.known_task(itt).filter(is_meant) else { continue };
             if found.is_none_or(|(_, known)| task.supersedes(&known)) {
                 found = Some((other, task));
             }
@@ -298,40 +308,43 @@ impl Core {
         let Some((connection, task)) = found else {
             return if is_request { Whereabouts::Request } else { Whereabouts::Nowhere };
         };
-        match self.sessions.suspended(session.tsih).iter().find(|(_, lost)| *lost == connection) {
-            Some((cid, _)) => Whereabouts::Suspended { connection, task, detached: cid.is_none() },
-            None => Whereabouts::Served,
+        if session.suspended().any(|lost| lost == connection) {
+            Whereabouts::Suspended { connection, task, detached: session.is_detached(connection) }
+        } else {
+            Whereabouts::Served
         }
     }
 
     /// Whether connection `id` itself has the task, though it has ended for it.
     fn is_here(&self, id: ConnectionId, itt: InitiatorTaskTag) -> bool {
-        self.connections.get(id).is_some_and(|conn| conn.protocol.known_task(itt).is_some())
+        self.protocol(id).is_some_and(|protocol| protocol.known_task(itt).is_some())
     }
 
     fn move_task(&mut self, from: ConnectionId, to: ConnectionId, itt: InitiatorTaskTag, exp_data_sn: u32) {
         if self.connections.get(to).is_none() {
             return;
         }
-        let Some(old) = self.connections.get_mut(from) else { return };
-        let session = old.session.clone();
-        let tag = old.protocol.known_task(itt).and_then(|known| known.tag);
-        let Some(moved) = old.protocol.release_task(itt) else { return };
+        let session = self.key_of(from);
+        let Some((old, mut protocol)) = self.link(from) else { return };
+        let tag = protocol.known_task(itt).and_then(|known| known.tag);
+        let Some(moved) = protocol.release_task(itt) else { return };
         let key = tag.and_then(|tag| old.tasks.remove(tag));
         let bytes = key.and_then(|key| self.tasks.get(key)).map_or(0, |running| running.bytes);
-        old.holdings.sub_task(bytes);
-        let Some(new) = self.connections.get_mut(to) else { return };
+        if let Some(old) = self.connections.get_mut(from) {
+            old.holdings.sub_task(bytes);
+        }
+        let Some((new, mut protocol)) = self.link(to) else { return };
         new.holdings.add_task(bytes);
-        if let (Some(tag), Some(key)) = (new.adopt(moved, exp_data_sn), key)
-            && let Some(running) = self.tasks.get_mut(key)
-        {
-            (running.connection, running.tag) = (to, tag);
+        if let (Some(tag), Some(key)) = (new.adopt(&mut protocol, moved, exp_data_sn), key) {
             new.tasks.insert(tag, key);
+            if let Some(running) = self.tasks.get_mut(key) {
+                (running.connection, running.tag) = (to, tag);
+            }
         }
         self.wait_for_adopted(to);
         self.touch(to);
         if let Some(session) = session {
-            self.let_go_if_empty(from, &session);
+            self.let_go_if_empty(from, session);
         }
     }
 }

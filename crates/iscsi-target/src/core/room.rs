@@ -16,10 +16,10 @@ impl Core {
             return;
         }
         for id in self.keepers() {
-            if let Some(conn) = self.connections.get_mut(id)
-                && conn.protocol.make_room(now)
+            if let Some((conn, mut protocol)) = self.link(id)
+                && protocol.make_room(now)
             {
-                conn.count_answers();
+                conn.count_answers(&mut protocol);
                 self.touch(id);
             }
         }

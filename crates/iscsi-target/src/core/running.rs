@@ -9,13 +9,12 @@ use lunette_device::{
 };
 use lunette_reactor::{ConnectionId, Flow, is_in_page_cache};
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
-use lunette_session::iscsi_target::{Command, CommandOrder, Response, TaskTag};
+use lunette_session::iscsi_target::{Command, CommandOrder, Connection, Response, TaskTag};
 use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
 use super::aborts::Doomed;
 use super::barrier::{BarrierKey, Behind};
-use super::connection::Conn;
 use super::leaving::LEAVE_TAG;
 use super::shares::{Account, pooled_len};
 use super::stop::FLUSH_TAG;
@@ -102,7 +101,9 @@ impl Core {
             let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
             let sense = sense.encode(SenseFormat::Fixed).to_vec();
             let response = Response { status: Status::CHECK_CONDITION.0, sense, ..Response::default() };
-            conn.protocol.complete(command.task, response);
+            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                protocol.complete(command.task, response);
+            }
             return;
         };
         let (attribute, opcode) = (device_attribute(command.attribute), cdb.opcode());
@@ -160,8 +161,8 @@ impl Core {
                 },
                 Step::File { slice } => {
                     let connection = running.connection;
-                    let conn = self.connections.get_mut(connection);
-                    let may = conn.is_some_and(|conn| conn.protocol.sends_files()) && is_in_page_cache(&slice);
+                    let may =
+                        self.protocol(connection).is_some_and(Connection::sends_files) && is_in_page_cache(&slice);
                     input = Input::File(may);
                 }
                 Step::Store { store, op } => {
@@ -200,8 +201,8 @@ impl Core {
         let Some(running) = self.tasks.get_mut(key) else { return };
         running.waiting = Waiting::Data;
         let (id, tag) = (running.connection, running.tag);
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.want_data(tag, buffer);
+        if let Some((_, mut protocol)) = self.link(id) {
+            protocol.want_data(tag, buffer);
         }
         self.touch(id);
     }
@@ -217,10 +218,10 @@ impl Core {
     /// Answers a task.
     pub(super) fn finish_now(&mut self, key: TaskKey, response: DeviceResponse) {
         let Some(running) = self.tasks.remove(key) else { return };
-        let Some(conn) = self.connections.get_mut(running.connection) else { return };
+        let Some((conn, mut protocol)) = self.link(running.connection) else { return };
         conn.tasks.remove(running.tag);
         conn.holdings.sub_task(running.bytes);
-        conn.complete(running.tag, response);
+        conn.complete(&mut protocol, running.tag, response);
         self.touch(running.connection);
     }
 
@@ -249,14 +250,16 @@ impl Core {
         let Some((id, tag)) = self.tasks.get(key).map(|running| (running.connection, running.tag)) else {
             return false;
         };
-        let stopped = |conn: &mut Conn| conn.protocol.stopped_by() == Some(tag);
-        self.connections.get_mut(id).is_some_and(stopped)
+        self.protocol(id).is_some_and(|protocol| protocol.stopped_by() == Some(tag))
             && (self.keeps_data_waiting(id) || self.keeps_siblings_waiting(id))
     }
 
     /// Whether a connection is not read from while tasks of it wait for data.
     pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
-        let Some(conn) = self.connections.get_mut(id).filter(|conn| !conn.protocol.wants_input()) else { return false };
+        let Some(conn) = self.connections.get(id) else { return false };
+        if conn.protocol(id, &self.sessions).is_none_or(Connection::wants_input) {
+            return false;
+        }
         let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));
         tasks.any(|other| other.waiting == Waiting::Data)
     }
@@ -356,7 +359,9 @@ impl Core {
         if !running.is_orphan() {
             let mut orphan = Orphan::default();
             if let Some(conn) = self.connections.get_mut(running.connection) {
-                conn.protocol.abort(running.tag);
+                if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                    protocol.abort(running.tag);
+                }
                 conn.tasks.remove(running.tag);
                 if running.waiting == Waiting::Store {
                     conn.holdings.orphan(running.bytes);

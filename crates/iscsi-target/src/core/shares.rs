@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 use lunette_buffer::{PAGE_LEN, Pool};
 use lunette_reactor::Flow;
-use lunette_session::iscsi_target::Session;
+use lunette_session::iscsi_target::SessionInfo;
 
 use crate::limits::{
     CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE, SHORT_BUFFER_LEN, SHORT_BUFFER_RESERVE, SHORT_BUFFER_SHARE,
@@ -73,7 +73,7 @@ pub(super) struct Shares {
 impl Shares {
     /// The account of a session's connections. An initiator is the CHAP user that it has proved to be. Without CHAP any
     /// name can be given, so it is the name and the address: no host uses up the share of another one.
-    pub(super) fn account(&mut self, session: &Session, peer: SocketAddr) -> Account {
+    pub(super) fn account(&mut self, session: &SessionInfo, peer: SocketAddr) -> Account {
         let target = session.target.as_ref().map_or("", |target| &target.name);
         let initiator = match &session.chap_user {
             Some(user) => format!("user {user}"),

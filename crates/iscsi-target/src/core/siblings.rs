@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_device::Nexus;
 use lunette_pdu::{Cid, LogoutResponseCode, LunField, SerialNumber, TaskManagementFunction as Function, Tsih};
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{CloseReason, Connection, TaskManagement};
+use lunette_session::iscsi_target::{AdmitRequest, CloseReason, Connection, Session, SessionKey, TaskManagement};
 
 use super::Core;
 use super::barrier::Behind;
@@ -20,46 +20,58 @@ pub(super) struct Covered {
 }
 
 impl Core {
+    /// The session that a connection belongs to, while it does.
+    pub(super) fn session_of(&self, id: ConnectionId) -> Option<&Session<ConnectionId>> {
+        let conn = self.connections.get(id).filter(|conn| conn.session.is_some())?;
+        self.sessions.get(conn.key?)
+    }
+
     /// The other connections of the session.
     pub(super) fn siblings(&mut self, id: ConnectionId) -> Vec<ConnectionId> {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else {
-            return Vec::new();
-        };
-        let all = self.sessions.connections(session.tsih).iter();
-        all.map(|(_, other)| *other).filter(|other| *other != id).collect()
+        let Some(session) = self.session_of(id) else { return Vec::new() };
+        session.connections().filter(|other| *other != id).collect()
     }
 
     /// Commands of connection `id` have made way for those that another one holds.
     pub(super) fn resume_siblings(&mut self, id: ConnectionId, cid: Option<Cid>) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
-        let all = self.sessions.connections(session.tsih).iter();
-        let waiting: Vec<_> =
-            all.filter(|(known, _)| cid.is_none_or(|cid| *known == cid)).map(|(_, other)| *other).collect();
+        let Some(session) = self.session_of(id) else { return };
+        let is_meant = |other: &ConnectionId| cid.is_none_or(|cid| session.cid(*other) == Some(cid));
+        let waiting: Vec<_> = session.connections().filter(is_meant).collect();
         for other in waiting {
             self.touch(other);
         }
     }
 
     /// The nexus that a login joins: it outlives the connection that this one replaces. A new session has a new one.
-    pub(super) fn joined_nexus(&mut self, tsih: Tsih, displaced: &[ConnectionId]) -> Option<Arc<Nexus>> {
-        if tsih == Tsih::NEW {
+    pub(super) fn joined_nexus(
+        &mut self,
+        request: &AdmitRequest,
+        session: SessionKey,
+        displaced: &[ConnectionId],
+    ) -> Option<Arc<Nexus>> {
+        if request.tsih == Tsih::NEW {
             return None;
         }
-        let others = self.sessions.members(tsih);
+        let others = self.sessions.get(session)?.members();
         others.chain(displaced.iter().copied()).find_map(|id| self.connections.get_mut(id)?.nexus.clone())
     }
 
     /// At recovery level 0 a session does not survive the loss of a connection (RFC 7143 sections 7.14 and 7.1.4.4). After a
     /// logout there is nothing to tell.
     pub(super) fn end_siblings(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
-        let siblings = self.sessions.end(session.tsih);
+        let Some(key) = self.connections.get(id).filter(|conn| conn.session.is_some()).and_then(|conn| conn.key) else {
+            return;
+        };
+        let siblings = self.sessions.end(key);
         for other in siblings.into_iter().filter(|other| *other != id) {
             if *reason == CloseReason::Logout || self.connections.is_parked(other) {
                 self.cut(cx, other);
-            } else if let Some(conn) = self.connections.get_mut(other) {
-                conn.protocol.drop_session();
+            } else if let Some((_, mut protocol)) = self.link(other) {
+                protocol.drop_session();
                 self.touch(other);
+            } else {
+                // Its login waits to be answered.
+                self.cut(cx, other);
             }
         }
     }
@@ -67,8 +79,7 @@ impl Core {
     /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works for the
     /// connection's tasks any more: it may send them again on another one.
     pub(super) fn log_out(&mut self, cx: &mut Context<'_>, id: ConnectionId, cid: Cid) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
-        let Some(leaving) = self.sessions.find(session.tsih, cid) else {
+        let Some(leaving) = self.session_of(id).and_then(|session| session.find(cid)) else {
             return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
         };
         let barrier = self.barriers.open(Behind::Logout { connection: id });
@@ -89,7 +100,7 @@ impl Core {
         received: SerialNumber,
     ) {
         let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
-        let Some(leaving) = self.sessions.find(session.tsih, cid) else {
+        let Some(leaving) = self.session_of(id).and_then(|session| session.find(cid)) else {
             return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
         };
         let barrier = self.barriers.open(Behind::Logout { connection: id });
@@ -103,8 +114,8 @@ impl Core {
     }
 
     pub(super) fn answer_logout(&mut self, id: ConnectionId, response: LogoutResponseCode) {
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.logout_done(response);
+        if let Some((_, mut protocol)) = self.link(id) {
+            protocol.logout_done(response);
             self.touch(id);
         }
     }
@@ -125,10 +136,12 @@ impl Core {
     }
 
     pub(super) fn silence(&mut self, id: ConnectionId, covered: Covered, concerned: impl Fn(&Connection) -> bool) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.as_ref()) else { return };
-        for other in self.sessions.members(session.tsih).filter(|other| *other != id) {
-            if let Some(conn) = self.connections.get_mut(other).filter(|conn| concerned(&conn.protocol)) {
-                conn.protocol.silence(covered.lun, covered.before);
+        let Some(key) = self.connections.get(id).and_then(|conn| conn.key) else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        let others: Vec<_> = session.members().filter(|other| *other != id).collect();
+        for other in others {
+            if let Some(mut protocol) = session.connection_mut(other).filter(|protocol| concerned(protocol)) {
+                protocol.silence(covered.lun, covered.before);
             }
         }
     }

@@ -11,7 +11,7 @@ use lunette_store::{Completion, CompletionSink, Op, Outcome};
 use super::leaving::needs_flush;
 use super::orders::Order;
 use super::{Core, FIRST};
-use crate::limits::{LOGOUT_GRACE, STOP_TIMEOUT};
+use crate::limits::STOP_TIMEOUT;
 
 /// The tag of flushes that belong to no task. No slab key has this index.
 pub(super) const FLUSH_TAG: u64 = u64::MAX;
@@ -77,7 +77,7 @@ impl Core {
         let now = self.time(cx);
         let mut asked = Vec::new();
         for (id, conn) in self.connections.iter_mut() {
-            conn.protocol.request_logout(LOGOUT_GRACE, now);
+            conn.request_logout(id, &mut self.sessions, now);
             asked.push(id);
         }
         for id in asked {

@@ -92,8 +92,8 @@ impl Core {
     }
 
     pub(super) fn answer_task_management(&mut self, id: ConnectionId, itt: InitiatorTaskTag, answer: Answer) {
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.protocol.task_management_done(itt, answer);
+        if let Some((_, mut protocol)) = self.link(id) {
+            protocol.task_management_done(itt, answer);
             self.touch(id);
         }
     }
@@ -121,8 +121,8 @@ impl Core {
     /// RFC 7144 section 6.3: I_T NEXUS RESET drops all connections of the session, after its answer, and nothing waits to be
     /// recovered. The device hears of the loss of the nexus when it goes with them.
     pub(super) fn drop_session(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
-        let all = self.sessions.members(session.tsih).collect();
+        let Some(session) = self.connections.get(id).and_then(|conn| self.sessions.get(conn.key?)) else { return };
+        let all = session.members().collect();
         self.drop_connections(cx, Some(id), all);
     }
 
@@ -133,8 +133,8 @@ impl Core {
                 self.end_session_part(other);
                 cx.send(other);
                 cx.close_after_send(other);
-            } else if let Some(conn) = self.connections.get_mut(other).filter(|conn| !conn.protocol.is_suspended()) {
-                conn.protocol.drop_session();
+            } else if let Some((_, mut protocol)) = self.link(other).filter(|(_, protocol)| !protocol.is_suspended()) {
+                protocol.drop_session();
                 self.touch(other);
             } else {
                 self.cut(cx, other);

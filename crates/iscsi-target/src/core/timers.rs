@@ -59,8 +59,8 @@ impl Timetable {
     }
 
     /// Makes sure that the connection is called in time.
-    pub(super) fn watch(&mut self, id: ConnectionId, conn: &mut Conn) {
-        let Some(at) = conn.protocol.next_timeout() else { return };
+    pub(super) fn watch(&mut self, id: ConnectionId, conn: &mut Conn, timeout: Option<Time>) {
+        let Some(at) = timeout else { return };
         if conn.watched_for.is_none_or(|watched| at < watched) {
             conn.watched_for = Some(at);
             self.due.push(Reverse(Due { at, index: id.index(), connection: Opaque(id) }));

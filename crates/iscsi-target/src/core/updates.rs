@@ -7,7 +7,7 @@ use lunette_pdu::LunField;
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat};
 use lunette_session::Authentication;
-use lunette_session::iscsi_target::Directory;
+use lunette_session::iscsi_target::{ConnectionMut, Directory};
 
 use super::Core;
 use super::barrier::{BarrierKey, Behind};
@@ -15,7 +15,7 @@ use super::connection::Conn;
 use super::leaving::Leaver;
 use super::orders::{Order, Ticket};
 use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
-use crate::limits::{LOGOUT_GRACE, NEGOTIATION_GRACE};
+use crate::limits::NEGOTIATION_GRACE;
 use crate::server::{TargetConfig, declare_ports, node};
 
 /// What an update has changed, for the sessions of each core.
@@ -123,9 +123,12 @@ impl Core {
         let mut told: Vec<ConnectionId> = Vec::new();
         for (id, conn) in self.connections.iter_mut().filter(|(_, conn)| conn.is_of(device)) {
             let Some(nexus) = conn.nexus.as_ref().map(|nexus| nexus.id()) else { continue };
-            let is_served = conn.protocol.session().is_some() && !conn.protocol.is_suspended();
-            if is_served && !nexuses.contains(&nexus) {
-                conn.protocol.scsi_event(LunField(lun.encode()), &sense);
+            let protocol = conn.protocol_mut(id, &mut self.sessions);
+            let is_served = |protocol: &ConnectionMut<'_>| protocol.session().is_some() && !protocol.is_suspended();
+            if let Some(mut protocol) = protocol.filter(is_served)
+                && !nexuses.contains(&nexus)
+            {
+                protocol.scsi_event(LunField(lun.encode()), &sense);
                 nexuses.push(nexus);
                 told.push(id);
             }
@@ -142,11 +145,13 @@ impl Core {
         let now = self.time(cx);
         let mut touched = Vec::new();
         for (id, conn) in self.connections.iter_mut() {
-            conn.protocol.set_directory(&self.directory);
-            touched.extend(conn.renegotiate(&self.directory).then_some(id));
+            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                protocol.set_directory(&self.directory);
+                touched.extend(conn.renegotiate(&mut protocol, &self.directory).then_some(id));
+            }
             if !conn.may_stay(&self.directory, &self.devices) {
                 tracing::info!(peer = %conn.peer, initiator = conn.initiator(), "asked to log out");
-                conn.protocol.request_logout(LOGOUT_GRACE, now);
+                conn.request_logout(id, &mut self.sessions, now);
                 touched.push(id);
             }
         }
@@ -205,10 +210,10 @@ impl Conn {
     }
 
     /// Declares the longest data segment that its target takes now, when it is another one.
-    fn renegotiate(&mut self, directory: &Directory) -> bool {
+    fn renegotiate(&self, protocol: &mut ConnectionMut<'_>, directory: &Directory) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return false };
         let Some(now) = directory.find(&target.name) else { return false };
-        self.protocol.renegotiate(now.offer.recv_data_segment_len, NEGOTIATION_GRACE)
+        protocol.renegotiate(now.offer.recv_data_segment_len, NEGOTIATION_GRACE)
     }
 
     /// Whether its target is still served here and admits it. Who has no session yet is looked at when it asks for one.

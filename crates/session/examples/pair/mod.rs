@@ -6,7 +6,9 @@ use std::time::Duration;
 use lunette_buffer::Buffer;
 use lunette_pdu::{Cid, Isid, LunField, TaskAttribute};
 use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
-use lunette_session::iscsi_target::{self, Connection, ConnectionConfig, Directory, Portal, Sessions, TargetNode};
+use lunette_session::iscsi_target::{
+    self, ConnectionConfig, Directory, LoginConnection, LoginEvent, Portal, SessionKey, Sessions, TargetNode,
+};
 use lunette_session::keys::{Choices, Offer};
 use lunette_session::{Authentication, Entropy, Time, Timers};
 
@@ -16,15 +18,15 @@ const TARGET: &str = "iqn.2026-11.example:disk";
 pub(crate) struct Pair {
     pub(crate) session: Session,
     pub(crate) cid: Cid,
-    pub(crate) target: Connection,
     sessions: Sessions<()>,
+    key: SessionKey,
     /// What the target has been asked for.
     pub(crate) commands: Vec<iscsi_target::Command>,
     pub(crate) now: Time,
 }
 
 impl Pair {
-    /// In full feature phase, when both sides offer and accept `willing`, with both digests or none.
+    /// In full feature phase, when both sides offer and accept `offer`, with both digests or none.
     pub(crate) fn logged_in(offer: &Offer, digests: bool) -> Self {
         let now = Time::new(Duration::ZERO);
         let choice = Choices(if digests { 0b10 } else { 0b01 });
@@ -57,10 +59,32 @@ impl Pair {
             entropy: Entropy(std::array::from_fn(|n| n as u8)),
         };
         let cid = session.connect(Entropy(std::array::from_fn(|n| n as u8)), now);
-        let target = Connection::new(config, now);
-        let mut pair = Self { session, cid, target, sessions: Sessions::default(), commands: Vec::new(), now };
+        let mut login = LoginConnection::new(config, now);
+        let request = loop {
+            let asked = session.slices(cid).collect::<Vec<_>>().concat();
+            session.sent(cid, asked.len());
+            if let Some(LoginEvent::Admit(request)) = login.next_event(&mut &asked[..]) {
+                break request;
+            }
+            let answer = login.slices().collect::<Vec<_>>().concat();
+            login.sent(answer.len());
+            assert!(session.next_event(cid, &mut &answer[..], now).is_none(), "the login goes on");
+        };
+        let mut sessions = Sessions::default();
+        let admitted = sessions.admit(&request, ()).expect("there is room");
+        let key = sessions.enter(admitted.place, login, now).expect("nothing has taken its place");
+        let mut pair = Self { session, cid, sessions, key, commands: Vec::new(), now };
         while pair.feed_target() | pair.feed_initiator() {}
         pair
+    }
+
+    pub(crate) fn target(&mut self) -> &mut iscsi_target::Session<()> {
+        self.sessions.get_mut(self.key).expect("it lives")
+    }
+
+    /// The end of the target's side.
+    pub(crate) fn connection(&mut self) -> iscsi_target::ConnectionMut<'_> {
+        self.target().connection_mut(()).expect("it lives")
     }
 
     pub(crate) fn initiator_output(&mut self) -> Vec<u8> {
@@ -70,20 +94,18 @@ impl Pair {
     }
 
     pub(crate) fn target_output(&mut self) -> Vec<u8> {
-        let bytes = self.target.slices().collect::<Vec<_>>().concat();
-        self.target.sent(bytes.len());
+        let mut connection = self.connection();
+        let bytes = connection.slices().collect::<Vec<_>>().concat();
+        connection.sent(bytes.len());
         bytes
     }
 
     pub(crate) fn feed_target(&mut self) -> bool {
         let bytes = self.initiator_output();
         let mut input = &bytes[..];
-        while let Some(event) = self.target.next_event(&mut input, self.now) {
+        let now = self.now;
+        while let Some(event) = self.target().next_event((), &mut input, now) {
             match event {
-                iscsi_target::Event::Admit(request) => {
-                    let admitted = self.sessions.admit(&request, ()).expect("there is room");
-                    self.target.admit(admitted.session, self.now);
-                }
                 iscsi_target::Event::Command(command) => self.commands.push(command),
                 other => panic!("{other:?}"),
             }

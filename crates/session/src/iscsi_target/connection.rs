@@ -1,7 +1,7 @@
-//! One connection of the target: the driver's face of the protocol. See the crate's documentation for the contract.
+//! One connection of the target: bytes in, events and bytes out. See the crate's documentation for the contract.
 //!
-//! Here is what it is made of and how bytes lead to events; the modules below have what the driver asks for and the way of
-//! the bytes through the phases.
+//! A [`LoginConnection`] becomes a [`Connection`] of a session, once. Here is what that is made of and how bytes lead to events; the
+//! modules below have what the driver asks for and the way of the bytes through the phases.
 
 mod acknowledgement;
 mod announcements;
@@ -15,50 +15,35 @@ mod time;
 mod violation;
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use lunette_pdu::SerialNumber;
 
+pub use self::login::{ConnectionConfig, LoginConnection, LoginEvent};
 use self::progress::Progress;
 pub(crate) use self::receiving::Expect;
 pub use self::recovery::KnownTask;
 pub(crate) use self::violation::Violation;
 use super::directory::Directory;
 use super::event::{CloseReason, Event, TaskTag};
-use super::full_feature::FullFeature;
-use super::login::Login;
+use super::full_feature::{Context, FullFeature};
 pub(crate) use super::sender::Sender;
-use super::session::Session;
+use super::session::SessionInfo;
+use super::window::CommandWindow;
 use crate::held::Held;
-use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_DISCOVERY_AHEAD_BYTES, MAX_LOGIN_BYTES};
+use crate::limits::MAX_DISCOVERY_AHEAD_BYTES;
 use crate::receiver::{Receiver, Stage};
-use crate::{Entropy, Time, Timers};
-
-/// What a connection needs to know of where it came in.
-#[derive(Clone)]
-pub struct ConnectionConfig {
-    /// The targets, as they are now.
-    pub directory: Arc<Directory>,
-    /// Our address on this connection.
-    pub local: SocketAddr,
-    /// The portal group of the portal.
-    pub portal_group: u16,
-    /// How long to wait.
-    pub timers: Timers,
-    /// Fresh random bytes.
-    pub entropy: Entropy,
-}
+use crate::{Time, Timers};
 
 enum Phase {
-    Login(Box<Login>),
     FullFeature(Box<FullFeature>),
     /// The stream is lost; the tasks wait for another connection.
     Suspended(Box<FullFeature>),
     Closed,
 }
 
-/// One connection of the target.
+/// One connection of a session.
 pub struct Connection {
     receiver: Receiver,
     sender: Sender,
@@ -83,59 +68,30 @@ pub struct Connection {
     progress: Progress,
 }
 
+/// A connection, with what its session shares among all of its connections.
+pub struct ConnectionMut<'a> {
+    connection: &'a mut Connection,
+    window: &'a mut CommandWindow,
+}
+
+impl Deref for ConnectionMut<'_> {
+    type Target = Connection;
+
+    #[inline]
+    fn deref(&self) -> &Connection {
+        self.connection
+    }
+}
+
+impl DerefMut for ConnectionMut<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Connection {
+        self.connection
+    }
+}
+
 impl Connection {
-    /// A connection that has just been accepted.
-    pub fn new(config: ConnectionConfig, now: Time) -> Self {
-        let ConnectionConfig { directory, local, portal_group, timers, entropy } = config;
-        Self {
-            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
-            sender: Sender::new(entropy.first_serial_number()),
-            phase: Phase::Login(Box::new(Login::new(directory, local, portal_group, entropy))),
-            expect: Expect::Nothing,
-            segment: Vec::new(),
-            events: VecDeque::new(),
-            held: Held::default(),
-            timers,
-            deadline: Some((now + timers.login, CloseReason::LoginTimeout)),
-            last_received: now,
-            gap_ends: None,
-            room_due: None,
-            loses_pdus: false,
-            data_due: None,
-            progress: Progress::default(),
-        }
-    }
-
-    /// Consumes bytes from the front of `input` up to the next event. `None`: everything is consumed, or the connection
-    /// waits for its driver; [`hold`](Self::hold) what is left then.
-    pub fn next_event(&mut self, input: &mut &[u8], now: Time) -> Option<Event> {
-        loop {
-            if let Some(event) = self.events.pop_front() {
-                return Some(event);
-            }
-            if self.deliver_early(now) {
-                continue;
-            }
-            if !self.wants_input() {
-                if let Some(most) = self.exceeded(input.len()) {
-                    let why = format!("more than {most} bytes came before the answer to earlier ones was read");
-                    self.close(CloseReason::Protocol(why));
-                    continue;
-                }
-                if matches!(self.phase, Phase::Closed | Phase::Suspended(_)) {
-                    *input = &[];
-                    self.held = Held::default();
-                    self.await_recovery(now);
-                }
-                return None;
-            }
-            if !self.consume(input, now) {
-                return None;
-            }
-        }
-    }
-
-    /// Keeps bytes that [`next_event`](Self::next_event) left over. They come before any later input.
+    /// Keeps bytes that were left over by the events before. They come before any later input.
     pub fn hold(&mut self, rest: &[u8]) {
         self.held.push(rest);
     }
@@ -143,9 +99,7 @@ impl Connection {
     /// Whether more bytes can be taken now. While it is false, the driver does not read from the socket.
     #[inline]
     pub fn wants_input(&self) -> bool {
-        matches!(self.phase, Phase::Login(_) | Phase::FullFeature(_))
-            && !self.waits_for_driver()
-            && !self.outbox_is_full()
+        matches!(self.phase, Phase::FullFeature(_)) && !self.waits_for_driver() && !self.outbox_is_full()
     }
 
     /// The task whose data is next in the stream, while nobody has said where it goes: until then nothing is read.
@@ -177,53 +131,110 @@ impl Connection {
         }
     }
 
-    /// The targets that the connection knows of; `None` when it is closed.
-    pub fn directory(&self) -> Option<&Arc<Directory>> {
-        match &self.phase {
-            Phase::Login(login) => Some(login.directory()),
-            Phase::FullFeature(full) | Phase::Suspended(full) => Some(full.directory()),
-            Phase::Closed => None,
-        }
-    }
-
-    /// Answers from now on with these targets. A login that is in progress keeps those that it began with; see
-    /// [`Directory::recheck`].
+    /// Answers from now on with these targets.
     pub fn set_directory(&mut self, directory: &Arc<Directory>) {
         if let Phase::FullFeature(full) = &mut self.phase {
             full.set_directory(Arc::clone(directory));
         }
     }
 
-    /// The session, once the login is through.
-    pub fn session(&self) -> Option<&Arc<Session>> {
+    /// The session, until the connection is over.
+    pub fn session(&self) -> Option<&Arc<SessionInfo>> {
         match &self.phase {
             Phase::FullFeature(full) | Phase::Suspended(full) => Some(full.session()),
-            _ => None,
+            Phase::Closed => None,
         }
     }
-
-    // Inside.
 
     /// The bound that a peer breaks which may be anyone, when `more` bytes that cannot be taken now are kept, too.
     fn exceeded(&self, more: usize) -> Option<usize> {
-        let (kept, most) = match &self.phase {
-            Phase::Login(_) => (self.login_bytes(), MAX_LOGIN_BYTES),
-            Phase::FullFeature(full) if full.is_discovery() => (self.held.rest().len(), MAX_DISCOVERY_AHEAD_BYTES),
-            _ => return None,
-        };
-        (kept + more > most).then_some(most)
+        let Phase::FullFeature(full) = &self.phase else { return None };
+        let exceeds = full.is_discovery() && self.held.rest().len() + more > MAX_DISCOVERY_AHEAD_BYTES;
+        exceeds.then_some(MAX_DISCOVERY_AHEAD_BYTES)
     }
 
     fn waits_for_driver(&self) -> bool {
-        match &self.phase {
-            Phase::Login(login) => login.waiting().is_some(),
-            Phase::FullFeature(full) => {
-                full.is_logging_out()
-                    || (self.receiver.stage() == Stage::Data && full.waits_for_turn(&self.expect))
-                    || self.stopped_by().is_some()
-            }
-            Phase::Suspended(_) | Phase::Closed => false,
+        let Phase::FullFeature(full) = &self.phase else { return false };
+        full.is_logging_out()
+            || (self.receiver.stage() == Stage::Data && full.waits_for_turn(&self.expect))
+            || self.stopped_by().is_some()
+    }
+
+    /// Nothing more is awaited of the stream.
+    fn stop_timers(&mut self) {
+        self.deadline = None;
+        self.gap_ends = None;
+        self.room_due = None;
+        self.data_due = None;
+        self.progress = Progress::default();
+    }
+
+    /// Its session goes on without it: its tasks leave the command window.
+    pub(super) fn end(&mut self, window: &mut CommandWindow) {
+        if let Phase::FullFeature(mut full) | Phase::Suspended(mut full) =
+            std::mem::replace(&mut self.phase, Phase::Closed)
+        {
+            full.end(&mut Context { window, sender: &mut self.sender, events: &mut self.events });
         }
+    }
+}
+
+impl<'a> ConnectionMut<'a> {
+    #[inline]
+    pub(super) fn new(connection: &'a mut Connection, window: &'a mut CommandWindow) -> Self {
+        Self { connection, window }
+    }
+
+    /// Consumes bytes from the front of `input` up to the next event.
+    pub(super) fn next_event(&mut self, input: &mut &[u8], now: Time) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if self.deliver_early(now) {
+                continue;
+            }
+            if !self.wants_input() {
+                if let Some(most) = self.exceeded(input.len()) {
+                    let why = format!("more than {most} bytes came before the answer to earlier ones was read");
+                    self.close(CloseReason::Protocol(why));
+                    continue;
+                }
+                if !matches!(self.phase, Phase::FullFeature(_)) {
+                    *input = &[];
+                    self.held = Held::default();
+                    self.await_recovery(now);
+                }
+                return None;
+            }
+            if !self.consume(input, now) {
+                return None;
+            }
+        }
+    }
+
+    /// Where the next bytes should be received into: see [`Connection::direct`].
+    pub fn into_direct(self) -> Option<&'a mut [u8]> {
+        self.connection.direct()
+    }
+
+    /// The full feature phase, and what it works on; `None` when the stream is gone.
+    #[inline]
+    fn full(&mut self) -> Option<(&mut FullFeature, Context<'_>)> {
+        let Connection { phase, sender, events, .. } = &mut *self.connection;
+        let Phase::FullFeature(full) = phase else { return None };
+        Some((full, Context { window: self.window, sender, events }))
+    }
+
+    /// The same, also when the tasks wait for another connection. Tells whether they do.
+    fn alive(&mut self) -> Option<(&mut FullFeature, Context<'_>, bool)> {
+        let Connection { phase, sender, events, .. } = &mut *self.connection;
+        let (full, is_suspended) = match phase {
+            Phase::FullFeature(full) => (full, false),
+            Phase::Suspended(full) => (full, true),
+            Phase::Closed => return None,
+        };
+        Some((full, Context { window: self.window, sender, events }, is_suspended))
     }
 
     fn close_if_logged_out(&mut self) {
@@ -239,20 +250,11 @@ impl Connection {
             return;
         }
         if !(reason.is_recoverable() && self.suspend()) {
-            self.phase = Phase::Closed;
+            self.connection.end(self.window);
             self.sender.release();
         }
         self.stop_timers();
         self.held = Held::default();
         self.events.push_back(Event::Close(reason));
-    }
-
-    /// Nothing more is awaited of the stream.
-    fn stop_timers(&mut self) {
-        self.deadline = None;
-        self.gap_ends = None;
-        self.room_due = None;
-        self.data_due = None;
-        self.progress = Progress::default();
     }
 }

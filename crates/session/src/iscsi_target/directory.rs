@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lunette_pdu::text::{TextError, TextWriter};
 use lunette_pdu::{LoginStatus, Tsih};
 
-use super::session::AdmitRequest;
+use super::sessions::AdmitRequest;
 use crate::chap::Authentication;
 use crate::keys::Offer;
 use crate::limits::MAX_MOVED_ADDRESSES;

@@ -5,8 +5,6 @@ use lunette_pdu::{
     Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode,
 };
 
-use super::session::AdmitRequest;
-
 /// A task of one connection, until it ends. Tags of ended tasks are recognised as such and harmless.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskTag {
@@ -24,8 +22,6 @@ impl TaskTag {
 /// Something that the driver has to deal with before it calls the connection again.
 #[derive(Debug)]
 pub enum Event {
-    /// The login has passed all stages: answer with `admit` or `refuse`.
-    Admit(Box<AdmitRequest>),
     /// A SCSI command: answer with `want_data`, then or later `complete`.
     Command(Command),
     /// All data that was wanted is here and verified. The task may run.

@@ -16,7 +16,7 @@ use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNum
 use self::identity::Identity;
 use self::security::Security;
 use super::directory::Directory;
-use super::session::{AdmitRequest, Session};
+use super::sessions::AdmitRequest;
 use crate::Entropy;
 use crate::keys::{Answer, Negotiation, Parameters, first_duplicate};
 use crate::limits::{
@@ -274,10 +274,13 @@ impl Login {
     }
 
     /// The last response of a login that the driver has admitted.
-    pub(crate) fn admitted(&mut self, session: &Session) -> Option<(LoginResponse, Vec<u8>)> {
+    pub(crate) fn admitted(
+        &mut self,
+        tsih: Tsih,
+        (exp_cmd_sn, max_cmd_sn): (SerialNumber, SerialNumber),
+    ) -> Option<(LoginResponse, Vec<u8>)> {
         let (request, text) = self.last.take()?;
-        let (exp_cmd_sn, max_cmd_sn) = session.command_numbers();
-        let response = LoginResponse { tsih: session.tsih, exp_cmd_sn, max_cmd_sn, ..response(&request, true) };
+        let response = LoginResponse { tsih, exp_cmd_sn, max_cmd_sn, ..response(&request, true) };
         Some((response, text))
     }
 

@@ -10,13 +10,15 @@ mod login;
 mod retained;
 mod sender;
 mod session;
+mod sessions;
 mod task;
 mod text;
 mod window;
 
 pub use crate::{Entropy, Timers};
-pub use connection::{Connection, ConnectionConfig, KnownTask};
+pub use connection::{Connection, ConnectionConfig, ConnectionMut, KnownTask, LoginConnection, LoginEvent};
 pub use directory::{Directory, Moved, Portal, TargetNode};
 pub use event::{AnswerData, CloseReason, Command, CommandOrder, Event, Response, TaskManagement, TaskTag};
 pub use full_feature::MovedTask;
-pub use session::{AdmitRequest, Admitted, Session, Sessions};
+pub use session::{Session, SessionInfo};
+pub use sessions::{AdmitRequest, Admitted, Place, SessionKey, Sessions};

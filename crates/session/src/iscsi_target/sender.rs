@@ -4,7 +4,6 @@ use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
 
 use super::answer::{Answer, Unsendable};
 use super::retained::Retained;
-use super::session::Session;
 use crate::outbox::{Outbox, Segment};
 
 pub(crate) struct Sender {
@@ -62,10 +61,10 @@ impl Sender {
     }
 
     /// Queues everything that answers a command.
-    pub(crate) fn push_answer(&mut self, mut answer: Answer, session: &Session) {
+    pub(crate) fn push_answer(&mut self, mut answer: Answer, numbers: (SerialNumber, SerialNumber)) {
         let stat_sn = self.next_stat_sn();
         let asks = self.retained.as_ref().is_some_and(|retained| retained.is_much_with(&answer));
-        answer.send(stat_sn, asks, session.command_numbers(), &mut self.outbox);
+        answer.send(stat_sn, asks, numbers, &mut self.outbox);
         if let Some(retained) = &mut self.retained {
             retained.keep_answer(answer);
         }

@@ -8,7 +8,7 @@ use lunette_pdu::text::{self, TextAssembler, TextError, TextWriter};
 use lunette_pdu::{InitiatorTaskTag, TargetTransferTag, TextRequest};
 
 use super::directory::{Directory, TargetNode};
-use super::session::Session;
+use super::session::SessionInfo;
 use crate::keys::{MAX_RECV_DATA_SEGMENT_LENGTH, Row, Rule, first_duplicate, number_in, row};
 use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES, MAX_TEXT_SEGMENT_BYTES};
 
@@ -18,7 +18,7 @@ pub(crate) const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 /// Who asks, and through which address.
 pub(crate) struct Asker<'a> {
     pub(crate) directory: &'a Arc<Directory>,
-    pub(crate) session: &'a Session,
+    pub(crate) session: &'a SessionInfo,
     pub(crate) local: SocketAddr,
 }
 

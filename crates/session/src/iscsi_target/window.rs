@@ -76,6 +76,11 @@ impl CommandWindow {
         self.max_cmd_sn
     }
 
+    /// ExpCmdSN and MaxCmdSN, as every PDU of the target reports them.
+    pub(crate) fn numbers(&mut self) -> (SerialNumber, SerialNumber) {
+        (self.exp_cmd_sn, self.max_cmd_sn())
+    }
+
     /// Whether the initiator may send no numbered command: MaxCmdSN is ExpCmdSN − 1.
     pub(crate) fn is_closed(&self) -> bool {
         self.max_cmd_sn.is_before(self.exp_cmd_sn)

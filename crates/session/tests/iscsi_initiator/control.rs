@@ -264,7 +264,8 @@ fn a_logout_without_an_answer_ends_all_the_same() {
 #[test]
 fn our_target_may_ask_for_a_logout() {
     let mut pair = Pair::logged_in();
-    pair.target.request_logout(Duration::from_secs(9), pair.now);
+    let now = pair.now;
+    pair.target().request_logout(Duration::from_secs(9), now);
     pair.run();
     let Some(Event::Async { message, .. }) = pair.events.pop_front() else { panic!() };
     assert_eq!((message.event, message.parameter3), (AsyncEvent::LOGOUT_REQUEST, 9));

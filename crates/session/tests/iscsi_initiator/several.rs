@@ -214,9 +214,9 @@ fn a_gap_that_nobody_fills_ends_the_connection() {
     let mut lanes = connected(2, 7);
     two_commands(&mut lanes, &mut Oracle::default());
     deliver(&mut lanes, 0);
-    let waiting = &mut lanes.lanes[0].target;
-    assert_eq!(waiting.next_timeout(), Some(lanes.now + COMMAND_GAP_TIMEOUT));
-    waiting.time_has_come(lanes.now + COMMAND_GAP_TIMEOUT);
+    let due = lanes.now + COMMAND_GAP_TIMEOUT;
+    assert_eq!(lanes.target(0).next_timeout(), Some(due));
+    lanes.target(0).time_has_come(due);
     deliver(&mut lanes, 0);
     assert_eq!(lanes.lanes[0].closed, Some(CloseReason::Gap));
 }
@@ -255,7 +255,7 @@ fn a_connection_is_taken_out_and_another_one_joins() {
     assert_eq!(oracle.completed.len(), 9, "what was under way is not lost");
     assert_eq!(lanes.lanes[0].closed, Some(CloseReason::ConnectionLogout));
     assert!(!lanes.session.is_over());
-    lanes.sessions.remove(lanes.session.tsih(), 0);
+    lanes.sessions.leave(lanes.lanes[0].key.unwrap(), 0);
     let joined = lanes.connect();
     assert_eq!(lanes.lanes[joined].cid, Cid(0), "its number is free");
     lanes.run();

@@ -105,7 +105,7 @@ fn write_and_read(pair: &mut Pair, len: u32) {
 fn our_target_declares_and_both_sides_go_on() {
     let mut pair = Pair::logged_in();
     for theirs in [512, 100_000, 4096, 262_144] {
-        assert!(pair.target.renegotiate(theirs, Duration::from_secs(5)));
+        assert!(pair.target().renegotiate(theirs, Duration::from_secs(5)));
         pair.run();
         assert!(matches!(pair.events.pop_front(), Some(Event::Async { .. })));
         assert_eq!(pair.session.parameters(pair.cid).unwrap().send_data_segment_len, theirs);

@@ -24,8 +24,7 @@ fn victim(keys: &[(&'static str, &'static str)], cut: Cut) -> Peer {
 }
 
 fn is_bounded(peer: &Peer) {
-    let connection = &peer.driver.connection;
-    let queued: usize = connection.slices().map(<[u8]>::len).sum();
+    let queued = peer.driver.ready_bytes();
     let pooled = peer.driver.pool.used_bytes();
     assert!(queued <= 2 * MAX_OUTBOX_OWNED_BYTES + 64 * MAX_OUTBOX_PDUS + pooled, "{queued} bytes wait");
 }
@@ -112,23 +111,23 @@ fn take(peer: &mut Peer, step: &Step) {
         Step::Complete { index, data_len, status } => {
             if let Some(task) = task(peer, index) {
                 let response = Response { status, ..peer.driver.read_response(data_len) };
-                peer.driver.connection.complete(task, response);
+                peer.driver.act(|c| c.complete(task, response));
             }
         }
         Step::Abort { index } => {
             if let Some(task) = task(peer, index) {
-                peer.driver.connection.abort(task);
+                peer.driver.act(|c| c.abort(task));
             }
         }
         Step::Managed => {
             for request in std::mem::take(&mut peer.driver.task_management) {
                 let code = TaskManagementResponseCode::FUNCTION_COMPLETE;
-                peer.driver.connection.task_management_done(request.itt, code);
+                peer.driver.act(|c| c.task_management_done(request.itt, code));
             }
         }
         Step::Pass(seconds) => peer.pass(Duration::from_secs(seconds)),
         Step::Reads(reads) => peer.reads = reads,
-        Step::RequestLogout => peer.driver.connection.request_logout(Duration::from_secs(5), now),
+        Step::RequestLogout => peer.driver.act(|c| c.request_logout(Duration::from_secs(5), now)),
     }
     peer.collect();
     is_bounded(peer);
@@ -157,7 +156,7 @@ proptest! {
         bhs[1] = flags;
         peer.send(bhs, &data);
         peer.send(login_request().emit(), &[]);
-        prop_assert!(peer.driver.connection.session().is_none(), "nobody gets in by chance");
+        prop_assert!(peer.driver.session().is_none(), "nobody gets in by chance");
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn every_algorithm_lets_the_right_secret_in() {
             peer.login(request(true), &text(&[("CHAP_N", USER), ("CHAP_R", &challenge.answer(SECRET))]));
             let (transit, said) = Said::of(&mut peer);
             assert!(transit && said.0.is_empty());
-            assert!(peer.driver.connection.session().is_some());
+            assert!(peer.driver.session().is_some());
         }
     }
 }
@@ -353,8 +353,7 @@ fn logging_in(user: User, level: u32, tsih: Tsih, cid: u16, sessions: Option<&mu
     let offer = Offer { error_recovery_level: level, max_connections: 2, ..Offer::default() };
     let mut peer = Peer::connect(Setup { offer, authentication, ..Setup::default() });
     if let Some(others) = sessions {
-        peer.driver.sessions = std::mem::take(&mut others.driver.sessions);
-        peer.driver.handle = 2;
+        peer.driver.share(&others.driver);
         peer.cmd_sn = others.cmd_sn;
     }
     let base = LoginRequest { tsih, cid: Cid(cid), ..request(false) };
@@ -390,9 +389,11 @@ fn a_session_belongs_to_the_user_that_began_it() {
                 let begun = || {
                     let mut first = logging_in(owner, level, Tsih::NEW, OWN_CID, None);
                     assert!(first.login_response().0.transit);
-                    let tsih = first.driver.connection.session().unwrap().tsih;
+                    let tsih = first.driver.session().unwrap().tsih;
                     if suspended && level == 2 {
-                        first.driver.sessions.suspend(tsih, 1);
+                        let mut sessions = first.driver.sessions.borrow_mut();
+                        let key = sessions.find(tsih).unwrap();
+                        sessions.get_mut(key).unwrap().suspend(1);
                     }
                     (first, tsih)
                 };
@@ -407,9 +408,11 @@ fn a_session_belongs_to_the_user_that_began_it() {
                     let asked = if is_new { Tsih::NEW } else { tsih };
                     let mut second = logging_in(other, level, asked, cid, Some(&mut first));
                     assert_eq!(second.login_response().0.status, status, "{other:?} {what} at level {level}");
-                    assert!(second.driver.displaced.is_empty() && second.driver.connection.session().is_none());
-                    let sessions = &second.driver.sessions;
-                    assert_eq!((sessions.len(), sessions.find(tsih, Cid(OWN_CID))), (1, Some(1)));
+                    assert!(second.driver.displaced.is_empty() && second.driver.session().is_none());
+                    let sessions = first.driver.sessions.borrow();
+                    let found = sessions.get(sessions.find(tsih).unwrap()).unwrap().find(Cid(OWN_CID));
+                    assert_eq!((sessions.len(), found), (1, Some(1)));
+                    drop(sessions);
                     // The session goes on.
                     first.nop_out(crate::harness::nop_out(1), b"still here");
                     assert_eq!(first.nop_in().1, b"still here");
@@ -429,11 +432,10 @@ fn a_session_belongs_to_the_user_that_began_it() {
 fn a_session_of_another_user_looks_like_none() {
     let mut first = logging_in(ALICE, 0, Tsih::NEW, 1, None);
     assert!(first.login_response().0.transit);
-    let tsih = first.driver.connection.session().unwrap().tsih;
+    let tsih = first.driver.session().unwrap().tsih;
     let answers = [tsih, Tsih(tsih.0 + 1)].map(|tsih| {
         let mut second = logging_in(BOB, 0, tsih, 1, Some(&mut first));
         let (response, data) = second.login_response();
-        first.driver.sessions = std::mem::take(&mut second.driver.sessions);
         (response.status, data, second.driver.closed)
     });
     assert_eq!(answers[0], answers[1]);

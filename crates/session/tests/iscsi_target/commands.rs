@@ -25,13 +25,13 @@ fn commands_without_data_are_answered_in_the_order_of_completion() {
     }
     for index in [1, 2, 0] {
         let task = peer.driver.commands[index].task;
-        peer.driver.connection.complete(task, Response::default());
+        peer.driver.act(|c| c.complete(task, Response::default()));
         let (response, data) = peer.scsi_response();
         assert_eq!((response.itt.0, response.status, response.residual), (index as u32, 0, Residual::None));
         assert!(data.is_empty());
         // A task ends once.
-        peer.driver.connection.complete(task, Response::default());
-        peer.driver.connection.abort(task);
+        peer.driver.act(|c| c.complete(task, Response::default()));
+        peer.driver.act(|c| c.abort(task));
         peer.silence();
     }
 }
@@ -43,7 +43,7 @@ fn a_command_that_runs_holds_up_nobody() {
         peer.command(request, &[]);
         peer.nop_out(nop_out(2), b"still there?");
         assert_eq!(peer.nop_in().0.itt.0, 2);
-        assert!(peer.driver.connection.wants_input());
+        assert!(peer.driver.wants_input());
     }
 }
 
@@ -112,14 +112,14 @@ fn the_window_closes_at_its_limit_and_opens_again() {
         assert_eq!(nop.exp_cmd_sn, peer.cmd_sn);
         assert_eq!(nop.max_cmd_sn.next(), nop.exp_cmd_sn, "closed");
         let task = peer.driver.commands[17].task;
-        peer.driver.connection.complete(task, Response::default());
+        peer.driver.act(|c| c.complete(task, Response::default()));
         let (response, _) = peer.scsi_response();
         assert_eq!(response.max_cmd_sn, response.exp_cmd_sn, "open for one");
         peer.command(command(6000), &[]);
         assert_eq!(peer.driver.commands.len() as u32, itt + 1);
         for index in 0..peer.driver.commands.len() {
             let task = peer.driver.commands[index].task;
-            peer.driver.connection.complete(task, Response::default());
+            peer.driver.act(|c| c.complete(task, Response::default()));
         }
         assert_eq!(peer.rest().len() as u32, itt);
         peer.nop_out(nop_out(5000), &[]);
@@ -193,7 +193,7 @@ fn immediate_commands_have_their_own_limit() {
     peer.command(immediate(100), &[]);
     peer.rejected(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS);
     let task = peer.driver.commands[3].task;
-    peer.driver.connection.complete(task, Response::default());
+    peer.driver.act(|c| c.complete(task, Response::default()));
     assert_eq!(peer.scsi_response().0.exp_cmd_sn, SerialNumber(1), "immediate commands use up no number");
     peer.command(immediate(100), &[]);
     peer.silence();
@@ -212,13 +212,13 @@ fn an_old_tag_never_means_a_new_task() {
     let mut peer = Peer::logged_in(Setup::default()).manual();
     peer.command(command(1), &[]);
     let old = peer.driver.commands[0].task;
-    peer.driver.connection.abort(old);
+    peer.driver.act(|c| c.abort(old));
     for itt in 0..70_000 {
         peer.driver.commands.clear();
         peer.command(command(itt), &[]);
         let task = peer.driver.commands[0].task;
         assert_ne!(task, old);
-        peer.driver.connection.complete(task, Response::default());
+        peer.driver.act(|c| c.complete(task, Response::default()));
         peer.scsi_response();
     }
 }
@@ -230,9 +230,9 @@ fn data_of_a_task_whose_response_waits_does_not_hold_up_what_follows() {
     peer.nop_out(nop_out(2), &[]);
     peer.silence();
     let task = peer.driver.commands[0].task;
-    peer.driver.connection.decline_data(task);
+    peer.driver.act(|c| c.decline_data(task));
     assert_eq!(peer.nop_in().0.itt.0, 2);
     assert_eq!(peer.driver.data_out, []);
-    peer.driver.connection.complete(task, Response { status: 0x28, ..Response::default() });
+    peer.driver.act(|c| c.complete(task, Response { status: 0x28, ..Response::default() }));
     assert_eq!(peer.scsi_response().0.status, 0x28);
 }

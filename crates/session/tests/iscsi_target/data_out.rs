@@ -182,7 +182,7 @@ fn a_device_may_want_less_than_announced() {
             assert_eq!(asked_until, wanted.max(immediate + unasked), "nothing beyond is asked for");
             assert_eq!(peer.driver.data_out, [(task, data[..wanted].to_vec())], "{immediate} {unasked} {wanted}");
             let response = Response { data_out_transfer_len: wanted as u64, ..Response::default() };
-            peer.driver.connection.complete(task, response);
+            peer.driver.act(|c| c.complete(task, response));
             assert_eq!(peer.scsi_response().0.residual, Residual::Underflow(5000 - wanted as u32));
         }
     }
@@ -201,7 +201,7 @@ fn a_device_may_want_more_than_announced() {
     assert_eq!(peer.driver.data_out[0].1.len(), 1024);
     assert_eq!(peer.driver.data_out[0].1[..700], data);
     let response = Response { data_out_transfer_len: 1024, ..Response::default() };
-    peer.driver.connection.complete(task, response);
+    peer.driver.act(|c| c.complete(task, response));
     assert_eq!(peer.scsi_response().0.residual, Residual::Overflow(324));
 }
 
@@ -209,7 +209,7 @@ const CHECK_CONDITION: u8 = 2;
 
 fn refuse(peer: &mut Peer, task: TaskTag) {
     let response = Response { status: CHECK_CONDITION, sense: vec![0x70; 18], ..Response::default() };
-    peer.driver.connection.complete(task, response);
+    peer.driver.act(|c| c.complete(task, response));
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn data_of_an_aborted_task_is_dropped_in_silence() {
     // Unsolicited.
     peer.command(ScsiCommand { final_: false, ..write(1, 9000) }, &data[..100]);
     let task = peer.driver.commands[0].task;
-    peer.driver.connection.abort(task);
+    peer.driver.act(|c| c.abort(task));
     peer.data_out(data_out(1, 100), &data[100..1024]);
     peer.silence();
     // Solicited.
@@ -313,7 +313,7 @@ fn data_of_an_aborted_task_is_dropped_in_silence() {
     let (first, second) = (peer.r2t().0, peer.r2t().0);
     peer.answer(&first, &data, 8192);
     let (third, _) = peer.r2t();
-    peer.driver.connection.abort(task);
+    peer.driver.act(|c| c.abort(task));
     peer.answer(&second, &data, 1000);
     peer.answer(&third, &data, 1000);
     peer.silence();
@@ -325,7 +325,7 @@ fn data_of_an_aborted_task_is_dropped_in_silence() {
     let pdu = solicited(&first, 4096)[0];
     let bytes = peer.frame(pdu.emit(), &[], &data[..4096]);
     peer.raw(&bytes[..1000]);
-    peer.driver.connection.abort(task);
+    peer.driver.act(|c| c.abort(task));
     peer.raw(&bytes[1000..]);
     peer.silence();
     assert!(peer.driver.data_out.is_empty());
@@ -351,7 +351,7 @@ fn any_number_of_aborted_tasks_may_leave_data_behind() {
     for itt in 0..many {
         peer.command(ScsiCommand { final_: false, ..write(itt, 4096) }, &[]);
         let task = peer.driver.commands.last().unwrap().task;
-        peer.driver.connection.abort(task);
+        peer.driver.act(|c| c.abort(task));
     }
     for itt in 0..many {
         peer.data_out(data_out(itt, 0), &[0; 1024]);
@@ -361,7 +361,7 @@ fn any_number_of_aborted_tasks_may_leave_data_behind() {
     // The tag of a task whose data never came is free again.
     peer.command(ScsiCommand { final_: false, ..write(1, 4096) }, &[]);
     let task = peer.driver.commands.last().unwrap().task;
-    peer.driver.connection.abort(task);
+    peer.driver.act(|c| c.abort(task));
     peer.command(command(1), &[]);
     peer.silence();
     assert_eq!(peer.driver.commands.len() as u32, many + 2);
@@ -553,14 +553,14 @@ fn a_device_that_decides_late_holds_the_stream_at_every_cut() {
         peer.cmd_sn = SerialNumber(2);
         peer.raw(&bytes[..at]);
         if let Some(task) = peer.driver.commands.first().map(|command| command.task) {
-            assert!(!peer.driver.connection.wants_input());
+            assert!(!peer.driver.wants_input());
             peer.silence();
             peer.driver.want_data(task, 700);
             peer.raw(&bytes[at..]);
         } else {
-            assert!(peer.driver.connection.wants_input());
+            assert!(peer.driver.wants_input());
             peer.raw(&bytes[at..]);
-            assert!(!peer.driver.connection.wants_input());
+            assert!(!peer.driver.wants_input());
             let task = peer.driver.commands[0].task;
             peer.driver.want_data(task, 700);
         }

@@ -125,7 +125,7 @@ fn a_list_is_made_as_the_initiator_takes_it() {
 
 /// Bytes that wait in the outbox.
 fn queued(peer: &Peer) -> usize {
-    peer.driver.connection.slices().map(<[u8]>::len).sum()
+    peer.driver.ready_bytes()
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn lists_that_are_not_read_are_bounded() {
             let mut peer = Peer::discovering(setup);
             peer.reads = false;
             let mut asked = 0;
-            while peer.driver.connection.wants_input() {
+            while peer.driver.wants_input() {
                 peer.text(text_request(asked), &text(&[("SendTargets", value)]));
                 asked += 1;
                 assert!(asked < 1000, "all requests are answered, read or not");

@@ -14,8 +14,8 @@ fn aborted(task_reporting: &'static str) -> (Peer, R2t, LunField) {
     let task = peer.driver.commands[0].task;
     peer.driver.want_data(task, 4096);
     let (r2t, _) = peer.r2t();
-    assert!(!peer.driver.connection.owes_data(None), "it is alive");
-    peer.driver.connection.abort(task);
+    assert!(!peer.driver.act(|c| c.owes_data(None)), "it is alive");
+    peer.driver.act(|c| c.abort(task));
     (peer, r2t, command(1).lun)
 }
 
@@ -27,7 +27,7 @@ fn acknowledgement(lun: LunField) -> NopOut {
 #[test]
 fn data_of_aborted_tasks_is_owed_until_it_has_come() {
     let (mut peer, r2t, lun) = aborted("RFC3720");
-    let owes = |peer: &Peer| [None, Some(lun), Some(ELSEWHERE)].map(|lun| peer.driver.connection.owes_data(lun));
+    let owes = |peer: &Peer| [None, Some(lun), Some(ELSEWHERE)].map(|lun| peer.driver.act(|c| c.owes_data(lun)));
     assert_eq!(owes(&peer), [true, true, false]);
     peer.answer(&r2t, &[0; 4096], 1024);
     assert_eq!(owes(&peer), [false; 3]);
@@ -37,7 +37,7 @@ fn data_of_aborted_tasks_is_owed_until_it_has_come() {
 fn news_of_ended_tasks_are_for_sessions_with_fast_abort() {
     for task_reporting in ["RFC3720", "ResponseFence"] {
         let (mut peer, _, lun) = aborted(task_reporting);
-        peer.driver.connection.tasks_terminated(lun, peer.cmd_sn);
+        peer.driver.act(|c| c.tasks_terminated(lun, peer.cmd_sn));
         peer.silence();
     }
 }
@@ -47,7 +47,7 @@ fn data_is_let_go_of_when_the_news_is_acknowledged() {
     let (mut peer, r2t, lun) = aborted("FastAbort");
     let before = peer.cmd_sn;
     peer.command(command(9), &[]);
-    peer.driver.connection.tasks_terminated(lun, before);
+    peer.driver.act(|c| c.tasks_terminated(lun, before));
     peer.checker.exp_cmd_sn = None;
     let (message, _) = peer.async_message();
     assert_eq!(message.exp_cmd_sn, before, "the younger command goes on");
@@ -58,9 +58,9 @@ fn data_is_let_go_of_when_the_news_is_acknowledged() {
     let cmd_sn = peer.cmd_sn;
     let old = NopOut { cmd_sn, exp_stat_sn: message.stat_sn, ..acknowledgement(lun) };
     peer.send(old.emit(), &[]);
-    assert!(peer.driver.connection.owes_data(Some(lun)));
+    assert!(peer.driver.act(|c| c.owes_data(Some(lun))));
     peer.nop_out(acknowledgement(lun), &[]);
-    assert!(!peer.driver.connection.owes_data(Some(lun)));
+    assert!(!peer.driver.act(|c| c.owes_data(Some(lun))));
     // What comes all the same is dropped.
     peer.answer(&r2t, &[0; 4096], 1024);
     peer.silence();
@@ -73,25 +73,25 @@ fn data_is_let_go_of_when_the_news_is_acknowledged() {
 fn the_last_news_of_a_unit_covers_those_before() {
     let (mut peer, _, lun) = aborted("FastAbort");
     for _ in 0..1000 {
-        peer.driver.connection.tasks_terminated(lun, peer.cmd_sn);
+        peer.driver.act(|c| c.tasks_terminated(lun, peer.cmd_sn));
     }
     let first = peer.async_message().0;
     peer.rest();
     let early = NopOut { cmd_sn: peer.cmd_sn, exp_stat_sn: first.stat_sn.next(), ..acknowledgement(lun) };
     peer.send(early.emit(), &[]);
-    assert!(peer.driver.connection.owes_data(None));
+    assert!(peer.driver.act(|c| c.owes_data(None)));
     let late = NopOut { exp_stat_sn: SerialNumber(first.stat_sn.0.wrapping_add(1000)), ..early };
     peer.send(late.emit(), &[]);
-    assert!(!peer.driver.connection.owes_data(None));
+    assert!(!peer.driver.act(|c| c.owes_data(None)));
 }
 
 #[test]
 fn data_can_be_let_go_of_at_once() {
     let (mut peer, r2t, lun) = aborted("FastAbort");
-    peer.driver.connection.forget_data(Some(ELSEWHERE));
-    assert!(peer.driver.connection.owes_data(None));
-    peer.driver.connection.forget_data(Some(lun));
-    assert!(!peer.driver.connection.owes_data(None));
+    peer.driver.act(|c| c.forget_data(Some(ELSEWHERE)));
+    assert!(peer.driver.act(|c| c.owes_data(None)));
+    peer.driver.act(|c| c.forget_data(Some(lun)));
+    assert!(!peer.driver.act(|c| c.owes_data(None)));
     peer.answer(&r2t, &[0; 4096], 1024);
     peer.silence();
 }

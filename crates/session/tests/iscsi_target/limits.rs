@@ -10,7 +10,7 @@ use crate::harness::{Cut, Peer, Setup, command, nop_out, pattern, read, write};
 
 /// Bytes that wait in the outbox.
 fn queued(peer: &Peer) -> usize {
-    peer.driver.connection.slices().map(<[u8]>::len).sum()
+    peer.driver.ready_bytes()
 }
 
 #[test]
@@ -19,7 +19,7 @@ fn a_peer_that_reads_nothing_is_not_listened_to() {
         let mut peer = Peer::logged_in(Setup::default()).cut(cut);
         peer.reads = false;
         let mut asked = 0;
-        while peer.driver.connection.wants_input() {
+        while peer.driver.wants_input() {
             assert!(queued(&peer) <= 2 * MAX_OUTBOX_OWNED_BYTES);
             assert!(asked <= MAX_OUTBOX_PDUS + 1);
             peer.nop_out(nop_out(asked as u32), &pattern(len));
@@ -48,14 +48,14 @@ fn rejects_count_too() {
     let mut bhs = [0; 48];
     bhs[0] = 0x5f;
     let mut sent = 0;
-    while peer.driver.connection.wants_input() {
+    while peer.driver.wants_input() {
         peer.send(bhs, &[]);
         sent += 1;
         assert!(sent <= MAX_OUTBOX_PDUS + 1);
     }
     peer.reads = true;
     assert_eq!(peer.rest().len(), sent);
-    assert!(peer.driver.connection.wants_input());
+    assert!(peer.driver.wants_input());
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn answers_of_the_device_come_out_whatever_waits() {
     for itt in 0..COMMAND_WINDOW {
         peer.command(read(itt, 65_536), &[]);
     }
-    assert!(!peer.driver.connection.wants_input());
+    assert!(!peer.driver.wants_input());
     assert!(peer.driver.unread() > 0);
     peer.reads = true;
     let bytes: usize = peer.rest().iter().map(|got| got.data.len()).sum();
@@ -103,7 +103,7 @@ fn bytes_that_are_held_are_kept_once() {
         peer.driver.want_data(task, 512);
         peer.collect();
         assert_eq!(peer.driver.data_out[round as usize].1, vec![round as u8; 512]);
-        peer.driver.connection.complete(task, Response::default());
+        peer.driver.act(|c| c.complete(task, Response::default()));
     }
     let itts: Vec<u32> = peer
         .rest()
@@ -131,7 +131,7 @@ fn a_connection_may_end_while_bytes_are_held() {
     peer.driver.want_data(first, 512);
     peer.collect();
     assert_eq!(peer.driver.commands.len(), 2, "the second command waits in the middle of what is held");
-    peer.driver.connection.request_logout(Duration::from_secs(1), peer.driver.now);
+    peer.driver.act(|c| c.request_logout(Duration::from_secs(1), peer.driver.now));
     peer.async_message();
     peer.pass(Duration::from_secs(1));
     assert_eq!(peer.driver.closed, Some(CloseReason::LogoutTimeout));

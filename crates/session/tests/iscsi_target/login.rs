@@ -63,7 +63,7 @@ fn straight_from_the_operational_stage() {
         assert_eq!(value(&answered, key), Some(expected), "{key}");
     }
     assert_eq!(answered.len(), 5);
-    let session = peer.driver.connection.session().unwrap();
+    let session = peer.driver.session().unwrap();
     assert_eq!(session.parameters.header_digest, Digest::Crc32c);
     assert_eq!(session.tsih, response.tsih);
     is_full_feature(&mut peer);
@@ -305,7 +305,7 @@ fn names_are_compared_without_regard_to_case() {
     let (initiator, target) = (INITIATOR.to_uppercase(), TARGET.to_uppercase());
     peer.login(login_request(), &text(&[("InitiatorName", &initiator), ("TargetName", &target)]));
     assert!(peer.login_response().0.transit);
-    assert_eq!(peer.driver.connection.session().unwrap().initiator_name, INITIATOR);
+    assert_eq!(peer.driver.session().unwrap().initiator_name, INITIATOR);
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn values_of_unknown_keys_are_not_kept() {
     let value = "v".repeat(8000);
     for n in 1..MAX_LOGIN_REQUESTS {
         assert!(peer.login_response().0.status.is_success());
-        assert_eq!(peer.driver.connection.login_bytes(), 0);
+        assert_eq!(peer.driver.login_bytes(), 0);
         peer.login(request, &text(&[(&format!("X-{n}"), &value)]));
     }
 }
@@ -405,7 +405,7 @@ fn what_an_unfinished_login_keeps_is_bounded() {
         peer.login_response();
         hoard(&mut peer);
         assert_eq!(peer.driver.closed, None, "{what}");
-        let kept = peer.driver.connection.login_bytes();
+        let kept = peer.driver.login_bytes();
         assert!((1..=MAX_LOGIN_BYTES).contains(&kept), "{what}: {kept} bytes are kept");
     }
 }
@@ -417,7 +417,7 @@ fn little_may_be_sent_ahead_of_the_admission() {
         let list = names_and(&[]);
         let request = LoginRequest { data_segment_len: list.len(), ..login_request() };
         peer.raw(&[peer.frame(request.emit(), &[], &list), vec![0; len]].concat());
-        assert!(peer.driver.connection.login_bytes() <= MAX_LOGIN_BYTES);
+        assert!(peer.driver.login_bytes() <= MAX_LOGIN_BYTES);
         if is_taken {
             peer.silence();
         } else {
@@ -492,8 +492,8 @@ fn a_login_that_dawdles_is_ended() {
     peer.silence();
     peer.pass(Duration::from_millis(1));
     assert_eq!(peer.driver.closed, Some(CloseReason::LoginTimeout));
-    assert_eq!(peer.driver.connection.next_timeout(), None);
-    assert!(!peer.driver.connection.wants_input());
+    assert_eq!(peer.driver.next_timeout(), None);
+    assert!(!peer.driver.wants_input());
 }
 
 #[test]
@@ -508,7 +508,7 @@ fn the_driver_decides_at_the_end() {
     let mut peer = Peer::connect(Setup::default()).manual();
     peer.login(login_request(), &names_and(&[]));
     assert_eq!(peer.driver.admissions, 1);
-    assert!(!peer.driver.connection.wants_input());
+    assert!(!peer.driver.wants_input());
     // What comes after the last request waits.
     peer.nop_out(nop_out(3), b"early");
     peer.silence();
@@ -595,8 +595,7 @@ fn markers_are_answered_when_they_are_configured() {
 /// Two connections that share what a daemon knows of its sessions.
 fn second_connection(first: &mut Peer, request: LoginRequest, list: &[u8]) -> Peer {
     let mut second = Peer::connect(Setup::default());
-    second.driver.sessions = std::mem::take(&mut first.driver.sessions);
-    second.driver.handle = 2;
+    second.driver.share(&first.driver);
     second.cmd_sn = first.cmd_sn;
     second.login(request, list);
     second
@@ -608,13 +607,13 @@ fn a_login_with_the_same_name_replaces_the_session() {
     let mut second = second_connection(&mut first, login_request(), &names_and(&[]));
     assert!(second.login_response().0.transit);
     assert_eq!(second.driver.displaced, [1]);
-    assert_eq!(second.driver.sessions.len(), 1);
+    assert_eq!(second.driver.sessions.borrow().len(), 1);
 }
 
 #[test]
 fn a_session_of_one_connection_takes_no_second() {
     let mut first = Peer::logged_in(Setup::default());
-    let tsih = first.driver.connection.session().unwrap().tsih;
+    let tsih = first.driver.session().unwrap().tsih;
     let request = LoginRequest { tsih, cid: Cid(6), ..login_request() };
     let mut second = second_connection(&mut first, request, &names_and(&[]));
     refused(&mut second, LoginStatus::TOO_MANY_CONNECTIONS);
@@ -623,7 +622,7 @@ fn a_session_of_one_connection_takes_no_second() {
 #[test]
 fn session_wide_keys_on_a_later_connection_are_refused() {
     let mut first = Peer::logged_in(Setup::default());
-    let tsih = first.driver.connection.session().unwrap().tsih;
+    let tsih = first.driver.session().unwrap().tsih;
     let request = LoginRequest { tsih, ..login_request() };
     let mut second = second_connection(&mut first, request, &names_and(&[("MaxBurstLength", "4096")]));
     refused(&mut second, LoginStatus::INITIATOR_ERROR);
@@ -636,13 +635,13 @@ fn a_replaced_connection_leaves_its_session_and_window_whole() {
         first.command(crate::harness::command(itt), &[]);
     }
     assert_eq!(first.driver.commands.len(), 100);
-    let tsih = first.driver.connection.session().unwrap().tsih;
+    let tsih = first.driver.session().unwrap().tsih;
     let request = LoginRequest { tsih, ..login_request() };
     let mut second = second_connection(&mut first, request, &names_and(&[]));
     assert_eq!(second.driver.displaced, [1]);
     let (response, _) = second.login_response();
     assert_eq!((response.tsih, response.exp_cmd_sn), (tsih, SerialNumber(101)));
-    drop(first);
+    first.driver.remove();
     second.nop_out(nop_out(1), &[]);
     let (nop, _) = second.nop_in();
     assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), 127, "tasks of the old connection hold nothing");

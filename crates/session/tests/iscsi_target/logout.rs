@@ -84,20 +84,20 @@ fn nothing_is_heard_after_a_logout() {
     peer.raw(&bytes.concat());
     peer.logout_response();
     assert_eq!(peer.rest(), []);
-    assert!(!peer.driver.connection.wants_input());
+    assert!(!peer.driver.wants_input());
     // What the driver still says about its tasks is harmless.
     let task = peer.driver.commands[0].task;
-    peer.driver.connection.complete(task, lunette_session::iscsi_target::Response::default());
-    peer.driver.connection.abort(task);
-    peer.driver.connection.request_logout(Duration::from_secs(1), peer.driver.now);
+    peer.driver.act(|c| c.complete(task, lunette_session::iscsi_target::Response::default()));
+    peer.driver.act(|c| c.abort(task));
+    peer.driver.act(|c| c.request_logout(Duration::from_secs(1), peer.driver.now));
     assert_eq!(peer.rest(), []);
-    assert_eq!(peer.driver.connection.next_timeout(), None);
+    assert_eq!(peer.driver.next_timeout(), None);
 }
 
 #[test]
 fn the_target_may_ask_for_a_logout() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.driver.connection.request_logout(Duration::from_secs(7), peer.driver.now);
+    peer.driver.act(|c| c.request_logout(Duration::from_secs(7), peer.driver.now));
     let (message, _) = peer.async_message();
     assert_eq!((message.event, message.parameter3), (AsyncEvent::LOGOUT_REQUEST, 7));
     peer.pass(Duration::from_secs(6));
@@ -111,7 +111,7 @@ fn the_target_may_ask_for_a_logout() {
 #[test]
 fn a_logout_that_does_not_come_ends_the_connection() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.driver.connection.request_logout(Duration::from_secs(100), peer.driver.now);
+    peer.driver.act(|c| c.request_logout(Duration::from_secs(100), peer.driver.now));
     peer.async_message();
     for _ in 0..99 {
         peer.pass(Duration::from_secs(1));
@@ -126,7 +126,7 @@ fn a_logout_that_does_not_come_ends_the_connection() {
 #[test]
 fn a_request_for_logout_ends_a_login_at_once() {
     let mut peer = Peer::connect(Setup::default());
-    peer.driver.connection.request_logout(Duration::from_secs(100), peer.driver.now);
+    peer.driver.stop();
     assert_eq!(peer.rest(), []);
     assert_eq!(peer.driver.closed, Some(CloseReason::LogoutTimeout));
 }

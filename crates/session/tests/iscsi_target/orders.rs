@@ -187,9 +187,9 @@ fn gaps_in_unsolicited_data_are_asked_for() {
         peer.answer(r2t, &data, 130);
     }
     assert_eq!(peer.driver.data_out, [(task, data)]);
-    peer.driver
-        .connection
-        .complete(task, lunette_session::iscsi_target::Response { data_out_transfer_len: 2000, ..Default::default() });
+    peer.driver.act(|c| {
+        c.complete(task, lunette_session::iscsi_target::Response { data_out_transfer_len: 2000, ..Default::default() });
+    });
     assert_eq!(peer.scsi_response().0.residual, Residual::None);
 }
 

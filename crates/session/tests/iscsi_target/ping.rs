@@ -84,7 +84,7 @@ fn no_answer_ends_the_connection() {
     peer.silence();
     peer.pass(SECOND);
     assert_eq!(peer.driver.closed, Some(CloseReason::PingTimeout));
-    assert_eq!(peer.driver.connection.next_timeout(), None);
+    assert_eq!(peer.driver.next_timeout(), None);
 }
 
 #[test]

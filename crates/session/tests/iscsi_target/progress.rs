@@ -162,7 +162,7 @@ fn an_initiator_that_sips_loses_the_connection_and_a_slow_one_does_not() {
         let mut peer = Peer::logged_in(Setup::default());
         peer.reads = false;
         peer.command(read(1, 1 << 20), &[]);
-        live(&mut peer, 3 * BEATS, |peer| peer.driver.connection.sent(sip));
+        live(&mut peer, 3 * BEATS, |peer| peer.driver.sent(sip));
         assert_eq!(peer.driver.closed, closed, "{sip} bytes in {BEAT:?}");
     }
 }
@@ -184,10 +184,10 @@ fn an_r2t_behind_answers_that_are_read_slowly_is_not_late() {
     peer.command(read(1, 1 << 20), &[]);
     peer.command(write(2, 8192), &[]);
     // 1 MiB of answers before the R2T, 64 KiB between two looks.
-    live(&mut peer, 15 * BEATS, |peer| peer.driver.connection.sent(65536 / BEATS + 1));
+    live(&mut peer, 15 * BEATS, |peer| peer.driver.sent(65536 / BEATS + 1));
     assert_eq!((peer.driver.aborted.len(), peer.driver.closed.clone()), (0, None));
-    let rest = peer.driver.connection.slices().map(<[u8]>::len).sum();
-    peer.driver.connection.sent(rest);
+    let rest = peer.driver.ready_bytes();
+    peer.driver.sent(rest);
     idle(&mut peer, 2 * BEATS + 1);
     assert_eq!(peer.driver.aborted.len(), 1, "its time begins when it has left");
 }

@@ -138,7 +138,7 @@ impl Play {
                 let at = self.open.remove(at % self.open.len());
                 self.aborted.insert(self.itt_of(at));
                 let task = self.peer.driver.commands[at].task;
-                self.peer.driver.connection.abort(task);
+                self.peer.driver.act(|c| c.abort(task));
             }
             Step::Reads(reads) => self.peer.reads = reads,
             _ => {}
@@ -171,7 +171,7 @@ impl Play {
         } else {
             Response { status: CHECK_CONDITION, sense: vec![0x70; 18], ..Response::default() }
         };
-        self.peer.driver.connection.complete(command.task, response);
+        self.peer.driver.act(|c| c.complete(command.task, response));
     }
 
     /// Takes note of what both sides have got.

@@ -45,9 +45,9 @@ fn first() -> Peer {
 /// One more connection of the session of `peer`, or one in its place.
 fn join(peer: &mut Peer, cid: Cid) -> Peer {
     let mut joining = Peer::connect(setup());
-    joining.driver.sessions = std::mem::take(&mut peer.driver.sessions);
-    (joining.driver.handle, joining.driver.now, joining.cmd_sn) = (2, peer.driver.now, peer.cmd_sn);
-    let tsih = peer.driver.connection.session().unwrap().tsih;
+    joining.driver.share(&peer.driver);
+    joining.cmd_sn = peer.cmd_sn;
+    let tsih = peer.driver.session().unwrap().tsih;
     let names = text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]);
     joining.login(LoginRequest { tsih, cid, ..login_request() }, &names);
     assert!(joining.login_response().0.status.is_success());
@@ -56,7 +56,7 @@ fn join(peer: &mut Peer, cid: Cid) -> Peer {
 
 /// The socket of the connection is gone, and the driver drains what follows.
 fn cut(peer: &mut Peer) -> bool {
-    let suspended = peer.driver.connection.stream_lost(peer.driver.now);
+    let suspended = peer.driver.act(|c| c.stream_lost(peer.driver.now));
     peer.collect();
     suspended
 }
@@ -64,14 +64,14 @@ fn cut(peer: &mut Peer) -> bool {
 /// Moves a task, as a driver does; gives its new tag.
 fn reassign(from: &mut Peer, to: &mut Peer, itt: u32, exp_data_sn: u32) -> Option<TaskTag> {
     let itt = InitiatorTaskTag(itt);
-    from.driver.connection.log_out_for_recovery(SerialNumber(0), from.driver.now);
-    let known = from.driver.connection.known_task(itt).expect("the connection knows the task");
-    let moved = from.driver.connection.release_task(itt).expect("the connection is suspended");
-    assert_eq!(from.driver.connection.known_task(itt), None);
+    from.driver.act(|c| c.log_out_for_recovery(SerialNumber(0), from.driver.now));
+    let known = from.driver.act(|c| c.known_task(itt)).expect("the connection knows the task");
+    let moved = from.driver.act(|c| c.release_task(itt)).expect("the connection is suspended");
+    assert_eq!(from.driver.act(|c| c.known_task(itt)), None);
     to.checker.task_sent(itt, false);
     // It counts R2Ts from 0.
     to.checker.strict &= exp_data_sn == 0;
-    let tag = to.driver.connection.adopt_task(moved, exp_data_sn);
+    let tag = to.driver.act(|c| c.adopt_task(moved, exp_data_sn));
     assert_eq!(tag.is_some(), known.tag.is_some(), "the driver has the task as before");
     to.collect();
     tag
@@ -109,7 +109,7 @@ fn a_write_that_nobody_has_looked_at_keeps_what_was_verified() {
         assert_eq!(range(&r2t), missing);
         b.answer(&r2t, &data, 8192);
         assert_eq!(b.driver.data_out, [(new, data)]);
-        b.driver.connection.complete(new, answer(8192));
+        b.driver.act(|c| c.complete(new, answer(8192)));
         assert_eq!(b.scsi_response().0.itt.0, 1);
     }
 }
@@ -209,8 +209,8 @@ fn a_task_that_runs_is_answered_where_it_has_come_to() {
     let new = reassign(&mut a, &mut b, 1, 0).unwrap();
     b.silence();
     let response = b.driver.read_response(4096);
-    a.driver.connection.complete(old, answer(0));
-    b.driver.connection.complete(new, response);
+    a.driver.act(|c| c.complete(old, answer(0)));
+    b.driver.act(|c| c.complete(new, response));
     let (data, bytes) = b.data_in();
     assert_eq!((data.itt.0, bytes), (1, pattern(4096)));
     assert!(data.status.is_some());
@@ -224,15 +224,15 @@ fn a_task_that_ended_meanwhile_is_answered_by_whoever_takes_it_over() {
     let old = tag(&a);
     cut(&mut a);
     let response = a.driver.read_response(4096);
-    a.driver.connection.complete(old, response);
-    assert_eq!((a.rest(), a.driver.connection.suspended_bytes()), (vec![], 4096));
+    a.driver.act(|c| c.complete(old, response));
+    assert_eq!((a.rest(), a.driver.act(|c| c.suspended_bytes())), (vec![], 4096));
     let Command { order, lun, .. } = a.driver.commands[0];
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), Some(KnownTask { tag: None, order, lun }));
+    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), Some(KnownTask { tag: None, order, lun }));
     let mut b = join(&mut a, Cid(7));
     assert_eq!(reassign(&mut a, &mut b, 1, 0), None);
     assert_eq!(b.data_in().1, pattern(4096));
-    assert_eq!(a.driver.connection.suspended_bytes(), 0);
-    assert!(a.driver.connection.keeps_nothing());
+    assert_eq!(a.driver.act(|c| c.suspended_bytes()), 0);
+    assert!(a.driver.act(|c| c.keeps_nothing()));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn an_answer_that_waited_for_data_does_not_wait_any_more() {
     let mut a = first();
     a.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
     let old = tag(&a);
-    a.driver.connection.complete(old, Response { status: 8, ..Response::default() });
+    a.driver.act(|c| c.complete(old, Response { status: 8, ..Response::default() }));
     a.silence();
     cut(&mut a);
     let mut b = join(&mut a, Cid(7));
@@ -283,7 +283,7 @@ fn the_command_window_counts_tasks_wherever_they_are() {
     assert!(b.driver.commands.is_empty(), "the window is shut");
     for itt in 0..128 {
         let tag = reassign(&mut a, &mut b, itt, 0).unwrap();
-        b.driver.connection.complete(tag, Response::default());
+        b.driver.act(|c| c.complete(tag, Response::default()));
         b.scsi_response();
     }
     b.cmd_sn = a.cmd_sn;
@@ -299,9 +299,9 @@ fn a_name_that_is_used_twice_costs_no_place_in_the_window() {
     let mut b = join(&mut a, Cid(7));
     b.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
     let draining = tag(&b);
-    b.driver.connection.complete(draining, Response { status: 8, ..Response::default() });
+    b.driver.act(|c| c.complete(draining, Response { status: 8, ..Response::default() }));
     let moved = reassign(&mut a, &mut b, 1, 0).unwrap();
-    b.driver.connection.complete(moved, Response::default());
+    b.driver.act(|c| c.complete(moved, Response::default()));
     let (response, _) = b.scsi_response();
     assert_eq!(response.max_cmd_sn, response.exp_cmd_sn.add(127));
 }
@@ -317,7 +317,7 @@ fn a_task_whose_name_is_taken_over_is_told_of_to_the_driver() {
     let moved = reassign(&mut a, &mut b, 1, 0).unwrap();
     b.collect();
     assert_eq!(b.driver.aborted, [lost]);
-    b.driver.connection.complete(moved, Response::default());
+    b.driver.act(|c| c.complete(moved, Response::default()));
     b.scsi_response();
 }
 
@@ -328,7 +328,7 @@ fn immediate_commands_end_with_their_connection() {
     let task = tag(&a);
     cut(&mut a);
     assert_eq!(a.driver.aborted, [task]);
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
+    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
 }
 
 #[test]
@@ -344,10 +344,10 @@ fn a_task_that_ends_with_its_connection_is_not_told_of_its_data_first() {
     a.driver.want_data(task, 4096);
     // The driver sleeps for so long that several things are due at once: the rest is overdue, the answer to a ping too.
     for late in [35, 70] {
-        a.driver.connection.time_has_come(a.driver.now + Duration::from_secs(late));
+        a.driver.act(|c| c.time_has_come(a.driver.now + Duration::from_secs(late)));
     }
     a.driver.pump();
-    assert!(a.driver.connection.is_suspended());
+    assert!(a.driver.act(|c| c.is_suspended()));
     assert_eq!((a.driver.aborted, a.driver.data_out), (vec![task], vec![]));
 }
 
@@ -359,7 +359,7 @@ fn what_came_before_its_turn_may_come_again() {
     a.command(command(2), &[]);
     assert!(a.driver.commands.is_empty());
     cut(&mut a);
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(2)), None);
+    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(2))), None);
     a.cmd_sn = gap;
     let mut b = join(&mut a, Cid(7));
     b.command(command(1), &[]);
@@ -373,9 +373,9 @@ fn an_aborted_task_is_gone() {
     a.command(command(1), &[]);
     let task = tag(&a);
     cut(&mut a);
-    a.driver.connection.abort(task);
-    assert!(a.driver.connection.keeps_nothing());
-    assert!(a.driver.connection.release_task(InitiatorTaskTag(1)).is_none());
+    a.driver.act(|c| c.abort(task));
+    assert!(a.driver.act(|c| c.keeps_nothing()));
+    assert!(a.driver.act(|c| c.release_task(InitiatorTaskTag(1))).is_none());
 }
 
 #[test]
@@ -384,13 +384,13 @@ fn kept_answers_are_dropped_when_a_request_covers_their_tasks() {
     a.command(command(1), &[]);
     let task = tag(&a);
     cut(&mut a);
-    a.driver.connection.complete(task, Response::default());
+    a.driver.act(|c| c.complete(task, Response::default()));
     let before = a.driver.commands[0].order.cmd_sn;
-    a.driver.connection.silence(None, before);
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some(), "the request was sent before");
-    a.driver.connection.silence(None, before.next());
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
-    assert!(a.driver.connection.keeps_nothing());
+    a.driver.act(|c| c.silence(None, before));
+    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))).is_some(), "the request was sent before");
+    a.driver.act(|c| c.silence(None, before.next()));
+    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
+    assert!(a.driver.act(|c| c.keeps_nothing()));
 }
 
 #[test]
@@ -399,15 +399,15 @@ fn tasks_wait_for_time2wait_and_time2retain() {
     a.command(command(1), &[]);
     let lost = a.driver.now;
     assert!(cut(&mut a));
-    assert_eq!(a.driver.connection.next_timeout(), Some(lost + Duration::from_secs(WAIT + RETAIN)));
+    assert_eq!(a.driver.next_timeout(), Some(lost + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(10));
     let logged_out = a.driver.now;
-    assert!(a.driver.connection.log_out_for_recovery(SerialNumber(0), logged_out), "the time begins anew");
-    assert_eq!(a.driver.connection.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)));
+    assert!(a.driver.act(|c| c.log_out_for_recovery(SerialNumber(0), logged_out)), "the time begins anew");
+    assert_eq!(a.driver.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(WAIT + RETAIN));
     assert_eq!(a.driver.closed, Some(CloseReason::NotRecovered));
-    assert_eq!((a.driver.connection.is_suspended(), a.driver.connection.next_timeout()), (false, None));
-    assert!(a.driver.connection.release_task(InitiatorTaskTag(1)).is_none());
+    assert_eq!((a.driver.act(|c| c.is_suspended()), a.driver.next_timeout()), (false, None));
+    assert!(a.driver.act(|c| c.release_task(InitiatorTaskTag(1))).is_none());
 }
 
 #[test]
@@ -431,9 +431,9 @@ fn a_connection_that_fails_by_itself_is_suspended_too() {
     a.command_numbered(ScsiCommand { final_: false, cmd_sn, ..command(2) }, &[], &[]);
     assert!(matches!(a.driver.closed, Some(CloseReason::Protocol(_))), "{:?}", a.driver.closed);
     a.reject();
-    assert!(a.driver.connection.is_suspended() && !a.driver.connection.wants_input());
-    assert!(a.driver.connection.next_timeout().is_some());
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some());
+    assert!(a.driver.act(|c| c.is_suspended()) && !a.driver.wants_input());
+    assert!(a.driver.next_timeout().is_some());
+    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))).is_some());
 }
 
 #[test]
@@ -442,14 +442,14 @@ fn a_ping_without_an_answer_suspends() {
     a.command(command(1), &[]);
     a.pass(Duration::from_secs(51));
     assert_eq!(a.driver.closed, Some(CloseReason::PingTimeout));
-    assert!(a.driver.connection.is_suspended());
+    assert!(a.driver.act(|c| c.is_suspended()));
 }
 
 #[test]
 fn a_login_says_what_was_received_on_the_connection_that_it_replaces() {
     let mut a = first();
     let mut joining = Peer::connect(setup()).manual();
-    let tsih = a.driver.connection.session().unwrap().tsih;
+    let tsih = a.driver.session().unwrap().tsih;
     let request = LoginRequest { tsih, exp_stat_sn: SerialNumber(77), ..login_request() };
     let names = text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]);
     let bytes = joining.frame(LoginRequest { data_segment_len: names.len(), ..request }.emit(), &[], &names);
@@ -480,7 +480,7 @@ fn a_command_both_ways_moves_with_its_numbers() {
     b.answer(&r2t, &data, 8192);
     assert_eq!(b.driver.data_out, [(new, data)]);
     let response = Response { data_out_transfer_len: 8192, ..b.driver.read_response(4096) };
-    b.driver.connection.complete(new, response);
+    b.driver.act(|c| c.complete(new, response));
     let (data_in, bytes) = b.data_in();
     assert_eq!((data_in.data_sn, data_in.status, bytes), (2, None, pattern(4096)));
     assert_eq!(b.scsi_response().0.exp_data_sn, 3);
@@ -500,7 +500,7 @@ fn a_command_both_ways_moves_with_its_numbers() {
 #[test]
 fn the_loss_of_another_connection_is_announced() {
     let mut a = first();
-    a.driver.connection.announce_loss(Cid(9));
+    a.driver.act(|c| c.announce_loss(Cid(9)));
     let (message, _) = a.async_message();
     assert_eq!((message.event, message.parameter1), (AsyncEvent::CONNECTION_DROP, 9));
     assert_eq!((u64::from(message.parameter2), u64::from(message.parameter3)), (WAIT, RETAIN));
@@ -509,7 +509,9 @@ fn the_loss_of_another_connection_is_announced() {
 #[test]
 fn the_window_is_announced_without_tags() {
     let mut a = first();
-    a.driver.connection.announce_window();
+    a.driver.act(|connection| {
+        connection.announce_window();
+    });
     let (nop, _) = a.nop_in();
     assert_eq!((nop.itt, nop.ttt), (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED));
 }

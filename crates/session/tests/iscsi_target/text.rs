@@ -153,7 +153,7 @@ fn what_is_declared_holds_when_the_exchange_is_over() {
 /// Our own declaration, after a login with 262,144.
 fn declares(len: u32) -> Peer {
     let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "Yes")]));
-    assert!(peer.driver.connection.renegotiate(len, GRACE));
+    assert!(peer.driver.act(|c| c.renegotiate(len, GRACE)));
     let (message, _) = peer.async_message();
     assert_eq!((message.event, message.parameter3), (AsyncEvent::NEGOTIATION_REQUEST, 7));
     peer
@@ -175,7 +175,7 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
     peer.nop_out(nop_out(9), &vec![0; 400_000]);
     assert_eq!(peer.nop_in().0.itt.0, 9);
     assert_eq!(answer(&mut peer, part(true, false), &[]).1, []);
-    assert!(!peer.driver.connection.renegotiate(400_000, GRACE));
+    assert!(!peer.driver.act(|c| c.renegotiate(400_000, GRACE)));
     peer.silence();
 }
 
@@ -184,7 +184,7 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
 fn a_request_that_waited_for_its_turn_declares_too() {
     let offer = Offer { error_recovery_level: 2, ..Offer::default() };
     let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&[("ErrorRecoveryLevel", "1")]) });
-    assert!(peer.driver.connection.renegotiate(400_000, GRACE));
+    assert!(peer.driver.act(|c| c.renegotiate(400_000, GRACE)));
     peer.async_message();
     let missing = peer.cmd_sn;
     peer.cmd_sn = missing.next();

@@ -2,34 +2,22 @@
 
 use lunette_pdu::SerialNumber;
 
-use super::{Connection, Phase};
+use super::{Connection, ConnectionMut, Phase};
 use crate::Time;
 use crate::iscsi_target::event::CloseReason;
 use crate::limits::ACKNOWLEDGE_TIMEOUT;
 
-impl Connection {
+impl ConnectionMut<'_> {
     /// The status number that the initiator has to acknowledge before it has received everything that is sent by now; `None`
     /// when it has. It is asked to answer at once.
     pub fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {
-        let Phase::FullFeature(full) = &mut self.phase else { return None };
-        let due = self.sender.stat_sn();
-        if self.sender.acknowledged() == due {
+        let (full, mut cx) = self.full()?;
+        let due = cx.sender.stat_sn();
+        if cx.sender.acknowledged() == due {
             return None;
         }
-        full.ping(&mut self.sender);
+        full.ping(&mut cx);
         Some(due)
-    }
-
-    /// Answers that were sent, and that the initiator had not received when it last told.
-    pub fn unacknowledged_answers(&self) -> usize {
-        let answers = self.sender.stat_sn().distance_from(self.sender.acknowledged());
-        usize::try_from(answers).unwrap_or_default()
-    }
-
-    /// Whether the initiator has received everything before that status number. A connection that is over will hear of
-    /// nothing more.
-    pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
-        !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged())
     }
 
     /// The initiator has been [asked](Self::ask_acknowledgement) to acknowledge and has had time enough. The connection ends, unless
@@ -46,17 +34,32 @@ impl Connection {
     /// nothing is read from it, at once. True when there is something to send, or when buffers came free.
     pub fn make_room(&mut self, now: Time) -> bool {
         let wants_input = self.wants_input();
-        let Phase::FullFeature(full) = &mut self.phase else { return false };
-        if self.sender.retained_bytes() == 0 || (wants_input && self.room_due.is_some()) {
+        let is_asked = wants_input && self.room_due.is_some();
+        let Some((full, mut cx)) = self.full() else { return false };
+        if cx.sender.retained_bytes() == 0 || is_asked {
             return false;
         }
-        let sent = self.sender.stat_sn();
+        let sent = cx.sender.stat_sn();
         if wants_input {
-            full.ping(&mut self.sender);
+            full.ping(&mut cx);
             self.room_due = Some((now + ACKNOWLEDGE_TIMEOUT, sent));
-        } else if let Some(retained) = self.sender.retained() {
+        } else if let Some(retained) = cx.sender.retained() {
             retained.forget_data_before(sent);
         }
         true
+    }
+}
+
+impl Connection {
+    /// Answers that were sent, and that the initiator had not received when it last told.
+    pub fn unacknowledged_answers(&self) -> usize {
+        let answers = self.sender.stat_sn().distance_from(self.sender.acknowledged());
+        usize::try_from(answers).unwrap_or_default()
+    }
+
+    /// Whether the initiator has received everything before that status number. A connection that is over will hear of
+    /// nothing more.
+    pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
+        !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged())
     }
 }

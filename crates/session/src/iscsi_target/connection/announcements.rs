@@ -4,35 +4,27 @@ use std::time::Duration;
 
 use lunette_pdu::{LogoutResponseCode, LunField};
 
-use super::{Connection, Phase};
+use super::ConnectionMut;
 use crate::Time;
 use crate::iscsi_target::event::CloseReason;
 
-impl Connection {
-    /// Asks the initiator to log out within `grace`; ends the connection when it does not. A login in progress ends at once.
-    /// To ask again changes nothing.
+impl ConnectionMut<'_> {
+    /// Asks the initiator to log out within `grace`; ends the connection when it does not. To ask again changes nothing.
     pub fn request_logout(&mut self, grace: Duration, now: Time) {
         if matches!(self.deadline, Some((_, CloseReason::LogoutTimeout))) {
             return;
         }
-        match &mut self.phase {
-            Phase::FullFeature(full) => {
-                full.request_logout(grace, &mut self.sender);
-                self.deadline = Some((now + grace, CloseReason::LogoutTimeout));
-            }
-            Phase::Login(_) => self.close(CloseReason::LogoutTimeout),
-            Phase::Suspended(_) | Phase::Closed => {}
+        if let Some((_, mut cx)) = self.full() {
+            cx.request_logout(grace);
+            self.deadline = Some((now + grace, CloseReason::LogoutTimeout));
         }
     }
 
     /// Declares another MaxRecvDataSegmentLength: asks the initiator for a negotiation within `grace` (RFC 7143 section 11.9.1,
     /// event 4). It holds when the initiator has begun one, now or later. To ask again for the same changes nothing.
-    /// False then, and before the login has ended.
+    /// False then.
     pub fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration) -> bool {
-        match &mut self.phase {
-            Phase::FullFeature(full) => full.renegotiate(recv_data_segment_len, grace, &mut self.sender),
-            _ => false,
-        }
+        self.full().is_some_and(|(full, mut cx)| full.renegotiate(recv_data_segment_len, grace, &mut cx))
     }
 
     /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section 11.9). The
@@ -41,23 +33,23 @@ impl Connection {
         if self.outbox_is_full() {
             return;
         }
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.scsi_event(lun, sense, &mut self.sender);
+        if let Some((_, mut cx)) = self.full() {
+            cx.scsi_event(lun, sense);
         }
     }
 
     /// Answers a logout: the connection that it names has ended, or there is none.
     pub fn logout_done(&mut self, response: LogoutResponseCode) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.logout_done(response, &mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.logout_done(response, &mut cx);
             self.close_if_logged_out();
         }
     }
 
     /// Ends the connection because another one of its session was lost (RFC 7143 section 7.1.4.4); tells the initiator so.
     pub fn drop_session(&mut self) {
-        if let Phase::FullFeature(full) = &self.phase {
-            full.drop_session(&mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.drop_session(&mut cx);
         }
         self.close(CloseReason::SessionLost);
     }

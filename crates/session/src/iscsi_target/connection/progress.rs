@@ -3,7 +3,7 @@
 //! Progress is bytes, not time: at every look, [`Timers::progress`](crate::Timers) after the one before, [`MIN_PROGRESS_BYTES`]
 //! have moved, or all that was to move. A slow line makes progress; an initiator that answers pings and nothing else does not.
 
-use super::{Connection, Phase};
+use super::{ConnectionMut, Phase};
 use crate::Time;
 use crate::iscsi_target::event::CloseReason;
 use crate::limits::MIN_PROGRESS_BYTES;
@@ -43,7 +43,7 @@ impl Progress {
     }
 }
 
-impl Connection {
+impl ConnectionMut<'_> {
     /// Bytes have come: from now on it is looked whether things go on.
     #[inline]
     pub(super) fn watch_progress(&mut self, now: Time) {
@@ -64,17 +64,20 @@ impl Connection {
             return;
         }
         let takes_data = self.wants_input();
-        let Phase::FullFeature(full) = &mut self.phase else { return };
-        if self.progress.is_blocked(self.sender.outbox.unsent_bytes()) {
+        if !matches!(self.phase, Phase::FullFeature(_)) {
+            return;
+        }
+        let unsent = self.sender.outbox.unsent_bytes();
+        if self.progress.is_blocked(unsent) {
             return self.close(CloseReason::NotReading);
         }
         let is_slow = std::mem::take(&mut self.progress.received) < MIN_PROGRESS_BYTES;
+        let Some((full, mut cx)) = self.full() else { return };
         // While nothing is read from the initiator, it is not the initiator that stands still.
-        let stalls = full.end_stalled(takes_data && is_slow, &self.sender, &mut self.events);
-        if stalls {
+        if full.end_stalled(takes_data && is_slow, &mut cx) {
             return self.close(CloseReason::DataTimeout);
         }
-        if full.has_any_task() || !self.sender.outbox.is_empty() {
+        if full.has_any_task() || !cx.sender.outbox.is_empty() {
             self.progress.due = Some(now + self.timers.progress);
         }
     }

@@ -1,11 +1,11 @@
 //! Bytes in: headers and data segments, one after the other, go to the phase that the connection is in.
 
-use lunette_pdu::{LoginRequest, NopOut, RejectReason, ScsiCommand, TextRequest};
+use lunette_pdu::{NopOut, RejectReason, ScsiCommand, TextRequest};
 
-use super::login::login_header;
-use super::{Connection, Phase, Violation};
+use super::{Connection, ConnectionMut, Phase, Violation};
 use crate::Time;
 use crate::iscsi_target::event::{CloseReason, TaskTag};
+use crate::iscsi_target::full_feature::Context;
 use crate::limits::{COMMAND_GAP_TIMEOUT, DATA_OUT_TIMEOUT};
 use crate::receiver::{FrameError, Stage};
 
@@ -13,8 +13,6 @@ use crate::receiver::{FrameError, Stage};
 pub(crate) enum Expect {
     /// Nothing; it is dropped.
     Nothing,
-    /// Keys.
-    Login(LoginRequest),
     /// Keys.
     Text(TextRequest),
     /// An echo.
@@ -27,21 +25,15 @@ pub(crate) enum Expect {
     Command(ScsiCommand),
 }
 
-impl Connection {
+impl ConnectionMut<'_> {
     /// Moves on by one header or one data segment. False when that needs more bytes.
     pub(super) fn consume(&mut self, input: &mut &[u8], now: Time) -> bool {
         if self.held.is_empty() {
             return self.advance(input, now);
         }
         let held = std::mem::take(&mut self.held);
-        let mut rest = held.rest();
-        let moved = self.advance(&mut rest, now);
-        let left = rest.len();
-        if left == 0 {
-            // The piece may end inside a header or a segment that goes on in `input`.
-            return moved || !input.is_empty();
-        }
-        self.held = held.keep_last(left);
+        let (moved, held) = held.consume(input, |bytes| self.advance(bytes, now));
+        self.held = held;
         moved
     }
 
@@ -67,58 +59,48 @@ impl Connection {
     }
 
     fn advance_header(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
-        if let Phase::FullFeature(full) = &self.phase {
-            // Also a request that has waited for its turn may have declared another one.
-            self.receiver.limit_segments(full.receive_limit());
-        }
-        if !self.receiver.header(input)? {
+        let Connection { phase, receiver, sender, events, expect, segment, .. } = &mut *self.connection;
+        let Phase::FullFeature(full) = phase else { return Ok(false) };
+        // Also a request that has waited for its turn may have declared another one.
+        receiver.limit_segments(full.receive_limit());
+        if !receiver.header(input)? {
             return Ok(false);
         }
-        self.expect = Expect::Nothing;
-        let bhs = self.receiver.bhs();
-        self.expect = match &mut self.phase {
-            Phase::Login(_) => login_header(&self.receiver)?,
-            Phase::FullFeature(full) => {
-                full.shorten_receive_limit(bhs);
-                full.header(bhs, self.receiver.ahs(), &mut self.sender, &mut self.events)?
-            }
-            Phase::Suspended(_) | Phase::Closed => Expect::Nothing,
-        };
-        if matches!(self.expect, Expect::Login(_) | Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
-            self.segment.resize(bhs.data_segment_len(), 0);
+        *expect = Expect::Nothing;
+        let bhs = receiver.bhs();
+        full.shorten_receive_limit(bhs);
+        *expect = full.header(bhs, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
+        if matches!(expect, Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
+            segment.resize(bhs.data_segment_len(), 0);
         }
         self.close_if_logged_out();
         Ok(true)
     }
 
     fn advance_data(&mut self, input: &mut &[u8]) -> Result<bool, Violation> {
-        let place: &mut [u8] = match (&self.expect, &mut self.phase) {
-            (Expect::Login(_) | Expect::Text(_) | Expect::Ping(_) | Expect::Command(_), _) => &mut self.segment,
-            (expect, Phase::FullFeature(full)) => full.place(expect),
-            _ => &mut [],
+        let Connection { phase, receiver, sender, events, expect, segment, progress, .. } = &mut *self.connection;
+        let Phase::FullFeature(full) = phase else { return Ok(false) };
+        let place: &mut [u8] = match expect {
+            Expect::Text(_) | Expect::Ping(_) | Expect::Command(_) => segment,
+            _ => full.place(expect),
         };
         let before = input.len();
-        let received = self.receiver.data(input, place);
-        if matches!(self.expect, Expect::Data { .. } | Expect::Lost { .. }) {
-            self.progress.received(before - input.len());
+        let received = receiver.data(input, place);
+        if matches!(expect, Expect::Data { .. } | Expect::Lost { .. }) {
+            progress.received(before - input.len());
         }
         match received {
             Ok(true) => {}
             Ok(false) => return Ok(false),
-            Err(FrameError::DataDigest) if self.sender.retained().is_some() => {
+            Err(FrameError::DataDigest) if sender.retained().is_some() => {
                 self.segment_lost();
                 return Ok(true);
             }
             Err(error) => return Err(error.into()),
         }
-        let segment = std::mem::take(&mut self.segment);
-        match (std::mem::replace(&mut self.expect, Expect::Nothing), &mut self.phase) {
-            (Expect::Login(request), Phase::Login(_)) => self.login_request(&request, &segment),
-            (expect, Phase::FullFeature(full)) => {
-                full.data(&expect, segment, self.receiver.ahs(), &mut self.sender, &mut self.events)?;
-            }
-            _ => {}
-        }
+        let segment = std::mem::take(segment);
+        let expect = std::mem::replace(expect, Expect::Nothing);
+        full.data(&expect, segment, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
         Ok(true)
     }
 
@@ -128,16 +110,19 @@ impl Connection {
         let expect = std::mem::replace(&mut self.expect, Expect::Nothing);
         let why = FrameError::DataDigest.to_string();
         self.violated(Violation::harmless(RejectReason::DATA_DIGEST_ERROR, why));
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.lost(&expect, &mut self.sender, &mut self.events);
+        if let Some((full, mut cx)) = self.full() {
+            full.lost(&expect, &mut cx);
         }
     }
 
     fn violated(&mut self, violation: Violation) {
-        if let (Some(reason), Phase::FullFeature(full)) = (violation.reject, &self.phase) {
-            full.reject(reason, violation.data_sn, *self.receiver.bhs().as_array(), &mut self.sender);
+        let header = *self.receiver.bhs().as_array();
+        if let Some(reason) = violation.reject
+            && let Some((_, mut cx)) = self.full()
+        {
+            cx.reject(reason, violation.data_sn, header);
         }
-        if violation.fatal || !matches!(self.phase, Phase::FullFeature(_)) {
+        if violation.fatal {
             self.close(CloseReason::Protocol(violation.why));
         } else {
             tracing::debug!(reason = ?violation.reject, why = violation.why, "PDU rejected");
@@ -146,16 +131,18 @@ impl Connection {
 
     /// Deals with what waited for its turn, and sees to it that nothing waits for ever.
     pub(super) fn deliver_early(&mut self, now: Time) -> bool {
-        let Phase::FullFeature(full) = &mut self.phase else { return false };
+        let Phase::FullFeature(full) = &self.phase else { return false };
         if !full.has_early() && self.gap_ends.is_none() {
             return false;
         }
-        let delivered = full.deliver(&mut self.sender, &mut self.events);
+        let Some((full, mut cx)) = self.full() else { return false };
+        let delivered = full.deliver(&mut cx);
+        let (has_early, recovery_time) = (full.has_early(), full.session().recovery_time());
         self.gap_ends = match self.gap_ends {
-            _ if !full.has_early() => None,
+            _ if !has_early => None,
             Some(at) if !delivered => Some(at),
             // A connection that was lost with them is recovered first.
-            _ => Some(now + COMMAND_GAP_TIMEOUT + full.session().recovery_time().unwrap_or_default()),
+            _ => Some(now + COMMAND_GAP_TIMEOUT + recovery_time.unwrap_or_default()),
         };
         self.close_if_logged_out();
         delivered

@@ -3,7 +3,7 @@
 
 use lunette_pdu::{Cid, InitiatorTaskTag, LunField, SerialNumber};
 
-use super::{Connection, Expect, Phase};
+use super::{Connection, ConnectionMut, Expect, Phase};
 use crate::Time;
 use crate::held::Held;
 use crate::iscsi_target::event::{CloseReason, CommandOrder, TaskTag};
@@ -36,6 +36,40 @@ impl Connection {
         matches!(self.phase, Phase::Suspended(_))
     }
 
+    /// The task of that name, unless it is forgotten.
+    pub fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
+        match &self.phase {
+            Phase::FullFeature(full) | Phase::Suspended(full) => full.known_task(itt, &self.sender),
+            Phase::Closed => None,
+        }
+    }
+
+    /// Whether that is the name of a request that is no command and was not answered. Such a request is not taken over (RFC
+    /// 7143 section 11.5.1).
+    pub fn is_request(&self, itt: InitiatorTaskTag) -> bool {
+        match &self.phase {
+            Phase::FullFeature(full) | Phase::Suspended(full) => full.is_request(itt),
+            Phase::Closed => false,
+        }
+    }
+
+    /// Whether a suspended connection has nothing that another one could take over.
+    pub fn keeps_nothing(&self) -> bool {
+        match &self.phase {
+            Phase::Suspended(full) => full.keeps_nothing(&self.sender),
+            _ => false,
+        }
+    }
+
+    /// Says until when a suspended connection waits: Time2Wait and then Time2Retain, counted from its loss.
+    pub(super) fn await_recovery(&mut self, now: Time) {
+        if let (Phase::Suspended(full), None) = (&self.phase, &self.deadline) {
+            self.deadline = full.session().recovery_time().map(|time| (now + time, CloseReason::NotRecovered));
+        }
+    }
+}
+
+impl ConnectionMut<'_> {
     /// The stream is gone. True when the connection is suspended now: keep it. False when it is over: end its tasks and
     /// forget it.
     pub fn stream_lost(&mut self, now: Time) -> bool {
@@ -54,53 +88,26 @@ impl Connection {
         self.stream_lost(now)
     }
 
-    /// The task of that name, unless it is forgotten.
-    pub fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
-        match &self.phase {
-            Phase::FullFeature(full) | Phase::Suspended(full) => full.known_task(itt, &self.sender),
-            _ => None,
-        }
-    }
-
     /// Takes a task out, for another connection. [`known_task`](Self::known_task) has told its tag, which ends here.
     pub fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
-        match &mut self.phase {
-            Phase::Suspended(full) => full.release_task(itt, &mut self.sender, &mut self.events),
+        match self.alive() {
+            Some((full, mut cx, true)) => full.release_task(itt, &mut cx),
             _ => None,
-        }
-    }
-
-    /// Whether that is the name of a request that is no command and was not answered. Such a request is not taken over (RFC
-    /// 7143 section 11.5.1).
-    pub fn is_request(&self, itt: InitiatorTaskTag) -> bool {
-        match &self.phase {
-            Phase::FullFeature(full) | Phase::Suspended(full) => full.is_request(itt),
-            _ => false,
         }
     }
 
     /// Goes on with a task of another connection: what is missing of its data is asked for, or its answer is sent.
     /// `exp_data_sn` is that of the request. Gives its new tag, when the driver has the task; events may follow.
     pub fn adopt_task(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
-        match &mut self.phase {
-            Phase::FullFeature(full) => full.adopt_task(task, exp_data_sn, &mut self.sender, &mut self.events),
-            _ => None,
-        }
-    }
-
-    /// Whether a suspended connection has nothing that another one could take over.
-    pub fn keeps_nothing(&self) -> bool {
-        match &self.phase {
-            Phase::Suspended(full) => full.keeps_nothing(&self.sender),
-            _ => false,
-        }
+        let (full, mut cx) = self.full()?;
+        full.adopt_task(task, exp_data_sn, &mut cx)
     }
 
     /// Lets the initiator know how far the command window is open (RFC 7143 section 11.19: a NOP-In without tags). A
     /// connection that is gone may have held it shut.
     pub fn announce_window(&mut self) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.announce_window(&mut self.sender);
+        if let Some((_, mut cx)) = self.full() {
+            cx.announce_window();
         }
     }
 
@@ -109,8 +116,8 @@ impl Connection {
         if self.outbox_is_full() {
             return;
         }
-        if let Phase::FullFeature(full) = &self.phase {
-            full.announce_loss(cid, &mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.announce_loss(cid, &mut cx);
         }
     }
 
@@ -128,23 +135,16 @@ impl Connection {
             }
             _ => None,
         };
+        if let Some((full, mut cx)) = self.full() {
+            full.suspend(arriving, &mut cx);
+        }
         self.phase = match std::mem::replace(&mut self.phase, Phase::Closed) {
-            Phase::FullFeature(mut full) => {
-                full.suspend(arriving, &mut self.events);
-                Phase::Suspended(full)
-            }
+            Phase::FullFeature(full) => Phase::Suspended(full),
             other => other,
         };
         self.stop_timers();
         self.held = Held::default();
         true
-    }
-
-    /// Says until when a suspended connection waits: Time2Wait and then Time2Retain, counted from its loss.
-    pub(super) fn await_recovery(&mut self, now: Time) {
-        if let (Phase::Suspended(full), None) = (&self.phase, &self.deadline) {
-            self.deadline = full.session().recovery_time().map(|time| (now + time, CloseReason::NotRecovered));
-        }
     }
 }
 

@@ -3,63 +3,58 @@
 use lunette_buffer::Buffer;
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TaskManagementResponseCode};
 
-use super::{Connection, Phase};
+use super::{Connection, ConnectionMut, Phase};
 use crate::iscsi_target::event::{Response, TaskTag};
 use crate::iscsi_target::full_feature::FullFeature;
 
-impl Connection {
+impl ConnectionMut<'_> {
     /// Gives a command the buffer for its data: as long as the device wants data.
     /// [`Event::DataOut`](crate::iscsi_target::Event::DataOut) brings it back.
     pub fn want_data(&mut self, task: TaskTag, buffer: Buffer) {
-        match &mut self.phase {
-            Phase::FullFeature(full) => full.want_data(task, buffer, &mut self.sender, &mut self.events),
-            Phase::Suspended(full) => full.keep_data(task, buffer, &mut self.events),
-            _ => {}
+        match self.alive() {
+            Some((full, mut cx, false)) => full.want_data(task, buffer, &mut cx),
+            Some((full, mut cx, true)) => full.keep_data(task, buffer, &mut cx),
+            None => {}
         }
     }
 
     /// The device has ended a task, and its response comes later. Data that it has not taken is dropped, so that it does not stand
     /// in the way of what follows in the stream.
     pub fn decline_data(&mut self, task: TaskTag) {
-        if let Phase::FullFeature(full) | Phase::Suspended(full) = &mut self.phase {
+        if let Some((full, _, _)) = self.alive() {
             full.decline_data(task);
         }
     }
 
     /// Ends a task with its response.
     pub fn complete(&mut self, task: TaskTag, response: Response) {
-        match &mut self.phase {
-            Phase::FullFeature(full) => full.complete(task, response, &mut self.sender),
-            Phase::Suspended(full) => full.keep_answer(task, response),
-            _ => {}
+        match self.alive() {
+            Some((full, mut cx, false)) => full.complete(task, response, &mut cx),
+            Some((full, _, true)) => full.keep_answer(task, response),
+            None => {}
         }
     }
 
     /// Ends a task without a response: it was aborted.
     pub fn abort(&mut self, task: TaskTag) {
-        match &mut self.phase {
-            Phase::FullFeature(full) => full.abort(task, &mut self.sender),
-            Phase::Suspended(full) => full.forget(task),
-            _ => {}
+        match self.alive() {
+            Some((full, mut cx, false)) => full.abort(task, &mut cx),
+            Some((full, mut cx, true)) => full.forget(task, &mut cx),
+            None => {}
         }
-    }
-
-    /// Whether the initiator waits for the end of any task of the logical unit here.
-    pub fn has_tasks(&self, lun: LunField) -> bool {
-        matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_tasks(lun))
     }
 
     /// Answers a task management request.
     pub fn task_management_done(&mut self, itt: InitiatorTaskTag, response: TaskManagementResponseCode) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.task_management_done(itt, response, &mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.task_management_done(itt, response, &mut cx);
         }
     }
 
     /// Answers a task management request that asks: yes, with what QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8). RFC 7144.
     pub fn task_management_succeeded(&mut self, itt: InitiatorTaskTag, information: [u8; 3]) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.task_management_succeeded(itt, information, &mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.task_management_succeeded(itt, information, &mut cx);
         }
     }
 
@@ -67,11 +62,10 @@ impl Connection {
     /// ended, but their responses still wait for data, or for another connection. None may follow its answer. `lun`: of that
     /// logical unit, or of all.
     pub fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
-        if let Phase::FullFeature(full) | Phase::Suspended(full) = &mut self.phase {
-            full.silence_covered(lun, before);
-        }
-        if self.is_suspended() {
-            FullFeature::drop_answers(lun, before, &mut self.sender);
+        let Some((full, mut cx, is_suspended)) = self.alive() else { return };
+        full.silence_covered(lun, before, &mut cx);
+        if is_suspended {
+            FullFeature::drop_answers(lun, before, cx.sender);
         }
     }
 
@@ -81,20 +75,27 @@ impl Connection {
     /// commands with smaller numbers were ended; see
     /// [`Session::exp_cmd_sn`](crate::iscsi_target::Session::exp_cmd_sn).
     pub fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.tasks_terminated(lun, before, &mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.tasks_terminated(lun, before, &mut cx);
         }
+    }
+
+    /// Nobody waits for that data any more. What comes of it is dropped.
+    pub fn forget_data(&mut self, lun: Option<LunField>) {
+        if let Some((full, _)) = self.full() {
+            full.forget_data(lun);
+        }
+    }
+}
+
+impl Connection {
+    /// Whether the initiator waits for the end of any task of the logical unit here.
+    pub fn has_tasks(&self, lun: LunField) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_tasks(lun))
     }
 
     /// Whether the initiator has yet to send data of tasks that were ended without a response: of that logical unit, or of all.
     pub fn owes_data(&self, lun: Option<LunField>) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) if full.owes_data(lun))
-    }
-
-    /// Nobody waits for that data any more. What comes of it is dropped.
-    pub fn forget_data(&mut self, lun: Option<LunField>) {
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.forget_data(lun);
-        }
     }
 }

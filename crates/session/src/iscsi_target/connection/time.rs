@@ -1,6 +1,6 @@
 //! What is due at its time: the end of a wait, or a ping to an initiator that is silent.
 
-use super::{Connection, Phase};
+use super::{Connection, ConnectionMut, Phase};
 use crate::Time;
 use crate::iscsi_target::event::CloseReason;
 use crate::limits::DATA_OUT_TIMEOUT;
@@ -23,6 +23,14 @@ impl Connection {
             .min()
     }
 
+    /// Whatever comes is a sign of life; it also answers a ping. A logout that we asked for still has to come.
+    pub(super) fn heard(&mut self, now: Time) {
+        self.last_received = now;
+        self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);
+    }
+}
+
+impl ConnectionMut<'_> {
     /// Does what is due at `now`.
     pub fn time_has_come(&mut self, now: Time) {
         if let Some((_, before)) = self.room_due.take_if(|(at, _)| *at <= now)
@@ -31,8 +39,8 @@ impl Connection {
             retained.forget_data_before(before);
         }
         if self.data_due.take_if(|at| *at <= now).is_some()
-            && let Phase::FullFeature(full) = &mut self.phase
-            && full.ask_for_overdue(&mut self.sender, &mut self.events)
+            && let Some((full, mut cx)) = self.full()
+            && full.ask_for_overdue(&mut cx)
         {
             self.data_due = Some(now + DATA_OUT_TIMEOUT);
         }
@@ -52,15 +60,9 @@ impl Connection {
         if self.next_timeout().is_none_or(|at| at > now) || self.deadline.is_some() {
             return;
         }
-        if let Phase::FullFeature(full) = &mut self.phase {
-            full.ping(&mut self.sender);
+        if let Some((full, mut cx)) = self.full() {
+            full.ping(&mut cx);
             self.deadline = Some((now + self.timers.ping_answer, CloseReason::PingTimeout));
         }
-    }
-
-    /// Whatever comes is a sign of life; it also answers a ping. A logout that we asked for still has to come.
-    pub(super) fn heard(&mut self, now: Time) {
-        self.last_received = now;
-        self.deadline.take_if(|(_, reason)| *reason == CloseReason::PingTimeout);
     }
 }

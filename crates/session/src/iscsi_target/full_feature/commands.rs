@@ -1,14 +1,12 @@
 //! SCSI commands, from their header to their response.
 
-use std::collections::VecDeque;
-
 use lunette_buffer::Buffer;
 use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransferTag};
 
-use super::FullFeature;
 use super::early::{Turn, Waiting};
+use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered};
-use crate::iscsi_target::connection::{Expect, Sender, Violation};
+use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::data_out::Collector;
 use crate::iscsi_target::event::{Command, CommandOrder, Event, Response, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
@@ -20,12 +18,12 @@ impl FullFeature {
         &mut self,
         pdu: ScsiCommand,
         ahs: &[u8],
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<Expect, Violation> {
         if pdu.data_segment_len > 0 && self.verifies_first() {
             return Ok(Expect::Command(pdu));
         }
-        self.scsi_command(&pdu, ahs, events)
+        self.scsi_command(&pdu, ahs, cx)
     }
 
     /// Counts a command and makes its task.
@@ -33,9 +31,9 @@ impl FullFeature {
         &mut self,
         pdu: &ScsiCommand,
         ahs: &[u8],
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<Expect, Violation> {
-        let turn = self.arrive(pdu.immediate, pdu.cmd_sn)?;
+        let turn = self.arrive(pdu.immediate, pdu.cmd_sn, cx)?;
         if turn == Turn::Never {
             self.ignore_repetition(pdu);
             return Ok(Expect::Nothing);
@@ -44,7 +42,7 @@ impl FullFeature {
             Ok(command) => command,
             Err(violation) => {
                 if turn == Turn::Later {
-                    self.pass_over(pdu.cmd_sn, pdu.cmd_sn.next(), events);
+                    self.pass_over(pdu.cmd_sn, pdu.cmd_sn.next(), cx);
                 }
                 return Err(violation);
             }
@@ -56,23 +54,23 @@ impl FullFeature {
             len => Expect::Data { task: command.task, offset: 0, len },
         };
         match turn {
-            Turn::Later => self.hold(pdu.cmd_sn, Waiting::Command(command)),
+            Turn::Later => self.hold(pdu.cmd_sn, Waiting::Command(command), cx),
             _ if pdu.immediate => {
                 self.immediate_tasks += 1;
-                events.push_back(Event::Command(command));
+                cx.events.push_back(Event::Command(command));
             }
             _ => {
-                self.count_numbered();
-                events.push_back(Event::Command(command));
+                self.count_numbered(cx);
+                cx.events.push_back(Event::Command(command));
             }
         }
         Ok(expect)
     }
 
     /// A numbered command has become a task.
-    pub(super) fn count_numbered(&mut self) {
+    pub(super) fn count_numbered(&mut self, cx: &mut Context<'_>) {
         self.numbered_tasks += 1;
-        self.session.window().task_started();
+        cx.window.task_started();
     }
 
     /// Checks a command and makes its task.
@@ -154,17 +152,11 @@ impl FullFeature {
         Ok(())
     }
 
-    pub(crate) fn want_data(
-        &mut self,
-        tag: TaskTag,
-        buffer: Buffer,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) {
+    pub(crate) fn want_data(&mut self, tag: TaskTag, buffer: Buffer, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) else { return };
         task.data.want(buffer, task.data_out_len);
         task.phase = Phase::Collecting;
-        self.collect(tag, sender, events);
+        self.collect(tag, cx);
     }
 
     pub(crate) fn decline_data(&mut self, tag: TaskTag) {
@@ -174,7 +166,7 @@ impl FullFeature {
         }
     }
 
-    pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, sender: &mut Sender) {
+    pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else { return };
         // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task keeps
         // its place in the window until then.
@@ -184,36 +176,36 @@ impl FullFeature {
         } else {
             let answered = Answered::from(task);
             self.tasks.forget(tag);
-            self.answer(&answered, response, sender);
+            self.answer(&answered, response, cx);
         }
     }
 
-    pub(super) fn answer(&mut self, task: &Answered, response: Response, sender: &mut Sender) {
-        self.release(task.is_immediate());
-        sender.push_answer(Answer::new(task, response, &self.parameters), &self.session);
+    pub(super) fn answer(&mut self, task: &Answered, response: Response, cx: &mut Context<'_>) {
+        self.release(task.is_immediate(), cx);
+        cx.push_answer(Answer::new(task, response, &self.parameters));
     }
 
-    pub(crate) fn abort(&mut self, tag: TaskTag, sender: &mut Sender) {
+    pub(crate) fn abort(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
         let Some(immediate) = self.tasks.get(tag).map(|task| task.order.immediate) else { return };
         if !self.tasks.end(tag, None) {
             return;
         }
-        let was_closed = self.session.window().is_closed();
-        self.release(immediate);
+        let was_closed = cx.window.is_closed();
+        self.release(immediate, cx);
         // No response tells the initiator that it may send again. A NOP-In without tags does (RFC 7143 section 11.19).
-        if was_closed && !self.session.window().is_closed() {
+        if was_closed && !cx.window.is_closed() {
             let reserved = TargetTransferTag::RESERVED;
-            let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), 0);
-            sender.outbox.push(pdu, Segment::Empty);
+            let pdu = cx.nop_in(InitiatorTaskTag::RESERVED, reserved, cx.sender.stat_sn(), 0);
+            cx.sender.outbox.push(pdu, Segment::Empty);
         }
     }
 
-    pub(super) fn release(&mut self, immediate: bool) {
+    pub(super) fn release(&mut self, immediate: bool, cx: &mut Context<'_>) {
         if immediate {
             self.immediate_tasks -= 1;
         } else {
             self.numbered_tasks -= 1;
-            self.session.window().task_ended();
+            cx.window.task_ended();
         }
     }
 }

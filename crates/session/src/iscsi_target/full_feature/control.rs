@@ -1,6 +1,5 @@
 //! Pings, news, and the end of a connection.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_pdu::{
@@ -8,63 +7,47 @@ use lunette_pdu::{
     LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag,
 };
 
-use super::FullFeature;
 use super::early::{Turn, Waiting};
-use crate::iscsi_target::connection::{Expect, Sender, Violation};
+use super::{Context, FullFeature};
+use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::{CloseReason, Event};
 use crate::keys::Parameters;
 use crate::outbox::Segment;
 
 impl FullFeature {
-    pub(super) fn nop_out(&mut self, nop: NopOut, events: &mut VecDeque<Event>) -> Result<Expect, Violation> {
+    pub(super) fn nop_out(&mut self, nop: NopOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
         // Without a task tag it answers our ping, or only carries numbers; nothing goes back (RFC 7143 section 11.18).
         if nop.itt.is_reserved() && nop.ttt.is_reserved() {
             self.termination_acknowledged(&nop);
         }
         let waits = self.recovers() && nop.data_segment_len > 0;
         let expect = if nop.itt.is_reserved() && !waits { Expect::Nothing } else { Expect::Ping(nop) };
-        self.numbered(nop.immediate, nop.cmd_sn, expect, events)
+        self.numbered(nop.immediate, nop.cmd_sn, expect, cx)
     }
 
-    pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, sender: &mut Sender) {
+    pub(super) fn echo(&self, nop: &NopOut, mut data: Vec<u8>, cx: &mut Context<'_>) {
         if nop.itt.is_reserved() {
             return;
         }
         data.truncate(self.parameters.send_data_segment_len as usize);
-        let stat_sn = sender.next_stat_sn();
-        let pdu = self.nop_in(nop.itt, TargetTransferTag::RESERVED, stat_sn, data.len());
-        sender.push_numbered(pdu, Segment::owned(data));
+        let stat_sn = cx.sender.next_stat_sn();
+        let pdu = cx.nop_in(nop.itt, TargetTransferTag::RESERVED, stat_sn, data.len());
+        cx.sender.push_numbered(pdu, Segment::owned(data));
     }
 
     /// Asks the initiator whether it is there. The next StatSN is reported, not used up (RFC 7143 section 11.19).
-    pub(crate) fn ping(&mut self, sender: &mut Sender) {
+    pub(crate) fn ping(&mut self, cx: &mut Context<'_>) {
         self.last_ping = (self.last_ping + 1) & 0x7fff_ffff;
-        let stat_sn = sender.stat_sn();
+        let stat_sn = cx.sender.stat_sn();
         let ttt = TargetTransferTag(self.last_ping);
-        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, ttt, stat_sn, 0);
-        sender.outbox.push(pdu, Segment::Empty);
+        let pdu = cx.nop_in(InitiatorTaskTag::RESERVED, ttt, stat_sn, 0);
+        cx.sender.outbox.push(pdu, Segment::Empty);
     }
 
-    pub(super) fn nop_in(
-        &self,
-        itt: InitiatorTaskTag,
-        ttt: TargetTransferTag,
-        stat_sn: SerialNumber,
-        data_segment_len: usize,
-    ) -> [u8; BHS_LEN] {
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-        NopIn { lun: LunField([0; 8]), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_segment_len }.emit()
-    }
-
-    pub(super) fn logout(
-        &mut self,
-        request: &LogoutRequest,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) -> Result<Expect, Violation> {
-        match self.arrive(request.immediate, request.cmd_sn)? {
-            Turn::Now if is_known(request.reason) => self.log_out(request, sender, events),
-            Turn::Later if is_known(request.reason) => self.hold(request.cmd_sn, Waiting::Logout(*request)),
+    pub(super) fn logout(&mut self, request: &LogoutRequest, cx: &mut Context<'_>) -> Result<Expect, Violation> {
+        match self.arrive(request.immediate, request.cmd_sn, cx)? {
+            Turn::Now if is_known(request.reason) => self.log_out(request, cx),
+            Turn::Later if is_known(request.reason) => self.hold(request.cmd_sn, Waiting::Logout(*request), cx),
             Turn::Never => {}
             _ => return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "unknown logout reason")),
         }
@@ -72,49 +55,40 @@ impl FullFeature {
     }
 
     /// Closing a connection of several ends its tasks, which takes the driver; everything else is answered at once.
-    pub(super) fn log_out(&mut self, request: &LogoutRequest, sender: &mut Sender, events: &mut VecDeque<Event>) {
+    pub(super) fn log_out(&mut self, request: &LogoutRequest, cx: &mut Context<'_>) {
         let response = match request.reason {
             LogoutReason::CLOSE_SESSION => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION if self.session.may_have_siblings() => {
                 self.logout = Some((*request, CloseReason::ConnectionLogout));
-                events.push_back(Event::Logout(request.cid));
+                cx.events.push_back(Event::Logout(request.cid));
                 return;
             }
             LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY if self.session.recovers_connections() => {
                 self.logout = Some((*request, CloseReason::RecoveryLogout));
-                events.push_back(Event::LogoutForRecovery { cid: request.cid, received: request.exp_stat_sn });
+                cx.events.push_back(Event::LogoutForRecovery { cid: request.cid, received: request.exp_stat_sn });
                 return;
             }
             LogoutReason::CLOSE_CONNECTION if request.cid == self.cid => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION => LogoutResponseCode::CID_NOT_FOUND,
             _ => LogoutResponseCode::RECOVERY_NOT_SUPPORTED,
         };
-        self.answer_logout(request, response, sender);
+        self.answer_logout(request, response, cx);
         if response == LogoutResponseCode::CLOSED {
             self.logged_out = Some(CloseReason::Logout);
         }
     }
 
-    /// Refuses a PDU, whose `header` goes back (RFC 7143 section 11.17).
-    pub(crate) fn reject(&self, reason: RejectReason, data_sn: u32, header: [u8; BHS_LEN], sender: &mut Sender) {
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-        let stat_sn = sender.next_stat_sn();
-        let data_segment_len = BHS_LEN;
-        let reject = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, data_segment_len };
-        sender.push_numbered(reject.emit(), Segment::owned(header.to_vec()));
-    }
-
     /// The driver has ended the connection that a logout names, or knows of none.
-    pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, sender: &mut Sender) {
+    pub(crate) fn logout_done(&mut self, response: LogoutResponseCode, cx: &mut Context<'_>) {
         let Some((request, reason)) = self.logout.take() else { return };
-        self.answer_logout(&request, response, sender);
+        self.answer_logout(&request, response, cx);
         if response == LogoutResponseCode::CLOSED && request.cid == self.cid {
             self.logged_out = Some(reason);
         }
     }
 
-    fn answer_logout(&self, request: &LogoutRequest, response: LogoutResponseCode, sender: &mut Sender) {
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+    fn answer_logout(&self, request: &LogoutRequest, response: LogoutResponseCode, cx: &mut Context<'_>) {
+        let (exp_cmd_sn, max_cmd_sn) = cx.window.numbers();
         // RFC 7143 sections 11.15.3 and 11.15.4. At recovery level 2 a connection that was closed has no tasks left to wait
         // for.
         let is_discarded = self.session.recovers_connections()
@@ -125,64 +99,87 @@ impl FullFeature {
         let pdu = LogoutResponse {
             response,
             itt: request.itt,
-            stat_sn: sender.next_stat_sn(),
+            stat_sn: cx.sender.next_stat_sn(),
             exp_cmd_sn,
             max_cmd_sn,
             time2wait: *time2wait_s as u16,
             time2retain: *time2retain_s as u16,
         };
-        sender.push_numbered(pdu.emit(), Segment::Empty);
+        cx.sender.push_numbered(pdu.emit(), Segment::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 3: the session ends; Parameter2 and Parameter3 say when it may come again.
-    pub(crate) fn drop_session(&self, sender: &mut Sender) {
+    pub(crate) fn drop_session(&self, cx: &mut Context<'_>) {
         let message = AsyncMessage {
             event: AsyncEvent::SESSION_DROP,
             parameter2: self.parameters.time2wait_s as u16,
             parameter3: self.parameters.time2retain_s as u16,
-            ..self.news(sender)
+            ..cx.news()
         };
-        sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Segment::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 2: a connection of the session is lost; Parameter2 and Parameter3 say when its tasks
     /// may be taken over.
-    pub(crate) fn announce_loss(&self, cid: Cid, sender: &mut Sender) {
+    pub(crate) fn announce_loss(&self, cid: Cid, cx: &mut Context<'_>) {
         let message = AsyncMessage {
             event: AsyncEvent::CONNECTION_DROP,
             parameter1: cid.0,
             parameter2: self.parameters.time2wait_s as u16,
             parameter3: self.parameters.time2retain_s as u16,
-            ..self.news(sender)
+            ..cx.news()
         };
-        sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Segment::Empty);
+    }
+}
+
+impl Context<'_> {
+    /// Refuses a PDU, whose `header` goes back (RFC 7143 section 11.17).
+    pub(crate) fn reject(&mut self, reason: RejectReason, data_sn: u32, header: [u8; BHS_LEN]) {
+        let (exp_cmd_sn, max_cmd_sn) = self.window.numbers();
+        let stat_sn = self.sender.next_stat_sn();
+        let data_segment_len = BHS_LEN;
+        let reject = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, data_segment_len };
+        self.sender.push_numbered(reject.emit(), Segment::owned(header.to_vec()));
     }
 
     /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in seconds.
-    pub(crate) fn request_logout(&mut self, grace: Duration, sender: &mut Sender) {
+    pub(crate) fn request_logout(&mut self, grace: Duration) {
         let message = AsyncMessage {
             event: AsyncEvent::LOGOUT_REQUEST,
             parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
-            ..self.news(sender)
+            ..self.news()
         };
-        sender.push_numbered(message.emit(), Segment::Empty);
+        self.sender.push_numbered(message.emit(), Segment::Empty);
     }
 
     /// RFC 7143 sections 11.9.1, event 0, and 11.9.4: sense data with its length in front.
-    pub(crate) fn scsi_event(&self, lun: LunField, sense: &[u8], sender: &mut Sender) {
+    pub(crate) fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
         let sense_len = u16::try_from(sense.len()).unwrap_or(u16::MAX);
         let sense = &sense[..usize::from(sense_len)];
         let data = [&sense_len.to_be_bytes()[..], sense].concat();
-        let message = AsyncMessage { lun, data_segment_len: data.len(), ..self.news(sender) };
-        sender.push_numbered(message.emit(), Segment::owned(data));
+        let message = AsyncMessage { lun, data_segment_len: data.len(), ..self.news() };
+        self.sender.push_numbered(message.emit(), Segment::owned(data));
+    }
+
+    /// A NOP-In with the numbers filled in.
+    pub(super) fn nop_in(
+        &mut self,
+        itt: InitiatorTaskTag,
+        ttt: TargetTransferTag,
+        stat_sn: SerialNumber,
+        data_segment_len: usize,
+    ) -> [u8; BHS_LEN] {
+        let (exp_cmd_sn, max_cmd_sn) = self.window.numbers();
+        NopIn { lun: LunField([0; 8]), itt, ttt, stat_sn, exp_cmd_sn, max_cmd_sn, data_segment_len }.emit()
     }
 
     /// A message with the numbers filled in.
-    pub(super) fn news(&self, sender: &mut Sender) -> AsyncMessage {
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+    pub(super) fn news(&mut self) -> AsyncMessage {
+        let (exp_cmd_sn, max_cmd_sn) = self.window.numbers();
         AsyncMessage {
             lun: LunField([0; 8]),
-            stat_sn: sender.next_stat_sn(),
+            stat_sn: self.sender.next_stat_sn(),
             exp_cmd_sn,
             max_cmd_sn,
             event: AsyncEvent::SCSI_EVENT,

@@ -1,12 +1,10 @@
 //! Data-Out PDUs and R2Ts.
 
-use std::collections::VecDeque;
-
 use lunette_pdu::{DataOut, R2t, RejectReason, SerialNumber, TargetTransferTag};
 
-use super::FullFeature;
+use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
-use crate::iscsi_target::connection::{Expect, Sender, Violation};
+use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::data_out::{DataOutError, DataRules, Solicitation};
 use crate::iscsi_target::event::{AnswerData, Event, Response, TaskTag};
 use crate::iscsi_target::task::{Phase, Task, TaskTable};
@@ -14,12 +12,7 @@ use crate::limits::MAX_OUTBOX_PDUS;
 use crate::outbox::Segment;
 
 impl FullFeature {
-    pub(super) fn data_out(
-        &mut self,
-        pdu: &DataOut,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) -> Result<Expect, Violation> {
+    pub(super) fn data_out(&mut self, pdu: &DataOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
         let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
         let recovers = self.recovers();
         // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence. So is the
@@ -36,7 +29,7 @@ impl FullFeature {
             return Err(Violation::fatal(RejectReason::INVALID_PDU_FIELD, "transfer tag and task tag do not match"));
         }
         if pdu.ttt.is_reserved() && task.data.skips_repetition(pdu.final_) {
-            self.go_on(tag, sender, events);
+            self.go_on(tag, cx);
             return Ok(Expect::Nothing);
         }
         let (offset, len) = (pdu.buffer_offset, pdu.data_segment_len as u32);
@@ -45,7 +38,7 @@ impl FullFeature {
             Ok(()) if recovers && self.is_early(tag) => Ok(Expect::Lost { task: tag, offset, len }),
             Ok(()) => Ok(Expect::Data { task: tag, offset, len }),
             Err(error) => {
-                self.fail_delivery(tag, error, sender, events);
+                self.fail_delivery(tag, error, cx);
                 Ok(Expect::Nothing)
             }
         }
@@ -53,39 +46,33 @@ impl FullFeature {
 
     /// Data that breaks the rules of its sequence costs its task, not the connection (RFC 7143 sections 7.8 and 11.4.7.2).
     /// Whatever else comes for the task is dropped.
-    pub(super) fn fail_delivery(
-        &mut self,
-        tag: TaskTag,
-        error: DataOutError,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) {
+    pub(super) fn fail_delivery(&mut self, tag: TaskTag, error: DataOutError, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get(tag).filter(|task| !task.is_silent()) else { return };
         tracing::debug!(itt = %task.itt, %error, "task ended: its data cannot be used");
         let (answered, itt, immediate) = (Answered::from(task), task.itt, task.order.immediate);
-        if self.withdraw(tag, events) {
+        if self.withdraw(tag, cx) {
             self.tasks.end(tag, None);
         } else {
             if self.tasks.end(tag, None) {
-                events.push_back(Event::Aborted(tag));
+                cx.events.push_back(Event::Aborted(tag));
             } else {
                 self.tasks.silence(|task| task.itt == itt);
             }
-            self.release(immediate);
+            self.release(immediate, cx);
         }
         let response = Response { status: STATUS_CHECK_CONDITION, sense: error.sense(), ..Response::default() };
-        sender.push_answer(Answer::new(&answered, response, &self.parameters), &self.session);
+        cx.push_answer(Answer::new(&answered, response, &self.parameters));
     }
 
     /// Ends tasks whose data does not come, when they waited for it at the look before and the initiator `stands_still` since. The
     /// response goes out when the rest of the data has come (RFC 7143 section 11.4.2). True when that rest, too, does not come:
     /// then the connection cannot go on.
-    pub(crate) fn end_stalled(&mut self, stands_still: bool, sender: &Sender, events: &mut VecDeque<Event>) -> bool {
+    pub(crate) fn end_stalled(&mut self, stands_still: bool, cx: &mut Context<'_>) -> bool {
         let mut gives_up = false;
         for tag in self.tasks.tags_where(|task| task.data.open() && !task.is_silent()) {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
             // The initiator can bring nothing forward while there is no place for the data, or the R2T waits behind other answers.
-            let waits = !task.is_undecided() && sender.outbox.has_left(task.asked_at_pdu);
+            let waits = !task.is_undecided() && cx.sender.outbox.has_left(task.asked_at_pdu);
             let has_waited = std::mem::replace(&mut task.has_waited, waits);
             if !stands_still || !has_waited || !waits {
                 continue;
@@ -95,7 +82,7 @@ impl FullFeature {
                 let response =
                     Response { status: STATUS_CHECK_CONDITION, sense: response_timeout(), ..Response::default() };
                 if self.tasks.end(tag, Some(response)) {
-                    events.push_back(Event::Aborted(tag));
+                    cx.events.push_back(Event::Aborted(tag));
                 }
             } else if matches!(task.phase, Phase::Draining(_)) {
                 gives_up = true;
@@ -109,37 +96,30 @@ impl FullFeature {
         self.tasks.iter().next().is_some()
     }
 
-    pub(super) fn data_verified(
-        &mut self,
-        tag: TaskTag,
-        offset: u32,
-        len: u32,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) {
+    pub(super) fn data_verified(&mut self, tag: TaskTag, offset: u32, len: u32, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get_mut(tag) else { return };
         task.data.verified(offset, len);
-        self.go_on(tag, sender, events);
+        self.go_on(tag, cx);
     }
 
     /// The task has more data than before, or knows of what is missing.
-    pub(super) fn go_on(&mut self, tag: TaskTag, sender: &mut Sender, events: &mut VecDeque<Event>) {
+    pub(super) fn go_on(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
         if self.tasks.get(tag).is_some_and(|task| matches!(task.phase, Phase::Draining(_))) {
-            self.drain(tag, sender);
+            self.drain(tag, cx);
         } else {
-            self.collect(tag, sender, events);
+            self.collect(tag, cx);
         }
     }
 
     /// Asks for what is missing, or hands over what is complete.
-    pub(super) fn collect(&mut self, tag: TaskTag, sender: &mut Sender, events: &mut VecDeque<Event>) {
-        self.solicit(tag, sender);
+    pub(super) fn collect(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+        self.solicit(tag, cx);
         if let Some(buffer) = self.tasks.get_mut(tag).and_then(Task::start_running) {
-            events.push_back(Event::DataOut { task: tag, buffer });
+            cx.events.push_back(Event::DataOut { task: tag, buffer });
         }
     }
 
-    pub(super) fn solicit(&mut self, tag: TaskTag, sender: &mut Sender) {
+    pub(super) fn solicit(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
         let at_most = self.parameters.effective_max_outstanding_r2t();
         let max_burst_len = self.parameters.max_burst_len;
         let asked = |tasks: &mut TaskTable, outbox_is_full| {
@@ -147,26 +127,26 @@ impl FullFeature {
             // One R2T is enough to come back here.
             data.solicit(max_burst_len, if outbox_is_full { 1 } else { at_most })
         };
-        while let Some(asked) = asked(&mut self.tasks, sender.outbox.pdus() >= MAX_OUTBOX_PDUS) {
+        while let Some(asked) = asked(&mut self.tasks, cx.sender.outbox.pdus() >= MAX_OUTBOX_PDUS) {
             let ttt = self.tasks.next_ttt(tag);
             let Some(task) = self.tasks.get_mut(tag) else { return };
             task.data.solicited(ttt, asked);
-            let pdu = r2t(task, ttt, asked, sender.stat_sn(), self.session.command_numbers());
-            sender.outbox.push(pdu.emit(), Segment::Empty);
-            task.asked_at_pdu = sender.outbox.pushed_pdus();
+            let pdu = r2t(task, ttt, asked, cx.sender.stat_sn(), cx.window.numbers());
+            cx.sender.outbox.push(pdu.emit(), Segment::Empty);
+            task.asked_at_pdu = cx.sender.outbox.pushed_pdus();
         }
     }
 
-    pub(super) fn drain(&mut self, tag: TaskTag, sender: &mut Sender) {
+    pub(super) fn drain(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
         if self.tasks.get(tag).is_none_or(|task| task.data.open()) {
             return;
         }
         let Some(mut task) = self.tasks.remove(tag) else { return };
         if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
             let pooled_bytes = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
-            let queued_before = sender.outbox.segment_bytes();
-            self.answer(&Answered::from(&task), response, sender);
-            self.drained.extend(pooled_bytes.map(|pooled| (sender.outbox.segment_bytes() - queued_before, pooled)));
+            let queued_before = cx.sender.outbox.segment_bytes();
+            self.answer(&Answered::from(&task), response, cx);
+            self.drained.extend(pooled_bytes.map(|pooled| (cx.sender.outbox.segment_bytes() - queued_before, pooled)));
         }
     }
 

@@ -5,12 +5,10 @@
 //! stream: nobody has said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
 //! so nothing waits there: see [`recovery`](super::recovery).
 
-use std::collections::VecDeque;
-
 use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
 
-use super::FullFeature;
-use crate::iscsi_target::connection::{Sender, Violation};
+use super::{Context, FullFeature};
+use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::event::{Command, Event, TaskTag};
 use crate::iscsi_target::window::{Arrival, Waiters};
 
@@ -47,11 +45,16 @@ pub(super) struct Early {
 
 impl FullFeature {
     /// Counts the number of a request. Who waited for it is told when it has been dealt with.
-    pub(super) fn arrive(&mut self, immediate: bool, cmd_sn: SerialNumber) -> Result<Turn, Violation> {
+    pub(super) fn arrive(
+        &mut self,
+        immediate: bool,
+        cmd_sn: SerialNumber,
+        cx: &mut Context<'_>,
+    ) -> Result<Turn, Violation> {
         if immediate {
             return Ok(Turn::Now);
         }
-        let arrival = self.session.window().arrive(cmd_sn);
+        let arrival = cx.window.arrive(cmd_sn);
         match arrival {
             Arrival::Next(waiters) => {
                 self.waiters = waiters;
@@ -68,31 +71,31 @@ impl FullFeature {
     }
 
     /// Those that waited for what has just arrived come after it.
-    pub(super) fn resume_waiters(&mut self, events: &mut VecDeque<Event>) {
+    pub(super) fn resume_waiters(&mut self, cx: &mut Context<'_>) {
         let waiters = std::mem::replace(&mut self.waiters, Waiters::None);
-        self.resume(waiters, events);
+        self.resume(waiters, cx);
     }
 
     /// Lets the driver know of connections that have something to deliver. This one looks for itself.
-    fn resume(&self, waiters: Waiters, events: &mut VecDeque<Event>) {
+    fn resume(&self, waiters: Waiters, cx: &mut Context<'_>) {
         match waiters {
             Waiters::None => {}
             Waiters::One(cid) if cid == self.cid => {}
-            Waiters::One(cid) => events.push_back(Event::Resume(Some(cid))),
-            Waiters::Any => events.push_back(Event::Resume(None)),
+            Waiters::One(cid) => cx.events.push_back(Event::Resume(Some(cid))),
+            Waiters::Any => cx.events.push_back(Event::Resume(None)),
         }
     }
 
     /// Keeps a request until its turn.
-    pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting) {
-        self.session.window().hold(cmd_sn, self.cid);
+    pub(super) fn hold(&mut self, cmd_sn: SerialNumber, waiting: Waiting, cx: &mut Context<'_>) {
+        cx.window.hold(cmd_sn, self.cid);
         self.early.push(Early { cmd_sn, waiting, immediate: false });
     }
 
     /// Keeps an immediate task management request until all commands before it have come: it concerns them (RFC 7143 section
     /// 4.2.3.3). False when none is missing.
-    pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest) -> bool {
-        if !self.session.may_have_gaps() || self.session.window().fence(request.cmd_sn) {
+    pub(super) fn hold_until_complete(&mut self, request: &TaskManagementRequest, cx: &mut Context<'_>) -> bool {
+        if !self.session.may_have_gaps() || cx.window.fence(request.cmd_sn) {
             return false;
         }
         let waiting = Waiting::TaskManagement(*request);
@@ -129,75 +132,72 @@ impl FullFeature {
     ///
     /// One at a time: the window moves on only when the driver has taken what it moved over. Else another connection could
     /// hand out a later command first.
-    pub(crate) fn deliver(&mut self, sender: &mut Sender, events: &mut VecDeque<Event>) -> bool {
+    pub(crate) fn deliver(&mut self, cx: &mut Context<'_>) -> bool {
         // Nothing follows a logout, and one at a time is answered.
         if self.is_logging_out() || self.logged_out.is_some() {
             return false;
         }
-        let Some((waiting, waiters)) = self.take_due() else { return false };
+        let Some((waiting, waiters)) = self.take_due(cx) else { return false };
         match waiting {
             Waiting::Command(command) => {
-                self.count_numbered();
-                events.push_back(Event::Command(command));
+                self.count_numbered(cx);
+                cx.events.push_back(Event::Command(command));
             }
-            Waiting::TaskManagement(request) => self.manage_tasks(&request, sender, events),
-            Waiting::Logout(request) => self.log_out(&request, sender, events),
-            Waiting::Ping(nop, data) => self.echo(&nop, data, sender),
+            Waiting::TaskManagement(request) => self.manage_tasks(&request, cx),
+            Waiting::Logout(request) => self.log_out(&request, cx),
+            Waiting::Ping(nop, data) => self.echo(&nop, data, cx),
             Waiting::Text(request, data) => {
-                if let Err(violation) = self.text_request(&request, &data, sender)
+                if let Err(violation) = self.text_request(&request, &data, cx)
                     && let Some(reason) = violation.reject
                 {
-                    self.reject(reason, violation.data_sn, request.emit(), sender);
+                    cx.reject(reason, violation.data_sn, request.emit());
                 }
             }
             Waiting::Stream => {}
         }
-        self.resume(waiters, events);
+        self.resume(waiters, cx);
         true
     }
 
-    fn take_due(&mut self) -> Option<(Waiting, Waiters)> {
-        let mut window = self.session.window();
+    fn take_due(&mut self, cx: &mut Context<'_>) -> Option<(Waiting, Waiters)> {
         let due = |early: &Early| {
             if early.immediate {
-                window.pass_fence(early.cmd_sn).then_some(Waiters::None)
+                cx.window.pass_fence(early.cmd_sn).then_some(Waiters::None)
             } else {
-                window.deliver(early.cmd_sn)
+                cx.window.deliver(early.cmd_sn)
             }
         };
         let (at, waiters) = self.early.iter().map(due).enumerate().find_map(|(at, waiters)| Some((at, waiters?)))?;
-        drop(window);
         Some((self.early.remove(at).waiting, waiters))
     }
 
     /// Takes a command back that waits: it was aborted, or its data cannot be used. Its number counts as received (RFC 7143
     /// section 11.6.1). False when it does not wait.
-    pub(super) fn withdraw(&mut self, tag: TaskTag, events: &mut VecDeque<Event>) -> bool {
+    pub(super) fn withdraw(&mut self, tag: TaskTag, cx: &mut Context<'_>) -> bool {
         let waits = |early: &Early| matches!(&early.waiting, Waiting::Command(command) if command.task == tag);
         let Some(at) = self.early.iter().position(waits) else { return false };
         let cmd_sn = self.early.remove(at).cmd_sn;
-        self.pass_over(cmd_sn, cmd_sn.next(), events);
+        self.pass_over(cmd_sn, cmd_sn.next(), cx);
         true
     }
 
     /// Counts a command as received that will not be delivered. False when it is not one that is to come before `before`.
-    pub(super) fn pass_over(&self, cmd_sn: SerialNumber, before: SerialNumber, events: &mut VecDeque<Event>) -> bool {
-        let waiters = self.session.window().skip(cmd_sn, before);
-        self.resume(waiters.unwrap_or(Waiters::None), events);
+    pub(super) fn pass_over(&self, cmd_sn: SerialNumber, before: SerialNumber, cx: &mut Context<'_>) -> bool {
+        let waiters = cx.window.skip(cmd_sn, before);
+        self.resume(waiters.unwrap_or(Waiters::None), cx);
         waiters.is_some()
     }
 
     /// RFC 7143 section 11.14: what has not been delivered is discarded with its connection.
-    pub(super) fn discard_early(&mut self) {
-        let mut window = self.session.window();
+    pub(super) fn discard_early(&mut self, cx: &mut Context<'_>) {
         for early in self.early.drain(..) {
             if let Waiting::Command(command) = &early.waiting {
                 self.tasks.remove(command.task);
             }
             if early.immediate {
-                window.remove_fence(early.cmd_sn);
+                cx.window.remove_fence(early.cmd_sn);
             } else {
-                window.discard(early.cmd_sn);
+                cx.window.discard(early.cmd_sn);
             }
         }
     }

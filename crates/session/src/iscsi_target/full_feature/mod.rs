@@ -24,18 +24,34 @@ use self::early::{Early, Turn, Waiting};
 pub use self::suspended::MovedTask;
 use self::terminated::Termination;
 use self::text::ReceiveLimit;
+use super::answer::Answer;
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
 use super::event::{CloseReason, Event, TaskTag};
 use super::login::Login;
-use super::session::Session;
+use super::session::SessionInfo;
 use super::task::{Task, TaskTable};
 use super::text::TextExchanges;
-use super::window::Waiters;
+use super::window::{CommandWindow, Waiters};
 use crate::keys::Parameters;
 
+/// What the full feature phase of a connection works on beside its own state.
+pub(crate) struct Context<'a> {
+    /// That of the session.
+    pub(crate) window: &'a mut CommandWindow,
+    pub(crate) sender: &'a mut Sender,
+    pub(crate) events: &'a mut VecDeque<Event>,
+}
+
+impl Context<'_> {
+    /// Queues everything that answers a command.
+    pub(super) fn push_answer(&mut self, answer: Answer) {
+        self.sender.push_answer(answer, self.window.numbers());
+    }
+}
+
 pub(crate) struct FullFeature {
-    session: Arc<Session>,
+    session: Arc<SessionInfo>,
     parameters: Parameters,
     directory: Arc<Directory>,
     local: SocketAddr,
@@ -67,7 +83,7 @@ pub(crate) struct FullFeature {
 
 impl FullFeature {
     /// Takes over from a login that has been admitted.
-    pub(crate) fn new(login: &mut Login, session: Arc<Session>) -> Option<Self> {
+    pub(crate) fn new(login: &mut Login, session: &Arc<SessionInfo>) -> Option<Self> {
         let (cid, parameters) = login.take_result()?;
         let recv_data_segment_len = parameters.recv_data_segment_len;
         Some(Self {
@@ -75,7 +91,7 @@ impl FullFeature {
             directory: Arc::clone(login.directory()),
             local: login.local(),
             cid,
-            session,
+            session: Arc::clone(session),
             tasks: TaskTable::default(),
             immediate_tasks: 0,
             may_keep_answers: false,
@@ -94,12 +110,8 @@ impl FullFeature {
         })
     }
 
-    pub(crate) fn session(&self) -> &Arc<Session> {
+    pub(crate) fn session(&self) -> &Arc<SessionInfo> {
         &self.session
-    }
-
-    pub(crate) fn directory(&self) -> &Arc<Directory> {
-        &self.directory
     }
 
     /// Whether the session reaches no target.
@@ -146,13 +158,7 @@ impl FullFeature {
     }
 
     /// Deals with a header and says what its data segment is for.
-    pub(crate) fn header(
-        &mut self,
-        bhs: &Bhs,
-        ahs: &[u8],
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) -> Result<Expect, Violation> {
+    pub(crate) fn header(&mut self, bhs: &Bhs, ahs: &[u8], cx: &mut Context<'_>) -> Result<Expect, Violation> {
         let pdu = InitiatorPdu::parse(bhs).map_err(|error| match error {
             PduError::UnknownOpcode { .. } => {
                 Violation::harmless(RejectReason::COMMAND_NOT_SUPPORTED, error.to_string())
@@ -169,21 +175,21 @@ impl FullFeature {
             return Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, why));
         }
         if !self.is_logout_of_another(&pdu) {
-            sender.acknowledge(exp_stat_sn(bhs));
+            cx.sender.acknowledge(exp_stat_sn(bhs));
         }
         let expect = match pdu {
-            InitiatorPdu::ScsiCommand(command) => self.command_header(command, ahs, events),
-            InitiatorPdu::DataOut(data) => self.data_out(&data, sender, events),
-            InitiatorPdu::NopOut(nop) => self.nop_out(nop, events),
-            InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text), events),
-            InitiatorPdu::TaskManagementRequest(request) => self.task_management(&request, sender, events),
-            InitiatorPdu::LogoutRequest(logout) => self.logout(&logout, sender, events),
-            InitiatorPdu::SnackRequest(snack) => self.snack(&snack, sender),
+            InitiatorPdu::ScsiCommand(command) => self.command_header(command, ahs, cx),
+            InitiatorPdu::DataOut(data) => self.data_out(&data, cx),
+            InitiatorPdu::NopOut(nop) => self.nop_out(nop, cx),
+            InitiatorPdu::TextRequest(text) => self.numbered(text.immediate, text.cmd_sn, Expect::Text(text), cx),
+            InitiatorPdu::TaskManagementRequest(request) => self.task_management(&request, cx),
+            InitiatorPdu::LogoutRequest(logout) => self.logout(&logout, cx),
+            InitiatorPdu::SnackRequest(snack) => self.snack(&snack, cx),
             InitiatorPdu::LoginRequest(_) => {
                 Err(Violation::fatal(RejectReason::PROTOCOL_ERROR, "a login request after the login"))
             }
         };
-        self.resume_waiters(events);
+        self.resume_waiters(cx);
         expect
     }
 
@@ -200,20 +206,28 @@ impl FullFeature {
         expect: &Expect,
         segment: Vec<u8>,
         ahs: &[u8],
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
         match expect {
-            Expect::Data { task, offset, len } => self.data_verified(*task, *offset, *len, sender, events),
+            Expect::Data { task, offset, len } => self.data_verified(*task, *offset, *len, cx),
             Expect::Ping(_) | Expect::Text(_) | Expect::Command(_) if self.recovers() => {
-                return self.verified(expect, segment, ahs, sender, events);
+                return self.verified(expect, segment, ahs, cx);
             }
-            Expect::Ping(nop) => self.echo(nop, segment, sender),
-            Expect::Text(request) => return self.text_request(request, &segment, sender),
-            Expect::Lost { task, offset, len } => self.data_lost(*task, *offset, *len, sender, events),
-            Expect::Login(_) | Expect::Command(_) | Expect::Nothing => {}
+            Expect::Ping(nop) => self.echo(nop, segment, cx),
+            Expect::Text(request) => return self.text_request(request, &segment, cx),
+            Expect::Lost { task, offset, len } => self.data_lost(*task, *offset, *len, cx),
+            Expect::Command(_) | Expect::Nothing => {}
         }
         Ok(())
+    }
+
+    /// The connection is over. The session may outlive it: another one takes its place (RFC 7143 section 6.3.4). The tasks that
+    /// ended with this one leave the command window.
+    pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
+        self.discard_early(cx);
+        for _ in 0..std::mem::take(&mut self.numbered_tasks) {
+            cx.window.task_ended();
+        }
     }
 
     /// Counts the number of a PDU that acts when its data segment is here.
@@ -222,36 +236,24 @@ impl FullFeature {
         immediate: bool,
         cmd_sn: SerialNumber,
         expect: Expect,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<Expect, Violation> {
         if self.recovers() && !matches!(expect, Expect::Nothing) {
             return Ok(expect);
         }
-        Ok(match self.arrive(immediate, cmd_sn)? {
+        Ok(match self.arrive(immediate, cmd_sn, cx)? {
             Turn::Now => expect,
             Turn::Later if matches!(expect, Expect::Nothing) => {
                 // A NOP-Out that only brings numbers.
-                self.pass_over(cmd_sn, cmd_sn.next(), events);
+                self.pass_over(cmd_sn, cmd_sn.next(), cx);
                 expect
             }
             Turn::Later => {
-                self.hold(cmd_sn, Waiting::Stream);
+                self.hold(cmd_sn, Waiting::Stream, cx);
                 expect
             }
             Turn::Never => Expect::Nothing,
         })
-    }
-}
-
-/// The session may outlive its connection: another one takes its place (RFC 7143 section 6.3.4). The tasks that ended with
-/// this one leave the command window.
-impl Drop for FullFeature {
-    fn drop(&mut self) {
-        self.discard_early();
-        let mut window = self.session.window();
-        for _ in 0..self.numbered_tasks {
-            window.task_ended();
-        }
     }
 }
 

@@ -1,14 +1,10 @@
 //! Task management functions that ask and change nothing (RFC 7144, SAM-5 chapter 7).
 
-use std::collections::VecDeque;
-
 use lunette_pdu::{
     InitiatorTaskTag, LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode,
 };
 
-use super::FullFeature;
-use crate::iscsi_target::connection::Sender;
-use crate::iscsi_target::event::Event;
+use super::{Context, FullFeature};
 use crate::iscsi_target::task::Task;
 
 /// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any case.
@@ -28,7 +24,7 @@ impl FullFeature {
     pub(super) fn query_task(
         &self,
         request: &TaskManagementRequest,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Option<TaskManagementResponseCode> {
         // RFC 7144 section 6.3: nobody asks for requests that are no commands.
         if self.is_request(request.referenced_task_tag) && request.referenced_task_tag != request.itt {
@@ -38,7 +34,7 @@ impl FullFeature {
         match named.filter(|task| !task.is_silent()) {
             Some(task) if task.lun == request.lun => Some(TaskManagementResponseCode::FUNCTION_SUCCEEDED),
             Some(_) => Some(TaskManagementResponseCode::FUNCTION_COMPLETE),
-            None => self.count_lost(request, events).then_some(TaskManagementResponseCode::FUNCTION_COMPLETE),
+            None => self.count_lost(request, cx).then_some(TaskManagementResponseCode::FUNCTION_COMPLETE),
         }
     }
 
@@ -51,8 +47,8 @@ impl FullFeature {
         &mut self,
         itt: InitiatorTaskTag,
         information: [u8; 3],
-        sender: &mut Sender,
+        cx: &mut Context<'_>,
     ) {
-        self.answer_task_management(itt, TaskManagementResponseCode::FUNCTION_SUCCEEDED, information, sender);
+        self.answer_task_management(itt, TaskManagementResponseCode::FUNCTION_SUCCEEDED, information, cx);
     }
 }

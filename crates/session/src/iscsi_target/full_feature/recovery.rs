@@ -6,17 +6,15 @@
 //! its turn may keep the stream from being read: data of a command that waits is dropped, and asked for when its turn has
 //! come.
 
-use std::collections::VecDeque;
-
 use lunette_pdu::{ScsiCommand, SerialNumber, SnackRequest};
 
-use super::FullFeature;
 use super::data_out::r2t;
 use super::early::{Turn, Waiting};
 use super::snack::unsendable;
+use super::{Context, FullFeature};
 use crate::iscsi_target::answer::Unsendable;
-use crate::iscsi_target::connection::{Expect, Sender, Violation};
-use crate::iscsi_target::event::{Event, TaskTag};
+use crate::iscsi_target::connection::{Expect, Violation};
+use crate::iscsi_target::event::TaskTag;
 use crate::keys::Digest;
 use crate::limits::MAX_EARLY_BYTES;
 use crate::outbox::Segment;
@@ -43,40 +41,45 @@ impl FullFeature {
         expect: &Expect,
         segment: Vec<u8>,
         ahs: &[u8],
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
         let done = match expect {
-            Expect::Command(pdu) => self.command_verified(pdu, ahs, segment, events),
-            Expect::Ping(nop) => match self.turn_with(nop.immediate, nop.cmd_sn, segment.len())? {
+            Expect::Command(pdu) => self.command_verified(pdu, ahs, segment, cx),
+            Expect::Ping(nop) => match self.turn_with(nop.immediate, nop.cmd_sn, segment.len(), cx)? {
                 Turn::Now => {
-                    self.echo(nop, segment, sender);
+                    self.echo(nop, segment, cx);
                     Ok(())
                 }
                 Turn::Later => {
-                    self.hold(nop.cmd_sn, Waiting::Ping(*nop, segment));
+                    self.hold(nop.cmd_sn, Waiting::Ping(*nop, segment), cx);
                     Ok(())
                 }
                 Turn::Never => Ok(()),
             },
-            Expect::Text(request) => match self.turn_with(request.immediate, request.cmd_sn, segment.len())? {
-                Turn::Now => self.text_request(request, &segment, sender),
+            Expect::Text(request) => match self.turn_with(request.immediate, request.cmd_sn, segment.len(), cx)? {
+                Turn::Now => self.text_request(request, &segment, cx),
                 Turn::Later => {
-                    self.hold(request.cmd_sn, Waiting::Text(*request, segment));
+                    self.hold(request.cmd_sn, Waiting::Text(*request, segment), cx);
                     Ok(())
                 }
                 Turn::Never => Ok(()),
             },
             _ => Ok(()),
         };
-        self.resume_waiters(events);
+        self.resume_waiters(cx);
         done
     }
 
     /// Counts the number of a request that keeps its data while it waits. When too much waits it is not counted, and will come
     /// again.
-    fn turn_with(&mut self, immediate: bool, cmd_sn: SerialNumber, data_len: usize) -> Result<Turn, Violation> {
-        let turn = self.arrive(immediate, cmd_sn)?;
+    fn turn_with(
+        &mut self,
+        immediate: bool,
+        cmd_sn: SerialNumber,
+        data_len: usize,
+        cx: &mut Context<'_>,
+    ) -> Result<Turn, Violation> {
+        let turn = self.arrive(immediate, cmd_sn, cx)?;
         let too_much = turn == Turn::Later && self.early_bytes() + data_len > MAX_EARLY_BYTES;
         Ok(if too_much { Turn::Never } else { turn })
     }
@@ -86,9 +89,9 @@ impl FullFeature {
         pdu: &ScsiCommand,
         ahs: &[u8],
         segment: Vec<u8>,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
-        match self.scsi_command(pdu, ahs, events)? {
+        match self.scsi_command(pdu, ahs, cx)? {
             Expect::Data { task, .. } => {
                 if let Some(task) = self.tasks.get_mut(task) {
                     task.data.bring(segment);
@@ -118,31 +121,24 @@ impl FullFeature {
     }
 
     /// The data segment of a PDU was damaged.
-    pub(crate) fn lost(&mut self, expect: &Expect, sender: &mut Sender, events: &mut VecDeque<Event>) {
+    pub(crate) fn lost(&mut self, expect: &Expect, cx: &mut Context<'_>) {
         if let Expect::Data { task, offset, len } | Expect::Lost { task, offset, len } = *expect {
-            self.data_lost(task, offset, len, sender, events);
+            self.data_lost(task, offset, len, cx);
         }
     }
 
     /// Bytes of a task did not arrive whole, or could not be taken: they are asked for again.
-    pub(super) fn data_lost(
-        &mut self,
-        tag: TaskTag,
-        offset: u32,
-        len: u32,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) {
+    pub(super) fn data_lost(&mut self, tag: TaskTag, offset: u32, len: u32, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get_mut(tag) else { return };
         match task.data.lost(offset, len) {
-            Err(error) => self.fail_delivery(tag, error, sender, events),
-            Ok(()) => self.go_on(tag, sender, events),
+            Err(error) => self.fail_delivery(tag, error, cx),
+            Ok(()) => self.go_on(tag, cx),
         }
     }
 
     /// Data or R2Ts may have been lost whole, with their headers: what is overdue is asked for again. False when no task is
     /// left that could wait for data.
-    pub(crate) fn ask_for_overdue(&mut self, sender: &mut Sender, events: &mut VecDeque<Event>) -> bool {
+    pub(crate) fn ask_for_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let all = self.tasks.tags_where(|_| true);
         for tag in &all {
             let Some(task) = self.tasks.get_mut(*tag).filter(|task| !task.is_undecided()) else { continue };
@@ -150,25 +146,25 @@ impl FullFeature {
                 continue;
             }
             if task.data.give_up() {
-                self.push_r2ts(*tag, |_| true, sender);
+                self.push_r2ts(*tag, |_| true, cx);
             } else {
-                self.go_on(*tag, sender, events);
+                self.go_on(*tag, cx);
             }
         }
         !all.is_empty()
     }
 
     /// Queues R2Ts of a task again that wait for data.
-    fn push_r2ts(&self, tag: TaskTag, concerns: impl Fn(u32) -> bool, sender: &mut Sender) {
+    fn push_r2ts(&self, tag: TaskTag, concerns: impl Fn(u32) -> bool, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get(tag) else { return };
         for (ttt, asked) in task.data.outstanding(tag.slot).filter(|(_, asked)| concerns(asked.r2t_sn)) {
-            let pdu = r2t(task, ttt, asked, sender.stat_sn(), self.session.command_numbers());
-            sender.outbox.push(pdu.emit(), Segment::Empty);
+            let pdu = r2t(task, ttt, asked, cx.sender.stat_sn(), cx.window.numbers());
+            cx.sender.outbox.push(pdu.emit(), Segment::Empty);
         }
     }
 
     /// Queues R2Ts again that wait for data (RFC 7143 section 11.16). `None`: there is no such task.
-    pub(super) fn resend_r2ts(&self, snack: &SnackRequest, sender: &mut Sender) -> Option<Result<(), Violation>> {
+    pub(super) fn resend_r2ts(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Option<Result<(), Violation>> {
         let tag = self.tasks.find(snack.itt)?;
         let task = self.tasks.get(tag)?;
         let end = task.data.r2ts();
@@ -183,7 +179,7 @@ impl FullFeature {
         if !all && !are_there {
             return Some(Err(unsendable(Unsendable::OutOfRange, end)));
         }
-        self.push_r2ts(tag, |r2t_sn| run.contains(&r2t_sn), sender);
+        self.push_r2ts(tag, |r2t_sn| run.contains(&r2t_sn), cx);
         Some(Ok(()))
     }
 }

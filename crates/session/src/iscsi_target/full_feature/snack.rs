@@ -2,22 +2,22 @@
 
 use lunette_pdu::{RejectReason, SerialNumber, SnackRequest, SnackType};
 
-use super::FullFeature;
+use super::{Context, FullFeature};
 use crate::iscsi_target::answer::Unsendable;
-use crate::iscsi_target::connection::{Expect, Sender, Violation};
+use crate::iscsi_target::connection::{Expect, Violation};
 
 impl FullFeature {
     /// What was not sent or has been acknowledged is a protocol error; what is not kept any more is refused (RFC 7143
     /// sections 7.8 and 11.16). Neither costs the connection.
-    pub(super) fn snack(&mut self, snack: &SnackRequest, sender: &mut Sender) -> Result<Expect, Violation> {
+    pub(super) fn snack(&mut self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<Expect, Violation> {
         match snack.snack_type {
-            _ if sender.retained().is_none() => {
+            _ if cx.sender.retained().is_none() => {
                 return Err(Violation::harmless(RejectReason::SNACK_REJECT, "SNACK at recovery level 0"));
             }
-            SnackType::STATUS => self.resend_statuses(snack, sender)?,
-            SnackType::DATA_R2T => self.resend_data(snack, sender)?,
-            SnackType::R_DATA => self.resegment_data(snack, sender)?,
-            SnackType::DATA_ACK => acknowledge_data(snack, sender)?,
+            SnackType::STATUS => resend_statuses(snack, cx)?,
+            SnackType::DATA_R2T => self.resend_data(snack, cx)?,
+            SnackType::R_DATA => self.resegment_data(snack, cx)?,
+            SnackType::DATA_ACK => acknowledge_data(snack, cx)?,
             unknown => {
                 let why = format!("SNACK of the reserved type {}", unknown.0);
                 return Err(Violation::harmless(RejectReason::PROTOCOL_ERROR, why));
@@ -26,37 +26,37 @@ impl FullFeature {
         Ok(Expect::Nothing)
     }
 
-    fn resend_statuses(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
-        let numbers = self.session.command_numbers();
-        sender.resend_statuses(snack.beg_run, snack.run_length, numbers).map_err(|why| unsendable(why, 0))
-    }
-
-    fn resend_data(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
-        if let Some(resent) = self.resend_r2ts(snack, sender) {
+    fn resend_data(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+        if let Some(resent) = self.resend_r2ts(snack, cx) {
             return resent;
         }
-        let numbers = self.session.command_numbers();
-        let (answer, outbox) = sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
+        let numbers = cx.window.numbers();
+        let (answer, outbox) = cx.sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
         let resent = answer.resend_data(snack.beg_run, snack.run_length, numbers, outbox);
         resent.map_err(|why| unsendable(why, answer.end_data_sn()))
     }
 
-    fn resegment_data(&self, snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
+    fn resegment_data(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
         let tag = snack.ttt;
         if tag.0 == 0 || tag.is_reserved() || (snack.beg_run, snack.run_length) != (0, 0) {
             let why = "an R-Data SNACK without a tag, or with a run";
             return Err(Violation::harmless(RejectReason::INVALID_PDU_FIELD, why));
         }
-        let numbers = self.session.command_numbers();
-        let (answer, outbox) = sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
+        let numbers = cx.window.numbers();
+        let (answer, outbox) = cx.sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
         let resent = answer.resegment(tag.0, &self.parameters, numbers, outbox);
         resent.map_err(|why| unsendable(why, answer.end_data_sn()))
     }
 }
 
+fn resend_statuses(snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+    let numbers = cx.window.numbers();
+    cx.sender.resend_statuses(snack.beg_run, snack.run_length, numbers).map_err(|why| unsendable(why, 0))
+}
+
 /// The transfer tag of an acknowledgement is the StatSN of the answer.
-fn acknowledge_data(snack: &SnackRequest, sender: &mut Sender) -> Result<(), Violation> {
-    let answer = sender.retained().and_then(|retained| retained.answer(SerialNumber(snack.ttt.0)));
+fn acknowledge_data(snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
+    let answer = cx.sender.retained().and_then(|retained| retained.answer(SerialNumber(snack.ttt.0)));
     match answer.map(|answer| answer.acknowledge_data(snack.beg_run)) {
         Some(Ok(())) => Ok(()),
         _ => Err(Violation::harmless(

@@ -1,11 +1,9 @@
 //! Tasks that outlive the stream of their connection, and tasks that another one has brought (RFC 7143 section 7.2.2).
 
-use std::collections::VecDeque;
-
 use lunette_buffer::Buffer;
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
 
-use super::FullFeature;
+use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered};
 use crate::iscsi_target::connection::{KnownTask, Sender};
 use crate::iscsi_target::event::{Event, Response, TaskTag};
@@ -47,9 +45,9 @@ impl std::fmt::Debug for MovedTask {
 }
 
 /// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any more.
-fn take_data_out(tag: TaskTag, events: &mut VecDeque<Event>) -> Option<Buffer> {
+fn take_data_out(tag: TaskTag, cx: &mut Context<'_>) -> Option<Buffer> {
     let is_its = |event: &Event| matches!(event, Event::DataOut { task, .. } if *task == tag);
-    let event = events.iter().position(is_its).and_then(|at| events.remove(at))?;
+    let event = cx.events.iter().position(is_its).and_then(|at| cx.events.remove(at))?;
     if let Event::DataOut { buffer, .. } = event { Some(buffer) } else { None }
 }
 
@@ -58,26 +56,26 @@ impl FullFeature {
     /// data that was `arriving`. Requests that are no commands are not answered any more: their initiator asks again.
     ///
     /// RFC 7143 section 7.14: immediate commands do not outlive their connection.
-    pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, events: &mut VecDeque<Event>) {
-        self.discard_early();
+    pub(crate) fn suspend(&mut self, arriving: Option<(TaskTag, u32, u32)>, cx: &mut Context<'_>) {
+        self.discard_early(cx);
         self.tasks.interrupt(arriving);
         for tag in self.tasks.tags_where(|task| task.order.immediate) {
             if self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_))) {
                 // The driver would end the task when it hears that its data is complete.
-                take_data_out(tag, events);
-                events.push_back(Event::Aborted(tag));
+                take_data_out(tag, cx);
+                cx.events.push_back(Event::Aborted(tag));
             }
-            self.forget(tag);
+            self.forget(tag, cx);
         }
     }
 
     /// The data of a task goes there, as far as it has not come another connection will ask for it.
-    pub(crate) fn keep_data(&mut self, tag: TaskTag, buffer: Buffer, events: &mut VecDeque<Event>) {
+    pub(crate) fn keep_data(&mut self, tag: TaskTag, buffer: Buffer, cx: &mut Context<'_>) {
         let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) else { return };
         task.data.want(buffer, task.data_out_len);
         task.phase = Phase::Collecting;
         if let Some(buffer) = task.start_running() {
-            events.push_back(Event::DataOut { task: tag, buffer });
+            cx.events.push_back(Event::DataOut { task: tag, buffer });
         }
     }
 
@@ -91,9 +89,9 @@ impl FullFeature {
     }
 
     /// A task was aborted.
-    pub(crate) fn forget(&mut self, tag: TaskTag) {
+    pub(crate) fn forget(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
         if let Some(task) = self.tasks.remove(tag) {
-            self.release(task.order.immediate);
+            self.release(task.order.immediate, cx);
         }
     }
 
@@ -115,20 +113,15 @@ impl FullFeature {
             || self.logout.as_ref().is_some_and(|(request, _)| request.itt == itt)
     }
 
-    pub(crate) fn release_task(
-        &mut self,
-        itt: InitiatorTaskTag,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) -> Option<MovedTask> {
+    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag, cx: &mut Context<'_>) -> Option<MovedTask> {
         let named = self.tasks.find(itt).filter(|tag| self.tasks.get(*tag).is_some_and(|task| !task.is_silent()));
         let Some(task) = named.and_then(|tag| self.tasks.remove(tag)) else {
-            let answer = sender.retained()?.take(itt)?;
+            let answer = cx.sender.retained()?.take(itt)?;
             return Some(MovedTask { state: Moved::Answered(Box::new(answer)), complete: None });
         };
         // It keeps its place in the command window, which bounds how many one connection can have.
         self.numbered_tasks -= 1;
-        let complete = named.and_then(|tag| take_data_out(tag, events));
+        let complete = named.and_then(|tag| take_data_out(tag, cx));
         Some(MovedTask { state: Moved::Task(Box::new(task)), complete })
     }
 
@@ -136,13 +129,12 @@ impl FullFeature {
         &mut self,
         MovedTask { state, complete }: MovedTask,
         exp_data_sn: u32,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Option<TaskTag> {
         let mut task = match state {
             Moved::Task(task) => *task,
             Moved::Answered(answer) => {
-                self.answer_again(*answer, exp_data_sn, sender);
+                self.answer_again(*answer, exp_data_sn, cx);
                 return None;
             }
         };
@@ -151,25 +143,25 @@ impl FullFeature {
             && let Some(named) = self.tasks.remove(tag)
             && !named.is_silent()
         {
-            self.release(named.order.immediate);
+            self.release(named.order.immediate, cx);
             if !matches!(named.phase, Phase::Draining(_)) {
-                events.push_back(Event::Aborted(tag));
+                cx.events.push_back(Event::Aborted(tag));
             }
         }
         self.numbered_tasks += 1;
         task.data.resume(exp_data_sn);
         match std::mem::replace(&mut task.phase, Phase::Running) {
             Phase::Draining(Some(response)) => {
-                self.answer(&Answered::from(&task), response, sender);
+                self.answer(&Answered::from(&task), response, cx);
                 None
             }
             phase => {
                 let collects = matches!(phase, Phase::Collecting);
                 task.phase = phase;
                 let tag = self.tasks.insert(task)?;
-                events.extend(complete.map(|buffer| Event::DataOut { task: tag, buffer }));
+                cx.events.extend(complete.map(|buffer| Event::DataOut { task: tag, buffer }));
                 if collects {
-                    self.collect(tag, sender, events);
+                    self.collect(tag, cx);
                 }
                 Some(tag)
             }
@@ -178,10 +170,10 @@ impl FullFeature {
 
     /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means nothing
     /// (RFC 7143 section 11.5.6).
-    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, sender: &mut Sender) {
+    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
         let _ = answer.acknowledge_data(exp_data_sn);
         answer.recut(&self.parameters);
-        sender.push_answer(answer, &self.session);
+        cx.push_answer(answer);
     }
 
     /// A request on another connection covers these tasks: what was kept of their answers is not sent any more.
@@ -201,10 +193,12 @@ impl FullFeature {
     pub(crate) fn kept_bytes(&self) -> usize {
         self.tasks.kept_bytes()
     }
+}
 
-    pub(crate) fn announce_window(&mut self, sender: &mut Sender) {
+impl Context<'_> {
+    pub(crate) fn announce_window(&mut self) {
         let reserved = TargetTransferTag::RESERVED;
-        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, sender.stat_sn(), 0);
-        sender.outbox.push(pdu, Segment::Empty);
+        let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, self.sender.stat_sn(), 0);
+        self.sender.outbox.push(pdu, Segment::Empty);
     }
 }

@@ -1,16 +1,14 @@
 //! Task management requests and their answers.
 
-use std::collections::VecDeque;
-
 use lunette_pdu::{
     InitiatorTaskTag, LunField, RejectReason, SerialNumber, TaskManagementFunction, TaskManagementRequest,
     TaskManagementResponse, TaskManagementResponseCode,
 };
 
-use super::FullFeature;
 use super::early::{Turn, Waiting};
 use super::query::is_query;
-use crate::iscsi_target::connection::{Expect, Sender, Violation};
+use super::{Context, FullFeature};
+use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::{Event, TaskManagement, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
@@ -20,10 +18,9 @@ impl FullFeature {
     pub(super) fn task_management(
         &mut self,
         request: &TaskManagementRequest,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> Result<Expect, Violation> {
-        let turn = self.arrive(request.immediate, request.cmd_sn)?;
+        let turn = self.arrive(request.immediate, request.cmd_sn, cx)?;
         if turn == Turn::Never {
             return Ok(Expect::Nothing);
         }
@@ -34,7 +31,7 @@ impl FullFeature {
         }
         if self.pending_task_management.len() >= MAX_PENDING_TASK_MANAGEMENT {
             if turn == Turn::Later {
-                self.pass_over(request.cmd_sn, request.cmd_sn.next(), events);
+                self.pass_over(request.cmd_sn, request.cmd_sn.next(), cx);
             }
             let why = "too many task management requests at a time";
             return Err(Violation::harmless(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS, why));
@@ -44,49 +41,44 @@ impl FullFeature {
             !matches!(request.function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::TASK_REASSIGN)
                 && !is_query(request.function);
         if turn == Turn::Later {
-            self.hold(request.cmd_sn, Waiting::TaskManagement(*request));
-        } else if !ends_many || !request.immediate || !self.hold_until_complete(request) {
-            self.manage_tasks(request, sender, events);
+            self.hold(request.cmd_sn, Waiting::TaskManagement(*request), cx);
+        } else if !ends_many || !request.immediate || !self.hold_until_complete(request, cx) {
+            self.manage_tasks(request, cx);
         }
         Ok(Expect::Nothing)
     }
 
     /// Does what is asked for, or lets the driver do it.
-    pub(super) fn manage_tasks(
-        &mut self,
-        request: &TaskManagementRequest,
-        sender: &mut Sender,
-        events: &mut VecDeque<Event>,
-    ) {
+    pub(super) fn manage_tasks(&mut self, request: &TaskManagementRequest, cx: &mut Context<'_>) {
         // What comes after it by its number may have come before it: it may have been lost, or have waited for lost commands.
         let before = self.session.may_have_gaps().then_some(request.cmd_sn);
         let covered = |task: &Task| before.is_none_or(|before| task.order.is_covered_by(before));
         let (at_once, referenced) = match request.function {
-            TaskManagementFunction::ABORT_TASK => self.referenced_task(request, events),
+            TaskManagementFunction::ABORT_TASK => self.referenced_task(request, cx),
             TaskManagementFunction::ABORT_TASK_SET
             | TaskManagementFunction::CLEAR_TASK_SET
             | TaskManagementFunction::LOGICAL_UNIT_RESET => {
-                self.silence(|task| task.lun == request.lun && covered(task));
+                self.silence(|task| task.lun == request.lun && covered(task), cx);
                 (None, None)
             }
             TaskManagementFunction::TARGET_WARM_RESET | TaskManagementFunction::TARGET_COLD_RESET => {
-                self.silence(covered);
+                self.silence(covered, cx);
                 (None, None)
             }
             TaskManagementFunction::I_T_NEXUS_RESET if self.parameters.has_sam5_features() => {
-                self.silence(covered);
+                self.silence(covered, cx);
                 (None, None)
             }
             TaskManagementFunction::QUERY_TASK if self.parameters.has_sam5_features() => {
-                (self.query_task(request, events), None)
+                (self.query_task(request, cx), None)
             }
             function if is_query(function) && self.parameters.has_sam5_features() => (None, None),
-            TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request, sender), None),
+            TaskManagementFunction::TASK_REASSIGN => (self.refused_reassignment(request, cx), None),
             _ => (Some(TaskManagementResponseCode::FUNCTION_NOT_SUPPORTED), None),
         };
         match at_once {
-            Some(response) => self.task_management_done(request.itt, response, sender),
-            None => events.push_back(Event::TaskManagement(TaskManagement {
+            Some(response) => self.task_management_done(request.itt, response, cx),
+            None => cx.events.push_back(Event::TaskManagement(TaskManagement {
                 itt: request.itt,
                 function: request.function,
                 lun: request.lun,
@@ -104,13 +96,13 @@ impl FullFeature {
     pub(super) fn referenced_task(
         &mut self,
         request: &TaskManagementRequest,
-        events: &mut VecDeque<Event>,
+        cx: &mut Context<'_>,
     ) -> (Option<TaskManagementResponseCode>, Option<TaskTag>) {
         let is_meant = |task: &Task| task.itt == request.referenced_task_tag && task.lun == request.lun;
         let alive = |task: &Task| is_meant(task) && !matches!(task.phase, Phase::Draining(_));
         let named = self.tasks.find(request.referenced_task_tag);
         if let Some(tag) = named.filter(|tag| self.tasks.get(*tag).is_some_and(alive)) {
-            if !self.withdraw(tag, events) {
+            if !self.withdraw(tag, cx) {
                 return (None, Some(tag));
             }
             self.tasks.end(tag, None);
@@ -123,7 +115,7 @@ impl FullFeature {
             // Not of task management, says RFC 7143 section 11.5.1.
             return (Some(TaskManagementResponseCode::FUNCTION_REJECTED), None);
         }
-        if self.silence(is_meant) || self.count_lost(request, events) {
+        if self.silence(is_meant, cx) || self.count_lost(request, cx) {
             return (Some(TaskManagementResponseCode::FUNCTION_COMPLETE), None);
         }
         // It may wait on a connection that was lost (RFC 7143 section 11.5.1), or be one that was aborted. The driver knows.
@@ -131,16 +123,16 @@ impl FullFeature {
     }
 
     /// Counts the command that a request names as received, when it was lost on its way (RFC 7143 section 11.6.1). True then.
-    pub(super) fn count_lost(&self, request: &TaskManagementRequest, events: &mut VecDeque<Event>) -> bool {
-        let elsewhere = self.session.window().holds(request.ref_cmd_sn);
-        !elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, events)
+    pub(super) fn count_lost(&self, request: &TaskManagementRequest, cx: &mut Context<'_>) -> bool {
+        let elsewhere = cx.window.holds(request.ref_cmd_sn);
+        !elsewhere && self.pass_over(request.ref_cmd_sn, request.cmd_sn, cx)
     }
 
     /// Why a task cannot come to this connection, when that needs no look at others.
     fn refused_reassignment(
         &self,
         request: &TaskManagementRequest,
-        sender: &Sender,
+        cx: &Context<'_>,
     ) -> Option<TaskManagementResponseCode> {
         if !self.session.recovers_connections() {
             return Some(TaskManagementResponseCode::REASSIGNMENT_NOT_SUPPORTED);
@@ -149,32 +141,32 @@ impl FullFeature {
         if referenced != request.itt && self.is_request(referenced) {
             return Some(TaskManagementResponseCode::FUNCTION_REJECTED);
         }
-        let is_here = self.known_task(referenced, sender).is_some_and(|task| task.tag.is_some());
+        let is_here = self.known_task(referenced, cx.sender).is_some_and(|task| task.tag.is_some());
         is_here.then_some(TaskManagementResponseCode::TASK_STILL_ALLEGIANT)
     }
 
     /// For the driver these tasks have ended, but their responses still wait for data. None may follow the answer to their
     /// abort. True when there was one.
-    pub(super) fn silence(&mut self, concerned: impl Fn(&Task) -> bool) -> bool {
+    pub(super) fn silence(&mut self, concerned: impl Fn(&Task) -> bool, cx: &mut Context<'_>) -> bool {
         let silenced = self.tasks.silence(concerned);
         for immediate in &silenced {
-            self.release(*immediate);
+            self.release(*immediate, cx);
         }
         !silenced.is_empty()
     }
 
     /// The same for tasks that a request on another connection covers.
-    pub(crate) fn silence_covered(&mut self, lun: Option<LunField>, before: SerialNumber) {
-        self.silence(|task| lun.is_none_or(|lun| lun == task.lun) && task.order.is_covered_by(before));
+    pub(crate) fn silence_covered(&mut self, lun: Option<LunField>, before: SerialNumber, cx: &mut Context<'_>) {
+        self.silence(|task| lun.is_none_or(|lun| lun == task.lun) && task.order.is_covered_by(before), cx);
     }
 
     pub(crate) fn task_management_done(
         &mut self,
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
-        sender: &mut Sender,
+        cx: &mut Context<'_>,
     ) {
-        self.answer_task_management(itt, response, [0; 3], sender);
+        self.answer_task_management(itt, response, [0; 3], cx);
     }
 
     pub(super) fn answer_task_management(
@@ -182,19 +174,19 @@ impl FullFeature {
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
         additional_response_information: [u8; 3],
-        sender: &mut Sender,
+        cx: &mut Context<'_>,
     ) {
         let Some(index) = self.pending_task_management.iter().position(|pending| *pending == itt) else { return };
         self.pending_task_management.swap_remove(index);
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
+        let (exp_cmd_sn, max_cmd_sn) = cx.window.numbers();
         let pdu = TaskManagementResponse {
             response,
             additional_response_information,
             itt,
-            stat_sn: sender.next_stat_sn(),
+            stat_sn: cx.sender.next_stat_sn(),
             exp_cmd_sn,
             max_cmd_sn,
         };
-        sender.push_numbered(pdu.emit(), Segment::Empty);
+        cx.sender.push_numbered(pdu.emit(), Segment::Empty);
     }
 }

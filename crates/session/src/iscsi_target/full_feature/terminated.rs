@@ -2,8 +2,7 @@
 
 use lunette_pdu::{AsyncEvent, AsyncMessage, LunField, NopOut, SerialNumber};
 
-use super::FullFeature;
-use crate::iscsi_target::connection::Sender;
+use super::{Context, FullFeature};
 use crate::keys::TaskReporting;
 use crate::outbox::Segment;
 
@@ -16,16 +15,16 @@ pub(super) struct Termination {
 impl FullFeature {
     /// Event 5 is for sessions with FastAbort alone. Its ExpCmdSN is that of the moment when the tasks ended: an initiator can
     /// tell them from later ones by it, and ignores it otherwise, for it is old (RFC 7143 section 4.2.2.1).
-    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, sender: &mut Sender) {
+    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber, cx: &mut Context<'_>) {
         if self.parameters.task_reporting != TaskReporting::FastAbort {
             return;
         }
         let event = AsyncEvent::TASK_TERMINATION;
-        let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..self.news(sender) };
+        let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..cx.news() };
         // The last one covers those before it.
         self.terminations.retain(|known| known.lun != lun);
         self.terminations.push(Termination { stat_sn: message.stat_sn, lun });
-        sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Segment::Empty);
     }
 
     /// A NOP-Out without tags, which may acknowledge such news: nothing more comes for the tasks.

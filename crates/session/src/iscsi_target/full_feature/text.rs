@@ -6,8 +6,8 @@ use lunette_pdu::{
     AsyncEvent, AsyncMessage, Bhs, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse,
 };
 
-use super::{FullFeature, exp_stat_sn};
-use crate::iscsi_target::connection::{Sender, Violation};
+use super::{Context, FullFeature, exp_stat_sn};
+use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
 use crate::outbox::Segment;
 
@@ -44,15 +44,15 @@ impl FullFeature {
         &mut self,
         request: &TextRequest,
         data: &[u8],
-        sender: &mut Sender,
+        cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
         let asker = Asker { directory: &self.directory, session: &self.session, local: self.local };
         let Part { text, continue_, declared } = self
             .text
             .request(request, data, &asker, self.parameters.send_data_segment_len)
             .map_err(|error| Violation::harmless(RejectReason::PROTOCOL_ERROR, error.to_string()))?;
-        let (exp_cmd_sn, max_cmd_sn) = self.session.command_numbers();
-        let stat_sn = sender.next_stat_sn();
+        let (exp_cmd_sn, max_cmd_sn) = cx.window.numbers();
+        let stat_sn = cx.sender.next_stat_sn();
         let pdu = TextResponse {
             final_: declared.is_some(),
             continue_,
@@ -64,7 +64,7 @@ impl FullFeature {
             max_cmd_sn,
             data_segment_len: text.len(),
         };
-        sender.push_numbered(pdu.emit(), Segment::owned(text));
+        cx.sender.push_numbered(pdu.emit(), Segment::owned(text));
         self.commit(declared.unwrap_or_default(), stat_sn);
         Ok(())
     }
@@ -93,7 +93,7 @@ impl FullFeature {
     }
 
     /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare `recv_data_segment_len`.
-    pub(crate) fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration, sender: &mut Sender) -> bool {
+    pub(crate) fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration, cx: &mut Context<'_>) -> bool {
         let declared = self.text.to_declare.unwrap_or(self.parameters.recv_data_segment_len);
         if recv_data_segment_len == declared {
             return false;
@@ -102,9 +102,9 @@ impl FullFeature {
         let message = AsyncMessage {
             event: AsyncEvent::NEGOTIATION_REQUEST,
             parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
-            ..self.news(sender)
+            ..cx.news()
         };
-        sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Segment::Empty);
         true
     }
 }

@@ -8,7 +8,8 @@ use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{Cid, LogoutResponseCode, SerialNumber, TaskManagementFunction};
 use lunette_session::iscsi_initiator::{Event, Session, SessionConfig};
 use lunette_session::iscsi_target::{
-    self, CloseReason, Connection, ConnectionConfig, Directory, Sessions, TargetNode, TaskManagement, TaskTag,
+    self, CloseReason, ConnectionConfig, ConnectionMut, Directory, LoginConnection, LoginEvent, SessionKey, Sessions,
+    TargetNode, TaskManagement, TaskTag,
 };
 use lunette_session::{Authentication, Time};
 
@@ -19,7 +20,9 @@ use super::setup::{entropy, timers};
 /// One connection.
 pub(crate) struct Lane {
     pub(crate) cid: Cid,
-    pub(crate) target: Connection,
+    /// The target's end, until it is in a session.
+    login: Option<LoginConnection>,
+    pub(crate) key: Option<SessionKey>,
     to_target: VecDeque<u8>,
     to_initiator: VecDeque<u8>,
     pub(crate) closed: Option<CloseReason>,
@@ -105,7 +108,8 @@ impl Bundle {
         };
         self.lanes.push(Lane {
             cid,
-            target: Connection::new(config, self.now),
+            login: Some(LoginConnection::new(config, self.now)),
+            key: None,
             to_target: VecDeque::new(),
             to_initiator: VecDeque::new(),
             closed: None,
@@ -149,19 +153,29 @@ impl Bundle {
     }
 
     pub(crate) fn send_target(&mut self, lane: usize, most: usize) -> bool {
-        let Lane { target, to_initiator, .. } = &mut self.lanes[lane];
+        let Lane { login, key, to_initiator, .. } = &mut self.lanes[lane];
         let before = to_initiator.len();
-        take(target.slices(), most, to_initiator);
-        let len = to_initiator.len() - before;
-        target.sent(len);
+        if let Some(login) = login {
+            take(login.slices(), most, to_initiator);
+            login.sent(to_initiator.len() - before);
+        } else {
+            let mut target = key.and_then(|key| self.sessions.get_mut(key)?.connection_mut(lane)).unwrap();
+            take(target.slices(), most, to_initiator);
+            target.sent(to_initiator.len() - before);
+        }
+        let len = self.lanes[lane].to_initiator.len() - before;
         // Room in the outbox may let it go on.
         self.target_events(lane, &[]);
         len > 0
     }
 
     pub(crate) fn receive_target(&mut self, lane: usize, most: usize) -> bool {
-        let Lane { target, to_target, .. } = &mut self.lanes[lane];
-        if to_target.is_empty() || !target.wants_input() {
+        let wants_input = match &self.lanes[lane].login {
+            Some(login) => login.wants_input(),
+            None => self.target(lane).wants_input(),
+        };
+        let Lane { to_target, .. } = &mut self.lanes[lane];
+        if to_target.is_empty() || !wants_input {
             return false;
         }
         let len = most.min(to_target.len());
@@ -202,29 +216,50 @@ impl Bundle {
     }
 
     fn target_events(&mut self, lane: usize, mut input: &[u8]) {
-        while let Some(event) = self.lanes[lane].target.next_event(&mut input, self.now) {
+        while let Some(login) = &mut self.lanes[lane].login {
+            let Some(event) = login.next_event(&mut input) else {
+                return login.hold(input);
+            };
+            self.login_event(lane, event);
+        }
+        let key = self.lanes[lane].key.unwrap();
+        while let Some(event) = self.sessions.get_mut(key).unwrap().next_event(lane, &mut input, self.now) {
             self.target_event(lane, event);
         }
-        self.lanes[lane].target.hold(input);
+        self.target(lane).hold(input);
         self.pass_fences();
     }
 
-    fn target_event(&mut self, lane: usize, event: iscsi_target::Event) {
+    /// The target's end of a lane that has logged in.
+    pub(crate) fn target(&mut self, lane: usize) -> ConnectionMut<'_> {
+        let key = self.lanes[lane].key.expect("the login has ended");
+        self.sessions.get_mut(key).and_then(|session| session.connection_mut(lane)).unwrap()
+    }
+
+    fn login_event(&mut self, lane: usize, event: LoginEvent) {
         match event {
-            iscsi_target::Event::Admit(request) => match self.sessions.admit(&request, lane) {
+            LoginEvent::Admit(request) => match self.sessions.admit(&request, lane) {
                 Ok(admitted) => {
                     for old in admitted.displaced {
                         self.end_lane(old);
                     }
-                    self.lanes[lane].target.admit(admitted.session, self.now);
+                    let login = self.lanes[lane].login.take().unwrap();
+                    self.lanes[lane].key = self.sessions.enter(admitted.place, login, self.now);
                 }
-                Err(status) => self.lanes[lane].target.refuse(status),
+                Err(status) => self.lanes[lane].login.as_mut().unwrap().refuse(status),
             },
+            LoginEvent::Close(reason) => self.lanes[lane].closed = Some(reason),
+        }
+    }
+
+    fn target_event(&mut self, lane: usize, event: iscsi_target::Event) {
+        match event {
             iscsi_target::Event::Command(command) => {
                 self.delivered.push(command.order.cmd_sn);
                 match Disk::wants(&command) {
                     Some(len) if command.data_out_len > 0 => {
-                        self.lanes[lane].target.want_data(command.task, self.pool.take(len).unwrap());
+                        let buffer = self.pool.take(len).unwrap();
+                        self.target(lane).want_data(command.task, buffer);
                         self.waiting.push(Job { lane, command, data: None });
                     }
                     _ => self.jobs.push(Job { lane, command, data: None }),
@@ -239,23 +274,21 @@ impl Bundle {
             iscsi_target::Event::Aborted(task) => self.forget(|job| job.lane == lane && job.command.task == task),
             iscsi_target::Event::TaskManagement(request) => self.manage_tasks(lane, request),
             iscsi_target::Event::Resume(cid) => {
-                let tsih = self.session.tsih();
-                let all = self.sessions.connections(tsih).iter();
-                let others: Vec<usize> =
-                    all.filter(|(known, _)| cid.is_none_or(|cid| *known == cid)).map(|(_, lane)| *lane).collect();
+                let session = self.lanes[lane].key.and_then(|key| self.sessions.get(key)).unwrap();
+                let is_meant = |lane: &usize| cid.is_none_or(|cid| session.cid(*lane) == Some(cid));
+                let others: Vec<usize> = session.connections().filter(is_meant).collect();
                 for other in others {
                     self.target_events(other, &[]);
                 }
             }
             iscsi_target::Event::LogoutForRecovery { .. } => panic!("recovery level 0"),
             iscsi_target::Event::Logout(cid) => {
-                let tsih = self.session.tsih();
-                let named = self.sessions.connections(tsih).iter().find(|(known, _)| *known == cid).copied();
-                if let Some((_, named)) = named.filter(|(_, named)| *named != lane) {
+                let named = self.lanes[lane].key.and_then(|key| self.sessions.get(key)?.find(cid));
+                if let Some(named) = named.filter(|named| *named != lane) {
                     self.end_lane(named);
                 }
                 let known = named.map_or(LogoutResponseCode::CID_NOT_FOUND, |_| LogoutResponseCode::CLOSED);
-                self.lanes[lane].target.logout_done(known);
+                self.target(lane).logout_done(known);
             }
             iscsi_target::Event::Close(reason) => {
                 self.lanes[lane].closed = Some(reason);
@@ -267,7 +300,7 @@ impl Bundle {
     /// Cut off by the target.
     fn end_lane(&mut self, lane: usize) {
         self.forget(|job| job.lane == lane);
-        self.lanes[lane].target.drop_session();
+        self.target(lane).drop_session();
         self.lanes[lane].closed = Some(CloseReason::SessionLost);
     }
 
@@ -293,14 +326,14 @@ impl Bundle {
             .collect();
         self.forget(hit);
         for (lane, task) in doomed {
-            self.lanes[lane].target.abort(task);
+            self.target(lane).abort(task);
         }
         let mut behind = Vec::new();
         for other in (0..self.lanes.len()).filter(|other| *other != lane) {
             if let Some(before) = request.before.filter(|_| !names_one) {
-                self.lanes[other].target.silence(None, before);
+                self.target(other).silence(None, before);
             }
-            if let Some(stat_sn) = self.lanes[other].target.ask_acknowledgement() {
+            if let Some(stat_sn) = self.target(other).ask_acknowledgement() {
                 behind.push((other, stat_sn));
             }
         }
@@ -308,13 +341,13 @@ impl Bundle {
     }
 
     fn pass_fences(&mut self) {
-        let lanes = &self.lanes;
-        let is_passed = |fence: &mut Fence| {
-            fence.behind.iter().all(|(lane, stat_sn)| lanes[*lane].target.has_acknowledged(*stat_sn))
-        };
+        let (lanes, sessions) = (&self.lanes, &self.sessions);
+        let target = |lane: usize| lanes[lane].key.and_then(|key| sessions.get(key)?.connection(lane)).unwrap();
+        let is_passed =
+            |fence: &mut Fence| fence.behind.iter().all(|(lane, stat_sn)| target(*lane).has_acknowledged(*stat_sn));
         let passed: Vec<Fence> = self.fences.extract_if(.., is_passed).collect();
         for fence in passed {
-            self.lanes[fence.lane].target.task_management_done(fence.request.itt, fence.request.done());
+            self.target(fence.lane).task_management_done(fence.request.itt, fence.request.done());
         }
     }
 
@@ -326,7 +359,7 @@ impl Bundle {
         let job = self.jobs.swap_remove(self.dice.below(self.jobs.len()));
         let response = self.disk.run(&job.command, job.data, &self.pool);
         *self.runs.entry(Disk::name(&job.command)).or_default() += 1;
-        self.lanes[job.lane].target.complete(job.command.task, response);
+        self.target(job.lane).complete(job.command.task, response);
         true
     }
 }

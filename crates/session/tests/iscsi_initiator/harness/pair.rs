@@ -8,7 +8,8 @@ use lunette_buffer::{Buffer, Pool};
 use lunette_pdu::{Cid, TaskManagementFunction};
 use lunette_session::iscsi_initiator::{self, Session, SessionConfig};
 use lunette_session::iscsi_target::{
-    self, CloseReason, Connection, ConnectionConfig, Directory, Sessions, TargetNode, TaskTag,
+    self, CloseReason, ConnectionConfig, ConnectionMut, Directory, LoginConnection, LoginEvent, SessionKey, Sessions,
+    TargetNode, TaskTag,
 };
 use lunette_session::{Authentication, Time};
 
@@ -42,8 +43,10 @@ struct Job {
 pub(crate) struct Pair {
     pub(crate) session: Session,
     pub(crate) cid: Cid,
-    pub(crate) target: Connection,
-    sessions: Sessions<u8>,
+    /// The target's end, until it is in a session.
+    login: Option<LoginConnection>,
+    key: Option<SessionKey>,
+    sessions: Sessions<()>,
     pub(crate) disk: Disk,
     pub(crate) pool: Pool,
     pub(crate) now: Time,
@@ -82,7 +85,8 @@ impl Pair {
         Self {
             session,
             cid,
-            target: Connection::new(config, now),
+            login: Some(LoginConnection::new(config, now)),
+            key: None,
             sessions: Sessions::default(),
             disk: Disk { bytes: super::pattern(256 << 10) },
             pool: Pool::new(256 << 20),
@@ -157,19 +161,30 @@ impl Pair {
     fn send_target(&mut self) -> bool {
         let most = self.some();
         let before = self.to_initiator.len();
-        take(self.target.slices(), most, &mut self.to_initiator);
+        match (&self.login, self.key.and_then(|key| self.sessions.get(key))) {
+            (Some(login), _) => take(login.slices(), most, &mut self.to_initiator),
+            (_, Some(session)) => take(session.connection(()).unwrap().slices(), most, &mut self.to_initiator),
+            _ => {}
+        }
         let len = self.to_initiator.len() - before;
         flip(self.flip, self.sent_by_target, &mut self.to_initiator, before);
         if let Some([_, storm]) = &mut self.storms {
             storm.pass(&mut self.to_initiator, before, &mut self.dice);
         }
         self.sent_by_target += len;
-        self.target.sent(len);
+        match &mut self.login {
+            Some(login) => login.sent(len),
+            None => self.target().sent(len),
+        }
         len > 0
     }
 
     fn receive_target(&mut self) -> bool {
-        if self.to_target.is_empty() || !self.target.wants_input() {
+        let wants_input = match &self.login {
+            Some(login) => login.wants_input(),
+            None => self.target().wants_input(),
+        };
+        if self.to_target.is_empty() || !wants_input {
             return false;
         }
         let len = self.some().min(self.to_target.len());
@@ -208,23 +223,41 @@ impl Pair {
 
     fn target_events(&mut self, mut input: &[u8]) -> bool {
         let mut any = false;
-        while let Some(event) = self.target.next_event(&mut input, self.now) {
+        while let Some(login) = &mut self.login {
+            let Some(event) = login.next_event(&mut input) else {
+                login.hold(input);
+                return any;
+            };
+            any = true;
+            match event {
+                LoginEvent::Admit(request) => {
+                    let admitted = self.sessions.admit(&request, ()).unwrap();
+                    let login = self.login.take().unwrap();
+                    self.key = self.sessions.enter(admitted.place, login, self.now);
+                }
+                LoginEvent::Close(reason) => self.closed = Some(reason),
+            }
+        }
+        let key = self.key.unwrap();
+        while let Some(event) = self.sessions.get_mut(key).unwrap().next_event((), &mut input, self.now) {
             any = true;
             self.target_event(event);
         }
-        self.target.hold(input);
+        self.target().hold(input);
         any
+    }
+
+    /// The target's end, in its session.
+    pub(crate) fn target(&mut self) -> ConnectionMut<'_> {
+        self.key.and_then(|key| self.sessions.get_mut(key)?.connection_mut(())).expect("the login has ended")
     }
 
     fn target_event(&mut self, event: iscsi_target::Event) {
         match event {
-            iscsi_target::Event::Admit(request) => {
-                let admitted = self.sessions.admit(&request, 1).unwrap();
-                self.target.admit(admitted.session, self.now);
-            }
             iscsi_target::Event::Command(command) => match Disk::wants(&command) {
                 Some(len) if command.data_out_len > 0 => {
-                    self.target.want_data(command.task, self.pool.take(len).unwrap());
+                    let buffer = self.pool.take(len).unwrap();
+                    self.target().want_data(command.task, buffer);
                     self.waiting.push((command.task, command));
                 }
                 _ => self.jobs.push(Job { command, data: None }),
@@ -246,11 +279,11 @@ impl Pair {
                 let tasks: Vec<_> =
                     jobs.chain(self.waiting.iter().map(|(tag, _)| *tag)).filter(|task| hit(*task)).collect();
                 for task in tasks {
-                    self.target.abort(task);
+                    self.target().abort(task);
                 }
                 self.jobs.retain(|job| !hit(job.command.task));
                 self.waiting.retain(|(tag, _)| !hit(*tag));
-                self.target.task_management_done(request.itt, request.done());
+                self.target().task_management_done(request.itt, request.done());
             }
             iscsi_target::Event::Resume(_)
             | iscsi_target::Event::Logout(_)
@@ -266,7 +299,7 @@ impl Pair {
         let job = self.jobs.swap_remove(self.dice.below(self.jobs.len()));
         self.last_cdb_rest.clone_from(&job.command.cdb_rest);
         let response = self.disk.run(&job.command, job.data, &self.pool);
-        self.target.complete(job.command.task, response);
+        self.target().complete(job.command.task, response);
         true
     }
 
@@ -275,11 +308,19 @@ impl Pair {
         let end = self.now + span;
         loop {
             self.run();
-            let due = self.session.next_timeout().into_iter().chain(self.target.next_timeout()).min();
+            let of_target = match &self.login {
+                Some(login) => login.next_timeout(),
+                None => self.target().next_timeout(),
+            };
+            let due = self.session.next_timeout().into_iter().chain(of_target).min();
             let Some(at) = due.filter(|at| *at <= end) else { break };
             self.now = self.now.max(at);
             self.session.time_has_come(self.now);
-            self.target.time_has_come(self.now);
+            let now = self.now;
+            match &mut self.login {
+                Some(login) => login.time_has_come(now),
+                None => self.target().time_has_come(now),
+            }
         }
         self.now = end;
     }

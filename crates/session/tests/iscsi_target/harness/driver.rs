@@ -1,6 +1,7 @@
 //! The target's driver: bytes in, events to a scripted device, bytes out.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use lunette_buffer::{Pool, Run};
 use lunette_pdu::{LoginStatus, LogoutResponseCode};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, AnswerData, CloseReason, Command, Connection, Event, Response, Sessions, TaskManagement, TaskTag,
+    AdmitRequest, AnswerData, CloseReason, Command, ConnectionMut, Event, LoginConnection, LoginEvent, Response,
+    SessionInfo, SessionKey, Sessions, TaskManagement, TaskTag,
 };
 
 use super::pattern;
@@ -33,8 +35,11 @@ const MAX_EVENTS_PER_PIECE: usize = 100_000;
 const LENT_RUN_LEN: usize = 777;
 
 pub(crate) struct Driver {
-    pub(crate) connection: Connection,
-    pub(crate) sessions: Sessions<u32>,
+    /// Until it is in a session.
+    login: Option<LoginConnection>,
+    session: Option<SessionKey>,
+    /// Those of all connections of a test.
+    pub(crate) sessions: Rc<RefCell<Sessions<u32>>>,
     pub(crate) pool: Pool,
     pub(crate) now: Time,
     pub(crate) cut: Cut,
@@ -57,10 +62,11 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    pub(crate) fn new(connection: Connection, now: Time) -> Self {
+    pub(crate) fn new(login: LoginConnection, now: Time) -> Self {
         Self {
-            connection,
-            sessions: Sessions::default(),
+            login: Some(login),
+            session: None,
+            sessions: Rc::default(),
             pool: Pool::new(64 << 20),
             now,
             cut: Cut::WHOLE,
@@ -85,23 +91,102 @@ impl Driver {
         self.pump();
     }
 
+    /// The connection finds the sessions of `other`, and comes after it.
+    pub(crate) fn share(&mut self, other: &Self) {
+        (self.sessions, self.handle, self.now) = (Rc::clone(&other.sessions), other.handle + 1, other.now);
+    }
+
+    /// Does something with the connection, which is in a session.
+    pub(crate) fn act<R>(&self, act: impl FnOnce(&mut ConnectionMut<'_>) -> R) -> R {
+        let mut sessions = self.sessions.borrow_mut();
+        let session = self.session.and_then(|key| sessions.get_mut(key)).expect("the login has ended");
+        act(&mut session.connection_mut(self.handle).expect("it is there"))
+    }
+
+    /// The connection is gone.
+    pub(crate) fn remove(&mut self) {
+        let key = self.session.take().expect("the login has ended");
+        self.sessions.borrow_mut().remove(key, self.handle);
+    }
+
+    pub(crate) fn wants_input(&self) -> bool {
+        self.login.as_ref().map_or_else(|| self.act(|c| c.wants_input()), LoginConnection::wants_input)
+    }
+
+    pub(crate) fn has_output(&self) -> bool {
+        self.login.as_ref().map_or_else(|| self.act(|c| c.has_output()), LoginConnection::has_output)
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
+        self.login.as_ref().map_or_else(|| self.act(|c| c.next_timeout()), LoginConnection::next_timeout)
+    }
+
+    pub(crate) fn login_bytes(&self) -> usize {
+        self.login.as_ref().map_or(0, LoginConnection::login_bytes)
+    }
+
+    pub(crate) fn session(&self) -> Option<Arc<SessionInfo>> {
+        self.session?;
+        self.act(|c| c.session().cloned())
+    }
+
+    /// Bytes that are ready to be sent.
+    pub(crate) fn ready(&self) -> Vec<Vec<u8>> {
+        match &self.login {
+            Some(login) => login.slices().map(<[u8]>::to_vec).collect(),
+            None => self.act(|c| c.slices().map(<[u8]>::to_vec).collect()),
+        }
+    }
+
+    /// How many these are.
+    pub(crate) fn ready_bytes(&self) -> usize {
+        match &self.login {
+            Some(login) => login.slices().map(<[u8]>::len).sum(),
+            None => self.act(|c| c.slices().map(<[u8]>::len).sum()),
+        }
+    }
+
+    pub(crate) fn sent(&mut self, len: usize) {
+        match &mut self.login {
+            Some(login) => login.sent(len),
+            None => self.act(|c| c.sent(len)),
+        }
+    }
+
+    fn time_has_come(&mut self) {
+        match &mut self.login {
+            Some(login) => login.time_has_come(self.now),
+            None => self.act(|c| c.time_has_come(self.now)),
+        }
+    }
+
     /// Reads from the socket as long as the connection wants.
     pub(crate) fn pump(&mut self) {
         self.drain(&[]);
-        while !self.unread.is_empty() && self.connection.wants_input() {
+        while !self.unread.is_empty() && self.wants_input() {
             let piece_len = self.cut.piece.min(self.unread.len());
-            let place = self.connection.direct().filter(|_| self.cut.direct);
-            if let Some(place) = place {
-                let len = piece_len.min(place.len());
-                place[..len].copy_from_slice(&self.unread[..len]);
-                self.unread.drain(..len);
-                self.connection.direct_received(len, self.now);
+            if self.receive_directly(piece_len) {
                 self.drain(&[]);
             } else {
                 let piece: Vec<u8> = self.unread.drain(..piece_len).collect();
                 self.drain(&piece);
             }
         }
+    }
+
+    fn receive_directly(&mut self, most: usize) -> bool {
+        if !self.cut.direct || self.login.is_some() {
+            return false;
+        }
+        let received = self.act(|connection| {
+            let place = connection.direct()?;
+            let len = most.min(place.len());
+            place[..len].copy_from_slice(&self.unread[..len]);
+            connection.direct_received(len, self.now);
+            Some(len)
+        });
+        self.unread.drain(..received.unwrap_or(0));
+        received.is_some()
     }
 
     /// How much the socket still holds.
@@ -111,31 +196,63 @@ impl Driver {
 
     fn drain(&mut self, mut input: &[u8]) {
         for _ in 0..MAX_EVENTS_PER_PIECE {
-            let Some(event) = self.connection.next_event(&mut input, self.now) else {
-                self.connection.hold(input);
+            if !self.next(&mut input) {
                 return;
-            };
-            self.happened(event);
+            }
         }
         panic!("the machine spins");
+    }
+
+    /// Deals with the next event. False when there is none, and the connection holds what is left.
+    fn next(&mut self, input: &mut &[u8]) -> bool {
+        if let Some(login) = &mut self.login {
+            let Some(event) = login.next_event(input) else {
+                login.hold(input);
+                return false;
+            };
+            self.login_event(event);
+            return true;
+        }
+        let mut sessions = self.sessions.borrow_mut();
+        let session = self.session.and_then(|key| sessions.get_mut(key)).expect("the login has ended");
+        let Some(event) = session.next_event(self.handle, input, self.now) else {
+            session.connection_mut(self.handle).expect("it is there").hold(input);
+            return false;
+        };
+        drop(sessions);
+        self.happened(event);
+        true
+    }
+
+    fn login_event(&mut self, event: LoginEvent) {
+        assert!(self.closed.is_none(), "{event:?} after the end");
+        match event {
+            LoginEvent::Admit(request) => {
+                self.admissions += 1;
+                self.admit_requests.push((*request).clone());
+                if self.automatic {
+                    self.admit(&request);
+                }
+            }
+            LoginEvent::Close(reason) => self.closed = Some(reason),
+        }
+    }
+
+    fn admit(&mut self, request: &AdmitRequest) {
+        let mut sessions = self.sessions.borrow_mut();
+        match sessions.admit(request, self.handle) {
+            Ok(admitted) => {
+                self.displaced.extend(admitted.displaced);
+                let login = self.login.take().expect("the login has just passed");
+                self.session = sessions.enter(admitted.place, login, self.now);
+            }
+            Err(status) => self.login.as_mut().expect("it is refused").refuse(status),
+        }
     }
 
     fn happened(&mut self, event: Event) {
         assert!(self.closed.is_none(), "{event:?} after the end");
         match event {
-            Event::Admit(request) => {
-                self.admissions += 1;
-                self.admit_requests.push((*request).clone());
-                if self.automatic {
-                    match self.sessions.admit(&request, self.handle) {
-                        Ok(admitted) => {
-                            self.displaced.extend(admitted.displaced);
-                            self.connection.admit(admitted.session, self.now);
-                        }
-                        Err(status) => self.connection.refuse(status),
-                    }
-                }
-            }
             Event::Command(command) => {
                 self.commands.push(command.clone());
                 if self.automatic {
@@ -145,7 +262,7 @@ impl Driver {
             Event::DataOut { task, buffer } => {
                 self.data_out.push((task, buffer.to_vec()));
                 if self.automatic {
-                    self.connection.complete(task, wrote(buffer.len()));
+                    self.act(|c| c.complete(task, wrote(buffer.len())));
                 }
             }
             Event::Aborted(task) => self.aborted.push(task),
@@ -153,16 +270,17 @@ impl Driver {
                 self.task_management.push(request);
                 if self.automatic {
                     if let Some(task) = request.referenced {
-                        self.connection.abort(task);
+                        self.act(|c| c.abort(task));
                     }
-                    self.connection.task_management_done(request.itt, request.done());
+                    self.act(|c| c.task_management_done(request.itt, request.done()));
                 }
             }
             Event::Logout(cid) | Event::LogoutForRecovery { cid, .. } if self.automatic => {
-                let known = self.sessions.connections(self.connection.session().unwrap().tsih);
-                let is_known = known.iter().any(|(other, _)| *other == cid);
+                let is_known = self.session.is_some_and(|key| {
+                    self.sessions.borrow().get(key).is_some_and(|session| session.find(cid).is_some())
+                });
                 let answer = if is_known { LogoutResponseCode::CLOSED } else { LogoutResponseCode::CID_NOT_FOUND };
-                self.connection.logout_done(answer);
+                self.act(|c| c.logout_done(answer));
             }
             Event::Logout(_) | Event::LogoutForRecovery { .. } | Event::Resume(_) => {}
             Event::Close(reason) => self.closed = Some(reason),
@@ -176,17 +294,17 @@ impl Driver {
         } else if command.data_in_len > 0 {
             self.give_data(command.task, command.data_in_len as usize);
         } else {
-            self.connection.complete(command.task, Response::default());
+            self.act(|c| c.complete(command.task, Response::default()));
         }
     }
 
     pub(crate) fn want_data(&mut self, task: TaskTag, len: usize) {
         let buffer = self.pool.take(len).expect("the pool of the tests is large");
-        self.connection.want_data(task, buffer);
+        self.act(|c| c.want_data(task, buffer));
     }
 
     pub(crate) fn give_data(&mut self, task: TaskTag, len: usize) {
-        self.connection.complete(task, self.read_response(len));
+        self.act(|c| c.complete(task, self.read_response(len)));
     }
 
     /// GOOD with that much data; each second time as a store lends it, if it is not too long.
@@ -208,19 +326,24 @@ impl Driver {
         Response { data_in: Some(data_in), ..Response::default() }
     }
 
+    /// The daemon ends.
+    pub(crate) fn stop(&mut self) {
+        self.login.as_mut().expect("the login has not ended").stop();
+    }
+
     pub(crate) fn refuse(&mut self, status: LoginStatus) {
-        self.connection.refuse(status);
+        self.login.as_mut().expect("the login has not ended").refuse(status);
         self.pump();
     }
 
     /// Lets time pass, doing what is due on the way, as a reactor would.
     pub(crate) fn pass(&mut self, span: Duration) {
         let end = self.now + span;
-        while let Some(at) = self.connection.next_timeout().filter(|at| *at <= end) {
+        while let Some(at) = self.next_timeout().filter(|at| *at <= end) {
             self.now = self.now.max(at);
-            self.connection.time_has_come(self.now);
+            self.time_has_come();
             self.drain(&[]);
-            let next = self.connection.next_timeout();
+            let next = self.next_timeout();
             assert!(next.is_none_or(|next| next > self.now), "a timeout that stays due");
         }
         self.now = end;
@@ -229,9 +352,9 @@ impl Driver {
     /// Takes what is ready to be sent, `piece` bytes at a time.
     pub(crate) fn take_output(&mut self, piece: usize) -> Vec<u8> {
         let mut wire = Vec::new();
-        while self.connection.has_output() {
+        while self.has_output() {
             let before = wire.len();
-            for slice in self.connection.slices() {
+            for slice in self.ready() {
                 assert!(!slice.is_empty(), "an empty slice");
                 let room = piece.saturating_sub(wire.len() - before);
                 wire.extend_from_slice(&slice[..room.min(slice.len())]);
@@ -239,7 +362,7 @@ impl Driver {
                     break;
                 }
             }
-            self.connection.sent(wire.len() - before);
+            self.sent(wire.len() - before);
         }
         wire
     }

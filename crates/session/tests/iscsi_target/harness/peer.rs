@@ -195,7 +195,7 @@ impl Peer {
     /// Reads what the target has to say, and lets it go on.
     pub(crate) fn collect(&mut self) {
         self.driver.pump();
-        while self.reads && self.driver.connection.has_output() {
+        while self.reads && self.driver.has_output() {
             let bytes = self.driver.take_output(self.out_piece);
             self.transcript.extend_from_slice(&bytes);
             self.received.extend(self.checker.feed(&bytes, self.cmd_sn));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_session::iscsi_target::{
-    Connection, ConnectionConfig, Directory, Entropy, Moved, Portal, TargetNode, Timers,
+    ConnectionConfig, Directory, Entropy, LoginConnection, Moved, Portal, TargetNode, Timers,
 };
 use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Time};
@@ -74,7 +74,7 @@ impl Setup {
         Self { keys: keys.to_vec(), ..Self::default() }
     }
 
-    pub(crate) fn connection(self, now: Time) -> Connection {
+    pub(crate) fn connection(self, now: Time) -> LoginConnection {
         let first = TargetNode {
             alias: self.alias,
             authentication: self.authentication,
@@ -91,6 +91,6 @@ impl Setup {
             timers: self.timers,
             entropy: Entropy(std::array::from_fn(|n| 0xf0_u8.wrapping_add(n as u8))),
         };
-        Connection::new(config, now)
+        LoginConnection::new(config, now)
     }
 }

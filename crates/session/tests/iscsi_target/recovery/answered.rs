@@ -17,7 +17,7 @@ fn with_an_answered_read() -> (Peer, Vec<u8>) {
     a.command(command(2), &[]);
     let second = tag(&a);
     a.driver.give_data(first, 12288);
-    a.driver.connection.complete(second, Response::default());
+    a.driver.act(|c| c.complete(second, Response::default()));
     assert_eq!(a.rest().len(), 4);
     cut(&mut a);
     (a, pattern(12288))
@@ -29,7 +29,7 @@ fn an_answer_comes_again_from_where_the_initiator_has_it() {
     let all = [(0, 8192), (8192, 12288)];
     for (exp_data_sn, pieces) in [(0, &all[..]), (1, &[(4096, 12288)]), (3, &[]), (4, &all)] {
         let (mut a, data) = with_an_answered_read();
-        assert_eq!(a.driver.connection.suspended_bytes(), 16384, "a buffer counts as a whole");
+        assert_eq!(a.driver.act(|c| c.suspended_bytes()), 16384, "a buffer counts as a whole");
         let mut b = join(&mut a, Cid(7));
         assert_eq!(reassign(&mut a, &mut b, 1, exp_data_sn), None);
         let first = if exp_data_sn == 4 { 0 } else { exp_data_sn };
@@ -43,33 +43,33 @@ fn an_answer_comes_again_from_where_the_initiator_has_it() {
             let (response, _) = b.scsi_response();
             assert_eq!((response.status, response.exp_data_sn, response.snack_tag), (0, 3, 0));
         }
-        assert_eq!(a.driver.connection.suspended_bytes(), 0);
+        assert_eq!(a.driver.act(|c| c.suspended_bytes()), 0);
         b.silence();
     }
 }
 
 #[test]
 fn what_was_acknowledged_does_not_exist_any_more() {
-    let (mut a, _) = with_an_answered_read();
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(1)).is_some());
+    let (a, _) = with_an_answered_read();
+    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))).is_some());
     let received = a.checker.stat_sn.unwrap();
-    a.driver.connection.log_out_for_recovery(received, a.driver.now);
+    a.driver.act(|c| c.log_out_for_recovery(received, a.driver.now));
     for itt in [1, 2] {
-        assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(itt)), None);
+        assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(itt))), None);
     }
-    assert!(a.driver.connection.keeps_nothing());
+    assert!(a.driver.act(|c| c.keeps_nothing()));
 }
 
 #[test]
 fn requests_that_cover_answered_tasks_forget_their_answers() {
-    let (mut a, _) = with_an_answered_read();
+    let (a, _) = with_an_answered_read();
     let second = a.driver.commands[1].order.cmd_sn;
-    a.driver.connection.silence(Some(LunField([0, 3, 0, 0, 0, 0, 0, 0])), second);
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "it was sent after the request");
-    assert_eq!(a.driver.connection.suspended_bytes(), 0);
-    a.driver.connection.silence(Some(LunField([0, 4, 0, 0, 0, 0, 0, 0])), second.next());
-    assert!(a.driver.connection.known_task(InitiatorTaskTag(2)).is_some(), "of another logical unit");
+    a.driver.act(|c| c.silence(Some(LunField([0, 3, 0, 0, 0, 0, 0, 0])), second));
+    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
+    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(2))).is_some(), "it was sent after the request");
+    assert_eq!(a.driver.act(|c| c.suspended_bytes()), 0);
+    a.driver.act(|c| c.silence(Some(LunField([0, 4, 0, 0, 0, 0, 0, 0])), second.next()));
+    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(2))).is_some(), "of another logical unit");
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn answers_of_immediate_commands_do_not_move() {
     let mut a = first();
     a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);
     let task = tag(&a);
-    a.driver.connection.complete(task, Response::default());
+    a.driver.act(|c| c.complete(task, Response::default()));
     a.scsi_response();
     cut(&mut a);
-    assert_eq!(a.driver.connection.known_task(InitiatorTaskTag(1)), None);
-    assert!(a.driver.connection.keeps_nothing());
+    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
+    assert!(a.driver.act(|c| c.keeps_nothing()));
 }

@@ -29,7 +29,7 @@ fn a_logout_for_recovery_tells_the_times() {
     assert_eq!(response.response, LogoutResponseCode::CLOSED);
     assert_eq!((u64::from(response.time2wait), u64::from(response.time2retain)), (WAIT, RETAIN));
     assert_eq!(a.driver.closed, Some(CloseReason::RecoveryLogout));
-    assert!(a.driver.connection.is_suspended());
+    assert!(a.driver.act(|c| c.is_suspended()));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_connection_that_is_closed_leaves_nothing_to_wait_for() {
     let (response, _) = a.logout_response();
     assert_eq!((response.time2wait, response.time2retain), (0, 0));
     assert_eq!(a.driver.closed, Some(CloseReason::ConnectionLogout));
-    assert!(!a.driver.connection.is_suspended());
+    assert!(!a.driver.act(|c| c.is_suspended()));
 }
 
 #[test]
@@ -48,14 +48,14 @@ fn a_logout_of_another_connection_acknowledges_what_came_there() {
     let mut a = first();
     a.command(command(1), &[]);
     let task = tag(&a);
-    a.driver.connection.complete(task, Response::default());
+    a.driver.act(|c| c.complete(task, Response::default()));
     let (response, _) = a.scsi_response();
     let before = response.stat_sn;
     for reason in [LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, LogoutReason::CLOSE_CONNECTION] {
         let request = LogoutRequest { reason, cmd_sn: a.cmd_sn, exp_stat_sn: before.next(), ..logout(Cid(99)) };
         a.send(request.emit(), &[]);
-        assert!(!a.driver.connection.has_acknowledged(before.next()), "the number is of another connection");
-        a.driver.connection.logout_done(LogoutResponseCode::CID_NOT_FOUND);
+        assert!(!a.driver.act(|c| c.has_acknowledged(before.next())), "the number is of another connection");
+        a.driver.act(|c| c.logout_done(LogoutResponseCode::CID_NOT_FOUND));
         a.logout_response();
     }
 }
@@ -75,7 +75,7 @@ fn logouts_that_have_waited_are_answered_one_by_one() {
     a.cmd_sn = next;
     for itt in [0x61, 0x62] {
         assert_eq!(a.rest(), [], "the driver has not dealt with {itt:#x}");
-        a.driver.connection.logout_done(LogoutResponseCode::CID_NOT_FOUND);
+        a.driver.act(|c| c.logout_done(LogoutResponseCode::CID_NOT_FOUND));
         assert_eq!(a.logout_response().0.itt.0, itt);
     }
 }
@@ -110,7 +110,7 @@ fn the_driver_is_asked_for_tasks_of_other_connections() {
         let asked = a.driver.task_management.pop().unwrap();
         assert_eq!((asked.function, asked.referenced, asked.referenced_itt.0), (function, None, 2));
         assert_eq!(asked.exp_data_sn, 3);
-        a.driver.connection.task_management_done(asked.itt, TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
+        a.driver.act(|c| c.task_management_done(asked.itt, TaskManagementResponseCode::TASK_DOES_NOT_EXIST));
         a.task_management_response();
     }
 }
@@ -128,8 +128,8 @@ fn a_request_that_waits_for_its_answer_cannot_move() {
     let mut a = first();
     a.task_management(task_management(0x61, TaskManagementFunction::LOGICAL_UNIT_RESET));
     cut(&mut a);
-    assert!(a.driver.connection.is_request(InitiatorTaskTag(0x61)));
-    a.driver.connection.task_management_done(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE);
+    assert!(a.driver.act(|c| c.is_request(InitiatorTaskTag(0x61))));
+    a.driver.act(|c| c.task_management_done(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE));
     assert_eq!(a.rest(), []);
 }
 
@@ -150,7 +150,7 @@ fn text_negotiations_and_requests_are_not_reassigned() {
     assert_eq!(asked.done(), TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
     cut(&mut a);
     for itt in [0x61, 0x62] {
-        assert!(a.driver.connection.is_request(InitiatorTaskTag(itt)), "{itt:#x}");
+        assert!(a.driver.act(|c| c.is_request(InitiatorTaskTag(itt))), "{itt:#x}");
     }
-    assert!(!a.driver.connection.is_request(InitiatorTaskTag(0x63)));
+    assert!(!a.driver.act(|c| c.is_request(InitiatorTaskTag(0x63))));
 }

@@ -1,0 +1,474 @@
+//! The sessions of a daemon, and the rules by which logins create, join and replace them (RFC 7143 sections 4.4.3 and 6.3.5).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
+
+use super::connection::LoginConnection;
+use super::directory::TargetNode;
+use super::session::{Session, SessionInfo};
+use crate::Time;
+use crate::keys::Parameters;
+use crate::limits::{MAX_SESSION_TABLES, max_table_sessions};
+
+/// A login that has passed all stages and asks to become, or to join, a session.
+#[derive(Debug, Clone)]
+pub struct AdmitRequest {
+    /// The initiator's iSCSI name.
+    pub initiator_name: String,
+    /// The CHAP user that the initiator proved to be; `None` when no proof was asked for.
+    pub chap_user: Option<String>,
+    /// From the login's header.
+    pub isid: Isid,
+    /// Zero asks for a new session.
+    pub tsih: Tsih,
+    /// The connection's number within its session.
+    pub cid: Cid,
+    /// The target; `None` in a discovery session.
+    pub target: Option<Arc<TargetNode>>,
+    /// The portal group of the portal that the connection came through.
+    pub portal_group: u16,
+    /// The first command number of a new session.
+    pub cmd_sn: SerialNumber,
+    /// What the initiator has received on the connection of that number, when the login takes its place (RFC 7143 section
+    /// 11.12.9).
+    pub exp_stat_sn: SerialNumber,
+    /// As negotiated.
+    pub parameters: Parameters,
+}
+
+/// What an admitted login has to do with others.
+#[derive(Debug)]
+pub struct Admitted<H> {
+    /// Where the connection is to be in its session: [`Sessions::enter`] takes it there.
+    pub place: Place<H>,
+    /// The session.
+    pub session: Arc<SessionInfo>,
+    /// Connections that it replaces. End them, with their tasks, before the login is answered.
+    pub displaced: Vec<H>,
+    /// The connection that it takes the place of at recovery level 2: this is its logout for recovery (RFC 7143 section
+    /// 6.3.4). Its tasks wait to be taken over.
+    pub detached: Option<H>,
+}
+
+/// A place in a session, for the one connection whose login was admitted.
+#[derive(Debug)]
+pub struct Place<H> {
+    session: SessionKey,
+    connection: H,
+}
+
+impl<H> Place<H> {
+    /// The session that it is in.
+    pub fn session(&self) -> SessionKey {
+        self.session
+    }
+}
+
+/// Names a session among the [`Sessions`] of a daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SessionKey {
+    index: usize,
+    /// Numbers come again later than places.
+    tsih: Tsih,
+}
+
+/// The sessions of a daemon. `H` is how the driver calls a connection.
+pub struct Sessions<H> {
+    slots: Vec<Option<Box<Session<H>>>>,
+    /// Those that have not ended. One that has is kept until its last connection is [removed](Session::remove).
+    by_tsih: HashMap<Tsih, SessionKey>,
+    last_tsih: u16,
+    /// The remainder of all numbers by `sharers`.
+    share: u16,
+    sharers: u16,
+}
+
+impl<H: Copy + PartialEq> Default for Sessions<H> {
+    fn default() -> Self {
+        Self::sharing(0, 1)
+    }
+}
+
+impl<H: Copy + PartialEq> Sessions<H> {
+    /// One of `sharers` tables of a daemon: the remainder of a TSIH by `sharers` is the `share` of the table that the session
+    /// is in. There may be [`MAX_SESSION_TABLES`].
+    pub fn sharing(share: usize, sharers: usize) -> Self {
+        debug_assert!(share < sharers && sharers <= MAX_SESSION_TABLES);
+        let (share, sharers) = (share as u16, sharers as u16);
+        Self { slots: Vec::new(), by_tsih: HashMap::new(), last_tsih: share, share, sharers }
+    }
+
+    /// The session of that name, also when it has ended and its last PDUs are on their way.
+    #[inline]
+    pub fn get(&self, key: SessionKey) -> Option<&Session<H>> {
+        self.slots.get(key.index)?.as_deref().filter(|session| session.info().tsih == key.tsih)
+    }
+
+    /// The same, to work with.
+    #[inline]
+    pub fn get_mut(&mut self, key: SessionKey) -> Option<&mut Session<H>> {
+        self.slots.get_mut(key.index)?.as_deref_mut().filter(|session| session.info().tsih == key.tsih)
+    }
+
+    /// Decides on a login: a new session, one that replaces an older of the same name (reinstatement), or one more
+    /// connection of a session that exists.
+    ///
+    /// A session belongs to the CHAP user that began it. The login of another user neither joins nor replaces it, so a name and a TSIH
+    /// that were overheard give no access to its commands. A user that the target does not let in any more keeps nothing: its session
+    /// may be replaced.
+    ///
+    /// # Errors
+    ///
+    /// The login status to refuse it with. A session of another user is not told from one that does not exist, except by a login that
+    /// would replace it.
+    pub fn admit(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
+        if request.tsih == Tsih::NEW { self.open(request, connection) } else { self.join(request, connection) }
+    }
+
+    /// Takes a login that was admitted into its session. The response goes out, and the connection is in its full feature phase.
+    /// `None`, and the login is dropped, when its place is gone: it was replaced meanwhile.
+    pub fn enter(
+        &mut self,
+        Place { session, connection }: Place<H>,
+        login: LoginConnection,
+        now: Time,
+    ) -> Option<SessionKey> {
+        self.get_mut(session)?.enter(connection, login, now).then_some(session)
+    }
+
+    fn open(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
+        let replaced = self.same_nexus(request);
+        if let Some(session) = replaced.and_then(|key| self.get(key))
+            && !may_replace(session.info(), request)
+        {
+            return Err(LoginStatus::AUTHORIZATION_FAILURE);
+        }
+        let displaced = replaced.map(|key| self.end(key)).unwrap_or_default();
+        let tsih = self.free_tsih().ok_or(LoginStatus::OUT_OF_RESOURCES)?;
+        let session = Session::new(request, tsih, connection);
+        let info = Arc::clone(session.info());
+        let index = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[index] = Some(Box::new(session));
+        let key = SessionKey { index, tsih };
+        self.by_tsih.insert(tsih, key);
+        Ok(Admitted { place: Place { session: key, connection }, session: info, displaced, detached: None })
+    }
+
+    fn join(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
+        let key = self.by_tsih.get(&request.tsih).copied().ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+        let may_join = |session: &&mut Session<H>| {
+            same_name(session.info(), request) && session.info().chap_user == request.chap_user
+        };
+        let session = self.get_mut(key).filter(may_join).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+        let old = session.join(request.cid, connection)?;
+        let info = Arc::clone(session.info());
+        let (displaced, detached) = if info.recovers_connections() { (None, old) } else { (old, None) };
+        let place = Place { session: key, connection };
+        Ok(Admitted { place, session: info, displaced: displaced.into_iter().collect(), detached })
+    }
+
+    /// A connection has ended. What is ready is still to be sent, until it is [removed](Self::remove). True when its session
+    /// ended with it.
+    pub fn leave(&mut self, key: SessionKey, connection: H) -> bool {
+        let Some(session) = self.get_mut(key) else { return false };
+        session.leave(connection);
+        let ended = session.is_over();
+        if ended {
+            self.by_tsih.remove(&key.tsih);
+        }
+        ended
+    }
+
+    /// A connection is gone, and so is what it had to send.
+    pub fn remove(&mut self, key: SessionKey, connection: H) {
+        self.leave(key, connection);
+        let Some(session) = self.get_mut(key) else { return };
+        session.remove(connection);
+        if session.is_empty() {
+            self.slots[key.index] = None;
+        }
+    }
+
+    /// The session has ended: gives the connections that it still had, those that wait to be recovered among them.
+    pub fn end(&mut self, key: SessionKey) -> Vec<H> {
+        self.by_tsih.remove(&key.tsih);
+        let Some(session) = self.get_mut(key) else { return Vec::new() };
+        let members = session.members().collect();
+        session.end();
+        members
+    }
+
+    /// The session of that number, unless it has ended.
+    pub fn find(&self, tsih: Tsih) -> Option<SessionKey> {
+        self.by_tsih.get(&tsih).copied()
+    }
+
+    /// How many sessions there are.
+    pub fn len(&self) -> usize {
+        self.by_tsih.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_tsih.is_empty()
+    }
+
+    /// A normal session is the nexus of an initiator port and a target portal group; two at a time cannot be. Discovery
+    /// sessions reach no target and may be as many as come.
+    fn same_nexus(&self, request: &AdmitRequest) -> Option<SessionKey> {
+        request.target.as_ref()?;
+        let is_same = |key: &&SessionKey| self.get(**key).is_some_and(|session| same_name(session.info(), request));
+        self.by_tsih.values().find(is_same).copied()
+    }
+
+    fn free_tsih(&mut self) -> Option<Tsih> {
+        if self.by_tsih.len() >= max_table_sessions(self.sharers.into()) {
+            return None;
+        }
+        loop {
+            self.last_tsih = self.last_tsih.checked_add(self.sharers).unwrap_or(self.share);
+            let tsih = Tsih(self.last_tsih);
+            if tsih != Tsih::NEW && !self.by_tsih.contains_key(&tsih) {
+                return Some(tsih);
+            }
+        }
+    }
+}
+
+/// Whether the session is the requesting user's own, or that of a user whom the target would not let in any more.
+fn may_replace(session: &SessionInfo, request: &AdmitRequest) -> bool {
+    let owner_is_known = |target: &Arc<TargetNode>| target.authentication.lets_in(session.chap_user.as_deref());
+    session.chap_user == request.chap_user || !request.target.as_ref().is_some_and(owner_is_known)
+}
+
+fn same_name(session: &SessionInfo, request: &AdmitRequest) -> bool {
+    let name = |target: &Option<Arc<TargetNode>>| target.as_ref().map(|t| t.name.clone());
+    session.initiator_name.eq_ignore_ascii_case(&request.initiator_name)
+        && session.isid == request.isid
+        && session.portal_group == request.portal_group
+        && name(&session.target) == name(&request.target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Authentication, Credentials, Secret};
+
+    fn session<H: Copy + PartialEq>(sessions: &mut Sessions<H>, tsih: Tsih) -> &mut Session<H> {
+        let key = sessions.find(tsih).unwrap();
+        sessions.get_mut(key).unwrap()
+    }
+
+    fn sorted(mut connections: Vec<char>) -> Vec<char> {
+        connections.sort_unstable();
+        connections
+    }
+
+    /// True when the session ended with it.
+    fn leaves(sessions: &mut Sessions<char>, tsih: Tsih, connection: char) -> bool {
+        sessions.find(tsih).is_some_and(|key| sessions.leave(key, connection))
+    }
+
+    fn request(initiator: &str, isid: u8, tsih: Tsih, cid: u16) -> AdmitRequest {
+        let node = TargetNode {
+            name: "iqn.2026-11.example:t".into(),
+            alias: None,
+            authentication: crate::Authentication::None,
+            initiators: None,
+            portals: Vec::new(),
+            offer: crate::keys::Offer::default(),
+            moved: None,
+        };
+        AdmitRequest {
+            initiator_name: initiator.into(),
+            chap_user: None,
+            isid: Isid([0, 0, 0, 0, 0, isid]),
+            tsih,
+            cid: Cid(cid),
+            target: Some(Arc::new(node)),
+            portal_group: 1,
+            cmd_sn: SerialNumber(1),
+            exp_stat_sn: SerialNumber(0),
+            parameters: Parameters::default(),
+        }
+    }
+
+    #[test]
+    fn the_same_initiator_port_replaces_its_session() {
+        let mut sessions = Sessions::default();
+        let first = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap();
+        let second = sessions.admit(&request("IQN.A", 1, Tsih::NEW, 0), 'b').unwrap();
+        assert_eq!(second.displaced, ['a']);
+        assert_ne!(first.session.tsih, second.session.tsih);
+        assert_eq!(sessions.len(), 1);
+        assert!(!leaves(&mut sessions, first.session.tsih, 'a'), "the old session is gone already");
+        assert!(leaves(&mut sessions, second.session.tsih, 'b'));
+    }
+
+    #[test]
+    fn another_port_or_another_initiator_has_its_own_session() {
+        let mut sessions = Sessions::default();
+        for (n, (initiator, isid)) in [("iqn.a", 1), ("iqn.a", 2), ("iqn.b", 1)].into_iter().enumerate() {
+            assert!(sessions.admit(&request(initiator, isid, Tsih::NEW, 0), n).unwrap().displaced.is_empty());
+        }
+        assert_eq!(sessions.len(), 3);
+    }
+
+    #[test]
+    fn discovery_sessions_do_not_replace_each_other() {
+        let mut sessions = Sessions::default();
+        for n in 0..2 {
+            let discovery = AdmitRequest { target: None, ..request("iqn.a", 1, Tsih::NEW, 0) };
+            assert!(sessions.admit(&discovery, n).unwrap().displaced.is_empty());
+        }
+        assert_eq!(sessions.len(), 2);
+    }
+
+    #[test]
+    fn a_tsih_must_name_a_session_of_the_same_initiator_port() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        for (initiator, isid, tsih) in [("iqn.a", 1, Tsih(tsih.0 + 1)), ("iqn.b", 1, tsih), ("iqn.a", 2, tsih)] {
+            let refused = sessions.admit(&request(initiator, isid, tsih, 0), 'x');
+            assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
+        }
+    }
+
+    fn of_user(user: Option<&str>, request: AdmitRequest) -> AdmitRequest {
+        AdmitRequest { chap_user: user.map(Into::into), ..request }
+    }
+
+    /// With a target that asks these users for a proof; with an empty list it asks for none.
+    fn at_target_of(users: &[&str], request: AdmitRequest) -> AdmitRequest {
+        let secret = |user: &&str| Credentials { user: (*user).into(), secret: Secret::new(vec![1; 12]) };
+        let authentication = match users {
+            [] => Authentication::None,
+            users => Authentication::Chap { initiators: users.iter().map(secret).collect(), target: None },
+        };
+        let target = request.target.as_ref().map(|target| {
+            let name = target.name.clone();
+            let (offer, portals) = (target.offer.clone(), target.portals.clone());
+            Arc::new(TargetNode { name, alias: None, authentication, initiators: None, portals, offer, moved: None })
+        });
+        AdmitRequest { target, ..request }
+    }
+
+    #[test]
+    fn a_session_may_be_replaced_by_its_user_or_when_that_is_not_let_in_any_more() {
+        /// The user that began the session, the user that asks, the users that are let in now, and whether the session is replaced.
+        type Case<'a> = (Option<&'a str>, Option<&'a str>, &'a [&'a str], bool);
+        let (alice, bob) = (Some("alice"), Some("bob"));
+        let cases: &[Case<'_>] = &[
+            (alice, alice, &["alice", "bob"], true),
+            (alice, bob, &["alice", "bob"], false),
+            (alice, bob, &["bob"], true),
+            (alice, None, &[], true),
+            (None, None, &[], true),
+            (None, bob, &["bob"], true),
+        ];
+        for (owner, user, now, replaces) in cases {
+            let mut sessions = Sessions::default();
+            let first = of_user(*owner, request("iqn.a", 1, Tsih::NEW, 0));
+            let tsih = sessions.admit(&first, 'a').unwrap().session.tsih;
+            let second = at_target_of(now, of_user(*user, request("iqn.a", 1, Tsih::NEW, 0)));
+            let displaced = sessions.admit(&second, 'b').map(|admitted| admitted.displaced);
+            let expected = if *replaces { Ok(vec!['a']) } else { Err(LoginStatus::AUTHORIZATION_FAILURE) };
+            assert_eq!(displaced, expected, "{owner:?}, then {user:?} of {now:?}");
+            assert_eq!(sessions.find(tsih).is_some(), !replaces);
+        }
+    }
+
+    #[test]
+    fn nobody_joins_the_session_of_another_user_whatever_is_configured() {
+        for target in [true, false] {
+            for now in [&["alice", "bob"][..], &["bob"]] {
+                let mut sessions = Sessions::default();
+                let node = |request: AdmitRequest| {
+                    if target { at_target_of(now, request) } else { AdmitRequest { target: None, ..request } }
+                };
+                let first = node(of_user(Some("alice"), request("iqn.a", 1, Tsih::NEW, 0)));
+                let tsih = sessions.admit(&first, 'a').unwrap().session.tsih;
+                for (user, cid) in [(Some("bob"), 0), (Some("bob"), 1), (None, 0), (None, 1)] {
+                    let refused = sessions.admit(&node(of_user(user, request("iqn.a", 1, tsih, cid))), 'b');
+                    assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
+                }
+                let session = session(&mut sessions, tsih);
+                assert_eq!((session.connections().collect::<Vec<_>>(), session.cid('a')), (vec!['a'], Some(Cid(0))));
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_takes_no_more_connections_than_agreed_but_lets_one_be_replaced() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        let refused = sessions.admit(&request("iqn.a", 1, tsih, 1), 'b');
+        assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
+        assert_eq!(sessions.admit(&request("iqn.a", 1, tsih, 0), 'c').unwrap().displaced, ['a']);
+        assert!(leaves(&mut sessions, tsih, 'c'));
+    }
+
+    fn recoverable(tsih: Tsih, cid: u16) -> AdmitRequest {
+        let parameters = Parameters { error_recovery_level: 2, time2retain_s: 20, ..Parameters::default() };
+        AdmitRequest { parameters, ..request("iqn.a", 1, tsih, cid) }
+    }
+
+    #[test]
+    fn a_lost_connection_keeps_its_session_and_its_number_until_it_is_logged_out() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        let lost = session(&mut sessions, tsih);
+        lost.suspend('a');
+        assert_eq!((lost.connections().next(), lost.suspended().collect::<Vec<_>>()), (None, vec!['a']));
+        assert!(!lost.is_detached('a'));
+        assert_eq!(lost.find(Cid(0)), Some('a'));
+        let joined = sessions.admit(&recoverable(tsih, 7), 'b').unwrap();
+        assert!(joined.displaced.is_empty() && joined.detached.is_none());
+        let lost = session(&mut sessions, tsih);
+        lost.detach('a');
+        assert_eq!(lost.find(Cid(0)), None);
+        assert_eq!(lost.connections().chain(lost.suspended()).collect::<Vec<_>>(), ['b', 'a']);
+        assert!(!leaves(&mut sessions, tsih, 'b'), "tasks wait");
+        assert!(leaves(&mut sessions, tsih, 'a'));
+    }
+
+    #[test]
+    fn at_level_2_a_login_with_the_number_of_another_connection_detaches_it() {
+        for lost in [false, true] {
+            let mut sessions = Sessions::default();
+            let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
+            if lost {
+                session(&mut sessions, tsih).suspend('a');
+            }
+            let again = sessions.admit(&recoverable(tsih, 0), 'b').unwrap();
+            assert_eq!((again.displaced.as_slice(), again.detached), (&[][..], Some('a')));
+            let session = session(&mut sessions, tsih);
+            assert!(session.suspended().eq(['a']) && session.is_detached('a'));
+            assert!(session.connections().eq(['b']) && session.cid('b') == Some(Cid(0)));
+            let new = sessions.admit(&recoverable(Tsih::NEW, 0), 'c').unwrap();
+            assert_eq!(sorted(new.displaced), ['a', 'b'], "session reinstatement ends all of it");
+        }
+    }
+
+    #[test]
+    fn at_level_2_a_second_connection_may_come_to_log_out_the_first() {
+        let mut sessions = Sessions::default();
+        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        assert!(sessions.admit(&recoverable(tsih, 1), 'b').is_ok());
+        let third = sessions.admit(&recoverable(tsih, 2), 'c');
+        assert_eq!(third.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
+    }
+
+    #[test]
+    fn tsihs_are_never_zero_nor_taken_twice() {
+        let mut sessions = Sessions { last_tsih: u16::MAX - 1, ..Sessions::default() };
+        let taken: Vec<_> =
+            (0..3).map(|n| sessions.admit(&request("iqn.a", n, Tsih::NEW, 0), n).unwrap().session.tsih).collect();
+        assert_eq!(taken, [Tsih(u16::MAX), Tsih(1), Tsih(2)]);
+    }
+}
