@@ -2,18 +2,19 @@
 
 use crate::{Error, Initiator, Options, Portal, Session};
 
-/// A target, as a discovery session tells of it.
+/// A target that a discovery session found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TargetRecord {
-    /// TargetName.
+    /// The iSCSI name of the target (TargetName).
     pub name: String,
-    /// TargetAddress values, as they are: `host[:port],portal-group-tag`. None: the portal that was asked.
+    /// The TargetAddress values as sent, `host[:port],portal-group-tag`. Empty if the target is reached through the portal that was
+    /// asked.
     pub addresses: Vec<String>,
 }
 
 impl TargetRecord {
-    /// A target that is reached through the portal that told of it.
+    /// A target without addresses: it is reached through the portal that was asked.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), addresses: Vec::new() }
     }
@@ -31,7 +32,7 @@ pub async fn discover(initiator: &Initiator, portal: &Portal, options: Options) 
     Ok(records(pairs))
 }
 
-/// Each TargetName begins a record; the addresses behind it are its.
+/// Splits the keys into records: each TargetName begins one, and the addresses after it belong to it.
 fn records(pairs: Vec<(String, String)>) -> Vec<TargetRecord> {
     let mut records: Vec<TargetRecord> = Vec::new();
     for (key, value) in pairs {

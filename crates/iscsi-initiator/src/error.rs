@@ -1,4 +1,4 @@
-//! What can go wrong, in the caller's words.
+//! Why an operation failed.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,170 +11,170 @@ use lunette_session::iscsi_initiator::SessionError;
 
 use crate::{BadAddress, Portal, UrlError};
 
-/// Why something was not done.
+/// Why an operation failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No TCP connection.
+    /// A TCP connection could not be made.
     #[error("cannot connect to {portal}: {source}")]
     Connect {
-        /// `host:port`.
+        /// The portal, as `host:port`.
         portal: String,
-        /// What the system said.
+        /// The error of the system.
         source: Arc<io::Error>,
     },
-    /// No session, or no longer: the login failed, the target broke a rule, or it dropped us.
+    /// The session could not be made, or has ended: the login failed, the target broke a rule, or it dropped the session.
     #[error("{portal}: {why}")]
     Session {
-        /// `host:port`.
+        /// The portal, as `host:port`.
         portal: String,
-        /// Why.
+        /// Why the session failed.
         why: SessionError,
     },
     /// The connection was lost, and no new one could be made in time.
     #[error("{portal}: connection lost, and no new one within {given_up_after:?}: {last}")]
     Lost {
-        /// `host:port`.
+        /// The portal, as `host:port`.
         portal: String,
-        /// How long it was tried.
+        /// The time after which reconnecting was given up: [`Options::reconnect_for`](crate::Options::reconnect_for).
         given_up_after: Duration,
-        /// What the last attempt ended with.
+        /// The error of the last attempt.
         last: Box<Error>,
     },
-    /// The target sends us in circles.
+    /// The target redirected too often; perhaps in a circle.
     #[error("{portal}: redirected more than {limit} times, at last to {last}")]
     TooManyRedirects {
-        /// `host:port`, the first one.
+        /// The first portal that redirected, as `host:port`.
         portal: String,
-        /// How many are followed.
+        /// The number of redirections that are followed.
         limit: usize,
-        /// The portals of the last redirections, in their order.
+        /// The portals of the last redirections, in order.
         last: String,
     },
-    /// The target redirects to where no target can be.
+    /// The target redirected to an address that no target can have.
     #[error("{portal}: redirected to {address:?}, where no target can be: {why}")]
     BadRedirect {
-        /// `host:port` of the portal that redirects.
+        /// The portal that redirected, as `host:port`.
         portal: String,
         /// The beginning of its TargetAddress.
         address: String,
-        /// What is wrong with that.
+        /// What is wrong with the address.
         why: BadAddress,
     },
-    /// The portal that a target redirects to was no better.
+    /// The portal that a target redirected to failed.
     #[error("{error} (redirected there by {from})")]
     Redirected {
-        /// `host:port` of the portal that redirected.
+        /// The portal that redirected, as `host:port`.
         from: String,
-        /// What went wrong there.
+        /// The error at the portal that it redirected to.
         error: Box<Error>,
     },
-    /// The connection was lost while the command ran, and running it twice could do harm.
+    /// The connection was lost while the command ran, and the command must not run twice.
     #[error("the connection was lost; it is not known whether {command} was carried out")]
     InDoubt {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
     },
     /// The target did not answer in time, and the task was aborted.
     #[error("{command}: no answer within {timeout:?}")]
     TimedOut {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
-        /// How long it was waited.
+        /// The time that the request was given.
         timeout: Duration,
     },
     /// The command ended with sense data.
     #[error("{command}: {} ({})", sense_key(.sense), additional(.sense))]
     Sense {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
-        /// What the logical unit says.
+        /// The sense data of the logical unit.
         sense: SenseData,
     },
     /// The command ended with a status that is not GOOD, without sense data.
     #[error("{command}: {status:?}")]
     Status {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
-        /// The status.
+        /// The SAM-5 status.
         status: Status,
     },
     /// The target could not carry the command to the logical unit (RFC 7143 section 11.4.3).
     #[error("{command}: target failure, iSCSI response {response:#04x}")]
     TargetFailure {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
-        /// The response code.
+        /// The iSCSI response code.
         response: u8,
     },
-    /// The answer cannot be what the command asked for.
+    /// The answer of the target contradicts itself or the command.
     #[error("{command}: the target's answer makes no sense: {what}")]
     BadAnswer {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
-        /// What is wrong with it.
+        /// What is wrong with the answer.
         what: Cow<'static, str>,
     },
-    /// The command ended with GOOD status, and a part of its data did not move.
+    /// The command ended with GOOD status, but only part of its data was transferred.
     #[error("{command}: GOOD status, but only {moved} of {asked} bytes were {direction}")]
     Short {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
-        /// Which way.
+        /// The direction of the transfer.
         direction: Direction,
-        /// Bytes that moved.
+        /// Bytes that were transferred.
         moved: u64,
         /// Bytes of the request.
         asked: u64,
     },
-    /// The command ended with GOOD status, and would have moved more data than the request has.
+    /// The command ended with GOOD status, but wanted to transfer more data than the request has.
     #[error(
         "{command}: GOOD status, but {excess} bytes beyond the {asked} of the request; are the disk's blocks longer now?"
     )]
     Excess {
-        /// Its name.
+        /// The name of the command.
         command: &'static str,
         /// Bytes of the request.
         asked: u64,
-        /// Bytes that the target had, or wanted, beyond.
+        /// Bytes beyond those of the request.
         excess: u64,
     },
     /// COMPARE AND WRITE or VERIFY found other bytes.
     #[error("the blocks differ from what they were compared with, first at byte {offset}")]
     Miscompare {
-        /// From the start of the comparison.
+        /// Byte offset of the first difference, from the start of the comparison.
         offset: u64,
     },
-    /// The caller asked for blocks that the disk does not have, or for a length that is no whole number of blocks.
+    /// The caller asked for blocks beyond the end of the disk, or for a length that is no whole number of blocks.
     #[error("{blocks} blocks at block {lba} are not on the disk of {disk_blocks} blocks, or not whole blocks")]
     OutOfRange {
-        /// First block.
+        /// The first logical block.
         lba: u64,
-        /// How many.
+        /// The number of blocks asked for.
         blocks: u64,
-        /// How many the disk has.
+        /// The number of blocks of the disk.
         disk_blocks: u64,
     },
-    /// The logical unit is no disk that is ready.
+    /// The logical unit is no disk, or not there.
     #[error("LUN {lun}: {what}")]
     NotADisk {
-        /// Its number.
+        /// The logical unit number.
         lun: String,
-        /// What it is instead.
+        /// What the logical unit is instead.
         what: String,
     },
-    /// What was asked for exceeds a limit.
+    /// The request exceeds a limit.
     #[error("{what} exceeds the limit of {limit}")]
     TooMuch {
-        /// What.
+        /// The quantity that exceeds it.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: usize,
     },
-    /// All buffers are in use.
+    /// The pool of the event loop has no buffer left.
     #[error("no buffer of {len} bytes is free; keep fewer requests in flight, or allow more buffers")]
     NoBuffer {
-        /// Bytes.
+        /// The length of the buffer, in bytes.
         len: usize,
     },
     /// The disk was powered on again after it had acknowledged writes and before it was told to flush them (SBC-5 4.16).
@@ -183,34 +183,34 @@ pub enum Error {
     /// The target did not do what a task management request asked for.
     #[error("{function}: {response}")]
     TaskManagement {
-        /// What was asked.
+        /// The function that was asked for.
         function: TaskManagementFunction,
-        /// What it answered.
+        /// The response of the target.
         response: TaskManagementResponseCode,
     },
-    /// What was asked for needs a parameter that the login did not agree on.
+    /// The operation needs a parameter that the login did not agree on.
     #[error("the target has not agreed to {what}; offer it, or do without")]
     NotAgreed {
-        /// The parameter.
+        /// The parameter, as `Key=value`.
         what: &'static str,
     },
-    /// The session was closed by us.
+    /// The caller closed the session, or the event loop has ended.
     #[error("the session is closed")]
     Closed,
-    /// The URL cannot be used.
+    /// The URL is malformed, or its secrets cannot be read.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The client's own machinery failed.
+    /// The event loop could not be started.
     #[error("cannot start the event loop: {0}")]
     Reactor(#[source] Arc<io::Error>),
 }
 
-/// Which way data moves, as [`Error::Short`] calls it.
+/// The direction of a transfer, in [`Error::Short`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// To the target.
+    /// Data-Out: to the target.
     Out,
-    /// From the target.
+    /// Data-In: from the target.
     In,
 }
 
@@ -224,13 +224,13 @@ impl fmt::Display for Direction {
 }
 
 impl Error {
-    /// Whether it says that no session came about at `portal`.
+    /// Whether the error says that no session could be made at `portal`.
     pub(crate) fn is_of_portal(&self, of: &Portal) -> bool {
         matches!(self, Self::Connect { portal, .. } | Self::Session { portal, .. } if *portal == of.to_string())
     }
 
-    /// Whether it is what a logical unit answers, or how: others of the same target may fare better. Everything else is about the
-    /// way there.
+    /// Whether a logical unit or its target answered with this error. Then the session works, and other logical units of the target
+    /// may be fine. All other errors are about the way there.
     pub fn is_an_answer(&self) -> bool {
         matches!(
             self,
@@ -245,12 +245,12 @@ impl Error {
         )
     }
 
-    /// Without the redirections that led to it.
+    /// The error itself, without the redirections that led to it.
     pub fn cause(&self) -> &Self {
         if let Self::Redirected { error, .. } = self { error.cause() } else { self }
     }
 
-    /// What the logical unit said, when it is about sense data.
+    /// The sense data of [`Error::Sense`].
     pub fn sense(&self) -> Option<&SenseData> {
         if let Self::Sense { sense, .. } = self { Some(sense) } else { None }
     }

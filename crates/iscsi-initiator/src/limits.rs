@@ -1,23 +1,23 @@
-//! Every bound on what callers and targets can make us keep or do.
+//! The limits of what callers and targets can make the client keep or do.
 
 use std::time::Duration;
 
 /// Bytes of one request, in either direction.
 pub const MAX_REQUEST_BYTES: usize = 16 << 20;
 
-/// Bytes of a logical block. Disks have 512 to 4,096, or a little more with protection information.
+/// Bytes of a logical block. Disks have 512 to 4,096, or a few more with protection information.
 pub const MAX_BLOCK_BYTES: u32 = 1 << 20;
 
 /// Bytes of a disk: offsets in files are signed numbers of 64 bits, and so there is room for arithmetic on them.
 pub const MAX_DISK_BYTES: u64 = i64::MAX as u64;
 
-/// GET LBA STATUS commands of one question for allocated space: a target may tell of one block at a time.
+/// GET LBA STATUS commands of one call of `Disk::allocation`: a target may report one block at a time.
 pub(crate) const MAX_MAP_COMMANDS: usize = 256;
 
-/// Bytes of a portal's host: a domain name has no more (RFC 1035 section 2.3.4).
+/// Bytes of a portal's host: the longest domain name (RFC 1035 section 2.3.4).
 pub(crate) const MAX_HOST_BYTES: usize = 255;
 
-/// Characters of a target's own words that an error repeats.
+/// Characters of a target's text that an error repeats.
 pub(crate) const MAX_QUOTED_CHARS: usize = 100;
 
 /// Requests of one session that have not ended: under way, or waiting for the target's command window.
@@ -29,7 +29,7 @@ pub const MAX_CDB_BYTES: usize = 260;
 /// Redirections that are followed until a login succeeds.
 pub(crate) const MAX_REDIRECTS: usize = 8;
 
-/// How often one request is sent again, for all reasons together.
+/// The number of times that one request is sent again, for all reasons together.
 pub(crate) const MAX_REPEATS: u32 = 16;
 
 /// The first pause before a request that the target had no room for is sent again; it doubles up to
@@ -48,17 +48,17 @@ pub(crate) const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// See [`FIRST_RECONNECT_PAUSE`].
 pub(crate) const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(5);
 
-/// A connection that was logged in for so long has shown that it can live, though it may have had nothing to do. Shorter lives
-/// count as failures, so that a target that drops every session at once is given up.
+/// A connection that was logged in for this long has proved itself, even if it was idle. Shorter ones count as failures, so that a
+/// target that drops every session at once is given up.
 pub(crate) const PROVEN_AFTER: Duration = MAX_RECONNECT_PAUSE;
 
-/// How long a target may take for an orderly logout before its connection is closed.
+/// The time limit for a logout; then the connection is closed.
 pub(crate) const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How exactly the timeouts of requests are kept: looking at all of them more often would cost more than it is worth.
+/// The interval at which the deadlines of requests are checked. Checking all of them more often would cost more than it is worth.
 pub(crate) const TIMEOUT_TICK: Duration = Duration::from_millis(100);
 
-/// LUNs that one REPORT LUNS answer may list.
+/// LUNs that the response to REPORT LUNS may list.
 pub(crate) const MAX_LUNS: usize = 16_384;
 
 /// Bytes of buffers for data in flight, unless the caller says otherwise.

@@ -1,4 +1,4 @@
-//! Where a session goes, and how it behaves.
+//! Portals and options of sessions.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -16,46 +16,46 @@ use crate::limits::MAX_HOST_BYTES;
 /// The TCP port of iSCSI (RFC 7143 section 15).
 pub const DEFAULT_PORT: u16 = 3260;
 
-/// A network portal.
+/// A network portal of a target: host and TCP port.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Portal {
-    /// A name, or an address; IPv6 without brackets.
+    /// The host's name or address; IPv6 without brackets.
     pub host: String,
-    /// TCP port.
+    /// The TCP port.
     pub port: u16,
 }
 
-/// Why text is no portal to connect to.
+/// Why an address cannot be connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadAddress {
-    /// Nothing stands before the port.
+    /// The host is empty.
     #[error("it has no host")]
     NoHost,
-    /// No name or address of a host looks like that.
+    /// The host is neither a name nor an address.
     #[error("its host is neither a domain name nor an address")]
     Host,
-    /// A bracket has no end, or what it holds is no IPv6 address.
+    /// The bracket is not closed, or does not hold an IPv6 address.
     #[error("there is no IPv6 address in its brackets")]
     Brackets,
-    /// 0.0.0.0 or `[::]`.
+    /// The host is the unspecified address, 0.0.0.0 or `[::]`.
     #[error("its host is the unspecified address, which belongs to no host")]
     Unspecified,
     /// The port is no number from 1 to 65535.
     #[error("its port is no number from 1 to 65535")]
     Port,
-    /// It is the portal that redirects to it.
+    /// The address is that of the portal that redirects to it.
     #[error("it is the portal that redirects")]
     Itself,
 }
 
 impl Portal {
-    /// A portal at the default port, or at that behind the last colon: `host`, `host:port`, `[v6]`, `[v6]:port`. A portal
-    /// group tag behind a comma, as in TargetAddress (RFC 7143 section 13.8), is left out.
+    /// Parses `host`, `host:port`, `[v6]` or `[v6]:port`; without a port, it is [`DEFAULT_PORT`]. A portal group tag after a comma, as
+    /// in TargetAddress (RFC 7143 section 13.8), is ignored.
     ///
     /// # Errors
     ///
-    /// [`BadAddress`] when it cannot be connected to.
+    /// [`BadAddress`] says what is wrong with `text`.
     pub fn parse(text: &str) -> Result<Self, BadAddress> {
         let text = text.split_once(',').map_or(text, |(portal, _)| portal);
         let (host, port) = if let Some(rest) = text.strip_prefix('[') {
@@ -79,7 +79,7 @@ impl Portal {
     }
 }
 
-/// An IPv6 address, which may name its zone (`fe80::1%eth0`).
+/// Checks an IPv6 address, which may name its zone (`fe80::1%eth0`).
 fn check_bracketed(host: &str) -> Result<&str, BadAddress> {
     let (address, zone) = host.split_once('%').unwrap_or((host, ""));
     let is_plain = zone.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c));
@@ -105,48 +105,52 @@ impl fmt::Display for Portal {
     }
 }
 
-/// Called on the event loop's thread for what happens to a session; must not block.
+/// Called on the event loop's thread for each event of a session. It must not block.
 pub type Listener = Arc<dyn Fn(&SessionEvent) + Send + Sync>;
 
-/// How a session logs in and what it does when things go wrong.
+/// How a session logs in, and what it does when something fails.
+///
+/// Made by [`Options::new`] or [`Url::options`](crate::Url::options); fields can then be set.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Who we are: an iSCSI name.
+    /// InitiatorName: the iSCSI name to log in with.
     pub initiator_name: String,
-    /// InitiatorAlias.
+    /// InitiatorAlias, a name for people; not sent if absent.
     pub initiator_alias: Option<String>,
-    /// CHAP, one-way or mutual.
+    /// The CHAP credentials, one-way or mutual. Without them the session offers no authentication.
     pub chap: Option<ChapIdentity>,
-    /// What is offered for each key. With `error_recovery_level` 2 (and a `time2retain_s` above 0) a lost connection costs no
-    /// command: it is replaced, and what was under way goes on. `max_connections` is the number of connections that the session gets when the target
-    /// takes as many, up to [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS); one that cannot be made is left out until the
-    /// session is made anew, or tried again at recovery level 2.
+    /// The values that the login offers for each key.
+    ///
+    /// With `error_recovery_level` 2 and a `time2retain_s` above 0, a lost connection costs no command: it is replaced, and commands
+    /// under way continue. `max_connections` is the number of connections that the session makes if the target agrees, up to
+    /// [`MAX_CONNECTIONS`](crate::limits::MAX_CONNECTIONS). A connection that cannot be made is left out until the session
+    /// reconnects; at recovery level 2 it is tried again.
     pub offer: Offer,
-    /// For the login and for pings.
+    /// Time limits of the protocol: for the login, for pings, and for what is sent again.
     pub timers: Timers,
-    /// For the TCP connection, per address.
+    /// The time limit for making a TCP connection, for each address of the host.
     pub connect_timeout: Duration,
-    /// For one request, from its submission on. Then its task is aborted.
+    /// The time limit for one request, from its submission. Then its task is aborted. Time without a connection counts, too.
     pub request_timeout: Duration,
-    /// For the answer to ABORT TASK; then the logical unit is reset; and as long again for that, then the connection is
-    /// closed.
+    /// The time limit for ABORT TASK. When it passes, the logical unit is reset; when it passes again, the connection is closed.
     pub abort_timeout: Duration,
     /// When 16 commands and more are under way on the only connection, and their answers come one by one, several of them are let
     /// come before they are dealt with, at most half of what is under way and for a millisecond. That saves CPU time, and is
     /// given up when it costs answers: they are timed with and without it.
     pub coalesce: bool,
-    /// How long a lost connection is tried to be replaced. Zero: not at all.
+    /// The time for which a lost session tries to log in again; zero: not at all. Then the session ends with
+    /// [`Error::Lost`](crate::Error::Lost).
     pub reconnect_for: Duration,
-    /// The initiator part of the session identifier; without one, a random one. A session that takes another's place needs
-    /// the same (RFC 7143 section 6.3.5).
+    /// ISID, the initiator's part of the session identifier; random if absent. A session that reinstates another one needs the
+    /// same (RFC 7143 section 6.3.5).
     pub isid: Option<Isid>,
-    /// Told of connections, losses, async messages and unit attentions.
+    /// The listener for connections, losses, asynchronous messages and unit attentions.
     pub listener: Option<Listener>,
 }
 
 impl Options {
-    /// Defaults for an initiator of this name: no authentication, no digests, everything that makes transfers fast.
+    /// The defaults for an initiator of this name: no authentication, no digests, and all keys set for fast transfers.
     pub fn new(initiator_name: impl Into<String>) -> Self {
         Self {
             initiator_name: initiator_name.into(),

@@ -1,4 +1,4 @@
-//! Waiting for the end of a request: as a future, or on a thread.
+//! Waiting for the end of a request, as a future or on a thread.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,7 +8,7 @@ use std::thread::{self, Thread};
 use crate::Error;
 use crate::request::{Outcome, Sink};
 
-/// What will be there later: an answer and who waits for it.
+/// A place for one value that comes later, and the waker of the task that waits for it.
 pub(crate) struct Slot<T>(Mutex<State<T>>);
 
 enum State<T> {
@@ -49,7 +49,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// Who fills the slot of a question. An event loop that ends without an answer answers by dropping it.
+/// Fills the slot of a question. An event loop that ends drops it, which fills the slot with [`Error::Closed`].
 pub(crate) struct Filler<T>(pub(crate) Arc<Slot<Result<T, Error>>>);
 
 impl<T> Filler<T> {
@@ -72,7 +72,7 @@ impl Sink for Slot<Outcome> {
     }
 }
 
-/// An answer that will come.
+/// A future of the value of a slot.
 pub(crate) struct Answer<T>(pub(crate) Arc<Slot<T>>);
 
 impl<T> Future for Answer<T> {
@@ -91,9 +91,10 @@ impl Wake for Unpark {
     }
 }
 
-/// Runs a future on this thread until it is done: the blocking face of every `async fn` in this crate.
+/// Runs a future to its end on this thread: the blocking form of every `async fn` in this crate.
 ///
-/// Not to be called on the event loop's thread, which is the one that would have to bring the end about.
+/// It must not be called on the event loop's thread, in a listener or a completion: that thread is the one that completes the
+/// future.
 ///
 /// ```
 /// assert_eq!(lunette_initiator::wait(async { 1 + 1 }), 2);

@@ -13,30 +13,31 @@ use crate::detached::detach;
 use crate::request::{self, Outcome};
 use crate::{Disk, Error, Repeat, Request};
 
-/// A [`Disk`] behind the trait of all stores, so that whatever works on files and memory works on it.
+/// A [`Disk`] behind the trait of all stores, so that code for files and memory works on it.
 ///
 /// Offsets and lengths are multiples of the disk's block length.
 #[derive(Clone)]
 pub struct RemoteStore {
     disk: Disk,
-    /// The first flush that failed. What the disk lost then stays lost, so no later flush succeeds.
+    /// The error of the first flush that failed. What the disk lost stays lost, so no later flush succeeds.
     failed_flush: Arc<OnceLock<Arc<io::Error>>>,
     unflushed: Arc<Unflushed>,
 }
 
-/// Writes that the disk may lose. Each counts as the number of the disk's power-ons ([`Disk::power_ons`]) when it was acknowledged.
+/// Writes that the disk may lose. Each is represented by the count of power-ons ([`Disk::power_ons`]) when it was acknowledged.
 struct Unflushed {
-    /// The least of those that no flush has begun for.
+    /// The lowest count of the writes that no flush covers yet.
     written: AtomicU64,
     flushing: Mutex<Flushing>,
 }
 
-/// What flushes that are under way are to bring to the medium.
+/// The writes that flushes under way cover.
 #[derive(Default)]
 struct Flushing {
     /// The number of the last one.
     last: u64,
-    /// By the first flush that is answerable for them, as are all after it until one of them has succeeded: the least of its writes.
+    /// For each flush, the lowest count of the writes that it was the first to cover. Later flushes cover them, too, until one has
+    /// succeeded.
     written: Vec<(u64, u64)>,
 }
 
@@ -47,14 +48,14 @@ impl Unflushed {
         Self { written: AtomicU64::new(Self::NONE), flushing: Mutex::default() }
     }
 
-    /// A write was acknowledged; before it, the disk had been powered on that often.
+    /// A write was acknowledged when the disk had been powered on `power_ons` times.
     fn add(&self, power_ons: u64) {
         if self.written.load(Ordering::Acquire) > power_ons {
             self.written.fetch_min(power_ons, Ordering::AcqRel);
         }
     }
 
-    /// A flush begins: it is answerable for what was added before. Gives its number.
+    /// A flush begins, and covers all writes added before. Gives its number.
     fn begin(&self) -> u64 {
         let mut flushing = self.flushing();
         flushing.last += 1;
@@ -66,7 +67,7 @@ impl Unflushed {
         flush
     }
 
-    /// The disk has done a flush, and had been powered on so often by then. False when it had lost what was to be flushed.
+    /// A flush has succeeded when the disk had been powered on `power_ons` times. False if the disk had lost a write that it covers.
     fn end(&self, flush: u64, power_ons: u64) -> bool {
         let mut flushing = self.flushing();
         if flushing.written.iter().any(|(of, written)| *of <= flush && *written != power_ons) {
@@ -82,12 +83,12 @@ impl Unflushed {
 }
 
 impl RemoteStore {
-    /// The disk as a store.
+    /// A store over `disk`.
     pub fn new(disk: Disk) -> Self {
         Self { disk, failed_flush: Arc::default(), unflushed: Arc::new(Unflushed::new()) }
     }
 
-    /// The disk.
+    /// The disk below the store.
     pub fn disk(&self) -> &Disk {
         &self.disk
     }
@@ -101,13 +102,13 @@ impl RemoteStore {
         Err(io::Error::new(io::ErrorKind::InvalidInput, "not whole blocks of the remote disk").into())
     }
 
-    /// Blocks of a byte range.
+    /// The first block and the number of blocks of a byte range.
     fn blocks(&self, (offset, len): (u64, u64)) -> (u64, u64) {
         let block_len = u64::from(self.disk.facts().block_len());
         (offset / block_len, len / block_len)
     }
 
-    /// The request of a read or write that one command can do.
+    /// The request of a read or write that fits one command.
     fn request(&self, op: &Op) -> Option<Request> {
         let (lba, blocks) = self.blocks(op.range());
         let blocks =
@@ -120,10 +121,10 @@ impl RemoteStore {
         Some(Request { repeat: Repeat::Always, ..Request::new(self.disk.lun(), cdb) })
     }
 
-    /// Everything that takes more than one command, or may.
+    /// Runs an operation that takes more than one command, or may.
     async fn run(self, op: Op) -> StoreOutcome {
         let range = self.blocks(op.range());
-        // Its first command is acknowledged no earlier.
+        // No command of the operation is acknowledged before this moment.
         let power_ons = self.disk.power_ons();
         match op {
             Op::Read { offset, mut into } => {
@@ -151,12 +152,12 @@ impl RemoteStore {
             }
             Op::Allocation { found, .. } => StoreOutcome::new(self.find_allocation(range, &found).await, None),
             Op::Flush => StoreOutcome::new(self.flush().await, None),
-            // It is asked of stores that say they can.
+            // Only stores that can copy are asked to.
             Op::Copy { .. } => StoreOutcome::of(op, Err(io::Error::from(io::ErrorKind::Unsupported).into())),
         }
     }
 
-    /// Tells which of the blocks have space, as far as there is room for it.
+    /// Tells which of the blocks are allocated, as far as `found` has room.
     async fn find_allocation(&self, (lba, blocks): (u64, u64), found: &AllocationMap) -> Result<(), StoreError> {
         let runs = self.disk.allocation(lba, blocks).await.map_err(store_error)?;
         let block_len = u64::from(self.disk.facts().block_len());
@@ -174,7 +175,7 @@ impl RemoteStore {
         }
         let flush = self.unflushed.begin();
         let mut result = self.disk.flush().await;
-        // What a power-on took from the cache before was not there to be flushed.
+        // A power-on before the flush may have emptied the cache.
         if result.is_ok() && !self.unflushed.end(flush, self.disk.power_ons()) {
             result = Err(Error::CacheLost);
         }
@@ -184,7 +185,7 @@ impl RemoteStore {
         })
     }
 
-    /// A write has ended that began after so many power-ons.
+    /// A write has ended that began when the disk had been powered on `power_ons` times.
     fn wrote(&self, fua: bool, power_ons: u64) {
         if !fua && self.disk.facts().volatile_cache {
             self.unflushed.add(power_ons);
@@ -238,7 +239,7 @@ impl Store for RemoteStore {
                 };
                 session.submit(request, request::Completion::call(ended));
             }
-            // `request` gives none for the others.
+            // `request` gives `None` for all others.
             other => done.complete(StoreOutcome::of(other, Err(io::Error::from(io::ErrorKind::Unsupported).into()))),
         }
     }

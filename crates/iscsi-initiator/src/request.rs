@@ -1,4 +1,4 @@
-//! One command, and how it ends.
+//! SCSI commands as callers submit them, and how they end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,16 +14,17 @@ use crate::{Direction, Error};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Repeat {
-    /// Never: the caller sees whatever happens.
+    /// Never: the caller gets the outcome of the only attempt.
     #[default]
     Never,
-    /// When the target says that it did not run: a unit attention in its place, BUSY, TASK SET FULL.
+    /// When the target says that the command did not run: unit attention, BUSY, TASK SET FULL.
     IfNotRun,
-    /// Then, and when nobody knows whether it ran: after a lost connection or a reset. For commands that may run twice.
+    /// As [`IfNotRun`](Self::IfNotRun), and when the command may have run: after a lost connection or a reset. For commands that may
+    /// run twice.
     Always,
 }
 
-/// A SCSI command with the memory it works on.
+/// A SCSI command with its buffers.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Request {
@@ -31,24 +32,25 @@ pub struct Request {
     pub lun: Lun,
     /// The first 16 bytes of the CDB.
     pub cdb: [u8; 16],
-    /// What an extended CDB has beyond; mostly empty.
+    /// The bytes of the CDB after the first 16; mostly empty.
     pub cdb_rest: Box<[u8]>,
-    /// How the task stands to others of its set.
+    /// The task attribute: how the task is ordered among those of its task set.
     pub attribute: TaskAttribute,
-    /// From 1, the most urgent, to 15; 0 for none (SAM-5 8.7). Targets learn of it when iSCSIProtocolLevel 2 was agreed on.
+    /// The command priority, from 1, the most urgent, to 15; 0 for none (SAM-5 8.7). It is sent when iSCSIProtocolLevel 2 was
+    /// negotiated.
     pub priority: u8,
-    /// What is sent to the logical unit.
+    /// The bytes that are sent to the logical unit.
     pub data_out: Option<SharedBuffer>,
-    /// What it may fill.
+    /// The buffer for what the logical unit sends.
     pub data_in: Option<Buffer>,
-    /// When it may be sent again.
+    /// When the command may be sent again.
     pub repeat: Repeat,
-    /// How long it may take; without, what the session's options say.
+    /// The time limit from submission to end; if absent, [`Options::request_timeout`](crate::Options::request_timeout).
     pub timeout: Option<Duration>,
 }
 
 impl Request {
-    /// A command without data that is never repeated.
+    /// A command without data that is never repeated. `scsi::requests` makes such CDBs.
     pub fn new(lun: Lun, cdb: [u8; 16]) -> Self {
         Self {
             lun,
@@ -100,7 +102,7 @@ impl Request {
         self
     }
 
-    /// The command's name.
+    /// The name of the command, for messages.
     pub fn name(&self) -> &'static str {
         name(&self.cdb)
     }
@@ -110,33 +112,33 @@ pub(crate) fn name(cdb: &[u8; 16]) -> &'static str {
     OpCode(cdb[0]).name().unwrap_or("a command")
 }
 
-/// How a command ended at the logical unit, well or not.
+/// The answer of a logical unit to a command, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
-    /// The command's name.
+    /// The name of the command.
     pub command: &'static str,
-    /// SAM-5 status.
+    /// The SAM-5 status.
     pub status: Status,
-    /// What SAM-5 5.3.2 adds to the status; 0 adds nothing, as without iSCSIProtocolLevel 2.
+    /// The status qualifier (SAM-5 5.3.2); 0 without iSCSIProtocolLevel 2.
     pub status_qualifier: u16,
-    /// Sense data as it came; empty when there is none.
+    /// The bytes of the sense data; empty if there is none.
     pub sense: Vec<u8>,
-    /// Bytes of the data-in buffer that were filled, from its start.
+    /// The number of bytes of the Data-In buffer that were filled, from its start.
     pub data_in_len: usize,
-    /// Bytes that moved more or fewer than announced; for a bidirectional command, of Data-Out.
+    /// The residual: by how many bytes the transfer missed the announced length. For a bidirectional command, that of Data-Out.
     pub residual: Option<Residual>,
-    /// For a bidirectional command, of Data-In.
+    /// The residual of Data-In of a bidirectional command.
     pub read_residual: Option<Residual>,
 }
 
 impl Reply {
-    /// The sense data, when there is any that can be read.
+    /// The sense data, if there is any that can be decoded.
     pub fn sense_data(&self) -> Option<SenseData> {
         SenseData::decode(&self.sense).ok()
     }
 
-    /// The bytes that came, when the command ended well.
+    /// The number of bytes received, if the command ended with GOOD or CONDITION MET.
     ///
     /// # Errors
     ///
@@ -154,22 +156,22 @@ impl Reply {
     }
 }
 
-/// The end of a request. Its memory comes back, unless the event loop itself has failed.
+/// The end of a request. Its buffers come back, unless the event loop has failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What the logical unit said, or why it was not asked or did not answer.
+    /// The answer of the logical unit, or why there is none.
     pub result: Result<Reply, Error>,
-    /// As it came with the request; [`Reply::data_in_len`] bytes are filled.
+    /// The Data-In buffer of the request; [`Reply::data_in_len`] bytes are filled.
     pub data_in: Option<Buffer>,
-    /// As it came with the request.
+    /// The Data-Out buffer of the request.
     pub data_out: Option<SharedBuffer>,
 }
 
 impl Outcome {
-    /// Checks that the command ended well and moved every byte of its buffers.
+    /// Checks that the command ended well and transferred every byte of its buffers.
     ///
-    /// GOOD status alone does not say so: with it a target may report a residual (RFC 7143 section 11.4.5).
+    /// GOOD status alone does not say so: a target may report a residual with it (RFC 7143 section 11.4.5).
     ///
     /// # Errors
     ///
@@ -189,7 +191,7 @@ impl Outcome {
         }
     }
 
-    /// The data-in buffer, cut to what was filled, when the command ended well.
+    /// The Data-In buffer, truncated to the bytes received, if the command ended well.
     ///
     /// # Errors
     ///
@@ -221,13 +223,13 @@ fn check_moved(
     }
 }
 
-/// Receives the ends of requests. One sink serves many requests, each known by a tag of the caller's choice.
+/// Receives the outcomes of requests. One sink serves many requests; a tag of the caller's choice tells them apart.
 pub trait Sink: Send + Sync {
     /// Called exactly once per request, on the event loop's thread or before `submit` returns. Must not block.
     fn complete(self: Arc<Self>, tag: u64, outcome: Outcome);
 }
 
-/// Who is told of the end of a request.
+/// Takes the outcome of one request to the caller.
 pub struct Completion(Option<Inner>);
 
 enum Inner {
@@ -236,12 +238,12 @@ enum Inner {
 }
 
 impl Completion {
-    /// Reports to `sink` under `tag`. Does not allocate.
+    /// A completion that reports to `sink` under `tag`. It does not allocate.
     pub fn new(sink: Arc<dyn Sink>, tag: u64) -> Self {
         Self(Some(Inner::Sink { sink, tag }))
     }
 
-    /// Calls `f`.
+    /// A completion that calls `f`, on the event loop's thread or before `submit` returns. `f` must not block.
     pub fn call(f: impl FnOnce(Outcome) + Send + 'static) -> Self {
         Self(Some(Inner::Call(Box::new(f))))
     }
@@ -259,7 +261,7 @@ impl Completion {
     }
 }
 
-/// The event loop has ended, and has not come to the request. Its memory went with it.
+/// Reports [`Error::Closed`] when the event loop ended before the request did. The buffers are lost with it.
 impl Drop for Completion {
     fn drop(&mut self) {
         self.tell(Outcome { result: Err(Error::Closed), data_in: None, data_out: None });

@@ -1,4 +1,4 @@
-//! Secrets in files: they never stand in arguments, where other users of the machine can read them.
+//! Secrets are read from files, because other users of the machine can read arguments.
 
 use std::fs;
 use std::io;
@@ -13,31 +13,31 @@ const MAX_SECRET_BYTES: u64 = 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("{}: {source}", file.display())]
     Unreadable {
-        /// Which file.
+        /// The path of the file.
         file: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// It is longer than any secret.
+    /// The file is longer than any secret.
     #[error("{}: {len} bytes are too long for a secret (at most {MAX_SECRET_BYTES})", file.display())]
     TooLong {
-        /// Which file.
+        /// The path of the file.
         file: PathBuf,
-        /// Its length in bytes.
+        /// The length of the file, in bytes.
         len: u64,
     },
-    /// There is nothing in it.
+    /// The file is empty.
     #[error("{}: the file is empty; put the secret into it", file.display())]
     Empty {
-        /// Which file.
+        /// The path of the file.
         file: PathBuf,
     },
 }
 
-/// Reads a secret: the content of the file without the line end after it.
+/// Reads a secret: the content of the file without trailing line ends.
 ///
 /// # Errors
 ///

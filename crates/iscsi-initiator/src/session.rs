@@ -1,4 +1,4 @@
-//! The caller's handles: the event loop and its sessions.
+//! The handles of callers: an event loop and its sessions.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -24,68 +24,69 @@ use crate::options::{Options, Portal};
 use crate::pending::{Answer, Filler, Slot};
 use crate::request::{Completion, Outcome, Request, Sink};
 
-/// What happens to a session without being asked for.
+/// An event of a session, told to [`Options::listener`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SessionEvent {
-    /// It is logged in: for the first time, or again.
+    /// The session is logged in: for the first time, or again.
     Connected {
-        /// Where.
+        /// The portal, after redirections.
         portal: Portal,
-        /// What was negotiated.
+        /// The parameters that were negotiated.
         parameters: Box<Parameters>,
     },
-    /// One more connection has joined it.
+    /// One more connection has joined the session.
     ConnectionAdded {
-        /// How many it has now.
+        /// The number of connections that the session has now.
         connections: usize,
     },
-    /// A connection could not join it.
+    /// A connection could not join the session.
     ConnectionMissing {
-        /// How many it has now.
+        /// The number of connections that the session has now.
         connections: usize,
-        /// Why.
+        /// Why the connection could not join.
         why: Error,
     },
-    /// A connection is gone, but not the session: at recovery level 2 it is replaced, and no command fails.
+    /// A connection was lost, and the session goes on: at recovery level 2 the connection is replaced, and no command fails.
     ConnectionLost {
-        /// How many it has now.
+        /// The number of connections that the session has now.
         connections: usize,
-        /// Why.
+        /// Why it was lost.
         why: SessionError,
     },
-    /// A connection is gone, and with it the session; a new one is tried.
+    /// The session was lost with its connection. A new one is tried for as long as [`Options::reconnect_for`] says.
     Lost {
-        /// Why.
+        /// Why it was lost.
         why: SessionError,
     },
-    /// A logical unit has news, told in place of a command.
+    /// A logical unit reported a unit attention in place of running a command.
     UnitAttention {
-        /// Which one.
+        /// The logical unit.
         lun: Lun,
-        /// The news.
+        /// The sense data of the unit attention.
         sense: SenseData,
     },
-    /// The target has news (RFC 7143 section 11.9).
+    /// The target sent an asynchronous message (RFC 7143 section 11.9).
     Async {
-        /// The header.
+        /// The header of the PDU.
         message: AsyncMessage,
-        /// Sense and event data.
+        /// The data segment: sense data and event data.
         data: Vec<u8>,
     },
-    /// It is over for good: every request ends with this error.
+    /// The session has ended for good: every request ends with this error.
     Over(Error),
 }
 
 /// A session that has just been opened.
 pub(crate) struct Opened {
-    /// When nobody takes it, the session ends.
+    /// Ends the session when it is dropped.
     pub(crate) owner: Owner,
     pub(crate) parameters: Parameters,
     pub(crate) target_alias: Option<String>,
 }
 
-/// An event loop of its own thread, for any number of sessions. It ends with its last handle.
+/// An event loop on a thread of its own, which serves any number of sessions. Clones are handles to the same; it ends with the last
+/// handle, those of sessions and disks included.
 #[derive(Clone)]
 pub struct Initiator(Arc<Running>);
 
@@ -112,7 +113,7 @@ impl Initiator {
         Self::with_buffers(DEFAULT_BUFFER_BYTES)
     }
 
-    /// The same with `buffer_bytes` for data in flight.
+    /// Starts an event loop with a pool of `buffer_bytes` for data in flight.
     ///
     /// # Errors
     ///
@@ -121,11 +122,11 @@ impl Initiator {
         Self::with(buffer_bytes, LoopConfig::default())
     }
 
-    /// The same with an event loop that runs as `config` says.
+    /// Starts an event loop that runs as `config` says, with a pool of `buffer_bytes`.
     ///
     /// # Errors
     ///
-    /// [`Error::Reactor`], also when the system does not have or allow what it shall run on.
+    /// [`Error::Reactor`], also when the system does not support or allow the backend of `config`.
     pub fn with(buffer_bytes: usize, config: impl Into<LoopConfig>) -> Result<Self, Error> {
         let failed = |error| Error::Reactor(Arc::new(error));
         let config = config.into();
@@ -143,23 +144,24 @@ impl Initiator {
         Ok(Self(Arc::new(Running { queue, pool, counts, traffic, thread: Mutex::new(Some(thread)) })))
     }
 
-    /// Where the buffers of this event loop come from.
+    /// The pool of all buffers of this event loop.
     pub fn pool(&self) -> &Pool {
         &self.0.pool
     }
 
-    /// What the event loop has done so far: batches, system calls, bytes.
+    /// Counters of the event loop since its start: batches, system calls, bytes.
     pub fn counts(&self) -> Counts {
         self.0.counts.counts()
     }
 
-    /// What its sessions have moved so far: PDUs and copies.
+    /// Counters of all sessions since the start: PDUs and copies.
     pub fn traffic(&self) -> Traffic {
         self.0.traffic.read()
     }
 }
 
-/// The event loop's thread. The reactor is made where it runs; who started it learns the way to it.
+/// The main function of the event loop's thread. The reactor is made on the thread that it runs on; `started` takes the queue to
+/// the thread that started it.
 fn run(
     config: LoopConfig,
     started: &mpsc::Sender<io::Result<(Arc<Queue>, CountsView)>>,
@@ -177,7 +179,7 @@ fn run(
     let mut engine = Engine::new(Arc::clone(&queue), traffic, trimmer, Instant::now(), Host::system());
     let _ = started.send(Ok((queue, reactor.counts())));
     let ended = catch_unwind(AssertUnwindSafe(|| reactor.run(&mut engine)));
-    // Also when a caller's completion or listener has panicked: nobody waits for ever.
+    // A completion or a listener of the caller may have panicked. Requests that are under way end all the same.
     engine.end();
     ended.unwrap_or_else(|panic| resume_unwind(panic))
 }
@@ -187,7 +189,7 @@ impl Drop for Running {
         self.queue.push(Message::Stop);
         let thread = self.thread.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != thread::current().id()) {
-            // What it returns would concern nobody any more.
+            // No caller is left to take the result.
             let _ = thread.join();
         }
     }
@@ -201,7 +203,7 @@ impl Drop for Running {
 pub struct Session(Arc<Handle>);
 
 struct Handle {
-    /// Goes before the event loop.
+    /// Closes the session. Declared before `initiator`, so it is dropped before the event loop.
     owner: Owner,
     initiator: Initiator,
     next_request: AtomicU64,
@@ -241,17 +243,17 @@ impl Session {
         Ok(Self(Arc::new(Handle { owner, initiator, next_request, parameters, target_alias })))
     }
 
-    /// What was negotiated at the first login.
+    /// The parameters that were negotiated at the first login.
     pub fn parameters(&self) -> &Parameters {
         &self.0.parameters
     }
 
-    /// TargetAlias, when the target has one.
+    /// TargetAlias, if the target has one.
     pub fn target_alias(&self) -> Option<&str> {
         self.0.target_alias.as_deref()
     }
 
-    /// The event loop that it runs on.
+    /// The event loop of this session.
     pub fn initiator(&self) -> &Initiator {
         &self.0.initiator
     }
@@ -265,7 +267,7 @@ impl Session {
         self.get(len, Pool::take)
     }
 
-    /// A buffer for a read, which gets its memory when the data comes ([`Pool::reserve`]).
+    /// A buffer for Data-In that gets its memory when the data comes ([`Pool::reserve`]).
     ///
     /// # Errors
     ///
@@ -281,7 +283,7 @@ impl Session {
         from(self.0.initiator.pool(), len).ok_or(Error::NoBuffer { len })
     }
 
-    /// Sends a command, and says who is told of its end. The fastest way in: it neither allocates nor waits.
+    /// Sends a command; `completion` is told of its end. Neither allocates nor waits, so it is the fastest way to send one.
     pub fn submit(&self, request: Request, completion: Completion) {
         self.push_request(request, completion);
     }
@@ -292,8 +294,8 @@ impl Session {
         id
     }
 
-    /// Sends a command at once; the future waits for its end. Dropping it aborts the task; the memory stays with the session
-    /// until the target has let go of it.
+    /// Sends a command at once, and gives a future of its end. Dropping the future aborts the task; the session keeps the buffers
+    /// until the target no longer uses them.
     pub fn execute(&self, request: Request) -> Pending {
         let slot = Slot::new();
         let sink: Arc<dyn Sink> = Arc::clone(&slot) as _;
@@ -301,25 +303,25 @@ impl Session {
         Pending { session: self.clone(), slot, id, done: false }
     }
 
-    /// Sends `data` in a NOP-Out and waits for its echo. `false` when other bytes came back.
+    /// Sends `data` in a NOP-Out and waits for the echo. `false` when other bytes came back.
     ///
     /// # Errors
     ///
-    /// When there is no connection now, or it is lost meanwhile.
+    /// [`Error::Session`] when the session has no connection, or loses it before the answer; [`Error::TimedOut`].
     pub async fn ping(&self, data: Vec<u8>) -> Result<bool, Error> {
         self.question(|done| Question::Ping { data, done }).await
     }
 
-    /// Sends keys in a text request and gives those of the answer.
+    /// Sends keys in a Text Request, and gives the keys of the response.
     ///
     /// # Errors
     ///
-    /// When there is no connection now, or it is lost meanwhile.
+    /// [`Error::Session`] when the session has no connection, or loses it before the answer; [`Error::TimedOut`].
     pub async fn text(&self, pairs: Vec<(String, String)>) -> Result<Vec<(String, String)>, Error> {
         self.question(|done| Question::Text { pairs, done }).await
     }
 
-    /// What has been lost on the way and recovered so far, by kind; all zero at recovery level 0.
+    /// Counts of what was lost in transit and recovered, by kind, since the session was opened; zero at recovery level 0.
     ///
     /// # Errors
     ///
@@ -335,11 +337,11 @@ impl Session {
         self.push(Message::Watch { session: self.0.owner.key, lun, power_ons });
     }
 
-    /// Logs out and closes the session. What runs ends with [`Error::Closed`].
+    /// Logs out and closes the session. Requests under way end with [`Error::Closed`].
     ///
     /// # Errors
     ///
-    /// None that matter to a caller: the session is over in any case.
+    /// [`Error::Closed`] when the event loop has ended. The session is over in any case.
     pub async fn close(self) -> Result<(), Error> {
         let key = self.0.owner.key;
         ask(&self.0.initiator.0.queue, |done| Message::Close { session: key, done: Some(done) }).await
@@ -369,8 +371,8 @@ fn ask<T: Send + 'static>(
     Answer(slot)
 }
 
-/// A command that has been sent: a future of its end.
-#[must_use = "a command whose end nobody waits for is aborted"]
+/// A future of the end of a command that was sent.
+#[must_use = "dropping it aborts the command"]
 pub struct Pending {
     pub(crate) session: Session,
     slot: Arc<Slot<Outcome>>,

@@ -6,20 +6,20 @@ use lunette_scsi::{AdditionalSense, Lun, SenseKey};
 use crate::engine::{Question, TmfResult};
 use crate::{Error, Pending, Session};
 
-/// What a logical unit has to tell and has not told yet (SAM-5 7.8).
+/// A unit attention or deferred error that waits at a logical unit (SAM-5 7.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PendingEvent {
-    /// UNIT ATTENTION, or that of a deferred error.
+    /// The sense key: UNIT ATTENTION, or that of the deferred error.
     pub key: SenseKey,
-    /// What it is about.
+    /// The additional sense code.
     pub code: AdditionalSense,
-    /// Whether it is the only one; `None` when the unit does not say.
+    /// Whether no other one waits; `None` if the logical unit does not say.
     pub is_only_one: Option<bool>,
 }
 
 impl PendingEvent {
-    /// From the additional response information: UADE DEPTH and SENSE KEY, then the additional sense code.
+    /// Decodes the additional response information: UADE DEPTH and SENSE KEY, then the additional sense code.
     fn decode([depth_and_key, asc, ascq]: [u8; 3]) -> Self {
         let is_only_one = match depth_and_key >> 4 & 0b11 {
             0b01 => Some(true),
@@ -39,11 +39,11 @@ impl PendingEvent {
 /// RFC 7144 without iSCSIProtocolLevel 2 (see [`Options::offer`](crate::Options::offer)); [`Error::Session`] when there is
 /// no connection now.
 impl Session {
-    /// Asks for any task management function that names no task. Functions that concern the target or the nexus ignore `lun`.
+    /// Sends a task management request that names no task. Functions of the target or the nexus ignore `lun`.
     ///
     /// # Errors
     ///
-    /// As above, but every answer of the target is a result.
+    /// As above, but every response of the target is a result.
     pub async fn manage_tasks(&self, function: Function, lun: Lun) -> Result<Answer, Error> {
         Ok(self.managed(function, lun).await?.response)
     }
@@ -66,7 +66,7 @@ impl Session {
         self.done(Function::CLEAR_TASK_SET, lun).await
     }
 
-    /// LOGICAL UNIT RESET.
+    /// LOGICAL UNIT RESET: ends all tasks of a logical unit and resets it.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl Pending {
     }
 }
 
-/// The answer to a function that asks: yes, with what was found, or no.
+/// Reads the answer to a query function: yes, with the response information, or no.
 fn asked(function: Function, answer: TmfResult) -> Result<Option<[u8; 3]>, Error> {
     match answer.response {
         Answer::FUNCTION_SUCCEEDED => Ok(Some(answer.information)),

@@ -20,26 +20,26 @@ const PIECES_IN_FLIGHT: usize = 8;
 type Piece = (u64, u32, usize);
 
 impl Disk {
-    /// Reads `blocks` blocks, as many as one request takes ([`max_transfer_blocks`](Self::max_transfer_blocks)).
+    /// Reads `blocks` blocks, at most [`max_transfer_blocks`](Self::max_transfer_blocks): one request.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], [`Error::TooMuch`], [`Error::NoBuffer`], and what the disk answers.
+    /// [`Error::OutOfRange`], [`Error::TooMuch`], [`Error::NoBuffer`], and the errors of the command.
     pub async fn read(&self, lba: u64, blocks: u32) -> Result<Buffer, Error> {
         let len = self.check_request(lba, blocks)?;
         whole(self.start_read(lba, blocks, self.session().reserve(len)?).await)
     }
 
-    /// Reads into memory of the caller, of any number of whole blocks. The bytes are copied once.
+    /// Reads any number of whole blocks into the caller's memory. The bytes are copied once.
     ///
     /// # Errors
     ///
-    /// As for [`read`](Self::read). Then the memory holds some of the blocks.
+    /// As for [`read`](Self::read). The memory may then hold some of the blocks.
     pub async fn read_into(&self, lba: u64, into: &mut [u8]) -> Result<(), Error> {
         self.read_vectored(lba, &mut [IoSliceMut::new(into)]).await
     }
 
-    /// Reads into several pieces of memory, which together are whole blocks. The bytes are copied once.
+    /// Reads whole blocks into several pieces of memory, one after the other. The bytes are copied once.
     ///
     /// # Errors
     ///
@@ -58,16 +58,16 @@ impl Disk {
         }
     }
 
-    /// Writes blocks from the caller's memory. The bytes are copied once. With `fua` they are on the medium at the end.
+    /// Writes whole blocks from the caller's memory. The bytes are copied once. With `fua` they are on the medium when it returns.
     ///
     /// # Errors
     ///
-    /// As for [`read`](Self::read). Then some of the blocks may be written.
+    /// As for [`read`](Self::read). Some of the blocks may then be written.
     pub async fn write(&self, lba: u64, from: &[u8], fua: bool) -> Result<(), Error> {
         self.write_vectored(lba, &mut [IoSlice::new(from)], fua).await
     }
 
-    /// Writes blocks from several pieces of memory, which together are whole blocks. The bytes are copied once.
+    /// Writes whole blocks from several pieces of memory, one after the other. The bytes are copied once.
     ///
     /// # Errors
     ///
@@ -88,7 +88,7 @@ impl Disk {
         }
     }
 
-    /// Writes blocks without a copy. The memory comes back with the end.
+    /// Writes blocks from a buffer of the pool without a copy, and gives the buffer back.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a disk says of itself.
+//! What a disk tells about itself.
 
 use lunette_scsi::answers::{self, BlockLimits, Capacity, Inquiry, Provisioning};
 use lunette_scsi::mode::PageCode as ModePageCode;
@@ -9,25 +9,25 @@ use super::ask;
 use crate::limits::{MAX_BLOCK_BYTES, MAX_DISK_BYTES};
 use crate::{Error, Session};
 
-/// Identity, capacity and abilities of a disk.
+/// Identity, capacity and features of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {
-    /// Standard INQUIRY data.
+    /// The standard INQUIRY data.
     pub inquiry: Inquiry,
-    /// Unit serial number, when it has one.
+    /// The unit serial number, if the disk has one.
     pub serial_number: Option<String>,
-    /// The world wide name of the unit: `naa.…`, `eui.…` or `t10.…`.
+    /// The world wide name of the logical unit, if it has one: `naa.…`, `eui.…` or `t10.…`.
     pub name: Option<String>,
-    /// How many blocks of how many bytes.
+    /// The number of blocks and their length.
     pub capacity: Capacity,
-    /// Writes are refused (WP).
+    /// Whether the disk refuses writes (WP).
     pub read_only: bool,
-    /// Acknowledged writes may be lost by a power cut until they are flushed (WCE); assumed when the disk does not say.
+    /// Whether a power cut may lose acknowledged writes until they are flushed (WCE); assumed if the disk does not say.
     pub volatile_cache: bool,
-    /// Limits per command.
+    /// The limits of single commands (Block Limits VPD page).
     pub limits: BlockLimits,
-    /// How space is provisioned.
+    /// How the disk allocates space (Logical Block Provisioning VPD page).
     pub provisioning: Provisioning,
 }
 
@@ -35,23 +35,23 @@ pub struct Facts {
 const PAGE_LEN: u16 = 1024;
 
 impl Facts {
-    /// Bytes of a logical block.
+    /// The length of a logical block, in bytes.
     pub fn block_len(&self) -> u32 {
         self.capacity.block_len
     }
 
-    /// Length of the disk in bytes.
+    /// The length of the disk, in bytes.
     pub fn len_bytes(&self) -> u64 {
         self.capacity.len_bytes()
     }
 
-    /// Bytes of a physical block.
+    /// The length of a physical block, in bytes.
     pub fn physical_block_len(&self) -> u64 {
         // The exponent has four bits.
         u64::from(self.block_len()) << (self.capacity.physical_exponent & 0x0f)
     }
 
-    /// UNMAP is there and frees space.
+    /// Whether the disk supports UNMAP, and frees space by it.
     pub fn can_unmap(&self) -> bool {
         self.capacity.provisioned && self.provisioning.unmap && self.limits.max_unmap_blocks > 0
     }

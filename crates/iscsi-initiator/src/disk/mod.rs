@@ -24,17 +24,17 @@ struct Inner {
     session: Session,
     lun: Lun,
     facts: Facts,
-    /// How this disk writes zeroes: what [`space`] has found out.
+    /// The index of the way to write zeroes that this disk supports, as [`space`] has found out.
     zeroes: AtomicU8,
     power_ons: Arc<AtomicU64>,
 }
 
 impl Disk {
-    /// Asks the logical unit for everything that [`Facts`] tells.
+    /// Opens the disk: asks the logical unit for its [`Facts`]. A unit that is becoming ready is waited for.
     ///
     /// # Errors
     ///
-    /// [`Error::NotADisk`], and whatever keeps the unit from answering. One that is becoming ready is waited for.
+    /// [`Error::NotADisk`], and the errors of the commands.
     pub async fn open(session: Session, lun: Lun) -> Result<Self, Error> {
         let power_ons = Arc::new(AtomicU64::new(0));
         session.watch(lun, &power_ons);
@@ -53,24 +53,24 @@ impl Disk {
         Self::open(session, url.lun.unwrap_or(Lun::ZERO)).await
     }
 
-    /// What the disk said of itself when it was opened.
+    /// Identity, capacity and features of the disk, as of when it was opened.
     pub fn facts(&self) -> &Facts {
         &self.0.facts
     }
 
-    /// How often the disk has said that it was powered on or reset, since it was opened. When [`Facts::volatile_cache`] is set,
-    /// what it had acknowledged before and not flushed may be gone: no later [`flush`](Self::flush) brings it back. Many
-    /// targets say it to every new session, for they do not remember the old one.
+    /// The number of times that the disk has reported a power-on or reset since it was opened. If [`Facts::volatile_cache`] is set,
+    /// writes that it acknowledged before and had not flushed may be lost: no later [`flush`](Self::flush) brings them back. Many
+    /// targets report a power-on to every new session, because they do not remember the old one.
     pub fn power_ons(&self) -> u64 {
         self.0.power_ons.load(Ordering::Acquire)
     }
 
-    /// The session.
+    /// The session of the disk.
     pub fn session(&self) -> &Session {
         &self.0.session
     }
 
-    /// The logical unit number.
+    /// The logical unit number of the disk.
     pub fn lun(&self) -> Lun {
         self.0.lun
     }
@@ -91,7 +91,7 @@ impl Disk {
         Error::OutOfRange { lba, blocks, disk_blocks: self.0.facts.capacity.blocks }
     }
 
-    /// The longest request that disk and client take, in blocks.
+    /// The length of the longest request that disk and client support, in blocks.
     pub fn max_transfer_blocks(&self) -> u32 {
         let ours = MAX_REQUEST_BYTES as u32 / self.facts().block_len();
         match self.facts().limits.max_transfer {
@@ -115,11 +115,11 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// When the target does not answer with a list, or with more than can be.
+    /// [`Error::BadAnswer`] if the target does not send a whole list, [`Error::TooMuch`] if the list is too long.
     pub async fn luns(&self) -> Result<Vec<Lun>, Error> {
         const FIRST_LEN: u32 = 4096;
         const LONGEST: u32 = MAX_LUNS as u32 * 8 + 8;
-        // The list may be longer at the second time; then it has all the room that there is.
+        // The second attempt has room for the longest list that is accepted.
         for len in [FIRST_LEN, LONGEST] {
             let data = ask(self, Lun::ZERO, lunette_scsi::requests::report_luns(len), len as usize).await?;
             let bad = |what: Cow<'static, str>| Error::BadAnswer { command: "REPORT LUNS", what };

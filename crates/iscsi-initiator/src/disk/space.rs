@@ -11,43 +11,43 @@ use super::{Disk, ask};
 use crate::limits::MAX_MAP_COMMANDS;
 use crate::{Error, Repeat, Request};
 
-/// The ways to write zeroes, the best first. A disk that does not know one is asked by the next from then on.
+/// The ways to write zeroes, the best first. When a disk refuses one, the next one is used from then on.
 ///
-/// WRITE SAME without data (NDOB) is none of them: it would save one block, and disks older than the bit ignore it. istgt
+/// WRITE SAME without data (NDOB) is not among them: it would save one block, and disks older than the bit ignore it. istgt
 /// then waits for the block for ever, tgt answers with MEDIUM ERROR.
 const ZEROES: [Zeroes; 2] = [Zeroes::OneBlock, Zeroes::Plain];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Zeroes {
-    /// WRITE SAME(16) of a block of zeroes.
+    /// WRITE SAME(16) with one block of zeroes.
     OneBlock,
-    /// WRITE.
+    /// WRITE with all the zeroes.
     Plain,
 }
 
 /// Bytes of zeroes in one WRITE.
 const PLAIN_BYTES: u32 = 1 << 20;
 
-/// Blocks of one WRITE SAME to a disk that tells no limit. Some take long for many.
+/// Blocks of one WRITE SAME to a disk without a limit of its own. Some disks take long for many.
 const WRITE_SAME_BLOCKS: u64 = 65_535;
 
 impl Disk {
-    /// Puts everything that was written on the medium. When [`power_ons`](Self::power_ons) is another number than at the time of
-    /// a write, that write may be lost all the same.
+    /// Puts all acknowledged writes on the medium (SYNCHRONIZE CACHE). If [`power_ons`](Self::power_ons) has changed since a write, that
+    /// write may be lost all the same.
     ///
     /// # Errors
     ///
-    /// What the disk answers.
+    /// The errors of the command.
     pub async fn flush(&self) -> Result<(), Error> {
         self.done(self.request(requests::synchronize_cache())).await
     }
 
-    /// Says that blocks are not used any more. How they read then is told by
-    /// [`Provisioning::unmapped_zero`](lunette_scsi::answers::Provisioning::unmapped_zero).
+    /// Frees the space of blocks (UNMAP). [`Provisioning::unmapped_zero`](lunette_scsi::answers::Provisioning::unmapped_zero) tells
+    /// whether they read as zeroes from then on.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], and what the disk answers: a disk that cannot unmap refuses.
+    /// [`Error::OutOfRange`], and the errors of the commands: a disk that cannot unmap refuses.
     pub async fn unmap(&self, lba: u64, blocks: u64) -> Result<(), Error> {
         self.check(lba, blocks)?;
         let step = u64::from(self.facts().limits.max_unmap_blocks.max(1));
@@ -59,11 +59,11 @@ impl Disk {
         Ok(())
     }
 
-    /// Makes blocks read as zeroes, as cheaply as the disk can. `may_unmap` lets it free their space.
+    /// Makes blocks read as zeroes, in the cheapest way that the disk supports. With `may_unmap` the disk may free their space.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], and what the disk answers.
+    /// [`Error::OutOfRange`], and the errors of the commands.
     pub async fn write_zeroes(&self, lba: u64, blocks: u64, may_unmap: bool) -> Result<(), Error> {
         self.check(lba, blocks)?;
         let provisioning = &self.facts().provisioning;
@@ -84,7 +84,7 @@ impl Disk {
         Ok(())
     }
 
-    /// A disk that takes less in a WRITE SAME than in a WRITE is given its zeroes by the latter.
+    /// WRITE is quicker on a disk that accepts fewer blocks in a WRITE SAME than in a WRITE.
     fn quicker(&self, how: Zeroes) -> Zeroes {
         let is_slow = self.zeroes_per_command(how) < self.zeroes_per_command(Zeroes::Plain);
         if is_slow { Zeroes::Plain } else { how }
@@ -111,8 +111,8 @@ impl Disk {
         self.done(Request { data_out: Some(zeroes.share()), ..self.request(cdb) }).await
     }
 
-    /// Compares blocks with `expected` and, when they are the same, writes `new` in their place: as one step, in the sight of
-    /// all other commands. Both are of the same length, and no longer than the disk allows.
+    /// Compares blocks with `expected` and, if they are equal, writes `new` in their place, atomically (COMPARE AND WRITE). Both have
+    /// the same length, at most [`BlockLimits::max_compare_and_write`](lunette_scsi::answers::BlockLimits::max_compare_and_write).
     ///
     /// # Errors
     ///
@@ -134,12 +134,13 @@ impl Disk {
         self.done(Request { data_out, repeat: Repeat::IfNotRun, ..self.request(cdb) }).await
     }
 
-    /// Which of the blocks have space of their own, as runs in their order, from the first block on. They end before the last
-    /// block when 256 commands did not tell of all. A disk that does not know says all of them.
+    /// Tells which of the blocks have space allocated, as runs of a length and whether they have it, in order from the first block. The
+    /// runs end before the last block if 256 commands did not tell about all. A disk without provisioning has all blocks
+    /// allocated.
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfRange`], and what the disk answers.
+    /// [`Error::OutOfRange`], and the errors of the commands.
     pub async fn allocation(&self, lba: u64, blocks: u64) -> Result<Vec<(u64, bool)>, Error> {
         /// GET LBA STATUS data of 255 descriptors.
         const LEN: u32 = 8 + 255 * 16;
@@ -194,13 +195,13 @@ impl Disk {
 const BAD_MAP: Error =
     Error::BadAnswer { command: "GET LBA STATUS", what: Cow::Borrowed("nothing about the block asked for") };
 
-/// A run of blocks in steps that fit a command.
+/// Splits a run of blocks into steps that fit a command.
 fn steps(lba: u64, blocks: u64, step: u64) -> impl Iterator<Item = (u64, u32)> {
     let step = step.min(u32::MAX.into());
     (0..blocks).step_by(step as usize).map(move |at| (lba + at, step.min(blocks - at) as u32))
 }
 
-/// The disk does not know the command, or this form of it.
+/// Whether the disk does not support the command, or this form of it.
 fn is_unknown(error: &Error) -> bool {
     error.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST)
 }

@@ -1,4 +1,4 @@
-//! Making TCP connections. Names are looked up and sockets connected on a thread of their own: both may take long.
+//! Makes TCP connections. Each attempt has a thread of its own, because name lookup and connect may block for long.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,7 +19,7 @@ pub(crate) trait Dialer: Send + Sync {
 /// What an attempt to connect reports to.
 pub(crate) type Report = Box<dyn FnOnce(io::Result<TcpStream>) + Send>;
 
-/// Begins to connect to `portal`; [`Message::Dialed`] brings the result.
+/// Begins to connect to `portal`. [`Message::Dialed`] brings the result.
 pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal: Portal, timeout: Duration) {
     let (queue, name) = (Arc::clone(env.queue), portal.to_string());
     let report = move |result: io::Result<TcpStream>| {
@@ -49,7 +49,7 @@ impl Dialer for ThreadDialer {
     }
 }
 
-/// The first address of the portal that answers.
+/// Connects to the first address of the portal that accepts.
 fn connect(portal: &Portal, timeout: Duration) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (portal.host.as_str(), portal.port).to_socket_addrs()? {

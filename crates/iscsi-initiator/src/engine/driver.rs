@@ -1,4 +1,4 @@
-//! One session: its connections, its requests, and what it does when it is lost.
+//! One session: its connections, its requests, and how it reconnects.
 
 mod callers;
 mod connections;
@@ -26,20 +26,20 @@ use crate::limits::TIMEOUT_TICK;
 use crate::options::{Options, Portal};
 use crate::{Error, Opened};
 
-/// The connections that are open, and the protocol that runs over them.
+/// A session with at least one TCP connection: the protocol, and the connections that it runs over.
 struct ActiveSession {
     session: Session,
     connections: Vec<Connection>,
-    /// The leading connection is; others may be on their way.
+    /// Whether the leading connection is logged in; others may still be joining.
     logged_in: bool,
-    /// Connections that are being made to join the session.
+    /// The number of connections that are being made to join the session.
     joining: u32,
-    /// At recovery level 2.
+    /// Replaces lost connections; at recovery level 2 only.
     replacer: Option<ConnectionReplacer>,
     coalescing: Coalescing,
 }
 
-/// One connection.
+/// One TCP connection of a session.
 #[derive(Clone, Copy)]
 struct Connection {
     cid: Cid,
@@ -48,7 +48,7 @@ struct Connection {
 }
 
 impl ActiveSession {
-    /// How many are logged in.
+    /// The number of connections that are logged in.
     fn logged_in_connections(&self) -> usize {
         self.connections.iter().filter(|connection| connection.logged_in).count()
     }
@@ -59,42 +59,43 @@ impl ActiveSession {
 }
 
 enum Phase {
-    /// A TCP connection is being made.
+    /// The TCP connection of a login is being made.
     Dialing,
     Active(Box<ActiveSession>),
-    /// Until the next attempt.
+    /// Waits until the next attempt to connect.
     Pausing {
         until: Time,
     },
-    /// For good.
+    /// The session has ended for good.
     Over(Error),
 }
 
+/// Drives one session: connects, logs in, hands requests to the protocol as the command window allows, and reconnects.
 pub(super) struct SessionDriver {
     key: SessionKey,
-    /// Where the target is by what the caller said, or by a permanent redirection since.
+    /// The portal that the caller named, or that a permanent redirection has put in its place.
     base_portal: Portal,
-    /// Where it is this time.
+    /// The portal of the present attempt, after temporary redirections.
     portal: Portal,
     target: Option<String>,
     options: Arc<Options>,
     isid: Option<Isid>,
     phase: Phase,
-    /// Tells the answers of old dialing attempts from those of the last one.
+    /// Tells the results of earlier attempts to connect from those of the present one.
     attempt: u64,
     redirections: Redirections,
     opening: Option<Done<Opened>>,
     requests: Requests,
-    /// With the time until which they may be answered.
+    /// Questions that are under way, with their deadlines.
     questions: HashMap<u64, (Time, Question)>,
     last_question: u64,
-    /// Who wants to know how often a logical unit was powered on.
+    /// The power-on counts of logical units, which disks hold.
     power_ons: Vec<(LunField, Weak<AtomicU64>)>,
     reconnect: ReconnectPolicy,
     time2wait: Duration,
-    /// By the sessions that are over.
+    /// The counts of the sessions before the present one.
     recoveries: Recoveries,
-    /// When requests and questions want to be looked at.
+    /// When the deadlines of requests and questions are checked next.
     check_at: Option<Time>,
     closing: Option<Closing>,
     gone: bool,
@@ -139,19 +140,17 @@ impl SessionDriver {
         }
     }
 
-    /// Nobody can ask anything of it any more.
+    /// Whether the session was closed, or never opened: no caller has a handle to it.
     pub(super) fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// The session, and which of its connections this is.
+    /// The active session and the CID of one of its connections.
     fn active(&mut self, id: ConnectionId) -> Option<(&mut ActiveSession, Cid)> {
         let Phase::Active(active) = &mut self.phase else { return None };
         let cid = active.connections.iter().find(|connection| connection.id == id)?.cid;
         Some((active, cid))
     }
-
-    // Time.
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let of_phase = match &self.phase {
@@ -203,7 +202,7 @@ impl SessionDriver {
         match escalation {
             Escalation::LogicalUnitReset(lun) => {
                 tracing::warn!(portal = %self.portal, "a task was not aborted in time; resetting its logical unit");
-                // One that cannot be sent is followed by a new connection, as one that is not answered.
+                // If the request cannot be sent, the next escalation makes a new connection, as if it were not answered.
                 active.session.manage_tasks(OWN, TaskManagementFunction::LOGICAL_UNIT_RESET, lun, None);
             }
             Escalation::Reconnect => {
@@ -213,7 +212,7 @@ impl SessionDriver {
         }
     }
 
-    /// Ends everything without another word to the target: the event loop is over.
+    /// Ends all requests without telling the target. The event loop has ended.
     pub(super) fn end(mut self) {
         let unfinished = match std::mem::replace(&mut self.phase, Phase::Dialing) {
             Phase::Active(active) => active.session.into_unfinished(),
@@ -222,7 +221,7 @@ impl SessionDriver {
         self.requests.fail(unfinished, &Error::Closed);
     }
 
-    /// Lets go what can go: requests to the target, bytes to the socket, and the next look at the requests.
+    /// Sends what can be sent: requests to the protocol, and its output to the sockets. Then schedules the next check of deadlines.
     pub(super) fn settle(&mut self, env: &mut Env<'_, '_>) {
         self.replace_connections(env);
         if let Phase::Active(active) = &mut self.phase {

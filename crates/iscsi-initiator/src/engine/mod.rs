@@ -1,4 +1,4 @@
-//! The event loop of the initiator: all sessions of one reactor thread.
+//! The event loop of the initiator, which runs all sessions of one reactor thread.
 
 mod coalescing;
 mod dial;
@@ -35,14 +35,14 @@ new_key_type! {
     pub(crate) struct SessionKey;
 }
 
-/// Names a request for its cancellation.
+/// Identifies a request of a session, for its cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestId(pub(crate) u64);
 
-/// Told of the end of something that is not a request.
+/// Takes the result of an operation that is not a SCSI command to its caller.
 pub(crate) type Done<T> = Box<dyn FnOnce(Result<T, Error>) + Send>;
 
-/// What other threads ask of the event loop.
+/// What other threads send to the event loop.
 pub(crate) enum Message {
     Open {
         portal: Portal,
@@ -64,13 +64,13 @@ pub(crate) enum Message {
         session: SessionKey,
         question: Question,
     },
-    /// The count goes up with every POWER ON that the logical unit reports.
+    /// Adds one to `power_ons` for every POWER ON that the logical unit reports.
     Watch {
         session: SessionKey,
         lun: LunField,
         power_ons: Weak<AtomicU64>,
     },
-    /// What has been lost and recovered so far.
+    /// Asks for the counts of what was lost and recovered.
     Recoveries {
         session: SessionKey,
         done: Done<Recoveries>,
@@ -87,17 +87,17 @@ pub(crate) enum Message {
     Stop,
 }
 
-/// The answer to a task management request.
+/// The response to a task management request.
 #[derive(Clone, Copy)]
 pub(crate) struct TmfResult {
     pub(crate) response: TaskManagementResponseCode,
-    /// What QUERY ASYNCHRONOUS EVENT has found.
+    /// The additional response information of QUERY ASYNCHRONOUS EVENT.
     pub(crate) information: [u8; 3],
 }
 
-/// Requests that are no SCSI commands.
+/// Requests of callers other than SCSI commands.
 pub(crate) enum Question {
-    /// Of a logical unit or the target; of one task when a request is named.
+    /// A function for a logical unit or the target, or for one task if a request is named.
     TaskManagement {
         function: TaskManagementFunction,
         lun: Lun,
@@ -123,7 +123,7 @@ impl Question {
         }
     }
 
-    /// The task that is asked about is not at the target.
+    /// Answers a question about a task that is not at the target.
     fn no_task(self) {
         if let Self::TaskManagement { done, .. } = self {
             done(Ok(TmfResult { response: TaskManagementResponseCode::FUNCTION_COMPLETE, information: [0; 3] }));
@@ -139,7 +139,7 @@ impl Question {
     }
 }
 
-/// The way to an event loop.
+/// The queue of messages to an event loop.
 pub(crate) struct Queue {
     inbox: Mutex<Inbox>,
     waker: Waker,
@@ -148,7 +148,7 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct Inbox {
     messages: Vec<Message>,
-    /// The event loop has ended. Messages are dropped: what waits for their answer is told so by their drop.
+    /// Whether the event loop has ended. Messages are then dropped, which tells their senders.
     closed: bool,
 }
 
@@ -160,7 +160,7 @@ impl Queue {
     pub(crate) fn push(&self, message: Message) {
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if inbox.closed {
-            // Who is told may push again.
+            // The drop may call a completion that pushes again, so the lock is released before.
             drop(inbox);
             return drop(message);
         }
@@ -169,7 +169,7 @@ impl Queue {
         self.waker.wake();
     }
 
-    /// Gives all messages for an empty list.
+    /// Swaps the messages for an empty list.
     fn swap(&self, list: &mut Vec<Message>) {
         std::mem::swap(&mut self.inbox.lock().unwrap_or_else(PoisonError::into_inner).messages, list);
     }
@@ -199,12 +199,12 @@ impl Drop for Owner {
     }
 }
 
-/// What a session needs of its event loop.
+/// The parts of the event loop that a session driver uses.
 pub(super) struct Env<'a, 'b> {
     pub(super) cx: &'a mut Context<'b>,
     pub(super) now: Time,
     pub(super) queue: &'a Arc<Queue>,
-    /// Connections that were adopted since the table was brought up to date.
+    /// Connections that were adopted and are not in `by_connection` yet.
     pub(super) adopted: &'a mut Vec<ConnectionId>,
     pub(super) traffic: &'a SharedTraffic,
     pub(super) host: &'a Host,
@@ -230,18 +230,18 @@ impl Host {
 pub(crate) struct Engine {
     queue: Arc<Queue>,
     sessions: DenseSlotMap<SessionKey, SessionDriver>,
-    /// By the index of the connection.
+    /// The session of each connection, by the index of its id.
     by_connection: Vec<Option<(ConnectionId, SessionKey)>>,
     timetable: Timetable,
     messages: Vec<Message>,
     adopted: Vec<ConnectionId>,
-    /// Sessions that have received in this batch.
+    /// Sessions that have received bytes in this batch.
     received: Vec<SessionKey>,
     /// Sessions whose answers are let come, and until when.
     held: Vec<(Time, SessionKey)>,
     epoch: Instant,
     traffic: Arc<SharedTraffic>,
-    /// Of the pool of all sessions.
+    /// Trims the pool of all sessions.
     trimmer: Trimmer,
     host: Host,
 }
@@ -271,7 +271,7 @@ impl Engine {
         }
     }
 
-    /// The event loop has ended, in whatever way: nobody is left waiting.
+    /// Ends everything that callers wait for. The event loop has ended, for whatever reason.
     pub(crate) fn end(&mut self) {
         for (_, driver) in self.sessions.drain() {
             driver.end();
@@ -279,7 +279,7 @@ impl Engine {
         drop(self.queue.close());
     }
 
-    /// Lets a session do something, then sees to what came of it.
+    /// Lets a session driver `act`, then sends and schedules what follows from it.
     fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut SessionDriver, &mut Env<'_, '_>)) {
         let now = self.now(cx);
         let Some(driver) = self.sessions.get_mut(key) else { return };
@@ -301,7 +301,7 @@ impl Engine {
         }
     }
 
-    /// Sees to what came of the requests that a session has taken.
+    /// Sends the requests that a session has accepted.
     fn settle(&mut self, cx: &mut Context<'_>, session: Option<SessionKey>) {
         if let Some(key) = session {
             self.with(cx, key, |_, _| {});
@@ -346,7 +346,7 @@ impl Engine {
     fn take_messages(&mut self, cx: &mut Context<'_>) {
         let mut messages = std::mem::take(&mut self.messages);
         self.queue.swap(&mut messages);
-        // Requests of a session that come together are seen to together.
+        // Requests of a session that come together are sent together.
         let mut submitted = None;
         for message in messages.drain(..) {
             let session = match &message {
@@ -406,7 +406,7 @@ impl Engine {
     }
 }
 
-/// Ends a request that the target never saw.
+/// Ends a request that was never sent.
 pub(super) fn refuse(request: Request, completion: Completion, error: Error) {
     let Request { data_in, data_out, .. } = request;
     completion.complete(Outcome { result: Err(error), data_in, data_out });
@@ -414,7 +414,7 @@ pub(super) fn refuse(request: Request, completion: Completion, error: Error) {
 
 impl Handler for Engine {
     fn accepted(&mut self, cx: &mut Context<'_>, _: ListenerId, id: ConnectionId, _: SocketAddr, _: SocketAddr) {
-        // Nothing listens here.
+        // The initiator has no listeners.
         cx.close(id);
     }
 
@@ -462,7 +462,7 @@ impl Handler for Engine {
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         let held = self.held.iter().map(|(until, _)| *until);
         let sessions = held.chain(self.timetable.next()).min().map(|at| self.epoch + at.since_epoch());
-        // Callers may give buffers back while the loop sleeps: then it is when a session wakes it, to see whether it still lives.
+        // Callers may give buffers back while the loop sleeps. The trimmer then waits for the next wake-up of a session.
         sessions.into_iter().chain(self.trimmer.next_timeout(now)).min()
     }
 

@@ -1,4 +1,4 @@
-//! For how long, and how often, a lost connection is tried to be replaced.
+//! How long and how often a lost session tries to reconnect.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use lunette_session::Time;
 use super::retry::backoff;
 use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
 
+/// Decides whether and when a lost session tries again to connect.
 #[derive(Default)]
 pub(super) struct ReconnectPolicy {
-    /// Since when there has been no connection that was of use.
+    /// The time of the first failure since a command last completed, or a connection last proved itself.
     lost_since: Option<Time>,
     failures: u32,
-    /// Of the connection that is there now.
+    /// The time of the login of the present connection.
     logged_in_at: Option<Time>,
 }
 
@@ -21,12 +22,13 @@ impl ReconnectPolicy {
         self.logged_in_at = Some(now);
     }
 
-    /// The connection did something for us.
+    /// A command has completed.
     pub(super) fn worked(&mut self) {
         (self.lost_since, self.failures) = (None, 0);
     }
 
-    /// The connection was lost, or could not be made. Gives the pause before the next attempt, unless `limit` is over.
+    /// The connection was lost, or could not be made. Gives the pause before the next attempt, or `None` once `limit` has passed since
+    /// the first failure.
     pub(super) fn failed(&mut self, limit: Duration, time2wait: Duration, now: Time) -> Option<Duration> {
         if self.logged_in_at.take().is_some_and(|at| now - at >= PROVEN_AFTER) {
             self.worked();

@@ -1,18 +1,18 @@
-//! Where a redirection leads: a pure decision.
+//! Follows redirections: a pure decision.
 
 use crate::Error;
 use crate::limits::{MAX_QUOTED_CHARS, MAX_REDIRECTS};
 use crate::options::{BadAddress, Portal};
 
-/// How many of the last redirections an error names: enough to see a circle of two.
+/// The number of redirections that an error names: enough to see a circle of two.
 const NAMED: usize = 3;
 
-/// The portals that have redirected since the last login, in their order.
+/// The portals that have redirected since the last login, in order.
 #[derive(Debug, Default)]
 pub(super) struct Redirections(Vec<Portal>);
 
 impl Redirections {
-    /// A login has ended them.
+    /// Forgets all redirections: a login has succeeded.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
@@ -22,7 +22,7 @@ impl Redirections {
         self.0.last()
     }
 
-    /// The portal at `from` redirects to `addresses`, TargetAddress values. Gives the first of them that can be connected to.
+    /// Follows a redirection of the portal `from` to `addresses`, TargetAddress values: gives the first that can be connected to.
     pub(super) fn follow(&mut self, from: &Portal, addresses: &[String]) -> Result<Portal, Error> {
         let to = usable(from, addresses)?;
         self.0.push(from.clone());
@@ -37,7 +37,7 @@ impl Redirections {
     }
 }
 
-/// The first address that can be connected to, or what is wrong with the first.
+/// The first address that can be connected to, or what is wrong with the first address.
 fn usable(from: &Portal, addresses: &[String]) -> Result<Portal, Error> {
     let mut first_bad = None;
     for address in addresses {

@@ -17,27 +17,27 @@ use crate::Error;
 use crate::limits::{MAX_CDB_BYTES, MAX_REPEATS, MAX_REQUEST_BYTES, MAX_UNFINISHED_REQUESTS};
 use crate::request::{Completion, Outcome, Repeat, Reply, Request};
 
-/// The name of our own task management requests; those of callers count from zero.
+/// The user data of task management requests of the session itself; those of callers count from zero.
 pub(super) const OWN: u64 = u64::MAX;
 
 new_key_type! {
     struct RequestKey;
 }
 
-/// Where a request is.
+/// The stage of a request.
 enum Stage {
-    /// Not sent, or to be sent again.
+    /// The command was not sent, or is to be sent again.
     Waiting(Command),
-    /// The target has it.
+    /// The target has the command.
     Sent(TaskTag),
-    /// It is to be aborted.
+    /// The command is to be aborted.
     Aborting { tag: TaskTag, asked: Asked, since: Time },
 }
 
-/// How far the abort of a request has gone.
+/// The last step of the abort of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
-    /// The session had no room for another task management request yet.
+    /// Nothing was sent: the protocol had no room for another task management request yet.
     Nothing,
     AbortTask,
     LogicalUnitReset,
@@ -45,12 +45,12 @@ enum Asked {
 
 struct Entry {
     id: RequestId,
-    /// None: nobody waits for it any more.
+    /// `None` once the request was cancelled.
     completion: Option<Completion>,
     command: &'static str,
     repeat: Repeat,
     repeats: u32,
-    /// Its place among all requests.
+    /// The position of the request among all, in the order of submission.
     order: u64,
     timeout: Duration,
     deadline: Time,
@@ -58,23 +58,23 @@ struct Entry {
     stage: Option<Stage>,
 }
 
-/// What to do when ABORT TASK does not help.
+/// The next step when an abort has not ended the task in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Escalation {
     LogicalUnitReset(LunField),
-    /// Nothing helps but a new connection.
+    /// Lose the connection and make a new one.
     Reconnect,
 }
 
-/// All requests of one session. A command carries the key of its request through the protocol.
+/// All requests of one session. A command carries the key of its request through the protocol, as its user data.
 #[derive(Default)]
 pub(super) struct Requests {
     entries: DenseSlotMap<RequestKey, Entry>,
-    /// To be sent, in the order of their submission.
+    /// The requests to be sent, in the order of submission.
     waiting: VecDeque<(u64, RequestKey)>,
-    /// To be sent later.
+    /// The requests to be sent after a pause.
     resting: BinaryHeap<Reverse<(Time, RequestKey)>>,
-    /// To be aborted, once the session takes the request.
+    /// The requests to be aborted, once the protocol accepts another task management request.
     to_abort: VecDeque<RequestKey>,
     last_order: u64,
 }
@@ -84,7 +84,7 @@ impl Requests {
         self.entries.is_empty()
     }
 
-    /// Takes a request, or ends it when there are too many.
+    /// Accepts a request, or ends it if it exceeds a limit.
     pub(super) fn accept(
         &mut self,
         id: RequestId,
@@ -135,14 +135,14 @@ impl Requests {
         }
     }
 
-    /// Puts a request to its place among those that wait.
+    /// Puts a request in its position among those that wait.
     fn wait(&mut self, key: RequestKey) {
         let Some(order) = self.entries.get(key).map(|entry| entry.order) else { return };
         let at = self.waiting.partition_point(|(other, _)| *other < order);
         self.waiting.insert(at, (order, key));
     }
 
-    /// Sends aborts and what waits, as far as the target's window goes.
+    /// Sends aborts and waiting requests, as far as the command window allows.
     pub(super) fn send(&mut self, session: &mut Session, now: Time) {
         self.send_aborts(session, now);
         while session.room() > 0
@@ -176,7 +176,7 @@ impl Requests {
         }
     }
 
-    /// A command has ended at the target. Gives the unit attention, when that was how.
+    /// A command has ended at the target. Gives its unit attention, if it has one.
     pub(super) fn completed(&mut self, command: Command, response: Response, now: Time) -> Option<SenseData> {
         let key = RequestKey::from(KeyData::from_ffi(command.user));
         let entry = self.entries.get_mut(key)?;
@@ -218,8 +218,8 @@ impl Requests {
         attention
     }
 
-    /// A command was ended by task management, or lost with its connection: nobody knows whether it ran. It is sent again,
-    /// in its old place, when that can do no harm.
+    /// A command was ended by task management, or lost with its connection, so it may have run. It is sent again, in its old
+    /// position, if it may run twice.
     pub(super) fn lost(&mut self, command: Command) {
         let key = RequestKey::from(KeyData::from_ffi(command.user));
         let Some(entry) = self.entries.get_mut(key) else { return };
@@ -235,7 +235,7 @@ impl Requests {
         self.end(key, command, Err(error));
     }
 
-    /// Ends everything: the session is over. `lost` are the commands that the target had.
+    /// Ends all requests, since the session has ended. `lost` are the commands that the target had.
     pub(super) fn fail(&mut self, lost: Vec<Command>, error: &Error) {
         for command in lost {
             let key = RequestKey::from(KeyData::from_ffi(command.user));
@@ -259,7 +259,7 @@ impl Requests {
         completion.complete(Outcome { result, data_in, data_out });
     }
 
-    /// Nobody waits for this request any more.
+    /// Cancels a request: aborts its task if it was sent.
     pub(super) fn cancel(&mut self, id: RequestId, now: Time) {
         let Some((key, entry)) = self.entries.iter_mut().find(|(_, entry)| entry.id == id) else { return };
         entry.completion = None;
@@ -287,12 +287,12 @@ impl Requests {
         }
     }
 
-    /// When the first pause is over.
+    /// The end of the first pause.
     pub(super) fn next_rested(&self) -> Option<Time> {
         self.resting.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Sees to what is due: pauses that are over, requests that take too long, aborts that do not help.
+    /// Handles what is due: pauses that end, requests past their deadline, aborts without effect.
     pub(super) fn time_has_come(&mut self, abort_timeout: Duration, now: Time) -> Vec<Escalation> {
         while self.next_rested().is_some_and(|at| at <= now)
             && let Some(Reverse((_, key))) = self.resting.pop()
@@ -305,8 +305,8 @@ impl Requests {
         escalations
     }
 
-    /// Has requests aborted that were sent and take too long. Gives those that still wait to be sent, and what is to be done
-    /// where aborts did not help.
+    /// Starts aborts of sent requests that are past their deadline. Gives the overdue requests that were not sent, and the next steps
+    /// for aborts without effect.
     fn take_too_long(&mut self, abort_timeout: Duration, now: Time) -> (Vec<RequestKey>, Vec<Escalation>) {
         let mut overdue = Vec::new();
         let mut escalations = Vec::new();
@@ -347,7 +347,7 @@ impl Requests {
         }
     }
 
-    /// A reset of a logical unit ends all tasks there: nobody else needs to ask for one.
+    /// A reset of a logical unit ends all its tasks, so one is enough for all requests to be aborted there.
     fn share_resets(&mut self, escalations: &[Escalation], now: Time) {
         for entry in self.entries.values_mut() {
             if let Some(Stage::Aborting { asked, since, .. }) = &mut entry.stage

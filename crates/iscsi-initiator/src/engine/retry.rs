@@ -1,4 +1,4 @@
-//! What becomes of a request whose command has ended: a pure decision.
+//! Decides whether a command that has ended is sent again: a pure function of its status.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use lunette_scsi::{AdditionalSense, SenseData, SenseKey, Status};
 use crate::limits::{FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, MAX_REPEATS, MAX_RETRY_DELAY};
 use crate::request::Repeat;
 
-/// See [`decide`].
+/// The result of [`decide`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// The caller is told.
+    /// The outcome is reported to the caller.
     Report,
-    /// The command is sent again after a pause.
+    /// The command is sent again after a pause of `after`.
     Retry { after: Duration },
 }
 
-/// Decides on a command that ended with this status and its `qualifier` after it has been sent `repeats` times in vain.
+/// Decides on a command that ended with `status` and its `qualifier`, and was sent again `repeats` times before.
 pub(super) fn decide(
     repeat: Repeat,
     repeats: u32,
@@ -33,13 +33,13 @@ pub(super) fn decide(
             Decision::Retry { after: Duration::ZERO }
         }
         (Status::CHECK_CONDITION, Some(sense)) if becomes_ready(sense) => pause(repeats),
-        // Data was damaged on its way to the device: it said so and did not use it.
+        // Data was damaged on its way to the device, which said so and did not use it.
         (Status::CHECK_CONDITION, Some(sense))
             if sense.key == SenseKey::ABORTED_COMMAND && repeat == Repeat::Always =>
         {
             pause(repeats)
         }
-        // Another initiator's doing; it may have run.
+        // Another initiator aborted the command; it may have run.
         (Status::TASK_ABORTED, _) if repeat == Repeat::Always => pause(repeats),
         (Status::BUSY | Status::TASK_SET_FULL, _) => {
             let Decision::Retry { after } = pause(repeats) else { return Decision::Report };
@@ -49,7 +49,7 @@ pub(super) fn decide(
     }
 }
 
-/// NOT READY, and on the way to ready by itself: becoming ready, or in transition between ALUA states.
+/// Whether the unit is NOT READY and becomes ready by itself: becoming ready, or in transition between ALUA states.
 fn becomes_ready(sense: &SenseData) -> bool {
     const NOT_READY: u8 = 0x04;
     const BECOMING_READY: u8 = 0x01;
@@ -60,14 +60,14 @@ fn becomes_ready(sense: &SenseData) -> bool {
         && matches!(ascq, BECOMING_READY | ASYMMETRIC_ACCESS_TRANSITION)
 }
 
-/// After this unit attention, what was acknowledged before and not flushed may be gone: POWER ON, RESET, OR BUS DEVICE RESET
-/// OCCURRED, POWER ON OCCURRED, DEVICE INTERNAL RESET (SPC-6 annex F). Resets by command and the loss of a nexus keep it.
+/// Whether writes that were acknowledged before this unit attention, and not flushed, may be lost: POWER ON, RESET, OR BUS DEVICE
+/// RESET OCCURRED, POWER ON OCCURRED, DEVICE INTERNAL RESET (SPC-6 annex F). Resets by command and the loss of a nexus keep them.
 pub(super) fn may_lose_cache(sense: &SenseData) -> bool {
     matches!(sense.code, AdditionalSense { asc: 0x29, ascq: 0x00 | 0x01 | 0x04 })
 }
 
-/// How long the target wants us to stay away (SAM-5 5.3.2): units of 100 ms in the lower 14 bits of the status qualifier. The
-/// highest values are no times.
+/// The delay that the target asks for (SAM-5 5.3.2): units of 100 ms in the lower 14 bits of the status qualifier. The highest
+/// values are not times.
 fn retry_delay(qualifier: u16) -> Duration {
     const UNIT: Duration = Duration::from_millis(100);
     const LONGEST: u16 = 0x3fef;
@@ -79,7 +79,7 @@ fn pause(repeats: u32) -> Decision {
     Decision::Retry { after: backoff(FIRST_BUSY_PAUSE, MAX_BUSY_PAUSE, repeats) }
 }
 
-/// A pause that doubles with every attempt up to `most`.
+/// A pause that doubles with every attempt, up to `most`.
 pub(super) fn backoff(first: Duration, most: Duration, attempts: u32) -> Duration {
     first.saturating_mul(1 << attempts.min(16)).min(most)
 }

@@ -1,4 +1,4 @@
-//! When which session wants to be called.
+//! The timers of all sessions.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -7,13 +7,13 @@ use lunette_session::Time;
 
 use super::SessionKey;
 
-/// A heap that is allowed to be early: a session whose moment has moved on is looked at in vain, once, and watched anew. So
-/// nothing needs to be moved while data flows.
+/// A heap of times that may be too early: a session whose timer has moved to a later time is called once for nothing, and entered
+/// again. So entries need not be moved while data flows.
 #[derive(Default)]
 pub(super) struct Timetable(BinaryHeap<Reverse<(Time, SessionKey)>>);
 
 impl Timetable {
-    /// Makes sure that the session is called at `at` or before. `watched_for` is its next entry.
+    /// Makes sure that the session is called at `at` or before. `watched_for` is the time of its earliest entry.
     pub(super) fn watch(&mut self, key: SessionKey, at: Time, watched_for: &mut Option<Time>) {
         if watched_for.is_none_or(|watched| at < watched) {
             *watched_for = Some(at);

@@ -1,4 +1,4 @@
-//! iSCSI URLs: where a disk is, who we are to its target, and how to speak with it.
+//! iSCSI URLs: the portal, target and logical unit, the credentials, and the parameters of the session.
 //!
 //! `iscsi://[USER[%PASSWORD]@]HOST[:PORT][/TARGET[/LUN]][?PARAMETER=VALUE&…]`
 //!
@@ -21,37 +21,37 @@ use crate::options::{DEFAULT_PORT, Options, Portal};
 use crate::secret::read_secret;
 use crate::{Error, Initiator, Session};
 
-/// A URL longer than this is none.
+/// The length of the longest URL, in bytes.
 const MAX_LEN: usize = 8192;
 
-/// Holds the secret of the user, when the URL does not say where it is.
+/// The environment variable with the secret of the user, for URLs that do not say where it is.
 const PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_PASSWORD";
 
-/// Holds the secret that the target has to prove to know.
+/// The environment variable with the secret that the target must prove to know.
 const TARGET_PASSWORD_VARIABLE: &str = "LUNETTE_CHAP_TARGET_PASSWORD";
 
-/// What a URL says.
+/// An iSCSI URL.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Url {
-    /// A name or an address; IPv6 without its brackets.
+    /// The host's name or address; IPv6 without its brackets.
     pub host: String,
-    /// TCP port.
+    /// The TCP port.
     pub port: u16,
-    /// The iSCSI name of the target; without it, the URL means the portal.
+    /// The iSCSI name of the target; if absent, the URL names a portal.
     pub target: Option<String>,
-    /// Without it, the URL means the target.
+    /// The logical unit number; if absent, the URL names a target.
     pub lun: Option<Lun>,
-    /// What to offer in the login.
+    /// The values that the login offers.
     pub offer: Offer,
     /// See [`Options::coalesce`].
     pub coalesce: bool,
-    /// The iSCSI name to log in with.
+    /// The iSCSI name to log in with, if the URL gives one.
     pub initiator_name: Option<String>,
     login: Login,
 }
 
-/// Who logs in, and where the secrets are.
+/// The user that logs in, and where the secrets are.
 #[derive(Debug, Clone, Default)]
 struct Login {
     user: Option<String>,
@@ -62,10 +62,10 @@ struct Login {
     target_secret_file: Option<PathBuf>,
 }
 
-/// Who logs in, when neither URL nor caller says.
+/// The initiator name if neither the URL nor the caller gives one.
 const INITIATOR_NAME: &str = "iqn.2026-11.lunette:initiator";
 
-/// What is wrong with a URL, and how to write it.
+/// Says what is wrong with a URL, and how to write it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UrlError(String);
 
@@ -85,13 +85,13 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, UrlError> {
     Err(UrlError(what.into()))
 }
 
-/// Whether `text` is meant to be an iSCSI URL, and no path.
+/// Whether `text` is meant to be an iSCSI URL, rather than a path.
 pub fn is_url(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| ["iscsi", "iser"].iter().any(|s| scheme.eq_ignore_ascii_case(s)))
 }
 
 impl Url {
-    /// Reads a URL.
+    /// Parses a URL.
     ///
     /// # Errors
     ///
@@ -145,12 +145,12 @@ impl Url {
         }
     }
 
-    /// Where to connect to.
+    /// The portal to connect to.
     pub fn portal(&self) -> Portal {
         Portal { host: self.host.clone(), port: self.port }
     }
 
-    /// What it says on the session, with secrets from where it says or from the environment.
+    /// The options of the session, with secrets from the places that the URL names or from the environment.
     ///
     /// # Errors
     ///
@@ -164,18 +164,18 @@ impl Url {
         })
     }
 
-    /// Logs in to its target.
+    /// Logs in to the target of the URL.
     ///
     /// # Errors
     ///
-    /// [`Error::Url`] when it names none, and those of [`Session::connect`].
+    /// [`Error::Url`] if the URL names no target, and those of [`Session::connect`].
     pub async fn connect(&self, initiator: &Initiator, options: Options) -> Result<Session, Error> {
         let no_target = || UrlError(format!("{self} names no target; write {self}/TARGET/LUN"));
         let target = self.target.as_deref().ok_or_else(no_target)?;
         Session::connect(initiator, &self.portal(), target, options).await
     }
 
-    /// Secrets stand in the URL, where other users of the machine can read them.
+    /// Whether the URL contains secrets, which other users of the machine may be able to read.
     pub fn shows_secrets(&self) -> bool {
         self.login.password.is_some() || self.login.target_password.is_some()
     }

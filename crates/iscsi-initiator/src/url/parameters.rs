@@ -1,4 +1,4 @@
-//! What stands behind the question mark.
+//! The parameters of a URL, after its question mark.
 
 use std::ops::RangeInclusive;
 
@@ -8,10 +8,10 @@ use lunette_session::{Secret, check_name};
 
 use super::{NO_ISER, Url, UrlError, decode, decode_bytes, wrong};
 
-/// Without this one, a session that recovers connections asks for the default of RFC 7143 section 13.16.
+/// If absent, a session that recovers connections offers the default of RFC 7143 section 13.16.
 const TIME2RETAIN: &str = "default_time2retain";
 
-/// A parameter that sets what is offered for a key.
+/// A parameter that sets the value offered for a key.
 pub(super) struct KeyParameter {
     pub(super) name: &'static str,
     /// The key of RFC 7143; its row in [`keys::KEYS`] has the range.
@@ -45,7 +45,7 @@ pub(super) const KEY_PARAMETERS: [KeyParameter; 17] = [
 /// A short name for `max_connections`.
 const CONNECTIONS: &str = "connections";
 
-/// The parameters that are no keys.
+/// The parameters that are not keys.
 const OTHERS: [&str; 8] = [
     CONNECTIONS,
     "coalesce",

@@ -1,4 +1,4 @@
-//! What callers ask.
+//! The requests and questions of callers.
 
 use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
@@ -13,7 +13,7 @@ use crate::engine::{Done, Env, Question, RequestId, refuse};
 use crate::limits::LOGOUT_TIMEOUT;
 use crate::request::{Completion, Request};
 
-/// Whether the target has agreed to know the function.
+/// Whether the negotiated iSCSIProtocolLevel includes the function.
 fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
     function < TaskManagementFunction::QUERY_TASK || session.has_sam5_features()
 }
@@ -76,7 +76,7 @@ impl SessionDriver {
         }
     }
 
-    /// What has been recovered since the beginning, over all sessions that took each other's place.
+    /// The counts of what was recovered since the session was opened, over all reconnections.
     pub(in crate::engine) fn recoveries(&self) -> Recoveries {
         let mut sum = self.recoveries;
         if let Phase::Active(active) = &self.phase {

@@ -1,4 +1,4 @@
-//! The connections of a session: made, logged in, fed and drained.
+//! The connections of a session: dialing, login, and the bytes in both directions.
 
 use std::io;
 use std::net::TcpStream;
@@ -70,7 +70,7 @@ impl SessionDriver {
         };
         let id = add_connection(&mut active, stream, env)?;
         self.phase = Phase::Active(Box::new(active));
-        // A login that cannot begin has ended already.
+        // The login may have failed already; then its event ends the session.
         self.drain(id, &[], env);
         Ok(())
     }
@@ -79,7 +79,7 @@ impl SessionDriver {
     pub(super) fn join(&mut self, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<()> {
         let Phase::Active(active) = &mut self.phase else { return Ok(()) };
         let id = add_connection(active, stream, env)?;
-        // A login that ends at once has its end to tell.
+        // The login may have failed already; then its event tells.
         self.drain(id, &[], env);
         Ok(())
     }
@@ -164,7 +164,7 @@ impl SessionDriver {
     }
 }
 
-/// Opens a connection of the session over a stream.
+/// Adds a connection of the session over a TCP stream.
 fn add_connection(active: &mut ActiveSession, stream: TcpStream, env: &mut Env<'_, '_>) -> io::Result<ConnectionId> {
     let mut entropy = [0; Entropy::BYTES];
     (env.host.entropy)(&mut entropy)?;

@@ -1,4 +1,4 @@
-//! The end of a connection, and of the session.
+//! How a session is lost, reconnects, or ends.
 
 use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_initiator::{Command, LoginError, Session, SessionError};
@@ -8,7 +8,7 @@ use crate::engine::Env;
 use crate::{Error, SessionEvent};
 
 impl SessionDriver {
-    /// Closes all connections; gives the protocol that ran over them.
+    /// Closes all connections. Gives the protocol that ran over them.
     pub(super) fn hang_up(&mut self, env: &mut Env<'_, '_>) -> Option<Session> {
         match std::mem::replace(&mut self.phase, Phase::Dialing) {
             Phase::Active(active) => {
@@ -22,6 +22,7 @@ impl SessionDriver {
         }
     }
 
+    /// The session was lost with its connections: reconnects, or ends it.
     pub(super) fn lost(&mut self, why: SessionError, env: &mut Env<'_, '_>) {
         let was_logged_in = matches!(&self.phase, Phase::Active(active) if active.logged_in);
         let unfinished = self.hang_up(env).map(Session::into_unfinished).unwrap_or_default();
@@ -45,12 +46,12 @@ impl SessionDriver {
         self.failed(error, env);
     }
 
-    /// An attempt to connect has failed, or a connection was lost: the next attempt, or the end.
+    /// An attempt to connect has failed, or the session was lost: schedules the next attempt, or ends the session.
     pub(super) fn failed(&mut self, error: Error, env: &mut Env<'_, '_>) {
         if self.opening.is_some() || self.closing.is_some() {
             return self.over(error, Vec::new());
         }
-        // Where a redirection led to is not where the target must be next time.
+        // A temporary redirection holds for one attempt.
         self.portal = self.base_portal.clone();
         self.redirections.clear();
         let limit = self.options.reconnect_for;
@@ -61,6 +62,7 @@ impl SessionDriver {
         self.phase = Phase::Pausing { until: env.now + pause };
     }
 
+    /// Ends the session for good.
     pub(super) fn over(&mut self, error: Error, unfinished: Vec<Command>) {
         let error = match self.redirections.last() {
             Some(from) if error.is_of_portal(&self.portal) => {
@@ -84,7 +86,7 @@ impl SessionDriver {
     }
 }
 
-/// Whether another attempt would end in the same way, or the target cannot be trusted with one.
+/// Whether another attempt would fail for the same reason, or the target broke a rule of the protocol.
 fn is_final(why: &SessionError) -> bool {
     match why {
         SessionError::Login(LoginError::Refused(status)) => {

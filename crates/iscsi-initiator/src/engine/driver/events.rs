@@ -1,4 +1,4 @@
-//! What the protocol tells.
+//! The events of the protocol.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl SessionDriver {
     }
 
     fn message(&mut self, message: AsyncMessage, data: Vec<u8>) {
-        // RFC 7143 section 11.9.1: the target wants us to log out; a new connection follows.
+        // RFC 7143 section 11.9.1: the target asks for a logout; a new connection follows.
         if message.event == AsyncEvent::LOGOUT_REQUEST
             && let Phase::Active(active) = &mut self.phase
         {
@@ -106,7 +106,7 @@ impl SessionDriver {
         self.open_if_complete(env);
     }
 
-    /// A connection has joined the session, or cannot.
+    /// A connection has joined the session, or could not.
     pub(super) fn joined(&mut self, result: Result<(), Error>, env: &Env<'_, '_>) {
         let Phase::Active(active) = &mut self.phase else { return };
         active.joining = active.joining.saturating_sub(1);
@@ -126,7 +126,7 @@ impl SessionDriver {
         self.open_if_complete(env);
     }
 
-    /// Who opens the session gets it when all its connections are made, or have been tried in vain.
+    /// Gives the session to its caller once each of its connections was made or has failed.
     pub(super) fn open_if_complete(&mut self, env: &Env<'_, '_>) {
         let Phase::Active(active) = &mut self.phase else { return };
         let Some(parameters) =
@@ -147,7 +147,7 @@ impl SessionDriver {
         active.logged_in && active.connections.iter().any(|connection| connection.cid == cid && !connection.logged_in)
     }
 
-    /// Closes one connection of a session that goes on.
+    /// Closes one connection of a session that continues.
     pub(super) fn hang_up_one(&mut self, cid: Cid, why: SessionError, env: &mut Env<'_, '_>) {
         let was_joining = self.is_joining(cid);
         let Phase::Active(active) = &mut self.phase else { return };
@@ -155,7 +155,7 @@ impl SessionDriver {
             env.cx.close(connection.id);
         }
         let connections = active.logged_in_connections();
-        // What its end means for others is told by any of them.
+        // The protocol tells what this means for the other connections through any of them.
         let another = active.connections.first().map(|connection| connection.id);
         if was_joining {
             let portal = self.portal.to_string();
@@ -177,7 +177,7 @@ impl SessionDriver {
         match self.redirections.follow(&self.portal, addresses) {
             Ok(portal) => {
                 tracing::info!(from = %self.portal, to = %portal, permanent, "redirected");
-                // What a temporary redirection led to may move on; home is where to ask again.
+                // The portal of a temporary redirection may change; the base portal tells where the target is.
                 if permanent && self.portal == self.base_portal {
                     self.base_portal = portal.clone();
                 }

@@ -1,4 +1,4 @@
-//! Recovery level 2: connections that are lost, or that could not be made, are made again while the session lives.
+//! Recovery level 2: replaces connections that were lost or could not be made, while the session lives.
 
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::Session;
@@ -9,19 +9,19 @@ use crate::engine::dial::dial;
 use crate::engine::retry::backoff;
 use crate::limits::{FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE, PROVEN_AFTER};
 
-/// What a session needs to keep its number of connections.
+/// Decides when a session makes another connection to keep its number of them.
 pub(super) struct ConnectionReplacer {
     wanted: usize,
-    /// Since the session was last of use.
+    /// Failures since a command last completed, or a connection last proved itself.
     failures: u32,
-    /// No attempt before.
+    /// No attempt is made before this time.
     pause: Option<Time>,
-    /// The last login.
+    /// The time of the last login.
     logged_in_at: Time,
 }
 
 impl ConnectionReplacer {
-    /// From the login of the leading connection on.
+    /// Begins with the login of the leading connection.
     pub(super) fn new(wanted: u32, now: Time) -> Self {
         Self { wanted: wanted as usize, failures: 0, pause: None, logged_in_at: now }
     }
@@ -30,13 +30,13 @@ impl ConnectionReplacer {
         (self.pause, self.logged_in_at) = (None, now);
     }
 
-    /// The session did something for us.
+    /// A command has completed.
     pub(super) fn worked(&mut self) {
         self.failures = 0;
     }
 
-    /// A connection was lost. When none has lived for long, the next one has a pause, so that a target which drops each at once
-    /// does not keep us busy. Several that are lost together count as one.
+    /// A connection was lost. Unless the last login is long ago, a pause comes before the next attempt, so that a target that drops each
+    /// connection at once causes no busy loop. Several connections that are lost together count as one.
     pub(super) fn lost(&mut self, now: Time) {
         if now - self.logged_in_at >= PROVEN_AFTER {
             self.worked();
@@ -54,8 +54,8 @@ impl ConnectionReplacer {
         self.pause
     }
 
-    /// How many connections to make now. One is enough to save a session that has none. Otherwise a lost one is replaced when
-    /// its tasks have been taken over: until then it may count at the target.
+    /// The number of connections to make now. One is enough to save a session that has none. Otherwise a lost one is replaced once
+    /// its tasks are reassigned: until then the target may still count it.
     fn due(&mut self, session: &Session, made: usize, joining: usize, now: Time) -> usize {
         self.pause.take_if(|at| *at <= now);
         if self.pause.is_some() {
@@ -69,7 +69,7 @@ impl ConnectionReplacer {
 }
 
 impl SessionDriver {
-    /// Makes the connections that the session lacks, and notices when it has waited for one in vain.
+    /// Makes the connections that the session lacks. Ends the session if it waited too long for one.
     pub(super) fn replace_connections(&mut self, env: &mut Env<'_, '_>) {
         let Phase::Active(active) = &mut self.phase else { return };
         let made = active.logged_in_connections();
