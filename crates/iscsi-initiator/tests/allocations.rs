@@ -49,7 +49,7 @@ fn commands_of(chunk_len: usize) -> u64 {
     (RUN_BYTES / chunk_len as u64).clamp(MIN_COMMANDS, MAX_COMMANDS)
 }
 
-/// Keeps `DEPTH` commands in flight until so many have ended.
+/// Keeps `DEPTH` commands in flight until a number of them has ended.
 struct Load {
     disk: Disk,
     chunk_len: usize,

@@ -7,7 +7,7 @@ use lunette_session::keys::Choices;
 
 use crate::rig::{TARGET, Target, blocks, event_loop, options, portal};
 
-/// Short enough to be copied, so long that nothing goes without an R2T but the first of it.
+/// Short enough to be copied, and longer than what goes without an R2T.
 const BLOCKS: usize = 16;
 
 /// What initiator and target have counted for one write and one read of 16 blocks.

@@ -62,7 +62,7 @@ fn recoveries(disk: &Disk) -> Recoveries {
     wait(disk.session().recoveries()).unwrap()
 }
 
-/// A load, and something that happens again and again while it runs: so often at least, and each time at another moment.
+/// Runs a load, and repeats an action while it runs: at least a number of times, each at another moment.
 fn shaken(disk: &Disk, workers: u64, rounds: u64, mut shake: impl FnMut(u64)) -> u64 {
     let done = Arc::new(AtomicU64::new(0));
     let mut shakes = 0;

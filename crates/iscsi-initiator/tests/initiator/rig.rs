@@ -21,7 +21,7 @@ pub(crate) const HOST: &str = "iqn.2026-11.org.example:host";
 pub(crate) const BLOCK_LEN: usize = 512;
 pub(crate) const STORE_LEN: u64 = 64 << 20;
 
-/// When a test gives up. Nothing passes because of it.
+/// The time after which a test fails. No test passes because of it.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 /// A server on a thread of its own, which stops when it is dropped.
@@ -105,7 +105,7 @@ pub(crate) fn blocks(count: usize, seed: u8) -> Vec<u8> {
     (0..count * BLOCK_LEN).map(|at| (at / BLOCK_LEN) as u8 ^ (at as u8).wrapping_mul(7) ^ seed).collect()
 }
 
-/// Looks again and again until it is so.
+/// Polls `so` until it holds; fails at [`LIMIT`].
 pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
     let give_up = Instant::now() + LIMIT;
     while !so() {
@@ -122,13 +122,13 @@ pub(crate) struct Wire {
 
 #[derive(Default)]
 struct Shared {
-    /// Where to; nowhere: connections are accepted and closed.
+    /// The address to pass bytes on to. Without one, connections are accepted and closed.
     target: Mutex<Option<SocketAddr>>,
     open: Mutex<HashMap<u64, [TcpStream; 2]>>,
     accepted: AtomicU64,
     /// Bytes that clients sent.
     from_clients: AtomicUsize,
-    /// The next bytes from the target are damaged, when there are so many of them.
+    /// Damages the next piece of data from the target that is longer than this many bytes; 0: none.
     damage_above: AtomicUsize,
     /// Connections beyond these are accepted and closed; 0: all are let through.
     only: AtomicU64,
@@ -211,7 +211,7 @@ impl Wire {
         self.cut_one(open[chosen % open.len()]);
     }
 
-    /// Lets so many connections through, and no more.
+    /// Lets this number of connections through, and closes all later ones.
     pub(crate) fn lead_only(&self, connections: u64) {
         self.shared.only.store(connections, Ordering::SeqCst);
     }
