@@ -38,7 +38,9 @@ type Counts = BTreeMap<String, u64>;
 
 /// Counts everything and compares.
 pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
-    process::run(&mut cargo(["build", "--locked", "--release", "--package", "lunette-crc32c", "--example", "count"]))?;
+    let what =
+        ["--package", "lunette-count", "--bin", "count-digests", "--bin", "count-commands", "--bin", "count-orders"];
+    process::run(cargo(["build", "--locked", "--release"]).args(what))?;
     let counts = count_all()?;
     if arguments.update {
         let lines = counts.iter().fold(String::new(), |mut lines, (what, count)| {
@@ -60,16 +62,19 @@ fn count_all() -> Result<Counts> {
     for op in OPS {
         for kernel in KERNELS {
             for length in LENGTHS {
-                counts.insert(format!("{op} {kernel} {length}"), count("count", &[op, kernel, &length.to_string()])?);
+                counts.insert(
+                    format!("{op} {kernel} {length}"),
+                    count("count-digests", &[op, kernel, &length.to_string()])?,
+                );
             }
         }
     }
     Ok(counts)
 }
 
-/// Counts the instructions of an example's counted functions. The example has been built.
-fn count(example: &str, args: &[&str]) -> Result<u64> {
-    let program = process::target_dir().join("release/examples").join(example);
+/// Counts the instructions of a program's counted functions. The program has been built.
+fn count(program: &str, args: &[&str]) -> Result<u64> {
+    let program = process::target_dir().join("release").join(program);
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--toggle-collect=*counted*", "--callgrind-out-file=/dev/null"])
         .arg(program)

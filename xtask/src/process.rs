@@ -31,10 +31,10 @@ pub(crate) fn cargo<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     command
 }
 
-/// Builds the programs that the checks start: the command, its hostile peers, and the example whose instructions are
+/// Builds the programs that the checks start: the command, its hostile peers, and the program whose I/Os are
 /// counted. One build makes all of them, so that they share their dependencies.
 pub(crate) fn build_for_checks() -> Result<()> {
-    let what = ["--workspace", "--bin", "lunette", "--bin", "lunette-hostile", "--example", "turns"];
+    let what = ["--workspace", "--bin", "lunette", "--bin", "lunette-hostile", "--bin", "count-turns"];
     run(cargo(["build", "--locked", "--profile", "checks"]).args(what))
 }
 

@@ -4,8 +4,6 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::process::{self, cargo};
-
 /// With both digests, data in random order may cost this many percent more instructions of the protocol than data in order.
 /// Without digests a PDU of 8 KiB costs so few that the search for its place is noticeable; there the counts are only
 /// printed.
@@ -13,19 +11,10 @@ const MOST_PERCENT: u64 = 5;
 
 /// Counts the instructions that place 1 MiB in PDUs of 8 KiB, on both sides, and compares the orders.
 pub(super) fn run() -> Result<ExitCode> {
-    process::run(&mut cargo([
-        "build",
-        "--locked",
-        "--release",
-        "--package",
-        "lunette-session",
-        "--example",
-        "orders",
-    ]))?;
     let mut worse = 0;
     for digests in ["plain", "digests"] {
         for direction in ["read", "write"] {
-            let count = |order| super::count("orders", &[direction, digests, order]);
+            let count = |order| super::count("count-orders", &[direction, digests, order]);
             let (ordered, shuffled) = (count("ordered")?, count("shuffled")?);
             let too_many = digests == "digests" && shuffled > ordered + ordered * MOST_PERCENT / 100;
             worse += usize::from(too_many);

@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use super::TOLERANCE_PERCENT;
-use crate::process::{self, cargo};
 
-/// Commands that the example carries out.
+/// Commands that the program carries out.
 const COMMANDS: u64 = 1024;
 
 /// Direction, digests, and the instructions that one command took on both sides in the last version without recovery
@@ -18,19 +17,10 @@ const ROWS: [(&str, &str, u64); 4] =
 /// Counts the instructions of short commands at each recovery level. Level 0 is compared with the version before error
 /// recovery; the others are only printed.
 pub(super) fn run() -> Result<ExitCode> {
-    process::run(&mut cargo([
-        "build",
-        "--locked",
-        "--release",
-        "--package",
-        "lunette-session",
-        "--example",
-        "commands",
-    ]))?;
     let mut worse = 0;
     for (direction, digests, before) in ROWS {
         for level in ["0", "1", "2"] {
-            let count = super::count("commands", &[direction, digests, level])? / COMMANDS;
+            let count = super::count("count-commands", &[direction, digests, level])? / COMMANDS;
             let too_many = level == "0" && count > before + before * TOLERANCE_PERCENT / 100;
             worse += usize::from(too_many);
             let what = format!("{direction} {digests} level {level}");

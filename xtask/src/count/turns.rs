@@ -23,7 +23,7 @@ pub(super) fn count() -> Result<BTreeMap<String, u64>> {
         .args(["--tool=callgrind", "--toggle-collect=*::scripted_turn", "--toggle-collect=*::Engine as *>::timeout"])
         .args(["--collect-atstart=yes", "--dump-before=*::milestone"])
         .arg(format!("--callgrind-out-file={}", dumps.display()))
-        .arg(process::target_dir().join("checks/examples/turns"))
+        .arg(process::target_dir().join("checks/count-turns"))
         .env("GLIBC_TUNABLES", TUNABLES)
         .output()
         .context("valgrind cannot be started; install the package valgrind")?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! valgrind --tool=callgrind --toggle-collect='*::scripted_turn' --toggle-collect='*::Engine as *>::timeout' \
-//!     --collect-atstart=yes --dump-before='*::milestone' --callgrind-out-file=turns.out target/release/examples/turns
+//!     --collect-atstart=yes --dump-before='*::milestone' --callgrind-out-file=turns.out target/release/count-turns
 //! ```
 //!
 //! Each load has a line on standard output, with its name and the number of its I/Os, and two dumps: the second one is what they

@@ -1,7 +1,7 @@
 //! A process that places the data of one command, to have its instructions counted:
 //!
 //! ```text
-//! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/examples/orders write digests shuffled
+//! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/count-orders write digests shuffled
 //! ```
 //!
 //! Arguments: `read` or `write` (the initiator or the target places the data), `plain` or `digests`, then `ordered`, `reversed`

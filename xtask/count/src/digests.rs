@@ -1,7 +1,7 @@
 //! A process that does one thing and prints nothing, to have its instructions counted:
 //!
 //! ```text
-//! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/examples/count digest crc32q 4096
+//! valgrind --tool=callgrind --toggle-collect='*counted*' target/release/count-digests digest crc32q 4096
 //! ```
 //!
 //! Arguments: `digest`, `copy`, or `memcpy` with `auto`; a kernel's name, or `auto`; the message's length; the number of repetitions, 1 by
