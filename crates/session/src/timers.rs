@@ -1,22 +1,22 @@
-//! How long each side is patient.
+//! The time limits of connections.
 
 use std::time::Duration;
 
 use crate::limits::LOGIN_TIMEOUT;
 
-/// How long to wait for what.
+/// The time limits of a connection, on either side.
 #[derive(Debug, Clone, Copy)]
 pub struct Timers {
-    /// For the whole login.
+    /// The time limit for the whole login.
     pub login: Duration,
-    /// Of silence before the peer is asked whether it is there.
+    /// The time without a PDU after which the peer is pinged (NOP-In or NOP-Out).
     pub ping_after: Duration,
-    /// For its answer.
+    /// The time limit for the answer to a ping; then the connection is closed.
     pub ping_answer: Duration,
-    /// For what was lost to come again, from recovery level 1 on, before it is asked for once more.
+    /// The time after which a PDU that was lost is requested again, from recovery level 1 on.
     pub resend: Duration,
-    /// Between two looks at whether data phases make progress (the target's side). One without is ended at the second look after it
-    /// began to stand still, so after twice this time at most; the connection at the third.
+    /// The interval at which the target checks whether data phases make progress. One that has stalled is ended at the second check,
+    /// so after twice this time at most; its connection at the third.
     pub progress: Duration,
 }
 

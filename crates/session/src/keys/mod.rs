@@ -155,43 +155,43 @@ impl Parameters {
 /// The values of one side for all negotiated keys: what an originator offers, and what a responder agrees to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// None (bit 0), CRC32C (bit 1).
+    /// HeaderDigest: None (bit 0), CRC32C (bit 1).
     pub header_digest: Choices,
-    /// None (bit 0), CRC32C (bit 1).
+    /// DataDigest: None (bit 0), CRC32C (bit 1).
     pub data_digest: Choices,
-    /// Our MaxRecvDataSegmentLength, in bytes.
+    /// MaxRecvDataSegmentLength of this side, in bytes.
     pub recv_data_segment_len: u32,
-    /// Connections per session.
+    /// MaxConnections: connections of a session.
     pub max_connections: u32,
-    /// Insist on an R2T before any Data-Out.
+    /// InitialR2T: insists on an R2T before any Data-Out.
     pub initial_r2t: bool,
-    /// Allow data in commands.
+    /// ImmediateData: allows data in commands.
     pub immediate_data: bool,
-    /// Bytes.
+    /// MaxBurstLength, in bytes.
     pub max_burst_len: u32,
-    /// Bytes.
+    /// FirstBurstLength, in bytes.
     pub first_burst_len: u32,
-    /// Seconds.
+    /// DefaultTime2Wait, in seconds.
     pub time2wait_s: u32,
-    /// Seconds.
+    /// DefaultTime2Retain, in seconds.
     pub time2retain_s: u32,
     /// The longest Time2Wait that tasks of lost connections are kept over, in seconds. The larger wish of both sides holds, so an
     /// initiator could have them kept for an hour; with more than this they are not kept: the Time2Retain agreed on is 0.
     pub max_time2wait_s: u32,
-    /// R2Ts per task.
+    /// MaxOutstandingR2T: R2Ts of one task.
     pub max_outstanding_r2t: u32,
-    /// Insist on order within a sequence.
+    /// DataPDUInOrder: insists on order within a sequence.
     pub data_pdu_in_order: bool,
-    /// Insist on order of sequences.
+    /// DataSequenceInOrder: insists on order of sequences.
     pub data_sequence_in_order: bool,
-    /// Highest level.
+    /// ErrorRecoveryLevel: the highest level, 0 to 2.
     pub error_recovery_level: u32,
-    /// RFC3720 (bit 0), ResponseFence (bit 1), FastAbort (bit 2).
+    /// TaskReporting: RFC3720 (bit 0), ResponseFence (bit 1), FastAbort (bit 2).
     pub task_reporting: Choices,
-    /// Highest iSCSIProtocolLevel.
+    /// iSCSIProtocolLevel: the highest level, 1 or 2.
     pub protocol_level: u32,
-    /// Markers in both directions, at this interval in 4-byte words (RFC 3720 appendix A); `None`: no markers. As a responder we
-    /// take what is nearest to it.
+    /// Markers in both directions, at this interval in 4-byte words (RFC 3720 appendix A); `None`: no markers. A responder agrees to
+    /// the nearest interval that was offered.
     pub marker_interval: Option<u32>,
 }
 
