@@ -25,23 +25,27 @@ pub struct Buffer {
 
 impl Buffer {
     /// A buffer that has its memory.
+    #[inline]
     pub(crate) fn new(handle: Handle, len: usize) -> Self {
         let class = handle.class() as u8;
         Self { handle: OnceLock::from(handle), reserved: None, allows_loan: false, class, len: len as u32 }
     }
 
     /// A buffer that takes its memory from `pool`, which has counted the bytes, on first access.
+    #[inline]
     pub(crate) fn reserved(pool: Pool, class: usize, len: usize) -> Self {
         let (class, len) = (class as u8, len as u32);
         Self { handle: OnceLock::new(), reserved: Some(pool), allows_loan: false, class, len }
     }
 
     /// The length in bytes. Asking for it takes no memory (see [`Pool::reserve`]).
+    #[inline]
     pub fn len(&self) -> usize {
         self.len as usize
     }
 
     /// Whether the length is zero.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -90,11 +94,13 @@ impl Buffer {
     }
 
     /// Bytes of the pool that the buffer counts for.
+    #[inline]
     fn class_len(&self) -> usize {
         class_len(usize::from(self.class))
     }
 
     /// Gives up writing, so that many readers can hold the bytes.
+    #[inline]
     pub fn share(mut self) -> SharedBuffer {
         self.handle();
         self.reserved = None;
@@ -103,6 +109,7 @@ impl Buffer {
     }
 
     /// The memory, which a reserved buffer takes here.
+    #[inline]
     fn handle(&self) -> &Handle {
         self.handle.get_or_init(|| {
             let pool = self.reserved.as_ref().expect("a buffer without memory has a reservation");
@@ -112,6 +119,7 @@ impl Buffer {
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
         // Where there is memory, its handle returns the bytes.
         if let Some(pool) = self.reserved.take_if(|_| self.handle.get().is_none()) {
@@ -123,12 +131,14 @@ impl Drop for Buffer {
 impl Deref for Buffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.handle().bytes()[..self.len()]
     }
 }
 
 impl DerefMut for Buffer {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         self.handle();
         let len = self.len();

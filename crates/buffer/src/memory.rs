@@ -14,11 +14,13 @@ pub const MAX_BUFFER_LEN: usize = 16 << 20;
 pub(crate) const CLASSES: usize = (MAX_BUFFER_LEN / PAGE_LEN).ilog2() as usize + 1;
 
 /// The size class of a buffer of `len` bytes.
+#[inline]
 pub(crate) fn class_of(len: usize) -> usize {
     len.div_ceil(PAGE_LEN).max(1).next_power_of_two().ilog2() as usize
 }
 
 /// Bytes of memory in a size class.
+#[inline]
 pub(crate) fn class_len(class: usize) -> usize {
     PAGE_LEN << class
 }
@@ -33,6 +35,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    #[inline]
     pub(crate) fn new(class: usize) -> Self {
         let bytes = vec![0; class_len(class) + PAGE_LEN];
         let start = bytes.as_ptr().align_offset(PAGE_LEN);
@@ -41,6 +44,7 @@ impl Memory {
 }
 
 impl Drop for Memory {
+    #[inline]
     fn drop(&mut self) {
         // Reached with a pool only when two handles of the same memory were dropped at the same moment on two cores and
         // neither saw itself as the last. The memory is freed; its share of the budget must return.
@@ -56,26 +60,31 @@ pub(crate) struct Handle(Option<Arc<Memory>>);
 
 impl Handle {
     /// The first handle of `memory`, which was idle and whose bytes `pool` has counted.
+    #[inline]
     pub(crate) fn new(mut memory: Arc<Memory>, pool: &Pool) -> Self {
         Arc::get_mut(&mut memory).expect("idle memory has one owner").pool = Some(pool.clone());
         Self(Some(memory))
     }
 
+    #[inline]
     fn memory(&self) -> &Memory {
         self.0.as_ref().expect("a handle has memory until it is dropped")
     }
 
+    #[inline]
     pub(crate) fn class(&self) -> usize {
         self.memory().class
     }
 
     /// All bytes of the memory.
+    #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         let memory = self.memory();
         &memory.bytes[memory.start..]
     }
 
     /// All bytes of the memory, unless another handle holds it too.
+    #[inline]
     pub(crate) fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         let memory = self.0.as_mut().and_then(Arc::get_mut)?;
         Some(&mut memory.bytes[memory.start..])
@@ -83,6 +92,7 @@ impl Handle {
 }
 
 impl Drop for Handle {
+    #[inline]
     fn drop(&mut self) {
         let Some(mut memory) = self.0.take() else { return };
         if let Some(pool) = Arc::get_mut(&mut memory).and_then(|last| last.pool.take()) {

@@ -121,6 +121,7 @@ impl Pool {
     }
 
     /// Counts a buffer of `len` bytes against the budget, and gives its class.
+    #[inline]
     fn count(&self, len: usize) -> Option<usize> {
         if len > MAX_BUFFER_LEN {
             return None;
@@ -130,12 +131,14 @@ impl Pool {
     }
 
     /// Counts `bytes` if at most `most` are counted then.
+    #[inline]
     pub(crate) fn count_bytes(&self, bytes: usize, most: usize) -> bool {
         let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= most);
         self.0.used_bytes.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).is_ok()
     }
 
     /// Memory of a class, whose bytes are already counted.
+    #[inline]
     pub(crate) fn handle(&self, class: usize) -> Handle {
         Handle::new(self.0.pop_idle(class).unwrap_or_else(|| Arc::new(Memory::new(class))), self)
     }
@@ -207,6 +210,7 @@ impl Pool {
     }
 
     /// Takes bytes off the count, and calls `when_back` if it is awaited.
+    #[inline]
     pub(crate) fn uncount_bytes(&self, bytes: usize) {
         self.0.used_bytes.fetch_sub(bytes, Ordering::SeqCst);
         if self.0.awaited.load(Ordering::SeqCst)

@@ -14,6 +14,7 @@ pub struct SharedBuffer {
 }
 
 impl SharedBuffer {
+    #[inline]
     pub(crate) fn new(handle: Handle, len: usize) -> Self {
         Self { handle, range: 0..len }
     }
@@ -24,6 +25,7 @@ impl SharedBuffer {
     ///
     /// When `range` lies outside the view.
     #[must_use]
+    #[inline]
     pub fn slice(&self, range: Range<usize>) -> Self {
         assert!(range.start <= range.end && range.end <= self.len(), "slice {range:?} of {} bytes", self.len());
         let start = self.range.start + range.start;
@@ -31,6 +33,7 @@ impl SharedBuffer {
     }
 
     /// Bytes of the pool that this view keeps, however few of them it shows.
+    #[inline]
     pub fn pooled_bytes(&self) -> usize {
         class_len(self.handle.class())
     }
@@ -52,6 +55,7 @@ impl SharedBuffer {
 impl Deref for SharedBuffer {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.handle.bytes()[self.range.clone()]
     }
