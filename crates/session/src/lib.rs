@@ -77,6 +77,7 @@ mod outbox;
 mod receiver;
 mod time;
 mod timers;
+mod timetable;
 mod traffic;
 
 pub use chap::{Authentication, Credentials, Secret};
@@ -85,4 +86,5 @@ pub use name::{NameError, check_name};
 pub use outbox::Piece;
 pub use time::Time;
 pub use timers::Timers;
+pub use timetable::Timetable;
 pub use traffic::{SharedTraffic, Traffic};

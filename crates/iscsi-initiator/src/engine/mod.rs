@@ -7,7 +7,6 @@ mod reconnect;
 mod redirect;
 mod requests;
 mod retry;
-mod timetable;
 
 use std::io;
 use std::sync::atomic::AtomicU64;
@@ -19,7 +18,7 @@ use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
 use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::Recoveries;
-use lunette_session::{SharedTraffic, Time};
+use lunette_session::{SharedTraffic, Time, Timetable};
 use slotmap::{DenseSlotMap, new_key_type};
 use std::net::{SocketAddr, TcpStream};
 
@@ -28,7 +27,6 @@ use crate::request::{Completion, Outcome, Request};
 use crate::{Error, Opened};
 pub(crate) use dial::{Dialer, Report, ThreadDialer};
 use driver::SessionDriver;
-use timetable::Timetable;
 
 new_key_type! {
     /// A session of this event loop.
@@ -232,7 +230,7 @@ pub(crate) struct Engine {
     sessions: DenseSlotMap<SessionKey, SessionDriver>,
     /// The session of each connection, by the index of its id.
     by_connection: Vec<Option<(ConnectionId, SessionKey)>>,
-    timetable: Timetable,
+    timetable: Timetable<SessionKey>,
     messages: Vec<Message>,
     adopted: Vec<ConnectionId>,
     /// Sessions that have received bytes in this batch.
