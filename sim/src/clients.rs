@@ -3,6 +3,7 @@
 mod answers;
 mod load;
 mod management;
+mod reservations;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -18,6 +19,7 @@ use lunette_initiator::{
 use lunette_pdu::Isid;
 
 use self::management::Asked;
+use self::reservations::{Change, Reservation};
 use crate::dice::Dice;
 use crate::env::{Env, Happening};
 use crate::fault::Fault;
@@ -69,6 +71,7 @@ fn put<T>(inbox: &Inbox<T>, item: T) {
 enum Answer {
     Opened(usize, Result<Session, Error>),
     Managed(Asked, Result<lunette_pdu::TaskManagementResponseCode, Error>),
+    Reserved(Change, Result<bool, Error>),
     Pong(Result<bool, Error>),
     Text(Result<Vec<(String, String)>, Error>),
     Ended(User, Outcome),
@@ -114,6 +117,7 @@ pub(crate) struct Clients {
     /// Commands under way.
     open: BTreeMap<User, Submission>,
     issued: u32,
+    reservations: [Reservation; UNITS],
     /// What is still to be read at the end.
     to_check: VecDeque<Extent>,
     /// Faults that wait for commands to be issued.
@@ -146,6 +150,7 @@ impl Clients {
             stage: Stage::Load,
             open: BTreeMap::new(),
             issued: 0,
+            reservations: [Reservation::default(); UNITS],
             to_check,
             faults,
         })

@@ -9,6 +9,7 @@
 //!   initiator may repeat it;
 //! - nothing of a command happens after its end: after its answer, after the login that follows the loss of its session; when a
 //!   task management function is answered, no store works for what it has ended;
+//! - a write does not run while another initiator holds a reservation, nor once its initiator is preempted;
 //! - every byte of data is that of its command, on both sides; a read finds the last acknowledged write or a later one;
 //! - neither side finds fault with the other, unless a byte was changed on its way, and neither logs a fault of its own;
 //! - everything comes to an end: no session, no task, no buffer is left, also when the target is stopped under load and started

@@ -45,6 +45,8 @@ pub(crate) struct Submission {
     pub(crate) extent: Extent,
     /// The initiator may send it a second time when nothing is known of the first.
     pub(crate) may_repeat: bool,
+    /// Another initiator holds the unit: a write does not run.
+    pub(crate) is_barred: bool,
 }
 
 /// What the initiator knows of a command's end.
@@ -200,6 +202,25 @@ impl Oracle {
         }
     }
 
+    // Reservations.
+
+    /// The writes of an initiator to a unit do not run any more.
+    pub(crate) fn bar(&mut self, unit: usize, client: usize) {
+        self.set_barred(unit, true, |submission| submission.client == client);
+    }
+
+    /// The unit is held by no initiator, or by one that is not known.
+    pub(crate) fn unbar(&mut self, unit: usize) {
+        self.set_barred(unit, false, |_| true);
+    }
+
+    fn set_barred(&mut self, unit: usize, is_barred: bool, concerns: impl Fn(&Submission) -> bool) {
+        let all = self.entries.iter_mut().map(|entry| &mut entry.submission);
+        for submission in all.filter(|submission| submission.extent.unit == unit && concerns(submission)) {
+            submission.is_barred = is_barred;
+        }
+    }
+
     // The device's side.
 
     /// Whose write these bytes are.
@@ -218,7 +239,10 @@ impl Oracle {
             return Err(format!("bytes of several commands are written together: {writers:?}"));
         };
         let entry = find(&mut self.entries, user)?;
-        let Submission { kind, extent, may_repeat, .. } = entry.submission;
+        let Submission { kind, extent, may_repeat, is_barred, .. } = entry.submission;
+        if is_barred {
+            return Err(format!("command {user} ran while another initiator held the unit"));
+        }
         if !kind.writes() || (extent.unit, extent.first, extent.blocks) != (unit, first, writers.len()) {
             return Err(format!("command {user} writes {} blocks from block {first} of unit {unit} on", writers.len()));
         }

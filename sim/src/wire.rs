@@ -125,9 +125,7 @@ impl Wire {
     /// How many bytes to take from a side now.
     fn room(&self, from: Side, capacity: usize) -> usize {
         let pipe = &self.pipes[from.other() as usize];
-        if self.closed[from as usize] {
-            0
-        } else if pipe.dead || self.closed[from.other() as usize] {
+        if pipe.dead || self.closed[from.other() as usize] {
             // They are lost, and their end is still to be seen.
             MAX_TAKEN_BYTES
         } else {
@@ -191,8 +189,9 @@ enum Strike {
 }
 
 impl Network {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.wires.is_empty()
+    /// Whether nothing moves on any connection any more.
+    pub(crate) fn is_still(&self) -> bool {
+        self.wires.values().all(Wire::is_over)
     }
 
     /// A fault waits from now on.
@@ -243,27 +242,32 @@ impl Network {
                 moved |= wire.give(*id, side, env);
             }
         }
-        self.wires.retain(|_, wire| !wire.is_over());
         moved
     }
 
     /// Takes what the sides have sent, which is under way from now on.
     pub(crate) fn take(&mut self, env: &mut Env) {
         let capacity = env.scenario.weather.capacity;
-        let ends = self.wires.iter().flat_map(|(id, wire)| {
-            [Side::Target, Side::Initiator]
-                .map(|side| (*id, side, wire.room(side, capacity), &wire.sockets[side as usize]))
+        let open = self.wires.iter().flat_map(|(id, wire)| {
+            let open = [Side::Target, Side::Initiator].into_iter().filter(|side| !wire.closed[*side as usize]);
+            open.map(|side| (*id, side, wire.room(side, capacity), &wire.sockets[side as usize]))
         });
-        let ends: Vec<_> = ends.filter(|(_, _, room, _)| *room > 0).collect();
-        let mut polled: Vec<_> = ends.iter().map(|(_, _, _, socket)| PollFd::new(*socket, PollFlags::IN)).collect();
+        let ends: Vec<_> = open.collect();
+        // A side that has closed its socket is told of in any case.
+        let interest = |room| if room > 0 { PollFlags::IN } else { PollFlags::empty() };
+        let mut polled: Vec<_> =
+            ends.iter().map(|(_, _, room, socket)| PollFd::new(*socket, interest(*room))).collect();
         if let Err(error) = poll(&mut polled, Some(&Timespec::default())) {
             return env.fail(format!("the system does not look at sockets: {error}"));
         }
         let ready = ends.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());
-        let ready: Vec<_> = ready.map(|((id, side, room, _), _)| (*id, *side, *room)).collect();
+        let ready: Vec<_> = ready
+            .map(|((id, side, room, _), _)| (*id, *side, if *room > 0 { *room } else { MAX_TAKEN_BYTES }))
+            .collect();
         for (id, side, room) in ready {
             self.take_from(id, side, room, env);
         }
+        self.wires.retain(|_, wire| !wire.is_over());
     }
 
     fn take_from(&mut self, id: WireId, from: Side, room: usize, env: &mut Env) {

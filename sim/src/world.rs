@@ -81,7 +81,7 @@ impl World {
             if self.env.has_failed() {
                 return;
             }
-            if self.clients.is_done() && self.net.is_empty() && self.server.is_idle() {
+            if self.clients.is_done() && self.net.is_still() && self.server.is_idle() {
                 return self.check_end();
             }
             match [self.env.next(), self.next].into_iter().flatten().min() {
@@ -104,7 +104,10 @@ impl World {
             Some(Happening::Reopen(client)) => clients.open(client, env),
             Some(Happening::Done(request)) => stores.done(request, env),
             Some(Happening::Change) => server.change(env),
-            Some(Happening::Stop) => server.stop(env),
+            Some(Happening::Stop) => {
+                clients.forget_reservations(env);
+                server.stop(env);
+            }
             Some(Happening::Start) => server.start(stores, env),
             None => {}
         }

@@ -55,6 +55,7 @@ impl Clients {
                 self.clients[client].is_busy = false;
                 self.reopen(client, env);
             }
+            Answer::Reserved(change, result) => self.reserved(change, result, stores, env),
             Answer::Managed(asked, answer) => Self::managed(asked, answer, stores, env),
             Answer::Pong(Ok(true)) => env.tally.happening("pings"),
             // A ping that was damaged on its way comes back so, or is refused.

@@ -59,6 +59,7 @@ impl Clients {
             3 => self.flush(session, env),
             4 => self.test(session, env),
             5 => self.give_up_one(env),
+            6 if self.clients.len() > 1 => self.reserve(client, session.clone(), stores, env),
             _ if manage > 0 && env.dice.one_in(manage) => self.manage(client, session.clone(), stores, env),
             _ => return self.submit_some(client, session, net, env),
         }
@@ -138,7 +139,8 @@ impl Clients {
     ) -> bool {
         // What was compared with would differ the second time.
         let repeat = if kind == Kind::Exchange { Repeat::Never } else { repeat };
-        let submission = Submission { client, kind, extent, may_repeat: repeat == Repeat::Always };
+        let is_barred = self.holder(extent.unit).is_some_and(|holder| holder != client);
+        let submission = Submission { client, kind, extent, may_repeat: repeat == Repeat::Always, is_barred };
         let expected = env.oracle.last_acknowledged(extent);
         let user = env.oracle.submitted(submission);
         let mut request = Request::new(lun(extent.unit as u16), cdb(kind, extent, env));

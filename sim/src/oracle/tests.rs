@@ -16,7 +16,7 @@ const LOAD: Load = Load {
 const EXTENT: Extent = Extent { unit: 0, first: 2, blocks: 3 };
 
 fn submission(kind: Kind) -> Submission {
-    Submission { client: 0, kind, extent: EXTENT, may_repeat: false }
+    Submission { client: 0, kind, extent: EXTENT, may_repeat: false, is_barred: false }
 }
 
 fn oracle(kind: Kind) -> Oracle {
@@ -98,4 +98,14 @@ fn bytes_of_another_place_are_found() {
     let bytes = bytes(&oracle, 1);
     assert!(oracle.written(1, EXTENT.first, &bytes).is_err());
     assert!(oracle.written(EXTENT.unit, EXTENT.first + 1, &bytes).is_err());
+}
+
+#[test]
+fn the_writes_of_an_initiator_that_is_preempted_do_not_run() {
+    let mut oracle = oracle(Kind::Write);
+    oracle.bar(EXTENT.unit, 1);
+    oracle.bar(EXTENT.unit, 0);
+    assert!(run(&mut oracle, 1).unwrap_err().contains("held the unit"));
+    oracle.unbar(EXTENT.unit);
+    run(&mut oracle, 1).unwrap();
 }
