@@ -97,13 +97,16 @@ impl Pipe {
         (self.dead, self.finished) = (true, true);
     }
 
-    /// The last pieces under way are lost.
+    /// The last pieces under way are lost; the end of the stream, which may be behind them, is not.
     fn lose(&mut self, pieces: usize) {
+        let ends = matches!(self.flight.back(), Some((_, Piece::End)));
+        let end = if ends { self.flight.pop_back() } else { None };
         for _ in 0..pieces {
             if let Some((_, Piece::Bytes(bytes))) = self.flight.pop_back() {
                 self.held -= bytes.len();
             }
         }
+        self.flight.extend(end);
     }
 }
 
