@@ -1,28 +1,28 @@
-//! Which bytes of a store have space of their own.
+//! The allocation of a store: which bytes have space of their own.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes in a row that all have space, or all have none.
+/// A run of bytes that are either all allocated or all unallocated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// They have space. Those without read as zero.
+    /// Whether the bytes have space. Unallocated bytes read as zero.
     pub allocated: bool,
 }
 
-/// Where the answer to [`Op::Allocation`](crate::Op::Allocation) is found. Who asks keeps a clone of the `Arc`.
+/// The result of [`Op::Allocation`](crate::Op::Allocation). The submitter keeps a clone of the `Arc`.
 ///
-/// The runs follow each other without a gap, from the first byte that was asked for. They end with the last one, or
-/// earlier when there are more than [`MAX_RUNS`](Self::MAX_RUNS).
+/// The runs are consecutive, from the first byte of the request. They cover the request, or end earlier when there are
+/// more than [`MAX_RUNS`](Self::MAX_RUNS).
 #[derive(Debug, Default)]
 pub struct AllocationMap(Mutex<Vec<Run>>);
 
 impl AllocationMap {
-    /// How many runs one answer has at most.
+    /// The maximum number of runs in one result.
     pub const MAX_RUNS: usize = 256;
 
-    /// Adds bytes behind those that are there; a run of the same kind becomes longer. False when there is no room.
+    /// Appends a run; it extends the last one when both are of the same kind. False when there is no room.
     pub fn push(&self, run: Run) -> bool {
         let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = runs.len() < Self::MAX_RUNS;
@@ -35,7 +35,7 @@ impl AllocationMap {
         true
     }
 
-    /// The answer; none is left.
+    /// Takes the runs out of the map.
     pub fn take(&self) -> Vec<Run> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,5 +1,11 @@
 //! Blocks in a regular file or on a block device.
 
+mod attempt;
+mod copy_source;
+mod durability;
+mod op;
+mod open;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -10,19 +16,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use lunette_buffer::FileSlice;
 
-use crate::durable::Durable;
-use crate::file_open::{self, OpenError, OpenOptions, Opened};
-use crate::{Capabilities, Completion, CopySource, FileIo, FileOp, FileOpKind, Geometry, Op, Outcome, Space, Store};
+use crate::{Capabilities, Completion, Geometry, Op, Outcome, Space, Store};
+pub use copy_source::CopySource;
+use durability::DurabilityTracker;
+pub use op::{FileIo, FileOp, FileOpKind, InlineIo};
+use open::Opened;
+pub use open::{OpenError, OpenOptions};
 
 /// A store over a regular file, which may be sparse, or over a block device.
 ///
-/// It works through the page cache of the system, so it declares a volatile cache; a flush is `fdatasync`, a write with
-/// `fua` is written with `RWF_DSYNC`. Unmap and write zeroes punch holes where the file system can, unless the space was
-/// preallocated.
+/// The store works through the page cache of the operating system, so it declares a volatile cache; a flush is
+/// `fdatasync`, and a write with `fua` uses `RWF_DSYNC`. Unmap and write zeroes punch holes where the file system
+/// supports it, unless the space was preallocated.
 ///
-/// After a flush has failed, every later flush and write with `fua` fails with
-/// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again: the system drops what it
-/// could not write and reports that once, so a later success would be a lie. Reads and other writes go on.
+/// After a failed flush, every later flush and write with `fua` fails with
+/// [`StoreError::FlushFailed`](crate::StoreError::FlushFailed), until the store is opened again: the system drops what
+/// it could not write and reports that once, so a later success would be false. Reads and other writes continue to
+/// work.
 #[derive(Debug)]
 pub struct FileStore {
     file: Arc<File>,
@@ -30,18 +40,18 @@ pub struct FileStore {
     geometry: Geometry,
     capabilities: Capabilities,
     preallocated: bool,
-    durable: Arc<Durable>,
+    durable: Arc<DurabilityTracker>,
 }
 
 impl FileStore {
     /// Opens the file or block device at `path`.
     ///
-    /// A regular file that may be written is locked against other processes that do the same (`flock`), a block device is
-    /// opened exclusively, which fails while it is mounted.
+    /// A writable regular file is locked against other processes that lock it (`flock`). A block device is opened
+    /// exclusively, which fails while it is mounted.
     ///
     /// # Errors
     ///
-    /// [`OpenError`] tells what is wrong with the path, and what to do about it.
+    /// [`OpenError`] says what is wrong with the path and how to correct it.
     ///
     /// # Example
     ///
@@ -55,45 +65,45 @@ impl FileStore {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn open(path: impl AsRef<Path>, options: &OpenOptions) -> Result<Self, OpenError> {
-        let Opened { file, geometry, capabilities } = file_open::open(path.as_ref(), options)?;
+        let Opened { file, geometry, capabilities } = open::open(path.as_ref(), options)?;
         Ok(Self {
             file: Arc::new(file),
             len_bytes: AtomicU64::new(geometry.len_bytes),
             geometry,
             capabilities,
             preallocated: options.preallocate,
-            durable: Arc::new(Durable::default()),
+            durable: Arc::new(DurabilityTracker::default()),
         })
     }
 
-    /// Looks up the length again, for a file or device that was resized meanwhile, and serves it: [`Self::make_room`], then
-    /// [`Self::serve_len`]. Gives the new length.
+    /// Updates the length after the file or device was resized: [`Self::make_room`], then [`Self::serve_len`]. Returns
+    /// the new length in bytes.
     ///
     /// # Errors
     ///
-    /// What the system says; the length stays as it was.
+    /// The error of the system; the length stays as it was.
     pub fn refresh_len(&self) -> io::Result<u64> {
         let len = self.make_room(0)?;
         self.serve_len(len);
         Ok(len)
     }
 
-    /// The length of the file or device as the system has it now, in bytes, rounded down to the granularity.
+    /// The current length of the file or device, in bytes, rounded down to the granularity.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub fn current_len(&self) -> io::Result<u64> {
         let granularity = u64::from(self.geometry.granularity_bytes);
-        Ok(file_open::len(&self.file)? / granularity * granularity)
+        Ok(open::len(&self.file)? / granularity * granularity)
     }
 
-    /// Makes a file that is shorter than `len_bytes` that long, and durably so. Gives the length that it has then, which may
-    /// be served. A preallocated file gets space for what it has grown by. Waits for the medium.
+    /// Extends a file that is shorter than `len_bytes` to that length, durably. Returns the current length in bytes,
+    /// which may be served. A preallocated file gets space for the extension. The call waits for the medium.
     ///
     /// # Errors
     ///
-    /// What the system says; block devices cannot be made longer.
+    /// The error of the system; block devices cannot be extended.
     pub fn make_room(&self, len_bytes: u64) -> io::Result<u64> {
         if self.current_len()? < len_bytes {
             self.file.set_len(len_bytes)?;
@@ -101,31 +111,31 @@ impl FileStore {
         }
         let len = self.current_len()?;
         if self.preallocated && !self.capabilities.read_only && !self.is_block_device()? {
-            file_open::reserve(&self.file, len)?;
+            open::reserve(&self.file, len)?;
         }
         Ok(len)
     }
 
-    /// Serves `len_bytes` from now on: what [`Self::make_room`] has found.
+    /// Serves `len_bytes` from now on: the length that [`Self::make_room`] returned.
     pub fn serve_len(&self, len_bytes: u64) {
         self.len_bytes.store(len_bytes, Ordering::Release);
     }
 
-    /// Whether it is a block device, whose length is not ours to change.
+    /// Whether the store is a block device, whose length cannot be changed.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     pub fn is_block_device(&self) -> io::Result<bool> {
         Ok(self.file.metadata()?.file_type().is_block_device())
     }
 
-    /// Makes a regular file longer or shorter. Bytes that are new read as zero. As with a write, the new length is durable
-    /// after a flush.
+    /// Extends or truncates a regular file. New bytes read as zero. As with a write, the new length is durable after a
+    /// flush.
     ///
     /// # Errors
     ///
-    /// What the system says: it fails for block devices, and for a store that is read only.
+    /// The error of the system. The call fails for block devices, and for a read-only store.
     pub fn set_len(&self, len_bytes: u64) -> io::Result<()> {
         self.file.set_len(len_bytes)?;
         self.len_bytes.store(len_bytes, Ordering::Release);
@@ -146,7 +156,7 @@ impl Store for FileStore {
         self.capabilities
     }
 
-    /// Blocks of the file, and what its file system has left; nothing is known of a block device.
+    /// The blocks of the file and the free space of its file system; unknown for a block device.
     fn space(&self) -> io::Result<Option<Space>> {
         const STAT_BLOCK_BYTES: u64 = 512;
         let metadata = self.file.metadata()?;
@@ -190,7 +200,7 @@ impl Store for FileStore {
             Op::WriteZeroes { offset, len, may_unmap, fua } => {
                 FileOpKind::Zero { offset, len, punch: may_unmap && !self.preallocated, dsync: fua }
             }
-            // Zeroes for a file system that cannot punch would cost space instead of freeing it.
+            // A file system that cannot punch would spend space on zeroes instead of freeing it.
             Op::Unmap { .. } if !self.capabilities.unmap => return done.complete(Outcome::of(op, Ok(()))),
             Op::Unmap { offset, len } => FileOpKind::Zero { offset, len, punch: true, dsync: false },
             Op::Allocation { offset, len, found } => FileOpKind::Allocation { offset, len, found },

@@ -1,4 +1,4 @@
-//! Stores over other stores, for tests and tools: each changes one thing and passes the rest on.
+//! Filters: stores over another store, for tests and tools. Each changes one aspect and passes the rest on.
 
 mod delay;
 mod fault;

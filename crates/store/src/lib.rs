@@ -1,39 +1,53 @@
-//! Where blocks live: memory, files, block devices, and filters over them.
+//! Stores of blocks: in memory, in files and on block devices, and filters over other stores.
 //!
-//! Floor 2 of the house. A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows
-//! nothing of SCSI, LUNs or sessions.
+//! # Place
 //!
-//! # The contract
+//! Layer 2, over `buffer`. A [`Store`] is a flat run of bytes with a declared [`Geometry`] and [`Capabilities`]. It knows
+//! nothing of SCSI, LUNs or sessions; the device server, the NBD server and the client tools build on it.
+//!
+//! # Contract
 //!
 //! A request is *submitted* with a [`Completion`] and ends exactly once through it, on any thread, perhaps before `submit`
-//! returns. A store does not block the caller: what needs the kernel to work goes to the [`FileIo`] that the caller brings
-//! along, because only the caller knows whether that is a pool of threads or a ring.
+//! returns. A store does not block the caller: file operations go to the [`FileIo`] that the caller passes, because only the
+//! caller knows whether that is a pool of threads or a ring.
 //!
-//! - A range is checked by the caller against the geometry before it comes here; a store checks it again and answers
-//!   [`StoreError::OutOfRange`] instead of trusting it.
-//! - An acknowledged write is seen by every later read.
-//! - An acknowledged flush, or write with `fua`, is on stable storage. What was written and not flushed may be lost by a
-//!   power cut when [`Capabilities::volatile_cache`] says so, and never otherwise.
+//! - The caller checks a range against the geometry. A store checks it again, and answers [`StoreError::OutOfRange`].
+//! - Every later read sees an acknowledged write.
+//! - An acknowledged flush, or write with `fua`, is on stable storage. A power cut may lose other acknowledged writes when
+//!   [`Capabilities::volatile_cache`] says so, and never otherwise.
 //! - After a flush has failed, every later flush and write with `fua` fails, until the store is opened again.
-//! - Requests that overlap in time may run in any order. Whoever needs order waits for the first before submitting the
-//!   second.
+//! - Requests that overlap in time may run in any order. A caller that needs an order waits for the first request to end
+//!   before it submits the second.
 //!
-//! A store that has bytes in memory may lend them to a read that [allows](lunette_buffer::Buffer::allow_loan) it, instead of copying them.
-//! Then they do not change as long as anybody holds them, whatever is written: they are what the store held when it was read.
+//! A store that has bytes in memory may lend them to a read that
+//! [allows](lunette_buffer::Buffer::allow_loan) it, instead of copying them. Lent bytes do not change while they are held,
+//! whatever is written later.
 //!
-//! Filters implement the same trait over another store, so a test can stack delay, faults and traces without the device
-//! knowing.
+//! Filters implement the same trait over another store, so a test can stack delays, faults and traces.
+//!
+//! ```
+//! use lunette_buffer::Pool;
+//! use lunette_store::{MemoryStore, Op, Store, execute};
+//!
+//! let store = MemoryStore::new(1 << 20).expect("short enough");
+//! let pool = Pool::new(1 << 20);
+//! let mut from = pool.take(512).expect("room in the pool");
+//! from.fill(7);
+//! execute(&store, Op::Write { offset: 4096, from, fua: true }).result?;
+//!
+//! let into = pool.take(512).expect("room in the pool");
+//! let outcome = execute(&store, Op::Read { offset: 4096, into });
+//! outcome.result?;
+//! assert!(outcome.buffer.expect("it comes back").iter().all(|byte| *byte == 7));
+//! assert_eq!(store.geometry().len_bytes, 1 << 20);
+//! # Ok::<(), lunette_store::StoreError>(())
+//! ```
 
-// Only `memory/slab.rs` has any: it maps memory.
+// Only `memory/slab.rs` has unsafe code: it maps memory.
 #![deny(unsafe_code)]
 
 mod allocation;
-mod copy;
-mod durable;
 mod file;
-mod file_attempt;
-mod file_op;
-mod file_open;
 pub mod filters;
 mod memory;
 mod request;
@@ -41,44 +55,41 @@ mod request;
 use lunette_buffer::FileSlice;
 
 pub use allocation::{AllocationMap, Run};
-pub use copy::CopySource;
-pub use file::FileStore;
-pub use file_op::{FileIo, FileOp, FileOpKind, InlineIo};
-pub use file_open::{OpenError, OpenOptions};
+pub use file::{CopySource, FileIo, FileOp, FileOpKind, FileStore, InlineIo, OpenError, OpenOptions};
 pub use memory::MemoryStore;
 pub use request::{Completion, CompletionSink, Op, OpKind, Outcome, StoreError};
 
-/// A flat run of bytes that blocks are kept in.
+/// A flat run of bytes that holds blocks.
 pub trait Store: Send + Sync {
-    /// Size and alignment. The size may grow or shrink while the store lives.
+    /// Length and alignment of the store. The length may change during the life of the store.
     fn geometry(&self) -> Geometry;
 
-    /// What the store can do, and what it promises.
+    /// The operations that the store supports natively, and its promises.
     fn capabilities(&self) -> Capabilities;
 
-    /// How much space there is, where that can be told. It may wait for the medium.
+    /// The used and free space, where they are known. The call may wait for the medium.
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The error of the system.
     fn space(&self) -> std::io::Result<Option<Space>> {
         Ok(None)
     }
 
-    /// What another store can copy this one's bytes from by itself; `None` where it must be given them in buffers. A filter
-    /// that has to see every read has none.
+    /// The source from which the system can copy to another store; `None` where a copy needs buffers. A filter that has
+    /// to see every read has none.
     fn copy_source(&self) -> Option<CopySource> {
         None
     }
 
-    /// Whether [`Op::Copy`] from `source` is worth asking for.
+    /// Whether the store executes [`Op::Copy`] from `source`.
     fn can_copy_from(&self, source: &CopySource) -> bool {
         let _ = source;
         false
     }
 
-    /// These bytes where they are, when the system can send them from there; `None` where they must be read. The caller asks for
-    /// bytes that the store has.
+    /// A slice of the file that the system can send from there; `None` where the bytes must be read. The range lies
+    /// within the store.
     fn file_slice(&self, offset: u64, len: usize) -> Option<FileSlice> {
         let _ = (offset, len);
         None
@@ -88,7 +99,7 @@ pub trait Store: Send + Sync {
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion);
 }
 
-/// Does `op` and waits for its end: for tests and tools.
+/// Executes `op` and waits for its end, for tests and tools.
 pub fn execute(store: &dyn Store, op: Op) -> Outcome {
     let (tx, rx) = std::sync::mpsc::channel();
     let done = Completion::call(move |outcome| {
@@ -102,9 +113,9 @@ pub fn execute(store: &dyn Store, op: Op) -> Outcome {
 /// The space of a store, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// What its blocks have taken.
+    /// Bytes that the blocks of the store occupy.
     pub used_bytes: u64,
-    /// What is left for it, and perhaps for others: of the file system, or of the store's own length.
+    /// Bytes that are free, for this store and perhaps for others: of the file system, or of the store's own length.
     pub free_bytes: u64,
 }
 
@@ -121,10 +132,10 @@ pub struct Geometry {
     pub unmap_bytes: u32,
 }
 
-/// What a store can do natively, and what it promises.
+/// The operations that a store supports natively, and its promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities {
-    /// Writes of any kind are refused.
+    /// The store refuses requests that change it.
     pub read_only: bool,
     /// Acknowledged writes may be lost by a power cut until they are flushed (SBC: WCE).
     pub volatile_cache: bool,

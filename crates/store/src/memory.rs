@@ -11,25 +11,25 @@ use lunette_buffer::{Buffer, Run as LentRun};
 use self::slab::{CHUNK_LEN, Memory};
 use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Space, Store, StoreError};
 
-/// Chunks whose table entries are allocated together: 128 KiB of table for 256 MiB of store.
+/// Number of chunks whose table entries are allocated together: 128 KiB of table for 256 MiB of store.
 const GROUP_CHUNKS: usize = 4096;
 
 /// Bytes that one group describes.
 const GROUP_LEN: u64 = (CHUNK_LEN * GROUP_CHUNKS) as u64;
 
-/// Reads of so many bytes and more are answered with the chunks themselves. Shorter ones would keep more memory from being
-/// used again than they have bytes, and a copy of them stays in the processor's cache.
+/// The shortest read, in bytes, that is answered by lending chunks. A shorter loan would keep more memory from reuse
+/// than it has bytes, and a copy of so few bytes stays in the processor's cache.
 const MIN_LENT_LEN: usize = CHUNK_LEN;
 
-/// What chunks without memory lend.
+/// The memory that unallocated chunks lend.
 static ZEROES: LazyLock<Arc<Memory>> = LazyLock::new(zeroes);
 
-/// A piece of the store that is locked as a whole.
+/// A part of the store that is locked as a whole.
 #[derive(Debug, Default)]
 struct Chunk(RwLock<Bytes>);
 
-/// The bytes of one chunk; `None` reads as zero. As long as reads hold them too, they do not change: a write puts others in
-/// their place.
+/// The bytes of one chunk; `None` reads as zero. The bytes do not change while a read holds them too: a write replaces
+/// them.
 type Bytes = Option<Arc<Memory>>;
 
 impl Chunk {
@@ -46,17 +46,17 @@ fn zeroes() -> Arc<Memory> {
     Arc::new(Memory::zeroed())
 }
 
-/// A store that lives as long as the process.
+/// A store in memory, which lives as long as the process.
 ///
-/// Memory is taken when it is first written to, and given back by an unmap of whole chunks of 64 KiB. Requests end before
-/// `submit` returns. Each chunk has its own lock, held for one copy: a write within a chunk is seen whole or not at all,
-/// and cores that work on different chunks do not meet.
+/// A write allocates memory, and an unmap of whole chunks of 64 KiB frees it. Requests end before `submit` returns.
+/// Each chunk has its own lock, held for one copy: a write within a chunk is atomic for reads, and cores that work on
+/// different chunks do not contend.
 ///
-/// Long reads that allow it are not copied: the chunks are [lent](Buffer::lend), and a write to one that is
-/// lent makes a new one. So what was read does not change, and writes cost nothing more where nobody reads.
+/// Long reads that allow it are not copied: the chunks are [lent](Buffer::lend), and a write to a lent chunk makes a new
+/// one. So lent bytes do not change, and a write to a chunk that is not lent costs nothing more.
 ///
-/// It declares no volatile cache. Nothing here survives a power cut, flushed or not: the medium itself is gone, which is not
-/// what WCE is about. With WCE an initiator would flush, and believe that it helped.
+/// The store declares no volatile cache. Nothing in it survives a power cut, flushed or not, because the medium itself
+/// is lost, which WCE does not describe. With WCE an initiator would flush in the belief that it helped.
 #[derive(Debug)]
 pub struct MemoryStore {
     len_bytes: u64,
@@ -67,7 +67,7 @@ impl MemoryStore {
     /// The longest store: 64 TiB.
     pub const MAX_LEN_BYTES: u64 = 64 << 40;
 
-    /// A store of `len_bytes` zeroes, at most [`MAX_LEN_BYTES`](Self::MAX_LEN_BYTES). `None` when longer.
+    /// A store of `len_bytes` zeroes; `None` above [`MAX_LEN_BYTES`](Self::MAX_LEN_BYTES).
     ///
     /// ```
     /// use lunette_store::MemoryStore;
@@ -84,11 +84,11 @@ impl MemoryStore {
         (len_bytes <= Self::MAX_LEN_BYTES).then(new)
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the store.
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`].
+    /// [`StoreError::OutOfRange`] for bytes outside the store.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StoreError> {
         self.check(offset, into.len() as u64)?;
         let mut rest = into;
@@ -103,7 +103,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Answers a read: with a loan where the buffer allows that and it saves a long copy, else by filling the buffer.
+    /// Answers a read: by a loan where the buffer allows it and it saves a long copy, otherwise by filling the buffer.
     fn answer(&self, offset: u64, into: Buffer) -> Outcome {
         let len = into.len();
         let is_long = len >= MIN_LENT_LEN && self.check(offset, len as u64).is_ok();
@@ -114,7 +114,7 @@ impl MemoryStore {
         }
     }
 
-    /// What a checked range holds now.
+    /// The current memory of a checked range.
     fn runs(&self, offset: u64, len: usize) -> impl Iterator<Item = LentRun> {
         pieces(offset, len as u64).map(|piece| {
             let bytes = self.chunk(piece.chunk).and_then(|chunk| chunk.read().clone());
@@ -122,11 +122,11 @@ impl MemoryStore {
         })
     }
 
-    /// Copies bytes in.
+    /// Copies bytes into the store.
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`].
+    /// [`StoreError::OutOfRange`] for bytes outside the store.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), StoreError> {
         self.check(offset, from.len() as u64)?;
         let mut rest = from;
@@ -143,17 +143,17 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Makes bytes read as zero, and frees the chunks that lie wholly inside.
+    /// Makes bytes read as zero, and frees the chunks that lie wholly inside the range.
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`].
+    /// [`StoreError::OutOfRange`] for bytes outside the store.
     pub fn zero(&self, offset: u64, len: u64) -> Result<(), StoreError> {
         self.check(offset, len)?;
         let mut next = offset;
         let end = offset + len;
         while next < end {
-            // Groups that were never written to are passed over as a whole.
+            // Groups that were never written to are skipped as a whole.
             let group_end = (next / GROUP_LEN + 1).saturating_mul(GROUP_LEN).min(end);
             if self.groups.get((next / GROUP_LEN) as usize).is_some_and(|group| group.get().is_some()) {
                 pieces(next, group_end - next).for_each(|piece| self.zero_piece(piece));
@@ -163,7 +163,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn zero_piece(&self, piece: Piece) {
+    fn zero_piece(&self, piece: ChunkRange) {
         let Some(chunk) = self.chunk(piece.chunk) else { return };
         let mut chunk = chunk.write();
         if piece.range.len() == CHUNK_LEN {
@@ -173,11 +173,11 @@ impl MemoryStore {
         }
     }
 
-    /// Which bytes have memory. Those of a chunk have it together.
+    /// The allocation of a range, at the granularity of chunks.
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`].
+    /// [`StoreError::OutOfRange`] for bytes outside the store.
     pub fn allocation(&self, offset: u64, len: u64, found: &AllocationMap) -> Result<(), StoreError> {
         self.check(offset, len)?;
         let mut next = offset;
@@ -198,7 +198,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    fn run(&self, piece: &Piece) -> Run {
+    fn run(&self, piece: &ChunkRange) -> Run {
         let is_filled = |chunk: &Chunk| chunk.read().is_some();
         Run { len: piece.range.len() as u64, allocated: self.chunk(piece.chunk).is_some_and(is_filled) }
     }
@@ -210,9 +210,9 @@ impl MemoryStore {
         filled.count() as u64 * CHUNK_LEN as u64
     }
 
-    /// A store of its own with the same bytes.
+    /// An independent store with the same content.
     pub(crate) fn duplicate(&self) -> Self {
-        // A chunk that both hold is copied by the first write of either.
+        // The first write to a chunk, on either store, copies it.
         let copy = |chunk: &Chunk| Chunk(RwLock::new(chunk.read().clone()));
         let groups = self.groups.iter().map(|group| match group.get() {
             Some(chunks) => OnceLock::from(chunks.iter().map(copy).collect::<Box<[Chunk]>>()),
@@ -226,7 +226,7 @@ impl MemoryStore {
         if inside { Ok(()) } else { Err(StoreError::OutOfRange { offset, len, store_len: self.len_bytes }) }
     }
 
-    /// The chunk, if its group was ever written to.
+    /// The chunk at `index`, if its group was ever written to.
     fn chunk(&self, index: u64) -> Option<&Chunk> {
         let (group, place) = (index / GROUP_CHUNKS as u64, index % GROUP_CHUNKS as u64);
         self.groups.get(group as usize)?.get()?.get(place as usize)
@@ -239,14 +239,14 @@ impl MemoryStore {
     }
 }
 
-/// The part of a request that lies in one chunk.
-struct Piece {
+/// The part of a range that lies in one chunk.
+struct ChunkRange {
     chunk: u64,
     range: Range<usize>,
 }
 
 /// Cuts a checked range at chunk boundaries.
-fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
+fn pieces(offset: u64, len: u64) -> impl Iterator<Item = ChunkRange> {
     let end = offset + len;
     let mut next = offset;
     std::iter::from_fn(move || {
@@ -257,7 +257,7 @@ fn pieces(offset: u64, len: u64) -> impl Iterator<Item = Piece> {
         let (chunk, start) = (next / chunk_len, next % chunk_len);
         let stop = (start + (end - next)).min(chunk_len);
         next += stop - start;
-        Some(Piece { chunk, range: start as usize..stop as usize })
+        Some(ChunkRange { chunk, range: start as usize..stop as usize })
     })
 }
 
@@ -278,7 +278,7 @@ impl Store for MemoryStore {
             volatile_cache: false,
             unmap: true,
             unmap_zeroes: true,
-            // A chunk of zeroes has no memory.
+            // A chunk of zeroes has no memory reserved.
             anchors: false,
             write_zeroes: true,
             memory: true,
@@ -298,7 +298,7 @@ impl Store for MemoryStore {
                 Outcome::new(self.zero(offset, len), None)
             }
             Op::Allocation { offset, len, found } => Outcome::new(self.allocation(offset, len, &found), None),
-            Op::Copy { .. } => Outcome::new(Err(crate::copy::unsupported()), None),
+            Op::Copy { .. } => Outcome::new(Err(crate::request::copy_unsupported()), None),
             Op::Flush => Outcome::new(Ok(()), None),
         });
     }
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(store.allocated_bytes(), 0);
     }
 
-    /// What a read of `len` bytes is lent.
+    /// The bytes that a read of `len` bytes is lent.
     fn lent(store: &MemoryStore, offset: u64, len: usize) -> Option<Vec<u8>> {
         let mut into = Pool::new(1 << 20).reserve(len).unwrap();
         into.allow_loan();
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn long_reads_are_lent_what_they_read() {
+    fn long_reads_are_lent_the_bytes_of_the_store() {
         let store = MemoryStore::new(1 << 20).unwrap();
         let bytes: Vec<u8> = (0..3 * CHUNK_LEN).map(|at| (at / 5) as u8).collect();
         store.write(CHUNK_LEN as u64, &bytes).unwrap();

@@ -1,4 +1,4 @@
-//! What is asked of a store, and how the answer comes back.
+//! Requests to a store, and their completion.
 
 use std::fmt;
 use std::io;
@@ -8,93 +8,93 @@ use lunette_buffer::{Buffer, Loan};
 
 use crate::{AllocationMap, CopySource};
 
-/// One request. Buffers travel with it and come back in the [`Outcome`].
+/// A request to a store. Buffers travel with it and come back in the [`Outcome`].
 #[derive(Debug)]
 pub enum Op {
     /// Fills the whole of `into` from `offset`.
     Read {
-        /// First byte, from the start of the store.
+        /// Offset of the first byte.
         offset: u64,
-        /// Filled completely on success, unless the store answers with a loan in its place ([`Buffer::allow_loan`]);
-        /// unspecified on failure.
+        /// The buffer to fill: filled completely on success, unless the store answers with a loan in its place
+        /// ([`Buffer::allow_loan`]); unspecified on failure.
         into: Buffer,
     },
     /// Writes the whole of `from` at `offset`.
     Write {
-        /// First byte, from the start of the store.
+        /// Offset of the first byte.
         offset: u64,
         /// The bytes to write.
         from: Buffer,
-        /// Acknowledge only when the bytes are on stable storage (SBC: FUA).
+        /// Whether the request ends only when the bytes are on stable storage (SBC: FUA).
         fua: bool,
     },
     /// Makes `len` bytes read as zero.
     WriteZeroes {
-        /// First byte, from the start of the store.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// The space may be freed.
+        /// Whether the space may be freed.
         may_unmap: bool,
-        /// Acknowledge only when the zeroes are on stable storage.
+        /// Whether the request ends only when the zeroes are on stable storage.
         fua: bool,
     },
     /// Declares `len` bytes unused.
     Unmap {
-        /// First byte, from the start of the store.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// Asks which of `len` bytes have space of their own. Space that was set aside and not written to yet may show as none; a
-    /// store that does not know says that all bytes have it.
+    /// Queries which of `len` bytes have space of their own. Space that was set aside but not written yet may be
+    /// reported as unallocated; a store that does not know reports all bytes as allocated.
     Allocation {
-        /// First byte, from the start of the store.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// Filled on success.
+        /// The map to fill.
         found: Arc<AllocationMap>,
     },
-    /// Copies `len` bytes without a buffer, from where [`Store::can_copy_from`](crate::Store::can_copy_from) holds; a store
-    /// for which it never does ends the request with an error. The ranges do not overlap when both lie in one store.
+    /// Copies `len` bytes without a buffer, from a source that [`Store::can_copy_from`](crate::Store::can_copy_from)
+    /// accepts; a store that accepts none fails the request. The ranges do not overlap when both lie in one store.
     Copy {
-        /// Where the bytes are.
+        /// The source of the bytes.
         source: CopySource,
-        /// First byte there.
+        /// Offset of the first byte in the source.
         source_offset: u64,
-        /// First byte here, from the start of the store.
+        /// Offset of the first byte in this store.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// Acknowledge only when the bytes are on stable storage.
+        /// Whether the request ends only when the bytes are on stable storage.
         fua: bool,
     },
-    /// Puts everything acknowledged so far on stable storage.
+    /// Flushes everything acknowledged so far to stable storage.
     Flush,
 }
 
-/// The kinds of [`Op`], for filters that choose by kind and for records of what was asked.
+/// The kinds of [`Op`], for filters and records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OpKind {
-    /// [`Op::Read`].
+    /// The kind of [`Op::Read`].
     Read,
-    /// [`Op::Write`].
+    /// The kind of [`Op::Write`].
     Write,
-    /// [`Op::WriteZeroes`].
+    /// The kind of [`Op::WriteZeroes`].
     WriteZeroes,
-    /// [`Op::Unmap`].
+    /// The kind of [`Op::Unmap`].
     Unmap,
-    /// [`Op::Allocation`].
+    /// The kind of [`Op::Allocation`].
     Allocation,
-    /// [`Op::Copy`].
+    /// The kind of [`Op::Copy`].
     Copy,
-    /// [`Op::Flush`].
+    /// The kind of [`Op::Flush`].
     Flush,
 }
 
 impl Op {
-    /// Which kind of request this is.
+    /// The kind of the request.
     pub fn kind(&self) -> OpKind {
         match self {
             Self::Read { .. } => OpKind::Read,
@@ -107,7 +107,7 @@ impl Op {
         }
     }
 
-    /// Offset and length in bytes, zero both for a flush. Of a copy, the bytes that change.
+    /// Offset and length in bytes, both zero for a flush. For a copy, the range that changes.
     pub fn range(&self) -> (u64, u64) {
         match self {
             Self::Read { offset, into: bytes } | Self::Write { offset, from: bytes, .. } => {
@@ -121,7 +121,7 @@ impl Op {
         }
     }
 
-    /// It must be on stable storage before it is acknowledged.
+    /// Whether the request must be on stable storage before it is acknowledged.
     pub fn fua(&self) -> bool {
         matches!(
             self,
@@ -129,7 +129,7 @@ impl Op {
         )
     }
 
-    /// The buffer that goes back to the submitter.
+    /// The buffer of the request, which goes back to the submitter.
     pub fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Read { into: buffer, .. } | Self::Write { from: buffer, .. } => Some(buffer),
@@ -141,12 +141,12 @@ impl Op {
         }
     }
 
-    /// Whether the request may be done at all on a store of `store_len` bytes.
+    /// Checks that a store of `store_len` bytes can execute the request.
     ///
     /// # Errors
     ///
-    /// [`StoreError::ReadOnly`] for anything that changes a store that only reads, [`StoreError::OutOfRange`]
-    /// for bytes outside of it.
+    /// [`StoreError::ReadOnly`] for a request that changes a read-only store, [`StoreError::OutOfRange`] for bytes
+    /// outside the store.
     pub fn check(&self, store_len: u64, read_only: bool) -> Result<(), StoreError> {
         if read_only && !matches!(self.kind(), OpKind::Read | OpKind::Allocation | OpKind::Flush) {
             return Err(StoreError::ReadOnly);
@@ -162,36 +162,42 @@ impl Op {
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The range lies outside the store: a misuse by the caller, or the store shrank meanwhile.
+    /// The range lies outside the store: the submitter did not check it, or the store has shrunk.
     #[error("bytes {offset}+{len} lie outside the store of {store_len} bytes")]
     OutOfRange {
-        /// First byte asked for.
+        /// Offset of the first requested byte.
         offset: u64,
-        /// Bytes asked for.
+        /// Number of requested bytes.
         len: u64,
-        /// Length of the store.
+        /// Length of the store in bytes.
         store_len: u64,
     },
-    /// A write of some kind on a store that only reads.
+    /// The request would change a read-only store.
     #[error("the store is read only")]
     ReadOnly,
     /// The medium has no room for the bytes.
     #[error("no space left in the store")]
     NoSpace,
-    /// A flush, or a write with `fua`, did not reach stable storage: now, or earlier since the store was opened. The
-    /// system may have dropped bytes that were acknowledged before, and reports that once; so the store remembers it, and
-    /// no later flush succeeds.
+    /// A flush, or a write with `fua`, did not reach stable storage, now or earlier since the store was opened. The
+    /// system may have dropped acknowledged bytes, and reports that only once; so the store remembers it, and no later
+    /// flush succeeds.
     #[error("a flush failed, and acknowledged writes may be lost: {0}; check the medium, then open the store again")]
     FlushFailed(Arc<io::Error>),
-    /// The system below failed.
+    /// The operating system failed the request.
     #[error("input or output failed: {0}")]
     Io(#[from] io::Error),
 }
 
-/// How a request ended. The buffer that came with it comes back, whether it succeeded or not, or was traded for a loan.
+/// The error of [`Op::Copy`] on a store that cannot copy from other stores.
+pub(crate) fn copy_unsupported() -> StoreError {
+    StoreError::Io(io::Error::new(io::ErrorKind::Unsupported, "the store cannot copy from others"))
+}
+
+/// The end of a request. The buffer that came with the request comes back, whether it succeeded or not, unless it was
+/// traded for a loan.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Whether the request was done.
+    /// The result of the request.
     pub result: Result<(), StoreError>,
     /// The buffer of a read or write.
     pub buffer: Option<Buffer>,
@@ -205,7 +211,7 @@ impl Outcome {
         Self { result, buffer, loan: None }
     }
 
-    /// The outcome that gives back the buffer of `op`.
+    /// The outcome of `op` with this result, which returns its buffer.
     pub fn of(op: Op, result: Result<(), StoreError>) -> Self {
         Self::new(result, op.into_buffer())
     }
@@ -216,13 +222,13 @@ impl Outcome {
     }
 }
 
-/// Receives the outcomes of requests. One sink serves many requests, each known by a tag of the submitter's choice.
+/// A receiver of outcomes. One sink serves many requests, each identified by a tag of the submitter's choice.
 pub trait CompletionSink: Send + Sync {
-    /// Called exactly once per completion, on any thread. Must not block.
+    /// Receives the outcome of one request. Called exactly once per completion, on any thread. It must not block.
     fn complete(&self, tag: u64, outcome: Outcome);
 }
 
-/// The right and the duty to end one request.
+/// The obligation to end one request exactly once.
 pub struct Completion(Inner);
 
 enum Inner {
@@ -236,7 +242,7 @@ impl Completion {
         Self(Inner::Sink { sink, tag })
     }
 
-    /// A completion that calls `f`: for filters, which change outcomes on their way, and for tests.
+    /// A completion that calls `f`, for filters, which change outcomes, and for tests.
     pub fn call(f: impl FnOnce(Outcome) + Send + 'static) -> Self {
         Self(Inner::Call(Box::new(f)))
     }

@@ -1,4 +1,4 @@
-//! A block device as a store, over a loop device, where the tests may set one up.
+//! A block device as a store, over a loop device, where the tests may create one.
 
 mod common;
 
@@ -13,7 +13,7 @@ use proptest::test_runner::TestRunner;
 
 const LEN: u64 = 2 << 20;
 
-/// A loop device, which goes when this is dropped.
+/// A loop device, which is removed on drop.
 struct Loop(String);
 
 impl Loop {

@@ -1,4 +1,4 @@
-//! Files as stores: how they open, what they promise, how they fail.
+//! Files as stores: opening, durability and failures.
 
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 
@@ -49,7 +49,7 @@ fn a_missing_file_is_created_sparse_or_reported() {
 }
 
 #[test]
-fn a_file_that_is_there_keeps_its_length() {
+fn an_existing_file_keeps_its_length() {
     let (_folder, path) = place();
     drop(FileStore::open(&path, &create(LEN)).unwrap());
     let again = FileStore::open(&path, &create(2 * LEN)).unwrap();
@@ -100,8 +100,8 @@ fn a_length_that_is_no_number_of_blocks_is_refused() {
 }
 
 #[test]
-fn permission_is_told_apart() {
-    // A file that not even root may open for writing.
+fn a_permission_error_is_distinguished() {
+    // A file that even root may not open for writing.
     let error = FileStore::open("/sys/kernel/uevent_seqnum", &EXISTING).unwrap_err();
     assert!(matches!(error, OpenError::Permission { .. }), "{error}");
 }
@@ -150,7 +150,7 @@ fn unmap_frees_space_where_it_says_so() {
 }
 
 #[test]
-fn holes_have_no_space_and_what_was_written_has() {
+fn holes_are_unallocated_and_written_bytes_are_allocated() {
     let (_folder, path) = place();
     let store = FileStore::open(&path, &create(LEN)).unwrap();
     let allocated = || {
@@ -211,7 +211,7 @@ fn zeroing_a_hole_without_unmap_sets_space_aside_where_it_says_so() {
 }
 
 #[test]
-fn a_file_that_grew_is_served_whole_after_a_look() {
+fn a_grown_file_is_served_whole_after_a_refresh() {
     let (_folder, path) = place();
     let store = FileStore::open(&path, &create(LEN)).unwrap();
     File::options().write(true).open(&path).unwrap().set_len(2 * LEN + 100).unwrap();
@@ -270,7 +270,7 @@ fn the_system_copies_between_files_and_within_one() {
 }
 
 #[test]
-fn what_the_system_does_not_copy_is_read_and_written() {
+fn files_that_the_system_cannot_copy_are_read_and_written() {
     let (_folder, path) = place();
     let store = FileStore::open(&path, &create(LEN)).unwrap();
     assert!(execute(&store, write(7, 512, false)).result.is_ok());
@@ -293,7 +293,7 @@ fn bytes_behind_the_end_of_a_source_are_zero() {
     assert_eq!(bytes[8192..10_000], [2; 10_000 - 8192]);
 }
 
-/// A disk whose next synchronisation fails, and then none: as Linux reports it.
+/// A disk whose next synchronisation fails and whose later ones succeed, as Linux reports it.
 struct FailsOnce(RefCell<bool>);
 
 impl FileIo for FailsOnce {

@@ -1,4 +1,4 @@
-//! Stores do what a vector of bytes does, whatever they are asked.
+//! Stores compared with a vector of bytes, over random requests.
 
 mod common;
 
@@ -11,7 +11,7 @@ use proptest::test_runner::FileFailurePersistence;
 const MEMORY_LEN: u64 = 400_000;
 const FILE_LEN: u64 = 512 << 8;
 
-/// As many cases as given; those that failed once are kept beside the test.
+/// A configuration with this number of cases; failed cases are saved beside the test.
 fn config(cases: u32) -> ProptestConfig {
     let failure_persistence = Some(Box::new(FileFailurePersistence::WithSource("regressions")) as _);
     ProptestConfig { failure_persistence, ..ProptestConfig::with_cases(cases) }
@@ -47,7 +47,7 @@ proptest! {
         run(&store, &requests).compare(&store.cut(seed));
     }
 
-    /// Every byte after a cut is the flushed one, or one that was written later.
+    /// Every byte after a power cut is the flushed one, or one that was written later.
     #[test]
     fn a_cut_leaves_only_bytes_that_were_written(
         before in requests(FILE_LEN, 512),

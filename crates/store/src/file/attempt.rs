@@ -1,32 +1,32 @@
-//! File operations whose first system call is made without a thread for it: what it has to say, and what is left to do.
+//! First attempts of file operations: a single system call, made without a thread of its own.
 
 use std::io::{self, IoSliceMut};
 
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
-use crate::file_op::flush_failed;
+use super::op::flush_failed;
 use crate::{FileOp, FileOpKind, Outcome};
 
 impl FileOp {
-    /// Does a read of bytes that the system has in memory; never waits for the medium (`RWF_NOWAIT`).
+    /// Reads bytes from the page cache; never waits for the medium (`RWF_NOWAIT`).
     ///
     /// # Errors
     ///
-    /// The operation itself, to be done otherwise: it is no read, the system would have to wait, or cannot tell.
+    /// The operation itself, when it is not a read, or the system would have to wait or does not support the flag.
     pub fn read_cached(mut self) -> Result<Outcome, Self> {
         let FileOpKind::Read { offset, into } = &mut self.kind else { return Err(self) };
         match preadv2(&*self.file, &mut [IoSliceMut::new(into)], *offset, ReadWriteFlags::NOWAIT) {
             Ok(len) => self.attempted(Ok(len)),
-            // Also a file system that does not know the flag.
+            // Includes file systems that do not support the flag.
             Err(_) => Err(self),
         }
     }
 
-    /// Ends the operation with what its one system call gave: bytes moved by a read or write.
+    /// Ends the operation with the result of its single system call: the number of bytes moved by a read or write.
     ///
     /// # Errors
     ///
-    /// The operation itself, when that was not all of it or when it failed in a way that another attempt may mend or has to
+    /// The operation itself, when it is incomplete, or failed in a way that another attempt may correct or has to
     /// explain: [`run`](Self::run) it. All operations may be repeated.
     pub fn attempted(self, result: io::Result<usize>) -> Result<Outcome, Self> {
         let is_done = match (&self.kind, &result) {
@@ -34,7 +34,8 @@ impl FileOp {
                 *len == buffer.len()
             }
             (_, Ok(_)) => true,
-            // The system reports a lost write once, so the next attempt would succeed. These say that there was no attempt yet.
+            // The system reports a lost write once, so the next attempt would succeed. These errors mean that no
+            // attempt was made yet.
             (FileOpKind::Sync, Err(error)) => {
                 !matches!(Errno::from_io_error(error), Some(Errno::INTR | Errno::AGAIN | Errno::CANCELED))
             }
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_in_part_is_given_back() {
+    fn a_partial_operation_is_returned() {
         let file = file(LEN);
         let write = || op(&file, FileOpKind::Write { offset: 0, from: buffer(), dsync: false });
         for moved in [0, 1, LEN - 1] {

@@ -1,11 +1,11 @@
-//! The memory of failed flushes.
+//! The record of failed flushes.
 //!
-//! Linux reports a write-back error once per open file. The first `fdatasync`, or write with `RWF_DSYNC`, that looks takes
-//! the report with it; a later one succeeds, though what was lost stays lost. Two that run at the same time race for it,
-//! and the loser reports a success that is none.
+//! Linux reports a write-back error once per open file. The first `fdatasync`, or write with `RWF_DSYNC`, consumes the
+//! report; a later one succeeds, although the lost data stays lost. Two that run at the same time race for the report,
+//! and the loser reports a false success.
 //!
-//! So a durable operation that succeeded is acknowledged only when all that ran beside it have ended too, and the first
-//! failure is remembered: it fails those held, and every later one.
+//! So a durable operation that succeeded is acknowledged only when all that ran concurrently have ended too, and the
+//! first failure is remembered: it fails the operations held back, and every later one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,22 +13,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Completion, Outcome, StoreError};
 
-/// Decides when durable operations are acknowledged.
+/// The durable operations of a store, which decides when each is acknowledged.
 #[derive(Debug, Default)]
-pub(crate) struct Durable(Mutex<State>);
+pub(crate) struct DurabilityTracker(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     next_ticket: u64,
     running: BTreeSet<u64>,
-    held: Vec<Held>,
+    held: Vec<HeldCompletion>,
     failed: Option<Arc<io::Error>>,
 }
 
-/// An operation that succeeded, as far as the system told it.
+/// An operation that succeeded according to the system, held back until its result is certain.
 #[derive(Debug)]
-struct Held {
-    /// Those with smaller tickets ran beside it.
+struct HeldCompletion {
+    /// Operations with smaller tickets ran concurrently.
     before: u64,
     outcome: Outcome,
     done: Completion,
@@ -40,41 +40,41 @@ impl State {
     }
 }
 
-impl Durable {
+impl DurabilityTracker {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Before a durable operation starts. Fails when an earlier one has failed.
-    pub(crate) fn start(self: &Arc<Self>) -> Result<Started, StoreError> {
+    /// Registers a durable operation before it starts. Fails when an earlier one has failed.
+    pub(crate) fn start(self: &Arc<Self>) -> Result<DurableOp, StoreError> {
         let mut state = self.lock();
         state.result()?;
         let ticket = state.next_ticket;
         state.next_ticket += 1;
         state.running.insert(ticket);
-        Ok(Started { durable: Arc::clone(self), ticket })
+        Ok(DurableOp { tracker: Arc::clone(self), ticket })
     }
 }
 
-/// A durable operation that runs.
+/// A durable operation in progress.
 #[derive(Debug)]
-pub(crate) struct Started {
-    durable: Arc<Durable>,
+pub(crate) struct DurableOp {
+    tracker: Arc<DurabilityTracker>,
     ticket: u64,
 }
 
-impl Started {
-    /// Ends the operation with what the system said, now or when that can be believed.
+impl DurableOp {
+    /// Ends the operation with the result of the system, now or when that result is certain.
     pub(crate) fn finish(self, outcome: Outcome, done: Completion) {
         let mut ready = Vec::new();
         {
-            let mut state = self.durable.lock();
+            let mut state = self.tracker.lock();
             state.running.remove(&self.ticket);
             if let Err(StoreError::FlushFailed(error)) = &outcome.result {
                 state.failed.get_or_insert_with(|| Arc::clone(error));
             }
             let before = state.next_ticket;
-            state.held.push(Held { before, outcome, done });
+            state.held.push(HeldCompletion { before, outcome, done });
             let oldest =
                 if state.failed.is_some() { u64::MAX } else { state.running.first().copied().unwrap_or(u64::MAX) };
             ready.extend(state.held.extract_if(.., |held| held.before <= oldest || held.outcome.result.is_err()));
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn an_operation_alone_ends_at_once() {
-        let durable = Arc::new(Durable::default());
+        let durable = Arc::new(DurabilityTracker::default());
         let (done, rx) = watched();
         durable.start().unwrap().finish(ok(), done);
         assert!(rx.try_recv().unwrap().is_ok());
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_success_waits_for_those_beside_it_and_not_for_later_ones() {
-        let durable = Arc::new(Durable::default());
+        let durable = Arc::new(DurabilityTracker::default());
         let (first, second) = (durable.start().unwrap(), durable.start().unwrap());
         let (done, rx) = watched();
         second.finish(ok(), done);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_failure_fails_those_beside_it_and_all_later_ones() {
-        let durable = Arc::new(Durable::default());
+        let durable = Arc::new(DurabilityTracker::default());
         let (first, second, third) = (durable.start().unwrap(), durable.start().unwrap(), durable.start().unwrap());
         let (held, held_rx) = watched();
         first.finish(ok(), held);
@@ -145,8 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn other_failures_are_nobody_elses() {
-        let durable = Arc::new(Durable::default());
+    fn other_failures_do_not_affect_concurrent_operations() {
+        let durable = Arc::new(DurabilityTracker::default());
         let beside = durable.start().unwrap();
         let (done, rx) = watched();
         durable.start().unwrap().finish(Outcome::new(Err(StoreError::NoSpace), None), done);

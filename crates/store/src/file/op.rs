@@ -1,4 +1,4 @@
-//! The operations on files that stores are made of, and how they are done.
+//! The file operations that stores are built from, and their execution.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSlice};
@@ -11,87 +11,88 @@ use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use crate::{AllocationMap, Completion, Outcome, Run, StoreError};
 
-/// Runs file operations without blocking the submitter: a pool of threads, or a ring.
+/// An executor of file operations that does not block the submitter: a pool of threads, or a ring.
 ///
-/// One that does not use [`FileOp::run`] does as it does, and above all reports a failed synchronisation as
+/// An implementation without [`FileOp::run`] must behave like it, and above all report a failed synchronisation as
 /// [`StoreError::FlushFailed`], or the store cannot remember it.
 pub trait FileIo {
     /// Starts `op`. It ends exactly once, through `done`.
     fn submit(&self, op: FileOp, done: Completion);
 }
 
-/// One operation on a file that may have to wait for the medium.
+/// A file operation, which may have to wait for the medium.
 #[derive(Debug)]
 pub struct FileOp {
     /// The file or block device.
     pub file: Arc<File>,
-    /// What to do with it.
+    /// The operation.
     pub kind: FileOpKind,
 }
 
-/// The file operations that stores are made of.
+/// The kinds of file operations.
 #[derive(Debug)]
 pub enum FileOpKind {
-    /// Fill the whole of `into`; bytes beyond the end of the file are zero.
+    /// Fills the whole of `into`; bytes beyond the end of the file are zero.
     Read {
-        /// File offset.
+        /// Offset in the file.
         offset: u64,
-        /// Destination.
+        /// The buffer to fill.
         into: Buffer,
     },
-    /// Write the whole of `from`.
+    /// Writes the whole of `from`.
     Write {
-        /// File offset.
+        /// Offset in the file.
         offset: u64,
-        /// Source.
+        /// The bytes to write.
         from: Buffer,
-        /// With data synchronisation (`RWF_DSYNC`).
+        /// Whether to synchronise the data (`RWF_DSYNC`).
         dsync: bool,
     },
-    /// Make a range read as zero, freeing its space when `punch` says so. Falls back to writing zeroes.
+    /// Makes a range read as zero, freeing its space with `punch`. Falls back to writing zeroes.
     Zero {
-        /// File offset.
+        /// Offset in the file.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// Free the space.
+        /// Whether to free the space.
         punch: bool,
-        /// With data synchronisation.
+        /// Whether to synchronise the data.
         dsync: bool,
     },
-    /// Look up which bytes have space.
+    /// Queries which bytes have space.
     Allocation {
-        /// File offset.
+        /// Offset in the file.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// Where the answer goes.
+        /// The map to fill.
         found: Arc<AllocationMap>,
     },
-    /// Copy a range of another file, or another range of this one (`copy_file_range`). Falls back to reading and writing.
+    /// Copies a range of another file, or another range of this one (`copy_file_range`). Falls back to reading and
+    /// writing.
     Copy {
-        /// The other file. Bytes beyond its end are zero.
+        /// The source file. Bytes beyond its end are zero.
         source: Arc<File>,
-        /// Offset there.
+        /// Offset in the source file.
         source_offset: u64,
-        /// File offset.
+        /// Offset in the file.
         offset: u64,
-        /// How many bytes.
+        /// Length in bytes.
         len: u64,
-        /// With data synchronisation.
+        /// Whether to synchronise the data.
         dsync: bool,
     },
-    /// `fdatasync`.
+    /// Synchronises the data (`fdatasync`).
     Sync,
 }
 
-/// Bytes written at a time where the system cannot zero a range by itself.
+/// The bytes of one write where the system cannot zero a range.
 static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 
 impl FileOp {
-    /// Does the operation on the calling thread, which may wait long for the medium.
+    /// Executes the operation on the calling thread, which may wait long for the medium.
     ///
-    /// Failures to synchronise are told apart from the others: [`StoreError::FlushFailed`].
+    /// A failed synchronisation is reported as [`StoreError::FlushFailed`], unlike other failures.
     pub fn run(self) -> Outcome {
         let file = &*self.file;
         match self.kind {
@@ -118,7 +119,7 @@ impl FileOp {
     }
 }
 
-/// Runs file operations at once on the thread that submits them: for tests and tools.
+/// An executor that runs file operations on the submitting thread, for tests and tools.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct InlineIo;
 
@@ -128,7 +129,7 @@ impl FileIo for InlineIo {
     }
 }
 
-/// Frees the space of a range, which reads as zero afterwards; never changes the length of the file.
+/// Frees the space of a range, which reads as zero afterwards, without changing the length of the file.
 pub(crate) const PUNCH: FallocateFlags = FallocateFlags::PUNCH_HOLE.union(FallocateFlags::KEEP_SIZE);
 
 /// Makes a range read as zero, and keeps its space.
@@ -187,14 +188,14 @@ fn write_dsync(file: &File, mut offset: u64, mut from: &[u8]) -> Result<(), Stor
                 offset += len as u64;
             }
             Err(Errno::INTR) => {}
-            // The system or the file system does not know the flag: in two calls.
+            // The kernel or the file system does not support the flag: use two calls.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => {
                 write(file, offset, from)?;
                 return sync(file);
             }
             Err(error @ (Errno::NOSPC | Errno::DQUOT)) => {
-                // No room for the bytes, which harms nothing else; or earlier bytes found no room on their way to the
-                // medium, and are lost. In the first case an ordinary write fails too.
+                // Either there is no room for the bytes, which is harmless; or earlier bytes found no room on their way
+                // to the medium, and are lost. In the first case an ordinary write fails too.
                 write(file, offset, from)?;
                 return Err(flush_failed(error));
             }
@@ -213,7 +214,7 @@ fn zero(file: &File, offset: u64, len: u64, may_punch: bool) -> Result<(), Store
     for mode in in_one_call {
         match retry(|| fallocate(file, *mode, offset, len)) {
             Ok(()) => return Ok(()),
-            // Not known here, or not for a range with this alignment.
+            // Not supported here, or not for a range with this alignment.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::NODEV | Errno::PERM) => {}
             Err(error) => return Err(write_error(error.into())),
         }
@@ -241,7 +242,7 @@ fn copy(source: &File, source_offset: u64, file: &File, offset: u64, len: u64) -
             Ok(0) => return zero(file, offset + done, len - done, false),
             Ok(copied) => done += copied as u64,
             Err(Errno::INTR) => {}
-            // Not known here, or not for these two files or ranges.
+            // Not supported here, or not for these two files or ranges.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL | Errno::XDEV | Errno::PERM) => {
                 return copy_bytes(source, source_offset + done, file, offset + done, len - done);
             }
@@ -263,16 +264,16 @@ fn copy_bytes(source: &File, source_offset: u64, file: &File, offset: u64, len: 
     Ok(())
 }
 
-/// Looks for holes and data in turn. The file's position changes, which nobody else here uses.
+/// Seeks holes and data in turn. This changes the file's position, which is not used otherwise.
 fn allocation(file: &File, offset: u64, len: u64, found: &AllocationMap) -> Result<(), StoreError> {
     let end = offset + len;
     let mut next = offset;
     while next < end {
         let data = match seek(file, SeekFrom::Data(next)) {
             Ok(at) => at.min(end),
-            // Nothing but a hole up to the end of the file.
+            // Only a hole up to the end of the file.
             Err(Errno::NXIO) => end,
-            // Not known here: a block device, or an old file system.
+            // Not supported here: a block device, or an old file system.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => {
                 found.push(Run { len: end - next, allocated: true });
                 return Ok(());
@@ -282,7 +283,7 @@ fn allocation(file: &File, offset: u64, len: u64, found: &AllocationMap) -> Resu
         let hole = match seek(file, SeekFrom::Hole(data)) {
             _ if data == end => end,
             Ok(at) => at.min(end),
-            // The file became shorter meanwhile.
+            // The file was truncated after the first seek.
             Err(Errno::NXIO) => data,
             Err(error) => return Err(StoreError::Io(error.into())),
         };

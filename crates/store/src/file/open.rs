@@ -1,4 +1,4 @@
-//! Opening files and block devices, and finding out what they can do.
+//! Opening files and block devices, and detecting their capabilities.
 
 use std::fs::{self, File, FileType, TryLockError};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -8,64 +8,65 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, ioctl_blkpbszget, ioctl_blksszget, major, minor};
 use rustix::io::Errno;
 
-use crate::file_op::PUNCH;
+use super::op::PUNCH;
 use crate::{Capabilities, Geometry};
 
 /// Lengths of regular files are multiples of this, the smallest logical block of SCSI disks.
 const FILE_GRANULARITY_BYTES: u32 = 512;
 
-/// What a file system that does not tell a usable block size is taken to have.
+/// The assumed block size of a file system that reports no usable one.
 const DEFAULT_BLOCK_BYTES: u32 = 4096;
 
-/// Preferred sizes beyond this (network file systems name megabytes) say nothing about the blocks below.
+/// Preferred I/O sizes beyond this (network file systems report megabytes) say nothing about the block size.
 const MAX_BLOCK_BYTES: u32 = 64 << 10;
 
-/// How to open a [`FileStore`](crate::FileStore). The default opens what is there for reading and writing.
+/// Options to open a [`FileStore`](crate::FileStore). The default opens an existing file or device for reading and
+/// writing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
-    /// When nothing is at the path: create a sparse file of this many bytes. A file that is there stays as it is.
+    /// Creates a sparse file of this many bytes when the path does not exist. An existing file is not changed.
     pub create: Option<u64>,
-    /// Never write. Takes no lock.
+    /// Opens the file for reading only, without a lock.
     pub read_only: bool,
-    /// Take the space of a whole file that may be written now, and keep it: no write fails for want of space, and an unmap
-    /// frees nothing.
+    /// Allocates the space of the whole file and keeps it, if the file is writable: no write fails for lack of space,
+    /// and an unmap frees nothing.
     pub preallocate: bool,
-    /// A regular file may have any length, and requests are exact to the byte: for tools that copy files. Otherwise it
-    /// consists of whole blocks, and of one at least.
+    /// Permits a regular file of any length, with requests exact to the byte, for tools that copy files. Otherwise a
+    /// file consists of one or more whole blocks.
     pub any_length: bool,
 }
 
 /// Why a file or block device cannot serve as a store.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Nothing is at the path.
+    /// The path does not exist.
     #[error("{path}: no such file or device; check the path, or give a size to create the file")]
     Missing {
         /// The path as given.
         path: PathBuf,
     },
-    /// The system does not allow it.
+    /// The system denies access.
     #[error("{path}: permission denied; run as a user who may read and write it, or open it read only")]
     Permission {
         /// The path as given.
         path: PathBuf,
     },
-    /// Neither a regular file nor a block device.
+    /// The path is neither a regular file nor a block device.
     #[error("{path}: is a {found}, not a regular file or block device")]
     WrongType {
         /// The path as given.
         path: PathBuf,
-        /// What is there.
+        /// The type of the file at the path.
         found: &'static str,
     },
-    /// The length is zero or leaves part of a block over.
+    /// The length is zero or not a multiple of the block size.
     #[error("{path}: {len_bytes} bytes are not a positive multiple of {multiple_bytes}; resize it (truncate -s)")]
     Length {
         /// The path as given.
         path: PathBuf,
-        /// The length found or asked for.
+        /// The actual or requested length in bytes.
         len_bytes: u64,
-        /// What it has to be a multiple of.
+        /// The required multiple in bytes.
         multiple_bytes: u32,
     },
     /// Another process serves the file, or has the device mounted or in use.
@@ -74,14 +75,14 @@ pub enum OpenError {
         /// The path as given.
         path: PathBuf,
     },
-    /// The system failed.
+    /// A system call failed.
     #[error("{path}: cannot {action}: {source}")]
     Io {
         /// The path as given.
         path: PathBuf,
-        /// What failed.
+        /// The failed action, for the message.
         action: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }
@@ -93,7 +94,7 @@ pub(crate) struct Opened {
 }
 
 pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
-    // Before opening, for to open a pipe or a tape has effects of its own.
+    // Before opening, because opening a pipe or a tape has side effects.
     match fs::metadata(path) {
         Ok(found) => check_type(path, found.file_type())?,
         Err(error) if error.kind() == ErrorKind::NotFound => match options.create {
@@ -108,7 +109,7 @@ pub(crate) fn open(path: &Path, options: &OpenOptions) -> Result<Opened, OpenErr
 fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError> {
     let read_only = options.read_only;
     let is_device = fs::metadata(path).map_err(failed(path, "look it up"))?.file_type().is_block_device();
-    // On a block device O_EXCL without O_CREAT means: not while it is mounted or part of something else.
+    // On a block device, O_EXCL without O_CREAT fails while the device is mounted or in other use.
     let exclusive = if is_device && !read_only { OFlags::EXCL } else { OFlags::empty() };
     let file = fs::OpenOptions::new()
         .read(true)
@@ -139,7 +140,7 @@ fn open_existing(path: &Path, options: &OpenOptions) -> Result<Opened, OpenError
         volatile_cache: !read_only,
         unmap: unmaps,
         unmap_zeroes: unmaps,
-        // Zeroes are written, or set aside as extents to be written to.
+        // Zeroes are written, or set aside as unwritten extents.
         anchors: unmaps,
         write_zeroes: punches,
         memory: false,
@@ -173,7 +174,7 @@ fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<(), OpenError
     }
     let file = match File::create_new(path) {
         Ok(file) => file,
-        // Another process was quicker. It is opened like any other file that is there.
+        // Another process has created the file. It is opened like any existing file.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(OpenError::Missing { path: path.to_owned() }),
         Err(error) => return Err(failed(path, "create it")(error)),
@@ -181,13 +182,13 @@ fn create(path: &Path, len_bytes: u64, any_length: bool) -> Result<(), OpenError
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let made = file.set_len(len_bytes).and_then(|()| file.sync_all()).and_then(|()| File::open(folder)?.sync_all());
     made.map_err(|error| {
-        // Leave no file of the wrong length behind. That this fails too changes nothing for the caller.
+        // Leave no file of the wrong length behind. If this fails too, the error for the caller is the same.
         let _ = fs::remove_file(path);
         failed(path, "give the new file its length")(error)
     })
 }
 
-/// Takes the lock that all writers of a file take. It goes with the open file.
+/// Takes the lock that all writers of a file take. It is released with the open file.
 fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -222,18 +223,19 @@ fn file_geometry(metadata: &fs::Metadata) -> Geometry {
     }
 }
 
-/// Asks the file system to free what lies beyond the end of the file: nothing, but it says whether it could.
+/// Whether the file system can free space. It is asked to punch a hole beyond the end of the file, which changes
+/// nothing.
 fn file_punches(file: &File, geometry: &Geometry) -> bool {
     let block = u64::from(geometry.unmap_bytes);
     let beyond = geometry.len_bytes.next_multiple_of(block);
     fallocate(file, PUNCH, beyond, block).is_ok()
 }
 
-/// Gives space to all holes up to `len_bytes`, and leaves what is there as it is.
+/// Allocates all holes up to `len_bytes`, without changing existing data.
 pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
     loop {
         match fallocate(file, FallocateFlags::KEEP_SIZE, 0, len_bytes) {
-            // It goes on where a signal interrupted it.
+            // The next call continues where a signal interrupted this one.
             Err(Errno::INTR) => {}
             result => return Ok(result?),
         }
@@ -251,7 +253,8 @@ fn device_geometry(file: &File, metadata: &fs::Metadata) -> io::Result<Geometry>
     })
 }
 
-/// Punching a hole in a block device is its command to write zeroes, with leave to free the space.
+/// Whether a block device can free space: punching a hole in it sends its command to write zeroes, with permission to
+/// unmap.
 fn device_zeroes(metadata: &fs::Metadata) -> bool {
     device_limit(metadata, "write_zeroes_max_bytes").is_some_and(|bytes| bytes > 0)
 }

@@ -1,4 +1,4 @@
-//! Requests that take their time.
+//! A filter that delays the completion of requests.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 use crate::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Space, Store};
 
-/// Holds back the ends of requests: behind a gate that a test opens, and for a fixed time.
+/// Delays completions: behind a gate that a test opens, and by a fixed time.
 ///
-/// The store below does the work at once; its outcome waits. When the filter is dropped the gate opens.
+/// The inner store executes a request at once; its outcome waits. Dropping the filter opens the gate.
 pub struct Delay {
     inner: Arc<dyn Store>,
     gate: Arc<Gate>,
 }
 
-/// An end that waits.
+/// A completion that waits.
 struct Ended {
     outcome: Outcome,
     done: Completion,
@@ -32,7 +32,7 @@ impl Ended {
 struct Gate {
     state: Mutex<State>,
     changed: Condvar,
-    /// To the thread that waits for the fixed time.
+    /// The channel to the thread that waits for the fixed time.
     timer: Option<Sender<(Instant, Ended)>>,
     time: Duration,
 }
@@ -44,12 +44,12 @@ struct State {
 }
 
 impl Delay {
-    /// A gate before `inner`. It stands open until [`hold`](Self::hold).
+    /// A gate in front of `inner`, which is open until [`hold`](Self::hold).
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, gate: Arc::new(Gate::new(None, Duration::ZERO)) }
     }
 
-    /// As [`new`](Self::new), and each request ends `time` later than it would have, by a thread of its own.
+    /// Like [`new`](Self::new), with each completion delayed by `time` on a thread of its own.
     ///
     /// # Errors
     ///
@@ -60,12 +60,12 @@ impl Delay {
         Ok(Self { inner, gate: Arc::new(Gate::new(Some(tx), time)) })
     }
 
-    /// Closes the gate: from now on the ends of requests wait.
+    /// Closes the gate: completions wait from now on.
     pub fn hold(&self) {
         self.gate.lock().closed = true;
     }
 
-    /// Opens the gate, and lets go all that waits.
+    /// Opens the gate, and releases all completions that wait.
     pub fn release(&self) {
         let held = {
             let mut state = self.gate.lock();
@@ -75,18 +75,18 @@ impl Delay {
         held.into_iter().for_each(Ended::release);
     }
 
-    /// Lets go the request that has waited longest, and keeps the gate as it is. `false` when none waits.
+    /// Releases the completion that has waited longest, without opening the gate. `false` when none waits.
     pub fn release_one(&self) -> bool {
         let oldest = self.gate.lock().held.pop_front();
         oldest.map(Ended::release).is_some()
     }
 
-    /// How many requests wait at the gate.
+    /// Number of completions that wait at the gate.
     pub fn held(&self) -> usize {
         self.gate.lock().held.len()
     }
 
-    /// Blocks the caller until at least `count` requests wait at the gate.
+    /// Blocks the caller until at least `count` completions wait at the gate.
     pub fn wait_until_held(&self, count: usize) {
         let waiting = self.gate.changed.wait_while(self.gate.lock(), |state| state.held.len() < count);
         drop(waiting.unwrap_or_else(PoisonError::into_inner));
@@ -125,7 +125,7 @@ impl Gate {
     }
 }
 
-/// The time is the same for all, so the first to come is the first to go.
+/// Releases completions in order of arrival, because the delay is the same for all.
 fn run_timer(ended: &Receiver<(Instant, Ended)>) {
     for (due, ended) in ended {
         thread::sleep(due.saturating_duration_since(Instant::now()));

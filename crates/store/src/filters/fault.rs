@@ -1,11 +1,11 @@
-//! Failures on demand.
+//! A filter that fails requests on demand.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Space, Store, StoreError};
 
-/// Which requests fail, and how.
+/// A rule that selects requests to fail.
 ///
 /// ```
 /// use lunette_store::StoreError;
@@ -17,20 +17,20 @@ use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Spa
 /// ```
 #[derive(Debug, Clone)]
 pub struct Rule {
-    /// Only this kind.
+    /// The kind of request that the rule matches; `None` matches every kind.
     pub kind: Option<OpKind>,
-    /// Only requests that touch one of these bytes.
+    /// The bytes of which a matching request touches one; `None` matches every range.
     pub range: Option<Range<u64>>,
-    /// So many matching requests pass first.
+    /// Number of matching requests that pass before the first failure.
     pub skip: u64,
-    /// So many matching requests fail, then the rule is over.
+    /// Number of matching requests that fail before the rule ends.
     pub times: u64,
-    /// Makes the error.
+    /// Creates the error of a failed request.
     pub error: fn() -> StoreError,
 }
 
 impl Rule {
-    /// Every request fails with `error`, for ever.
+    /// A rule by which every request fails with `error`.
     pub fn always(error: fn() -> StoreError) -> Self {
         Self { kind: None, range: None, skip: 0, times: u64::MAX, error }
     }
@@ -41,7 +41,7 @@ impl Rule {
         self.kind.is_none_or(|kind| kind == op.kind()) && self.range.as_ref().is_none_or(touches)
     }
 
-    /// Counts a matching request. The error, when it is its turn to fail.
+    /// Counts a matching request. Returns the error if the request is to fail.
     fn count(&mut self) -> Option<StoreError> {
         if self.skip > 0 {
             self.skip -= 1;
@@ -52,25 +52,25 @@ impl Rule {
     }
 }
 
-/// Fails requests by [`Rule`]s. A request that fails does not reach the store below.
+/// Fails requests by [`Rule`]s. A failed request does not reach the inner store.
 pub struct Fault {
     inner: Arc<dyn Store>,
     rules: Mutex<Vec<Rule>>,
 }
 
 impl Fault {
-    /// Lets everything pass to `inner`, until told otherwise.
+    /// A filter without rules, which passes every request to `inner`.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, rules: Mutex::default() }
     }
 
-    /// Adds a rule. The first in the order of adding that matches and has its turn decides; a rule whose turn has not come
-    /// counts the request and passes it on to the next.
+    /// Adds a rule. The oldest rule that matches and is due decides; a rule that is not due yet counts the request and
+    /// leaves it to the next rule.
     pub fn add(&self, rule: Rule) {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).push(rule);
     }
 
-    /// Forgets all rules: the medium is whole again.
+    /// Removes all rules.
     pub fn clear(&self) {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -1,14 +1,14 @@
-//! A disk with a volatile cache, and a hand on its plug.
+//! A disk with a volatile cache, for simulated power cuts.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Outcome, Space, Store, StoreError};
 
-/// A store in memory that keeps apart what was flushed and what was only written.
+/// A store in memory that distinguishes flushed from merely written data.
 ///
-/// [`cut`](Self::cut) tells what a power cut would leave: everything flushed, everything written with `fua`, and of the
-/// rest each write or not, in the order of writing. The store goes on as if nothing had happened, so one history can be cut
-/// with many seeds.
+/// [`cut`](Self::cut) returns what a power cut would leave: everything flushed, everything written with `fua`, and an
+/// arbitrary subset of the other writes, applied in the order of writing. The original store is not affected, so one
+/// history can be cut with many seeds.
 ///
 /// ```
 /// use lunette_store::filters::PowerLoss;
@@ -27,16 +27,16 @@ use crate::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Outcome
 #[derive(Debug)]
 pub struct PowerLoss {
     len_bytes: u64,
-    /// What reads see.
+    /// The content that reads return.
     current: MemoryStore,
     stable: Mutex<Stable>,
 }
 
 #[derive(Debug)]
 struct Stable {
-    /// As of the last flush.
+    /// The content as of the last flush.
     flushed: MemoryStore,
-    /// Since the last flush, in order.
+    /// The changes since the last flush, in order.
     changes: Vec<Change>,
 }
 
@@ -44,7 +44,7 @@ struct Stable {
 struct Change {
     offset: u64,
     what: Bytes,
-    /// Survives, for it was acknowledged as stable. It stays in line, so that it overwrites earlier changes.
+    /// Whether the change was acknowledged as stable. It stays in the list, so that it overwrites earlier changes.
     fua: bool,
 }
 
@@ -74,14 +74,14 @@ impl PowerLoss {
         Self { len_bytes, current, stable: Mutex::new(Stable { flushed, changes: Vec::new() }) }
     }
 
-    /// The store as it is found after a power cut now. Which unflushed writes are in it is drawn by `seed`.
+    /// The store as a power cut leaves it. `seed` selects the unflushed writes that survive.
     #[must_use]
     pub fn cut(&self, seed: u64) -> Self {
         let stable = self.lock();
         let after = [stable.flushed.duplicate(), stable.flushed.duplicate()];
         let mut coins = Coins(seed);
         for change in &stable.changes {
-            // A coin for each, so that a write with fua does not turn the coins of the others.
+            // One toss for each change, so that a write with `fua` does not shift the tosses of the others.
             let survives = coins.toss();
             if survives || change.fua {
                 for store in &after {
@@ -93,25 +93,25 @@ impl PowerLoss {
         Self::over(current, flushed)
     }
 
-    /// How many writes a power cut could take now.
+    /// Number of writes that a power cut could lose now.
     pub fn unflushed(&self) -> usize {
         self.lock().changes.iter().filter(|change| !change.fua).count()
     }
 
-    /// Copies bytes out.
+    /// Copies bytes out of the store.
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`].
+    /// [`StoreError::OutOfRange`] for bytes outside the store.
     pub fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), StoreError> {
         self.current.read(offset, into)
     }
 
-    /// Copies bytes in, to be lost until flushed.
+    /// Copies bytes into the store, unflushed.
     ///
     /// # Errors
     ///
-    /// [`StoreError::OutOfRange`].
+    /// [`StoreError::OutOfRange`] for bytes outside the store.
     pub fn write(&self, offset: u64, from: &[u8]) -> Result<(), StoreError> {
         self.change(Change { offset, what: Bytes::Data(from.into()), fua: false })
     }
@@ -134,7 +134,7 @@ impl PowerLoss {
     }
 }
 
-/// Heads or tails by a seed (`SplitMix64`).
+/// A pseudo-random coin (`SplitMix64`).
 struct Coins(u64);
 
 impl Coins {
@@ -171,7 +171,7 @@ impl Store for PowerLoss {
                 self.change(Change { offset: *offset, what: Bytes::Zeroes(*len), fua })
             }
             Op::Allocation { offset, len, found } => self.current.allocation(*offset, *len, found),
-            Op::Copy { .. } => Err(crate::copy::unsupported()),
+            Op::Copy { .. } => Err(crate::request::copy_unsupported()),
             Op::Flush => self.flush(),
         };
         done.complete(Outcome::of(op, result));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unflushed_write_is_there_or_not() {
+    fn an_unflushed_write_survives_or_not() {
         let disk = PowerLoss::new(512).unwrap();
         disk.write(0, &[1]).unwrap();
         disk.write(0, &[2]).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_survived_a_cut_survives_the_next() {
+    fn data_that_survived_a_cut_survives_the_next() {
         let disk = PowerLoss::new(512).unwrap();
         disk.write(0, &[9]).unwrap();
         let once = (0..64).map(|seed| disk.cut(seed)).find(|after| first_byte(after) == 9).unwrap();

@@ -1,4 +1,4 @@
-//! A store that refuses to change.
+//! A filter that refuses changes.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub struct ReadOnly {
 }
 
 impl ReadOnly {
-    /// Protects `inner`.
+    /// A read-only view of `inner`.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner }
     }

@@ -1,29 +1,29 @@
-//! A record of what was asked, and how it ended.
+//! A filter that records requests and their results.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Capabilities, Completion, FileIo, Geometry, Op, OpKind, Space, Store};
 
-/// How many requests a [`Trace`] remembers; the oldest go first.
+/// Number of requests that a [`Trace`] remembers; the oldest are dropped first.
 pub const MAX_RECORDS: usize = 1 << 16;
 
-/// One request, as it was submitted.
+/// The record of one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its kind.
+    /// The kind of the request.
     pub kind: OpKind,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// It was to be on stable storage before it ends.
+    /// Whether the request was to end on stable storage.
     pub fua: bool,
-    /// How it ended, failures in words; `None` while it runs.
+    /// The result of the request, with failures as text; `None` while it is in progress.
     pub ended: Option<Result<(), String>>,
 }
 
-/// Remembers requests in the order of their submission, and logs their ends at level `TRACE`.
+/// Records requests in the order of submission, and logs their completion at level `TRACE`.
 pub struct Trace {
     inner: Arc<dyn Store>,
     log: Arc<Mutex<Log>>,
@@ -32,7 +32,7 @@ pub struct Trace {
 #[derive(Default)]
 struct Log {
     records: VecDeque<Record>,
-    /// Number of the first record that is still kept.
+    /// Number of the oldest record that is kept.
     first: u64,
 }
 
@@ -41,7 +41,7 @@ fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
 }
 
 impl Log {
-    /// Gives the number of the new record.
+    /// Appends a record and returns its number.
     fn push(&mut self, record: Record) -> u64 {
         if self.records.len() == MAX_RECORDS {
             self.records.pop_front();
@@ -58,17 +58,17 @@ impl Log {
 }
 
 impl Trace {
-    /// Watches `inner`.
+    /// A filter that records the requests to `inner`.
     pub fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, log: Arc::default() }
     }
 
-    /// What was submitted since the beginning or the last [`take`](Self::take), in order.
+    /// The records since the start or the last [`take`](Self::take), in order of submission.
     pub fn records(&self) -> Vec<Record> {
         lock(&self.log).records.iter().cloned().collect()
     }
 
-    /// As [`records`](Self::records), and forgets them.
+    /// Takes the [`records`](Self::records) out of the filter.
     pub fn take(&self) -> Vec<Record> {
         let mut log = lock(&self.log);
         log.first += log.records.len() as u64;

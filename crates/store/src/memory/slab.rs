@@ -1,10 +1,11 @@
-//! Memory for the chunks of a store, from the system in slabs as long as a huge page.
+//! Memory for the chunks of memory stores, mapped in slabs of the length of a huge page.
 //!
-//! Blocks that are read at random are seldom where the processor's tables of pages remember them. With pages of 2 MiB instead of
-//! 4 KiB a read of 4 KiB takes a tenth to a fifth less of the target's CPU time (`docs/measurements/2026-11-22-huge-pages.md`).
+//! Blocks that are read at random seldom hit the processor's TLB. With pages of 2 MiB instead of 4 KiB, a read of 4 KiB
+//! takes a tenth to a fifth less of the target's CPU time (`docs/measurements/2026-11-22-huge-pages.md`).
 //!
-//! A slab with places that were given back asks for small pages until all are in use again: else the system's background task
-//! would make it one huge page again, and so take the memory for what is unused.
+//! A slab of which some memory was given back is advised to use small pages until all its places are in use again.
+//! Otherwise the kernel's background task would make it one huge page again, and so allocate memory for the unused
+//! places.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, handle_alloc_error};
@@ -18,25 +19,25 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 /// Bytes of a chunk.
 pub(super) const CHUNK_LEN: usize = 64 << 10;
 
-/// Bytes that are taken from the system together: the usual length of a huge page. A slab starts on a multiple of it.
+/// Bytes of a slab: the usual length of a huge page. Slabs are aligned to their length.
 const SLAB_LEN: usize = 2 << 20;
 
-/// A bit for each place of a slab, the first chunk's is the lowest.
-type Places = u32;
-const _: () = assert!(SLAB_LEN == CHUNK_LEN * Places::BITS as usize);
+/// A bit mask of the places of a slab; the lowest bit is the first chunk.
+type SlotMask = u32;
+const _: () = assert!(SLAB_LEN == CHUNK_LEN * SlotMask::BITS as usize);
 
-/// Chunks that keep their memory when they are dropped: giving it back takes a huge page apart. A write to a chunk that a read
-/// holds needs one and soon drops one.
+/// Number of dropped chunks that keep their memory: giving memory back splits a huge page. A write to a chunk that a
+/// read holds needs a chunk, and soon drops one.
 const MAX_KEPT: usize = 64;
 
-/// What nobody has, of the slabs of the whole process.
+/// The unowned places in the slabs of the process.
 static SLABS: Mutex<Slabs> = Mutex::new(Slabs { unused: BTreeMap::new(), kept: Vec::new() });
 
 struct Slabs {
-    /// By the address of the slab, its places without an owner and without memory: they read as zero. A slab without such places
-    /// is not here.
-    unused: BTreeMap<usize, Places>,
-    /// Addresses of places with the bytes of their last owner.
+    /// For each slab address, the places without an owner and without memory, which read as zero. A slab without such
+    /// places has no entry.
+    unused: BTreeMap<usize, SlotMask>,
+    /// Addresses of places that still hold the bytes of their last owner.
     kept: Vec<usize>,
 }
 
@@ -45,10 +46,10 @@ impl Slabs {
         SLABS.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place that reads as zero, the first there is: so slabs at the end become empty.
+    /// Takes a place that reads as zero: the first one, so that the last slabs become empty.
     fn take(&mut self) -> usize {
         let Some(mut entry) = self.unused.first_entry() else {
-            self.unused.insert(map_slab(), Places::MAX);
+            self.unused.insert(map_slab(), SlotMask::MAX);
             return self.take();
         };
         let place = entry.get().trailing_zeros();
@@ -61,7 +62,7 @@ impl Slabs {
         slab + place as usize * CHUNK_LEN
     }
 
-    /// Takes back a place whose memory is given back. The slab's address when none of its places is left in use.
+    /// Returns a place whose memory was given back. Returns the address of its slab when none of its places is in use.
     fn put(&mut self, address: usize) -> Option<usize> {
         let slab = address & !(SLAB_LEN - 1);
         let places = self.unused.entry(slab).or_default();
@@ -69,7 +70,7 @@ impl Slabs {
             want_huge(slab, false);
         }
         *places |= 1 << ((address - slab) / CHUNK_LEN);
-        (*places == Places::MAX).then(|| self.unused.remove(&slab)).map(|_| slab)
+        (*places == SlotMask::MAX).then(|| self.unused.remove(&slab)).map(|_| slab)
     }
 }
 
@@ -77,18 +78,18 @@ impl Slabs {
 #[derive(Debug)]
 pub(super) struct Memory(NonNull<u8>);
 
-// SAFETY: it is the only owner of its bytes.
+// SAFETY: `Memory` is the only owner of its bytes.
 unsafe impl Send for Memory {}
-// SAFETY: through a shared reference they are only read.
+// SAFETY: the bytes are only read through a shared reference.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// All zero.
+    /// A chunk of zeroes.
     pub(super) fn zeroed() -> Self {
         Self::at(Slabs::lock().take())
     }
 
-    /// With the bytes of `from`, which has as many.
+    /// A chunk with the bytes of `from`, which has the length of a chunk.
     pub(super) fn copy_of(from: &[u8]) -> Self {
         let mut slabs = Slabs::lock();
         let address = slabs.kept.pop().unwrap_or_else(|| slabs.take());
@@ -98,7 +99,7 @@ impl Memory {
         memory
     }
 
-    /// The owner of a place that has none.
+    /// The owner of the place at `address`, which has no other owner.
     fn at(address: usize) -> Self {
         Self(NonNull::new(with_exposed_provenance_mut(address)).expect("nothing is mapped at address 0"))
     }
@@ -108,14 +109,15 @@ impl Deref for Memory {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the bytes are mapped and initialised as long as they are owned here, and nobody else writes to them.
+        // SAFETY: the bytes are mapped and initialised as long as they are owned here, and `&self` excludes writes to
+        // them.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr(), CHUNK_LEN) }
     }
 }
 
 impl DerefMut for Memory {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else reads them either.
+        // SAFETY: as above, and `&mut self` excludes other reads too.
         unsafe { std::slice::from_raw_parts_mut(self.0.as_ptr(), CHUNK_LEN) }
     }
 }
@@ -144,29 +146,30 @@ impl Drop for Memory {
         give_back(self);
         let empty = Slabs::lock().put(address);
         if let Some(slab) = empty {
-            // SAFETY: the slab was mapped with this length, none of its places has an owner, and it was taken off the list.
+            // SAFETY: the slab was mapped with this length, none of its places has an owner, and it was taken off the
+            // list.
             let unmapped = unsafe { unmap(slab, SLAB_LEN) };
             if !unmapped {
-                Slabs::lock().unused.insert(slab, Places::MAX);
+                Slabs::lock().unused.insert(slab, SlotMask::MAX);
             }
         }
     }
 }
 
-/// Makes all bytes zero, and leaves the pages to the system.
+/// Zeroes all bytes and gives their pages back to the system.
 fn give_back(memory: &mut Memory) {
-    // SAFETY: all bytes are owned; they read as zero from now on, which is a value of theirs.
+    // SAFETY: all bytes are owned; they read as zero from now on, which is a valid value.
     let given = unsafe { madvise(memory.0.as_ptr().cast(), CHUNK_LEN, Advice::LinuxDontNeed) };
     if given.is_err() {
-        // The system keeps memory that is locked.
+        // The system does not take locked memory.
         memory.fill(0);
     }
 }
 
-/// Maps a slab of zeroes and gives its address.
+/// Maps a slab of zeroes and returns its address.
 ///
-/// Slabs lie side by side where that is possible: then they are one mapping, and a process may have only some ten thousand
-/// (`vm.max_map_count`).
+/// Slabs are adjacent where possible: adjacent slabs are one mapping, and a process may have only some tens of
+/// thousands (`vm.max_map_count`).
 fn map_slab() -> usize {
     let near = map(SLAB_LEN);
     let slab = if near.is_multiple_of(SLAB_LEN) { near } else { replace_by_aligned(near) };
@@ -174,23 +177,23 @@ fn map_slab() -> usize {
     slab
 }
 
-/// Says whether a slab shall have huge pages. Without an answer: a system without any refuses, and so does one with too many
-/// mappings.
+/// Advises the system whether to use huge pages for a slab. Failures are ignored: a system without huge pages refuses,
+/// and so does one with too many mappings.
 fn want_huge(slab: usize, is_wanted: bool) {
     let advice = if is_wanted { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-    // SAFETY: how large pages are changes none of their bytes.
+    // SAFETY: the page size does not change the bytes.
     let _ = unsafe { madvise(with_exposed_provenance_mut(slab), SLAB_LEN, advice) };
 }
 
-/// A slab for one that does not start where it must.
+/// Replaces an unaligned mapping by an aligned slab.
 fn replace_by_aligned(crooked: usize) -> usize {
-    // Twice as long, for there is a place in it where a slab may start. The last: systems map downwards.
+    // Twice the length contains an aligned slab. The last one is used, because systems map downwards.
     let len = 2 * SLAB_LEN;
-    // SAFETY: it was just mapped, and nobody else knows of it.
+    // SAFETY: the range was just mapped and is not in use.
     unsafe { unmap(crooked, SLAB_LEN) };
     let start = map(len);
     let slab = (start + SLAB_LEN) & !(SLAB_LEN - 1);
-    // SAFETY: what is before and behind the slab was mapped here and nobody knows of it.
+    // SAFETY: the ranges before and after the slab were mapped here and are not in use.
     unsafe {
         unmap(start, slab - start);
         unmap(slab + SLAB_LEN, start + len - (slab + SLAB_LEN));
@@ -198,20 +201,20 @@ fn replace_by_aligned(crooked: usize) -> usize {
     slab
 }
 
-/// Maps zeroes at a place that the system chooses.
+/// Maps zeroes at an address that the system chooses.
 fn map(len: usize) -> usize {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping changes none that is there.
+    // SAFETY: a new mapping changes no existing one.
     let mapped = unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags) };
     mapped.unwrap_or_else(|_| handle_alloc_error(Layout::new::<[u8; SLAB_LEN]>())).expose_provenance()
 }
 
-/// Gives whole pages back to the system. False when it does not take them: the process has too many mappings for a hole in one.
-/// Then they stay as they are.
+/// Gives whole pages back to the system. False when the system refuses, because the process has too many mappings to
+/// split one. The pages stay mapped then.
 ///
 /// # Safety
 ///
-/// Nobody uses them, now or, unless they stay, later.
+/// The pages are not in use. Unless they stay mapped, they are never used again.
 unsafe fn unmap(start: usize, len: usize) -> bool {
     // SAFETY: the caller's promise.
     len == 0 || unsafe { munmap(with_exposed_provenance_mut(start), len) }.is_ok()
@@ -221,16 +224,16 @@ unsafe fn unmap(start: usize, len: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Unused places of the slab of an address, as `put` and `take` leave them.
+    /// The number of unused places in a slab, as `put` and `take` leave them.
     fn unused(slabs: &Slabs, slab: usize) -> Option<u32> {
         slabs.unused.get(&slab).map(|places| places.count_ones())
     }
 
     #[test]
-    fn places_are_taken_once_and_a_slab_without_users_is_told() {
+    fn places_are_taken_once_and_an_unused_slab_is_returned() {
         let slab = map_slab();
-        let mut slabs = Slabs { unused: BTreeMap::from([(slab, Places::MAX)]), kept: Vec::new() };
-        let taken: Vec<usize> = (0..Places::BITS).map(|_| slabs.take()).collect();
+        let mut slabs = Slabs { unused: BTreeMap::from([(slab, SlotMask::MAX)]), kept: Vec::new() };
+        let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take()).collect();
         assert!(taken.iter().enumerate().all(|(at, address)| *address == slab + at * CHUNK_LEN));
         assert_eq!(unused(&slabs, slab), None, "a full slab is not in the list");
         assert_eq!(slabs.put(taken[5]), None);
@@ -258,13 +261,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slab_with_memory_given_back_is_not_made_whole_again() {
+    fn a_slab_with_unused_places_does_not_ask_for_huge_pages() {
         let slab = map_slab();
         if !is_huge(slab) {
             return;
         }
-        let mut slabs = Slabs { unused: BTreeMap::from([(slab, Places::MAX)]), kept: Vec::new() };
-        let taken: Vec<usize> = (0..Places::BITS).map(|_| slabs.take()).collect();
+        let mut slabs = Slabs { unused: BTreeMap::from([(slab, SlotMask::MAX)]), kept: Vec::new() };
+        let taken: Vec<usize> = (0..SlotMask::BITS).map(|_| slabs.take()).collect();
         assert!(is_huge(slab));
         slabs.put(taken[3]);
         assert!(!is_huge(slab));
@@ -289,10 +292,10 @@ mod tests {
         assert!(slabs.iter().all(|slab| slab.is_multiple_of(SLAB_LEN)));
         let alone = slabs.iter().filter(|slab| !slabs.contains(&(*slab + SLAB_LEN))).count();
         for slab in &slabs {
-            // SAFETY: nobody else knows of it.
+            // SAFETY: the slab was mapped here and is not in use.
             assert!(unsafe { unmap(*slab, SLAB_LEN) });
         }
-        // Other tests map something, too.
+        // Other tests map memory too.
         assert!(alone < slabs.len() / 2, "{alone} without a neighbour");
     }
 

@@ -1,4 +1,4 @@
-//! A plain vector of bytes that says how a store should behave, and random requests to compare them with.
+//! A vector of bytes that models a store, and random requests to compare the two.
 
 #![expect(clippy::unwrap_used, reason = "a test ends with the first surprise")]
 
@@ -8,23 +8,23 @@ use lunette_buffer::{Buffer, Loan, Pool};
 use lunette_store::{AllocationMap, Op, OpKind, Store, StoreError, execute};
 use proptest::prelude::*;
 
-/// One random request.
+/// A random request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     pub(crate) kind: OpKind,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// What a write fills its buffer with.
+    /// The byte that a write fills its buffer with.
     pub(crate) fill: u8,
     pub(crate) fua: bool,
     pub(crate) may_unmap: bool,
 }
 
-/// Longest buffer of a request. Requests without one may be longer.
+/// The longest buffer of a request, in bytes. Requests without a buffer may be longer.
 const MAX_BUFFER: u64 = 200_000;
 
-/// Requests for a store of `store_len` bytes at multiples of `granularity`: most inside, some across its end, some at the
-/// end of all numbers.
+/// Requests to a store of `store_len` bytes at multiples of `granularity`: most inside, some across its end, some near
+/// the largest offset.
 pub(crate) fn requests(store_len: u64, granularity: u64) -> impl Strategy<Value = Vec<Request>> {
     let kind = prop_oneof![
         3 => Just(OpKind::Read),
@@ -53,7 +53,7 @@ pub(crate) fn requests(store_len: u64, granularity: u64) -> impl Strategy<Value 
 /// The bytes that a store should hold.
 pub(crate) struct Oracle {
     pub(crate) bytes: Vec<u8>,
-    /// What reads were lent, and what it has to stay.
+    /// The loans of reads, each with the bytes that it must keep.
     lent: Vec<(Loan, Vec<u8>)>,
     pool: Pool,
 }
@@ -69,7 +69,7 @@ impl Oracle {
         buffer
     }
 
-    /// Does `request` on the store and here, and compares.
+    /// Executes `request` on the store and on the model, and compares.
     pub(crate) fn step(&mut self, store: &dyn Store, request: &Request) {
         let Request { offset, len, fua, may_unmap, .. } = *request;
         let op = match request.kind {
@@ -79,7 +79,7 @@ impl Oracle {
                 into.allow_loan();
                 Op::Read { offset, into }
             }
-            // Filled with something that a read has to overwrite.
+            // Filled with bytes that a read has to overwrite.
             OpKind::Read => Op::Read { offset, into: self.buffer(request, !request.fill) },
             OpKind::Write => Op::Write { offset, from: self.buffer(request, request.fill), fua },
             OpKind::WriteZeroes => Op::WriteZeroes { offset, len, may_unmap, fua },
@@ -111,7 +111,7 @@ impl Oracle {
         }
     }
 
-    /// The whole store reads as it should, and so does what was lent before.
+    /// Checks that the whole store reads as the model, and that earlier loans have not changed.
     pub(crate) fn compare(&self, store: &dyn Store) {
         for (loan, expected) in &self.lent {
             assert!(loan.runs().collect::<Vec<_>>().concat() == *expected, "lent bytes have changed");
