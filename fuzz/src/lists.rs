@@ -7,7 +7,7 @@ use lunette_scsi::copy::extended::{self, ListForm as CopyForm};
 use lunette_scsi::copy::tokens::{PopulateList, TOKEN_LEN, WriteList, zero_token};
 use lunette_scsi::copy::{CopyLimits, extended::CSCD_LEN};
 use lunette_scsi::mode::select;
-use lunette_scsi::persistent::{BASIC_LIST_LEN, MoveList, OutList, emit_transport_id};
+use lunette_scsi::persistent::{BASIC_LIST_LEN, RegisterAndMoveList, ReserveOutList, emit_transport_id};
 use lunette_scsi::unmap::{self, UnmapRange};
 use lunette_scsi::{PointedArea, SenseData};
 
@@ -185,11 +185,11 @@ pub mod reserve_out {
 
     /// The target.
     pub fn run(list: &[u8]) {
-        if let Some(parsed) = check(list, OutList::parse(list)) {
+        if let Some(parsed) = check(list, ReserveOutList::parse(list)) {
             let named: usize = parsed.initiators.iter().map(String::len).sum();
             assert!(named <= list.len());
         }
-        if let Some(parsed) = check(list, MoveList::parse(list)) {
+        if let Some(parsed) = check(list, RegisterAndMoveList::parse(list)) {
             assert!(parsed.initiator.len() <= list.len());
         }
     }

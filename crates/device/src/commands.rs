@@ -1,4 +1,4 @@
-//! The handlers, one file for each family of commands.
+//! The command handlers: one file for each family of commands.
 
 pub(crate) mod capacity;
 pub(crate) mod compare_and_write;
@@ -32,5 +32,5 @@ pub(crate) mod verify;
 pub(crate) mod write_same;
 pub(crate) mod xor;
 
-/// FUA in the byte of flags of the commands that have it.
+/// FUA in the flags byte of the commands that have it.
 const FUA: u8 = 0x08;

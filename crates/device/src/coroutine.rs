@@ -11,5 +11,5 @@ use lunette_scsi::SenseData;
 pub use background::BackgroundTask;
 pub use step::{Input, Step, Work};
 
-/// How a handler ends: with bytes for the initiator, without, or with sense data.
+/// The result of a handler: Data-In for the initiator, GOOD without data, or sense data.
 pub(crate) type Reply = Result<Option<Buffer>, SenseData>;

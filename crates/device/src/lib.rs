@@ -1,54 +1,93 @@
-//! The SCSI device server: logical units and tasks over a store.
+//! The SCSI device server: logical units over stores, and the tasks that execute commands on them.
 //!
-//! Floor 3 of the house: below it `scsi` for bytes, `store` for blocks and `buffer` for memory; above it `target`, which
-//! drives it from sessions. Nothing in here does I/O, waits, or knows about iSCSI PDUs.
+//! # Place
 //!
-//! # The pieces
+//! Layer 3: `scsi` below it encodes and decodes bytes, `store` holds blocks and `buffer` memory; the iSCSI target above it
+//! drives it from sessions. The crate does no I/O, blocks no thread and knows no iSCSI PDUs.
 //!
-//! - [`TargetDevice`] maps logical unit numbers to [`LogicalUnit`]s and knows the `I_T` nexuses that are attached.
-//! - [`Nexus`] is one initiator port talking to one target port. Unit attentions wait in it, one queue per logical unit.
-//! - [`LogicalUnit`] is a disk: a store, a block size, an identity.
-//! - [`Task`] is one command on its way: *select* its row in the opcode table, check it once in the gate, run its handler.
+//! - [`TargetDevice`] maps LUNs to [`LogicalUnit`]s and knows the attached `I_T` nexuses.
+//! - [`Nexus`] is an attached nexus: one initiator port and one target port. It holds the pending unit attentions.
+//! - [`LogicalUnit`] is a disk: a store, a block size, an identity, and its reservations and mode parameters.
+//! - [`Task`] executes one command: it *admits* the command by its row of the opcode table, then runs the handler.
 //!
-//! # Driving a task
+//! # Contract
 //!
-//! A task asks for one thing at a time and gets it by the next call of [`Task::step`]: a buffer from the pool, the first
-//! bytes of the command's Data-Out, one request to a store, its turn on blocks that another command works on, work that
-//! waits for a medium, or the end of other tasks. The last step is [`Step::Done`]. A task that is dropped
-//! before is aborted; what the store was already asked to do may still happen.
+//! The driver starts a task for each command and calls [`Task::step`] until [`Step::Done`] brings the response. Each step
+//! asks for one thing, and the next call passes the answer:
 //!
-//! A task may leave a [`BackgroundTask`] behind, which belongs to the logical unit: no nexus can abort it, and it goes on
-//! when the initiator is long gone. [`TargetDevice::background`] gives those that an earlier process did not finish.
+//! | step | answer |
+//! |---|---|
+//! | [`Step::Buffer`] | [`Input::Buffer`] of at least that length, from the pool |
+//! | [`Step::DataOut`] | [`Input::DataOut`] with the first bytes of the Data-Out, verified |
+//! | [`Step::Store`] | [`Input::Store`] with the outcome of the request |
+//! | [`Step::File`] | [`Input::File`]: whether the transport may send bytes from the file |
+//! | [`Step::Wait`], [`Step::Pause`] | [`Input::Waited`] once the condition holds or the time has passed |
+//! | [`Step::Work`] | [`Input::Store`] with the result of the blocking work |
+//! | [`Step::Background`] | [`Input::Begun`]; the driver steps the [`BackgroundTask`] from then on |
+//! | [`Step::Abort`] | [`Input::Aborted`] once no store works on the aborted tasks |
+//!
+//! - Dropping a task before its end aborts it. What its store was already asked to do may still happen.
+//! - A [`BackgroundTask`] belongs to the logical unit: no nexus can abort it, and it outlives its initiator.
+//!   [`TargetDevice::background`] returns the work that an earlier process did not finish.
+//! - Task management is the caller's: it aborts the tasks, then calls [`TargetDevice::reset_unit`] and its like for the rest.
 //!
 //! ```
 //! use std::sync::Arc;
-//! use lunette_device::{Command, Input, NexusName, Step, TargetDevice};
-//! use lunette_scsi::{Status, TaskAttribute};
 //!
+//! use lunette_buffer::Pool;
+//! use lunette_device::{Command, Input, LogicalUnit, LogicalUnitConfig, NexusName, Step, TargetDevice};
+//! use lunette_scsi::{Lun, Status, TaskAttribute, requests};
+//! use lunette_store::{MemoryStore, execute};
+//!
+//! let store = Arc::new(MemoryStore::new(1 << 20).expect("short enough"));
+//! store.write(0, b"first block")?;
+//! let unit = Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, "serial-1"))?);
 //! let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
+//! device.add(Lun::ZERO, unit)?;
 //! let nexus = device.attach(NexusName {
 //!     initiator: "iqn.2026-11.host:a,i,0x400001370000".into(),
 //!     target_port: "iqn.2026-11.lunette:disk,t,0x0001".into(),
 //!     relative_port: 1,
 //! });
-//! // TEST UNIT READY to a logical unit that does not exist.
-//! let command = Command {
-//!     lun: [0; 8],
-//!     cdb: [0; 16].into(),
-//!     attribute: TaskAttribute::Simple,
-//!     data_out_len: 0,
-//!     data_in_len: 0,
+//!
+//! let pool = Pool::new(1 << 20);
+//! let run = |cdb: [u8; 16], data_in_len| {
+//!     let (attribute, data_out_len) = (TaskAttribute::Simple, 0);
+//!     let command = Command { lun: [0; 8], cdb: cdb.into(), attribute, data_out_len, data_in_len };
+//!     let mut task = device.start(&nexus, command);
+//!     let mut input = Input::Start;
+//!     loop {
+//!         input = match task.step(input) {
+//!             Step::Buffer { len } => Input::Buffer(pool.take(len).expect("room in the pool")),
+//!             Step::Store { store, op } => Input::Store(execute(&*store, op)),
+//!             Step::Done(response) => return response,
+//!             other => unreachable!("{other:?}"),
+//!         };
+//!     }
 //! };
-//! let mut task = device.start(&nexus, command);
-//! let Step::Done(response) = task.step(Input::Start) else { panic!("nothing to ask for") };
-//! assert_eq!(response.status, Status::CHECK_CONDITION);
-//! assert_eq!(response.sense.expect("sense data")[12], 0x25);
+//! // The first command reports the unit attention of a new nexus.
+//! assert_eq!(run(requests::test_unit_ready(), 0).status, Status::CHECK_CONDITION);
+//! let response = run(requests::read(0, 1, false), 512);
+//! assert_eq!(response.status, Status::GOOD);
+//! assert_eq!(&response.data_in.expect("one block")[..11], b"first block");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Layout
+//!
+//! Imports point down this list, except that the opcode table and the context of a command refer to each other's types.
+//!
+//! - `task`: a command from admission to its response
+//! - `commands`: the opcode table, the context of a command, and one handler file for each family of commands
+//! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by step
+//! - `unit`: a logical unit and the state that commands share on it
+//! - `reservations`, `port_groups`, `sanitize`: pure state machines
+//! - `nexus`, `persist`, `extent`, `environment`, `wait`, `limits`: names and small parts
 //!
 //! # Adding a command
 //!
-//! One row in `commands/opcodes/table.rs` and one handler in `commands/`. The row says what the gate has to check and what REPORT
-//! SUPPORTED OPERATION CODES tells.
+//! One row in `commands/opcodes/table.rs` and one handler in `commands/`. The row says what admission checks and what REPORT
+//! SUPPORTED OPERATION CODES reports.
 
 #![forbid(unsafe_code)]
 

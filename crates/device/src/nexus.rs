@@ -5,30 +5,31 @@ pub(crate) mod unit_attentions;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The ports of a nexus, by the names that SCSI knows them under.
+/// The names of the two ports of a nexus.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NexusName {
-    /// Initiator port: `iqn...,i,0x<ISID in hex>`.
+    /// The SCSI name of the initiator port: `iqn...,i,0x<ISID in hex>`.
     pub initiator: String,
-    /// Target port: `iqn...,t,0x<portal group tag in hex>`.
+    /// The SCSI name of the target port: `iqn...,t,0x<portal group tag in hex>`.
     pub target_port: String,
-    /// RELATIVE TARGET PORT IDENTIFIER, from 1.
+    /// The RELATIVE TARGET PORT IDENTIFIER of the target port, from 1.
     pub relative_port: u16,
 }
 
-/// A target port by its name.
+/// A target port: its relative identifier and its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TargetPort {
-    /// RELATIVE TARGET PORT IDENTIFIER.
+    /// The RELATIVE TARGET PORT IDENTIFIER.
     pub(crate) relative: u16,
-    /// As [`NexusName::target_port`] has it.
+    /// The SCSI name of the port, in the form of [`NexusName::target_port`].
     pub(crate) name: Arc<str>,
 }
 
-/// An `I_T` nexus by the names of its ports: what reservations belong to. It stays the same when the initiator comes back.
+/// An `I_T` nexus by the names of its ports, to which reservations belong. It stays the same when the initiator logs in
+/// again.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ItNexus {
-    /// The initiator port, in lower case.
+    /// The name of the initiator port, in lower case.
     pub(crate) initiator: Arc<str>,
     pub(crate) port: TargetPort,
 }
@@ -40,7 +41,7 @@ impl ItNexus {
     }
 }
 
-/// Tells nexuses apart for as long as the process lives; never used again.
+/// The number of an attached nexus, unique for the life of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NexusId(pub(crate) u64);
 

@@ -1,4 +1,4 @@
-//! What a logical unit or a target device saves in the state store: one named value for each thing that survives a restart.
+//! Values that a logical unit or a target device saves in the state store, so that they survive a restart.
 
 mod codec;
 mod slot;

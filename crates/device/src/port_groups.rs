@@ -1,7 +1,7 @@
-//! Target port groups of one target device, as a pure machine (SPC-4 5.16.2).
+//! The target port groups of one target device, as a pure state machine (SPC-4 5.16.2).
 //!
-//! A group has one state for each logical unit number. What the configuration says holds until it is changed: by initiators
-//! (explicitly, SET TARGET PORT GROUPS), or by the administrator (implicitly). Locks and unit attentions are the business of
+//! A group has one access state for each logical unit. The configured state holds until initiators change it
+//! (explicitly, SET TARGET PORT GROUPS) or the administrator does (implicitly). Locks and unit attentions are left to
 //! [`crate::target_device`].
 
 pub(crate) mod access;
@@ -14,37 +14,37 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lunette_scsi::port_groups::{AccessState, GroupDescriptor, OFFLINE_GROUP, SetDescriptor, StatusCode};
-use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
 use crate::persist;
 use crate::persist::{PendingSave, StateSlot};
 use access::PortAccess;
 pub use config::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 
-/// The groups and their states.
+/// The target port groups of a device, with the access state of each logical unit through each group.
 #[derive(Default)]
 pub(crate) struct PortGroups {
     config: PortGroupsConfig,
-    /// The states that were changed since the start, of a logical unit through a group.
+    /// Access states that were changed since the start, by logical unit and group.
     changed: BTreeMap<(Lun, u16), GroupState>,
     slot: Option<Arc<StateSlot>>,
 }
 
-/// A state, and why it is so.
+/// The access state of a logical unit through a group, and its STATUS CODE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GroupState {
     state: AccessState,
     status: StatusCode,
 }
 
-/// What was kept for a configuration.
+/// The access states that the state store holds for a device.
 pub(crate) struct SavedAccessStates {
     pub(crate) slot: Option<Arc<StateSlot>>,
     changed: BTreeMap<(Lun, u16), GroupState>,
 }
 
 impl SavedAccessStates {
-    /// Reads what the device `name` has kept, if `config` has states kept at all.
+    /// Loads the access states of the device `name`, if `config` requires states to be saved.
     pub(crate) fn open(config: &PortGroupsConfig, name: &str) -> Result<Self, PortGroupsError> {
         let store = config.state.as_ref().filter(|_| config.keeps_states());
         let (slot, changed) = persist::open(store, format!("port-groups/{name}"), saved::decode)?;
@@ -53,23 +53,23 @@ impl SavedAccessStates {
 }
 
 impl PortGroups {
-    /// The groups of a device, in the states that were kept or else configured.
+    /// The groups of a device, in the saved access states, or else in the configured ones.
     pub(crate) fn new(config: PortGroupsConfig, SavedAccessStates { slot, mut changed }: SavedAccessStates) -> Self {
         changed.retain(|(_, id), _| config.groups.iter().any(|group| group.id == *id));
         Self { config, changed, slot }
     }
 
-    /// Who manages them, and how long transitions take.
+    /// The configuration of the groups.
     pub(crate) fn config(&self) -> &PortGroupsConfig {
         &self.config
     }
 
-    /// The primary group of a port.
+    /// The primary target port group of a port.
     pub(crate) fn group_of(&self, port: u16) -> Option<&PortGroup> {
         self.config.groups.iter().find(|group| group.ports.is_empty() || group.ports.contains(&port))
     }
 
-    /// How `lun` is reached through a port. A port without a group has no part in asymmetric access.
+    /// How `lun` is reached through a port. A port without a group takes no part in asymmetric access.
     pub(crate) fn access(&self, lun: Lun, port: u16) -> PortAccess {
         let state = self.group_of(port).map_or(AccessState::ActiveOptimized, |group| {
             if group.offline { AccessState::Offline } else { self.current(lun, group).state }
@@ -77,7 +77,8 @@ impl PortGroups {
         PortAccess { state, explicit: self.config.management.is_explicit() }
     }
 
-    /// The groups as `lun` has them, of the ports that are there. Groups without ports are not told of.
+    /// The descriptors of the groups for `lun`, with those of their ports that are in `ports`. A group without ports is
+    /// left out.
     pub(crate) fn report(&self, lun: Lun, ports: &BTreeSet<u16>) -> Vec<GroupDescriptor> {
         let members = |group: &PortGroup| -> Vec<u16> {
             let all = group.ports.is_empty();
@@ -106,23 +107,23 @@ impl PortGroups {
         groups
     }
 
-    /// What a SET TARGET PORT GROUPS to `lun` would do: all of it, or nothing.
+    /// The changes that a SET TARGET PORT GROUPS to `lun` makes: all of them, or none.
     ///
     /// # Errors
     ///
-    /// INVALID FIELD IN PARAMETER LIST for a group that is not there, or there twice, and for a state that cannot be set;
-    /// NOT READY for a group that is on its way to another state.
+    /// INVALID FIELD IN PARAMETER LIST for an unknown or repeated group, and for a state that cannot be set; NOT READY
+    /// for a group in transition.
     pub(crate) fn select(&self, lun: Lun, set: &[SetDescriptor]) -> Result<Vec<(u16, AccessState)>, SenseData> {
         let mut changes = BTreeMap::new();
         for descriptor in set {
             let SetDescriptor { state, group_or_port: id, state_field, target_field } = *descriptor;
-            // Nothing that an initiator can send would bring a port back from there.
+            // No command could bring a port back from offline.
             if state == AccessState::Offline {
                 return Err(state_field.into());
             }
             let group = self.group(id).ok_or(target_field)?;
             if self.current(lun, group).state == AccessState::Transitioning {
-                return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::ACCESS_STATE_TRANSITION));
+                return Err(SenseData::not_ready(AdditionalSense::ACCESS_STATE_TRANSITION));
             }
             if changes.insert(id, state).is_some() {
                 return Err(target_field.into());
@@ -131,7 +132,7 @@ impl PortGroups {
         Ok(changes.into_iter().collect())
     }
 
-    /// Makes changes that were selected. They may be acknowledged when the [`PendingSave`], if there is one, is done.
+    /// Makes the selected changes. The command may be acknowledged when the [`PendingSave`], if any, is done.
     pub(crate) fn apply(&mut self, lun: Lun, changes: &[(u16, AccessState)]) -> Option<PendingSave> {
         for (group, state) in changes {
             self.change(lun, *group, *state, StatusCode::Explicit);
@@ -139,11 +140,11 @@ impl PortGroups {
         self.save()
     }
 
-    /// The administrator's change: of one logical unit, or of all.
+    /// Changes the access state of a group implicitly, for these logical units.
     ///
     /// # Errors
     ///
-    /// When there is no such group, the state is no primary one, or only initiators may change states.
+    /// When the group is unknown, the state is not a primary one, or only initiators may change states.
     pub(crate) fn set(&mut self, luns: &[Lun], group: u16, state: AccessState) -> Result<(), PortGroupsError> {
         if !self.config.management.is_implicit() {
             return Err(PortGroupsError::ExplicitOnly);
@@ -158,8 +159,8 @@ impl PortGroups {
         Ok(())
     }
 
-    /// The transitions of a group failed: it becomes unavailable (SPC-4 5.16.2.5) to the logical units on their way, which
-    /// are told.
+    /// Ends the failed transitions of a group: it becomes unavailable (SPC-4 5.16.2.5) to the logical units in
+    /// transition, which are returned.
     pub(crate) fn fail_transition(&mut self, group: u16) -> Vec<Lun> {
         let on_their_way = self
             .changed
@@ -172,10 +173,10 @@ impl PortGroups {
         luns
     }
 
-    /// Puts another configuration in force. Where it says the same as the old one, and everywhere when only initiators
-    /// change states, states stay as they are.
+    /// Replaces the configuration. An access state stays as it is where the configured state is the same as before, and
+    /// everywhere when only initiators change states.
     pub(crate) fn configure(&mut self, config: PortGroupsConfig, slot: Option<Arc<StateSlot>>, luns: &[Lun]) {
-        // A keeper that is in use knows the order of its saves.
+        // The slot in use knows the order of its saves.
         let slot = if slot.is_some() { self.slot.take().or(slot) } else { None };
         let old = std::mem::replace(self, Self { config, changed: BTreeMap::new(), slot });
         let luns: BTreeSet<Lun> = old.changed.keys().map(|(lun, _)| *lun).chain(luns.iter().copied()).collect();
@@ -186,7 +187,7 @@ impl PortGroups {
         }
     }
 
-    /// The state of `lun` through a group that was there before.
+    /// Carries over the access state of `lun` through the group `was`.
     fn take_over(&mut self, old: &Self, was: &PortGroup, lun: Lun) {
         let Some(is) = self.group(was.id) else { return };
         let (before, wanted) = (old.current(lun, was), configured(lun, is).state);
@@ -216,7 +217,7 @@ impl PortGroups {
     }
 }
 
-/// What the configuration says.
+/// The configured access of `lun` through `group`.
 fn configured(lun: Lun, group: &PortGroup) -> GroupAccess {
     group.units.get(&lun).copied().unwrap_or(group.access)
 }

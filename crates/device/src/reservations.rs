@@ -1,8 +1,8 @@
-//! Reservations of one logical unit, as a pure machine (SPC-5 5.14; RESERVE and RELEASE: SPC-2 5.5).
+//! The reservations of one logical unit, as a pure state machine (SPC-5 5.14; RESERVE and RELEASE: SPC-2 5.5).
 //!
-//! [`Reservations::select`] says what a request would do and changes nothing; [`Reservations::apply`] does it.
-//! [`Reservations::permits`] is the rule of the opcode table's reservation column. Locks, durable storage and unit
-//! attentions are the business of [`shared`].
+//! [`Reservations::select`] computes the effect of a request and changes nothing; [`Reservations::apply`] carries it
+//! out. [`Reservations::permits`] evaluates the reservation column of the opcode table. Locks, durable storage and unit
+//! attentions are left to [`shared`].
 
 mod rule;
 pub(crate) mod saved;
@@ -20,21 +20,21 @@ use crate::limits::MAX_REGISTRATIONS;
 use crate::nexus::ItNexus;
 pub(crate) use rule::ReservationRule;
 
-/// Where the SERVICE ACTION RESERVATION KEY and the TransportID of a move stand in the parameter lists.
+/// The SERVICE ACTION RESERVATION KEY, and the TransportID of REGISTER AND MOVE, in the parameter lists.
 const ACTION_KEY_FIELD: FieldPointer = FieldPointer::data(8);
 const MOVE_TARGET_FIELD: FieldPointer = FieldPointer::data(24);
-/// A list of initiator ports is for nexuses that are not registered yet (SPC-5 table 71); the service action is bad then.
+/// The SERVICE ACTION field: a registered nexus may not specify initiator ports (SPC-5 table 71).
 const SERVICE_ACTION_FIELD: FieldPointer = FieldPointer::cdb(1).bit(4);
 
-/// Who is registered, and who has reserved the unit.
+/// The registrations and reservations of a logical unit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Reservations {
-    /// PRGENERATION. Starts at zero with every start of the process.
+    /// PRGENERATION. It starts at zero with every start of the process.
     generation: u32,
     registrations: BTreeMap<Arc<ItNexus>, u64>,
-    /// Never without a registration.
+    /// The persistent reservation. It never exists without a registration.
     persistent: Option<PersistentReservation>,
-    /// The nexus whose RESERVE(6) or (10) is in force.
+    /// The nexus that holds the unit by RESERVE(6) or (10).
     legacy: Option<Arc<ItNexus>>,
     /// APTPL of the last registration.
     persist: bool,
@@ -44,11 +44,11 @@ pub(crate) struct Reservations {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PersistentReservation {
     kind: ReservationType,
-    /// The one holder, which is registered; `None` when all registered nexuses hold it.
+    /// The single holder, which is registered; `None` when all registered nexuses hold the reservation.
     holder: Option<Arc<ItNexus>>,
 }
 
-/// What a nexus asks for. Keys are RESERVATION KEYs unless named otherwise.
+/// A request of a nexus to change registrations or reservations. Keys are RESERVATION KEYs unless named otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ReservationRequest {
     /// REGISTER; with `key` `None`, REGISTER AND IGNORE EXISTING KEY.
@@ -58,7 +58,7 @@ pub(crate) enum ReservationRequest {
         new_key: u64,
         /// Further nexuses that are registered or unregistered like this one (`ALL_TG_PT`).
         same: Vec<Arc<ItNexus>>,
-        /// Nexuses that are registered with it (`SPEC_I_PT`).
+        /// Nexuses that are registered along with this one (`SPEC_I_PT`).
         others: Vec<Arc<ItNexus>>,
         persist: bool,
     },
@@ -93,12 +93,12 @@ pub(crate) enum ReservationRequest {
     LegacyRelease,
 }
 
-/// Why a request is not done.
+/// The reason why a command is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// RESERVATION CONFLICT.
+    /// The command ends with RESERVATION CONFLICT.
     Conflict,
-    /// CHECK CONDITION.
+    /// The command ends with CHECK CONDITION and this sense data.
     Check(SenseData),
 }
 
@@ -114,25 +114,26 @@ impl From<FieldPointer> for Refusal {
     }
 }
 
-/// What a request does.
+/// The effect of a request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ReservationChange {
     next: Reservations,
-    /// The unit attentions that others find.
+    /// Unit attentions to establish for other nexuses.
     pub(crate) attentions: Vec<(Arc<ItNexus>, AdditionalSense)>,
-    /// The nexuses whose tasks PREEMPT AND ABORT ends.
+    /// Nexuses whose tasks PREEMPT AND ABORT aborts.
     pub(crate) preempted: Vec<Arc<ItNexus>>,
 }
 
 impl Reservations {
-    /// Whether a command of `nexus` may run, by its column of the opcode table (SPC-5 table 70, SBC-4 table 13).
+    /// Whether a command of `nexus` may run by `rule`, its reservation column of the opcode table (SPC-5 table 70,
+    /// SBC-4 table 13).
     pub(crate) fn permits(&self, nexus: &ItNexus, rule: ReservationRule) -> bool {
         if self.legacy.as_deref().is_some_and(|holder| holder != nexus) {
             return rule == ReservationRule::PassesAll;
         }
         let Some(PersistentReservation { kind, holder }) = &self.persistent else { return true };
         match rule {
-            ReservationRule::PassesAll | ReservationRule::AccessRule => true,
+            ReservationRule::PassesAll | ReservationRule::Passes => true,
             ReservationRule::PassesWriteExclusive if !kind.excludes_reading() => true,
             ReservationRule::PassesWriteExclusive
             | ReservationRule::PassesStart
@@ -143,17 +144,17 @@ impl Reservations {
         }
     }
 
-    /// What `request` of `nexus` would do.
+    /// The effect of `request` of `nexus`, without carrying it out.
     ///
     /// # Errors
     ///
-    /// Why it is refused; then nothing is to be done.
+    /// The reason why the request is refused; nothing changes then.
     pub(crate) fn select(
         &self,
         nexus: &Arc<ItNexus>,
         request: &ReservationRequest,
     ) -> Result<ReservationChange, Refusal> {
-        // SPC-2 5.5.3.1: PERSISTENT RESERVE OUT conflicts while a RESERVE is in force, whoever sends it.
+        // SPC-2 5.5.3.1: PERSISTENT RESERVE OUT of any nexus conflicts while a RESERVE holds.
         if self.legacy.is_some()
             && !matches!(request, ReservationRequest::LegacyReserve | ReservationRequest::LegacyRelease)
         {
@@ -201,7 +202,7 @@ impl Reservations {
                 }
             }
             ReservationRequest::LegacyRelease => {
-                // A release by another nexus than the holder does nothing.
+                // A release by a nexus that is not the holder does nothing.
                 if self.legacy.as_ref() == Some(nexus) || self.legacy.is_none() && self.legacy_may_change(nexus)? {
                     change.next.legacy = None;
                 }
@@ -210,31 +211,32 @@ impl Reservations {
         Ok(change)
     }
 
-    /// Makes the change that was selected.
+    /// Carries out a selected change.
     pub(crate) fn apply(&mut self, change: &mut ReservationChange) {
         *self = std::mem::take(&mut change.next);
     }
 
-    /// A reset of the logical unit ends what RESERVE did (SPC-2 5.5.1). Persistent reservations outlive it.
+    /// Ends the reservation by RESERVE on a reset of the logical unit (SPC-2 5.5.1). Persistent reservations survive
+    /// it.
     pub(crate) fn reset(&mut self) {
         self.legacy = None;
     }
 
-    /// The loss of a nexus ends what its RESERVE did.
+    /// Ends the reservation by RESERVE of a nexus that was lost.
     pub(crate) fn nexus_lost(&mut self, nexus: &ItNexus) {
         if self.legacy.as_deref() == Some(nexus) {
             self.legacy = None;
         }
     }
 
-    // What PERSISTENT RESERVE IN tells.
+    // PERSISTENT RESERVE IN.
 
-    /// Whether RESERVE forbids even looking.
+    /// Whether a RESERVE holds, which makes even PERSISTENT RESERVE IN conflict.
     pub(crate) fn is_legacy(&self) -> bool {
         self.legacy.is_some()
     }
 
-    /// Whether commands have to be checked.
+    /// Whether a reservation exists, so that commands have to be checked.
     pub(crate) fn restricts(&self) -> bool {
         self.legacy.is_some() || self.persistent.is_some()
     }
@@ -243,19 +245,19 @@ impl Reservations {
         self.generation
     }
 
-    /// Whether APTPL is in force.
+    /// Whether APTPL was set by the last registration.
     pub(crate) fn persists(&self) -> bool {
         self.persist
     }
 
-    /// The registrations: the nexus, its key, and the reservation that it holds.
+    /// The registrations: the nexus, its key, and the type of the reservation that it holds.
     pub(crate) fn registrations(&self) -> impl Iterator<Item = (&Arc<ItNexus>, u64, Option<ReservationType>)> {
         self.registrations.iter().map(|(nexus, key)| {
             (nexus, *key, self.persistent.as_ref().filter(|_| self.holds(nexus)).map(|reservation| reservation.kind))
         })
     }
 
-    /// The key of the holder, zero when all registrants hold the reservation; and its type.
+    /// The key of the holder, zero when all registrants hold the reservation, and the type.
     pub(crate) fn reservation(&self) -> Option<(u64, ReservationType)> {
         let PersistentReservation { kind, holder } = self.persistent.as_ref()?;
         let key = holder.as_ref().and_then(|holder| self.registrations.get(holder));
@@ -269,14 +271,14 @@ impl Reservations {
         })
     }
 
-    // The checks.
+    // Checks of requests.
 
-    /// Everything but registering needs the key of the nexus.
+    /// Checks the RESERVATION KEY, which every service action but REGISTER needs.
     fn check_key(&self, nexus: &ItNexus, key: u64) -> Result<(), Refusal> {
         if self.registrations.get(nexus) == Some(&key) { Ok(()) } else { Err(Refusal::Conflict) }
     }
 
-    /// SPC-5 table 71.
+    /// Checks the key of a REGISTER (SPC-5 table 71).
     fn check_registration(&self, nexus: &ItNexus, key: Option<u64>, others: &[Arc<ItNexus>]) -> Result<(), Refusal> {
         let registered = self.registrations.get(nexus);
         if key.is_some_and(|key| key != registered.copied().unwrap_or(0)) {
@@ -288,7 +290,7 @@ impl Reservations {
         }
     }
 
-    /// A reservation can be made again as it is, by its holder.
+    /// Checks that no other reservation exists. The holder may repeat a reservation of the same type.
     fn check_reservable(&self, nexus: &ItNexus, kind: ReservationType) -> Result<(), Refusal> {
         match &self.persistent {
             Some(reservation) if reservation.kind != kind || !self.holds(nexus) => Err(Refusal::Conflict),
@@ -306,7 +308,7 @@ impl Reservations {
         }
     }
 
-    /// SPC-5 5.14.8: only the one holder moves a reservation, and not to itself.
+    /// Checks a REGISTER AND MOVE: only a single holder moves a reservation, and not to itself (SPC-5 5.14.8).
     fn check_move(&self, nexus: &ItNexus, new_key: u64, to: &ItNexus) -> Result<(), Refusal> {
         if self.persistent.as_ref().and_then(|reservation| reservation.holder.as_deref()) != Some(nexus) {
             return Err(Refusal::Conflict);
@@ -320,7 +322,8 @@ impl Reservations {
         Ok(())
     }
 
-    /// Whether RESERVE and RELEASE do something, conflict, or do nothing (SPC-5 5.14.3, compatible reservation handling).
+    /// Whether RESERVE and RELEASE take effect (`true`), do nothing (`false`) or conflict (SPC-5 5.14.3, compatible
+    /// reservation handling).
     fn legacy_may_change(&self, nexus: &ItNexus) -> Result<bool, Refusal> {
         let admitted = self.persistent.as_ref().is_some_and(|reservation| {
             self.holds(nexus) || reservation.kind.admits_registrants() && self.registrations.contains_key(nexus)
@@ -340,7 +343,7 @@ impl PersistentReservation {
     }
 }
 
-/// The changes. `by` is the nexus that asks: it gets no unit attention for what it does itself.
+/// The effects. `by` is the requesting nexus: it gets no unit attention for its own request.
 impl ReservationChange {
     fn register<'a>(
         &mut self,
@@ -362,7 +365,7 @@ impl ReservationChange {
             self.insert(nexus, key)?;
         }
         for nexus in others {
-            // Each is registered as if it had asked itself, with a RESERVATION KEY of zero.
+            // Each is registered as by its own REGISTER with a RESERVATION KEY of zero.
             if self.next.registrations.contains_key(nexus) {
                 return Err(Refusal::Conflict);
             }
@@ -380,7 +383,7 @@ impl ReservationChange {
         Ok(())
     }
 
-    /// SPC-5 5.14.11.3: with its holder, or with the last of its holders, a reservation goes.
+    /// Removes a registration. A reservation ends with its holder, or with the last of its holders (SPC-5 5.14.11.3).
     fn unregister(&mut self, nexus: &ItNexus, by: &ItNexus) {
         let held = self.next.holds(nexus);
         self.next.registrations.remove(nexus);
@@ -390,7 +393,7 @@ impl ReservationChange {
         }
     }
 
-    /// SPC-5 5.14.11.2: those who had access as registrants learn that it ended.
+    /// Releases the reservation. Registrants that had access through it get a unit attention (SPC-5 5.14.11.2).
     fn release(&mut self, by: &ItNexus) {
         if self.next.persistent.take().is_some_and(|reservation| reservation.kind.admits_registrants()) {
             self.tell_registered(by, AdditionalSense::RESERVATIONS_RELEASED);
@@ -404,7 +407,8 @@ impl ReservationChange {
         self.next.persistent = None;
     }
 
-    /// SPC-5 5.14.11.4: takes the reservation over when the key is the holder's, and removes registrations in any case.
+    /// Removes the registrations with `key`, and takes the reservation over when `key` is the holder's (SPC-5
+    /// 5.14.11.4).
     fn preempt(&mut self, by: &Arc<ItNexus>, key: u64, kind: ReservationType) -> Result<(), Refusal> {
         let taken = self.next.persistent.clone().filter(|reservation| match &reservation.holder {
             Some(holder) => self.next.registrations.get(holder) == Some(&key),
@@ -413,7 +417,7 @@ impl ReservationChange {
         if taken.is_none() && key == 0 {
             return Err(ACTION_KEY_FIELD.into());
         }
-        // One that takes the reservation over keeps its own registration, whatever its key.
+        // The nexus that takes over the reservation keeps its own registration, whatever its key.
         let concerns = |nexus: &ItNexus, its: u64| {
             if taken.is_some() { nexus != &**by && (key == 0 || its == key) } else { its == key }
         };

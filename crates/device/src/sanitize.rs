@@ -1,14 +1,15 @@
-//! Sanitize operations of a logical unit (SBC-4 4.11): all data of the medium, and of its cache, becomes unreadable.
+//! The sanitize state of a logical unit (SBC-4 4.11). A sanitize operation makes all data on the medium, and in its
+//! cache, unreadable.
 //!
-//! An operation is background work: the command that asks for it may end, be aborted, or lose its nexus, and it goes on. With
-//! a state store it goes on after the end of the process, too, from where it stood at its last checkpoint.
+//! An operation is background work: it continues when its command ends, is aborted, or loses its nexus. With a state
+//! store it also continues after a restart of the process, from its last checkpoint.
 //!
 //! # Who else is at work
 //!
-//! The gate lets no command at the medium in from the moment at which the operation begins. Commands that are in already
-//! either have claimed their blocks: then the operation waits for them before it writes. Or they claim later: then they look
-//! behind their claim whether an operation has begun since the gate ([`SanitizeEpoch`]), and end. So no older write lands on what was
-//! sanitized, also when the operation has ended meanwhile.
+//! From the moment an operation begins, admission refuses every command that accesses the medium. A command that was
+//! admitted before either has claimed its blocks, and the operation waits for it before the first write; or it claims
+//! them later, and then finds that the [`SanitizeEpoch`] has changed since its admission, and ends. So no older write
+//! lands on sanitized blocks, even when the operation has ended by then.
 
 mod job;
 mod operation;
@@ -16,7 +17,7 @@ mod operation;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 use lunette_state::{StateError, StateStore};
 
 use crate::persist;
@@ -30,21 +31,21 @@ const SERVICE_ACTION_FIELD: FieldPointer = FieldPointer::cdb(1).bit(4);
 const READY: u32 = 0;
 const RUNNING: u32 = 1;
 const FAILED: u32 = 2;
-/// The bits of a word that hold one of these. The others count operations.
+/// Mask of the condition (`READY`, `RUNNING` or `FAILED`) in the word. The other bits count operations.
 const CONDITION: u32 = 0x03;
 
-/// What a sanitize operation keeps from running (SBC-4 4.11.2, 4.11.3).
+/// Which conditions of a sanitize operation refuse a command (SBC-4 4.11.2, 4.11.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SanitizeRule {
-    /// Refused while one runs, and after one that has failed.
+    /// Refused during an operation, and after a failed one.
     Refused,
-    /// Refused while one runs.
+    /// Refused during an operation only.
     Ends,
-    /// Always runs.
-    AccessRule,
+    /// Permitted in every condition.
+    Passes,
 }
 
-/// The time between the beginnings of two operations.
+/// The number of sanitize operations begun so far. A command remembers the epoch of its admission.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct SanitizeEpoch(u32);
 
@@ -54,16 +55,15 @@ impl SanitizeEpoch {
     }
 }
 
-pub(crate) const SANITIZE_FAILED: SenseData =
-    SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::SANITIZE_COMMAND_FAILED);
+pub(crate) const SANITIZE_FAILED: SenseData = SenseData::medium_error(AdditionalSense::SANITIZE_COMMAND_FAILED);
 
-/// Whether a unit is being sanitized, or could not be.
+/// The sanitize state of a logical unit: ready, running or failed.
 pub(crate) struct Sanitize {
-    /// SanitizeEpoch and condition: all that a command reads while nothing is the matter.
+    /// Epoch and condition: the only word that a command reads while the unit is ready.
     word: AtomicU32,
-    /// PROGRESS INDICATION.
+    /// PROGRESS INDICATION of the operation, in parts of 65,536.
     progress: AtomicU16,
-    /// No operation may begin. Only changed under the lock of the state.
+    /// Set while the unit is prepared for removal: no operation may begin. Changed under the lock of the state only.
     removal_prepared: AtomicBool,
     state: Mutex<SanitizeState>,
     slot: Option<Arc<StateSlot>>,
@@ -71,20 +71,20 @@ pub(crate) struct Sanitize {
 
 pub(crate) enum SanitizeState {
     Ready,
-    /// An earlier process has begun it, and nobody in this one goes on yet.
+    /// Begun by an earlier process, and not resumed in this one yet.
     Interrupted(SanitizeJob),
     Running,
     Failed {
-        /// EXIT FAILURE MODE ends the failure (AUSE).
+        /// AUSE: EXIT FAILURE MODE ends the failure.
         unrestricted: bool,
     },
 }
 
 impl Sanitize {
-    /// What `state` has kept for the unit of this serial number.
+    /// Loads the state that `state` holds for the unit with this serial number.
     pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (slot, kept) = persist::open(state, format!("sanitize/{serial}"), SavedSanitize::decode)?;
-        let (condition, state) = match kept {
+        let (slot, saved_value) = persist::open(state, format!("sanitize/{serial}"), SavedSanitize::decode)?;
+        let (condition, state) = match saved_value {
             None => (READY, SanitizeState::Ready),
             Some(SavedSanitize::Running(job)) => (RUNNING, SanitizeState::Interrupted(job)),
             Some(SavedSanitize::Failed { unrestricted }) => (FAILED, SanitizeState::Failed { unrestricted }),
@@ -93,26 +93,26 @@ impl Sanitize {
         Ok(Self { word, progress, removal_prepared: AtomicBool::new(false), state: Mutex::new(state), slot })
     }
 
-    /// Whether the medium may be looked at.
+    /// Whether commands may access the medium.
     ///
     /// # Errors
     ///
-    /// Sense data: NOT READY with the progress while an operation runs, MEDIUM ERROR after one that has failed.
+    /// Sense data: NOT READY with the progress during an operation, MEDIUM ERROR after a failed one.
     pub(crate) fn check(&self) -> Result<(), SenseData> {
         self.check_word(self.word())
     }
 
-    /// As [`Self::check`], for a command that came in `era`.
+    /// Like [`Self::check`], for a command that was admitted in `epoch`.
     pub(crate) fn check_since(&self, epoch: SanitizeEpoch) -> Result<(), SenseData> {
         let word = self.word();
         if SanitizeEpoch::of(word) == epoch { self.check_word(word) } else { Err(self.in_progress()) }
     }
 
-    /// Whether a command of this kind may run, and when that was.
+    /// Checks `rule` against the condition of the unit, and returns the epoch of the admission.
     pub(crate) fn admit(&self, rule: SanitizeRule) -> Result<SanitizeEpoch, SenseData> {
         let word = self.word();
         let passes = match rule {
-            SanitizeRule::AccessRule => true,
+            SanitizeRule::Passes => true,
             SanitizeRule::Ends => word & CONDITION != RUNNING,
             SanitizeRule::Refused => false,
         };
@@ -136,24 +136,24 @@ impl Sanitize {
 
     fn in_progress(&self) -> SenseData {
         let progress = self.progress.load(Ordering::Relaxed);
-        SenseData::new(SenseKey::NOT_READY, AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(progress)
+        SenseData::not_ready(AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(progress)
     }
 
     pub(crate) fn set_progress(&self, progress: u16) {
         self.progress.store(progress, Ordering::Relaxed);
     }
 
-    /// Whether a restart would know of an operation.
-    pub(crate) fn can_keep(&self) -> bool {
+    /// Whether the state survives a restart.
+    pub(crate) fn can_save(&self) -> bool {
         self.slot.is_some()
     }
 
-    /// Whether an operation runs.
+    /// Whether an operation is running.
     pub(crate) fn runs(&self) -> bool {
         self.word() & CONDITION == RUNNING
     }
 
-    /// The unit is to go. False when an operation runs; else none begins until it comes back.
+    /// Prevents further operations until [`Self::cancel_removal`]. False, and without effect, while one is running.
     pub(crate) fn prepare_removal(&self) -> bool {
         let state = self.state();
         let may_go = !matches!(*state, SanitizeState::Interrupted(_) | SanitizeState::Running);
@@ -168,11 +168,11 @@ impl Sanitize {
         self.removal_prepared.store(false, Ordering::Relaxed);
     }
 
-    /// EXIT FAILURE MODE: what has to be saved before [`Self::leave_failure`].
+    /// EXIT FAILURE MODE: the change to save before [`Self::leave_failure`].
     ///
     /// # Errors
     ///
-    /// INVALID FIELD IN CDB after an operation without AUSE: only a new operation helps then.
+    /// INVALID FIELD IN CDB after an operation without AUSE: only another operation ends that failure.
     pub(crate) fn exit_failure(&self) -> Result<Option<PendingSave>, SenseData> {
         match *self.state() {
             SanitizeState::Failed { unrestricted: false } => Err(SERVICE_ACTION_FIELD.into()),
@@ -181,7 +181,7 @@ impl Sanitize {
         }
     }
 
-    /// The failure is over, unless an operation has begun since.
+    /// Ends the failure, unless an operation has begun since.
     pub(crate) fn leave_failure(&self) {
         let mut state = self.state();
         if matches!(*state, SanitizeState::Failed { unrestricted: true }) {
@@ -189,7 +189,7 @@ impl Sanitize {
         }
     }
 
-    /// An operation is to begin. Gives the state that comes back when it cannot.
+    /// Marks an operation as running. Returns the state to restore when the operation cannot begin.
     pub(crate) fn start(&self, job: &SanitizeJob) -> Result<SanitizeState, SenseData> {
         let mut state = self.state();
         if self.removal_prepared.load(Ordering::Relaxed) {
@@ -207,7 +207,7 @@ impl Sanitize {
         Ok(before)
     }
 
-    /// What an earlier process has begun.
+    /// Takes the operation that an earlier process began, and marks it as running.
     pub(crate) fn interrupted(&self) -> Option<SanitizeJob> {
         let mut state = self.state();
         match std::mem::replace(&mut *state, SanitizeState::Running) {
@@ -219,7 +219,7 @@ impl Sanitize {
         }
     }
 
-    /// An operation ends, or does not begin.
+    /// Ends an operation, or undoes its start: the unit enters the state `new`.
     pub(crate) fn end(&self, new: SanitizeState) {
         self.change(&mut self.state(), new);
     }
@@ -231,11 +231,12 @@ impl Sanitize {
             SanitizeState::Failed { .. } => FAILED,
         };
         *state = new;
-        // Only changed under the lock of the state.
+        // The word changes under the lock of the state only.
         self.word.store(self.word() & !CONDITION | condition, Ordering::Release);
     }
 
-    /// Commands decide by the state, and only one work at a time saves it.
+    /// The change to save. Commands decide by the state in memory, and only one operation or command saves it at a
+    /// time.
     pub(crate) fn save(&self, record: Option<&SavedSanitize>) -> Option<PendingSave> {
         self.slot.as_ref().map(|slot| slot.update(record.map(SavedSanitize::encode)))
     }

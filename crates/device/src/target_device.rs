@@ -1,4 +1,4 @@
-//! The SCSI target device: logical units by number, and the nexuses that reach them.
+//! The SCSI target device: logical units by LUN, and the nexuses attached to them.
 
 pub(crate) mod nexus;
 mod port_groups;
@@ -20,33 +20,33 @@ pub use port_groups::PortGroupsChange;
 use rod_tokens::RodTokens;
 pub use sam5::PendingEvent;
 
-/// A SCSI target device (SAM-5 4.6.5): for iSCSI, one target node.
+/// A SCSI target device (SAM-5 4.6.5): in iSCSI, one target node.
 pub struct TargetDevice {
     name: Arc<str>,
     inventory: Mutex<Inventory>,
     tokens: RodTokens,
 }
 
-/// What is where. Touched when units come and nexuses come and go, not by commands.
+/// The logical units, nexuses and ports of a device. Locked when units or nexuses come and go, not by commands.
 #[derive(Default)]
 struct Inventory {
     units: BTreeMap<Lun, Arc<LogicalUnit>>,
     nexuses: BTreeMap<NexusId, Arc<NexusState>>,
-    /// The target ports that are there, whether or not a nexus uses them now.
+    /// The declared target ports, whether or not a nexus uses them.
     ports: BTreeSet<TargetPort>,
     port_groups: PortGroups,
 }
 
-/// How a reset ended.
+/// The result of a reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetOutcome {
     /// The nexus sees no logical unit of this number.
     UnknownLun,
-    /// Done.
+    /// The reset was carried out.
     Done,
 }
 
-/// A logical unit number cannot be given.
+/// The LUN already has a logical unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("LUN {0} is in use; take another number")]
 pub struct LunInUse(pub Lun);
@@ -89,11 +89,11 @@ impl TargetDevice {
         &self.name
     }
 
-    /// Makes `unit` reachable as `lun`. Nexuses that are attached see it from now on and learn of it by unit attention.
+    /// Makes `unit` reachable as `lun`. Attached nexuses see it from now on and get a unit attention.
     ///
     /// # Errors
     ///
-    /// When another unit has the number.
+    /// When the LUN already has a logical unit.
     pub fn add(&self, lun: Lun, unit: Arc<LogicalUnit>) -> Result<(), LunInUse> {
         let mut inventory = self.inventory();
         if inventory.units.contains_key(&lun) {
@@ -103,24 +103,24 @@ impl TargetDevice {
         Ok(())
     }
 
-    /// Makes `unit` reachable as `lun` in place of the unit that was, or nothing (`None`). Gives the unit that was.
+    /// Replaces the logical unit at `lun` by `unit`, or removes it (`None`). Returns the previous unit.
     ///
-    /// Nexuses that are attached learn of it by unit attention: REPORTED LUNS DATA HAS CHANGED on their other logical units
-    /// when a number comes or goes, INQUIRY DATA HAS CHANGED when another unit has the number. Commands that are under way
-    /// keep the unit that they began with. For reservations, the nexuses are lost to the unit that goes.
+    /// Attached nexuses get a unit attention: REPORTED LUNS DATA HAS CHANGED on their other logical units when a LUN
+    /// appears or disappears, INQUIRY DATA HAS CHANGED when the unit at the LUN is replaced. Commands in progress keep
+    /// the unit that they began with. To the reservations of the removed unit, the nexuses are lost.
     pub fn assign(&self, lun: Lun, unit: Option<Arc<LogicalUnit>>) -> Option<Arc<LogicalUnit>> {
         self.inventory().assign(lun, unit)
     }
 
-    /// Declares the target ports that there are from now on, by name and RELATIVE TARGET PORT IDENTIFIER: REPORT TARGET PORT
-    /// GROUPS tells of them, and registrations for all target ports include them. A port that is not among them is known as
-    /// long as a nexus goes through it.
+    /// Declares the target ports of the device, by name and RELATIVE TARGET PORT IDENTIFIER. REPORT TARGET PORT GROUPS
+    /// lists them, and registrations for all target ports include them. A port that is not declared counts only while a
+    /// nexus uses it.
     pub fn set_ports<'a>(&self, ports: impl IntoIterator<Item = (&'a str, u16)>) {
         let port = |(name, relative): (&str, u16)| TargetPort { relative, name: name.into() };
         self.inventory().ports = ports.into_iter().map(port).collect();
     }
 
-    /// The ROD tokens that were given out.
+    /// The valid ROD tokens of the device.
     pub(crate) fn tokens(&self) -> &RodTokens {
         &self.tokens
     }
@@ -129,12 +129,13 @@ impl TargetDevice {
         self.inventory().known_ports().into_iter().cloned().collect()
     }
 
-    /// The logical units, in the order of their numbers.
+    /// The logical units, in LUN order.
     pub fn units(&self) -> Vec<(Lun, Arc<LogicalUnit>)> {
         self.inventory().units.iter().map(|(lun, unit)| (*lun, Arc::clone(unit))).collect()
     }
 
-    /// Begins an `I_T` nexus. On each logical unit it finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED.
+    /// Attaches an `I_T` nexus. It finds the unit attention POWER ON, RESET, OR BUS DEVICE RESET OCCURRED on each
+    /// logical unit.
     pub fn attach(self: &Arc<Self>, name: NexusName) -> Nexus {
         let state = Arc::new(NexusState::new(name, Arc::clone(&self.name)));
         let mut inventory = self.inventory();
@@ -147,15 +148,15 @@ impl TargetDevice {
     }
 
     pub(crate) fn detach(&self, nexus: &NexusState) {
-        // Under the lock, for what happens to the inventory is heard either by the nexus or by nobody who is absent.
+        // Under the lock, so that an event of the inventory finds the nexus either attached or lost, never in between.
         let mut inventory = self.inventory();
         inventory.nexuses.remove(&nexus.id);
         nexus.detach_all();
     }
 
-    /// LOGICAL UNIT RESET (SAM-5 7.4): mode parameters return to their saved values, nobody prevents the removal of the
-    /// medium any more, and every nexus, of this target device and of others that share the unit, finds a unit attention,
-    /// `by` among them. The caller aborts the tasks.
+    /// LOGICAL UNIT RESET (SAM-5 7.4). Mode parameters return to their saved values, PREVENT ALLOW MEDIUM REMOVAL is
+    /// undone, and every nexus of every target device that shares the unit gets a unit attention, `by` included. The
+    /// caller aborts the tasks.
     pub fn reset_unit(&self, lun: [u8; 8], by: &Nexus) -> ResetOutcome {
         match by.state.find(Lun::decode(lun)) {
             None => ResetOutcome::UnknownLun,
@@ -173,8 +174,8 @@ impl TargetDevice {
         }
     }
 
-    /// The transport has ended tasks of a nexus on these logical units, without an answer to the initiator: there it finds the
-    /// unit attention SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT (RFC 7143 section 11.14.5).
+    /// Raises SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT on these logical units, after the transport has ended tasks
+    /// of the nexus without a response (RFC 7143 section 11.14.5).
     pub fn commands_cleared(&self, nexus: &Nexus, luns: impl IntoIterator<Item = Lun>) {
         for itl in luns.into_iter().filter_map(|lun| nexus.state.find(lun)) {
             itl.unit_attentions.raise(AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT);

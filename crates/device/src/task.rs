@@ -1,4 +1,4 @@
-//! Tasks: commands on their way.
+//! Tasks: one for each SCSI command, from admission to the response.
 
 mod admission;
 
@@ -22,34 +22,35 @@ use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::medium::MediumUse;
 
-/// One command on its way. See the crate's documentation for how to drive it.
+/// The execution of one command. The crate's documentation explains how to drive it.
 pub struct Task {
     state: State,
 }
 
 enum State {
-    /// Not begun.
+    /// Not started yet.
     Ready {
         device: Arc<TargetDevice>,
         nexus: Arc<NexusState>,
         command: Command,
     },
-    /// The handler has asked for something.
+    /// The handler waits for an answer.
     Running {
         row: &'static Row,
-        handling: RunningHandler,
+        handler: RunningHandler,
         itl: Option<Arc<ItlNexus>>,
     },
     Ended,
 }
 
 impl TargetDevice {
-    /// Starts a task. Nothing happens before its first [`Task::step`].
+    /// Creates the task of a command. Nothing happens before its first [`Task::step`].
     pub fn start(&self, nexus: &Nexus, command: Command) -> Task {
         Task::new(Arc::clone(&nexus.device), Arc::clone(&nexus.state), command)
     }
 
-    /// What an earlier process did not finish on the logical units. Each is given once, to whoever drives it to its end.
+    /// The background work that an earlier process did not finish on the logical units. Each piece of work is returned
+    /// once; the caller drives it to its end.
     pub fn background(&self) -> Vec<BackgroundTask> {
         self.units().iter().filter_map(|(_, unit)| work::resume(unit)).collect()
     }
@@ -60,14 +61,14 @@ impl Task {
         Self { state: State::Ready { device, nexus, command } }
     }
 
-    /// Gives the task what it asked for ([`Input::Start`] first) and learns what it wants next.
+    /// Passes the answer to the last step ([`Input::Start`] first) and returns the next step.
     ///
-    /// An input that does not answer the last step, and every step after the end, ends in CHECK CONDITION with HARDWARE
-    /// ERROR, INTERNAL_FAILURE TARGET FAILURE.
+    /// An input that does not answer the last step, and every call after the end, produces CHECK CONDITION with
+    /// HARDWARE ERROR, INTERNAL TARGET FAILURE.
     pub fn step(&mut self, input: Input) -> Step {
-        // In place, for what runs is long.
-        if let State::Running { handling, .. } = &mut self.state {
-            handling.channel().answer(input);
+        // In place, because a running state is large to move.
+        if let State::Running { handler, .. } = &mut self.state {
+            handler.channel().answer(input);
             return self.run();
         }
         match (std::mem::replace(&mut self.state, State::Ended), input) {
@@ -76,17 +77,17 @@ impl Task {
         }
     }
 
-    /// Whether the task works on `unit`.
+    /// Whether the task accesses `unit`.
     pub fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
         match &self.state {
-            State::Running { itl, handling, .. } => {
-                itl.as_ref().is_some_and(|itl| Arc::ptr_eq(&itl.unit, unit)) || handling.channel().uses(unit)
+            State::Running { itl, handler, .. } => {
+                itl.as_ref().is_some_and(|itl| Arc::ptr_eq(&itl.unit, unit)) || handler.channel().uses(unit)
             }
             State::Ready { .. } | State::Ended => false,
         }
     }
 
-    /// Select, check, begin.
+    /// Admits the command and starts its handler.
     fn start(&mut self, device: Arc<TargetDevice>, nexus: Arc<NexusState>, command: Command) -> Step {
         let lun = Lun::decode(command.lun);
         if command.attribute == TaskAttribute::Aca {
@@ -105,29 +106,29 @@ impl Task {
             }
         };
         let seen = itl.clone();
-        let mut handling = RunningHandler::new();
+        let mut handler = RunningHandler::new();
         let Command { cdb, data_out_len, .. } = command;
         let claim = OnceLock::new();
-        let channel = Arc::clone(handling.channel());
+        let channel = Arc::clone(handler.channel());
         let cx = Cx { row, device, nexus, itl, cdb, extent, epoch, data_out_len, channel, claim };
-        (row.handler)(cx, handling.slot());
-        self.state = State::Running { row, handling, itl: seen };
+        (row.handler)(cx, handler.slot());
+        self.state = State::Running { row, handler, itl: seen };
         self.run()
     }
 
-    /// Lets the handler go on until it asks for something or ends.
+    /// Resumes the handler until it asks for something or ends.
     fn run(&mut self) -> Step {
-        let State::Running { handling, .. } = &mut self.state else { return out_of_sequence() };
-        let reply = match handling.poll() {
+        let State::Running { handler, .. } = &mut self.state else { return out_of_sequence() };
+        let reply = match handler.poll() {
             Poll::Ready(reply) => reply,
-            Poll::Pending => match handling.channel().asked() {
+            Poll::Pending => match handler.channel().asked() {
                 Some(step) => return step,
                 None => Err(INTERNAL_FAILURE),
             },
         };
         let ended = std::mem::replace(&mut self.state, State::Ended);
-        let State::Running { row, handling, itl } = ended else { return out_of_sequence() };
-        let channel = handling.channel();
+        let State::Running { row, handler, itl } = ended else { return out_of_sequence() };
+        let channel = handler.channel();
         let response = match reply {
             Ok(data_in) => {
                 let (status, status_qualifier) = channel.status();
@@ -147,20 +148,20 @@ impl Task {
     }
 }
 
-/// The answer to a driver that does not keep the order of steps.
+/// The response to a driver that breaks the order of steps.
 fn out_of_sequence() -> Step {
     Step::Done(Response::check(&INTERNAL_FAILURE, SenseFormat::Fixed))
 }
 
-/// An ACA task where no auto contingent allegiance is in force, which it never is (SAM-5 8.6.5; NACA is not supported).
+/// The response to an ACA task: no auto contingent allegiance ever exists (SAM-5 8.6.5), because NACA is not supported.
 const NO_ACA: SenseData = SenseData::illegal_request(AdditionalSense::INVALID_MESSAGE_ERROR);
 
-/// The format of sense data where `itl` leads.
+/// The sense data format of the logical unit behind `itl`.
 fn format_of(itl: Option<&Arc<ItlNexus>>) -> SenseFormat {
     itl.map_or(SenseFormat::Fixed, |itl| itl.unit.sense_format())
 }
 
-/// Counts a command that has transferred blocks.
+/// Counts a command that transferred blocks.
 fn count(row: &Row, unit: &LogicalUnit, response: &Response) {
     let (counters, block_size) = (unit.counters(), u64::from(unit.block_size()));
     if row.medium == MediumUse::Writes {

@@ -1,4 +1,4 @@
-//! Logical units.
+//! Logical units: disks, with everything that commands read and change on them.
 
 mod attached_nexuses;
 pub(crate) mod change_watch;
@@ -39,7 +39,7 @@ use mode_pages::{ModeState, UnitTraits};
 use range_locks::RangeLocks;
 use space::SpaceMonitor;
 
-/// A disk: blocks of a fixed size over a store.
+/// A logical unit: a disk with blocks of a fixed size over a store.
 pub struct LogicalUnit {
     config: LogicalUnitConfig,
     mode: ModeState,
@@ -57,7 +57,7 @@ pub struct LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A logical unit over `config.store`.
+    /// Creates a logical unit over `config.store`.
     ///
     /// # Errors
     ///
@@ -90,42 +90,42 @@ impl LogicalUnit {
         })
     }
 
-    /// Which command may touch which blocks.
+    /// The claims of commands on ranges of blocks.
     pub(crate) fn range_locks(&self) -> &Arc<RangeLocks> {
         &self.range_locks
     }
 
-    /// Blocks that somebody relies on not to change.
+    /// The extents whose changes are watched, for ROD tokens.
     pub(crate) fn change_watches(&self) -> &ChangeWatches {
         &self.change_watches
     }
 
-    /// How many copies were asked of the unit and have not ended.
+    /// The number of copies that run on the unit.
     pub(crate) fn running_copies(&self) -> &AtomicU32 {
         &self.running_copies
     }
 
-    /// What the unit was made of.
+    /// The configuration of the unit.
     pub fn config(&self) -> &LogicalUnitConfig {
         &self.config
     }
 
-    /// Where the blocks live.
+    /// The store that holds the blocks.
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.config.store
     }
 
-    /// Bytes of a logical block.
+    /// Length of a logical block in bytes.
     pub fn block_size(&self) -> u32 {
         self.config.block_size
     }
 
-    /// Whole blocks in the store, now: the store may grow or shrink.
+    /// Capacity of the unit in whole blocks. It follows the store, which may grow or shrink.
     pub fn blocks(&self) -> u64 {
         self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
     }
 
-    /// Tells all nexuses that the capacity has changed: the store has become longer.
+    /// Raises CAPACITY DATA HAS CHANGED for all nexuses, after the store has grown.
     pub fn capacity_changed(&self) {
         self.raise(AdditionalSense::CAPACITY_DATA_CHANGED, |_| true);
     }
@@ -135,23 +135,23 @@ impl LogicalUnit {
         self.write_protection().is_some()
     }
 
-    /// Whether the medium can be taken out.
+    /// Whether the medium is removable.
     pub fn removable(&self) -> bool {
         self.config.removable
     }
 
-    /// Whether the medium is in its place.
+    /// Whether the medium is loaded.
     pub fn medium_present(&self) -> bool {
         self.medium.present()
     }
 
-    /// Puts the medium back in. All initiators learn by unit attention that it may have changed.
+    /// Loads the medium. All nexuses get the unit attention MEDIUM MAY HAVE CHANGED.
     pub fn load(&self) {
         self.load_for(None);
     }
 
-    /// Takes the medium out: commands that need it end with NOT READY, MEDIUM NOT PRESENT until [`Self::load`]. What is not
-    /// yet flushed stays in the store. Taking it out twice is no error.
+    /// Ejects the medium: commands that need it end with NOT READY, MEDIUM NOT PRESENT until [`Self::load`]. Data that
+    /// is not flushed stays in the store. Ejecting twice is no error.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl LogicalUnit {
         if prevented { Err(EjectError::Prevented) } else { Ok(()) }
     }
 
-    /// Puts the medium back in, on behalf of the nexus `by`, which needs not be told.
+    /// Loads the medium on behalf of the nexus `by`, which gets no unit attention.
     pub(crate) fn load_for(&self, by: Option<NexusId>) {
         if self.medium.set_present(true) {
             self.change_watches.change_all();
@@ -188,12 +188,12 @@ impl LogicalUnit {
         &self.clock
     }
 
-    /// What the unit has done.
+    /// The counters behind the log pages.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Why writes are refused, if they are.
+    /// The reason why writes are refused, if they are.
     pub(crate) fn write_protection(&self) -> Option<AdditionalSense> {
         if self.config.read_only || self.capabilities().read_only {
             return Some(AdditionalSense::WRITE_PROTECTED);
@@ -201,8 +201,7 @@ impl LogicalUnit {
         self.mode.write_protect().then_some(AdditionalSense::SOFTWARE_WRITE_PROTECTED)
     }
 
-    /// Whether every write has to reach stable storage before it is acknowledged, though the store would not do so by
-    /// itself: an initiator has cleared WCE.
+    /// Whether every write has to be a FUA write: the store has a volatile cache, and an initiator has cleared WCE.
     pub(crate) fn write_through(&self) -> bool {
         self.capabilities().volatile_cache && !self.mode.write_cache()
     }
@@ -212,28 +211,28 @@ impl LogicalUnit {
         &self.mode
     }
 
-    /// What initiators have named the unit.
+    /// The identifying information that initiators have set.
     pub(crate) fn identifying(&self) -> &IdentifyingInformation {
         &self.identifying
     }
 
-    /// Whether the unit is being sanitized, which only it can go on with.
+    /// Whether a sanitize operation is running on the unit.
     pub fn is_being_sanitized(&self) -> bool {
         self.sanitize.runs()
     }
 
-    /// The unit is to go: no sanitize operation begins any more, also by commands that are under way. False when one runs, for
-    /// then only it can go on with that.
+    /// Prepares the removal of the unit: no sanitize operation begins from now on. False, and without effect, while one
+    /// is running, because only this unit can continue it.
     pub fn prepare_removal(&self) -> bool {
         self.sanitize.prepare_removal()
     }
 
-    /// The unit stays, or comes back, after [`Self::prepare_removal`].
+    /// Undoes [`Self::prepare_removal`]: the unit stays.
     pub fn cancel_removal(&self) {
         self.sanitize.cancel_removal();
     }
 
-    /// How the unit is being sanitized.
+    /// The sanitize state of the unit.
     pub(crate) fn sanitize(&self) -> &Sanitize {
         &self.sanitize
     }
@@ -242,8 +241,8 @@ impl LogicalUnit {
         self.config.store.capabilities()
     }
 
-    /// Looks how much space the store has left. Initiators are told when it has come down to the threshold, unless they do not
-    /// want to be (LBPERE). It may wait for the medium; whoever serves the unit calls it from time to time.
+    /// Queries the free space of the store. Nexuses get a unit attention when it has fallen to the soft threshold,
+    /// unless LBPERE is cleared. The call may wait for the medium; the embedding program makes it periodically.
     pub fn refresh_space(&self) {
         let space = self.config.store.space().unwrap_or_else(|error| {
             tracing::warn!(serial = %self.config.serial, %error, "how much space is left cannot be told");
@@ -255,12 +254,12 @@ impl LogicalUnit {
         }
     }
 
-    /// What [`Self::refresh_space`] has found.
+    /// The space found by the last [`Self::refresh_space`].
     pub(crate) fn space(&self) -> Option<Space> {
         self.space.last()
     }
 
-    /// THRESHOLD EXPONENT; zero where space is not freed.
+    /// THRESHOLD EXPONENT; zero on a unit that cannot free space.
     pub(crate) fn threshold_exponent(&self) -> u8 {
         if self.capabilities().unmap { space::threshold_exponent(self.block_size()) } else { 0 }
     }
@@ -271,10 +270,11 @@ impl LogicalUnit {
         capabilities.unmap && capabilities.unmap_zeroes && capabilities.anchors
     }
 
-    /// Blocks that one WRITE SAME may write, if that is limited; if not, zero blocks are all to the end (WSNZ is zero).
+    /// Blocks that one WRITE SAME may write, if that is limited; otherwise zero blocks mean all blocks to the end (WSNZ
+    /// is zero).
     ///
-    /// Where space can be freed they are not: initiators are known that unmap "to the end" with a block that is not zero, and
-    /// expect zeroes, when every block would be written instead.
+    /// It is limited where space can be freed: some initiators unmap "to the end" with a non-zero block and expect
+    /// zeroes, but every block would be written instead.
     pub(crate) fn max_write_same_blocks(&self) -> Option<u64> {
         self.capabilities().unmap.then_some(u64::from(crate::limits::MAX_WRITE_SAME_BLOCKS))
     }
@@ -289,13 +289,13 @@ impl LogicalUnit {
         crate::limits::MAX_ATOMIC_BYTES as u32 / self.config.block_size
     }
 
-    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY: what the medium writes as one. A part of it would have to be
-    /// read first, and is as little atomic as that.
+    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY: the physical block of the medium. A write of part of it
+    /// needs a read first, and so is not atomic.
     pub(crate) fn atomic_unit_blocks(&self) -> u32 {
         1 << self.physical_exponent()
     }
 
-    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: 2 to this power blocks make the unit that the medium writes.
+    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: a physical block has 2 to this power logical blocks.
     pub(crate) fn physical_exponent(&self) -> u8 {
         const MAX_EXPONENT: u32 = 15;
         let blocks = self.config.store.geometry().physical_bytes / self.config.block_size;
@@ -307,7 +307,7 @@ impl LogicalUnit {
         Designator::naa_local(self.identity())
     }
 
-    /// The names of the logical unit itself, which tell it from all others.
+    /// The designators that identify the logical unit itself.
     pub(crate) fn designators(&self) -> [Designator; 2] {
         [self.naa_designator(), Designator::t10_vendor(&self.config.vendor, &self.config.serial)]
     }
@@ -321,29 +321,29 @@ impl LogicalUnit {
         self.mode.sense_format()
     }
 
-    /// Who hears what happens to the unit.
+    /// The nexuses attached to the unit.
     pub(crate) fn nexuses(&self) -> &AttachedNexuses {
         &self.nexuses
     }
 
-    /// Who may do what.
+    /// The registrations and reservations of the unit.
     pub(crate) fn reservations(&self) -> &SharedReservations {
         &self.reservations
     }
 
-    /// Establishes a unit attention for a nexus, on all its connections.
+    /// Raises a unit attention for a nexus, on all its connections.
     pub(crate) fn raise_for(&self, nexus: &ItNexus, code: AdditionalSense) {
         self.nexuses.notify(nexus, |itl| itl.unit_attentions.raise(code));
     }
 
-    /// The nexus of `gone` does not see the unit any more, unless another connection of it does.
+    /// Detaches a nexus from the unit. The nexus is lost unless it is still attached by another connection.
     pub(crate) fn nexus_detached(&self, gone: &ItlNexus) {
         if self.nexuses.detach(gone) {
             self.reservations.nexus_lost(&gone.it_nexus);
         }
     }
 
-    /// Lets all nexuses but `by` find the unit attention `code`.
+    /// Raises the unit attention `code` for all nexuses but `by`.
     pub(crate) fn raise_for_others(&self, by: NexusId, code: AdditionalSense) {
         self.raise(code, |itl| itl.nexus != by);
     }
@@ -356,7 +356,7 @@ impl LogicalUnit {
         });
     }
 
-    /// A logical unit reset (SAM-5 6.3.3). The nexus that asked for it finds the unit attention too.
+    /// A logical unit reset (SAM-5 6.3.3). The requesting nexus gets the unit attention too.
     pub(crate) fn reset(&self) {
         self.mode.reset();
         self.reservations.reset();
@@ -378,8 +378,8 @@ impl fmt::Debug for LogicalUnit {
     }
 }
 
-/// FNV-1a in 64 bits, then a mixing step so that similar texts differ in all bits. Initiators remember disks by it: it must
-/// stay as it is.
+/// FNV-1a in 64 bits, then a mixing step so that similar texts differ in all bits. Initiators remember disks by this
+/// value, so it must never change.
 fn hash(bytes: &[u8]) -> u64 {
     const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;

@@ -1,11 +1,11 @@
-//! What a disk answers, as an initiator reads it.
+//! Parsers for the Data-In of a disk, for initiators.
 //!
-//! Disks of other makers are asked too, so nothing is taken for granted: what is too short to be read is `None`, fields
-//! that an answer ends before are zero, and what is there beyond the known fields is ignored.
+//! The disk may be of any make, so nothing is taken for granted: data too short to be read parses to `None`, fields
+//! beyond the end of the data are zero, and bytes beyond the known fields are ignored.
 
 use crate::{Lun, OpCode, ServiceAction};
 
-/// The first `N` bytes from `at`, zero where the answer has ended.
+/// The first `N` bytes from `at`, zero beyond the end of the data.
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     std::array::from_fn(|index| bytes.get(at + index).copied().unwrap_or(0))
 }
@@ -22,8 +22,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(array(bytes, at))
 }
 
-/// A text field: graphic ASCII (SPC-5 4.3.1), without the blanks and zeroes around it. Each other byte becomes a replacement
-/// character: the text ends up on terminals, where escape sequences would be obeyed.
+/// A text field: graphic ASCII (SPC-5 4.3.1), without the blanks and zeroes around it. Every other byte becomes a
+/// replacement character, because terminals would obey escape sequences.
 fn text(bytes: &[u8]) -> String {
     let is_blank = |byte: &u8| matches!(byte, b' ' | 0);
     let start = bytes.iter().position(|byte| !is_blank(byte)).unwrap_or(bytes.len());
@@ -39,7 +39,7 @@ pub struct Inquiry {
     pub qualifier: u8,
     /// PERIPHERAL DEVICE TYPE: 0 for a disk.
     pub device_type: u8,
-    /// RMB.
+    /// RMB: the medium is removable.
     pub removable: bool,
     /// T10 VENDOR IDENTIFICATION.
     pub vendor: String,
@@ -50,10 +50,10 @@ pub struct Inquiry {
 }
 
 impl Inquiry {
-    /// Bytes that the fields take.
+    /// Length of these fields in bytes.
     pub const LEN: u16 = 36;
 
-    /// Reads the data.
+    /// Parses standard INQUIRY data.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let (first, _) = data.split_first()?;
         data.get(..usize::from(Self::LEN))?;
@@ -71,25 +71,25 @@ impl Inquiry {
 /// READ CAPACITY data, of either form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// How many blocks.
+    /// Number of logical blocks.
     pub blocks: u64,
     /// Bytes of a block.
     pub block_len: u32,
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT.
     pub physical_exponent: u8,
-    /// LBPME.
+    /// LBPME: logical block provisioning management is enabled.
     pub provisioned: bool,
-    /// LBPRZ.
+    /// LBPRZ: unmapped blocks read as zero.
     pub unmapped_zero: bool,
 }
 
 /// Why READ CAPACITY data describes no medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityError {
-    /// It ends before the block length.
+    /// The data end before the block length.
     #[error("{len} bytes of data, of which at least {needed} are needed")]
     TooShort {
-        /// Bytes that came.
+        /// Length of the data in bytes.
         len: usize,
         /// Bytes up to the end of the block length.
         needed: usize,
@@ -97,7 +97,7 @@ pub enum CapacityError {
     /// The block length is zero.
     #[error("a logical block length of 0 bytes")]
     NoBlockLength,
-    /// The length of the medium does not fit 64 bits, or its last address not the form that was asked for.
+    /// The length of the medium exceeds 64 bits, or the last address exceeds the form of the command.
     #[error("last logical block {last_lba} of {block_len} bytes, which is more than can be counted")]
     TooLong {
         /// The last logical block address.
@@ -108,11 +108,11 @@ pub enum CapacityError {
 }
 
 impl Capacity {
-    /// Reads READ CAPACITY(16) data.
+    /// Parses READ CAPACITY(16) data.
     ///
     /// # Errors
     ///
-    /// [`CapacityError`].
+    /// [`CapacityError`] when the data describe no medium.
     pub fn parse_16(data: &[u8]) -> Result<Self, CapacityError> {
         check_len(data, 12)?;
         let flags = array::<2>(data, 13);
@@ -125,11 +125,11 @@ impl Capacity {
         })
     }
 
-    /// Reads READ CAPACITY(10) data.
+    /// Parses READ CAPACITY(10) data.
     ///
     /// # Errors
     ///
-    /// [`CapacityError`]; also when the last address does not fit (SBC-4 5.20.2).
+    /// [`CapacityError`] when the data describe no medium, or the last address does not fit (SBC-4 5.20.2).
     pub fn parse_10(data: &[u8]) -> Result<Self, CapacityError> {
         check_len(data, 8)?;
         let (last_lba, block_len) = (u32_at(data, 0), u32_at(data, 4));
@@ -171,12 +171,13 @@ pub fn supported_pages(data: &[u8]) -> Option<&[u8]> {
     vpd_body(data, crate::vpd::PageCode(0))
 }
 
-/// The text of Unit Serial Number.
+/// The serial number of the Unit Serial Number page.
 pub fn serial_number(data: &[u8]) -> Option<String> {
     vpd_body(data, crate::vpd::PageCode(0x80)).map(text)
 }
 
-/// The name of the logical unit, out of Device Identification: its NAA, EUI-64 or T10 designator, the first in this order.
+/// The name of the logical unit from the Device Identification page: its first NAA, EUI-64 or T10 designator, in this
+/// order of preference.
 pub fn unit_name(data: &[u8]) -> Option<String> {
     const NAA: u8 = 3;
     const EUI_64: u8 = 2;
@@ -209,27 +210,27 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Block Limits (SBC-4 6.6.4), in blocks. Zero means that nothing is said.
+/// Block Limits (SBC-4 6.6.4), in blocks. Zero means that the limit is not reported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// MAXIMUM COMPARE AND WRITE LENGTH; 0: not supported.
+    /// MAXIMUM COMPARE AND WRITE LENGTH; 0 when the command is not supported.
     pub max_compare_and_write: u8,
-    /// MAXIMUM TRANSFER LENGTH; 0: no limit is told.
+    /// MAXIMUM TRANSFER LENGTH; 0 when no limit is reported.
     pub max_transfer: u32,
     /// OPTIMAL TRANSFER LENGTH.
     pub optimal_transfer: u32,
-    /// MAXIMUM UNMAP LBA COUNT; 0: UNMAP is not supported.
+    /// MAXIMUM UNMAP LBA COUNT; 0 when UNMAP is not supported.
     pub max_unmap_blocks: u32,
     /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT.
     pub max_unmap_descriptors: u32,
     /// OPTIMAL UNMAP GRANULARITY.
     pub unmap_granularity: u32,
-    /// MAXIMUM WRITE SAME LENGTH; 0: no limit is told.
+    /// MAXIMUM WRITE SAME LENGTH; 0 when no limit is reported.
     pub max_write_same: u64,
 }
 
 impl BlockLimits {
-    /// Reads the page.
+    /// Parses the Block Limits page.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let body = vpd_body(data, crate::vpd::PageCode::BLOCK_LIMITS)?;
         Some(Self {
@@ -255,12 +256,12 @@ pub struct Provisioning {
     pub write_same_10: bool,
     /// LBPRZ: unmapped blocks read as zero.
     pub unmapped_zero: bool,
-    /// PROVISIONING TYPE: 0 full or not told, 1 resource, 2 thin.
+    /// PROVISIONING TYPE: 0 full or not reported, 1 resource, 2 thin.
     pub kind: u8,
 }
 
 impl Provisioning {
-    /// Reads the page.
+    /// Parses the Logical Block Provisioning page.
     pub fn parse(data: &[u8]) -> Option<Self> {
         let body = vpd_body(data, crate::vpd::PageCode::LOGICAL_BLOCK_PROVISIONING)?;
         let [_, flags, kind] = array(body, 0);
@@ -275,16 +276,16 @@ impl Provisioning {
     }
 }
 
-/// MODE SENSE(6) data: the header, and the page behind the block descriptors.
+/// MODE SENSE(6) data: the header, and the page after the block descriptors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModePage<'a> {
     /// WP of the device-specific parameter: writes are refused.
     pub write_protected: bool,
-    /// The parameters of the page, behind its code and length; empty when there is no page.
+    /// The parameters of the page, after its code and length; empty when the page is missing.
     pub parameters: &'a [u8],
 }
 
-/// Reads MODE SENSE(6) data that was asked for one page.
+/// Parses MODE SENSE(6) data that was requested for one page.
 pub fn mode_page_6(data: &[u8], code: crate::mode::PageCode) -> Option<ModePage<'_>> {
     const WP: u8 = 0x80;
     let (header, rest) = data.split_first_chunk::<4>()?;
@@ -297,12 +298,12 @@ pub fn mode_page_6(data: &[u8], code: crate::mode::PageCode) -> Option<ModePage<
     Some(ModePage { write_protected: header[2] & WP != 0, parameters })
 }
 
-/// WCE, out of the parameters of the Caching page.
+/// WCE in the parameters of the Caching page.
 pub fn write_cache_enabled(parameters: &[u8]) -> bool {
     parameters.first().is_some_and(|flags| flags & 0x04 != 0)
 }
 
-/// REPORT LUNS data: the bytes that the whole list needs, and the LUNs that are here.
+/// Parses REPORT LUNS data: the length in bytes of the whole list, and the LUNs in the data.
 pub fn luns(data: &[u8]) -> Option<(u32, Vec<Lun>)> {
     let (header, list) = data.split_first_chunk::<8>()?;
     let len = u32_at(header, 0);
@@ -310,8 +311,8 @@ pub fn luns(data: &[u8]) -> Option<(u32, Vec<Lun>)> {
     Some((len.saturating_add(8), list.as_chunks::<8>().0.iter().map(|lun| Lun::decode(*lun)).collect()))
 }
 
-/// GET LBA STATUS data: the blocks that follow each other from the first descriptor's LBA on, with whether they are mapped.
-/// Descriptors that do not follow the one before end the list.
+/// Parses GET LBA STATUS data: the LBA of the first descriptor, and the length of each consecutive run from there with
+/// whether it is mapped. The list ends at the first descriptor that does not follow its predecessor.
 pub fn lba_status(data: &[u8]) -> Option<(u64, Vec<(u64, bool)>)> {
     const MAPPED: u8 = 0;
     let (header, list) = data.split_first_chunk::<8>()?;
@@ -329,7 +330,8 @@ pub fn lba_status(data: &[u8]) -> Option<(u64, Vec<(u64, bool)>)> {
     Some((first, runs))
 }
 
-/// REPORT SUPPORTED OPERATION CODES data, all commands: operation codes, with service actions where they have them.
+/// Parses REPORT SUPPORTED OPERATION CODES data for all commands: operation codes, with service actions where they have
+/// them.
 pub fn supported_opcodes(data: &[u8]) -> Option<Vec<(OpCode, Option<ServiceAction>)>> {
     const SERVACTV: u8 = 0x01;
     const CTDP: u8 = 0x02;
@@ -355,7 +357,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_our_disk_says_is_read_back() {
+    fn data_of_this_device_server_is_parsed() {
         let inquiry = inquiry::StandardInquiry {
             peripheral: inquiry::Peripheral::DISK,
             removable: true,

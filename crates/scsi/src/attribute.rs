@@ -1,15 +1,15 @@
-//! Task attributes.
+//! Task attributes (SAM-5 8.9).
 
-/// How a task is ordered among the others of its task set (SAM-5 8.9).
+/// The task attribute of a command, which orders the task among the others of its task set (SAM-5 8.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TaskAttribute {
-    /// Any order.
+    /// The task may run in any order.
     #[default]
     Simple,
-    /// After all older tasks, before all younger ones.
+    /// The task runs after all older and before all younger tasks.
     Ordered,
-    /// Before all others.
+    /// The task runs before all others.
     HeadOfQueue,
-    /// Part of the handling of an auto contingent allegiance.
+    /// The task belongs to the handling of an auto contingent allegiance.
     Aca,
 }

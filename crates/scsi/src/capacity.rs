@@ -1,8 +1,8 @@
-//! What READ CAPACITY returns (SBC-4 5.20, 5.21).
+//! READ CAPACITY data (SBC-4 5.20, 5.21).
 
 /// READ CAPACITY(10) data.
 ///
-/// A capacity that needs more than 32 bits shows as `FFFF_FFFFh`, which tells the initiator to ask by READ CAPACITY(16).
+/// A last address above 32 bits is reported as `FFFF_FFFFh`, upon which the initiator sends READ CAPACITY(16).
 ///
 /// ```
 /// assert_eq!(lunette_scsi::capacity::read_capacity_10(0x1_0000_0000, 512), [0xff, 0xff, 0xff, 0xff, 0, 0, 2, 0]);
@@ -23,7 +23,7 @@ pub struct ReadCapacity16 {
     pub block_len: u32,
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT, 0 to 15.
     pub physical_exponent: u8,
-    /// LBPME: logical block provisioning management is there.
+    /// LBPME: logical block provisioning management is enabled.
     pub provisioned: bool,
     /// LBPRZ: unmapped blocks read as zero.
     pub unmapped_zero: bool,
@@ -36,7 +36,7 @@ impl ReadCapacity16 {
     const LBPME: u8 = 0x80;
     const LBPRZ: u8 = 0x40;
 
-    /// The data, for a medium without protection information whose first block is aligned.
+    /// The encoded data, for a medium without protection information whose first block is aligned.
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut data = [0; Self::LEN];
         data[..8].copy_from_slice(&self.last_lba.to_be_bytes());

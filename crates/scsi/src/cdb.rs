@@ -5,10 +5,10 @@ use crate::{FieldPointer, OpCode, ServiceAction};
 /// The longest CDB of any kind (SAM-5 5.2).
 pub const MAX_CDB_LEN: usize = 260;
 
-/// Bytes that iSCSI carries in the header of the command.
+/// Bytes of a CDB in the header of a SCSI Command PDU.
 const BASE_LEN: usize = 16;
 
-/// The CDB as it came: 16 bytes, padded with zeroes, and what an extended CDB has beyond them.
+/// A CDB: 16 bytes, padded with zeroes, and the additional bytes of an extended CDB.
 ///
 /// ```
 /// use lunette_scsi::{Cdb, OpCode};
@@ -30,19 +30,19 @@ pub struct Cdb {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a CDB of {len} bytes exceeds {MAX_CDB_LEN}")]
 pub struct CdbTooLong {
-    /// Its length in bytes.
+    /// The length of the rejected CDB in bytes.
     pub len: usize,
 }
 
 impl From<[u8; BASE_LEN]> for Cdb {
-    /// Does not allocate.
+    /// Converts a CDB of 16 bytes, without an allocation.
     fn from(base: [u8; BASE_LEN]) -> Self {
         Self { base, additional: Box::default() }
     }
 }
 
 impl Cdb {
-    /// A CDB with bytes beyond the sixteenth.
+    /// An extended CDB, with bytes beyond the sixteenth.
     ///
     /// # Errors
     ///
@@ -55,12 +55,12 @@ impl Cdb {
         Ok(Self { base, additional: additional.into() })
     }
 
-    /// Byte 0.
+    /// The operation code, in byte 0.
     pub fn opcode(&self) -> OpCode {
         OpCode(self.base[0])
     }
 
-    /// How many bytes there are: 16, or more in an extended CDB. The header of iSCSI does not tell shorter ones apart.
+    /// The length in bytes: 16, or more for an extended CDB. The iSCSI header does not distinguish shorter CDBs.
     #[expect(clippy::len_without_is_empty, reason = "a CDB is never empty")]
     pub fn len(&self) -> usize {
         BASE_LEN + self.additional.len()
@@ -75,7 +75,7 @@ impl Cdb {
         }
     }
 
-    /// Where the service action stands, for sense data.
+    /// The field of the service action, for sense data.
     pub fn service_action_field(&self) -> FieldPointer {
         match self.opcode() {
             OpCode::VARIABLE_LENGTH => FieldPointer::cdb(8),
@@ -83,12 +83,13 @@ impl Cdb {
         }
     }
 
-    /// Where DPO, FUA, UNMAP, BYTCHK and their like stand: byte 10 of a variable length CDB, else byte 1.
+    /// The offset of the flags byte, which holds DPO, FUA, UNMAP and BYTCHK: byte 10 of a variable length CDB,
+    /// otherwise byte 1.
     pub fn flags_at(&self) -> u16 {
         if self.opcode() == OpCode::VARIABLE_LENGTH { 10 } else { 1 }
     }
 
-    /// Whether any bit of `mask` is set in the byte of flags.
+    /// Whether any bit of `mask` is set in the flags byte.
     pub fn flag(&self, mask: u8) -> bool {
         self.bit(usize::from(self.flags_at()), mask)
     }
@@ -127,7 +128,7 @@ impl Cdb {
 }
 
 /// Checks `cdb` against the usage bitmap of its command (SPC-5, CDB USAGE DATA): one bit for each bit that the device
-/// server evaluates. Byte 0, the operation code, is not looked at.
+/// server evaluates. Byte 0, the operation code, is skipped.
 ///
 /// # Errors
 ///
@@ -142,34 +143,34 @@ pub fn check_usage(cdb: &Cdb, usage: &[u8]) -> Result<(), FieldPointer> {
     Ok(())
 }
 
-/// Checks the ADDITIONAL CDB LENGTH of a variable length CDB that is to have `len` bytes, and that they are there
+/// Checks that ADDITIONAL CDB LENGTH of a variable length CDB announces `len` bytes in all, and that the CDB has them
 /// (SPC-5 4.2.3).
 ///
 /// # Errors
 ///
-/// The field, when it says another length or the CDB has fewer bytes.
+/// The field, when it announces another length or the CDB has fewer bytes.
 pub fn check_additional_len(cdb: &Cdb, len: usize) -> Result<(), FieldPointer> {
     const ADDITIONAL_CDB_LENGTH: usize = 7;
     let says = usize::from(cdb.byte(ADDITIONAL_CDB_LENGTH)) + ADDITIONAL_CDB_LENGTH + 1;
     if says == len && cdb.len() >= len { Ok(()) } else { Err(FieldPointer::cdb(ADDITIONAL_CDB_LENGTH as u16)) }
 }
 
-/// The fields that commands on a range of logical blocks share, in their 6, 10, 12, 16 and 32-byte forms (SPC-5 4.2).
+/// The common fields of commands on a range of logical blocks, in their 6, 10, 12, 16 and 32-byte forms (SPC-5 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCdb {
-    /// First block.
+    /// The first logical block address.
     pub lba: u64,
-    /// TRANSFER LENGTH, VERIFICATION LENGTH or NUMBER OF LOGICAL BLOCKS. The zero of a 6-byte CDB is 256 here.
+    /// TRANSFER LENGTH, VERIFICATION LENGTH or NUMBER OF LOGICAL BLOCKS. The zero of a 6-byte CDB is already 256 here.
     pub blocks: u32,
-    /// Where the LBA stands, for sense data.
+    /// The field of the LBA, for sense data.
     pub lba_field: FieldPointer,
-    /// Where the number of blocks stands, for sense data.
+    /// The field of the number of blocks, for sense data.
     pub blocks_field: FieldPointer,
 }
 
 impl BlockCdb {
-    /// Reads the fields by the group code of the operation code; `None` for groups without such a form. COMPARE AND WRITE and
-    /// WRITE ATOMIC have shorter numbers of blocks than their group.
+    /// Parses the fields by the group code of the operation code; `None` for groups without such a form. COMPARE AND
+    /// WRITE and WRITE ATOMIC have shorter block counts than their group.
     pub fn parse(cdb: &Cdb) -> Option<Self> {
         let (lba, blocks, lba_at, blocks_at) = match cdb.opcode().0 >> 5 {
             4 if cdb.opcode() == OpCode::COMPARE_AND_WRITE => (cdb.u64_at(2), u32::from(cdb.byte(13)), 2, 13),
@@ -189,7 +190,7 @@ impl BlockCdb {
         Some(Self { lba, blocks, lba_field, blocks_field: FieldPointer::cdb(blocks_at) })
     }
 
-    /// The block after the last one; `None` when it does not fit into 64 bits.
+    /// The block after the last one; `None` when it exceeds 64 bits.
     pub fn end(&self) -> Option<u64> {
         self.lba.checked_add(u64::from(self.blocks))
     }

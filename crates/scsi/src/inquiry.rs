@@ -2,11 +2,11 @@
 
 use crate::port_groups::Management;
 
-/// Bytes of the data that [`StandardInquiry::emit`] makes: everything up to the version descriptors and the reserved
-/// bytes behind them.
+/// Length in bytes of the data of [`StandardInquiry::emit`]: up to the version descriptors and the reserved bytes after
+/// them.
 pub const STANDARD_LEN: usize = 96;
 
-/// Versions of the standards that a device claims, by their version descriptor (SPC-5 table 149).
+/// Version descriptors of the standards that a device claims (SPC-5 table 149).
 pub mod version {
     /// SAM-5, no version claimed.
     pub const SAM_5: u16 = 0x00a0;
@@ -23,24 +23,24 @@ pub mod version {
 pub struct Peripheral(pub u8);
 
 impl Peripheral {
-    /// A direct access block device that is there.
+    /// A direct access block device that is connected.
     pub const DISK: Self = Self(0x00);
-    /// A direct access block device that cannot be reached through this port now (SPC-4 5.16.2.4.5).
+    /// A direct access block device that is currently unreachable through this port (SPC-4 5.16.2.4.5).
     pub const DISK_NOT_CONNECTED: Self = Self(0x20);
-    /// The device server knows no logical unit of this number.
+    /// No logical unit exists at this LUN.
     pub const NONE: Self = Self(0x7f);
 }
 
-/// The fields of standard INQUIRY data that differ between devices here.
+/// The fields of standard INQUIRY data that vary between devices.
 #[derive(Debug, Clone, Copy)]
 pub struct StandardInquiry<'a> {
-    /// What kind of device it is.
+    /// PERIPHERAL QUALIFIER and PERIPHERAL DEVICE TYPE.
     pub peripheral: Peripheral,
-    /// RMB: the medium can be taken out.
+    /// RMB: the medium is removable.
     pub removable: bool,
-    /// TPGS; `None` where there is no logical unit.
+    /// TPGS; `None` where no logical unit exists.
     pub port_groups: Option<Management>,
-    /// 3PC: there are third-party copy commands.
+    /// 3PC: third-party copy commands are supported.
     pub third_party_copy: bool,
     /// T10 VENDOR IDENTIFICATION, at most 8 bytes of ASCII.
     pub vendor: &'a str,
@@ -54,16 +54,16 @@ pub struct StandardInquiry<'a> {
 
 impl StandardInquiry<'_> {
     const RMB: u8 = 0x80;
-    /// VERSION: SPC-4. Initiators know it well, and nothing of SPC-5 that is offered depends on the number.
+    /// VERSION: SPC-4. Initiators know it well, and no feature of SPC-5 offered here depends on the number.
     const VERSION: u8 = 0x06;
-    /// HISUP (LUNs as REPORT LUNS lists them) and RESPONSE DATA FORMAT 2.
+    /// HISUP (LUNs in the format of REPORT LUNS) and RESPONSE DATA FORMAT 2.
     const HISUP_FORMAT_2: u8 = 0x12;
     const TPGS_SHIFT: u8 = 4;
     const THIRD_PARTY_COPY: u8 = 0x08;
     /// CMDQUE: full task management.
     const CMDQUE: u8 = 0x02;
 
-    /// The bytes. Texts are left-aligned and padded with spaces; what is too long is cut.
+    /// The encoded data. Texts are left-aligned, padded with spaces and cut to their field.
     pub fn emit(&self) -> [u8; STANDARD_LEN] {
         let mut data = [0; STANDARD_LEN];
         data[0] = self.peripheral.0;
@@ -85,7 +85,7 @@ impl StandardInquiry<'_> {
     }
 }
 
-/// Left-aligned ASCII, padded with spaces (SPC-5 4.3.1).
+/// Writes left-aligned ASCII, padded with spaces (SPC-5 4.3.1).
 pub(crate) fn put_text(place: &mut [u8], text: &str) {
     place.fill(b' ');
     for (place, byte) in place.iter_mut().zip(text.bytes()) {

@@ -6,18 +6,18 @@ pub const HEADER_LEN: usize = 8;
 /// Bytes of a descriptor.
 pub const DESCRIPTOR_LEN: usize = 16;
 
-/// The state of blocks in a row.
+/// The provisioning status of consecutive blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LbaStatus {
-    /// First block.
+    /// The first logical block address.
     pub lba: u64,
-    /// How many blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// PROVISIONING STATUS: mapped, or else deallocated.
+    /// PROVISIONING STATUS: mapped or deallocated.
     pub mapped: bool,
 }
 
-/// The parameter data for `list`.
+/// Encodes the parameter data for `list`.
 pub fn emit(list: &[LbaStatus]) -> Vec<u8> {
     const DEALLOCATED: u8 = 1;
     let len = (HEADER_LEN - 4 + list.len() * DESCRIPTOR_LEN) as u32;

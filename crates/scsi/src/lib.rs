@@ -1,23 +1,29 @@
-//! SCSI bytes: logical unit numbers, CDBs, sense data, INQUIRY, VPD and mode pages, parameter lists.
+//! SCSI bytes: LUNs, CDBs, sense data, INQUIRY data, VPD, mode and log pages, parameter lists.
 //!
-//! Floor 1 of the house. The crate turns bytes into checked values and values into bytes. It has no state, does no I/O and
-//! knows neither stores nor sessions, so a device server and an initiator can both build on it.
+//! # Place
 //!
-//! # The contract
+//! Layer 1, over nothing else. The crate decodes bytes to checked values and encodes values to bytes, for a device server and
+//! for an initiator ([`requests`] encodes CDBs, [`answers`] parses Data-In). It has no state, does no I/O and knows neither
+//! stores nor sessions.
 //!
-//! - No input panics. What cannot be read ends in an error that says which field is bad ([`FieldPointer`]), so that the
-//!   device server can put the field into the sense data.
-//! - Unknown values are kept, not lost: [`OpCode`], [`AdditionalSense`] and [`Lun`] print what they hold.
+//! # Contract
+//!
+//! - No input panics. Bytes that cannot be decoded end in an error that names the bad field ([`FieldPointer`]), which the
+//!   device server puts into the sense data.
+//! - Unknown codes are kept: [`OpCode`], [`AdditionalSense`] and [`Lun`] print what they hold.
 //! - Multi-byte fields are big-endian, as everywhere in SCSI.
-//!
-//! Names are those of SAM-5, SPC-5 and SBC-4.
+//! - Names are those of SAM-5, SPC-5 and SBC-4.
 //!
 //! ```
-//! use lunette_scsi::{AdditionalSense, SenseData, SenseFormat};
+//! use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseFormat, requests};
 //!
-//! let sense = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
+//! let cdb = requests::read(0x1234, 8, false);
+//! assert_eq!((cdb[0], cdb[4], cdb[5], cdb[8]), (0x28, 0x12, 0x34, 8));
+//!
+//! let sense = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE).with_field(FieldPointer::cdb(2));
 //! let bytes = sense.encode(SenseFormat::Fixed);
 //! assert_eq!((bytes[0], bytes[2], bytes[12]), (0x70, 0x05, 0x21));
+//! assert_eq!(SenseData::decode(&bytes), Ok(sense));
 //! ```
 
 #![forbid(unsafe_code)]
@@ -28,6 +34,7 @@ pub mod capacity;
 mod cdb;
 pub mod copy;
 pub mod defects;
+mod designator;
 pub mod inquiry;
 pub mod lba_status;
 pub mod log;

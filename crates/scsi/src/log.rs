@@ -1,6 +1,6 @@
 //! Log pages (SPC-5 7.3, SBC-4 6.4).
 
-/// The code of a log page. Values without a name are kept.
+/// The code of a log page. Unknown codes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageCode(pub u8);
 
@@ -15,11 +15,11 @@ impl PageCode {
     pub const VERIFY_ERRORS: Self = Self(0x05);
     /// Logical Block Provisioning.
     pub const LOGICAL_BLOCK_PROVISIONING: Self = Self(0x0c);
-    /// Temperature.
+    /// The Temperature page.
     pub const TEMPERATURE: Self = Self(0x0d);
     /// Start-Stop Cycle Counter.
     pub const START_STOP_CYCLES: Self = Self(0x0e);
-    /// Background Scan.
+    /// The Background Scan page.
     pub const BACKGROUND_SCAN: Self = Self(0x15);
     /// General Statistics and Performance.
     pub const GENERAL_STATISTICS: Self = Self(0x19);
@@ -28,21 +28,21 @@ impl PageCode {
 /// The subpage code that asks for the list of pages and subpages.
 pub const ALL_SUBPAGES: u8 = 0xff;
 
-/// Which values are asked for (PC).
+/// PC: the kind of values that are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageControl {
-    /// Values at which a condition is reported.
+    /// The current thresholds.
     Threshold,
-    /// Values counted so far.
+    /// The current cumulative values.
     Cumulative,
-    /// Thresholds before anybody set them.
+    /// The thresholds before any LOG SELECT.
     DefaultThreshold,
-    /// Where counting begins.
+    /// The initial cumulative values.
     DefaultCumulative,
 }
 
 impl PageControl {
-    /// The two bits of PC, in their place at the top of the byte.
+    /// Decodes PC from the top two bits of `byte`.
     pub fn decode(byte: u8) -> Self {
         match byte >> 6 {
             0 => Self::Threshold,
@@ -76,7 +76,8 @@ impl Parameter {
         Self { code, format: BINARY_LIST, value: value[..value.len().min(usize::from(u8::MAX))].to_vec() }
     }
 
-    /// A count of threshold sets on the Logical Block Provisioning page (SBC-4 6.4.5); `shared` when others use them too.
+    /// A count of threshold sets on the Logical Block Provisioning page (SBC-4 6.4.5). `shared` says that other logical
+    /// units use the resource too.
     pub fn resource_count(code: u16, count: u32, shared: bool) -> Self {
         const DEDICATED: u8 = 1;
         const SHARED: u8 = 2;
@@ -95,19 +96,19 @@ const DS: u8 = 0x80;
 /// SPF: the page has a subpage code.
 const SPF: u8 = 0x40;
 
-/// A page of parameters.
+/// Encodes a page of parameters.
 pub fn page(code: PageCode, parameters: &[Parameter]) -> Vec<u8> {
     let body: Vec<u8> = parameters.iter().flat_map(Parameter::emit).collect();
     [&[DS | code.0, 0], &len_field(&body)[..], &body].concat()
 }
 
-/// Supported Log Pages.
+/// Encodes the Supported Log Pages page.
 pub fn supported_pages(pages: &[PageCode]) -> Vec<u8> {
     let body: Vec<u8> = pages.iter().map(|page| page.0).collect();
     [&[PageCode::SUPPORTED_PAGES.0, 0], &len_field(&body)[..], &body].concat()
 }
 
-/// Supported Log Pages and Subpages, or, for another page than zero, its Supported Subpages.
+/// Encodes the Supported Log Pages and Subpages page, or the Supported Subpages page of another page.
 pub fn supported_subpages(page: PageCode, pages: &[(PageCode, u8)]) -> Vec<u8> {
     let body: Vec<u8> = pages.iter().flat_map(|(page, subpage)| [page.0, *subpage]).collect();
     [&[SPF | page.0, ALL_SUBPAGES], &len_field(&body)[..], &body].concat()

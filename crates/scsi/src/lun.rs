@@ -1,4 +1,4 @@
-//! Logical unit numbers in their eight bytes.
+//! Logical unit numbers (LUNs), in eight bytes.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ const MAX_PERIPHERAL_LUN: u16 = 0xff;
 
 /// A single-level logical unit number (SAM-5 4.7).
 ///
-/// Two numbers are equal when they name the same logical unit, however they were encoded: initiators may use the flat
-/// space method for small numbers too. Encodings that this crate cannot read are kept byte for byte; they name no logical
-/// unit.
+/// Two LUNs are equal when they address the same logical unit, however they were encoded: initiators may use the flat
+/// space method for small numbers too. Encodings that this crate does not support are kept byte for byte and address no
+/// logical unit.
 ///
 /// ```
 /// use lunette_scsi::Lun;
@@ -23,52 +23,53 @@ const MAX_PERIPHERAL_LUN: u16 = 0xff;
 /// assert_eq!(peripheral.number(), Some(5));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Lun(Form);
+pub struct Lun(Encoding);
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Form {
+enum Encoding {
     Number(u16),
     Other([u8; 8]),
 }
 
 impl Lun {
-    /// Logical unit zero, which every target answers for.
-    pub const ZERO: Self = Self(Form::Number(0));
+    /// LUN 0, to which every target device responds.
+    pub const ZERO: Self = Self(Encoding::Number(0));
 
     /// The LUN with this number, or `None` above [`MAX_FLAT_LUN`].
     pub fn new(number: u16) -> Option<Self> {
-        (number <= MAX_FLAT_LUN).then_some(Self(Form::Number(number)))
+        (number <= MAX_FLAT_LUN).then_some(Self(Encoding::Number(number)))
     }
 
-    /// Reads the eight bytes of a LUN field.
+    /// Decodes the eight bytes of a LUN field.
     pub fn decode(bytes: [u8; 8]) -> Self {
         let [first, second, rest @ ..] = bytes;
         let form = match (first >> 6, rest) {
-            // Flat space addressing, and peripheral device addressing. The latter has a bus identifier where the former has
-            // the high bits. Initiators that know no methods (libiscsi, QEMU) put numbers above 255 there as they are.
-            (0b00 | 0b01, [0, 0, 0, 0, 0, 0]) => Form::Number(u16::from(first & 0x3f) << 8 | u16::from(second)),
-            _ => Form::Other(bytes),
+            // Flat space addressing, and peripheral device addressing. The latter has a bus identifier where the former
+            // has the high bits. Initiators that ignore the methods (libiscsi, QEMU) put numbers above 255 there
+            // unencoded.
+            (0b00 | 0b01, [0, 0, 0, 0, 0, 0]) => Encoding::Number(u16::from(first & 0x3f) << 8 | u16::from(second)),
+            _ => Encoding::Other(bytes),
         };
         Self(form)
     }
 
-    /// The eight bytes: the peripheral method up to 255, the flat space method above.
+    /// Encodes the eight bytes: the peripheral method up to 255, the flat space method above.
     pub fn encode(self) -> [u8; 8] {
         match self.0 {
-            Form::Number(number) => {
+            Encoding::Number(number) => {
                 let [high, low] = number.to_be_bytes();
                 let method = if number > MAX_PERIPHERAL_LUN { 0x40 } else { 0 };
                 [method | high, low, 0, 0, 0, 0, 0, 0]
             }
-            Form::Other(bytes) => bytes,
+            Encoding::Other(bytes) => bytes,
         }
     }
 
-    /// The logical unit number, or `None` for an encoding that names no logical unit here.
+    /// The logical unit number; `None` for an encoding that is not supported.
     pub fn number(self) -> Option<u16> {
         match self.0 {
-            Form::Number(number) => Some(number),
-            Form::Other(_) => None,
+            Encoding::Number(number) => Some(number),
+            Encoding::Other(_) => None,
         }
     }
 }
@@ -82,8 +83,8 @@ impl fmt::Debug for Lun {
 impl fmt::Display for Lun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Form::Number(number) => write!(f, "{number}"),
-            Form::Other(bytes) => write!(f, "{:#018x}", u64::from_be_bytes(bytes)),
+            Encoding::Number(number) => write!(f, "{number}"),
+            Encoding::Other(bytes) => write!(f, "{:#018x}", u64::from_be_bytes(bytes)),
         }
     }
 }

@@ -2,20 +2,20 @@
 
 pub mod select;
 
-/// The code of a mode page. Values without a name are kept.
+/// The code of a mode page. Unknown codes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageCode(pub u8);
 
 impl PageCode {
     /// Read-Write Error Recovery.
     pub const READ_WRITE_ERROR_RECOVERY: Self = Self(0x01);
-    /// Disconnect-Reconnect.
+    /// The Disconnect-Reconnect page.
     pub const DISCONNECT_RECONNECT: Self = Self(0x02);
-    /// Caching.
+    /// The Caching page.
     pub const CACHING: Self = Self(0x08);
-    /// Control.
+    /// The Control page.
     pub const CONTROL: Self = Self(0x0a);
-    /// Power Condition.
+    /// The Power Condition page.
     pub const POWER_CONDITION: Self = Self(0x1a);
     /// Informational Exceptions Control.
     pub const INFORMATIONAL_EXCEPTIONS: Self = Self(0x1c);
@@ -32,21 +32,21 @@ pub const LOGICAL_BLOCK_PROVISIONING_SUBPAGE: u8 = 0x02;
 /// All subpages of a page.
 pub const ALL_SUBPAGES: u8 = 0xff;
 
-/// Which values of a page are asked for (PC).
+/// PC: the kind of values that are requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageControl {
-    /// Values in force.
+    /// The current values.
     Current,
-    /// A mask of the bits that MODE SELECT may change.
+    /// The mask of the bits that MODE SELECT may change.
     Changeable,
-    /// Values in force after a start without saved ones.
+    /// The default values, which apply after a start without saved values.
     Default,
-    /// Saved values.
+    /// The saved values.
     Saved,
 }
 
 impl PageControl {
-    /// The two bits of PC, in their place at the top of the byte.
+    /// Decodes PC from the top two bits of `byte`.
     pub fn decode(byte: u8) -> Self {
         match byte >> 6 {
             0 => Self::Current,
@@ -57,10 +57,10 @@ impl PageControl {
     }
 }
 
-/// A page: its code, its length, its parameters. With a subpage code, in the format that has room for one. `savable` is the
-/// PS bit: MODE SELECT can save the page.
+/// Encodes a page: code, length and parameters, in the format with a subpage code unless that is zero. `savable` is PS:
+/// MODE SELECT can save the page.
 ///
-/// Parameters longer than the length has room for are cut; no page here has as many.
+/// Parameters that exceed the length field are cut; no page of this crate does.
 pub fn page(code: PageCode, subpage: u8, savable: bool, parameters: &[u8]) -> Vec<u8> {
     const PS: u8 = 0x80;
     const SPF: u8 = 0x40;
@@ -80,18 +80,19 @@ pub mod error_recovery {
     pub const LEN: usize = 10;
     /// The byte that holds [`LBPERE`].
     pub const LBPERE_AT: usize = 5;
-    /// LBPERE: thresholds of logical block provisioning are reported.
+    /// LBPERE: reaching a provisioning threshold raises a unit attention.
     pub const LBPERE: u8 = 0x80;
 }
 
 /// The Logical Block Provisioning page (SBC-4 6.5.9).
 pub mod provisioning {
-    /// Parameters with one threshold descriptor, in force: the free space has come down to `count` threshold sets. All nexuses
-    /// are told (SITUA is zero).
+    /// Parameters with one enabled threshold descriptor: `count` threshold sets of free space. All nexuses get the unit
+    /// attention (SITUA is zero).
     pub fn parameters(count: u32) -> Vec<u8> {
         const FRONT_LEN: usize = 12;
         const ENABLED: u8 = 0x80;
-        /// THRESHOLD RESOURCE: available LBA mapping resources. THRESHOLD TYPE and THRESHOLD ARMING: a soft one, decreasing.
+        /// THRESHOLD RESOURCE: available LBA mapping resources. THRESHOLD TYPE and THRESHOLD ARMING: a soft, decreasing
+        /// threshold.
         const AVAILABLE: u8 = 0x01;
         [&[0; FRONT_LEN][..], &[ENABLED, AVAILABLE, 0, 0], &count.to_be_bytes()].concat()
     }
@@ -128,9 +129,9 @@ pub mod control {
     pub const DEFAULT: [u8; LEN] = [TST_PER_NEXUS, 0x10, 0, 0, 0, 0, 0xff, 0xff, 0, 0];
 }
 
-/// Parameters of the Control Extension page (SPC-5 7.5.9): the timestamp begins with the system's clock (TCMOS), and what
-/// SET TIMESTAMP sets stays (SCSIP). Access states may change implicitly (IALUAE). The longest sense data is that of this
-/// crate.
+/// Parameters of the Control Extension page (SPC-5 7.5.9): the timestamp is initialised from the system's clock
+/// (TCMOS), and SET TIMESTAMP replaces it (SCSIP). Access states may change implicitly (IALUAE). The maximum sense data
+/// length is that of this crate.
 pub const CONTROL_EXTENSION: [u8; 28] = {
     let mut parameters = [0; 28];
     parameters[0] = 0x07;
@@ -138,13 +139,13 @@ pub const CONTROL_EXTENSION: [u8; 28] = {
     parameters
 };
 
-/// Parameters of the Power Condition page (SPC-5 7.5.17): there are no idle and standby conditions.
+/// Parameters of the Power Condition page (SPC-5 7.5.17): no idle and standby conditions are supported.
 pub const POWER_CONDITION: [u8; 38] = [0; 38];
 
-/// Parameters of the Informational Exceptions Control page (SBC-4 6.5.7): the unit reports none (DEXCPT).
+/// Parameters of the Informational Exceptions Control page (SBC-4 6.5.7): no exceptions are reported (DEXCPT).
 pub const INFORMATIONAL_EXCEPTIONS: [u8; 10] = [0x08, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// A block descriptor (SBC-4 6.5.2): how many blocks of which length.
+/// A block descriptor (SBC-4 6.5.2): number and length of the logical blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockDescriptor {
     /// NUMBER OF LOGICAL BLOCKS.
@@ -154,7 +155,7 @@ pub struct BlockDescriptor {
 }
 
 impl BlockDescriptor {
-    /// The short descriptor; a count beyond 32 bits shows as all ones.
+    /// Encodes the short descriptor. A count beyond 32 bits is reported as all ones.
     fn emit_short(&self) -> Vec<u8> {
         let blocks = u32::try_from(self.blocks).unwrap_or(u32::MAX);
         // One reserved byte, then the length in three: it is below 2^24.
@@ -165,7 +166,7 @@ impl BlockDescriptor {
         [&self.blocks.to_be_bytes()[..], &[0; 4], &self.block_len.to_be_bytes()].concat()
     }
 
-    /// Reads the one descriptor that `bytes` are, `long` when LONGLBA is set; `None` when they have another length.
+    /// Decodes a single descriptor, in the long format when LONGLBA is set; `None` for any other length.
     fn decode(bytes: &[u8], long: bool) -> Option<Self> {
         if long {
             // Number of blocks, four reserved bytes, length of a block.
@@ -178,18 +179,18 @@ impl BlockDescriptor {
     }
 }
 
-/// What stands in front of the pages.
+/// Mode parameters: the header fields, the block descriptor and the pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ModeData<'a> {
     /// WP: the medium is write protected.
     pub write_protected: bool,
     /// DPOFUA: the DPO and FUA bits are supported.
     pub dpo_fua: bool,
-    /// The block descriptor, unless it is not wanted.
+    /// The block descriptor, unless DBD suppresses it.
     pub descriptor: Option<BlockDescriptor>,
     /// LONGLBA: the block descriptor has 16 bytes. Only MODE SENSE(10) can have it.
     pub long_lba: bool,
-    /// The pages, one after the other.
+    /// The encoded pages, concatenated.
     pub pages: &'a [u8],
 }
 
@@ -198,7 +199,7 @@ impl ModeData<'_> {
     const DPOFUA: u8 = 0x10;
     const LONGLBA: u8 = 0x01;
 
-    /// With the header of the 6-byte commands. MODE DATA LENGTH stays at its largest value when the data is longer.
+    /// Encodes the data of MODE SENSE(6). MODE DATA LENGTH saturates when the data is longer.
     pub fn emit_6(&self) -> Vec<u8> {
         let descriptor = self.descriptor.map_or_else(Vec::new, |descriptor| descriptor.emit_short());
         let len = 3 + descriptor.len() + self.pages.len();
@@ -206,7 +207,7 @@ impl ModeData<'_> {
         [&header, descriptor.as_slice(), self.pages].concat()
     }
 
-    /// With the header of the 10-byte commands.
+    /// Encodes the data of MODE SENSE(10).
     pub fn emit_10(&self) -> Vec<u8> {
         let emit = if self.long_lba { BlockDescriptor::emit_long } else { BlockDescriptor::emit_short };
         let descriptor = self.descriptor.as_ref().map_or_else(Vec::new, emit);

@@ -2,22 +2,22 @@
 
 use std::fmt;
 
-/// Byte 0 of a CDB. Values without a name are kept.
+/// An operation code, byte 0 of a CDB. Unknown codes are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OpCode(pub u8);
 
-/// The service action that some operation codes carry: in the low five bits of CDB byte 1, or in two bytes of a variable
-/// length CDB (SPC-5 4.2.5.2).
+/// A service action of an operation code: the low five bits of CDB byte 1, or two bytes of a variable length CDB (SPC-5
+/// 4.2.5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ServiceAction(pub u16);
 
-/// One list makes the constants and the names that they print.
+/// Generates the constants and their names from one list.
 macro_rules! opcodes {
     ($($constant:ident = $value:literal, $name:literal;)*) => {
         impl OpCode {
             $(#[doc = concat!($name, ".")] pub const $constant: Self = Self($value);)*
 
-            /// The name in the standards.
+            /// The name in the standards; `None` for an unknown code.
             pub fn name(self) -> Option<&'static str> {
                 match self.0 {
                     $($value => Some($name),)*

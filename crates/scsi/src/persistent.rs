@@ -1,6 +1,6 @@
 //! PERSISTENT RESERVE IN and OUT: parameter lists and data (SPC-5 6.16, 6.17), and the TransportID of iSCSI (7.6.4.6).
 
-use crate::{AdditionalSense, FieldPointer, SenseData};
+use crate::{FieldPointer, SenseData};
 
 /// Bytes of a parameter list without TransportIDs.
 pub const BASIC_LIST_LEN: usize = 24;
@@ -10,15 +10,15 @@ const ALL_TG_PT: u8 = 0x04;
 const APTPL: u8 = 0x01;
 const UNREG: u8 = 0x02;
 
-/// Where the first TransportID stands behind the length of their list.
+/// Offset of the first TransportID, after the length of the TransportIDs.
 const TRANSPORT_IDS_AT: usize = 28;
 
-/// TYPE: what a persistent reservation lets others do (SPC-5 table 74).
+/// TYPE of a persistent reservation, which limits the access of other nexuses (SPC-5 table 74).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReservationType {
-    /// Only the holder writes.
+    /// Write Exclusive: only the holder writes.
     WriteExclusive,
-    /// Only the holder reads and writes.
+    /// Exclusive Access: only the holder reads and writes.
     ExclusiveAccess,
     /// Only registered nexuses write; one of them holds the reservation.
     WriteExclusiveRegistrantsOnly,
@@ -41,27 +41,27 @@ impl ReservationType {
         (0x8, Self::ExclusiveAccessAllRegistrants),
     ];
 
-    /// The type of a TYPE field; `None` for obsolete and reserved codes.
+    /// Decodes a TYPE field; `None` for obsolete and reserved codes.
     pub fn decode(code: u8) -> Option<Self> {
         Self::ALL.iter().find(|(known, _)| *known == code).map(|(_, kind)| *kind)
     }
 
-    /// The TYPE field.
+    /// The code for the TYPE field.
     pub fn code(self) -> u8 {
         Self::ALL.iter().find(|(_, kind)| *kind == self).map_or(0, |(code, _)| *code)
     }
 
-    /// Every registered nexus holds the reservation.
+    /// Whether every registered nexus holds the reservation.
     pub fn all_registrants(self) -> bool {
         matches!(self, Self::WriteExclusiveAllRegistrants | Self::ExclusiveAccessAllRegistrants)
     }
 
-    /// Registered nexuses have access, whether they hold the reservation or not.
+    /// Whether registered nexuses have access, as holders or not.
     pub fn admits_registrants(self) -> bool {
         !matches!(self, Self::WriteExclusive | Self::ExclusiveAccess)
     }
 
-    /// Those without access may not even read.
+    /// Whether nexuses without access may not even read.
     pub fn excludes_reading(self) -> bool {
         matches!(
             self,
@@ -70,32 +70,32 @@ impl ReservationType {
     }
 }
 
-/// The parameter list of all PERSISTENT RESERVE OUT service actions but REGISTER AND MOVE.
+/// The parameter list of all PERSISTENT RESERVE OUT service actions except REGISTER AND MOVE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OutList {
+pub struct ReserveOutList {
     /// RESERVATION KEY.
     pub key: u64,
     /// SERVICE ACTION RESERVATION KEY.
     pub action_key: u64,
-    /// `SPEC_I_PT`: the registration is for the initiator ports of the list too.
+    /// `SPEC_I_PT`: the registration includes the initiator ports of the list.
     pub specifies_initiators: bool,
-    /// `ALL_TG_PT`: the registration is for all target ports.
+    /// `ALL_TG_PT`: the registration includes all target ports.
     pub all_target_ports: bool,
     /// APTPL: registrations and reservation survive a power loss.
     pub persist: bool,
-    /// The initiator ports of the list, by their names in lower case.
+    /// The names of the initiator ports in the list, in lower case.
     pub initiators: Vec<String>,
 }
 
-impl OutList {
+impl ReserveOutList {
     /// Reads a list.
     ///
     /// # Errors
     ///
-    /// PARAMETER LIST LENGTH ERROR when it is shorter or longer than it says; INVALID FIELD IN PARAMETER LIST for a reserved
-    /// bit or a TransportID that is none of iSCSI.
+    /// PARAMETER LIST LENGTH ERROR for a list that does not have the announced length; INVALID FIELD IN PARAMETER LIST
+    /// for a reserved bit, and for a TransportID that is not one of iSCSI.
     pub fn parse(list: &[u8]) -> Result<Self, SenseData> {
-        let (basic, rest) = list.split_first_chunk::<BASIC_LIST_LEN>().ok_or(LIST_LENGTH)?;
+        let (basic, rest) = list.split_first_chunk::<BASIC_LIST_LEN>().ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         let flags = basic[20];
         if flags & !(SPEC_I_PT | ALL_TG_PT | APTPL) != 0 {
             return Err(FieldPointer::data(20).into());
@@ -104,7 +104,7 @@ impl OutList {
         let initiators = match (specifies_initiators, rest.split_first_chunk::<4>()) {
             (false, None) if rest.is_empty() => Vec::new(),
             (true, Some((len, ids))) if u32::from_be_bytes(*len) as usize == ids.len() => transport_ids(ids)?,
-            _ => return Err(LIST_LENGTH),
+            _ => return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR),
         };
         Ok(Self {
             key: u64_at(basic, 0),
@@ -119,38 +119,38 @@ impl OutList {
 
 /// The parameter list of REGISTER AND MOVE.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MoveList {
+pub struct RegisterAndMoveList {
     /// RESERVATION KEY.
     pub key: u64,
-    /// SERVICE ACTION RESERVATION KEY: the key of the nexus that becomes the holder.
+    /// SERVICE ACTION RESERVATION KEY: the key of the new holder.
     pub action_key: u64,
-    /// UNREG: the nexus that asks loses its registration.
+    /// UNREG: the requesting nexus is unregistered.
     pub unregister: bool,
     /// APTPL: registrations and reservation survive a power loss.
     pub persist: bool,
-    /// RELATIVE TARGET PORT IDENTIFIER of the nexus that becomes the holder.
+    /// RELATIVE TARGET PORT IDENTIFIER of the new holder.
     pub relative_port: u16,
-    /// The initiator port of that nexus, in lower case.
+    /// The initiator port of the new holder, in lower case.
     pub initiator: String,
 }
 
-impl MoveList {
+impl RegisterAndMoveList {
     /// Reads a list.
     ///
     /// # Errors
     ///
-    /// As [`OutList::parse`] has them.
+    /// The same as for [`ReserveOutList::parse`].
     pub fn parse(list: &[u8]) -> Result<Self, SenseData> {
-        let (basic, id) = list.split_first_chunk::<BASIC_LIST_LEN>().ok_or(LIST_LENGTH)?;
+        let (basic, id) = list.split_first_chunk::<BASIC_LIST_LEN>().ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         if basic[17] & !(UNREG | APTPL) != 0 {
             return Err(FieldPointer::data(17).into());
         }
         if u32::from_be_bytes([basic[20], basic[21], basic[22], basic[23]]) as usize != id.len() || id.is_empty() {
-            return Err(LIST_LENGTH);
+            return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
         }
         let (initiator, rest) = transport_id(id, BASIC_LIST_LEN)?;
         if !rest.is_empty() {
-            return Err(LIST_LENGTH);
+            return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
         }
         Ok(Self {
             key: u64_at(basic, 0),
@@ -163,25 +163,23 @@ impl MoveList {
     }
 }
 
-const LIST_LENGTH: SenseData = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-
 fn u64_at(list: &[u8; BASIC_LIST_LEN], at: usize) -> u64 {
     u64::from_be_bytes(std::array::from_fn(|index| list[at + index]))
 }
 
-// TransportIDs.
+// TransportIDs (SPC-5 7.6.4.6).
 
 const TRANSPORT_ID_HEADER_LEN: usize = 4;
-/// FORMAT CODE 01b and PROTOCOL IDENTIFIER 5: the port of an iSCSI initiator, by its name.
+/// FORMAT CODE 01b and PROTOCOL IDENTIFIER 5: an iSCSI initiator port, by its name.
 const ISCSI_PORT: u8 = 0x45;
 /// ADDITIONAL LENGTH: at least 20, and a multiple of 4.
 const MIN_TRANSPORT_NAME_LEN: usize = 20;
-/// What stands between the name of the initiator and its session identifier.
+/// The separator between the iSCSI name and the session identifier.
 const ISID_MARK: &str = ",i,0x";
-/// Hexadecimal digits of an ISID.
+/// Number of hexadecimal digits of an ISID.
 const MAX_ISID_DIGITS: usize = 12;
 
-/// The TransportID of an initiator port `iqn...,i,0x<ISID>`: ended by a zero byte and padded with more.
+/// Encodes the TransportID of an initiator port `iqn...,i,0x<ISID>`, with a terminating zero byte and padding.
 pub fn emit_transport_id(initiator: &str) -> Vec<u8> {
     let padded = (initiator.len() + 1).next_multiple_of(4).max(MIN_TRANSPORT_NAME_LEN);
     let [high, low] = u16::try_from(padded).unwrap_or(u16::MAX).to_be_bytes();
@@ -190,7 +188,7 @@ pub fn emit_transport_id(initiator: &str) -> Vec<u8> {
     id
 }
 
-/// The names in a list of TransportIDs, which stands at [`TRANSPORT_IDS_AT`].
+/// The names in a list of TransportIDs at offset [`TRANSPORT_IDS_AT`].
 fn transport_ids(ids: &[u8]) -> Result<Vec<String>, SenseData> {
     let mut names = Vec::new();
     let mut rest = ids;
@@ -202,12 +200,15 @@ fn transport_ids(ids: &[u8]) -> Result<Vec<String>, SenseData> {
     Ok(names)
 }
 
-/// The name in the TransportID in front of `bytes`, which stand at `at` of the parameter list, and what comes behind it.
+/// Splits the first TransportID from `bytes`, which begin at offset `at` of the parameter list: its name, and the
+/// remaining bytes.
 ///
-/// The form without a session identifier names all ports of an initiator. A registration is for one, so it is refused.
+/// The format without a session identifier names all ports of an initiator. A registration is for one port, so it is
+/// refused.
 fn transport_id(bytes: &[u8], at: usize) -> Result<(String, &[u8]), SenseData> {
     let invalid = |offset: usize| SenseData::from(FieldPointer::data(u16::try_from(at + offset).unwrap_or(u16::MAX)));
-    let (header, rest) = bytes.split_first_chunk::<TRANSPORT_ID_HEADER_LEN>().ok_or(LIST_LENGTH)?;
+    let (header, rest) =
+        bytes.split_first_chunk::<TRANSPORT_ID_HEADER_LEN>().ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     if header[0] != ISCSI_PORT {
         return Err(invalid(0));
     }
@@ -215,7 +216,7 @@ fn transport_id(bytes: &[u8], at: usize) -> Result<(String, &[u8]), SenseData> {
     if len < MIN_TRANSPORT_NAME_LEN || !len.is_multiple_of(4) {
         return Err(invalid(2));
     }
-    let (name, rest) = rest.split_at_checked(len).ok_or(LIST_LENGTH)?;
+    let (name, rest) = rest.split_at_checked(len).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let end = name.iter().position(|byte| *byte == 0).ok_or(invalid(4))?;
     let name = std::str::from_utf8(&name[..end]).map_err(|_| invalid(4))?.to_lowercase();
     let (device, isid) = name.split_once(ISID_MARK).ok_or(invalid(4))?;
@@ -228,21 +229,22 @@ fn transport_id(bytes: &[u8], at: usize) -> Result<(String, &[u8]), SenseData> {
 
 // PERSISTENT RESERVE IN.
 
-/// READ KEYS.
+/// PERSISTENT RESERVE IN: READ KEYS data.
 pub fn read_keys(generation: u32, keys: impl IntoIterator<Item = u64>) -> Vec<u8> {
     with_header(generation, &keys.into_iter().flat_map(u64::to_be_bytes).collect::<Vec<_>>())
 }
 
-/// READ RESERVATION. The key of a reservation that all registrants hold is zero.
+/// PERSISTENT RESERVE IN: READ RESERVATION data. The key of a reservation that all registrants hold is zero.
 pub fn read_reservation(generation: u32, reservation: Option<(u64, ReservationType)>) -> Vec<u8> {
     let Some((key, kind)) = reservation else { return with_header(generation, &[]) };
     // Key, four obsolete bytes, a reserved one, SCOPE (the logical unit) and TYPE, two obsolete bytes.
     with_header(generation, &[&key.to_be_bytes()[..], &[0, 0, 0, 0, 0, kind.code(), 0, 0]].concat())
 }
 
-/// REPORT CAPABILITIES of a device server that has everything but REPLACE LOST RESERVATION.
+/// PERSISTENT RESERVE IN: REPORT CAPABILITIES data, of a device server that supports everything but REPLACE LOST
+/// RESERVATION.
 ///
-/// `persistent` is `PTPL_C`, `active` is `PTPL_A`: whether APTPL is supported, and in force.
+/// `persistent` is `PTPL_C`: APTPL is supported. `active` is `PTPL_A`: APTPL is set.
 pub fn report_capabilities(persistent: bool, active: bool) -> [u8; 8] {
     const CRH_SIP_ATP: u8 = 0x1c;
     const PTPL_C: u8 = 0x01;
@@ -255,16 +257,16 @@ pub fn report_capabilities(persistent: bool, active: bool) -> [u8; 8] {
     [0, 8, CRH_SIP_ATP | capable, TMV | active, TYPES[0], TYPES[1], 0, 0]
 }
 
-/// One registration, for READ FULL STATUS.
+/// A registration in READ FULL STATUS data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FullStatus<'a> {
-    /// The key.
+    /// The reservation key of the nexus.
     pub key: u64,
-    /// The reservation that it holds.
+    /// The type of the reservation that the nexus holds, if any.
     pub holds: Option<ReservationType>,
     /// RELATIVE TARGET PORT IDENTIFIER.
     pub relative_port: u16,
-    /// The initiator port.
+    /// The name of the initiator port.
     pub initiator: &'a str,
 }
 
@@ -284,7 +286,7 @@ pub fn read_full_status<'a>(generation: u32, registrations: impl IntoIterator<It
     with_header(generation, &list)
 }
 
-/// PRGENERATION and ADDITIONAL LENGTH.
+/// Prepends PRGENERATION and ADDITIONAL LENGTH to a list.
 fn with_header(generation: u32, list: &[u8]) -> Vec<u8> {
     [&generation.to_be_bytes()[..], &(list.len() as u32).to_be_bytes(), list].concat()
 }
@@ -310,25 +312,25 @@ mod tests {
 
     #[test]
     fn the_basic_list_has_exactly_its_length() {
-        let list = OutList::parse(&basic(ALL_TG_PT | APTPL)).unwrap();
+        let list = ReserveOutList::parse(&basic(ALL_TG_PT | APTPL)).unwrap();
         assert_eq!((list.key, list.action_key, list.all_target_ports, list.persist), (1, 2, true, true));
         assert!(!list.specifies_initiators);
         for len in [0, 23, 25, 28] {
             let mut list = basic(0);
             list.resize(len, 0);
-            assert_eq!(OutList::parse(&list), Err(LIST_LENGTH), "{len}");
+            assert_eq!(ReserveOutList::parse(&list), Err(SenseData::PARAMETER_LIST_LENGTH_ERROR), "{len}");
         }
-        assert_eq!(OutList::parse(&basic(0x02)), Err(FieldPointer::data(20).into()));
+        assert_eq!(ReserveOutList::parse(&basic(0x02)), Err(FieldPointer::data(20).into()));
     }
 
     #[test]
     fn transport_ids_are_read_one_after_the_other() {
         let ids = [emit_transport_id(PORT), emit_transport_id("iqn.B,i,0xAB")].concat();
-        let list = OutList::parse(&with_ids(&ids)).unwrap();
+        let list = ReserveOutList::parse(&with_ids(&ids)).unwrap();
         assert_eq!(list.initiators, [PORT, "iqn.b,i,0xab"]);
         let cut = with_ids(&ids[..ids.len() - 4]);
-        assert_eq!(OutList::parse(&cut), Err(LIST_LENGTH));
-        assert_eq!(OutList::parse(&basic(SPEC_I_PT)), Err(LIST_LENGTH));
+        assert_eq!(ReserveOutList::parse(&cut), Err(SenseData::PARAMETER_LIST_LENGTH_ERROR));
+        assert_eq!(ReserveOutList::parse(&basic(SPEC_I_PT)), Err(SenseData::PARAMETER_LIST_LENGTH_ERROR));
     }
 
     #[test]
@@ -340,17 +342,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_iscsi_port_is_pointed_at() {
+    fn a_transport_id_of_another_protocol_is_pointed_at() {
         for (change, at) in [(0usize, 28), (3, 30)] {
             let mut ids = emit_transport_id(PORT);
             ids[change] = 0x05;
-            assert_eq!(OutList::parse(&with_ids(&ids)).unwrap_err().field, Some(FieldPointer::data(at)));
+            assert_eq!(ReserveOutList::parse(&with_ids(&ids)).unwrap_err().field, Some(FieldPointer::data(at)));
         }
         for name in
             ["iqn.2026-11.host:without-an-isid", "iqn.a,i,0x", "iqn.a,i,0x1234567890123", "iqn.a,i,0xg", ",i,0x1"]
         {
             let list = with_ids(&emit_transport_id(name));
-            assert_eq!(OutList::parse(&list).unwrap_err().field, Some(FieldPointer::data(32)), "{name}");
+            assert_eq!(ReserveOutList::parse(&list).unwrap_err().field, Some(FieldPointer::data(32)), "{name}");
         }
     }
 
@@ -361,12 +363,12 @@ mod tests {
         list[17] = 3;
         list[19] = 7;
         list[23] = id.len() as u8;
-        let parsed = MoveList::parse(&list).unwrap();
+        let parsed = RegisterAndMoveList::parse(&list).unwrap();
         assert_eq!((parsed.unregister, parsed.persist, parsed.relative_port), (true, true, 7));
         assert_eq!(parsed.initiator, PORT);
-        assert_eq!(MoveList::parse(&list[..list.len() - 1]), Err(LIST_LENGTH));
+        assert_eq!(RegisterAndMoveList::parse(&list[..list.len() - 1]), Err(SenseData::PARAMETER_LIST_LENGTH_ERROR));
         list[17] = 4;
-        assert_eq!(MoveList::parse(&list), Err(FieldPointer::data(17).into()));
+        assert_eq!(RegisterAndMoveList::parse(&list), Err(FieldPointer::data(17).into()));
     }
 
     #[test]
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_counts_its_bytes() {
+    fn persistent_reserve_in_data_counts_its_bytes() {
         assert_eq!(read_keys(1, [2, 3])[..8], [0, 0, 0, 1, 0, 0, 0, 16]);
         assert_eq!(read_reservation(5, None), [0, 0, 0, 5, 0, 0, 0, 0]);
         let held = read_reservation(5, Some((9, ReservationType::ExclusiveAccess)));
@@ -395,15 +397,15 @@ mod tests {
     proptest! {
         #[test]
         fn no_list_panics(list in proptest::collection::vec(any::<u8>(), 0..120)) {
-            let _ = OutList::parse(&list);
-            let _ = MoveList::parse(&list);
+            let _ = ReserveOutList::parse(&list);
+            let _ = RegisterAndMoveList::parse(&list);
         }
 
         #[test]
         fn names_come_back_from_lists(isids in proptest::collection::vec(any::<u32>(), 0..8)) {
             let names: Vec<_> = isids.iter().map(|isid| format!("iqn.2026-11.host:{isid},i,0x{isid:x}")).collect();
             let ids: Vec<u8> = names.iter().flat_map(|name| emit_transport_id(name)).collect();
-            prop_assert_eq!(OutList::parse(&with_ids(&ids)).unwrap().initiators, names);
+            prop_assert_eq!(ReserveOutList::parse(&with_ids(&ids)).unwrap().initiators, names);
         }
     }
 }

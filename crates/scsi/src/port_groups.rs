@@ -2,8 +2,7 @@
 
 use crate::FieldPointer;
 
-/// The group that the offline ports are reported in, which is a secondary one (SPC-4 5.16.2.1). No primary group may have
-/// its number.
+/// The secondary target port group of the offline ports (SPC-4 5.16.2.1). No primary group may have this number.
 pub const OFFLINE_GROUP: u16 = 0xffff;
 
 /// Bytes in front of the descriptors of a SET TARGET PORT GROUPS parameter list.
@@ -13,30 +12,30 @@ pub const SET_HEADER_LEN: usize = 4;
 pub const SET_DESCRIPTOR_LEN: usize = 4;
 
 const PREF: u8 = 0x80;
-/// `T_SUP`, `O_SUP`, `U_SUP`, `S_SUP`, `AN_SUP`, `AO_SUP`: all states but the logical block dependent one.
+/// `T_SUP`, `O_SUP`, `U_SUP`, `S_SUP`, `AN_SUP`, `AO_SUP`: all states except the logical block dependent one.
 const SUPPORTED_STATES: u8 = 0xcf;
 /// FORMAT TYPE 001b of the extended header.
 const EXTENDED_HEADER: u8 = 0x10;
 
-/// ASYMMETRIC ACCESS STATE (SPC-4 5.16.2.4), but for the logical block dependent one, which needs referrals.
+/// ASYMMETRIC ACCESS STATE (SPC-4 5.16.2.4), without the logical block dependent state, which requires referrals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AccessState {
-    /// Every command, at full speed.
+    /// Every command is processed, with the best performance.
     ActiveOptimized = 0x0,
-    /// Every command, perhaps slower.
+    /// Every command is processed, perhaps with lower performance.
     ActiveNonOptimized = 0x1,
-    /// Commands that manage the logical unit; none on its blocks.
+    /// Commands that manage the logical unit are processed; those that access its blocks are not.
     Standby = 0x2,
-    /// Commands that find out about ports and change their states.
+    /// Only commands that report on ports and change their states are processed.
     Unavailable = 0x3,
-    /// The ports cannot be reached. A secondary state: it is that of single ports.
+    /// The target port is unreachable. This is a secondary state, of single ports.
     Offline = 0xe,
-    /// On the way from one state to another.
+    /// The group is in transition between two states.
     Transitioning = 0xf,
 }
 
 impl AccessState {
-    /// All of them.
+    /// All access states.
     pub const ALL: [Self; 6] = [
         Self::ActiveOptimized,
         Self::ActiveNonOptimized,
@@ -46,26 +45,26 @@ impl AccessState {
         Self::Transitioning,
     ];
 
-    /// The state of an ASYMMETRIC ACCESS STATE field; `None` for the logical block dependent state and reserved codes.
+    /// Decodes an ASYMMETRIC ACCESS STATE field; `None` for the logical block dependent state and reserved codes.
     pub fn decode(code: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|state| state.code() == code)
     }
 
-    /// The ASYMMETRIC ACCESS STATE field.
+    /// The code for the ASYMMETRIC ACCESS STATE field.
     pub const fn code(self) -> u8 {
         self as u8
     }
 }
 
-/// TPGS: who changes access states (SPC-4 6.6.2).
+/// TPGS: whether the device server, initiators or both change access states (SPC-4 6.6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Management {
-    /// The device server alone.
+    /// Only the device server changes access states.
     #[default]
     Implicit = 1,
-    /// Initiators alone, by SET TARGET PORT GROUPS.
+    /// Only initiators change access states, by SET TARGET PORT GROUPS.
     Explicit = 2,
-    /// Both.
+    /// Both change access states.
     Both = 3,
 }
 
@@ -81,22 +80,22 @@ impl Management {
     }
 }
 
-/// STATUS CODE: why a group is in its state.
+/// STATUS CODE: the cause of the last change of an access state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum StatusCode {
-    /// It has always been.
+    /// The state has never changed.
     #[default]
     None = 0,
     /// SET TARGET PORT GROUPS.
     Explicit = 1,
-    /// The device server.
+    /// The device server changed the state.
     Implicit = 2,
 }
 
-/// A target port group as REPORT TARGET PORT GROUPS tells of it.
+/// A target port group descriptor of REPORT TARGET PORT GROUPS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupDescriptor {
-    /// PREF: a preferred way to the logical unit, whatever its state.
+    /// PREF: the group is preferred, whatever its state.
     pub preferred: bool,
     /// ASYMMETRIC ACCESS STATE.
     pub state: AccessState,
@@ -104,11 +103,11 @@ pub struct GroupDescriptor {
     pub group: u16,
     /// STATUS CODE.
     pub status: StatusCode,
-    /// RELATIVE TARGET PORT IDENTIFIERs, 255 at most.
+    /// The RELATIVE TARGET PORT IDENTIFIERs, at most 255.
     pub ports: Vec<u16>,
 }
 
-/// REPORT TARGET PORT GROUPS parameter data. With `transition_time_s`, IMPLICIT TRANSITION TIME in seconds, they have the
+/// Encodes REPORT TARGET PORT GROUPS data. With `transition_time_s`, IMPLICIT TRANSITION TIME in seconds, it has the
 /// extended header. Ports of a group beyond 255 are left out.
 pub fn report(groups: &[GroupDescriptor], transition_time_s: Option<u8>) -> Vec<u8> {
     const MAX_PORTS: usize = u8::MAX as usize;
@@ -131,24 +130,25 @@ pub fn report(groups: &[GroupDescriptor], transition_time_s: Option<u8>) -> Vec<
     data
 }
 
-/// One change that a SET TARGET PORT GROUPS parameter list asks for.
+/// A set target port group descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SetDescriptor {
-    /// The state to go to.
+    /// The requested state.
     pub state: AccessState,
     /// TARGET PORT GROUP, or RELATIVE TARGET PORT IDENTIFIER for the offline state.
     pub group_or_port: u16,
-    /// Where [`Self::state`] stands in the list.
+    /// The field of [`Self::state`].
     pub state_field: FieldPointer,
-    /// Where [`Self::group_or_port`] stands in the list.
+    /// The field of [`Self::group_or_port`].
     pub target_field: FieldPointer,
 }
 
-/// Reads a SET TARGET PORT GROUPS parameter list: whole descriptors behind the header, as its length was checked before.
+/// Parses a SET TARGET PORT GROUPS parameter list: whole descriptors after the header. The caller has checked the
+/// length.
 ///
 /// # Errors
 ///
-/// A reserved bit that is set, or a state that nobody can ask for.
+/// A reserved bit that is set, or a state that cannot be requested.
 pub fn parse_set(list: &[u8]) -> Result<Vec<SetDescriptor>, FieldPointer> {
     let at = |byte: usize| FieldPointer::data(u16::try_from(byte).unwrap_or(u16::MAX));
     let (header, descriptors) = list.split_at_checked(SET_HEADER_LEN).unwrap_or((list, &[]));

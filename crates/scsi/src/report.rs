@@ -12,31 +12,31 @@ pub fn luns(luns: &[Lun]) -> Vec<u8> {
     data
 }
 
-/// A command as REPORT SUPPORTED OPERATION CODES tells of it.
+/// A command in REPORT SUPPORTED OPERATION CODES data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SupportedCommand {
     /// The operation code.
     pub opcode: OpCode,
-    /// The service action, for operation codes that have them (SERVACTV).
+    /// The service action, for an operation code with service actions (SERVACTV).
     pub service_action: Option<ServiceAction>,
-    /// CDB USAGE DATA; as long as the CDB.
+    /// CDB USAGE DATA, as long as the CDB.
     pub usage: &'static [u8],
 }
 
-/// RECOMMENDED COMMAND TIMEOUT and NOMINAL COMMAND PROCESSING TIMEOUT are not stated: all zero behind the length.
+/// A command timeouts descriptor with unspecified timeouts: all zero after its length.
 const TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 const SERVACTV: u8 = 0x01;
-/// CTDP in a descriptor of the list.
+/// CTDP in a command descriptor of the list.
 const LISTED_CTDP: u8 = 0x02;
-/// CTDP in the answer for one command.
+/// CTDP in the data for one command.
 const SINGLE_CTDP: u8 = 0x80;
-/// SUPPORT: not supported.
+/// SUPPORT: the command is not supported.
 const UNSUPPORTED: u8 = 1;
-/// SUPPORT: supported as a standard says.
+/// SUPPORT: the command is supported as a standard defines it.
 const SUPPORTED: u8 = 3;
 
-/// The parameter data for all commands, with command timeouts descriptors when `timeouts` (RCTD) asks for them.
+/// Encodes the data for all commands, with command timeouts descriptors when `timeouts` (RCTD) is set.
 pub fn all_commands(commands: impl IntoIterator<Item = SupportedCommand>, timeouts: bool) -> Vec<u8> {
     let mut list = Vec::new();
     for command in commands {
@@ -52,7 +52,7 @@ pub fn all_commands(commands: impl IntoIterator<Item = SupportedCommand>, timeou
     [&(list.len() as u32).to_be_bytes()[..], &list].concat()
 }
 
-/// The parameter data for one command; `None` for one that is not supported.
+/// Encodes the data for one command; `None` when the command is not supported.
 pub fn one_command(command: Option<SupportedCommand>, timeouts: bool) -> Vec<u8> {
     let Some(command) = command else { return vec![0, UNSUPPORTED, 0, 0] };
     let ctdp = if timeouts { SINGLE_CTDP } else { 0 };

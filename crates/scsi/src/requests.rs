@@ -1,32 +1,32 @@
-//! CDBs as an initiator makes them, ready for the header of a SCSI command: padded to 16 bytes.
+//! CDBs for initiators, padded to the 16 bytes of a SCSI Command PDU header.
 //!
-//! Commands on blocks take the 10-byte form where address and length fit, because every disk knows it, and the 16-byte
-//! form elsewhere.
+//! Commands on blocks use the 10-byte form where address and length fit, because every disk supports it, and the
+//! 16-byte form otherwise.
 
 use crate::{OpCode, ServiceAction};
 
-/// The 16 bytes of CDB that a SCSI command's header carries.
+/// The 16 CDB bytes of a SCSI Command PDU header.
 pub type CdbBytes = [u8; 16];
 
 const FUA: u8 = 0x08;
 const UNMAP: u8 = 0x08;
 const EVPD: u8 = 0x01;
-/// DBD: no block descriptors.
+/// DBD: no block descriptors are returned.
 const DBD: u8 = 0x08;
 const BYTCHK_COMPARE: u8 = 0x02;
 
-/// A CDB from its first bytes.
+/// Pads a CDB with zeroes.
 ///
 /// # Panics
 ///
-/// When there are more than 16.
+/// When `bytes` has more than 16 bytes.
 fn padded(bytes: &[u8]) -> CdbBytes {
     let mut cdb = [0; 16];
     cdb[..bytes.len()].copy_from_slice(bytes);
     cdb
 }
 
-/// A command on blocks, in the shorter form that holds its numbers.
+/// A command on blocks, in the shorter form that holds its address and length.
 fn on_blocks(short: OpCode, long: OpCode, flags: u8, lba: u64, blocks: u32) -> CdbBytes {
     let mut cdb = [0; 16];
     cdb[1] = flags;
@@ -42,17 +42,17 @@ fn on_blocks(short: OpCode, long: OpCode, flags: u8, lba: u64, blocks: u32) -> C
     cdb
 }
 
-/// READ.
+/// READ(10) or (16).
 pub fn read(lba: u64, blocks: u32, fua: bool) -> CdbBytes {
     on_blocks(OpCode::READ_10, OpCode::READ_16, if fua { FUA } else { 0 }, lba, blocks)
 }
 
-/// WRITE. With `fua` it ends when the blocks are on the medium.
+/// WRITE(10) or (16). With `fua` the command ends when the blocks are on the medium.
 pub fn write(lba: u64, blocks: u32, fua: bool) -> CdbBytes {
     on_blocks(OpCode::WRITE_10, OpCode::WRITE_16, if fua { FUA } else { 0 }, lba, blocks)
 }
 
-/// VERIFY; with `compare` against as many blocks of Data-Out.
+/// VERIFY(10) or (16). With `compare`, the Data-Out holds the same number of blocks to compare with.
 pub fn verify(lba: u64, blocks: u32, compare: bool) -> CdbBytes {
     on_blocks(OpCode::VERIFY_10, OpCode::VERIFY_16, if compare { BYTCHK_COMPARE } else { 0 }, lba, blocks)
 }
@@ -62,8 +62,8 @@ pub fn synchronize_cache() -> CdbBytes {
     padded(&[OpCode::SYNCHRONIZE_CACHE_10.0])
 }
 
-/// WRITE SAME(16): the one block of Data-Out, over and over. `unmap` allows the device to free the blocks instead, when the
-/// block is zeroes.
+/// WRITE SAME(16), which repeats one block of Data-Out. `unmap` allows the device server to free the blocks instead,
+/// when the block is zeroes.
 pub fn write_same(lba: u64, blocks: u32, unmap: bool) -> CdbBytes {
     let mut cdb = padded(&[OpCode::WRITE_SAME_16.0, if unmap { UNMAP } else { 0 }]);
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
@@ -77,7 +77,7 @@ pub fn unmap(list_len: u16) -> CdbBytes {
     padded(&[OpCode::UNMAP.0, 0, 0, 0, 0, 0, 0, high, low])
 }
 
-/// COMPARE AND WRITE: Data-Out is `blocks` blocks to compare with and as many to write.
+/// COMPARE AND WRITE. The Data-Out is `blocks` blocks to compare with, then the same number of blocks to write.
 pub fn compare_and_write(lba: u64, blocks: u8, fua: bool) -> CdbBytes {
     let mut cdb = padded(&[OpCode::COMPARE_AND_WRITE.0, if fua { FUA } else { 0 }]);
     cdb[2..10].copy_from_slice(&lba.to_be_bytes());
@@ -107,7 +107,7 @@ pub fn read_capacity_16(allocation_len: u32) -> CdbBytes {
     service_action_in(ServiceAction::READ_CAPACITY_16, 0, allocation_len)
 }
 
-/// GET LBA STATUS(16), from `lba` on.
+/// GET LBA STATUS(16), starting at `lba`.
 pub fn get_lba_status(lba: u64, allocation_len: u32) -> CdbBytes {
     service_action_in(ServiceAction::GET_LBA_STATUS_16, lba, allocation_len)
 }
@@ -119,7 +119,7 @@ fn service_action_in(action: ServiceAction, lba: u64, allocation_len: u32) -> Cd
     cdb
 }
 
-/// REPORT LUNS: all that are reachable, well known ones left out.
+/// REPORT LUNS for all logical units except well known ones.
 pub fn report_luns(allocation_len: u32) -> CdbBytes {
     let mut cdb = padded(&[OpCode::REPORT_LUNS.0]);
     cdb[6..10].copy_from_slice(&allocation_len.to_be_bytes());
@@ -131,7 +131,7 @@ pub fn mode_sense_6(page: crate::mode::PageCode, allocation_len: u8) -> CdbBytes
     padded(&[OpCode::MODE_SENSE_6.0, DBD, page.0, 0, allocation_len])
 }
 
-/// REPORT SUPPORTED OPERATION CODES: all of them.
+/// REPORT SUPPORTED OPERATION CODES for all commands.
 pub fn report_supported_opcodes(allocation_len: u32) -> CdbBytes {
     let action = ServiceAction::REPORT_SUPPORTED_OPERATION_CODES.0 as u8;
     let mut cdb = padded(&[OpCode::MAINTENANCE_IN.0, action]);

@@ -1,6 +1,6 @@
 //! The parameter list of SANITIZE with the OVERWRITE service action (SBC-4 5.30.2).
 
-use crate::{AdditionalSense, FieldPointer, SenseData};
+use crate::{FieldPointer, SenseData};
 
 /// Bytes in front of the initialization pattern.
 const HEADER_LEN: usize = 4;
@@ -12,14 +12,14 @@ const OVERWRITE_COUNT: u8 = 0x1f;
 const FLAGS_FIELD: FieldPointer = FieldPointer::data(0);
 const PATTERN_LEN_FIELD: FieldPointer = FieldPointer::data(2);
 
-/// What the medium is overwritten with.
+/// The parameter list of OVERWRITE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OverwriteList<'a> {
-    /// INVERT: of two passes that follow each other, one writes the pattern and one its inversion.
+    /// INVERT: of two consecutive passes, one writes the pattern and the other its inversion.
     pub invert: bool,
     /// OVERWRITE COUNT: 1 to 31.
     pub passes: u8,
-    /// INITIALIZATION PATTERN: one byte to a whole block.
+    /// INITIALIZATION PATTERN, from one byte to a whole block.
     pub pattern: &'a [u8],
 }
 
@@ -29,15 +29,14 @@ impl<'a> OverwriteList<'a> {
         (HEADER_LEN + 1..=HEADER_LEN + block_len as usize).contains(&len)
     }
 
-    /// Reads the list. TEST asks for behaviour of the vendor's own, of which there is none.
+    /// Parses the list. TEST requests vendor specific behaviour, which is not supported.
     ///
     /// # Errors
     ///
-    /// Sense data: PARAMETER LIST LENGTH ERROR for a list that ends inside of the pattern; INVALID FIELD IN PARAMETER LIST,
-    /// pointing at what is wrong.
+    /// Sense data: PARAMETER LIST LENGTH ERROR for a list that ends inside the pattern; INVALID FIELD IN PARAMETER
+    /// LIST, with a pointer to the field, for the rest.
     pub fn parse(list: &'a [u8], block_len: u32) -> Result<Self, SenseData> {
-        let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-        let (header, rest) = list.split_first_chunk::<HEADER_LEN>().ok_or(length_error)?;
+        let (header, rest) = list.split_first_chunk::<HEADER_LEN>().ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         let [flags, reserved, high, low] = *header;
         let passes = flags & OVERWRITE_COUNT;
         if flags & TEST != 0 {
@@ -53,7 +52,7 @@ impl<'a> OverwriteList<'a> {
         if pattern_len == 0 || u32::from(pattern_len) > block_len {
             return Err(PATTERN_LEN_FIELD.into());
         }
-        let pattern = rest.get(..usize::from(pattern_len)).ok_or(length_error)?;
+        let pattern = rest.get(..usize::from(pattern_len)).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         Ok(Self { invert: flags & INVERT != 0, passes, pattern })
     }
 }
@@ -61,6 +60,7 @@ impl<'a> OverwriteList<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::AdditionalSense;
     use proptest::prelude::*;
 
     #[test]

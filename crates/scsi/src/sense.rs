@@ -1,4 +1,4 @@
-//! Sense data: what went wrong, in the fixed and the descriptor format (SPC-5 4.5).
+//! Sense data in the fixed and the descriptor format (SPC-5 4.5).
 
 mod codes;
 #[cfg(test)]
@@ -9,7 +9,7 @@ use std::ops::Deref;
 
 pub use codes::{AdditionalSense, SenseKey};
 
-/// The longest sense data that [`SenseData::encode`] makes.
+/// The longest sense data of [`SenseData::encode`], in bytes.
 pub const MAX_SENSE_LEN: usize = 32;
 
 /// Length of fixed format sense data.
@@ -30,22 +30,22 @@ const SKSV: u8 = 0x80;
 const POINTER_IN_CDB: u8 = 0x40;
 const BIT_POINTER_VALID: u8 = 0x08;
 
-/// Why a command did not end with GOOD.
+/// Sense data: the reason why a command ended with CHECK CONDITION.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SenseData {
-    /// The class of what happened.
+    /// The sense key: the class of the condition.
     pub key: SenseKey,
-    /// What happened, in detail.
+    /// The additional sense code: the condition itself.
     pub code: AdditionalSense,
     /// INFORMATION: an LBA or an offset, as the command defines it.
     pub information: Option<u64>,
     /// The field in error, for ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
-    /// PROGRESS INDICATION, for NOT READY and NO SENSE: how much of an operation is done, in parts of 65,536.
+    /// PROGRESS INDICATION, for NOT READY and NO SENSE: the completed part of an operation, in units of 1/65,536.
     pub progress: Option<u16>,
 }
 
-/// The two encodings. `D_SENSE` of the control mode page selects one.
+/// The formats of sense data. `D_SENSE` of the Control mode page selects one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SenseFormat {
     /// 18 bytes; INFORMATION holds 32 bits.
@@ -55,23 +55,23 @@ pub enum SenseFormat {
     Descriptor,
 }
 
-/// Where a bad field was found (SPC-5 4.5.2.4.2).
+/// A pointer to a field in error (SPC-5 4.5.2.4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// What the byte is counted in.
+    /// Whether `byte` is an offset in the CDB or in the parameter list.
     pub area: PointedArea,
-    /// First byte of the field.
+    /// Offset of the first byte of the field.
     pub byte: u16,
     /// Most significant bit of the field, when it does not fill its byte.
     pub bit: Option<u8>,
 }
 
-/// What a [`FieldPointer`] points into.
+/// The area that a [`FieldPointer`] points into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PointedArea {
-    /// The CDB.
+    /// The pointer is an offset in the CDB.
     Cdb,
-    /// The parameter list in the Data-Out buffer.
+    /// The pointer is an offset in the parameter list of the Data-Out.
     Data,
 }
 
@@ -86,7 +86,7 @@ impl FieldPointer {
         Self { area: PointedArea::Data, byte, bit: None }
     }
 
-    /// The same field, whose most significant bit is `bit` (0 to 7).
+    /// This field, with `bit` (0 to 7) as its most significant bit.
     #[must_use]
     pub const fn bit(self, bit: u8) -> Self {
         Self { bit: Some(bit & 7), ..self }
@@ -94,7 +94,7 @@ impl FieldPointer {
 }
 
 impl SenseData {
-    /// Sense data with nothing but key and code.
+    /// Sense data with only a key and a code.
     pub const fn new(key: SenseKey, code: AdditionalSense) -> Self {
         Self { key, code, information: None, field: None, progress: None }
     }
@@ -102,6 +102,39 @@ impl SenseData {
     /// ILLEGAL REQUEST with `code`.
     pub const fn illegal_request(code: AdditionalSense) -> Self {
         Self::new(SenseKey::ILLEGAL_REQUEST, code)
+    }
+
+    /// ILLEGAL REQUEST, PARAMETER LIST LENGTH ERROR: the parameter list is too short or too long.
+    pub const PARAMETER_LIST_LENGTH_ERROR: Self = Self::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+
+    /// NOT READY with `code`.
+    pub const fn not_ready(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::NOT_READY, code)
+    }
+
+    /// MEDIUM ERROR with `code`.
+    pub const fn medium_error(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::MEDIUM_ERROR, code)
+    }
+
+    /// HARDWARE ERROR with `code`.
+    pub const fn hardware_error(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::HARDWARE_ERROR, code)
+    }
+
+    /// DATA PROTECT with `code`.
+    pub const fn data_protect(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::DATA_PROTECT, code)
+    }
+
+    /// COPY ABORTED with `code`.
+    pub const fn copy_aborted(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::COPY_ABORTED, code)
+    }
+
+    /// ABORTED COMMAND with `code`.
+    pub const fn aborted_command(code: AdditionalSense) -> Self {
+        Self::new(SenseKey::ABORTED_COMMAND, code)
     }
 
     /// UNIT ATTENTION with `code`.
@@ -118,19 +151,19 @@ impl SenseData {
         Self { field: Some(field), ..Self::illegal_request(code) }
     }
 
-    /// The same with INFORMATION.
+    /// Adds INFORMATION.
     #[must_use]
     pub const fn with_information(self, information: u64) -> Self {
         Self { information: Some(information), ..self }
     }
 
-    /// The same with the pointer to the field in error.
+    /// Adds the pointer to the field in error.
     #[must_use]
     pub const fn with_field(self, field: FieldPointer) -> Self {
         Self { field: Some(field), ..self }
     }
 
-    /// The same with PROGRESS INDICATION.
+    /// Adds PROGRESS INDICATION.
     #[must_use]
     pub const fn with_progress(self, progress: u16) -> Self {
         Self { progress: Some(progress), ..self }
@@ -138,7 +171,7 @@ impl SenseData {
 
     /// The sense key specific field; its meaning follows the sense key (SPC-5 4.5.2.4).
     fn specific(&self) -> Option<[u8; 3]> {
-        if self.tells_progress() {
+        if self.has_progress() {
             let [high, low] = self.progress?.to_be_bytes();
             return Some([SKSV, high, low]);
         }
@@ -147,18 +180,18 @@ impl SenseData {
 
     fn set_specific(&mut self, specific: [u8; 3]) {
         let [flags, high, low] = specific;
-        if self.tells_progress() {
+        if self.has_progress() {
             self.progress = (flags & SKSV != 0).then_some(u16::from_be_bytes([high, low]));
         } else {
             self.field = FieldPointer::decode(specific);
         }
     }
 
-    fn tells_progress(&self) -> bool {
+    fn has_progress(&self) -> bool {
         matches!(self.key, SenseKey::NO_SENSE | SenseKey::NOT_READY)
     }
 
-    /// The bytes of current (not deferred) sense data.
+    /// Encodes current (not deferred) sense data.
     ///
     /// The fixed format has 32 bits for INFORMATION: a larger value leaves VALID at zero (SPC-5 4.5.3).
     pub fn encode(&self, format: SenseFormat) -> EncodedSense {
@@ -201,11 +234,11 @@ impl SenseData {
         out
     }
 
-    /// Reads sense data in either format. Descriptors that this type has no place for are skipped.
+    /// Decodes sense data in either format. Descriptors that this type does not represent are skipped.
     ///
     /// # Errors
     ///
-    /// When the bytes are too short for their format, or the response code is none of current sense data.
+    /// When the bytes are too short for their format, or the response code is not that of current sense data.
     pub fn decode(bytes: &[u8]) -> Result<Self, SenseError> {
         let response = *bytes.first().ok_or(SenseError::Short { len: 0 })?;
         match response & 0x7f {
@@ -222,7 +255,7 @@ impl SenseData {
         if head[0] & VALID != 0 {
             sense.information = Some(u64::from(u32::from_be_bytes([head[3], head[4], head[5], head[6]])));
         }
-        // ADDITIONAL SENSE LENGTH counts from byte 8; what lies beyond it is not sense data.
+        // ADDITIONAL SENSE LENGTH counts from byte 8; the bytes beyond it are not sense data.
         let end = bytes.len().min(8 + usize::from(head[7]));
         if let Some(code) = bytes.get(12..14).filter(|_| end >= 14) {
             sense.code = AdditionalSense { asc: code[0], ascq: code[1] };
@@ -278,7 +311,7 @@ impl From<FieldPointer> for SenseData {
     }
 }
 
-/// Sense data as bytes, without an allocation. Dereferences to the bytes.
+/// Encoded sense data in an array, without an allocation. It dereferences to its bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct EncodedSense {
     bytes: [u8; MAX_SENSE_LEN],
@@ -286,7 +319,8 @@ pub struct EncodedSense {
 }
 
 impl EncodedSense {
-    /// Adds a part. The parts that this module makes fit together: header, information and what is specific to the key are 28 bytes.
+    /// Appends a part. The parts of this module fit together: header, information and sense key specific data are 28
+    /// bytes.
     fn push(&mut self, part: &[u8]) {
         self.bytes[self.len..][..part.len()].copy_from_slice(part);
         self.len += part.len();
@@ -307,16 +341,16 @@ impl fmt::Debug for EncodedSense {
     }
 }
 
-/// Why bytes are not sense data.
+/// Why bytes cannot be decoded as sense data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SenseError {
-    /// Too few bytes for the header.
+    /// The header is incomplete.
     #[error("{len} bytes are too short for sense data")]
     Short {
-        /// How many there are.
+        /// Number of bytes.
         len: usize,
     },
-    /// Deferred, vendor specific or unknown.
+    /// The response code is deferred, vendor specific or unknown.
     #[error("response code {0:#04x} is not current sense data")]
     ResponseCode(u8),
 }

@@ -1,25 +1,25 @@
-//! Status codes.
+//! Status codes (SAM-5 5.3.1).
 
 use std::fmt;
 
-/// The status byte that ends a command (SAM-5 5.3.1). Values without a name are kept.
+/// The status that ends a command (SAM-5 5.3.1). Unknown codes are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Status(pub u8);
 
 impl Status {
-    /// The command was done.
+    /// The command was successful.
     pub const GOOD: Self = Self(0x00);
-    /// Sense data tells what happened.
+    /// The command failed; sense data describe the condition.
     pub const CHECK_CONDITION: Self = Self(0x02);
     /// A PRE-FETCH found room in the cache for all blocks.
     pub const CONDITION_MET: Self = Self(0x04);
-    /// The logical unit cannot take the command now.
+    /// The logical unit cannot accept the command now.
     pub const BUSY: Self = Self(0x08);
-    /// A reservation of another `I_T` nexus forbids the command.
+    /// A reservation of another `I_T` nexus conflicts with the command.
     pub const RESERVATION_CONFLICT: Self = Self(0x18);
     /// The task set has no room.
     pub const TASK_SET_FULL: Self = Self(0x28);
-    /// An auto contingent allegiance is in force.
+    /// An auto contingent allegiance exists.
     pub const ACA_ACTIVE: Self = Self(0x30);
     /// Another `I_T` nexus aborted the task.
     pub const TASK_ABORTED: Self = Self(0x40);

@@ -6,31 +6,31 @@ pub const HEADER_LEN: usize = 8;
 /// Bytes of a block descriptor.
 pub const DESCRIPTOR_LEN: usize = 16;
 
-/// One range to unmap.
+/// A range to unmap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnmapRange {
-    /// First block.
+    /// The first logical block address.
     pub lba: u64,
-    /// How many blocks; zero is no error.
+    /// Number of blocks; zero is no error.
     pub blocks: u32,
 }
 
-/// The list is shorter than it says, or than its header.
+/// The list is shorter than its header, or than it announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the UNMAP parameter list has {len} bytes and needs {needed}")]
 pub struct ListTooShort {
-    /// Bytes that are there.
+    /// Length of the list in bytes.
     pub len: usize,
-    /// Bytes that the list needs by its own account.
+    /// Length in bytes that the list announces.
     pub needed: usize,
 }
 
-/// The ranges of a parameter list, in their order. Bytes behind the last whole descriptor are ignored, as the standard
-/// has it for a BLOCK DESCRIPTOR DATA LENGTH that is no multiple of 16.
+/// Parses the ranges of a parameter list, in their order. Bytes after the last whole descriptor are ignored, as the
+/// standard requires when BLOCK DESCRIPTOR DATA LENGTH is not a multiple of 16.
 ///
 /// # Errors
 ///
-/// When the list ends before the last descriptor that it announces.
+/// When the list ends before the last announced descriptor.
 pub fn parse(list: &[u8]) -> Result<impl ExactSizeIterator<Item = UnmapRange> + Clone + use<'_>, ListTooShort> {
     let short = |needed| ListTooShort { len: list.len(), needed };
     let (header, descriptors) = list.split_first_chunk::<HEADER_LEN>().ok_or(short(HEADER_LEN))?;
@@ -44,7 +44,7 @@ pub fn parse(list: &[u8]) -> Result<impl ExactSizeIterator<Item = UnmapRange> + 
     }))
 }
 
-/// A parameter list of `ranges`. More than 4,095 do not fit and are left out.
+/// Encodes a parameter list of `ranges`. Ranges beyond the 4,095th do not fit and are left out.
 pub fn emit(ranges: &[UnmapRange]) -> Vec<u8> {
     const MAX_RANGES: usize = (u16::MAX as usize - HEADER_LEN) / DESCRIPTOR_LEN;
     let ranges = &ranges[..ranges.len().min(MAX_RANGES)];
@@ -82,7 +82,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parsing_gives_back_what_was_emitted(ranges in proptest::collection::vec(any::<(u64, u32)>(), 0..40)) {
+        fn parsing_round_trips(ranges in proptest::collection::vec(any::<(u64, u32)>(), 0..40)) {
             let ranges: Vec<_> = ranges.into_iter().map(|(lba, blocks)| UnmapRange { lba, blocks }).collect();
             let list = emit(&ranges);
             prop_assert_eq!(parse(&list).unwrap().collect::<Vec<_>>(), ranges);

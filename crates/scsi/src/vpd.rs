@@ -3,13 +3,13 @@
 mod device;
 mod third_party_copy;
 
+pub use crate::designator::{Association, Designator, naa_local};
 pub use device::{ExtendedInquiry, no_management_addresses, no_referrals, scsi_ports, shared_mode_pages};
 pub use third_party_copy::third_party_copy;
 
-use crate::copy::extended::{CSCD_LEN, IDENTIFICATION, MAX_CSCD_DESIGNATOR_LEN};
-use crate::inquiry::{Peripheral, put_text};
+use crate::inquiry::Peripheral;
 
-/// The code of a VPD page. Values without a name are kept.
+/// The code of a VPD page. Unknown codes are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageCode(pub u8);
 
@@ -18,7 +18,7 @@ impl PageCode {
     pub const SUPPORTED_PAGES: Self = Self(0x00);
     /// Unit Serial Number.
     pub const UNIT_SERIAL_NUMBER: Self = Self(0x80);
-    /// Device Identification.
+    /// The Device Identification page.
     pub const DEVICE_IDENTIFICATION: Self = Self(0x83);
     /// Management Network Addresses.
     pub const MANAGEMENT_NETWORK_ADDRESSES: Self = Self(0x85);
@@ -26,138 +26,28 @@ impl PageCode {
     pub const EXTENDED_INQUIRY: Self = Self(0x86);
     /// Mode Page Policy.
     pub const MODE_PAGE_POLICY: Self = Self(0x87);
-    /// SCSI Ports.
+    /// The SCSI Ports page.
     pub const SCSI_PORTS: Self = Self(0x88);
-    /// Third-party Copy.
+    /// The Third-party Copy page.
     pub const THIRD_PARTY_COPY: Self = Self(0x8f);
-    /// Block Limits.
+    /// The Block Limits page.
     pub const BLOCK_LIMITS: Self = Self(0xb0);
     /// Block Device Characteristics.
     pub const BLOCK_DEVICE_CHARACTERISTICS: Self = Self(0xb1);
     /// Logical Block Provisioning.
     pub const LOGICAL_BLOCK_PROVISIONING: Self = Self(0xb2);
-    /// Referrals.
+    /// The Referrals page.
     pub const REFERRALS: Self = Self(0xb3);
 }
 
-/// A whole page: the header, with its length, and `body`. A body beyond 65,535 bytes is cut.
+/// Encodes a page: the header with its length, and `body`. A body beyond 65,535 bytes is cut.
 pub fn page(code: PageCode, body: &[u8]) -> Vec<u8> {
     let body = &body[..body.len().min(usize::from(u16::MAX))];
     let [high, low] = (body.len() as u16).to_be_bytes();
     [&[Peripheral::DISK.0, code.0, high, low], body].concat()
 }
 
-/// What a designator names (ASSOCIATION).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Association {
-    /// The logical unit.
-    LogicalUnit = 0,
-    /// The target port that the request came through.
-    TargetPort = 1,
-    /// The target device.
-    TargetDevice = 2,
-}
-
-/// The longest designator: its length has one byte, and names are padded to a multiple of four.
-const MAX_DESIGNATOR_LEN: usize = 252;
-
-/// One designation descriptor of the Device Identification page (SPC-5 7.8.6).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Designator {
-    /// What it names.
-    pub association: Association,
-    kind: u8,
-    code_set: u8,
-    /// PROTOCOL IDENTIFIER, where the descriptor has one.
-    protocol: Option<u8>,
-    bytes: Vec<u8>,
-}
-
-impl Designator {
-    const BINARY: u8 = 1;
-    const ASCII: u8 = 2;
-    const UTF_8: u8 = 3;
-    const PIV: u8 = 0x80;
-    /// PROTOCOL IDENTIFIER of iSCSI.
-    const ISCSI: u8 = 5;
-    /// NAA 3h: locally assigned, for a vendor without an IEEE company identifier.
-    const NAA_LOCAL: u64 = 0x3 << 60;
-
-    /// T10 vendor ID based: the vendor in 8 bytes, then whatever it chose.
-    pub fn t10_vendor(vendor: &str, specific: &str) -> Self {
-        let mut bytes = vec![0; 8];
-        put_text(&mut bytes, vendor);
-        bytes.extend_from_slice(specific.as_bytes());
-        Self::unit(1, Self::ASCII, bytes)
-    }
-
-    /// NAA, locally assigned: the low 60 bits of `value`.
-    pub fn naa_local(value: u64) -> Self {
-        Self::unit(3, Self::BINARY, naa_local(value).to_be_bytes().to_vec())
-    }
-
-    /// SCSI name string of a logical unit, target port or target device, padded with zeroes to a multiple of four.
-    pub fn name(association: Association, name: &str) -> Self {
-        let mut bytes = name.as_bytes().to_vec();
-        bytes.truncate(MAX_DESIGNATOR_LEN - 1);
-        bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
-        Self { association, kind: 8, code_set: Self::UTF_8, protocol: Some(Self::ISCSI), bytes }
-    }
-
-    /// The relative target port identifier.
-    pub fn relative_port(port: u16) -> Self {
-        Self::port(4, port)
-    }
-
-    /// The target port group of the port.
-    pub fn port_group(group: u16) -> Self {
-        Self::port(5, group)
-    }
-
-    /// What names a logical unit by this DESIGNATOR TYPE and CODE SET, as an initiator has it from this page. At most 252 bytes.
-    pub fn logical_unit(kind: u8, code_set: u8, bytes: &[u8]) -> Self {
-        Self::unit(kind, code_set, bytes.to_vec())
-    }
-
-    /// As an identification descriptor CSCD descriptor (E4h) of a disk with this DISK BLOCK LENGTH (SPC-5 6.5.5.5). Of a longer
-    /// designator the first 20 bytes.
-    pub(crate) fn emit_cscd(&self, block_len: u32) -> [u8; CSCD_LEN] {
-        let name = &self.bytes[..self.bytes.len().min(MAX_CSCD_DESIGNATOR_LEN)];
-        let mut cscd = [0; CSCD_LEN];
-        cscd[0] = IDENTIFICATION;
-        cscd[4] = self.code_set;
-        cscd[5] = self.kind;
-        cscd[7] = name.len() as u8;
-        cscd[8..8 + name.len()].copy_from_slice(name);
-        cscd[29..].copy_from_slice(&block_len.to_be_bytes()[1..]);
-        cscd
-    }
-
-    fn unit(kind: u8, code_set: u8, mut bytes: Vec<u8>) -> Self {
-        bytes.truncate(MAX_DESIGNATOR_LEN);
-        Self { association: Association::LogicalUnit, kind, code_set, protocol: None, bytes }
-    }
-
-    fn port(kind: u8, value: u16) -> Self {
-        let [high, low] = value.to_be_bytes();
-        let bytes = vec![0, 0, high, low];
-        let association = Association::TargetPort;
-        Self { association, kind, code_set: Self::BINARY, protocol: Some(Self::ISCSI), bytes }
-    }
-
-    fn emit(&self) -> Vec<u8> {
-        let (protocol, valid) = self.protocol.map_or((0, 0), |protocol| (protocol << 4, Self::PIV));
-        let kind = valid | (self.association as u8) << 4 | self.kind;
-        [&[protocol | self.code_set, kind, 0, self.bytes.len() as u8], self.bytes.as_slice()].concat()
-    }
-}
-
-/// A locally assigned NAA identifier with the low 60 bits of `value`.
-pub const fn naa_local(value: u64) -> u64 {
-    Designator::NAA_LOCAL | value & !(0xf << 60)
-}
-
-/// Device Identification.
+/// Encodes the Device Identification page.
 pub fn device_identification(designators: &[Designator]) -> Vec<u8> {
     let body: Vec<u8> = designators.iter().flat_map(Designator::emit).collect();
     page(PageCode::DEVICE_IDENTIFICATION, &body)
@@ -166,7 +56,7 @@ pub fn device_identification(designators: &[Designator]) -> Vec<u8> {
 /// Block Limits (SBC-4 6.6.4). Zero means "not reported" or "not supported" in every field.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockLimits {
-    /// WSNZ: WRITE SAME does not take zero blocks for "all to the end".
+    /// WSNZ: WRITE SAME refuses zero blocks as "all to the end".
     pub write_same_non_zero: bool,
     /// MAXIMUM COMPARE AND WRITE LENGTH in blocks.
     pub max_compare_and_write: u8,
@@ -186,7 +76,7 @@ pub struct BlockLimits {
     pub unmap_granularity: u32,
     /// MAXIMUM WRITE SAME LENGTH in blocks.
     pub max_write_same: u64,
-    /// What WRITE ATOMIC takes.
+    /// The limits of WRITE ATOMIC.
     pub atomic: AtomicLimits,
 }
 
@@ -212,7 +102,7 @@ impl BlockLimits {
 
     const WSNZ: u8 = 0x01;
 
-    /// The page.
+    /// Encodes the Block Limits page.
     pub fn emit(&self) -> Vec<u8> {
         let mut body = [0; Self::BODY_LEN];
         body[0] = if self.write_same_non_zero { Self::WSNZ } else { 0 };
@@ -237,24 +127,24 @@ impl BlockLimits {
     }
 }
 
-/// Block Device Characteristics of a medium that does not rotate and whose flushes need no command for FUA
+/// Block Device Characteristics of a medium that does not rotate, and on which FUA needs no other command to flush
 /// (SBC-4 6.6.2).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BlockDeviceCharacteristics {
-    /// There is SANITIZE with BLOCK ERASE, after which reads end well without a write before (WABEREQ).
+    /// SANITIZE with BLOCK ERASE is supported, and reads succeed after it without a write in between (WABEREQ).
     pub block_erase: bool,
-    /// There is SANITIZE with CRYPTOGRAPHIC ERASE, after which reads end well without a write before (WACEREQ).
+    /// SANITIZE with CRYPTOGRAPHIC ERASE is supported, and reads succeed after it without a write in between (WACEREQ).
     pub cryptographic_erase: bool,
 }
 
 impl BlockDeviceCharacteristics {
     const BODY_LEN: usize = 60;
     const NON_ROTATING: u16 = 1;
-    /// Reads end well, in WABEREQ and WACEREQ.
+    /// WABEREQ and WACEREQ: reads succeed after the erasure.
     const WABEREQ_READABLE: u8 = 0x40;
     const WACEREQ_READABLE: u8 = 0x10;
 
-    /// The page.
+    /// Encodes the Block Device Characteristics page.
     pub fn emit(&self) -> Vec<u8> {
         let mut body = [0; Self::BODY_LEN];
         body[..2].copy_from_slice(&Self::NON_ROTATING.to_be_bytes());
@@ -273,7 +163,7 @@ pub struct Provisioning {
     pub unmapped_zero: bool,
     /// `ANC_SUP`: blocks can be anchored.
     pub anchor: bool,
-    /// THRESHOLD EXPONENT: 2 to this power blocks make a threshold set.
+    /// THRESHOLD EXPONENT: a threshold set has 2 to this power blocks.
     pub threshold_exponent: u8,
 }
 
@@ -283,7 +173,7 @@ impl Provisioning {
     const ANC_SUP: u8 = 0x02;
     const THIN: u8 = 2;
 
-    /// The page.
+    /// Encodes the Logical Block Provisioning page.
     pub fn emit(&self) -> Vec<u8> {
         let commands = if self.unmap { Self::LBPU_LBPWS_LBPWS10 } else { 0 };
         let zero = if self.unmapped_zero { Self::LBPRZ } else { 0 };
@@ -296,6 +186,7 @@ impl Provisioning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::designator::MAX_DESIGNATOR_LEN;
 
     #[test]
     fn designators_name_unit_port_and_device() {
@@ -346,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thin_unit_says_what_frees_space() {
+    fn a_thin_unit_reports_the_commands_that_free_space() {
         assert_eq!(
             Provisioning { unmap: true, unmapped_zero: true, anchor: true, threshold_exponent: 11 }.emit(),
             [0, 0xb2, 0, 4, 11, 0xe6, 2, 0]

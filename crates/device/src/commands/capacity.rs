@@ -5,15 +5,15 @@ use lunette_scsi::capacity::{ReadCapacity16, read_capacity_10 as short_data};
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 
-/// READ CAPACITY(10).
+/// Executes READ CAPACITY(10).
 pub(crate) async fn read_capacity_10(cx: Cx) -> Reply {
     let unit = cx.unit()?;
-    // A store that shrank below one block has no last block; zero is the nearest to it.
+    // A store that shrank below one block has no last block; zero is the closest value.
     let data = short_data(unit.blocks().saturating_sub(1), unit.block_size());
     cx.reply(&data, data.len()).await
 }
 
-/// READ CAPACITY(16).
+/// Executes READ CAPACITY(16).
 pub(crate) async fn read_capacity_16(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let capabilities = unit.capabilities();

@@ -9,11 +9,12 @@ use crate::coroutine::Reply;
 
 const NUMBER_OF_BLOCKS: FieldPointer = FieldPointer::cdb(13);
 
-/// COMPARE AND WRITE. The first half of the Data-Out is compared with the medium, and the second half written when they are
-/// equal, while nobody else touches the blocks. INFORMATION of a miscompare is the offset of the first byte that differs.
+/// Executes COMPARE AND WRITE. The first half of the Data-Out is compared with the medium, and the second half is
+/// written when they are equal, atomically for other commands. INFORMATION of a miscompare is the offset of the first
+/// byte that differs.
 pub(crate) async fn compare_and_write(cx: Cx) -> Reply {
     let extent = cx.extent;
-    // A number of blocks that does not fit into its byte shows here: what is left of it does not fit the Data-Out.
+    // A number of blocks that exceeds its one-byte field shows here: the rest of it does not match the Data-Out.
     if u64::from(cx.data_out_len) != 2 * extent.len {
         return Err(NUMBER_OF_BLOCKS.into());
     }

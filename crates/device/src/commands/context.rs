@@ -1,4 +1,4 @@
-//! What a handler sees of its command, and what it can ask for.
+//! The context of a command: what its handler knows, and what it can ask the driver for.
 
 mod medium;
 mod store_error;
@@ -6,7 +6,7 @@ mod store_error;
 use std::sync::{Arc, OnceLock};
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status};
+use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, Status};
 use lunette_store::{Outcome, StoreError};
 
 use super::opcodes::{Direction, Row};
@@ -26,21 +26,21 @@ use crate::wait::Waitable;
 
 pub(crate) use medium::MediumAddress;
 
-/// One command in the hands of its handler. The gate has checked it.
+/// The context of a command that has passed admission.
 pub(crate) struct Cx {
     pub(crate) row: &'static Row,
     pub(crate) device: Arc<TargetDevice>,
     pub(crate) nexus: Arc<NexusState>,
-    /// Absent for the commands that are answered without a logical unit.
+    /// The logical unit and nexus; `None` for a command that is answered without a logical unit.
     pub(crate) itl: Option<Arc<ItlNexus>>,
     pub(crate) cdb: Cdb,
-    /// The blocks that the CDB names; empty for commands without.
+    /// The blocks that the CDB names; empty for a command without.
     pub(crate) extent: Extent,
-    /// When the gate let the command in.
+    /// The sanitize epoch of the admission.
     pub(crate) epoch: SanitizeEpoch,
     pub(crate) data_out_len: u32,
     pub(crate) channel: Arc<Channel>,
-    /// The blocks that the command has claimed until it ends.
+    /// The exclusive claim of the command, held until it ends.
     pub(crate) claim: OnceLock<Claim>,
 }
 
@@ -56,7 +56,7 @@ impl Cx {
         self.itl.as_ref().ok_or(absent)
     }
 
-    /// A buffer of `len` bytes, more than zero, from the pool.
+    /// Asks for a buffer of `len` bytes, more than zero, from the pool.
     pub(crate) async fn buffer(&self, len: usize) -> Result<Buffer, SenseData> {
         match self.channel.ask(Step::Buffer { len }).await {
             Input::Buffer(buffer) => with_len(buffer, len),
@@ -64,7 +64,7 @@ impl Cx {
         }
     }
 
-    /// The reply that carries `data`, cut to the allocation length of the CDB.
+    /// The reply with `data`, cut to the allocation length of the CDB.
     pub(crate) async fn reply(&self, data: &[u8], allocation_len: usize) -> Reply {
         debug_assert_eq!(self.row.direction, Direction::In, "{} has no Data-In", self.row.name);
         let data = &data[..data.len().min(allocation_len)];
@@ -76,14 +76,14 @@ impl Cx {
         Ok(Some(buffer))
     }
 
-    /// The command's Data-Out, of which the CDB asks for `asked` bytes. When the initiator sends less, only whole units of
-    /// `unit` bytes; `None` when there is not one.
+    /// Asks for the Data-Out, of which the CDB announces `asked` bytes. When the initiator sends less, only whole units
+    /// of `unit` bytes are taken; `None` when not one is complete.
     pub(crate) async fn data_out(&self, asked: u64, unit: u32) -> Result<Option<Buffer>, SenseData> {
         let takes_data = matches!(self.row.direction, Direction::Out | Direction::Both);
         debug_assert!(takes_data, "{} has no Data-Out", self.row.name);
         self.channel.expect_data_out(asked);
-        let there = asked.min(u64::from(self.data_out_len));
-        let len = (there - there % u64::from(unit.max(1))) as usize;
+        let available = asked.min(u64::from(self.data_out_len));
+        let len = (available - available % u64::from(unit.max(1))) as usize;
         if len == 0 {
             return Ok(None);
         }
@@ -93,9 +93,9 @@ impl Cx {
         }
     }
 
-    /// The Data-Out of a command that takes exactly `len` bytes of it.
+    /// Asks for the Data-Out of a command that takes exactly `len` bytes.
     ///
-    /// More or less is refused: the initiator and the CDB disagree on what the command does.
+    /// Any other length is refused: the initiator and the CDB disagree on the command.
     pub(crate) async fn exact_data_out(&self, len: u64) -> Result<Buffer, SenseData> {
         let refused = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
         if u64::from(self.data_out_len) != len {
@@ -104,19 +104,19 @@ impl Cx {
         self.data_out(len, 1).await?.ok_or(refused)
     }
 
-    /// A parameter list of `len` bytes, as the CDB says; `None` for none.
+    /// Asks for the parameter list, whose length is `len` according to the CDB; `None` for an empty list.
     ///
     /// # Errors
     ///
     /// PARAMETER LIST LENGTH ERROR when it is longer than `max_len` or the initiator sends less.
     pub(crate) async fn parameter_list(&self, len: u32, max_len: u32) -> Result<Option<Buffer>, SenseData> {
         if len > max_len || len > self.data_out_len {
-            return Err(SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+            return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
         }
         self.data_out(len.into(), 1).await
     }
 
-    /// Waits for something that others bring about.
+    /// Waits for a condition that other tasks bring about.
     pub(crate) async fn wait(&self, on: Arc<dyn Waitable>) -> Result<(), SenseData> {
         match self.channel.ask(Step::Wait { on }).await {
             Input::Waited => Ok(()),
@@ -124,7 +124,7 @@ impl Cx {
         }
     }
 
-    /// Begins work that outlives the command.
+    /// Starts background work, which outlives the command.
     pub(crate) async fn start_background(&self, task: BackgroundTask) -> Result<(), SenseData> {
         match self.channel.ask(Step::Background(task)).await {
             Input::Begun => Ok(()),
@@ -132,19 +132,19 @@ impl Cx {
         }
     }
 
-    /// Gives the thread that drives the task to others for a moment.
+    /// Yields the thread that drives the task.
     pub(crate) async fn pause(&self) -> Result<(), SenseData> {
         self.work(Box::new(|| Ok(()))).await.map_err(|_| INTERNAL_FAILURE)
     }
 
-    /// The reply RESERVATION CONFLICT.
+    /// The reply of a command that ends with RESERVATION CONFLICT.
     #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
     pub(crate) fn conflict(&self) -> Reply {
         self.channel.end_with(Status::RESERVATION_CONFLICT, 0);
         Ok(None)
     }
 
-    /// Does what waits for a medium.
+    /// Runs blocking work.
     pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
         match self.channel.ask(Step::Work(work)).await {
             Input::Store(Outcome { result, .. }) => result,
@@ -152,8 +152,8 @@ impl Cx {
         }
     }
 
-    /// Waits until a change is on stable storage. When it cannot get there, the initiator is told: the change is in force,
-    /// but may be gone after a restart.
+    /// Waits until a change is on stable storage. On failure the initiator gets an error: the change is effective, but
+    /// may be lost by a restart.
     pub(crate) async fn persist(&self, save: PendingSave) -> Result<(), SenseData> {
         let work = move || save.run().map_err(|error| StoreError::Io(std::io::Error::other(error)));
         self.work(Box::new(work)).await.map_err(|error| {
@@ -162,7 +162,7 @@ impl Cx {
         })
     }
 
-    /// Ends all other tasks of these nexuses on the logical unit, and tells which nexuses lost some.
+    /// Aborts all other tasks of these nexuses on the logical unit, and returns the nexuses that lost tasks.
     pub(crate) async fn abort(&self, tasks: Vec<(NexusId, Lun)>) -> Result<Vec<NexusId>, SenseData> {
         let unit = Arc::clone(self.unit()?);
         match self.channel.ask(Step::Abort { tasks, unit }).await {
@@ -172,11 +172,10 @@ impl Cx {
     }
 }
 
-/// The task was driven against its contract.
-pub(crate) const INTERNAL_FAILURE: SenseData =
-    SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE);
+/// The error of a task whose driver broke the order of steps.
+pub(crate) const INTERNAL_FAILURE: SenseData = SenseData::hardware_error(AdditionalSense::INTERNAL_TARGET_FAILURE);
 
-/// A buffer may be longer than asked for, as pools have sizes of their own, but not shorter.
+/// Cuts a buffer to `len` bytes. Pools may return longer buffers than requested, but not shorter ones.
 fn with_len(mut buffer: Buffer, len: usize) -> Result<Buffer, SenseData> {
     buffer.truncate(len);
     if buffer.len() == len { Ok(buffer) } else { Err(INTERNAL_FAILURE) }

@@ -6,13 +6,13 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::unit::identifying::InformationType;
 
-/// INFORMATION TYPE of the list of types with their longest information; only to be reported.
+/// The INFORMATION TYPE that reports the supported types with their maximum lengths.
 const SUPPORTED: u8 = 0x7f;
 
 const TYPE_FIELD: FieldPointer = FieldPointer::cdb(10).bit(7);
 const LIST_LENGTH_FIELD: FieldPointer = FieldPointer::cdb(6);
 
-/// REPORT IDENTIFYING INFORMATION.
+/// Executes REPORT IDENTIFYING INFORMATION.
 pub(crate) async fn report_identifying_information(cx: Cx) -> Reply {
     let information = match information_type(&cx) {
         SUPPORTED => InformationType::ALL.into_iter().flat_map(descriptor).collect(),
@@ -24,7 +24,7 @@ pub(crate) async fn report_identifying_information(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
 
-/// SET IDENTIFYING INFORMATION. A list of no bytes takes the information away.
+/// Executes SET IDENTIFYING INFORMATION. An empty list removes the information.
 pub(crate) async fn set_identifying_information(cx: Cx) -> Reply {
     let kind = InformationType::decode(information_type(&cx)).ok_or(TYPE_FIELD)?;
     let list_len = cx.cdb.u32_at(6);
@@ -34,7 +34,7 @@ pub(crate) async fn set_identifying_information(cx: Cx) -> Reply {
     let list = cx.data_out(u64::from(list_len), 1).await?;
     let information = list.as_deref().unwrap_or_default();
     if information.len() as u64 != u64::from(list_len) {
-        return Err(SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+        return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
     }
     if !information.is_empty() && !kind.accepts(information) {
         return Err(FieldPointer::data(0).into());
@@ -53,7 +53,7 @@ fn information_type(cx: &Cx) -> u8 {
     cx.cdb.byte(10) >> 1
 }
 
-/// A descriptor of the list of types: INFORMATION TYPE and MAXIMUM INFORMATION LENGTH.
+/// A descriptor of the list of supported types: INFORMATION TYPE and MAXIMUM INFORMATION LENGTH.
 fn descriptor(kind: InformationType) -> [u8; 4] {
     let [high, low] = kind.max_len().to_be_bytes();
     [(kind as u8) << 1, 0, high, low]

@@ -18,10 +18,10 @@ use crate::unit::{DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, LogicalUnit
 
 const EVPD: u8 = 0x01;
 
-/// What makes a VPD page.
+/// The function that builds a VPD page.
 type MakePage = fn(&LogicalUnit, &Cx) -> Vec<u8>;
 
-/// The VPD pages, in the order of their codes.
+/// The supported VPD pages, in the order of their codes.
 const PAGES: [(PageCode, MakePage); 12] = [
     (PageCode::SUPPORTED_PAGES, |_, _| supported_pages()),
     (PageCode::UNIT_SERIAL_NUMBER, |unit, _| serial_number(unit)),
@@ -37,7 +37,7 @@ const PAGES: [(PageCode, MakePage); 12] = [
     (PageCode::REFERRALS, |_, _| vpd::no_referrals()),
 ];
 
-/// INQUIRY. Where there is no logical unit, standard data say so.
+/// Executes INQUIRY. Without a logical unit, the standard data report that.
 pub(crate) async fn inquiry(cx: Cx) -> Reply {
     let allocation_len = usize::from(cx.cdb.u16_at(3));
     let code = PageCode(cx.cdb.byte(2));
@@ -62,7 +62,8 @@ fn vpd_page(cx: &Cx, code: PageCode) -> Result<Vec<u8>, SenseData> {
     Ok(page)
 }
 
-/// Whether there is a unit, and whether it can be reached now (SPC-4 5.16.2.4.5).
+/// The peripheral qualifier and device type: whether the unit exists, and whether the port reaches it (SPC-4
+/// 5.16.2.4.5).
 fn peripheral(cx: &Cx) -> Peripheral {
     match cx.itl.as_ref().map(|itl| itl.access.state()) {
         None => Peripheral::NONE,
@@ -95,7 +96,7 @@ fn serial_number(unit: &LogicalUnit) -> Vec<u8> {
     vpd::page(PageCode::UNIT_SERIAL_NUMBER, unit.config().serial.as_bytes())
 }
 
-/// The names of the unit, of the port that it is seen through, and of the device that both belong to.
+/// The designators of the unit, of the target port of this nexus, and of the target device.
 fn identification(unit: &LogicalUnit, cx: &Cx) -> Vec<u8> {
     let nexus = &cx.nexus;
     let mut designators = unit.designators().to_vec();
@@ -112,7 +113,7 @@ fn extended_inquiry(unit: &LogicalUnit) -> Vec<u8> {
     ExtendedInquiry { volatile_cache: unit.capabilities().volatile_cache, max_sense_len: MAX_SENSE_LEN as u8 }.emit()
 }
 
-/// All ports of the target device.
+/// The ports of the target device.
 fn ports(cx: &Cx) -> Vec<u8> {
     let ports = cx.device.ports();
     let named = |port: &TargetPort| (port.relative, vec![Designator::name(Association::TargetPort, &port.name)]);
@@ -148,7 +149,7 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
         return limits.emit();
     }
     BlockLimits {
-        // The bound is that of the descriptors; each holds a 32-bit number of blocks.
+        // The limit is the number of descriptors; each holds a 32-bit number of blocks.
         max_unmap_blocks: u32::MAX,
         max_unmap_descriptors: u32::from(MAX_UNMAP_DESCRIPTORS),
         unmap_granularity: blocks_of(geometry.unmap_bytes),
@@ -157,7 +158,7 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     .emit()
 }
 
-/// A store that has erased its blocks reads them as zeroes.
+/// Block erase is reported where the store frees blocks, which then read as zero.
 fn characteristics(unit: &LogicalUnit) -> Vec<u8> {
     BlockDeviceCharacteristics {
         block_erase: unit.capabilities().unmap,

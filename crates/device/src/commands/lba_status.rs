@@ -8,10 +8,10 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::extent::Extent;
 
-/// At which byte of the CDB each field stands.
+/// The offsets of the CDB fields in one form of the command.
 struct Form {
     lba: u16,
-    /// SCAN LENGTH, in blocks; zero sets no limit.
+    /// Offset of SCAN LENGTH, which counts blocks; zero sets no limit.
     scan: Option<usize>,
     allocation_len: usize,
 }
@@ -19,7 +19,8 @@ struct Form {
 const FORM_16: Form = Form { lba: 2, scan: None, allocation_len: 10 };
 const FORM_32: Form = Form { lba: 12, scan: Some(20), allocation_len: 28 };
 
-/// GET LBA STATUS(16), (32): which blocks have space in the store. On a fully provisioned unit all of them have.
+/// Executes GET LBA STATUS(16) and (32), which report the blocks that have space in the store. On a fully provisioned
+/// unit all blocks are mapped.
 pub(crate) async fn get_lba_status(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let form = if cx.cdb.opcode() == OpCode::VARIABLE_LENGTH { FORM_32 } else { FORM_16 };
@@ -42,7 +43,7 @@ pub(crate) async fn get_lba_status(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(form.allocation_len) as usize).await
 }
 
-/// The runs of bytes from block `lba` on, in blocks: one is mapped when any of its bytes has space.
+/// The descriptors of `runs` from block `lba` on. A block is mapped when any of its bytes has space.
 fn descriptors(lba: u64, block_size: u64, runs: &[Run]) -> Vec<LbaStatus> {
     let mut list: Vec<LbaStatus> = Vec::new();
     let (mut block, mut byte) = (0, 0);

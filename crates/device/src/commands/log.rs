@@ -15,7 +15,7 @@ use pages::{LogPage, PAGES};
 const PAGE_CODE: u8 = 0x3f;
 const PCR: u8 = 0x02;
 
-/// LOG SENSE. PARAMETER POINTER leaves out the parameters with smaller codes.
+/// Executes LOG SENSE. Parameters with codes below PARAMETER POINTER are left out.
 pub(crate) async fn log_sense(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let code = PageCode(cx.cdb.byte(2) & PAGE_CODE);
@@ -50,7 +50,7 @@ pub(crate) async fn log_sense(cx: Cx) -> Reply {
     cx.reply(&data, usize::from(cx.cdb.u16_at(7))).await
 }
 
-/// The codes of all pages, the list itself first.
+/// The codes of all pages; the list of pages comes first.
 fn supported() -> Vec<PageCode> {
     [PageCode::SUPPORTED_PAGES].into_iter().chain(PAGES.iter().map(|page| page.code)).collect()
 }
@@ -60,7 +60,7 @@ fn find(code: PageCode) -> Result<&'static LogPage, SenseData> {
     page.ok_or(FieldPointer::cdb(2).bit(5).into())
 }
 
-/// A list of pages has no parameters to point to.
+/// Checks that PARAMETER POINTER is zero, because a list of pages has no parameters.
 fn list(pointer: u16, data: &[u8]) -> Result<Vec<u8>, SenseData> {
     if pointer == 0 { Ok(data.to_vec()) } else { Err(FieldPointer::cdb(5).into()) }
 }
@@ -75,8 +75,8 @@ fn parameters(page: &LogPage, unit: &LogicalUnit, cx: &Cx) -> Result<Vec<u8>, Se
     Ok(log::page(page.code, &parameters))
 }
 
-/// LOG SELECT: resets the data counters, by PCR or by asking for default cumulative values without a list. No parameter can
-/// be set to a value of the initiator's, so a list is refused at its first page.
+/// Executes LOG SELECT, which resets the data counters by PCR, or by asking for default cumulative values without a
+/// list. Initiators cannot set parameters, so a list is refused at its first page.
 pub(crate) async fn log_select(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let list_len = u64::from(cx.cdb.u16_at(7));
@@ -85,12 +85,11 @@ pub(crate) async fn log_select(cx: Cx) -> Reply {
         if reset {
             return Err(FieldPointer::cdb(7).into());
         }
-        let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-        cx.data_out(list_len, 1).await?.ok_or(length_error)?;
+        cx.data_out(list_len, 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         return Err(FieldPointer::data(0).bit(5).into());
     }
     if cx.cdb.byte(2) & PAGE_CODE != 0 || cx.cdb.byte(3) != 0 {
-        // Single pages are not reset.
+        // Single pages cannot be reset.
         let field = if cx.cdb.byte(2) & PAGE_CODE != 0 { FieldPointer::cdb(2).bit(5) } else { FieldPointer::cdb(3) };
         return Err(field.into());
     }

@@ -1,6 +1,6 @@
 //! MODE SENSE and MODE SELECT (SPC-5 6.11 to 6.14).
 
-use lunette_scsi::mode::select::{self, ListForm};
+use lunette_scsi::mode::select::{self, SelectListForm};
 use lunette_scsi::mode::{ALL_SUBPAGES, BlockDescriptor, ModeData, PageCode, PageControl};
 use lunette_scsi::{AdditionalSense, FieldPointer, OpCode, SenseData};
 
@@ -15,7 +15,7 @@ const PAGE_CODE: u8 = 0x3f;
 const PF: u8 = 0x10;
 const SP: u8 = 0x01;
 
-/// MODE SENSE(6) and (10).
+/// Executes MODE SENSE(6) and (10).
 pub(crate) async fn mode_sense(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let pages = pages(unit, cx.cdb.byte(2), cx.cdb.byte(3))?;
@@ -46,7 +46,7 @@ fn pages(unit: &LogicalUnit, control_and_code: u8, subpage: u8) -> Result<Vec<u8
     if !all && PAGES.iter().all(|page| page.code != wanted) {
         return Err(FieldPointer::cdb(2).bit(5).into());
     }
-    // Of all pages, there are all subpages or subpage zero (SPC-5 table 183).
+    // With all pages, a request covers either all subpages or subpage zero (SPC-5 table 183).
     if all && !matches!(subpage, 0 | ALL_SUBPAGES) {
         return Err(FieldPointer::cdb(3).into());
     }
@@ -56,18 +56,19 @@ fn pages(unit: &LogicalUnit, control_and_code: u8, subpage: u8) -> Result<Vec<u8
     if pages.is_empty() { Err(FieldPointer::cdb(3).into()) } else { Ok(pages) }
 }
 
-/// MODE SELECT(6) and (10): all pages of the list, or none.
+/// Executes MODE SELECT(6) and (10): all pages of the list, or none.
 ///
-/// What was acknowledged with a cache must be on stable storage before the cache counts as off, and before protection
-/// counts as on; so every change ends with a flush. Saved pages are on stable storage before the command ends.
+/// Writes that were acknowledged from the cache must be on stable storage before the cache counts as disabled, and
+/// before write protection takes effect, so every change ends with a flush. Saved pages are on stable storage before
+/// the command ends.
 pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if !cx.cdb.bit(1, PF) {
-        // The pages of a list without PF are the vendor's own; there are none.
+        // A list without PF holds vendor specific pages, and none are supported.
         return Err(FieldPointer::cdb(1).bit(4).into());
     }
     let (form, list_len) = match cx.cdb.opcode() {
-        OpCode::MODE_SELECT_6 => (ListForm::Six, u64::from(cx.cdb.byte(4))),
-        _ => (ListForm::Ten, u64::from(cx.cdb.u16_at(7))),
+        OpCode::MODE_SELECT_6 => (SelectListForm::Six, u64::from(cx.cdb.byte(4))),
+        _ => (SelectListForm::Ten, u64::from(cx.cdb.u16_at(7))),
     };
     let save = cx.cdb.bit(1, SP);
     if save && !cx.unit()?.mode().can_save() {
@@ -76,8 +77,7 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     if list_len == 0 {
         return Ok(None);
     }
-    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let bytes = cx.data_out(list_len, 1).await?.ok_or(length_error)?;
+    let bytes = cx.data_out(list_len, 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let unit = cx.unit()?;
     let list = select::parse(&bytes, form)?;
     if let Some((descriptor, at)) = list.descriptor {
@@ -96,8 +96,8 @@ pub(crate) async fn mode_select(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// The medium cannot be formatted: the descriptor must say what is, or zero or all ones for a number of blocks that stays
-/// as it is (SBC-4 6.5.2).
+/// Checks the block descriptor. The medium cannot be formatted, so the descriptor must describe it as it is; a number
+/// of blocks of zero or all ones means no change (SBC-4 6.5.2).
 fn check_descriptor(descriptor: BlockDescriptor, at: u16, unit: &LogicalUnit) -> Result<(), SenseData> {
     let BlockDescriptor { blocks, block_len } = descriptor;
     if !matches!(blocks, 0 | 0xffff_ffff | u64::MAX) && blocks != unit.blocks() {

@@ -1,6 +1,6 @@
-//! The opcode table: every command that the device server knows, and all that is to be known about it besides its work.
+//! The opcode table: every command of the device server, with everything that is checked and reported about it.
 //!
-//! The gate checks by it, REPORT SUPPORTED OPERATION CODES prints it, the task runs its handler.
+//! Admission checks a command by its row, REPORT SUPPORTED OPERATION CODES reports it, and the task calls its handler.
 
 mod table;
 
@@ -16,16 +16,16 @@ use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::medium::MediumUse;
 pub(crate) use table::TABLE;
 
-/// Begins the work of a command.
+/// Places the handler of a command in its slot.
 pub(crate) type Handler = fn(Cx, HandlerSlot<'_>);
 
-/// One command.
+/// A row of the opcode table: one command.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
     pub(crate) opcode: OpCode,
     pub(crate) action: Option<ServiceAction>,
     pub(crate) name: &'static str,
-    /// CDB USAGE DATA: the bits that are evaluated. As long as the CDB.
+    /// CDB USAGE DATA, as long as the CDB: the bits that are evaluated.
     pub(crate) usage: &'static [u8],
     pub(crate) direction: Direction,
     pub(crate) attention: AttentionRule,
@@ -39,7 +39,7 @@ pub(crate) struct Row {
     pub(crate) handler: Handler,
 }
 
-/// Which way data goes.
+/// The direction of the data transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     None,
@@ -48,52 +48,52 @@ pub(crate) enum Direction {
     Both,
 }
 
-/// Whether a pending unit attention is reported instead of running the command (SAM-5 5.14).
+/// Whether a pending unit attention is reported in place of running the command (SAM-5 5.14).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AttentionRule {
     Reported,
-    AccessRule,
+    Passes,
 }
 
-/// What happens where there is no logical unit.
+/// Whether the command has a response where no logical unit exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AbsentUnit {
     Refused,
     Answered,
 }
 
-/// Which blocks the CDB names.
+/// The blocks that the CDB names, and their limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RangeRule {
     None,
-    /// As many as MAXIMUM TRANSFER LENGTH.
+    /// Up to MAXIMUM TRANSFER LENGTH blocks.
     Transfer,
-    /// As many as MAXIMUM ATOMIC TRANSFER LENGTH.
+    /// Up to MAXIMUM ATOMIC TRANSFER LENGTH blocks.
     Atomic,
-    /// As many as MAXIMUM WRITE SAME LENGTH; where there is no such limit, zero means all from the first to the end.
+    /// Up to MAXIMUM WRITE SAME LENGTH blocks. Without such a limit, zero means all blocks to the end.
     WriteSame,
-    /// Any number; zero means all from the first to the end.
+    /// Any number of blocks; zero means all blocks to the end.
     ToEnd,
 }
 
-/// What the unit or the way to it must be, or the store be able to do, for the command to exist.
+/// What a command requires of the unit, its store or the target port to be supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requirement {
     Nothing,
     Unmap,
     RemovableMedium,
-    /// A unit that is to take 32-byte CDBs.
+    /// A unit that accepts 32-byte CDBs.
     LongCdbs,
-    /// A place for what must survive a restart.
+    /// A unit with a state store.
     State,
-    /// Access states that initiators may change.
+    /// A target port whose access states initiators may change.
     ExplicitAccess,
-    /// A store in memory, which forgets as a whole and at once.
+    /// A store in memory, which erases all data at once.
     Memory,
 }
 
 impl Requirement {
-    /// Whether the unit at the end of `itl` has it.
+    /// Whether the unit and the port of `itl` meet the requirement.
     pub(crate) fn met_by(self, itl: &ItlNexus) -> bool {
         let unit = &itl.unit;
         match self {
@@ -109,22 +109,22 @@ impl Requirement {
 }
 
 impl Row {
-    /// Whether the unit at the end of `itl` has the command.
+    /// Whether the command is supported on the unit of `itl`.
     pub(crate) fn supported_by(&self, itl: &ItlNexus) -> bool {
         self.needs.met_by(itl)
     }
 
-    /// The row for REPORT SUPPORTED OPERATION CODES.
+    /// The description of the row for REPORT SUPPORTED OPERATION CODES.
     pub(crate) fn report(&self) -> SupportedCommand {
         SupportedCommand { opcode: self.opcode, service_action: self.action, usage: self.usage }
     }
 }
 
-/// The row of a CDB.
+/// Finds the row of a CDB.
 ///
 /// # Errors
 ///
-/// INVALID COMMAND OPERATION CODE; or INVALID FIELD IN CDB, pointing at it, for an unknown service action of a known
+/// INVALID COMMAND OPERATION CODE, or INVALID FIELD IN CDB with a pointer to the unknown service action of a known
 /// operation code.
 pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     let mut rows = with_opcode(cdb.opcode()).peekable();
@@ -135,8 +135,8 @@ pub(crate) fn find(cdb: &Cdb) -> Result<&'static Row, SenseData> {
     rows.find(|row| row.action.is_none_or(|wanted| wanted == action)).ok_or(cdb.service_action_field().into())
 }
 
-/// What a CDB ends with whose row the unit at the end of `itl` does not have: its operation code is invalid when there is
-/// none with it, else its service action.
+/// Sense data for a CDB whose row the unit of `itl` does not support: the operation code is invalid when none of its
+/// rows is supported, otherwise the service action is.
 pub(crate) fn unsupported(cdb: &Cdb, itl: &ItlNexus) -> SenseData {
     if with_opcode(cdb.opcode()).any(|row| row.supported_by(itl)) {
         return cdb.service_action_field().into();
@@ -144,13 +144,13 @@ pub(crate) fn unsupported(cdb: &Cdb, itl: &ItlNexus) -> SenseData {
     SenseData::illegal_request(AdditionalSense::INVALID_COMMAND_OPERATION_CODE)
 }
 
-/// The rows of an operation code: one, or one for each service action.
+/// The rows of an operation code: one row, or one for each service action.
 pub(crate) fn with_opcode(opcode: OpCode) -> impl Iterator<Item = &'static Row> {
     let first = usize::from(FIRST_ROW[usize::from(opcode.0)]);
     TABLE[first..].iter().take_while(move |row| row.opcode == opcode)
 }
 
-/// Where the rows of each operation code begin; the end of the table for codes without rows.
+/// The index of the first row of each operation code; the length of the table for codes without rows.
 static FIRST_ROW: [u8; 256] = {
     let mut first = [TABLE.len() as u8; 256];
     let mut at = TABLE.len();
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_service_action_is_told_from_an_unknown_operation_code() {
+    fn an_unknown_service_action_differs_from_an_unknown_operation_code() {
         let mut cdb = [0; 16];
         cdb[0] = 0x9e;
         let sense = find(&Cdb::from(cdb)).err().unwrap();

@@ -1,4 +1,4 @@
-//! REPORT SUPPORTED OPERATION CODES (SPC-5 6.34), out of the table that dispatches.
+//! REPORT SUPPORTED OPERATION CODES (SPC-5 6.34), from the opcode table.
 
 use lunette_scsi::{FieldPointer, OpCode, SenseData, ServiceAction, report};
 
@@ -11,7 +11,7 @@ use crate::unit::itl_nexus::ItlNexus;
 const RCTD: u8 = 0x80;
 const REPORTING_OPTIONS: u8 = 0x07;
 
-/// REPORT SUPPORTED OPERATION CODES.
+/// Executes REPORT SUPPORTED OPERATION CODES.
 pub(crate) async fn report_supported_operation_codes(cx: Cx) -> Reply {
     let itl = cx.itl()?;
     let timeouts = cx.cdb.bit(2, RCTD);
@@ -23,9 +23,10 @@ pub(crate) async fn report_supported_operation_codes(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
 
-/// The row that is asked about, `None` when there is none such.
+/// The requested row; `None` when the command is not supported.
 ///
-/// Option 1 is for operation codes without service actions, option 2 for those with; option 3 takes both.
+/// Option 1 is for operation codes without service actions, option 2 for those with service actions, and option 3 for
+/// both.
 fn one(option: u8, opcode: OpCode, action: ServiceAction, itl: &ItlNexus) -> Result<Option<&'static Row>, SenseData> {
     let mut rows = opcodes::with_opcode(opcode).filter(|row| row.supported_by(itl)).peekable();
     let Some(has_actions) = rows.peek().map(|row| row.action.is_some()) else { return Ok(None) };
@@ -40,7 +41,7 @@ fn one(option: u8, opcode: OpCode, action: ServiceAction, itl: &ItlNexus) -> Res
     }
     Ok(rows.find(|row| match row.action {
         Some(known) => known == action,
-        // Only option 3 looks at the service action of an operation code without one.
+        // Only option 3 evaluates the service action of an operation code without one.
         None => option == 1 || action == ServiceAction(0),
     }))
 }

@@ -5,7 +5,7 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::extent::Extent;
 
-/// ORWRITE(16): the bits of the Data-Out are added to those of the medium, while nobody else touches the blocks.
+/// Executes ORWRITE(16): the Data-Out is combined with the blocks on the medium by OR, atomically for other commands.
 pub(crate) async fn or_write(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! PERSISTENT RESERVE IN (SPC-5 6.16): what is registered and reserved.
+//! PERSISTENT RESERVE IN (SPC-5 6.16), which reports registrations and reservations.
 
 use lunette_scsi::FieldPointer;
 use lunette_scsi::persistent::{self, FullStatus};
@@ -7,10 +7,10 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::reservations::Reservations;
 
-/// All service actions.
+/// Executes PERSISTENT RESERVE IN, with all its service actions.
 pub(crate) async fn persistent_reserve_in(cx: Cx) -> Reply {
     let shared = cx.unit()?.reservations();
-    // SPC-2 5.5.3.1: it conflicts even for the nexus whose RESERVE is in force.
+    // SPC-2 5.5.3.1: while a RESERVE holds, the command conflicts even for its holder.
     if shared.read(Reservations::is_legacy) {
         return cx.conflict();
     }

@@ -1,8 +1,8 @@
-//! PERSISTENT RESERVE OUT (SPC-5 6.17): registrations and reservations change.
+//! PERSISTENT RESERVE OUT (SPC-5 6.17), which changes registrations and reservations.
 
 use std::sync::Arc;
 
-use lunette_scsi::persistent::{BASIC_LIST_LEN, MoveList, OutList, ReservationType};
+use lunette_scsi::persistent::{BASIC_LIST_LEN, RegisterAndMoveList, ReservationType, ReserveOutList};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
@@ -20,20 +20,19 @@ const PREEMPT_AND_ABORT: u16 = 5;
 const REGISTER_AND_IGNORE_EXISTING_KEY: u16 = 6;
 const REGISTER_AND_MOVE: u16 = 7;
 
-const LIST_LENGTH: SenseData = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
 const SPEC_I_PT_FIELD: FieldPointer = FieldPointer::data(20).bit(3);
 const APTPL_FIELD: FieldPointer = FieldPointer::data(20).bit(0);
 const MOVE_APTPL_FIELD: FieldPointer = FieldPointer::data(17).bit(0);
 const RELATIVE_PORT_FIELD: FieldPointer = FieldPointer::data(18);
 
-/// All service actions.
+/// Executes PERSISTENT RESERVE OUT, with all its service actions.
 pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     let list_len = cx.cdb.u32_at(5);
     if list_len < BASIC_LIST_LEN as u32 || list_len > MAX_RESERVE_LIST_BYTES || list_len > cx.data_out_len {
-        return Err(LIST_LENGTH);
+        return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
     }
-    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(LIST_LENGTH)?;
+    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let request = request(&cx, &list)?;
     drop(list);
     let (change, save) = match unit.reservations().execute(&cx.nexus.it_nexus, &request) {
@@ -53,17 +52,17 @@ pub(crate) async fn persistent_reserve_out(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// Reads the parameter list by the service action.
+/// Parses the parameter list according to the service action.
 fn request(cx: &Cx, list: &[u8]) -> Result<ReservationRequest, SenseData> {
     let action = cx.cdb.service_action().0;
     if action == REGISTER_AND_MOVE {
-        return move_request(cx, MoveList::parse(list)?);
+        return move_request(cx, RegisterAndMoveList::parse(list)?);
     }
-    let list = OutList::parse(list)?;
+    let list = ReserveOutList::parse(list)?;
     if list.specifies_initiators && action != REGISTER {
         return Err(SPEC_I_PT_FIELD.into());
     }
-    let OutList { key, action_key, .. } = list;
+    let ReserveOutList { key, action_key, .. } = list;
     Ok(match action {
         REGISTER => register_request(cx, list, Some(key))?,
         REGISTER_AND_IGNORE_EXISTING_KEY => register_request(cx, list, None)?,
@@ -75,7 +74,7 @@ fn request(cx: &Cx, list: &[u8]) -> Result<ReservationRequest, SenseData> {
     })
 }
 
-/// SCOPE, which must be the logical unit, and TYPE. Other service actions ignore both.
+/// TYPE, with a SCOPE that must be the logical unit. Service actions without a type ignore both fields.
 fn kind(cx: &Cx) -> Result<ReservationType, SenseData> {
     const LOGICAL_UNIT: u8 = 0;
     let scope_type = cx.cdb.byte(2);
@@ -85,7 +84,7 @@ fn kind(cx: &Cx) -> Result<ReservationType, SenseData> {
     ReservationType::decode(scope_type & 0x0f).ok_or(FieldPointer::cdb(2).bit(3).into())
 }
 
-fn register_request(cx: &Cx, list: OutList, key: Option<u64>) -> Result<ReservationRequest, SenseData> {
+fn register_request(cx: &Cx, list: ReserveOutList, key: Option<u64>) -> Result<ReservationRequest, SenseData> {
     if list.persist && !cx.unit()?.reservations().can_persist() {
         return Err(APTPL_FIELD.into());
     }
@@ -104,18 +103,18 @@ fn register_request(cx: &Cx, list: OutList, key: Option<u64>) -> Result<Reservat
     Ok(ReservationRequest::Register { key, new_key: list.action_key, same, others, persist: list.persist })
 }
 
-fn move_request(cx: &Cx, list: MoveList) -> Result<ReservationRequest, SenseData> {
+fn move_request(cx: &Cx, list: RegisterAndMoveList) -> Result<ReservationRequest, SenseData> {
     if list.persist && !cx.unit()?.reservations().can_persist() {
         return Err(MOVE_APTPL_FIELD.into());
     }
-    let MoveList { key, action_key: new_key, unregister, persist, relative_port, initiator } = list;
+    let RegisterAndMoveList { key, action_key: new_key, unregister, persist, relative_port, initiator } = list;
     let ports = cx.device.ports();
     let port = ports.into_iter().find(|port| port.relative == relative_port).ok_or(RELATIVE_PORT_FIELD)?;
     let to = Arc::new(ItNexus { initiator: initiator.into(), port });
     Ok(ReservationRequest::Move { key, new_key, to, unregister, persist })
 }
 
-/// Ends the tasks of those who were preempted, but for this one (SPC-5 5.14.11.5).
+/// Aborts the tasks of the preempted nexuses, except this command (SPC-5 5.14.11.5).
 async fn abort_tasks(cx: &Cx, change: &ReservationChange) -> Result<(), SenseData> {
     let itl_nexuses = cx.unit()?.nexuses().attached();
     let preempted = itl_nexuses.iter().filter(|itl| change.preempted.contains(&itl.it_nexus));

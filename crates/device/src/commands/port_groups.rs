@@ -1,16 +1,16 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS (SPC-4 6.37, 6.45).
 
 use lunette_scsi::port_groups::{self, SET_DESCRIPTOR_LEN, SET_HEADER_LEN};
-use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::limits::MAX_PORT_GROUPS;
 
-/// The longest parameter list: every group once.
+/// Length in bytes of the longest parameter list, with every group once.
 const MAX_LIST_LEN: usize = SET_HEADER_LEN + MAX_PORT_GROUPS * SET_DESCRIPTOR_LEN;
 
-/// REPORT TARGET PORT GROUPS, in both parameter data formats.
+/// Executes REPORT TARGET PORT GROUPS, in both parameter data formats.
 pub(crate) async fn report_target_port_groups(cx: Cx) -> Reply {
     let (groups, transition_time_s) = cx.device.port_groups(cx.itl()?.lun);
     let data = match cx.cdb.byte(1) >> 5 {
@@ -21,8 +21,8 @@ pub(crate) async fn report_target_port_groups(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
 
-/// SET TARGET PORT GROUPS: all that the list asks for, or nothing. A transition is a single indivisible event, and over
-/// when the command ends.
+/// Executes SET TARGET PORT GROUPS: all changes of the list, or none. A transition is a single indivisible event, which
+/// is over when the command ends.
 pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
     let list_len = cx.cdb.u32_at(6);
     if list_len == 0 {
@@ -32,17 +32,16 @@ pub(crate) async fn set_target_port_groups(cx: Cx) -> Reply {
     if !whole || list_len as usize > MAX_LIST_LEN {
         return Err(FieldPointer::cdb(6).into());
     }
-    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     if list_len > cx.data_out_len {
-        return Err(length_error);
+        return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
     }
-    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(length_error)?;
+    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let set = port_groups::parse_set(&list)?;
     drop(list);
     let save = cx.device.set_port_groups(&cx.nexus.it_nexus, cx.itl()?.lun, &set)?;
     if let Some(save) = save {
-        // The new states are in force, but may be gone after a restart.
-        let failed = SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED);
+        // The new states are effective, but may be lost by a restart.
+        let failed = SenseData::hardware_error(AdditionalSense::SET_TARGET_PORT_GROUPS_FAILED);
         cx.persist(save).await.map_err(|_| failed)?;
     }
     Ok(None)

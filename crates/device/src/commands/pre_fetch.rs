@@ -6,11 +6,11 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::limits::{MAX_CHUNK_BYTES, MAX_TRANSFER_BYTES};
 
-/// PRE-FETCH(10) and (16). CONDITION MET says that all the blocks are at hand.
+/// Executes PRE-FETCH(10) and (16). CONDITION MET reports that all the blocks are cached.
 ///
-/// The system keeps what was read last in memory, so the blocks are read and forgotten: as many as one READ may ask for.
-/// Those of a store in memory are there already. IMMED would allow to answer before; the answer after it is the stronger
-/// one.
+/// The blocks are read and dropped, up to MAXIMUM TRANSFER LENGTH, because the operating system caches what was read
+/// last. A store in memory has nothing to fetch. With IMMED, too, the response comes after the reads, which SBC-4
+/// allows and which promises more.
 pub(crate) async fn pre_fetch(cx: Cx) -> Reply {
     let len = cx.extent.len.min(MAX_TRANSFER_BYTES as u64);
     let in_memory = cx.unit()?.capabilities().memory;

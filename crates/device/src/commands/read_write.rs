@@ -1,4 +1,4 @@
-//! READ and WRITE (SBC-4 5.13 and following): the fast path. One buffer, one request to the store.
+//! READ and WRITE (SBC-4 5.13 and following), the fast path: one buffer, and one request to the store.
 
 use lunette_scsi::OpCode;
 
@@ -7,11 +7,11 @@ use crate::command::InPlace;
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 
-/// READ(6), (10), (12), (16), (32).
+/// Executes READ(6), (10), (12), (16) and (32).
 ///
-/// FUA asks that newer data in a cache go to the medium before it is read. A store is coherent: every read sees every
-/// acknowledged write, wherever its bytes are, and what is not yet on stable storage is reported as WCE and flushed on
-/// SYNCHRONIZE CACHE. So a FUA read needs no flush to return the right bytes.
+/// FUA requires newer data in a cache to reach the medium before it is read. A store is coherent: every read returns
+/// every acknowledged write, wherever the bytes are. Data that is not on stable storage is reported by WCE and flushed
+/// by SYNCHRONIZE CACHE. So a FUA read needs no flush to return the right bytes.
 pub(crate) async fn read(cx: Cx) -> Reply {
     if cx.extent.len == 0 {
         return Ok(None);
@@ -24,7 +24,7 @@ pub(crate) async fn read(cx: Cx) -> Reply {
     cx.read_for_reply(cx.extent.offset, buffer).await
 }
 
-/// WRITE ATOMIC(16), (32). Other commands see the blocks before the write or after it, and nothing between.
+/// Executes WRITE ATOMIC(16) and (32). Other commands see the blocks before or after the write, never between.
 pub(crate) async fn write_atomic(cx: Cx) -> Reply {
     if cx.extent.len == 0 {
         return Ok(None);
@@ -35,7 +35,8 @@ pub(crate) async fn write_atomic(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// WRITE(6), (10), (12), (16), (32). Of a Data-Out shorter than the CDB says, the whole blocks are written.
+/// Executes WRITE(6), (10), (12), (16) and (32). Of a Data-Out shorter than the CDB announces, the whole blocks are
+/// written.
 pub(crate) async fn write(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     if let Some(data) = cx.data_out(cx.extent.len, block_size).await? {

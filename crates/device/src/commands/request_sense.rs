@@ -8,8 +8,8 @@ use crate::unit::itl_nexus::ItlNexus;
 
 const DESC: u8 = 0x01;
 
-/// The pending unit attention, which is thereby reported, as data with status GOOD; else why the unit is not ready, if it
-/// is not.
+/// Executes REQUEST SENSE: returns the pending unit attention, which thereby counts as reported, or else the reason why
+/// the unit is not ready, as data with status GOOD.
 pub(crate) async fn request_sense(cx: Cx) -> Reply {
     let sense = match &cx.itl {
         None => SenseData::illegal_request(AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED),
@@ -22,10 +22,10 @@ pub(crate) async fn request_sense(cx: Cx) -> Reply {
     cx.reply(&sense.encode(format), usize::from(cx.cdb.byte(4))).await
 }
 
-/// Why commands on the medium are refused, in the order of the gate; with the progress of a sanitize operation, when that is
-/// why.
+/// The reason why commands on the medium are refused, checked in the order of admission; with the progress of a
+/// sanitize operation.
 fn why_not_ready(itl: &ItlNexus) -> Option<SenseData> {
-    const NO_MEDIUM: SenseData = SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT);
+    const NO_MEDIUM: SenseData = SenseData::not_ready(AdditionalSense::MEDIUM_NOT_PRESENT);
     let unit = &itl.unit;
     let no_medium = || (!unit.medium_present()).then_some(NO_MEDIUM);
     itl.access.not_ready().or_else(|| unit.sanitize().check().err()).or_else(no_medium)

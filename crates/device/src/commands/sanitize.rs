@@ -5,7 +5,7 @@ pub(crate) mod work;
 use std::sync::Arc;
 
 use lunette_scsi::sanitize::OverwriteList;
-use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, ServiceAction};
+use lunette_scsi::{FieldPointer, SenseData, ServiceAction};
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
@@ -15,23 +15,23 @@ const IMMED: u8 = 0x80;
 const AUSE: u8 = 0x20;
 const LIST_LENGTH_FIELD: FieldPointer = FieldPointer::cdb(7);
 
-/// OVERWRITE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
+/// Executes SANITIZE with OVERWRITE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
 ///
-/// No store encrypts, so there is no key to forget. A store in memory forgets the data itself as fast; for such units
-/// CRYPTOGRAPHIC ERASE keeps its promise, and others do not have it.
+/// No store encrypts, so there is no key to erase. A store in memory discards the data itself as quickly, which fulfils
+/// CRYPTOGRAPHIC ERASE; other units do not support it.
 pub(crate) async fn sanitize(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     let method =
         if cx.cdb.service_action() == ServiceAction::OVERWRITE { overwrite(&cx).await? } else { SanitizeMethod::Erase };
     let (operation, background) = work::begin(&unit, SanitizeJob::new(method, cx.cdb.bit(1, AUSE)))?;
     cx.start_background(background).await?;
-    // With IMMED, too, the operation is one that a restart would go on with.
+    // Even with IMMED, the response comes when a restart would resume the operation.
     let milestone = if cx.cdb.bit(1, IMMED) { Milestone::Begun } else { Milestone::Ended };
     cx.wait(operation.reached(milestone)).await?;
     operation.result().map(|()| None)
 }
 
-/// EXIT FAILURE MODE. Where there is no failure, there is nothing to do.
+/// Executes SANITIZE with EXIT FAILURE MODE. Without a failure it does nothing.
 pub(crate) async fn exit_failure_mode(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     if let Some(save) = unit.sanitize().exit_failure()? {
@@ -47,8 +47,7 @@ async fn overwrite(cx: &Cx) -> Result<SanitizeMethod, SenseData> {
     if !OverwriteList::has_room(usize::from(list_len), block_len) {
         return Err(LIST_LENGTH_FIELD.into());
     }
-    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(length_error)?;
+    let list = cx.data_out(u64::from(list_len), 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let OverwriteList { invert, passes, pattern } = OverwriteList::parse(&list, block_len)?;
     Ok(SanitizeMethod::Overwrite { passes, invert, pattern: pattern.to_vec() })
 }

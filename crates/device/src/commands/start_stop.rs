@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
@@ -14,11 +14,11 @@ const START: u8 = 0x01;
 const NO_FLUSH: u8 = 0x04;
 const POWER_CONDITION: u8 = 0xf0;
 
-/// A store has nothing to spin down: starting does nothing, and stopping puts the data on stable storage, unless the
-/// initiator says not to. The unit stays ready, for other initiators use it too. With LOEJ a removable unit gives its
-/// medium out or takes it in.
+/// Executes START STOP UNIT. A store does not spin: starting does nothing, and stopping flushes, unless the initiator
+/// sets `NO_FLUSH`. The unit stays ready, because other initiators use it too. With LOEJ a removable unit ejects or
+/// loads its medium.
 ///
-/// With a POWER CONDITION the other bits mean nothing; there is but one condition, so nothing changes.
+/// With a POWER CONDITION the other bits are ignored; the unit has only one condition, so nothing changes.
 pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     if cx.cdb.bit(4, POWER_CONDITION) {
@@ -29,7 +29,7 @@ pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
         return Err(FieldPointer::cdb(4).bit(1).into());
     }
     if eject && start {
-        // A tray that is held shut does not open to take a medium in either.
+        // A medium whose removal is prevented cannot be loaded either.
         check_eject(unit.may_eject())?;
         unit.load_for(Some(cx.nexus.id));
         return Ok(None);
@@ -44,7 +44,7 @@ pub(crate) async fn start_stop_unit(cx: Cx) -> Reply {
         cx.flush().await?;
     }
     if eject {
-        // Another initiator may have prevented it during the flush.
+        // Another initiator may have prevented the removal during the flush.
         check_eject(unit.eject())?;
     } else {
         unit.counters().stops.add(1);
@@ -56,14 +56,15 @@ fn require_medium(unit: &LogicalUnit) -> Reply {
     if unit.medium_present() {
         return Ok(None);
     }
-    Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT))
+    Err(SenseData::not_ready(AdditionalSense::MEDIUM_NOT_PRESENT))
 }
 
 fn check_eject(result: Result<(), EjectError>) -> Result<(), SenseData> {
     result.map_err(|_| SenseData::illegal_request(AdditionalSense::MEDIUM_REMOVAL_PREVENTED))
 }
 
-/// PREVENT ALLOW MEDIUM REMOVAL: each nexus prevents for itself, until it allows, ends, or the unit is reset.
+/// Executes PREVENT ALLOW MEDIUM REMOVAL. Each nexus prevents the removal for itself, until it allows it, is lost, or
+/// the unit is reset.
 pub(crate) fn prevent_allow_medium_removal(cx: &Cx) -> Reply {
     cx.unit()?;
     if let Some(itl) = &cx.itl {

@@ -7,7 +7,7 @@ use crate::coroutine::Reply;
 
 const REPD: u8 = 0x80;
 
-/// The functions that the layer above carries out, as byte and bit of the parameter data.
+/// The functions that every transport carries out, as byte and bit of the parameter data.
 const SUPPORTED: [(usize, u8, &str); 4] = [
     (0, 0x80, "ABORT TASK"),
     (0, 0x40, "ABORT TASK SET"),
@@ -15,7 +15,7 @@ const SUPPORTED: [(usize, u8, &str); 4] = [
     (0, 0x08, "LOGICAL UNIT RESET"),
 ];
 
-/// Those that need a transport of SAM-5.
+/// The functions that need a transport with the additions of SAM-5.
 const SUPPORTED_WITH_SAM5: [(usize, u8, &str); 4] = [
     (0, 0x04, "QUERY TASK"),
     (1, 0x04, "QUERY ASYNCHRONOUS EVENT"),
@@ -23,7 +23,7 @@ const SUPPORTED_WITH_SAM5: [(usize, u8, &str); 4] = [
     (1, 0x01, "I_T NEXUS RESET"),
 ];
 
-/// REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. Timeouts, which REPD asks for, are not stated.
+/// Executes REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. The timeouts that REPD asks for are unspecified.
 pub(crate) async fn report_supported_task_management_functions(cx: Cx) -> Reply {
     const BASIC_LEN: usize = 4;
     const EXTENDED_LEN: usize = 16;

@@ -3,7 +3,7 @@
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 
-/// The gate has found the unit and reported what was pending: a disk that is there is ready.
+/// Executes TEST UNIT READY. Admission has made all checks: a unit that passed them is ready.
 pub(crate) fn test_unit_ready(cx: &Cx) -> Reply {
     cx.unit()?;
     Ok(None)

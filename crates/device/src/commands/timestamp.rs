@@ -8,7 +8,7 @@ use crate::coroutine::Reply;
 /// Bytes of the parameter list of SET TIMESTAMP, and of the parameter data of REPORT TIMESTAMP.
 const LIST_LEN: usize = 12;
 
-/// REPORT TIMESTAMP.
+/// Executes REPORT TIMESTAMP.
 pub(crate) async fn report_timestamp(cx: Cx) -> Reply {
     let (timestamp, origin) = cx.unit()?.clock().timestamp();
     let mut data = [0; LIST_LEN];
@@ -18,17 +18,16 @@ pub(crate) async fn report_timestamp(cx: Cx) -> Reply {
     cx.reply(&data, cx.cdb.u32_at(6) as usize).await
 }
 
-/// SET TIMESTAMP. A list of no bytes changes nothing.
+/// Executes SET TIMESTAMP. An empty list changes nothing.
 pub(crate) async fn set_timestamp(cx: Cx) -> Reply {
     let list_len = u64::from(cx.cdb.u32_at(6)).min(LIST_LEN as u64);
     if list_len == 0 {
         return Ok(None);
     }
-    let length_error = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-    let list = cx.data_out(list_len, 1).await?.ok_or(length_error)?;
+    let list = cx.data_out(list_len, 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let unit = cx.unit()?;
-    // Six bytes behind four reserved ones; the two in front of them are masked.
-    let bytes = list.get(2..10).and_then(|bytes| bytes.first_chunk()).ok_or(length_error)?;
+    // Six bytes after four reserved ones; `set` masks the two bytes in front of them.
+    let bytes = list.get(2..10).and_then(|bytes| bytes.first_chunk()).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     unit.clock().set(u64::from_be_bytes(*bytes));
     unit.raise_for_others(cx.nexus.id, AdditionalSense::TIMESTAMP_CHANGED);
     Ok(None)

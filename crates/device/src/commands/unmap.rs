@@ -11,11 +11,11 @@ use crate::unit::LogicalUnit;
 
 const ANCHOR: u8 = 0x01;
 
-/// Where BLOCK DESCRIPTOR DATA LENGTH stands in the parameter list.
+/// The field BLOCK DESCRIPTOR DATA LENGTH of the parameter list.
 const DESCRIPTORS_LEN_FIELD: FieldPointer = FieldPointer::data(2);
 
-/// UNMAP. All ranges are checked before the first is unmapped. Ranges need no alignment: a store frees the whole units
-/// inside of each and makes the rest read as the freed blocks do. With ANCHOR the space stays, or is set aside.
+/// Executes UNMAP. All ranges are checked before the first is unmapped. Ranges need no alignment: a store frees the
+/// whole units inside each range and makes the rest read as freed blocks do. With ANCHOR the space is kept or reserved.
 pub(crate) async fn unmap(cx: Cx) -> Reply {
     let anchor = cx.cdb.bit(1, ANCHOR);
     if anchor && !cx.unit()?.anchors() {
@@ -25,9 +25,9 @@ pub(crate) async fn unmap(cx: Cx) -> Reply {
     if list_len == 0 {
         return Ok(None);
     }
-    let bytes = cx.data_out(list_len, 1).await?.ok_or(LIST_LENGTH)?;
+    let bytes = cx.data_out(list_len, 1).await?.ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let unit = cx.unit()?;
-    let ranges = list::parse(&bytes).map_err(|_| LIST_LENGTH)?;
+    let ranges = list::parse(&bytes).map_err(|_| SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     if ranges.len() > usize::from(MAX_UNMAP_DESCRIPTORS) {
         return Err(DESCRIPTORS_LEN_FIELD.into());
     }
@@ -43,9 +43,7 @@ pub(crate) async fn unmap(cx: Cx) -> Reply {
     Ok(None)
 }
 
-const LIST_LENGTH: SenseData = SenseData::illegal_request(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
-
-/// The range of the `index`-th descriptor, if it lies within the medium.
+/// The bytes of the `index`-th descriptor, which must lie within the medium.
 fn check(index: usize, range: UnmapRange, unit: &LogicalUnit) -> Result<Extent, SenseData> {
     let (lba, blocks, block_size) = (range.lba, u64::from(range.blocks), u64::from(unit.block_size()));
     match lba.checked_add(blocks) {

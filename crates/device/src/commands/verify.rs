@@ -8,20 +8,20 @@ use crate::coroutine::Reply;
 use crate::extent::Extent;
 use crate::limits::MAX_CHUNK_BYTES;
 
-/// The bit of BYTCHK that asks for a comparison with all of the Data-Out.
+/// The bit of BYTCHK that asks for a comparison with the whole Data-Out.
 const BYTCHK_COMPARE: u8 = 0x02;
 
-/// What the medium is compared with (BYTCHK).
+/// The data that the medium is compared with (BYTCHK).
 enum Expected {
-    /// Nothing: the blocks must be readable.
+    /// No data: the blocks must be readable.
     Readable,
-    /// The Data-Out.
+    /// The whole Data-Out.
     Bytes(Buffer),
-    /// The one block of Data-Out, again and again.
+    /// One block of Data-Out, compared with every block.
     Block(Buffer),
 }
 
-/// VERIFY(10), (12), (16), (32), with BYTCHK 0, 1 and 3.
+/// Executes VERIFY(10), (12), (16) and (32), with BYTCHK 0, 1 and 3.
 pub(crate) async fn verify(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     let Extent { offset, mut len } = cx.extent;
@@ -31,7 +31,7 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
         1 => match cx.data_out(len, block_size).await? {
             None => return Ok(None),
             Some(bytes) => {
-                // Of a Data-Out shorter than the CDB says, the whole blocks are compared.
+                // Of a Data-Out shorter than the CDB announces, the whole blocks are compared.
                 len = bytes.len() as u64;
                 Expected::Bytes(bytes)
             }
@@ -47,8 +47,8 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// WRITE AND VERIFY(10), (12), (16), (32), with BYTCHK 0 and 1. What is verified is what stable storage was given; nobody else
-/// touches the blocks between.
+/// Executes WRITE AND VERIFY(10), (12), (16) and (32), with BYTCHK 0 and 1. The blocks are written to stable storage
+/// and then verified, atomically for other commands.
 pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };
@@ -61,12 +61,13 @@ pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// Bytes of the pieces that `extent` is compared in.
+/// Length in bytes of the chunks in which `extent` is compared.
 fn chunk_len(extent: Extent) -> usize {
     extent.len.min(MAX_CHUNK_BYTES as u64) as usize
 }
 
-/// Reads `extent` piece by piece into `chunk` and compares. INFORMATION of the miscompare is the offset of the first byte that differs.
+/// Reads `extent` chunk by chunk into `chunk` and compares. INFORMATION of a miscompare is the offset of the first byte
+/// that differs.
 async fn compare(cx: &Cx, extent: Extent, expected: &Expected, mut chunk: Buffer) -> Result<(), SenseData> {
     let mut done = 0;
     while done < extent.len {
@@ -82,7 +83,7 @@ async fn compare(cx: &Cx, extent: Extent, expected: &Expected, mut chunk: Buffer
 }
 
 impl Expected {
-    /// Where `chunk`, which was read `done` bytes behind the start, first differs.
+    /// The offset in `chunk` of the first byte that differs. `chunk` was read `done` bytes after the start.
     fn first_difference(&self, done: usize, chunk: &[u8]) -> Option<usize> {
         match self {
             Self::Readable => None,
@@ -96,7 +97,7 @@ impl Expected {
     }
 }
 
-/// Where two runs of bytes first differ, as far as both go.
+/// The index of the first byte in which two slices differ, over their common length.
 pub(crate) fn first_difference(found: &[u8], expected: &[u8]) -> Option<usize> {
     let len = found.len().min(expected.len());
     // Equal bytes are the rule, and comparing slices is much faster than looking at each byte.

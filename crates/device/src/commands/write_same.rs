@@ -11,10 +11,10 @@ const ANCHOR: u8 = 0x10;
 const UNMAP: u8 = 0x08;
 const NDOB: u8 = 0x01;
 
-/// WRITE SAME(10), (16), (32).
+/// Executes WRITE SAME(10), (16) and (32).
 ///
-/// Whatever way is taken, the blocks read afterwards as the block that was sent: with UNMAP, blocks of zeroes may lose
-/// their space, and other blocks are written (SBC-4 allows that to every device). With ANCHOR they keep it, or get it.
+/// In every case the blocks read afterwards as the block that was sent. With UNMAP, blocks of zeroes may lose their
+/// space, and other blocks are written, which SBC-4 allows to every device. With ANCHOR the blocks keep or get space.
 pub(crate) async fn write_same(cx: Cx) -> Reply {
     let unit = cx.unit()?;
     let unmap = cx.cdb.flag(UNMAP);
@@ -25,7 +25,7 @@ pub(crate) async fn write_same(cx: Cx) -> Reply {
     if anchor && !(unmap && unit.anchors()) {
         return Err(FieldPointer::cdb(cx.cdb.flags_at()).bit(4).into());
     }
-    // A reserved bit of the 10-byte form, which the gate refuses there.
+    // A reserved bit of the 10-byte form, which admission refuses there.
     let no_data = cx.cdb.flag(NDOB);
     let block = if no_data { None } else { Some(cx.exact_data_out(u64::from(unit.block_size())).await?) };
     match block {
@@ -35,7 +35,7 @@ pub(crate) async fn write_same(cx: Cx) -> Reply {
     Ok(None)
 }
 
-/// Fills `extent` with `block`, piece by piece out of one buffer.
+/// Fills `extent` with `block`, chunk by chunk from one buffer.
 async fn repeat(cx: &Cx, extent: Extent, block: &[u8]) -> Result<(), SenseData> {
     let chunk_len = extent.len.min(MAX_CHUNK_BYTES as u64);
     let mut chunk = cx.buffer(chunk_len as usize).await?;

@@ -5,11 +5,12 @@ use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 use crate::extent::Extent;
 
-/// DISABLE WRITE: the medium keeps its blocks.
+/// DISABLE WRITE: the medium is not changed.
 const DISABLE_WRITE: u8 = 0x04;
 
-/// XDWRITEREAD(10): the Data-Out takes the place of the blocks on the medium, and the Data-In is the exclusive or of both, as
-/// parity needs it. Nobody else touches the blocks between. Of a Data-Out shorter than the CDB says, the whole blocks count.
+/// Executes XDWRITEREAD(10): the Data-Out replaces the blocks on the medium, and the Data-In is the exclusive or of
+/// both, for parity, atomically for other commands. Of a Data-Out shorter than the CDB announces, the whole blocks
+/// count.
 pub(crate) async fn xdwriteread(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Work of a logical unit that belongs to no command.
+//! Background work: coroutines of a logical unit that outlive their command.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,11 +13,10 @@ use super::channel::Channel;
 use super::{Input, Step, Work};
 use crate::wait::Waitable;
 
-/// Work that goes on after the command that began it, or after the process that did. It is driven as a
-/// [`Task`](crate::Task) is, and asks for buffers, requests to a store, work that waits for a medium, the passing of time,
-/// and what other tasks bring about.
+/// Work that outlives the command that started it, or the process that did. It is driven like a [`Task`](crate::Task),
+/// and asks for buffers, requests to a store, blocking work, pauses and conditions.
 ///
-/// One that is dropped before its end goes on after the next start of the process, where there is a state store.
+/// Work that is dropped before its end is resumed after the next start of the process, where a state store exists.
 pub struct BackgroundTask {
     /// `None` after the end.
     working: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
@@ -25,7 +24,7 @@ pub struct BackgroundTask {
 }
 
 impl BackgroundTask {
-    /// Work that asks for what it needs by the [`BackgroundCx`] that it is given.
+    /// Creates work that makes its requests through the [`BackgroundCx`] that it is passed.
     pub(crate) fn new<F>(begin: impl FnOnce(BackgroundCx) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -35,7 +34,7 @@ impl BackgroundTask {
         Self { working: Some(Box::pin(working)), channel }
     }
 
-    /// Gives what was asked for ([`Input::Start`] first) and learns what is wanted next; `None` at the end.
+    /// Passes the answer to the last step ([`Input::Start`] first) and returns the next step; `None` at the end.
     pub fn step(&mut self, input: Input) -> Option<Step> {
         if !matches!(input, Input::Start) {
             self.channel.answer(input);
@@ -57,11 +56,11 @@ impl fmt::Debug for BackgroundTask {
     }
 }
 
-/// How background work asks for something.
+/// The requests of background work to its driver.
 pub(crate) struct BackgroundCx(Arc<Channel>);
 
 impl BackgroundCx {
-    /// A buffer of `len` bytes, more than zero.
+    /// Asks for a buffer of `len` bytes, more than zero.
     pub(crate) async fn buffer(&self, len: usize) -> Result<Buffer, StoreError> {
         match self.0.ask(Step::Buffer { len }).await {
             Input::Buffer(mut buffer) if buffer.len() >= len => {
@@ -72,7 +71,7 @@ impl BackgroundCx {
         }
     }
 
-    /// One request to a store.
+    /// Sends one request to a store.
     pub(crate) async fn store(&self, store: &Arc<dyn Store>, op: Op) -> Result<Option<Buffer>, StoreError> {
         match self.0.ask(Step::Store { store: Arc::clone(store), op }).await {
             Input::Store(Outcome { result, buffer, .. }) => result.map(|()| buffer),
@@ -80,7 +79,7 @@ impl BackgroundCx {
         }
     }
 
-    /// Does what waits for a medium.
+    /// Runs blocking work.
     pub(crate) async fn work(&self, work: Work) -> Result<(), StoreError> {
         match self.0.ask(Step::Work(work)).await {
             Input::Store(Outcome { result, .. }) => result,
@@ -88,7 +87,7 @@ impl BackgroundCx {
         }
     }
 
-    /// Lets `time` pass. No thread waits meanwhile.
+    /// Waits for `time`, without blocking a thread.
     pub(crate) async fn pause(&self, time: Duration) -> Result<(), StoreError> {
         match self.0.ask(Step::Pause { time }).await {
             Input::Waited => Ok(()),
@@ -96,7 +95,7 @@ impl BackgroundCx {
         }
     }
 
-    /// Waits for something that others bring about.
+    /// Waits for a condition that other tasks bring about.
     pub(crate) async fn wait(&self, on: Arc<dyn Waitable>) -> Result<(), StoreError> {
         match self.0.ask(Step::Wait { on }).await {
             Input::Waited => Ok(()),
@@ -105,7 +104,7 @@ impl BackgroundCx {
     }
 }
 
-/// The work was driven against its contract.
+/// The error of work whose driver broke the order of steps.
 pub(crate) fn contract_violation() -> StoreError {
     StoreError::Io(std::io::Error::other("background work was driven against its contract"))
 }

@@ -1,4 +1,4 @@
-//! How a handler asks for something, and how it gets it.
+//! The channel through which a handler makes requests and gets the answers.
 //!
 //! A handler is an `async fn` without an executor. Each of its awaits ends in [`Channel::ask`], which leaves one [`Step`]
 //! in a cell shared with the task and is pending until the task has put the answer there. The task polls it again with
@@ -14,7 +14,8 @@ use super::{Input, Step};
 use crate::command::InPlace;
 use crate::unit::LogicalUnit;
 
-/// The cell between a task and its handler. The lock is never contended: the task polls the handler on its own thread.
+/// The channel between a task and its handler. The lock is never contended: the task polls the handler on its own
+/// thread.
 #[derive(Default)]
 pub(crate) struct Channel(Mutex<State>);
 
@@ -25,48 +26,48 @@ struct State {
     data_out_transfer_len: u64,
     status: Option<(Status, u16)>,
     data_in_place: Option<InPlace>,
-    /// Logical units that the command works on besides its own.
+    /// Logical units that the command accesses besides its own.
     others: Vec<Arc<LogicalUnit>>,
 }
 
 impl Channel {
-    /// Asks for one thing and waits for the answer.
+    /// Makes one request and waits for the answer.
     pub(crate) async fn ask(&self, step: Step) -> Input {
         self.state().asked = Some(step);
         poll_fn(|_| self.state().answered.take().map_or(Poll::Pending, Poll::Ready)).await
     }
 
-    /// What the handler asks for, if it does.
+    /// Takes the request of the handler, if it made one.
     pub(crate) fn asked(&self) -> Option<Step> {
         self.state().asked.take()
     }
 
-    /// Leaves the answer for the next poll.
+    /// Stores the answer for the next poll.
     pub(crate) fn answer(&self, input: Input) {
         self.state().answered = Some(input);
     }
 
-    /// Records what the CDB asked the initiator to send.
+    /// Records how many bytes the CDB asked the initiator to send.
     pub(crate) fn expect_data_out(&self, len: u64) {
         self.state().data_out_transfer_len = len;
     }
 
-    /// What the CDB asked the initiator to send.
+    /// The number of bytes that the CDB asked the initiator to send.
     pub(crate) fn data_out_transfer_len(&self) -> u64 {
         self.state().data_out_transfer_len
     }
 
-    /// Lets the command end with bytes that are sent from where they lie.
+    /// Makes the command end with Data-In that no buffer holds.
     pub(crate) fn reply_in_place(&self, data: InPlace) {
         self.state().data_in_place = Some(data);
     }
 
-    /// Takes the bytes given to [`Self::reply_in_place`].
+    /// Takes the Data-In of [`Self::reply_in_place`].
     pub(crate) fn take_in_place(&self) -> Option<InPlace> {
         self.state().data_in_place.take()
     }
 
-    /// Lets the command end with another status than GOOD and CHECK CONDITION, and with its qualifier.
+    /// Makes the command end with a status other than GOOD and CHECK CONDITION, and its qualifier.
     pub(crate) fn end_with(&self, status: Status, qualifier: u16) {
         self.state().status = Some((status, qualifier));
     }
@@ -76,7 +77,7 @@ impl Channel {
         self.state().status.unwrap_or((Status::GOOD, 0))
     }
 
-    /// Records that the command works on `unit` too.
+    /// Records that the command accesses `unit` too.
     pub(crate) fn use_unit(&self, unit: &Arc<LogicalUnit>) {
         let mut state = self.state();
         if !state.others.iter().any(|known| Arc::ptr_eq(known, unit)) {
@@ -84,7 +85,7 @@ impl Channel {
         }
     }
 
-    /// Whether that was recorded.
+    /// Whether the command accesses `unit` besides its own.
     pub(crate) fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.state().others.iter().any(|known| Arc::ptr_eq(known, unit))
     }

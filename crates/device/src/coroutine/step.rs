@@ -1,4 +1,4 @@
-//! What a task asks of its driver, step by step, and the answers.
+//! The requests of a task to its driver, and the answers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,80 +14,82 @@ use crate::nexus::NexusId;
 use crate::unit::LogicalUnit;
 use crate::wait::Waitable;
 
-/// What a task is given.
+/// The answer to the last step of a task.
 #[derive(Debug)]
 pub enum Input {
-    /// The first step.
+    /// Starts the task.
     Start,
-    /// The answer to [`Step::Buffer`].
+    /// Answers [`Step::Buffer`].
     Buffer(Buffer),
-    /// The answer to [`Step::DataOut`]: filled, and verified by the transport.
+    /// Answers [`Step::DataOut`]: the data, verified by the transport.
     DataOut(Buffer),
-    /// The answer to [`Step::Store`] and [`Step::Work`]; the latter has no buffer.
+    /// Answers [`Step::Store`] and [`Step::Work`]; the latter has no buffer.
     Store(Outcome),
-    /// The answer to [`Step::File`]: whether these bytes may be sent from where they are.
+    /// Answers [`Step::File`]: whether the bytes may be sent from the file.
     File(bool),
-    /// The answer to [`Step::Wait`] and [`Step::Pause`].
+    /// Answers [`Step::Wait`] and [`Step::Pause`].
     Waited,
-    /// The answer to [`Step::Background`].
+    /// Answers [`Step::Background`].
     Begun,
-    /// The answer to [`Step::Abort`].
+    /// Answers [`Step::Abort`].
     Aborted {
-        /// The nexuses that lost tasks.
+        /// The nexuses whose tasks were aborted.
         lost: Vec<NexusId>,
     },
 }
 
-/// See [`Step::Work`].
+/// Blocking work of [`Step::Work`].
 pub type Work = Box<dyn FnOnce() -> Result<(), StoreError> + Send>;
 
-/// What a task wants next.
+/// A request of a task to its driver.
 pub enum Step {
     /// A buffer of `len` bytes from the pool.
     Buffer {
-        /// Bytes, more than zero and at most [`crate::MAX_TRANSFER_BYTES`].
+        /// Length in bytes, more than zero and at most [`crate::MAX_TRANSFER_BYTES`].
         len: usize,
     },
     /// The command's first `len` bytes of Data-Out.
     DataOut {
-        /// Bytes, more than zero and at most [`crate::Command::data_out_len`].
+        /// Length in bytes, more than zero and at most [`crate::Command::data_out_len`].
         len: usize,
     },
     /// One request to a store.
     Store {
-        /// Which store.
+        /// The store to send the request to.
         store: Arc<dyn Store>,
-        /// What to ask of it.
+        /// The request.
         op: Op,
     },
-    /// To know whether bytes of a file may be sent from there: the transport can do that, and will not have to wait for a medium.
+    /// Whether bytes of a file may be sent from there: the transport supports it, and sending does not wait for a
+    /// medium.
     File {
-        /// Which.
+        /// The bytes of the file.
         slice: FileSlice,
     },
-    /// That other commands end which this one must not run beside. To abort the task meanwhile, drop it.
+    /// A condition that other commands bring about. To abort the task before it holds, drop the task.
     Wait {
-        /// What to wait for.
+        /// The condition.
         on: Arc<dyn Waitable>,
     },
-    /// That so much time passes. Only background work asks for it.
+    /// A pause. Only background work asks for it.
     Pause {
-        /// How much.
+        /// Length of the pause.
         time: Duration,
     },
-    /// Work that waits for a medium, to be done away from the threads that must not wait.
+    /// Work that waits for a medium, to be run on a thread that may block.
     Work(Work),
-    /// That work begins which outlives the task.
+    /// Background work to start, which outlives the task.
     Background(BackgroundTask),
-    /// The end of other tasks: all of these nexuses on these logical units but this one, and all of theirs that work on `unit`
-    /// from another one, as copies do. The answer comes when no store works for them any more.
+    /// The abort of other tasks: all tasks of these nexuses on these logical units except this one, and all tasks of
+    /// these nexuses that access `unit` from another logical unit, as copies do. The answer comes when no store works
+    /// on them any more.
     Abort {
-        /// Whose tasks, and by which number these nexuses know the unit.
+        /// The nexuses, each with its LUN of the unit.
         tasks: Vec<(NexusId, Lun)>,
         /// The logical unit.
         unit: Arc<LogicalUnit>,
     },
-    /// Nothing more: the command has ended.
+    /// The response that ends the command.
     Done(Response),
 }
 

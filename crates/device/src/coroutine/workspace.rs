@@ -1,4 +1,4 @@
-//! Where handlers live while they run: used again and again, so that a command allocates nothing.
+//! The memory in which handlers run. It is reused, so that a command allocates nothing.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -11,40 +11,40 @@ use super::Reply;
 use super::channel::Channel;
 use crate::limits::MAX_IDLE_WORKSPACES;
 
-/// Room for a handler that is at work. Those of reads and writes fit; longer ones are allocated.
+/// Bytes of a handler in the workspace. The handlers of reads and writes fit; longer ones are allocated.
 const HANDLER_BYTES: usize = 1152;
 
 type Handler = StackFuture<'static, Reply, HANDLER_BYTES>;
 
-/// Where a handler is put, and stays until it has ended.
+/// The slot of a workspace that a handler is placed in until it ends.
 pub(crate) struct HandlerSlot<'a>(Pin<&'a mut Option<Handler>>);
 
 impl HandlerSlot<'_> {
-    /// Puts a handler here.
+    /// Places a handler in the slot.
     pub(crate) fn begin(mut self, handler: impl Future<Output = Reply> + Send + 'static) {
         self.0.set(Some(StackFuture::from_or_box(handler)));
     }
 }
 
-/// What a handler needs while it runs.
+/// The memory of one running handler.
 struct Workspace {
     channel: Arc<Channel>,
     handler: Pin<Box<Option<Handler>>>,
 }
 
 thread_local! {
-    /// What ended handlers have left. A core has a thread, and its tasks stay there.
+    /// Workspaces of handlers that have ended. A core has a thread, and its tasks stay on it.
     static IDLE: RefCell<Vec<Workspace>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A handler at work, and what it talks to its task by.
+/// A running handler with its channel to the task.
 pub(crate) struct RunningHandler(
-    /// There until the drop.
+    /// `None` only during the drop.
     Option<Workspace>,
 );
 
 impl RunningHandler {
-    /// Begins nothing yet: the handler is to be put in its [`slot`](Self::slot).
+    /// A workspace without a handler, which is to be placed in its [`slot`](Self::slot).
     pub(crate) fn new() -> Self {
         let idle = IDLE.try_with(|idle| idle.borrow_mut().pop()).ok().flatten();
         let workspace = idle.unwrap_or_else(|| Workspace { channel: Arc::default(), handler: Box::pin(None) });
@@ -59,7 +59,7 @@ impl RunningHandler {
         &self.0.as_ref().expect(THERE).channel
     }
 
-    /// Lets the handler go on until it asks for something or ends.
+    /// Resumes the handler until it makes a request or ends.
     pub(crate) fn poll(&mut self) -> Poll<Reply> {
         let Some(handler) = self.workspace_mut().handler.as_mut().as_pin_mut() else { return Poll::Pending };
         handler.poll(&mut Context::from_waker(Waker::noop()))
@@ -72,15 +72,15 @@ impl RunningHandler {
 
 const THERE: &str = "a workspace is taken by the drop alone";
 
-/// The handler ends with what it holds; its memory waits for the next one.
+/// Drops the handler and returns its workspace for reuse.
 impl Drop for RunningHandler {
     fn drop(&mut self) {
         let Some(mut workspace) = self.0.take() else { return };
         workspace.handler.set(None);
-        // Nobody else has it any more, now that the handler is gone.
+        // The handler is gone, so this is the only reference.
         let Some(channel) = Arc::get_mut(&mut workspace.channel) else { return };
         *channel = Channel::default();
-        // A thread that ends keeps nothing.
+        // A thread that ends keeps no workspace.
         let _ = IDLE.try_with(|idle| {
             let mut idle = idle.borrow_mut();
             if idle.len() < MAX_IDLE_WORKSPACES {

@@ -8,9 +8,9 @@ use lunette_scsi::AdditionalSense;
 
 use crate::limits::MAX_UNIT_ATTENTIONS;
 
-/// A bounded queue of what the initiator has to be told, each condition once.
+/// The unit attention conditions pending for one initiator, each once, in a bounded queue.
 ///
-/// The path of a command reads one word while nothing is pending.
+/// Commands read one word while nothing is pending.
 #[derive(Debug, Default)]
 pub(crate) struct UnitAttentions {
     pending: AtomicUsize,
@@ -18,7 +18,7 @@ pub(crate) struct UnitAttentions {
 }
 
 impl UnitAttentions {
-    /// Adds a condition behind those of its precedence. One that already waits stays where it is.
+    /// Adds a condition after those of its precedence. A condition that is already pending keeps its place.
     pub(crate) fn raise(&self, code: AdditionalSense) {
         self.change(|queue| {
             if !queue.contains(&code) && queue.len() < MAX_UNIT_ATTENTIONS {
@@ -28,9 +28,9 @@ impl UnitAttentions {
         });
     }
 
-    /// A reset: it takes the place of everything that waits, for the initiator has to look at the whole state anyway
-    /// (SAM-5 6.3: a reset clears older conditions). A power on that nobody has been told of yet stays instead; its code
-    /// covers every reset.
+    /// Raises a reset condition, which replaces all others (SAM-5 6.3: a reset clears older conditions), since the
+    /// initiator has to check the whole state anyway. A pending power on condition stays instead: its code covers every
+    /// reset.
     pub(crate) fn reset(&self, code: AdditionalSense) {
         self.change(|queue| {
             let code = queue.front().copied().filter(|first| precedence(*first) < precedence(code)).unwrap_or(code);
@@ -39,7 +39,7 @@ impl UnitAttentions {
         });
     }
 
-    /// The next condition, which is thereby reported and gone.
+    /// Takes the next condition, which thereby counts as reported.
     pub(crate) fn take(&self) -> Option<AdditionalSense> {
         if self.pending.load(Ordering::Acquire) == 0 {
             return None;
@@ -47,7 +47,7 @@ impl UnitAttentions {
         self.change(VecDeque::pop_front)
     }
 
-    /// The next condition, which stays, and how many wait.
+    /// The next condition, which stays pending, and the number of pending conditions.
     pub(crate) fn peek(&self) -> Option<(AdditionalSense, usize)> {
         if self.is_empty() {
             return None;
@@ -55,12 +55,12 @@ impl UnitAttentions {
         self.change(|queue| queue.front().map(|first| (*first, queue.len())))
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Forgets one condition, because the initiator has learnt it in another way.
+    /// Removes a condition that the initiator has learnt of in another way.
     pub(crate) fn clear(&self, code: AdditionalSense) {
         if self.pending.load(Ordering::Acquire) != 0 {
             self.change(|queue| queue.retain(|waiting| *waiting != code));
@@ -75,12 +75,11 @@ impl UnitAttentions {
     }
 }
 
-/// Which conditions are told first (SAM-5 5.14.4): power on, then the other resets, then all else in its order.
+/// The order in which conditions are reported (SAM-5 5.14.4): power on, then other resets, then all others.
 fn precedence(code: AdditionalSense) -> u8 {
-    const RESETS: u8 = AdditionalSense::POWER_ON_OR_RESET.asc;
     match code {
         AdditionalSense::POWER_ON_OR_RESET => 0,
-        AdditionalSense { asc: RESETS, .. } => 1,
+        reset if reset.is_reset() => 1,
         _ => 2,
     }
 }
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn conditions_come_out_once_and_in_order() {
+    fn conditions_are_reported_once_and_in_order() {
         let attentions = UnitAttentions::default();
         assert_eq!(attentions.take(), None);
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
@@ -102,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_replaces_what_waits() {
+    fn a_reset_replaces_pending_conditions() {
         let attentions = UnitAttentions::default();
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         attentions.reset(AdditionalSense::BUS_DEVICE_RESET);
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_power_on_is_told_first_and_covers_a_reset() {
+    fn a_power_on_is_reported_first_and_covers_a_reset() {
         let attentions = UnitAttentions::default();
         attentions.raise(AdditionalSense::MODE_PARAMETERS_CHANGED);
         attentions.raise(AdditionalSense::BUS_DEVICE_RESET);
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_learnt_otherwise_is_forgotten() {
+    fn a_cleared_condition_is_not_reported() {
         let attentions = UnitAttentions::default();
         attentions.raise(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);
         attentions.clear(AdditionalSense::REPORTED_LUNS_DATA_CHANGED);

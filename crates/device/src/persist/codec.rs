@@ -1,6 +1,6 @@
-//! The encoding of saved values: big-endian numbers, and bytes behind their length.
+//! The encoding of saved values: big-endian numbers, and byte strings after their length.
 
-/// Reads numbers, all big-endian, and texts out of a value that was kept.
+/// Reads big-endian numbers and texts from a saved value.
 pub(crate) struct ValueReader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> ValueReader<'a> {
@@ -14,7 +14,7 @@ impl<'a> ValueReader<'a> {
         Some(*taken)
     }
 
-    /// Bytes behind their length, which has two.
+    /// A byte string after its two-byte length.
     pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = u16::from_be_bytes(self.take()?);
         let (bytes, rest) = self.0.split_at_checked(usize::from(len))?;
@@ -27,7 +27,7 @@ impl<'a> ValueReader<'a> {
     }
 }
 
-/// Adds what [`ValueReader::bytes`] reads: up to 65,535 bytes, which is more than anything kept this way has.
+/// Appends a byte string for [`ValueReader::bytes`]. It is cut at 65,535 bytes, which is more than any saved value has.
 pub(crate) fn put_bytes(value: &mut Vec<u8>, bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(usize::from(u16::MAX))];
     value.extend_from_slice(&(bytes.len() as u16).to_be_bytes());

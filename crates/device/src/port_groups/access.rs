@@ -1,34 +1,34 @@
-//! How a nexus reaches a logical unit, as the gate sees it.
+//! Access states of an `I_T_L` nexus, as admission checks them.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use lunette_scsi::port_groups::AccessState;
-use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, SenseData};
 
-/// The access state of the port that a nexus goes through, and whether SET TARGET PORT GROUPS is supported.
+/// The access state of a target port for a logical unit, and whether SET TARGET PORT GROUPS is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PortAccess {
     pub(crate) state: AccessState,
     pub(crate) explicit: bool,
 }
 
-/// A [`PortAccess`] in one word: the state in the low bits, as its code.
+/// A [`PortAccess`] in one atomic word: the code of the state in the low bits.
 #[derive(Debug)]
 pub(crate) struct AtomicAccess(AtomicU8);
 
 const EXPLICIT: u8 = 0x80;
 const STATE: u8 = 0x0f;
 
-/// Which access states let a command pass (SPC-4 5.16.2.4 and 5.16.2.5), from the fewest to all.
+/// Which access states permit a command (SPC-4 5.16.2.4 and 5.16.2.5), from the strictest rule to the most permissive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AccessRule {
-    /// The active ones.
+    /// The active states.
     Active,
-    /// Standby, too.
+    /// The active states and standby.
     Standby,
-    /// Unavailable, too.
+    /// The active states, standby and unavailable.
     Unavailable,
-    /// Also a transition, and offline.
+    /// Every state, transitioning and offline included.
     Always,
 }
 
@@ -52,7 +52,7 @@ impl AtomicAccess {
         AccessState::decode(self.0.load(Ordering::Acquire) & STATE).unwrap_or(AccessState::ActiveOptimized)
     }
 
-    /// Whether a command may run here.
+    /// Checks `passes` against the access state.
     pub(crate) fn check(&self, passes: AccessRule) -> Result<(), SenseData> {
         const _: () = assert!(AccessState::ActiveOptimized.code() == 0 && AccessState::ActiveNonOptimized.code() == 1);
         if self.0.load(Ordering::Acquire) & STATE <= 1 {
@@ -67,7 +67,7 @@ impl AtomicAccess {
         if passes >= least { Ok(()) } else { self.not_ready().map_or(Ok(()), Err) }
     }
 
-    /// Why the logical unit cannot be used through the port, if it cannot.
+    /// The reason why the logical unit cannot be used through the port, if it cannot.
     pub(crate) fn not_ready(&self) -> Option<SenseData> {
         let code = match self.state() {
             AccessState::ActiveOptimized | AccessState::ActiveNonOptimized => return None,
@@ -76,7 +76,7 @@ impl AtomicAccess {
             AccessState::Offline => AdditionalSense::OFFLINE,
             AccessState::Transitioning => AdditionalSense::ACCESS_STATE_TRANSITION,
         };
-        Some(SenseData::new(SenseKey::NOT_READY, code))
+        Some(SenseData::not_ready(code))
     }
 }
 

@@ -1,4 +1,4 @@
-//! What an administrator says about target port groups.
+//! The configuration of target port groups, and its checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,42 +10,43 @@ use lunette_state::{StateError, StateStore};
 
 use crate::limits::{MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP};
 
-/// How a target device is reached through its ports (SPC-4 5.16.2). The default is symmetric: one group of all ports, active/
-/// optimized.
+/// The target port groups of a target device (SPC-4 5.16.2). The default is symmetric access: one group of all ports,
+/// active/optimized.
 #[derive(Clone)]
 pub struct PortGroupsConfig {
-    /// Who may change access states.
+    /// Whether initiators, the device server or both change access states.
     pub management: Management,
-    /// IMPLICIT TRANSITION TIME in seconds: how long initiators wait for the end of a transition at least; 0 says nothing.
+    /// IMPLICIT TRANSITION TIME in seconds: how long initiators wait at least for the end of a transition; 0 is
+    /// unspecified.
     pub transition_time_s: u8,
-    /// The primary target port groups, one at least.
+    /// The primary target port groups, at least one.
     pub groups: Vec<PortGroup>,
-    /// Where the states of [`Management::Explicit`] are kept, under the name of the device. Without it, a restart returns
-    /// to the configured ones.
+    /// The state store for the access states of [`Management::Explicit`], under the name of the device. Without it, a
+    /// restart restores the configured states.
     pub state: Option<Arc<dyn StateStore>>,
 }
 
-/// A primary target port group: ports that are always in the same state.
+/// A primary target port group: ports that always have the same access state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortGroup {
     /// TARGET PORT GROUP.
     pub id: u16,
-    /// RELATIVE TARGET PORT IDENTIFIERs. Empty for the only group there is: all ports.
+    /// The RELATIVE TARGET PORT IDENTIFIERs. An empty list in the only group means all ports.
     pub ports: Vec<u16>,
-    /// How the logical units are reached through it.
+    /// The access to the logical units through the group.
     pub access: GroupAccess,
-    /// How single ones are.
+    /// Exceptions for single logical units.
     pub units: BTreeMap<Lun, GroupAccess>,
-    /// The ports are in the secondary state offline: commands through them end with NOT READY.
+    /// Puts the ports in the secondary state offline: commands through them end with NOT READY.
     pub offline: bool,
 }
 
-/// How a logical unit is reached through a group.
+/// The access to a logical unit through a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupAccess {
-    /// The state to begin with: active/optimized, active/non-optimized, standby or unavailable.
+    /// The initial state: active/optimized, active/non-optimized, standby or unavailable.
     pub state: AccessState,
-    /// PREF: initiators are to prefer the group, whatever its state.
+    /// PREF: initiators should prefer the group, whatever its state.
     pub preferred: bool,
 }
 
@@ -67,57 +68,58 @@ impl Default for PortGroupsConfig {
     }
 }
 
-/// Why target port groups cannot be as they are asked to be.
+/// Why target port groups cannot be configured or changed as requested.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortGroupsError {
-    /// None, or more than the limit.
+    /// The number of groups is zero or above the limit.
     #[error("there are {0} target port groups; make it 1 to {MAX_PORT_GROUPS}")]
     Count(usize),
-    /// The number is that of another group, or reserved for the offline ports.
+    /// The number of a group is not unique, or reserved for the offline ports.
     #[error("target port group {0} is there twice or reserved; choose another number")]
     Number(u16),
-    /// A group beside others without ports, or with too many.
+    /// One of several groups has no ports, or too many.
     #[error("target port group {group} has {count} ports; make it 1 to {MAX_PORTS_OF_GROUP}")]
     PortCount {
-        /// The group.
+        /// The number of the group.
         group: u16,
-        /// How many.
+        /// The number of its ports.
         count: usize,
     },
-    /// A port is in one primary group.
+    /// A port is in more than one primary group.
     #[error("target port {0} is in two target port groups; leave it in one")]
     PortTwice(u16),
-    /// Offline is a state of ports, and nothing begins with a transition.
+    /// The state is not a primary one, or is a transition.
     #[error("target port group {group} cannot be {state:?} by configuration; choose another state")]
     State {
-        /// The group.
+        /// The number of the group.
         group: u16,
-        /// The state.
+        /// The requested state.
         state: AccessState,
     },
-    /// No group has the number.
+    /// No group has this number.
     #[error("there is no target port group {0}")]
     Unknown(u16),
-    /// Only initiators change the states.
+    /// Only initiators change access states.
     #[error("the access states are managed by initiators alone (explicit); let both manage them")]
     ExplicitOnly,
-    /// What was kept of the states cannot be read.
+    /// The saved states cannot be read.
     #[error(transparent)]
     Kept(#[from] StateError),
 }
 
 impl PortGroupsConfig {
-    /// Whether states have to be kept: SPC-4 5.16.2.9 wants them to survive when nobody but initiators changes them. Where
-    /// the device server manages them too, a restart is its word, and the configuration holds.
+    /// Whether access states have to be saved. SPC-4 5.16.2.9 requires them to survive when only initiators change
+    /// them. Where the device server manages them too, a restart is an implicit change, and the configured states
+    /// apply.
     pub(crate) fn keeps_states(&self) -> bool {
         !self.management.is_implicit()
     }
 
-    /// Whether the groups can be as they are.
+    /// Checks the groups for contradictions.
     ///
     /// # Errors
     ///
-    /// The first contradiction.
+    /// The first contradiction found.
     pub fn check(&self) -> Result<(), PortGroupsError> {
         if self.groups.is_empty() || self.groups.len() > MAX_PORT_GROUPS {
             return Err(PortGroupsError::Count(self.groups.len()));

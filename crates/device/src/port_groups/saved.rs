@@ -1,4 +1,4 @@
-//! States that initiators have set as bytes, for a start after a crash or a power cut.
+//! The encoding of access states that initiators have set, in the state store.
 //!
 //! | bytes | what |
 //! |---|---|
@@ -17,7 +17,7 @@ use crate::persist::ValueReader;
 
 const VERSION: u8 = 1;
 
-/// The bytes; `None` when nothing has to survive.
+/// The encoded value; `None` when nothing has to survive.
 pub(crate) fn encode(states: &BTreeMap<(Lun, u16), GroupState>) -> Option<Vec<u8>> {
     let mut bytes = vec![VERSION];
     for ((lun, group), current) in states.iter().filter(|(_, current)| current.status == StatusCode::Explicit) {
@@ -28,7 +28,7 @@ pub(crate) fn encode(states: &BTreeMap<(Lun, u16), GroupState>) -> Option<Vec<u8
     (bytes.len() > 1).then_some(bytes)
 }
 
-/// What [`encode`] was given; `None` when the bytes are none of ours.
+/// Decodes a value of [`encode`]; `None` for any other bytes.
 pub(crate) fn decode(bytes: &[u8]) -> Option<BTreeMap<(Lun, u16), GroupState>> {
     let mut reader = ValueReader(bytes);
     if reader.take()? != [VERSION] {

@@ -1,7 +1,7 @@
-//! The machine, without locks and links.
+//! The state machine, without locks and nexuses.
 
-use lunette_scsi::FieldPointer;
 use lunette_scsi::port_groups::{Management, parse_set};
+use lunette_scsi::{FieldPointer, SenseKey};
 
 use super::*;
 
@@ -21,8 +21,8 @@ fn config(management: Management) -> PortGroupsConfig {
 }
 
 fn machine(config: PortGroupsConfig) -> PortGroups {
-    let kept = SavedAccessStates::open(&config, "t").unwrap();
-    PortGroups::new(config, kept)
+    let saved_states = SavedAccessStates::open(&config, "t").unwrap();
+    PortGroups::new(config, saved_states)
 }
 
 /// SET TARGET PORT GROUPS to LUN 0 with descriptors of a state and a group.
@@ -67,7 +67,7 @@ fn configured_states_hold_for_ports_and_single_units() {
 }
 
 #[test]
-fn groups_are_told_of_with_the_ports_that_are_there() {
+fn groups_are_reported_with_their_existing_ports() {
     let groups = machine(config(Management::Implicit));
     let report = groups.report(Lun::ZERO, &BTreeSet::from([3, 4]));
     assert_eq!(report.len(), 1, "group 2 has no port, and port 4 no group");
@@ -95,7 +95,7 @@ fn initiators_change_one_unit() {
 }
 
 #[test]
-fn a_state_that_is_there_already_is_not_set_by_anybody() {
+fn setting_the_current_state_changes_nothing() {
     let mut groups = machine(config(Management::Both));
     set(&mut groups, &[(0, 1)]).unwrap();
     groups.set(&[Lun::ZERO], 2, AccessState::Standby).unwrap();
@@ -118,7 +118,7 @@ fn a_bad_list_changes_nothing() {
 }
 
 #[test]
-fn the_administrator_changes_what_he_may() {
+fn implicit_changes_are_limited_to_what_management_permits() {
     let mut groups = machine(config(Management::Both));
     groups.set(&[Lun::ZERO, lun_1()], 1, AccessState::Unavailable).unwrap();
     assert_eq!(report(&groups, lun_1()), [(1, 3, 2), (2, 2, 0)]);
@@ -154,7 +154,7 @@ fn a_failed_transition_ends_unavailable() {
 }
 
 #[test]
-fn another_configuration_changes_what_it_says_otherwise() {
+fn a_new_configuration_changes_only_the_states_that_it_changes() {
     let mut groups = machine(config(Management::Both));
     set(&mut groups, &[(3, 1), (3, 2)]).unwrap();
     let mut next = config(Management::Both);
@@ -168,7 +168,7 @@ fn another_configuration_changes_what_it_says_otherwise() {
 }
 
 #[test]
-fn another_configuration_does_not_overrule_initiators_who_manage_alone() {
+fn a_new_configuration_keeps_the_states_under_explicit_management() {
     let mut groups = machine(config(Management::Explicit));
     set(&mut groups, &[(0, 2)]).unwrap();
     let mut next = config(Management::Explicit);
@@ -179,7 +179,7 @@ fn another_configuration_does_not_overrule_initiators_who_manage_alone() {
 }
 
 #[test]
-fn what_is_kept_is_what_initiators_have_set() {
+fn only_states_set_by_initiators_are_saved() {
     let mut groups = machine(config(Management::Both));
     assert_eq!(saved::encode(&groups.changed), None);
     groups.set(&[Lun::ZERO], 1, AccessState::Unavailable).unwrap();
@@ -187,8 +187,8 @@ fn what_is_kept_is_what_initiators_have_set() {
     set(&mut groups, &[(1, 2)]).unwrap();
     let bytes = saved::encode(&groups.changed).unwrap();
     assert_eq!(bytes, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 1]);
-    let kept = SavedAccessStates { slot: None, changed: saved::decode(&bytes).unwrap() };
-    let mut after = PortGroups::new(config(Management::Explicit), kept);
+    let saved_states = SavedAccessStates { slot: None, changed: saved::decode(&bytes).unwrap() };
+    let mut after = PortGroups::new(config(Management::Explicit), saved_states);
     assert_eq!(report(&after, Lun::ZERO), [(1, 0, 0), (2, 1, 1)]);
     after.configure(PortGroupsConfig::default(), None, &[]);
     assert_eq!(saved::encode(&after.changed), None, "the group is gone");

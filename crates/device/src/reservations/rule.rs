@@ -2,25 +2,26 @@
 
 use lunette_scsi::Cdb;
 
-/// Which reservations of others let the command pass (SPC-5 table 70, SBC-4 table 13; for RESERVE, SPC-2 table 10).
+/// Which reservations of other nexuses let a command pass (SPC-5 table 70, SBC-4 table 13; for RESERVE, SPC-2 table
+/// 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReservationRule {
-    /// All, also what RESERVE(6) and (10) made. Commands that look at reservations themselves have it too.
+    /// All reservations, RESERVE(6) and (10) included. Commands that check reservations themselves have this rule too.
     PassesAll,
-    /// All persistent ones.
-    AccessRule,
-    /// As `PassesAll` for START STOP UNIT that starts, else none.
+    /// All persistent reservations.
+    Passes,
+    /// `PassesAll` for a START STOP UNIT that starts, otherwise `Conflicts`.
     PassesStart,
-    /// As `PassesAll` for PREVENT ALLOW MEDIUM REMOVAL that allows, else none.
+    /// `PassesAll` for a PREVENT ALLOW MEDIUM REMOVAL that allows, otherwise `Conflicts`.
     PassesAllow,
-    /// Those that exclude writing only.
+    /// Only reservations that exclude writing.
     PassesWriteExclusive,
-    /// None.
+    /// No reservation.
     Conflicts,
 }
 
 impl ReservationRule {
-    /// What holds for this CDB.
+    /// The rule for this CDB.
     pub(crate) fn of(self, cdb: &Cdb) -> Self {
         const START: u8 = 0x01;
         const POWER_CONDITION: u8 = 0xf0;

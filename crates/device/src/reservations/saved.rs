@@ -1,4 +1,4 @@
-//! Registrations and reservation as bytes, for a start after a crash or a power cut.
+//! The encoding of registrations and the reservation in the state store (APTPL).
 //!
 //! All numbers are big-endian.
 //!
@@ -22,7 +22,7 @@ use crate::persist::{ValueReader, put_bytes};
 
 const VERSION: u8 = 1;
 
-/// The bytes; `None` when nothing has to survive.
+/// The encoded value; `None` when nothing has to survive.
 pub(crate) fn encode(reservations: &Reservations) -> Option<Vec<u8>> {
     if !reservations.persist || reservations.registrations.is_empty() {
         return None;
@@ -40,7 +40,7 @@ pub(crate) fn encode(reservations: &Reservations) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// What [`encode`] was given, but for the generation; `None` when the bytes are none of ours.
+/// Decodes a value of [`encode`], in which PRGENERATION is not included; `None` for any other bytes.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Reservations> {
     let mut reader = ValueReader(bytes);
     let [version, kind] = reader.take()?;

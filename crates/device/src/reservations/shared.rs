@@ -1,4 +1,4 @@
-//! The reservations of a logical unit as all its commands share them: a word, a lock, and what is kept on stable storage.
+//! The reservations of a logical unit behind a lock, with their copy in the state store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,9 +10,9 @@ use crate::nexus::ItNexus;
 use crate::persist;
 use crate::persist::{PendingSave, StateSlot};
 
-/// Reservations behind a lock that commands take only while there is a reservation.
+/// Reservations behind a lock that commands take only while a reservation exists.
 pub(crate) struct SharedReservations {
-    /// Whether there is a reservation. All that a command reads while there is none.
+    /// Whether a reservation exists. Commands read nothing else while none does.
     restricts: AtomicBool,
     state: Mutex<State>,
     slot: Option<Arc<StateSlot>>,
@@ -20,19 +20,20 @@ pub(crate) struct SharedReservations {
 
 struct State {
     reservations: Reservations,
-    /// Whether the stable storage may have something of this unit. Stays, for the save that removes it may fail.
-    kept: bool,
+    /// Whether the state store may hold a value of this unit. It stays set, because the save that removes the value may
+    /// fail.
+    stored: bool,
 }
 
 impl SharedReservations {
-    /// The reservations that `store` has kept for the unit of this serial number; none without a store.
+    /// Loads the reservations of the unit with this serial number from `store`; none without a store.
     pub(crate) fn open(store: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (slot, kept) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
-        let is_kept = kept.is_some();
-        let reservations = kept.unwrap_or_default();
+        let (slot, stored) = persist::open(store, format!("reservations/{serial}"), saved::decode)?;
+        let is_stored = stored.is_some();
+        let reservations = stored.unwrap_or_default();
         Ok(Self {
             restricts: AtomicBool::new(reservations.restricts()),
-            state: Mutex::new(State { reservations, kept: is_kept }),
+            state: Mutex::new(State { reservations, stored: is_stored }),
             slot,
         })
     }
@@ -47,7 +48,8 @@ impl SharedReservations {
         !self.restricts.load(Ordering::Acquire) || self.state().reservations.permits(nexus, rule)
     }
 
-    /// Does what `nexus` asks for. The change is in force at once; it may be acknowledged when the [`PendingSave`] is done.
+    /// Executes a request of `nexus`. The change takes effect at once; the command may be acknowledged when the
+    /// [`PendingSave`] is done.
     pub(crate) fn execute(
         &self,
         nexus: &Arc<ItNexus>,
@@ -60,7 +62,7 @@ impl SharedReservations {
         Ok((change, self.save(&mut state)))
     }
 
-    /// Looks at the reservations.
+    /// Reads the reservations.
     pub(crate) fn read<T>(&self, look: impl FnOnce(&Reservations) -> T) -> T {
         look(&self.state().reservations)
     }
@@ -70,7 +72,7 @@ impl SharedReservations {
         self.change(Reservations::reset);
     }
 
-    /// The nexus is gone, with all its connections.
+    /// Ends what does not survive the loss of the nexus, which has no connection left.
     pub(crate) fn nexus_lost(&self, nexus: &ItNexus) {
         self.change(|reservations| reservations.nexus_lost(nexus));
     }
@@ -81,12 +83,12 @@ impl SharedReservations {
         self.restricts.store(state.reservations.restricts(), Ordering::Release);
     }
 
-    /// What has to be saved now: every change once something was to be kept, and the end of keeping it.
+    /// The change to save: every change once the state store holds a value, until the value is removed.
     fn save(&self, state: &mut State) -> Option<PendingSave> {
         let slot = self.slot.as_ref()?;
         let bytes = saved::encode(&state.reservations);
-        state.kept |= bytes.is_some();
-        if !state.kept {
+        state.stored |= bytes.is_some();
+        if !state.stored {
             return None;
         }
         Some(slot.update(bytes))
@@ -103,9 +105,9 @@ mod tests {
     use crate::nexus::TargetPort;
 
     #[derive(Default)]
-    struct Kept(Mutex<Vec<Option<Vec<u8>>>>);
+    struct RecordedState(Mutex<Vec<Option<Vec<u8>>>>);
 
-    impl StateStore for Kept {
+    impl StateStore for RecordedState {
         fn load(&self, _: &str) -> Result<Option<Vec<u8>>, StateError> {
             Ok(self.0.lock().unwrap().last().cloned().flatten())
         }
@@ -116,8 +118,8 @@ mod tests {
         }
     }
 
-    fn open(kept: &Arc<Kept>) -> Result<SharedReservations, StateError> {
-        SharedReservations::open(Some(&(Arc::clone(kept) as Arc<dyn StateStore>)), "s")
+    fn open(stored: &Arc<RecordedState>) -> Result<SharedReservations, StateError> {
+        SharedReservations::open(Some(&(Arc::clone(stored) as Arc<dyn StateStore>)), "s")
     }
 
     fn register(new_key: u64, persist: bool) -> ReservationRequest {
@@ -130,26 +132,26 @@ mod tests {
     }
 
     #[test]
-    fn saves_that_overtake_each_other_leave_the_newest() {
-        let kept = Arc::new(Kept::default());
-        let shared = open(&kept).unwrap();
+    fn saves_out_of_order_leave_the_newest_version() {
+        let stored = Arc::new(RecordedState::default());
+        let shared = open(&stored).unwrap();
         let first = shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap();
         let second = shared.execute(&nexus(), &register(2, true)).unwrap().1.unwrap();
         second.run().unwrap();
         first.run().unwrap();
-        assert_eq!(kept.0.lock().unwrap().len(), 1);
-        let again = open(&kept).unwrap();
+        assert_eq!(stored.0.lock().unwrap().len(), 1);
+        let again = open(&stored).unwrap();
         assert_eq!(again.read(|all| all.registrations().map(|(_, key, _)| key).collect::<Vec<_>>()), [2]);
     }
 
     #[test]
-    fn only_what_is_kept_is_saved_and_then_removed() {
-        let kept = Arc::new(Kept::default());
-        let shared = open(&kept).unwrap();
+    fn only_persistent_registrations_are_saved_and_later_removed() {
+        let stored = Arc::new(RecordedState::default());
+        let shared = open(&stored).unwrap();
         assert!(shared.execute(&nexus(), &register(1, false)).unwrap().1.is_none());
         shared.execute(&nexus(), &register(1, true)).unwrap().1.unwrap().run().unwrap();
         shared.execute(&nexus(), &register(1, false)).unwrap().1.unwrap().run().unwrap();
-        assert_eq!(*kept.0.lock().unwrap().last().unwrap(), None);
+        assert_eq!(*stored.0.lock().unwrap().last().unwrap(), None);
     }
 
     #[test]
@@ -160,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_format_is_no_empty_one() {
-        let kept = Arc::new(Kept(Mutex::new(vec![Some(vec![9])])));
-        assert!(open(&kept).is_err());
+    fn a_value_of_an_unknown_format_is_an_error() {
+        let stored = Arc::new(RecordedState(Mutex::new(vec![Some(vec![9])])));
+        assert!(open(&stored).is_err());
     }
 }

@@ -21,7 +21,7 @@ fn register(key: Option<u64>, new_key: u64) -> ReservationRequest {
     ReservationRequest::Register { key, new_key, same: Vec::new(), others: Vec::new(), persist: false }
 }
 
-/// A machine that is told what to do by nexuses 0, 1, ...
+/// A machine that executes requests of nexuses 0, 1, ...
 #[derive(Default)]
 struct Unit(Reservations);
 
@@ -62,7 +62,7 @@ fn told(change: &ReservationChange) -> Vec<(Arc<ItNexus>, AdditionalSense)> {
 /// SPC-5 table 70 and SBC-4 table 13, for a command of each column: what the holder, another registered nexus and one that
 /// is not registered may do.
 #[test]
-fn the_types_permit_what_the_table_says() {
+fn reservation_types_permit_the_commands_of_the_table() {
     let (all, holder, registered, nobody_else) = ([true; 3], [true, false, false], [true, true, false], [true; 3]);
     for (kind, reading, writing) in [
         (WE, nobody_else, holder),
@@ -75,7 +75,7 @@ fn the_types_permit_what_the_table_says() {
         let unit = Unit::reserved(2, kind);
         let who = |rule| [0, 1, 2].map(|number| unit.permits(number, rule));
         assert_eq!(who(ReservationRule::PassesAll), all, "{kind:?}");
-        assert_eq!(who(ReservationRule::AccessRule), all, "{kind:?}");
+        assert_eq!(who(ReservationRule::Passes), all, "{kind:?}");
         assert_eq!(who(ReservationRule::PassesWriteExclusive), reading, "{kind:?}");
         assert_eq!(who(ReservationRule::Conflicts), writing, "{kind:?}");
     }
@@ -131,7 +131,7 @@ fn a_reservation_is_made_once_and_released_by_its_type() {
 }
 
 #[test]
-fn the_end_of_a_shared_reservation_is_told_to_the_registered() {
+fn the_end_of_a_shared_reservation_raises_attentions_for_registrants() {
     for kind in [WERO, EARO, WEAR, EAAR] {
         let mut unit = Unit::reserved(3, kind);
         let change = unit.run(0, &ReservationRequest::Release { key: 1, kind }).unwrap();
@@ -159,7 +159,7 @@ fn all_registrants_hold_it_until_the_last_goes() {
 }
 
 #[test]
-fn clear_removes_everything_and_tells_the_others() {
+fn clear_removes_everything_and_raises_attentions_for_others() {
     let mut unit = Unit::reserved(3, WE);
     assert_eq!(unit.run(1, &ReservationRequest::Clear { key: 1 }), Err(Refusal::Conflict));
     let change = unit.run(1, &ReservationRequest::Clear { key: 2 }).unwrap();
@@ -236,7 +236,7 @@ fn reserve_excludes_the_others_and_every_persistent_reservation() {
     unit.run(0, &ReservationRequest::LegacyReserve).unwrap();
     unit.run(0, &ReservationRequest::LegacyReserve).unwrap();
     assert_eq!(unit.run(1, &ReservationRequest::LegacyReserve), Err(Refusal::Conflict));
-    assert!(unit.permits(1, ReservationRule::PassesAll) && !unit.permits(1, ReservationRule::AccessRule));
+    assert!(unit.permits(1, ReservationRule::PassesAll) && !unit.permits(1, ReservationRule::Passes));
     assert!(unit.permits(0, ReservationRule::Conflicts));
     for number in [0, 1] {
         assert_eq!(unit.run(number, &register(Some(0), 1)), Err(Refusal::Conflict));
@@ -343,7 +343,7 @@ proptest! {
             for (told, _) in &change.attentions {
                 prop_assert!(**told != *nexus(by) && before.registrations.contains_key(told));
             }
-            // Who lost the registration by another's preemption has been told.
+            // A nexus whose registration was preempted by another has a unit attention.
             for victim in change.preempted.iter().filter(|victim| **victim != nexus(by)) {
                 prop_assert!(change.attentions.contains(&(Arc::clone(victim), AdditionalSense::REGISTRATIONS_PREEMPTED)));
             }
@@ -351,7 +351,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_saved_comes_back(requests in proptest::collection::vec((0..6u8, any_request()), 0..40)) {
+    fn saved_reservations_round_trip(requests in proptest::collection::vec((0..6u8, any_request()), 0..40)) {
         let mut unit = Unit::default();
         for (by, request) in requests {
             let _ = unit.run(by, &request);

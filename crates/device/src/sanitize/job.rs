@@ -1,36 +1,36 @@
-//! What a sanitize operation does and where it stands, in memory and as it is kept.
+//! The parameters and the progress of a sanitize operation, in memory and in the state store.
 
 use crate::persist::{ValueReader, put_bytes};
 
-/// How data is made unreadable.
+/// The way in which data is made unreadable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SanitizeMethod {
-    /// Every block is written.
+    /// Every block is overwritten.
     Overwrite {
-        /// 1 to 31.
+        /// Number of passes, 1 to 31.
         passes: u8,
-        /// Every other pass, so that the last one does not, writes the inversion of the pattern.
+        /// INVERT: every other pass writes the inverted pattern; the last pass does not.
         invert: bool,
-        /// One byte to a whole block. Repeated to fill a block, each block anew.
+        /// The pattern, from one byte to a whole block. It starts again at each block.
         pattern: Vec<u8>,
     },
-    /// The store frees all space, and reads as zero.
+    /// The store frees all space, which then reads as zero.
     Erase,
 }
 
-/// One operation.
+/// A sanitize operation and how far it has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SanitizeJob {
     pub(crate) method: SanitizeMethod,
-    /// AUSE: when it fails, EXIT FAILURE MODE ends the failure.
+    /// AUSE: EXIT FAILURE MODE may end a failure of this operation.
     pub(crate) unrestricted: bool,
-    /// The pass, from 0. Those before it are on stable storage.
+    /// The current pass, from 0. The passes before it are on stable storage.
     pub(crate) pass: u8,
-    /// The first byte that this pass has still to do. What is before it is on stable storage.
+    /// The first byte that the current pass has not processed. The bytes before it are on stable storage.
     pub(crate) offset: u64,
 }
 
-/// What is kept of the condition of a unit. A unit that is ready keeps nothing.
+/// The saved sanitize state. A unit that is ready saves nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SavedSanitize {
     Running(SanitizeJob),
@@ -38,7 +38,7 @@ pub(crate) enum SavedSanitize {
 }
 
 impl SanitizeJob {
-    /// An operation that has done nothing yet.
+    /// An operation that has not processed anything yet.
     pub(crate) fn new(method: SanitizeMethod, unrestricted: bool) -> Self {
         Self { method, unrestricted, pass: 0, offset: 0 }
     }
@@ -50,7 +50,7 @@ impl SanitizeJob {
         }
     }
 
-    /// PROGRESS INDICATION of a medium of `len` bytes.
+    /// PROGRESS INDICATION on a medium of `len` bytes.
     pub(crate) fn progress(&self, len: u64) -> u16 {
         let all = u128::from(len) * u128::from(self.passes());
         let done = u128::from(len) * u128::from(self.pass) + u128::from(self.offset);
@@ -58,7 +58,7 @@ impl SanitizeJob {
         u16::try_from(parts).unwrap_or(u16::MAX)
     }
 
-    /// What this pass fills each block of `block_len` bytes with; `None` when it frees it.
+    /// The content that this pass writes to each block of `block_len` bytes; `None` when the pass frees space instead.
     pub(crate) fn block(&self, block_len: usize) -> Option<Vec<u8>> {
         let SanitizeMethod::Overwrite { passes, invert, pattern } = &self.method else { return None };
         // The last pass writes the pattern itself (SBC-4 table 94).
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_comes_back_and_nothing_else_is_believed() {
+    fn saved_values_round_trip_and_others_are_refused() {
         let job = SanitizeJob { pass: 1, offset: 1 << 33, ..overwrite(3, true, &[7; 512]) };
         for record in [
             SavedSanitize::Running(job),

@@ -1,4 +1,4 @@
-//! An operation, as those see it who wait for it.
+//! The milestones of a sanitize operation, for the tasks that wait for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,19 +7,19 @@ use lunette_store::Completion;
 
 use crate::wait::{Waitable, wake};
 
-/// How far an operation has come.
+/// How far a sanitize operation has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Milestone {
-    /// Not recorded yet.
+    /// The operation is not saved yet.
     #[default]
     Starting,
-    /// A restart would go on with it.
+    /// The operation is saved: a restart would resume it.
     Begun,
-    /// It has ended, one way or the other.
+    /// The operation has ended, with success or not.
     Ended,
 }
 
-/// One sanitize operation.
+/// A running sanitize operation, shared by its background work and the command that waits for it.
 #[derive(Default)]
 pub(crate) struct SanitizeOperation(Mutex<State>);
 
@@ -30,35 +30,35 @@ struct State {
     waiters: Vec<(Milestone, Completion)>,
 }
 
-/// A phase of an operation, as something to wait for.
+/// A milestone of an operation, as a condition to wait for.
 struct MilestoneWait {
     operation: Arc<SanitizeOperation>,
     milestone: Milestone,
 }
 
 impl SanitizeOperation {
-    /// The phase, or a later one.
+    /// A condition that holds once the operation has reached `milestone`.
     pub(crate) fn reached(self: &Arc<Self>, milestone: Milestone) -> Arc<dyn Waitable> {
         Arc::new(MilestoneWait { operation: Arc::clone(self), milestone })
     }
 
-    /// How it stands.
+    /// The result of the operation so far.
     ///
     /// # Errors
     ///
-    /// Sense data for the command that has asked for it, when it has failed.
+    /// Sense data for the requesting command, when the operation has failed.
     pub(crate) fn result(&self) -> Result<(), SenseData> {
         self.state().failure.map_or(Ok(()), Err)
     }
 
-    /// It has come as far as `phase`.
+    /// Records that the operation has reached `milestone`, and wakes the tasks that wait for it.
     pub(crate) fn advance(&self, milestone: Milestone, failure: Option<SenseData>) {
         let ready: Vec<_> = {
             let mut state = self.state();
             (state.milestone, state.failure) = (milestone, failure);
             state.waiters.extract_if(.., |(wanted, _)| *wanted <= milestone).collect()
         };
-        // Without the lock: a waiter may go on at once.
+        // Without the lock, because a waiter may run on at once.
         for (_, done) in ready {
             wake(done);
         }

@@ -1,4 +1,4 @@
-//! `I_T` nexuses: one initiator port talking to one target port.
+//! Attached nexuses, and the logical units that each sees.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,22 +22,23 @@ pub struct Nexus {
 }
 
 impl Nexus {
-    /// What tells it from all others.
+    /// The number of the nexus.
     pub fn id(&self) -> NexusId {
         self.state.id
     }
 
-    /// Its transport carries the task management functions of SAM-5 too: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS says so.
+    /// Declares that the transport carries the task management functions that SAM-5 added, for REPORT SUPPORTED TASK
+    /// MANAGEMENT FUNCTIONS.
     pub fn enable_sam5_functions(&self) {
         self.state.sam5_functions.store(true, Ordering::Release);
     }
 
-    /// Whether it sees a logical unit of this number.
+    /// Whether the nexus sees a logical unit at this LUN.
     pub fn sees(&self, lun: [u8; 8]) -> bool {
         self.state.find(Lun::decode(lun)).is_some()
     }
 
-    /// The names of its ports.
+    /// The names of the two ports.
     pub fn name(&self) -> &NexusName {
         &self.state.name
     }
@@ -55,18 +56,18 @@ impl fmt::Debug for Nexus {
     }
 }
 
-/// What the tasks of a nexus share.
+/// The state that the tasks of a nexus share.
 pub(crate) struct NexusState {
     pub(crate) id: NexusId,
     pub(crate) name: NexusName,
-    /// SCSI device name of the target device.
+    /// The SCSI device name of the target device.
     pub(crate) device_name: Arc<str>,
-    /// What reservations know the nexus by.
+    /// The names of the ports, to which reservations belong.
     pub(crate) it_nexus: Arc<ItNexus>,
-    /// Whether its transport has the task management functions of SAM-5.
+    /// Whether the transport carries the task management functions that SAM-5 added.
     pub(crate) sam5_functions: AtomicBool,
-    /// The logical units that this nexus sees. Written when a unit comes or goes, read by every command; the lock is held for
-    /// the look-up alone.
+    /// The logical units that the nexus sees. Written when a unit comes or goes, read by every command; the lock is
+    /// held for the look-up alone.
     itl_nexuses: RwLock<BTreeMap<Lun, Arc<ItlNexus>>>,
 }
 
@@ -77,8 +78,7 @@ impl NexusState {
         Self { id: NexusId::next(), name, device_name, it_nexus, sam5_functions, itl_nexuses }
     }
 
-    /// Lets the nexus see `unit` as `lun` in place of what it saw there, with the unit attention of a nexus that is new to
-    /// it.
+    /// Replaces the unit that the nexus sees at `lun`, with the unit attention of a new nexus.
     pub(crate) fn assign(&self, lun: Lun, unit: Option<(&Arc<LogicalUnit>, PortAccess)>) -> Option<Arc<ItlNexus>> {
         let new = unit.map(|(unit, access)| self.new_itl_nexus(lun, unit, access));
         let mut itl_nexuses = self.itl_nexuses.write().unwrap_or_else(PoisonError::into_inner);
@@ -107,12 +107,12 @@ impl NexusState {
         self.itl_nexuses.read().unwrap_or_else(PoisonError::into_inner).get(&lun).cloned()
     }
 
-    /// All links, in the order of their LUNs.
+    /// The `I_T_L` nexuses, in LUN order.
     pub(crate) fn itl_nexuses(&self) -> Vec<Arc<ItlNexus>> {
         self.itl_nexuses.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Lets go of all logical units.
+    /// Detaches the nexus from all logical units.
     pub(crate) fn detach_all(&self) {
         let itl_nexuses = std::mem::take(&mut *self.itl_nexuses.write().unwrap_or_else(PoisonError::into_inner));
         for itl in itl_nexuses.into_values() {

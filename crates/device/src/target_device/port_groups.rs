@@ -1,4 +1,5 @@
-//! Target port groups of a target device: the machine behind the inventory's lock, and who is told of changes.
+//! The target port groups of a target device: the state machine behind the lock of the inventory, and its unit
+//! attentions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use crate::nexus::ItNexus;
 use crate::persist::{PendingSave, StateSlot};
 use crate::port_groups::{PortGroups, PortGroupsConfig, PortGroupsError, SavedAccessStates};
 
-/// Another configuration of the target port groups of a device, ready to be put in force.
+/// A checked configuration of the target port groups of a device, ready to be applied.
 pub struct PortGroupsChange {
     device: Arc<TargetDevice>,
     config: PortGroupsConfig,
@@ -19,14 +20,14 @@ pub struct PortGroupsChange {
 }
 
 impl PortGroupsChange {
-    /// Whose groups they are.
+    /// The device whose groups change.
     pub fn device(&self) -> &Arc<TargetDevice> {
         &self.device
     }
 
-    /// Puts it in force: an implicit change, of which nexuses learn by unit attention (ASYMMETRIC ACCESS STATE CHANGED) on the
-    /// logical units that are given. States that initiators have set stay where the configuration says the same as before,
-    /// and everywhere when only initiators manage them.
+    /// Applies the configuration as an implicit change: nexuses get the unit attention ASYMMETRIC ACCESS STATE CHANGED
+    /// on the logical units that are returned. States that initiators have set stay where the configured state is the
+    /// same as before, and everywhere when only initiators manage them.
     pub fn apply(self) -> Vec<Lun> {
         let Self { device, config, slot } = self;
         let mut inventory = device.inventory();
@@ -36,26 +37,26 @@ impl PortGroupsChange {
 }
 
 impl TargetDevice {
-    /// A device without logical units that is reached as `config` says. Where only initiators manage access states, those
-    /// that they have set before the last restart are in force.
+    /// A device without logical units and with these target port groups. Where only initiators manage access states,
+    /// the states that they set before a restart are restored.
     ///
     /// # Errors
     ///
-    /// When the groups contradict each other, or what was kept cannot be read.
+    /// When the groups contradict each other, or the saved states cannot be read.
     pub fn with_port_groups(name: impl Into<Arc<str>>, config: PortGroupsConfig) -> Result<Self, PortGroupsError> {
         let device = Self::new(name);
         config.check()?;
-        let kept = SavedAccessStates::open(&config, device.name())?;
-        device.inventory().port_groups = PortGroups::new(config, kept);
+        let saved = SavedAccessStates::open(&config, device.name())?;
+        device.inventory().port_groups = PortGroups::new(config, saved);
         Ok(device)
     }
 
-    /// Prepares another configuration of the target port groups, without putting it in force. It may wait for the place where
-    /// states are kept.
+    /// Checks another configuration of the target port groups, without applying it. The call may wait for the state
+    /// store.
     ///
     /// # Errors
     ///
-    /// When the groups contradict each other, or the place to keep states in cannot be read.
+    /// When the groups contradict each other, or the state store cannot be read.
     pub fn prepare_port_groups(
         self: &Arc<Self>,
         config: PortGroupsConfig,
@@ -65,14 +66,14 @@ impl TargetDevice {
         Ok(PortGroupsChange { device: Arc::clone(self), config, slot })
     }
 
-    /// Changes the state of a group implicitly, for one logical unit or for all (`None`). Nexuses learn of it by unit
-    /// attention. [`AccessState::Transitioning`] begins a transition, which another state or
-    /// [`Self::fail_access_transition`] ends.
+    /// Changes the state of a group implicitly, for one logical unit or for all (`None`). Nexuses get a unit attention.
+    /// [`AccessState::Transitioning`] begins a transition, which another state or [`Self::fail_access_transition`]
+    /// ends.
     ///
     /// # Errors
     ///
-    /// When there is no such group, the state is [`AccessState::Offline`], or only initiators manage access states. Then
-    /// nothing is changed.
+    /// When the group is unknown, the state is [`AccessState::Offline`], or only initiators manage access states.
+    /// Nothing changes then.
     pub fn set_access_state(&self, lun: Option<Lun>, group: u16, state: AccessState) -> Result<(), PortGroupsError> {
         let mut inventory = self.inventory();
         let luns: Vec<Lun> =
@@ -80,8 +81,8 @@ impl TargetDevice {
         inventory.change_access(None, |groups| groups.set(&luns, group, state)).0
     }
 
-    /// Ends the transitions of a group that cannot come to their end: it becomes unavailable. Nexuses find the unit
-    /// attention IMPLICIT ASYMMETRIC ACCESS STATE TRANSITION FAILED.
+    /// Ends the transitions of a group as failed: the group becomes unavailable. Nexuses get the unit attention
+    /// IMPLICIT ASYMMETRIC ACCESS STATE TRANSITION FAILED.
     pub fn fail_access_transition(&self, group: u16) {
         let mut inventory = self.inventory();
         let (luns, _) = inventory.change_access(None, |groups| groups.fail_transition(group));
@@ -93,8 +94,8 @@ impl TargetDevice {
         }
     }
 
-    /// Does what a SET TARGET PORT GROUPS of the nexus `by` to `lun` asks for. It may be acknowledged when the [`PendingSave`] is
-    /// done.
+    /// Executes a SET TARGET PORT GROUPS of the nexus `by` to `lun`. The command may be acknowledged when the
+    /// [`PendingSave`] is done.
     pub(crate) fn set_port_groups(
         &self,
         by: &ItNexus,
@@ -106,13 +107,13 @@ impl TargetDevice {
         Ok(inventory.change_access(Some(by), |groups| groups.apply(lun, &changes)).0)
     }
 
-    /// The groups as `lun` has them, and IMPLICIT TRANSITION TIME in seconds.
+    /// The descriptors of the groups for `lun`, and IMPLICIT TRANSITION TIME in seconds.
     pub(crate) fn port_groups(&self, lun: Lun) -> (Vec<GroupDescriptor>, u8) {
         let inventory = self.inventory();
         (inventory.report(lun), inventory.port_groups.config().transition_time_s)
     }
 
-    /// TPGS.
+    /// TPGS: how access states are managed.
     pub(crate) fn management(&self) -> Management {
         self.inventory().port_groups.config().management
     }
@@ -129,8 +130,8 @@ impl Inventory {
         self.port_groups.report(lun, &ports)
     }
 
-    /// Changes access states. All nexuses but those of `by` are told on the logical units where it makes a difference (SPC-4
-    /// 5.16.2.5), which are given too.
+    /// Changes access states, and raises a unit attention for all nexuses but `by` on the logical units whose report
+    /// changed (SPC-4 5.16.2.5). Those logical units are returned too.
     fn change_access<T>(&mut self, by: Option<&ItNexus>, change: impl FnOnce(&mut PortGroups) -> T) -> (T, Vec<Lun>) {
         let before: Vec<_> = self.units.keys().map(|lun| (*lun, self.report(*lun))).collect();
         let result = change(&mut self.port_groups);

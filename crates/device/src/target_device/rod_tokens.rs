@@ -1,12 +1,13 @@
 //! The ROD tokens of a target device (SPC-5 5.18.6).
 //!
-//! A token is a point in time copy, change vulnerable: it stands for its blocks as they were when it was made, and ends when
-//! one of them is written. Nothing is copied or kept to make it, and its user gets either the bytes of that time or TOKEN
-//! REVOKED. The other kinds are worse bargains: access upon reference hands out bytes that nobody asked for when a block
-//! changes between the two commands, and a persistent copy needs a snapshot, which stores do not have.
+//! A token is a change vulnerable point in time copy: it stands for its blocks as they were at its creation, and is
+//! revoked when one of them is written. Its creation copies and keeps nothing, and its use yields either the bytes of
+//! that time or TOKEN REVOKED. The other ROD types are worse: access upon reference returns bytes that were never asked
+//! for when a block changes between the two commands, and a persistent copy needs a snapshot, which stores do not have.
 //!
-//! Who shows a token must also see the logical unit that it was made of, and may read it: what a token opens is never more
-//! than READ would. Its secret is there so that it cannot be guessed by those who see the unit but were not given the token.
+//! A nexus that uses a token must also see the logical unit that the token was created from, and be allowed to read it:
+//! a token grants no more than READ does. The secret keeps initiators that see the unit, but were not given the token,
+//! from guessing it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -19,7 +20,7 @@ use crate::limits::MAX_ROD_TOKENS;
 use crate::unit::LogicalUnit;
 use crate::unit::change_watch::ChangeWatch;
 
-/// All tokens that are not yet forgotten.
+/// The ROD tokens that have not expired.
 #[derive(Default)]
 pub(crate) struct RodTokens(Mutex<State>);
 
@@ -35,7 +36,7 @@ struct IssuedToken {
     watch: Arc<ChangeWatch>,
 }
 
-/// What a token stands for.
+/// The blocks that a token stands for.
 #[derive(Debug)]
 pub(crate) struct TokenSource {
     pub(crate) id: u64,
@@ -44,7 +45,7 @@ pub(crate) struct TokenSource {
 }
 
 impl IssuedToken {
-    /// The time is that of the unit that it was made of.
+    /// Whether the token has expired, by the clock of its logical unit.
     fn is_expired(&self) -> bool {
         self.source.upgrade().is_none_or(|unit| self.watch.is_expired(now(&unit)))
     }
@@ -55,11 +56,11 @@ fn now(unit: &LogicalUnit) -> Duration {
 }
 
 impl RodTokens {
-    /// Makes a token for what `watch` watches of `unit`. When there are too many, those go first that are revoked.
+    /// Creates a token for the extents of `watch` on `unit`. At the limit, revoked tokens are removed first.
     ///
     /// # Errors
     ///
-    /// INSUFFICIENT RESOURCES TO CREATE ROD TOKEN.
+    /// INSUFFICIENT RESOURCES TO CREATE ROD TOKEN at the limit.
     pub(crate) fn create(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -93,11 +94,11 @@ impl RodTokens {
         Ok(bytes)
     }
 
-    /// What the token of these bytes stands for. Its timeout begins again.
+    /// The blocks that the token with these bytes stands for. Restarts its inactivity timeout.
     ///
     /// # Errors
     ///
-    /// TOKEN UNKNOWN or TOKEN EXPIRED.
+    /// TOKEN UNKNOWN, or TOKEN EXPIRED.
     pub(crate) fn find(&self, bytes: &[u8; TOKEN_LEN]) -> Result<TokenSource, SenseData> {
         let state = self.lock();
         let unknown = SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN);
@@ -110,12 +111,12 @@ impl RodTokens {
         Ok(TokenSource { id: *id, unit, watch: Arc::clone(&token.watch) })
     }
 
-    /// Forgets a token.
+    /// Deletes a token.
     pub(crate) fn delete(&self, id: u64) {
         self.lock().tokens.remove(&id);
     }
 
-    /// The tokens that were made of `unit` and are still good.
+    /// The valid tokens that were created from `unit`.
     pub(crate) fn of(&self, unit: &Arc<LogicalUnit>) -> Vec<[u8; TOKEN_LEN]> {
         let state = self.lock();
         let made_of_it = |token: &&IssuedToken| std::ptr::eq(token.source.as_ptr(), Arc::as_ptr(unit));
@@ -128,7 +129,7 @@ impl RodTokens {
     }
 }
 
-/// Looks at all bytes whatever the first ones are, so that time does not tell how much of a guess was right.
+/// Compares all bytes, so that the time taken reveals nothing about a guess.
 fn same(a: &[u8; TOKEN_LEN], b: &[u8; TOKEN_LEN]) -> bool {
     a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }

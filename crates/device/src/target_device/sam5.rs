@@ -1,4 +1,4 @@
-//! The task management functions that transports of SAM-5 add.
+//! The task management functions that SAM-5 added.
 
 use lunette_scsi::{Lun, SenseKey};
 
@@ -10,15 +10,15 @@ use crate::target_device::nexus::Nexus;
 pub enum PendingEvent {
     /// The nexus sees no logical unit of this number.
     UnknownLun,
-    /// Nothing waits for the nexus.
+    /// No event is pending for the nexus.
     Nothing,
-    /// A unit attention does: the additional response information that tells of it (SAM-5 7.8).
+    /// A unit attention is pending; the additional response information describes it (SAM-5 7.8).
     UnitAttention([u8; 3]),
 }
 
 impl TargetDevice {
-    /// QUERY ASYNCHRONOUS EVENT (SAM-5 7.8): whether a unit attention waits for the nexus. It stays. There are no deferred
-    /// errors.
+    /// QUERY ASYNCHRONOUS EVENT (SAM-5 7.8): whether a unit attention is pending for the nexus. It stays pending. There
+    /// are no deferred errors.
     pub fn query_asynchronous_event(&self, lun: [u8; 8], by: &Nexus) -> PendingEvent {
         const ONE: u8 = 0b01 << 4;
         const SEVERAL: u8 = 0b10 << 4;

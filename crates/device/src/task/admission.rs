@@ -1,7 +1,7 @@
-//! The gate: every command is checked here once, before its handler runs and before a store sees anything of it.
+//! Admission: the checks that every command passes once, before its handler runs and before a store sees any of it.
 //!
-//! The order is that of SAM-5 5.14 and SPC-5: first what concerns the logical unit, then the CDB from its first byte on,
-//! then the blocks that it names.
+//! The order is that of SAM-5 5.14 and SPC-5: first the state of the logical unit, then the CDB byte by byte, then the
+//! blocks that it names.
 
 use std::sync::Arc;
 
@@ -16,20 +16,20 @@ use crate::target_device::nexus::NexusState;
 use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::{ItlNexus, check_medium};
 
-/// A command that may run.
+/// A command that has passed admission.
 pub(crate) struct Admitted {
     pub(crate) row: &'static Row,
     pub(crate) itl: Option<Arc<ItlNexus>>,
     pub(crate) extent: Extent,
-    /// When it was admitted.
+    /// The sanitize epoch of the admission.
     pub(crate) epoch: SanitizeEpoch,
 }
 
-/// Selects the row of `cdb` and checks all that can be checked without the medium.
+/// Selects the row of `cdb` and makes all checks that need no access to the medium.
 pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted, Refusal> {
     let row = opcodes::find(cdb);
     let Some(itl) = nexus.find(lun) else { return Ok(admit_absent(row, cdb)?) };
-    if !matches!(row, Ok(Row { attention: AttentionRule::AccessRule, .. }))
+    if !matches!(row, Ok(Row { attention: AttentionRule::Passes, .. }))
         && let Some(code) = itl.unit_attentions.take()
     {
         return Err(SenseData::unit_attention(code).into());
@@ -52,7 +52,7 @@ pub(crate) fn admit(nexus: &NexusState, lun: Lun, cdb: &Cdb) -> Result<Admitted,
     Ok(Admitted { row, itl: Some(itl), extent, epoch })
 }
 
-/// A few commands have an answer where there is no logical unit (SAM-5 5.11).
+/// Admits the few commands that have a response where no logical unit exists (SAM-5 5.11).
 fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admitted, SenseData> {
     match row {
         Ok(row) if row.absent == AbsentUnit::Answered => {
@@ -63,7 +63,7 @@ fn admit_absent(row: Result<&'static Row, SenseData>, cdb: &Cdb) -> Result<Admit
     }
 }
 
-/// The blocks that the CDB names, if it names any: within the medium as it is now, and not too many.
+/// The blocks that the CDB names, which must lie within the current medium and not exceed the limit of `range`.
 fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent, SenseData> {
     let max_blocks = match range {
         RangeRule::None => return Ok(Extent::default()),
@@ -72,7 +72,7 @@ fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent
         RangeRule::WriteSame => unit.max_write_same_blocks().unwrap_or(u64::MAX),
         RangeRule::ToEnd => u64::MAX,
     };
-    // Rows with a range belong to groups that have one; an unknown form names no blocks that exist.
+    // Rows with a range have a group code with a known form; an unknown form names no blocks that exist.
     let out_of_range = SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE);
     let block_cdb = BlockCdb::parse(cdb).ok_or(out_of_range)?;
     let capacity = unit.blocks();
@@ -97,7 +97,7 @@ fn check_range(range: RangeRule, cdb: &Cdb, unit: &LogicalUnit) -> Result<Extent
     Ok(Extent { offset: block_cdb.lba * block_size, len: blocks * block_size })
 }
 
-/// Atomic writes begin and end where the medium's units do (SBC-4 4.29).
+/// Checks that an atomic write begins and ends on a boundary of the medium's physical blocks (SBC-4 4.29).
 fn check_atomic_unit(cdb: &BlockCdb, unit_blocks: u32) -> Result<(), SenseData> {
     if !cdb.lba.is_multiple_of(unit_blocks.into()) {
         return Err(SenseData::invalid_field(cdb.lba_field));

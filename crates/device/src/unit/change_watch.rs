@@ -1,11 +1,12 @@
-//! Blocks that somebody relies on not to change.
+//! Watches on extents, which record whether a byte may have changed.
 //!
-//! A point in time copy that is change vulnerable (SPC-5 5.18.6.2) lives until one of its blocks is written. Its token
-//! watches them: every request that changes bytes says so *before* the store gets it, and while it holds its range
-//! ([`crate::unit::range_locks`]). So who begins to watch, and then was alone on the range for a moment, has seen the end of all
-//! earlier writes and hears of all later ones.
+//! A change vulnerable point in time copy (SPC-5 5.18.6.2) lives until one of its blocks is written. Its ROD token
+//! watches them: every request that changes bytes announces it *before* the store gets the request, and while it holds
+//! its range ([`crate::unit::range_locks`]). A watcher that begins to watch, and then claims the range exclusively for
+//! a moment, has therefore waited for all earlier writes and sees all later ones.
 //!
-//! A watch ends when nobody has used it for its timeout; else the tokens of a copy that is long over would cost every write.
+//! A watch expires when it was not used for its timeout. Otherwise the tokens of copies that ended long ago would cost
+//! every write.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use crate::environment::{Clock, millis};
 use crate::extent::Extent;
 
-/// Extents of one logical unit. It lasts as long as somebody keeps it and uses it now and then.
+/// Watched extents of one logical unit. The watch lasts as long as it is referenced and used within its timeout.
 #[derive(Debug)]
 pub(crate) struct ChangeWatch {
     extents: Vec<Extent>,
@@ -24,31 +25,31 @@ pub(crate) struct ChangeWatch {
 }
 
 impl ChangeWatch {
-    /// Whether it was last used longer ago than its timeout.
+    /// Whether the watch was last used longer ago than its timeout.
     pub(crate) fn is_expired(&self, now: Duration) -> bool {
         now.saturating_sub(Duration::from_millis(self.last_used_ms.load(Ordering::Relaxed))) > self.timeout
     }
 
-    /// Its timeout begins again.
+    /// Restarts the timeout.
     pub(crate) fn use_at(&self, now: Duration) {
         self.last_used_ms.store(millis(now), Ordering::Relaxed);
     }
 
-    /// What is watched.
+    /// The watched extents.
     pub(crate) fn extents(&self) -> &[Extent] {
         &self.extents
     }
 
-    /// Whether a byte of it may have changed.
+    /// Whether a watched byte may have changed.
     pub(crate) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
     }
 }
 
-/// Everything that is watched of a logical unit.
+/// All watches on a logical unit.
 pub(crate) struct ChangeWatches {
     clock: Clock,
-    /// Whether there is anything. All that a write reads while there is nothing.
+    /// Whether a watch exists. Writes read nothing else while none does.
     any: AtomicBool,
     list: Mutex<Vec<Weak<ChangeWatch>>>,
 }
@@ -59,7 +60,7 @@ impl ChangeWatches {
         Self { clock, any: AtomicBool::new(false), list: Mutex::default() }
     }
 
-    /// ChangeWatches `extents` from now on, until nobody has used the watch for longer than `timeout`.
+    /// Watches `extents` from now on, until the watch is not used for longer than `timeout`.
     pub(crate) fn begin(&self, extents: Vec<Extent>, timeout: Duration) -> Arc<ChangeWatch> {
         let (changed, last_used_ms) = (AtomicBool::new(false), AtomicU64::new(millis((self.clock)())));
         let watch = Arc::new(ChangeWatch { extents, changed, timeout, last_used_ms });
@@ -70,8 +71,8 @@ impl ChangeWatches {
         watch
     }
 
-    /// The bytes of `extent` are about to change. What has changed needs no watch any more, nor does what has expired: as
-    /// nobody hears of it any more, it counts as changed.
+    /// Marks the watches on `extent` as changed, before its bytes change. Changed and expired watches are removed; an
+    /// expired watch counts as changed, since it sees no further event.
     pub(crate) fn change(&self, extent: Extent) {
         if !self.any.load(Ordering::Acquire) {
             return;
@@ -105,7 +106,7 @@ mod tests {
         Extent { offset, len }
     }
 
-    /// With a clock that shows as many seconds.
+    /// Watches with a clock that shows this number of seconds.
     fn watches() -> (ChangeWatches, Arc<AtomicU64>) {
         let seconds = Arc::new(AtomicU64::new(1000));
         let clock = Arc::clone(&seconds);
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_to_those_whom_it_concerns() {
+    fn a_change_marks_only_the_watches_on_its_bytes() {
         let (watches, _) = watches();
         let first = watches.begin(vec![extent(0, 10), extent(100, 10)], TIMEOUT);
         let second = watches.begin(vec![extent(50, 10)], TIMEOUT);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_keeps_is_forgotten() {
+    fn a_dropped_watch_is_removed() {
         let (watches, _) = watches();
         drop(watches.begin(vec![extent(0, 10)], TIMEOUT));
         watches.change(extent(20, 1));
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_any_more_costs_nothing() {
+    fn an_expired_watch_is_removed() {
         let (watches, seconds) = watches();
         let (used, unused) = (watches.begin(vec![extent(0, 10)], TIMEOUT), watches.begin(vec![extent(0, 10)], TIMEOUT));
         seconds.store(1050, Ordering::Relaxed);

@@ -25,12 +25,12 @@ impl DeviceClock {
         Self { clock, started, offset_ms: AtomicI64::new(0), origin: AtomicU8::new(ORIGIN_OTHER) }
     }
 
-    /// How long the unit has been there. A clock that was set back shows as zero.
+    /// Time since the unit was created. It is zero when the clock was set back.
     pub(crate) fn uptime(&self) -> Duration {
         (self.clock)().saturating_sub(self.started)
     }
 
-    /// Milliseconds since 1970, in 48 bits, and TIMESTAMP ORIGIN.
+    /// TIMESTAMP, in milliseconds since 1970 and 48 bits, and TIMESTAMP ORIGIN.
     pub(crate) fn timestamp(&self) -> (u64, u8) {
         let now = self.now_ms().wrapping_add_signed(self.offset_ms.load(Ordering::Acquire));
         (now & MAX_TIMESTAMP, self.origin.load(Ordering::Acquire))
@@ -48,5 +48,5 @@ impl DeviceClock {
     }
 }
 
-/// A timestamp has six bytes.
+/// The largest timestamp, which has six bytes.
 const MAX_TIMESTAMP: u64 = (1 << 48) - 1;

@@ -1,4 +1,4 @@
-//! What a logical unit is made of, and whether it can be served.
+//! The configuration of a logical unit, and its checks.
 
 use std::sync::Arc;
 
@@ -9,61 +9,62 @@ use crate::environment::{Clock, system_clock};
 use crate::environment::{Entropy, system_entropy};
 use crate::limits::SANITIZE_WRITE_BYTES;
 
-/// VENDOR IDENTIFICATION when none is given.
+/// The default VENDOR IDENTIFICATION.
 pub const DEFAULT_VENDOR: &str = "LUNETTE";
-/// PRODUCT IDENTIFICATION when none is given.
+/// The default PRODUCT IDENTIFICATION.
 pub const DEFAULT_PRODUCT: &str = "DISK";
-/// PRODUCT REVISION LEVEL when none is given.
+/// The default PRODUCT REVISION LEVEL.
 pub const DEFAULT_REVISION: &str = "0001";
 
 /// Bytes of VENDOR IDENTIFICATION, PRODUCT IDENTIFICATION and PRODUCT REVISION LEVEL (SPC-5 6.6.2).
 const VENDOR_LEN: usize = 8;
 const PRODUCT_LEN: usize = 16;
 const REVISION_LEN: usize = 4;
-/// Bytes of a serial number: what fits into the T10 vendor ID designator beside vendor and product, with room to spare.
+/// Bytes of a serial number: it fits into the T10 vendor ID designator beside vendor and product, with room to spare.
 const MAX_SERIAL_LEN: usize = 200;
 
-/// The slowest pace of a sanitize operation, in bytes per second: a chunk per second.
+/// The slowest sanitize rate, in bytes per second: one chunk per second.
 pub const MIN_SANITIZE_RATE: u64 = SANITIZE_WRITE_BYTES as u64;
 
-/// What a logical unit is made of.
+/// The configuration of a logical unit.
 #[derive(Clone)]
 pub struct LogicalUnitConfig {
-    /// Where the blocks live.
+    /// The store that holds the blocks.
     pub store: Arc<dyn Store>,
-    /// Bytes of a logical block: 512 or 4096.
+    /// Length of a logical block in bytes: 512 or 4096.
     pub block_size: u32,
-    /// Refuse writes, whether or not the store could take them.
+    /// Refuses writes, even when the store could take them.
     pub read_only: bool,
-    /// Initiators may take the medium out (START STOP UNIT), and must then do without it until it is loaded again.
+    /// Lets initiators eject the medium (START STOP UNIT). The unit is then unusable until the medium is loaded again.
     pub removable: bool,
-    /// Initiators are told when the store has not more than so many bytes left: a soft threshold, in MiB rounded down.
+    /// The soft threshold in bytes, rounded down to MiB: initiators get a unit attention when the store has no more
+    /// than this much space left.
     pub soft_threshold_bytes: Option<u64>,
-    /// How many bytes per second a sanitize operation overwrites at most, so that it leaves some of the medium's speed to
-    /// others; at least [`MIN_SANITIZE_RATE`].
+    /// The most bytes per second that a sanitize operation overwrites, so that it leaves bandwidth of the medium to
+    /// commands; at least [`MIN_SANITIZE_RATE`].
     pub sanitize_rate: Option<u64>,
-    /// Take 32-byte CDBs too. SBC-4 wants most of them on media with type 2 protection information only, and what asks a
-    /// disk for its commands may not expect any this long.
+    /// Accepts 32-byte CDBs. SBC-4 requires most of them only on media with type 2 protection information, and some
+    /// initiators do not expect CDBs of this length in REPORT SUPPORTED OPERATION CODES.
     pub long_cdbs: bool,
-    /// Long reads are sent out of the store's file, where the store and the transport can do that. A byte that is written while
-    /// a read of it is under way may be sent as it was or as it is, and change when it has to be sent again.
+    /// Sends long reads straight from the store's file, where the store and the transport support it. A byte that is
+    /// written during the read may be sent with its old or its new value, and may differ when it is sent again.
     pub zero_copy: bool,
-    /// Stable identity: printable ASCII, 1 to 200 bytes. Designators that name the unit worldwide are derived from it, so
-    /// two units with one serial number are one unit to an initiator.
+    /// The serial number: printable ASCII, 1 to 200 bytes. The worldwide designators are derived from it, so two units
+    /// with the same serial number are one unit to an initiator.
     pub serial: String,
-    /// Printable ASCII, up to 8 bytes.
+    /// VENDOR IDENTIFICATION: printable ASCII, up to 8 bytes.
     pub vendor: String,
-    /// Printable ASCII, up to 16 bytes.
+    /// PRODUCT IDENTIFICATION: printable ASCII, up to 16 bytes.
     pub product: String,
-    /// Printable ASCII, up to 4 bytes.
+    /// PRODUCT REVISION LEVEL: printable ASCII, up to 4 bytes.
     pub revision: String,
-    /// The time of day, for time stamps.
+    /// The time of day, for timestamps.
     pub clock: Clock,
-    /// Random bytes, for ROD tokens.
+    /// The source of random bytes, for ROD tokens.
     pub entropy: Entropy,
-    /// Where the unit keeps what must survive a restart, under its serial number: persistent reservations (APTPL), saved mode
-    /// pages, identifying information. Without it there is no such thing. A sanitize operation goes on after a restart with it,
-    /// and is forgotten without.
+    /// The state store, which holds under the serial number what survives a restart: persistent reservations (APTPL),
+    /// saved mode pages, identifying information, and running sanitize operations. Without a state store the first
+    /// three are not supported, and a restart forgets a sanitize operation.
     pub state: Option<Arc<dyn StateStore>>,
 }
 
@@ -89,7 +90,7 @@ impl LogicalUnitConfig {
         }
     }
 
-    /// Whether a unit can be made of it.
+    /// Checks that a unit can be created from the configuration.
     pub(super) fn check(&self) -> Result<(), LogicalUnitError> {
         let block_size = self.block_size;
         if !matches!(block_size, 512 | 4096) {
@@ -116,13 +117,13 @@ impl LogicalUnitConfig {
     }
 }
 
-/// Why a logical unit cannot be made.
+/// Why a logical unit cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogicalUnitError {
-    /// Neither 512 nor 4096.
+    /// The block size is neither 512 nor 4096.
     #[error("block size {0} is not supported; use 512 or 4096")]
     BlockSize(u32),
-    /// A sanitize operation would hardly go on.
+    /// The sanitize rate is below [`MIN_SANITIZE_RATE`].
     #[error("a sanitize rate of {0} bytes per second is too slow; use {MIN_SANITIZE_RATE} or more")]
     SanitizeRate(u64),
     /// The store cannot address single blocks.
@@ -130,33 +131,33 @@ pub enum LogicalUnitError {
         "the store works in units of {granularity_bytes} bytes, blocks of {block_size} bytes are smaller; use 4096"
     )]
     Granularity {
-        /// The store's unit in bytes.
+        /// The store's granularity in bytes.
         granularity_bytes: u32,
-        /// The block size asked for.
+        /// The configured block size.
         block_size: u32,
     },
-    /// Not one whole block.
+    /// The store is shorter than one block.
     #[error("the store of {len_bytes} bytes has no room for a block of {block_size} bytes; make it larger")]
     Empty {
-        /// Length of the store.
+        /// Length of the store in bytes.
         len_bytes: u64,
-        /// The block size asked for.
+        /// The configured block size.
         block_size: u32,
     },
-    /// A threshold for a store that knows none.
+    /// A soft threshold is configured, and the store is not thin.
     #[error("the store takes all of its space at once; leave out the threshold")]
     Threshold,
-    /// What was kept of the unit cannot be read.
+    /// The saved state of the unit cannot be read.
     #[error(transparent)]
     State(#[from] StateError),
     /// A text is empty, too long, or not printable ASCII.
     #[error("{field} {value:?} must be printable ASCII of at most {max_len} bytes")]
     Text {
-        /// Which one.
+        /// The name of the field.
         field: &'static str,
-        /// What was given.
+        /// The value of the field.
         value: String,
-        /// How long it may be.
+        /// The longest value in bytes.
         max_len: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! The copies of one nexus on one logical unit, by their list identifiers (SPC-5 5.18.4).
+//! Records of the third-party copies of one nexus on one logical unit, by list identifier (SPC-5 5.18.4).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,13 @@ use lunette_scsi::{AdditionalSense, SenseData};
 
 use crate::limits::MAX_COPY_REPORTS;
 
-/// What is known of copies, running and ended. It goes with the nexus. All list identifiers are of one kind: those of one
-/// byte are small ones of four.
+/// The copies of an `I_T_L` nexus, running and ended. One-byte and four-byte list identifiers share one number space.
 #[derive(Debug, Default)]
 pub(crate) struct CopyRecords(Mutex<RecordTable>);
 
 #[derive(Debug, Default)]
 struct RecordTable {
-    /// In the order of their beginnings: `number` counts them.
+    /// The records, each with the number of its copy; `number` counts the copies.
     records: BTreeMap<u32, (u64, Arc<CopyRecord>)>,
     number: u64,
 }
@@ -38,7 +37,7 @@ impl CopyRecord {
 }
 
 impl CopyRecords {
-    /// What is known of the copy `list_id`.
+    /// The report on the copy `list_id`.
     pub(crate) fn report(&self, list_id: u32) -> Option<CopyReport> {
         self.lock().records.get(&list_id).map(|(_, record)| record.report().clone())
     }
@@ -51,7 +50,7 @@ impl CopyRecords {
         }
     }
 
-    /// Asks the copy `list_id` to end; it does so before its next piece. False when it is not known.
+    /// Asks the copy `list_id` to abort, which it does before its next chunk. False for an unknown copy.
     pub(crate) fn abort(&self, list_id: u32) -> bool {
         let known = self.lock();
         let Some((_, record)) = known.records.get(&list_id) else { return false };
@@ -59,7 +58,8 @@ impl CopyRecords {
         true
     }
 
-    /// A place for a copy that begins. It takes that of an earlier copy of this identifier, or of the oldest that has ended.
+    /// Creates the record of a new copy. It replaces an earlier copy with this identifier, or the oldest that has
+    /// ended.
     pub(crate) fn begin(&self, list_id: u32, report: CopyReport) -> Result<Arc<CopyRecord>, SenseData> {
         let mut known = self.lock();
         if known.records.get(&list_id).is_some_and(|(_, record)| record.runs()) {

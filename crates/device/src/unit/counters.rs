@@ -1,8 +1,8 @@
-//! What a logical unit has done: the numbers behind LOG SENSE.
+//! The counters of a logical unit, which the log pages report.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that commands on any core add to.
+/// A counter that commands on any core increment.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -20,35 +20,35 @@ impl Counter {
     }
 }
 
-/// One kind of access to the medium.
+/// The counters of one kind of medium access.
 #[derive(Debug, Default)]
 pub(crate) struct AccessCounters {
-    /// Bytes that were read, written or verified.
+    /// Bytes read, written or verified.
     pub(crate) bytes: Counter,
     /// Requests that the store failed.
     pub(crate) errors: Counter,
 }
 
-/// The numbers of one logical unit, since it was made or since LOG SELECT reset them.
+/// The counters of one logical unit, since its creation or the last reset by LOG SELECT.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) read: AccessCounters,
     pub(crate) write: AccessCounters,
     pub(crate) verify: AccessCounters,
-    /// Commands that ended well and gave blocks to the initiator.
+    /// Successful commands that returned blocks to the initiator.
     pub(crate) read_commands: Counter,
-    /// Commands that ended well and took blocks from it.
+    /// Successful commands that took blocks from the initiator.
     pub(crate) write_commands: Counter,
     pub(crate) blocks_received: Counter,
     pub(crate) blocks_transmitted: Counter,
-    /// START STOP UNIT that stopped the unit. No reset: they belong to its whole life.
+    /// START STOP UNIT commands that stopped the unit. The count covers the life of the unit and is never reset.
     pub(crate) stops: Counter,
-    /// The medium was taken out.
+    /// Ejections of the medium.
     pub(crate) unloads: Counter,
 }
 
 impl Counters {
-    /// The data counters begin again. Cycles of start and stop stay.
+    /// Resets the data counters. Start-stop and load-unload cycles keep counting.
     pub(crate) fn reset(&self) {
         for access in [&self.read, &self.write, &self.verify] {
             access.bytes.reset();

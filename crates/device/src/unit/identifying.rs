@@ -1,4 +1,4 @@
-//! IdentifyingInformation information: what initiators have named the unit (SPC-5 5.7).
+//! Identifying information that initiators set on the unit (SPC-5 5.7).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,10 +8,10 @@ use crate::limits::{MAX_IDENTIFYING_BYTES, MAX_IDENTIFYING_TEXT_BYTES};
 use crate::persist;
 use crate::persist::{PendingSave, StateSlot, ValueReader, put_bytes};
 
-/// INFORMATION TYPE of one kind of information.
+/// INFORMATION TYPE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum InformationType {
-    /// Any bytes.
+    /// Arbitrary bytes.
     Binary = 0,
     /// UTF-8 that ends with a zero byte.
     Text = 2,
@@ -21,7 +21,7 @@ impl InformationType {
     /// All kinds, in the order of their types.
     pub(crate) const ALL: [Self; 2] = [Self::Binary, Self::Text];
 
-    /// The kind of an INFORMATION TYPE.
+    /// The type of an INFORMATION TYPE field.
     pub(crate) fn decode(information_type: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| *kind as u8 == information_type)
     }
@@ -33,7 +33,7 @@ impl InformationType {
         }
     }
 
-    /// Whether `information`, of one byte at least, has the format of the kind.
+    /// Whether `information`, which is not empty, has the format of the type.
     pub(crate) fn accepts(self, information: &[u8]) -> bool {
         match self {
             Self::Binary => true,
@@ -48,24 +48,24 @@ struct IdentifyingValues {
     text: Vec<u8>,
 }
 
-/// The identifying information of a unit. It is there only when it can be kept.
+/// The identifying information of a unit. It is supported only with a state store.
 pub(crate) struct IdentifyingInformation {
     values: Mutex<IdentifyingValues>,
     slot: Option<Arc<StateSlot>>,
 }
 
 impl IdentifyingInformation {
-    /// What `state` has kept for the unit of this serial number.
+    /// Loads the information that `state` holds for the unit with this serial number.
     pub(crate) fn open(state: Option<&Arc<dyn StateStore>>, serial: &str) -> Result<Self, StateError> {
-        let (slot, kept) = persist::open(state, format!("identifying/{serial}"), IdentifyingValues::decode)?;
-        Ok(Self { values: Mutex::new(kept.unwrap_or_default()), slot })
+        let (slot, saved) = persist::open(state, format!("identifying/{serial}"), IdentifyingValues::decode)?;
+        Ok(Self { values: Mutex::new(saved.unwrap_or_default()), slot })
     }
 
     pub(crate) fn read(&self, kind: InformationType) -> Vec<u8> {
         self.values().get(kind).clone()
     }
 
-    /// Replaces the information by `information`, which may be empty. `None` when it cannot be kept.
+    /// Replaces the information of a type by `information`, which may be empty. `None` when it cannot be saved.
     pub(crate) fn set(&self, kind: InformationType, information: &[u8]) -> Option<PendingSave> {
         let mut values = self.values();
         *values.get(kind) = information.to_vec();
@@ -78,7 +78,7 @@ impl IdentifyingInformation {
 }
 
 impl IdentifyingValues {
-    /// The format of what is kept: version; the binary and the text information, each behind its length in two bytes.
+    /// Version of the encoding: version; the binary and the text information, each after its length in two bytes.
     const VERSION: u8 = 1;
 
     fn get(&mut self, kind: InformationType) -> &mut Vec<u8> {
@@ -113,14 +113,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_kept_comes_back_and_nothing_else_is_believed() {
+    fn saved_values_round_trip_and_others_are_refused() {
         let values = IdentifyingValues { binary: vec![1, 2, 3], text: b"disk\0".to_vec() };
         let bytes = values.encode().unwrap();
         assert_eq!(IdentifyingValues::decode(&bytes), Some(values));
         assert_eq!(IdentifyingValues::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(IdentifyingValues::decode(&[&bytes[..], &[0]].concat()), None);
         assert_eq!(IdentifyingValues::decode(&[2, 0, 0, 0, 0]), None);
-        assert_eq!(IdentifyingValues::default().encode(), None, "nothing is kept of nothing");
+        assert_eq!(IdentifyingValues::default().encode(), None, "an empty value is not saved");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! One nexus on one logical unit.
+//! `I_T_L` nexuses: one nexus on one logical unit.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
 use super::LogicalUnit;
 use super::copy_records::CopyRecords;
@@ -14,23 +14,23 @@ use crate::port_groups::access::{AccessRule, AtomicAccess};
 use crate::reservations::{Refusal, ReservationRule};
 use crate::sanitize::{SanitizeEpoch, SanitizeRule};
 
-/// One nexus on one logical unit: an `I_T_L` nexus.
+/// An `I_T_L` nexus: one nexus on one logical unit.
 pub(crate) struct ItlNexus {
     pub(crate) nexus: NexusId,
     pub(crate) it_nexus: Arc<ItNexus>,
     pub(crate) lun: Lun,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) unit_attentions: UnitAttentions,
-    /// How the port of the nexus reaches the unit.
+    /// The access state of the target port for the unit.
     pub(crate) access: AtomicAccess,
     /// PREVENT of PREVENT ALLOW MEDIUM REMOVAL; ends with the nexus.
     pub(crate) prevents_removal: AtomicBool,
-    /// Copies that were asked for here.
+    /// Third-party copies that were requested through this nexus.
     pub(crate) copy_records: CopyRecords,
 }
 
-/// Whether the nexus may do this to the medium behind `itl`, as READ or WRITE would: for a command to another logical unit
-/// that reads or writes there. Tells when that was.
+/// Whether the nexus may access the medium of the unit as `medium` says, as a READ or WRITE would. For a command that
+/// was sent to another logical unit. Returns the sanitize epoch of the check.
 pub(crate) fn may_access(itl: &ItlNexus, medium: MediumUse) -> Result<SanitizeEpoch, Refusal> {
     itl.access.check(AccessRule::Active)?;
     let reservation =
@@ -43,8 +43,8 @@ pub(crate) fn may_access(itl: &ItlNexus, medium: MediumUse) -> Result<SanitizeEp
     Ok(epoch)
 }
 
-/// Whether the unit behind `itl` is ready, as TEST UNIT READY would tell: for a command to another logical unit. Reservations
-/// let that pass.
+/// Whether the unit is ready, as TEST UNIT READY would report. For a command that was sent to another logical unit;
+/// reservations do not matter.
 pub(crate) fn is_ready(itl: &ItlNexus) -> Result<(), SenseData> {
     itl.access.check(AccessRule::Active)?;
     itl.unit.sanitize().check()?;
@@ -53,10 +53,10 @@ pub(crate) fn is_ready(itl: &ItlNexus) -> Result<(), SenseData> {
 
 pub(crate) fn check_medium(medium: MediumUse, unit: &LogicalUnit) -> Result<(), SenseData> {
     if medium != MediumUse::Untouched && !unit.medium_present() {
-        return Err(SenseData::new(SenseKey::NOT_READY, AdditionalSense::MEDIUM_NOT_PRESENT));
+        return Err(SenseData::not_ready(AdditionalSense::MEDIUM_NOT_PRESENT));
     }
     match unit.write_protection().filter(|_| medium == MediumUse::Writes) {
-        Some(code) => Err(SenseData::new(SenseKey::DATA_PROTECT, code)),
+        Some(code) => Err(SenseData::data_protect(code)),
         None => Ok(()),
     }
 }

@@ -1,8 +1,8 @@
-//! The medium of a removable unit: there, or taken out.
+//! The medium of a removable unit, loaded or ejected.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What the command does to the medium. Any but the first needs one in its place.
+/// The way in which a command uses the medium. All but `Untouched` need a loaded medium.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MediumUse {
     Untouched,
@@ -11,19 +11,19 @@ pub(crate) enum MediumUse {
     Writes,
 }
 
-/// Whether the medium is in its place. Units that are not removable always have theirs.
+/// Whether the medium is loaded. It always is on a unit that is not removable.
 #[derive(Debug, Default)]
 pub(crate) struct MediumState {
     ejected: AtomicBool,
 }
 
-/// The medium cannot be taken out: an initiator holds it by PREVENT ALLOW MEDIUM REMOVAL, or the unit is not removable.
+/// Why the medium cannot be ejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EjectError {
-    /// An initiator has prevented it.
+    /// An initiator prevents the removal (PREVENT ALLOW MEDIUM REMOVAL).
     #[error("an initiator prevents the removal of the medium; let it allow the removal, or end its session")]
     Prevented,
-    /// A sanitize operation runs.
+    /// A sanitize operation is running.
     #[error("the unit is being sanitized; wait for the end of that")]
     SanitizeRule,
     /// The unit is not removable.
@@ -32,12 +32,12 @@ pub enum EjectError {
 }
 
 impl MediumState {
-    /// Whether the medium is there.
+    /// Whether the medium is loaded.
     pub(crate) fn present(&self) -> bool {
         !self.ejected.load(Ordering::Acquire)
     }
 
-    /// Puts the medium in or takes it out; tells whether that changed anything.
+    /// Loads or ejects the medium; returns whether that changed anything.
     pub(crate) fn set_present(&self, present: bool) -> bool {
         self.ejected.swap(!present, Ordering::AcqRel) == present
     }

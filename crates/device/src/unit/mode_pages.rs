@@ -1,4 +1,4 @@
-//! Mode pages: one table of what there is, and the values of a logical unit (SPC-5 7.5, SBC-4 6.5).
+//! Mode pages: the table of supported pages, and their values on a logical unit (SPC-5 7.5, SBC-4 6.5).
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ use crate::persist::{PendingSave, StateSlot, ValueReader, put_bytes};
 use crate::unit::LogicalUnitConfig;
 use crate::unit::space;
 
-/// A byte of the parameters and the bits of it that MODE SELECT may change.
+/// A byte of the parameters, with the bits of it that MODE SELECT may change.
 type Changeable = (usize, u8);
 
-/// What a unit is, as far as mode parameters follow from it.
+/// The properties of a unit that determine its mode parameters.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UnitTraits {
     store: Capabilities,
@@ -30,11 +30,11 @@ impl UnitTraits {
     }
 }
 
-/// One page.
+/// A row of the table of mode pages.
 pub(crate) struct ModePage {
     pub(crate) code: PageCode,
     pub(crate) subpage: u8,
-    /// Parameters of a unit that nobody has changed; none where the unit does not have the page.
+    /// The default parameters; empty where the unit does not have the page.
     defaults: fn(UnitTraits) -> Vec<u8>,
     changeable: fn(UnitTraits) -> &'static [Changeable],
 }
@@ -62,7 +62,7 @@ pub(crate) static PAGES: [ModePage; 8] = [
             parameters[caching::WCE_AT] = if traits.store.volatile_cache { caching::WCE } else { 0 };
             parameters
         },
-        // A store that puts every write on stable storage has no cache to turn on.
+        // A store that makes every write durable has no cache to enable.
         changeable: |traits| if traits.store.volatile_cache { &[(caching::WCE_AT, caching::WCE)] } else { &[] },
     },
     ModePage {
@@ -92,7 +92,7 @@ const WRITE_PROTECT: u8 = 0x02;
 const DESCRIPTOR_SENSE: u8 = 0x04;
 const REPORT_THRESHOLDS: u8 = 0x08;
 
-/// The mode parameters of one logical unit, shared by all its nexuses. What commands decide by stands in one word.
+/// The mode parameters of one logical unit, shared by all its nexuses. Commands read them from one word.
 pub(crate) struct ModeState {
     traits: UnitTraits,
     flags: AtomicU8,
@@ -105,31 +105,31 @@ struct PageSets {
     saved: PageValues,
 }
 
-/// What a MODE SELECT has done.
+/// The result of a MODE SELECT.
 #[derive(Default)]
 pub(crate) struct ModeSelection {
-    /// A value in force is another one now.
+    /// Whether a current value changed.
     pub(crate) changed: bool,
-    /// The values that are to be saved.
+    /// The saved values that must reach stable storage.
     pub(crate) save: Option<PendingSave>,
 }
 
 impl ModeState {
-    /// The parameters that `state` has kept for the unit of this serial number are in force; without, the defaults.
+    /// Loads the parameters that `state` holds for the unit with this serial number, or else the defaults.
     pub(crate) fn open(
         traits: UnitTraits,
         state: Option<&Arc<dyn StateStore>>,
         serial: &str,
     ) -> Result<Self, StateError> {
         let decode = |bytes: &[u8]| decode(bytes, traits);
-        let (slot, kept) = persist::open(state, format!("mode-pages/{serial}"), decode)?;
-        let values = kept.unwrap_or_else(|| defaults(traits));
+        let (slot, saved_value) = persist::open(state, format!("mode-pages/{serial}"), decode)?;
+        let values = saved_value.unwrap_or_else(|| defaults(traits));
         let flags = AtomicU8::new(flags(&values));
         let sets = PageSets { current: values.clone(), saved: values };
         Ok(Self { traits, flags, values: Mutex::new(sets), slot })
     }
 
-    /// Whether MODE SELECT can save pages. Without a place to save them, there are no saved values.
+    /// Whether MODE SELECT can save pages, which needs a state store. Saved values exist only then.
     pub(crate) fn can_save(&self) -> bool {
         self.slot.is_some()
     }
@@ -144,12 +144,12 @@ impl ModeState {
         self.flags.load(Ordering::Acquire) & WRITE_PROTECT != 0
     }
 
-    /// LBPERE: initiators are told of thresholds.
+    /// LBPERE: reaching a provisioning threshold raises a unit attention.
     pub(crate) fn reports_thresholds(&self) -> bool {
         self.flags.load(Ordering::Acquire) & REPORT_THRESHOLDS != 0
     }
 
-    /// `D_SENSE`.
+    /// The sense data format that `D_SENSE` selects.
     pub(crate) fn sense_format(&self) -> SenseFormat {
         match self.flags.load(Ordering::Acquire) & DESCRIPTOR_SENSE {
             0 => SenseFormat::Fixed,
@@ -157,12 +157,12 @@ impl ModeState {
         }
     }
 
-    /// The pages that `wanted` accepts, one after the other.
+    /// The pages that `wanted` accepts, concatenated.
     pub(crate) fn pages(&self, control: PageControl, wanted: impl Fn(&ModePage) -> bool) -> Vec<u8> {
         let values = self.values();
         let mut pages = Vec::new();
-        let there = |index: usize| !values.current[index].is_empty();
-        for (index, page) in PAGES.iter().enumerate().filter(|(index, page)| there(*index) && wanted(page)) {
+        let is_supported = |index: usize| !values.current[index].is_empty();
+        for (index, page) in PAGES.iter().enumerate().filter(|(index, page)| is_supported(*index) && wanted(page)) {
             let parameters = match control {
                 PageControl::Current => values.current[index].clone(),
                 PageControl::Saved => values.saved[index].clone(),
@@ -175,13 +175,12 @@ impl ModeState {
         pages
     }
 
-    /// Takes over the pages of a MODE SELECT, all or none. With `save`, which needs [`Self::can_save`], all pages that can be
-    /// saved are to be saved.
+    /// Applies the pages of a MODE SELECT, all or none. With `save`, which needs [`Self::can_save`], all savable pages
+    /// are saved.
     ///
     /// # Errors
     ///
-    /// INVALID FIELD IN PARAMETER LIST, pointing at the page that there is not, the wrong length, or the bit that cannot
-    /// be changed.
+    /// INVALID FIELD IN PARAMETER LIST, pointing at an unknown page, a wrong length, or a bit that cannot be changed.
     pub(crate) fn select(&self, pages: &[SelectedPage<'_>], save: bool) -> Result<ModeSelection, SenseData> {
         let mut values = self.values();
         let mut changed = values.current.clone();
@@ -209,7 +208,7 @@ impl ModeState {
         Ok(selected)
     }
 
-    /// A reset: the saved values are in force again (SPC-5 5.13).
+    /// Restores the saved values on a reset (SPC-5 5.13).
     pub(crate) fn reset(&self) {
         let mut values = self.values();
         let saved = values.saved.clone();
@@ -254,10 +253,10 @@ fn defaults(traits: UnitTraits) -> PageValues {
     std::array::from_fn(|index| (PAGES[index].defaults)(traits))
 }
 
-/// The format of the saved pages.
+/// Version of the encoding of saved pages.
 const VERSION: u8 = 1;
 
-/// The pages that can be changed: version; then for each page its code, its subpage code, and its parameters behind their
+/// Encodes the changeable pages: version; then for each page its code, its subpage code, and its parameters after their
 /// length in two bytes.
 fn encode(values: &PageValues, traits: UnitTraits) -> Vec<u8> {
     let mut bytes = vec![VERSION];
@@ -268,8 +267,8 @@ fn encode(values: &PageValues, traits: UnitTraits) -> Vec<u8> {
     bytes
 }
 
-/// What [`encode`] was given: of each page the bits that can be changed, for the store may be another one since, and so may
-/// this table. `None` when the bytes are none of ours.
+/// Decodes a value of [`encode`]: the changeable bits of each page that still exists, since the store and this table
+/// may have changed. `None` for any other bytes.
 fn decode(bytes: &[u8], traits: UnitTraits) -> Option<PageValues> {
     let mut reader = ValueReader(bytes);
     let mut values = defaults(traits);
@@ -339,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_newer_is_refused() {
+    fn truncated_and_newer_values_are_refused() {
         let bytes = encode(&defaults(CACHED), CACHED);
         assert_eq!(decode(&bytes[..bytes.len() - 1], CACHED), None);
         assert_eq!(decode(&[2], CACHED), None);

@@ -1,15 +1,15 @@
-//! Who may touch which bytes of a logical unit, and in which order.
+//! Locks on ranges of a logical unit, which order the commands that overlap.
 //!
-//! A command that reads or writes claims its range *shared*: reads and plain writes may overlap each other in any order, as
-//! SBC-4 has it. A command that must be alone on its blocks, such as COMPARE AND WRITE, claims them *exclusively*. Only
-//! claims of which at least one is exclusive, and whose ranges overlap, exclude each other.
+//! A command that reads or writes claims its range *shared*: reads and plain writes may overlap in any order, as SBC-4
+//! allows. A command that must be atomic on its blocks, such as COMPARE AND WRITE, claims them *exclusively*. Two
+//! overlapping claims exclude each other when at least one is exclusive.
 //!
-//! Claims are granted in the order of their arrival: one waits for every earlier claim that excludes it, whether that is
-//! granted already or waits itself. So nobody starves, and a chain of reads cannot keep a COMPARE AND WRITE out.
+//! Claims are granted in order of arrival: a claim waits for every earlier claim that excludes it, granted or not. So
+//! no claim starves, and a stream of reads cannot keep a COMPARE AND WRITE out.
 //!
-//! Two rules keep commands from waiting for each other in a circle. A command has one claim at a time; where it needs two,
-//! on two logical units, all commands claim on these units in the same order. And it has its buffers and its Data-Out
-//! before it claims: between claim and end it waits for nothing but its store.
+//! Two rules prevent deadlock. A command holds one claim at a time; where it needs two, on two logical units, all
+//! commands claim on those units in the same order. And a command has its buffers and its Data-Out before it claims:
+//! between claim and end it waits for its store only.
 
 #[cfg(test)]
 mod tests;
@@ -24,16 +24,16 @@ use crate::wait::{Waitable, wake};
 /// How a range is claimed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ClaimMode {
-    /// With others that share.
+    /// Together with other shared claims.
     Shared,
-    /// Alone.
+    /// Without any other claim.
     Exclusive,
 }
 
 /// The claims on one logical unit.
 ///
-/// As long as no command claims exclusively, which is the rule, claim and release are a few instructions under the mutex
-/// each, whatever the number of claims.
+/// As long as no command claims exclusively, which is the common case, claim and release are a few instructions each
+/// under the mutex, whatever the number of claims.
 #[derive(Default)]
 pub(crate) struct RangeLocks(Mutex<State>);
 
@@ -41,7 +41,7 @@ pub(crate) struct RangeLocks(Mutex<State>);
 struct State {
     records: Vec<Option<ClaimRecord>>,
     vacant: Vec<usize>,
-    /// Claims so far.
+    /// Number of claims so far.
     arrivals: u64,
     /// Exclusive claims, granted or not.
     exclusive: usize,
@@ -53,9 +53,9 @@ struct ClaimRecord {
     arrival: u64,
     extent: Extent,
     mode: ClaimMode,
-    /// Earlier claims that exclude this one. It is granted when there are none left.
+    /// Number of earlier claims that exclude this one. The claim is granted when it is zero.
     blockers: usize,
-    /// To be told of the grant.
+    /// Completed when the claim is granted.
     waiter: Option<Completion>,
 }
 
@@ -65,16 +65,16 @@ impl ClaimRecord {
     }
 }
 
-/// A place in the order of claims, granted or not. Dropping it lets the next ones in.
+/// A claim, granted or not. Dropping it lets later claims in.
 pub(crate) struct Claim {
     locks: Arc<RangeLocks>,
     place: usize,
     arrival: u64,
-    /// It was not granted when it was made.
+    /// Whether the claim was not granted at once.
     had_to_wait: bool,
 }
 
-/// The grant of a claim, as something to wait for.
+/// The grant of a claim, as a condition to wait for.
 struct GrantWait {
     locks: Arc<RangeLocks>,
     place: usize,
@@ -82,7 +82,7 @@ struct GrantWait {
 }
 
 impl RangeLocks {
-    /// Claims `extent`. The claim counts from now on, but must not be used before it is granted.
+    /// Claims `extent`. The claim excludes later ones from now on, but must not be used before it is granted.
     pub(crate) fn claim(self: &Arc<Self>, extent: Extent, mode: ClaimMode) -> Claim {
         let mut state = self.lock();
         let blockers = state.count_excluding(extent, mode);
@@ -116,7 +116,7 @@ impl State {
         place
     }
 
-    /// Ends a claim and gives the waiters whose last obstacle it was.
+    /// Ends a claim and returns the waiters that are granted by its end.
     fn take(&mut self, place: usize) -> Vec<Completion> {
         let mut granted = Vec::new();
         let Some(gone) = self.records.get_mut(place).and_then(Option::take) else { return granted };
@@ -144,7 +144,7 @@ impl State {
 }
 
 impl Claim {
-    /// What to wait for before the claim may be used, if it has to wait.
+    /// The condition to wait for before the claim may be used, if it was not granted at once.
     pub(crate) fn pending_grant(&self) -> Option<Arc<dyn Waitable>> {
         let Self { locks, place, arrival, had_to_wait } = self;
         had_to_wait.then(|| Arc::new(GrantWait { locks: Arc::clone(locks), place: *place, arrival: *arrival }) as _)
@@ -158,7 +158,7 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let granted = self.locks.lock().take(self.place);
-        // Without the lock: a waiter may go on at once and claim again.
+        // Without the lock, because a waiter may run on at once and claim again.
         granted.into_iter().for_each(wake);
     }
 }
@@ -167,7 +167,7 @@ impl Waitable for GrantWait {
     fn wait(&self, done: Completion) {
         {
             let mut state = self.locks.lock();
-            // A claim that is gone meanwhile has nothing to wait for.
+            // A claim that has ended has nothing to wait for.
             if let Some(Some(record)) = state.records.get_mut(self.place)
                 && record.arrival == self.arrival
                 && record.blockers > 0

@@ -1,31 +1,31 @@
-//! The space of a thin logical unit, and the threshold at which its initiators are told (SBC-4 4.7.3.8).
+//! The free space of a thin logical unit, and its soft threshold (SBC-4 4.7.3.8).
 
 use std::sync::{Mutex, PoisonError};
 
 use lunette_store::Space;
 
-/// Bytes of a threshold set, which thresholds and resources are counted in.
+/// Bytes of a threshold set, the unit of thresholds and resource counts.
 const SET_BYTES: u64 = 1 << 20;
 
-/// What was last seen.
+/// The space of the store as it was last observed.
 #[derive(Default)]
 pub(crate) struct SpaceMonitor(Mutex<ObservedSpace>);
 
 #[derive(Default)]
 struct ObservedSpace {
     space: Option<Space>,
-    /// The initiators were told, and there has not been more space since.
+    /// Whether the unit attention was raised since the space was last above the threshold.
     told: bool,
 }
 
 impl SpaceMonitor {
-    /// What was last seen, if anything was.
+    /// The space that was last observed, if any.
     pub(crate) fn last(&self) -> Option<Space> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).space
     }
 
-    /// Takes note of `space`. True when the initiators are to be told: `reports` says that they want to hear of the threshold,
-    /// and the free space has come down to it since it was last above, or since they were last told.
+    /// Records `space`. True when the unit attention is due: `reports` (LBPERE) is set, the free space has fallen to
+    /// the threshold, and no unit attention was raised since it was last above.
     pub(crate) fn update(&self, space: Option<Space>, threshold_bytes: Option<u64>, reports: bool) -> bool {
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         seen.space = space;
@@ -39,7 +39,7 @@ impl SpaceMonitor {
     }
 }
 
-/// Whole threshold sets in so many bytes.
+/// Whole threshold sets in `bytes`.
 pub(crate) fn sets(bytes: u64) -> u32 {
     u32::try_from(bytes / SET_BYTES).unwrap_or(u32::MAX)
 }
@@ -56,7 +56,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_threshold_is_told_of_once_each_time_it_is_reached() {
+    fn a_threshold_is_reported_once_each_time_it_is_reached() {
         let watch = SpaceMonitor::default();
         let update = |free, reports| {
             watch.update(Some(Space { used_bytes: 0, free_bytes: free * MIB }), Some(10 * MIB), reports)
@@ -64,12 +64,12 @@ mod tests {
         let told =
             [(11, true), (10, true), (9, true), (11, true), (0, true)].map(|(free, reports)| update(free, reports));
         assert_eq!(told, [false, true, false, false, true]);
-        assert!(!update(11, true) && !update(9, false), "nobody wants to hear");
-        assert!(update(9, true), "until somebody does");
+        assert!(!update(11, true) && !update(9, false), "LBPERE is cleared");
+        assert!(update(9, true), "LBPERE is set again");
     }
 
     #[test]
-    fn without_a_threshold_or_a_number_nobody_is_told() {
+    fn without_a_threshold_or_known_space_no_attention_is_due() {
         let watch = SpaceMonitor::default();
         assert!(!watch.update(Some(Space { used_bytes: 1, free_bytes: 0 }), None, true));
         assert_eq!(watch.last(), Some(Space { used_bytes: 1, free_bytes: 0 }));

@@ -1,4 +1,4 @@
-//! Commands that nobody may come between.
+//! Commands that are atomic on their blocks.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -136,10 +136,10 @@ impl Slow {
                 ControlFlow::Continue(rest) => self = rest,
             }
         }
-        panic!("it waits for nobody");
+        panic!("the task waits for a condition");
     }
 
-    /// Lets it go on until nothing but its turn, or a store, is missing.
+    /// Drives the task until it waits only for a claim or a store.
     pub(crate) fn until_it_has_its_buffers(mut self, rig: &Rig) -> Self {
         while matches!(self.next, Next::Step(Step::Buffer { .. } | Step::DataOut { .. })) {
             self = self.go_on(rig).continue_value().unwrap();

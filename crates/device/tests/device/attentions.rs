@@ -21,7 +21,7 @@ fn another_unit(rig: &Rig) -> Arc<LogicalUnit> {
 }
 
 #[test]
-fn a_new_nexus_is_told_once_of_the_power_on() {
+fn a_new_nexus_gets_the_power_on_attention_once() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
@@ -29,7 +29,7 @@ fn a_new_nexus_is_told_once_of_the_power_on() {
 }
 
 #[test]
-fn a_nexus_that_comes_back_is_told_of_its_loss_alone() {
+fn a_returning_nexus_gets_only_the_nexus_loss_attention() {
     let rig = Rig::new(THIN);
     let come = || rig.device.attach(name("iqn.2026-11.host:b"));
     drop(come());
@@ -40,7 +40,7 @@ fn a_nexus_that_comes_back_is_told_of_its_loss_alone() {
     assert_eq!(ready(&rig, &nexus, [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
     assert_eq!(ready(&rig, &nexus, [0; 8]), None);
     drop(nexus);
-    // What it cannot be told of while it is away is covered by the power-on.
+    // The power on covers what happened while the nexus was lost.
     rig.unit.capacity_changed();
     assert_eq!(ready(&rig, &come(), [0; 8]), Some(AdditionalSense::POWER_ON_OR_RESET));
     let nexus = come();
@@ -51,7 +51,7 @@ fn a_nexus_that_comes_back_is_told_of_its_loss_alone() {
 }
 
 #[test]
-fn so_many_lost_nexuses_are_remembered_and_no_more() {
+fn remembered_lost_nexuses_are_limited() {
     const REMEMBERED: usize = 1024;
     let rig = Rig::new(THIN);
     let come = |host: usize| rig.device.attach(name(&format!("iqn.2026-11.host:{host}")));
@@ -63,9 +63,9 @@ fn so_many_lost_nexuses_are_remembered_and_no_more() {
     assert_eq!(ready(&rig, &come(0), [0; 8]), Some(AdditionalSense::I_T_NEXUS_LOSS));
 }
 
-/// Another thread tells of an event meanwhile, many times. Whichever is first, the nexus must hear of it.
+/// Another thread raises an event at the same time, many times. In either order, the nexus must get it.
 #[test]
-fn a_nexus_that_comes_or_goes_hears_what_happens_meanwhile() {
+fn an_event_reaches_a_nexus_that_attaches_or_detaches_at_the_same_time() {
     const ROUNDS: usize = 10_000;
     let rig = Rig::new(THIN);
     let come = || rig.device.attach(name("iqn.2026-11.host:b"));
@@ -131,7 +131,7 @@ fn request_sense_returns_the_attention_as_data() {
 }
 
 #[test]
-fn an_attention_comes_before_errors_in_the_cdb() {
+fn a_unit_attention_precedes_errors_in_the_cdb() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     let response = rig.run_on(&nexus, [0; 8], cdb(&[0xff]), &[]);
@@ -141,7 +141,7 @@ fn an_attention_comes_before_errors_in_the_cdb() {
 }
 
 #[test]
-fn a_reset_is_told_to_all_through_every_device() {
+fn a_reset_raises_an_attention_through_every_device() {
     let rig = Rig::new(THIN);
     let other = rig.device.attach(name("iqn.2026-11.host:b"));
     let second_device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:other"));
@@ -159,7 +159,7 @@ fn a_reset_is_told_to_all_through_every_device() {
 }
 
 #[test]
-fn a_unit_added_later_is_announced_and_report_luns_takes_the_news() {
+fn a_unit_added_later_raises_an_attention_that_report_luns_clears() {
     let rig = Rig::new(THIN);
     let lun_1 = Lun::decode(LUN_1);
     rig.device.add(lun_1, another_unit(&rig)).unwrap();
@@ -174,7 +174,7 @@ fn a_unit_added_later_is_announced_and_report_luns_takes_the_news() {
 }
 
 #[test]
-fn where_there_is_no_unit_only_three_commands_have_an_answer() {
+fn without_a_unit_only_three_commands_are_answered() {
     let rig = Rig::new(THIN);
     for lun in [LUN_1, [0xc1, 0x01, 0, 0, 0, 0, 0, 0]] {
         let run = |bytes: &[u8]| rig.run_on(&rig.nexus, lun, cdb(bytes), &[]);
@@ -189,7 +189,7 @@ fn where_there_is_no_unit_only_three_commands_have_an_answer() {
 }
 
 #[test]
-fn a_dropped_nexus_leaves_nothing_behind() {
+fn a_dropped_nexus_is_detached_from_all_units() {
     let rig = Rig::new(THIN);
     let unit = another_unit(&rig);
     rig.device.add(Lun::decode(LUN_1), Arc::clone(&unit)).unwrap();
@@ -201,7 +201,7 @@ fn a_dropped_nexus_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_waits_can_be_asked_for_and_stays() {
+fn query_asynchronous_event_reports_attentions_without_clearing_them() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     assert_eq!(rig.device.query_asynchronous_event(LUN_1, &nexus), PendingEvent::UnknownLun);
@@ -216,7 +216,7 @@ fn what_waits_can_be_asked_for_and_stays() {
 }
 
 #[test]
-fn a_nexus_that_is_lost_with_its_commands_comes_back() {
+fn a_nexus_lost_with_its_commands_returns_with_a_nexus_loss_attention() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     ready(&rig, &nexus, [0; 8]);

@@ -1,4 +1,4 @@
-//! EXTENDED COPY, and what tells how it went.
+//! EXTENDED COPY, and the commands that report on copies.
 
 use std::sync::Arc;
 
@@ -173,7 +173,7 @@ fn blocks_of_two_sizes_are_counted_as_the_segment_says() {
 }
 
 #[test]
-fn what_the_initiator_does_not_see_is_not_reached() {
+fn a_unit_that_the_initiator_does_not_see_is_unreachable() {
     let rig = Rig::new(THIN);
     let other = lunette_device::TargetDevice::new("iqn.2026-11.lunette:other");
     let hidden = LogicalUnitConfig::new(Arc::new(MemoryStore::new(1 << 20).unwrap()), "hidden");
@@ -226,7 +226,7 @@ fn reservations_of_others_hold_on_either_side() {
 }
 
 #[test]
-fn what_may_not_be_written_is_not() {
+fn a_protected_destination_is_not_written() {
     let rig = Rig::new(THIN);
     let store = Arc::new(ReadOnly::new(Arc::new(MemoryStore::new(1 << 20).unwrap())));
     add(&rig, store, 512);
@@ -281,7 +281,7 @@ fn without_an_identifier_nothing_is_remembered_and_reports_are_bounded() {
 }
 
 #[test]
-fn a_list_must_fit_and_come_whole() {
+fn a_parameter_list_must_fit_and_be_complete() {
     let rig = Rig::new(THIN);
     let good = list(1, &[target(&rig, [0; 8])], &[segment(0, 0, 1, 0, 1)]);
     let length = AdditionalSense::PARAMETER_LIST_LENGTH_ERROR;
@@ -292,7 +292,7 @@ fn a_list_must_fit_and_come_whole() {
 }
 
 #[test]
-fn what_is_reported_is_what_is_enforced() {
+fn reported_copy_limits_are_enforced() {
     let rig = Rig::new(THIN);
     let parameters = rig.read(&[0x84, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     let most = |at: usize| usize::from(u16::from_be_bytes([parameters[at], parameters[at + 1]]));
@@ -428,7 +428,7 @@ fn a_copy_that_is_dropped_was_aborted() {
 }
 
 #[test]
-fn a_copy_ends_before_its_next_piece_when_it_is_told_to() {
+fn an_aborted_copy_ends_before_its_next_chunk() {
     let rig = Rig::new(LARGE);
     let abort = |id: u8| rig.run(&[0x83, 0x1c, 0, 0, 0, id], &[]);
     assert_eq!(sense(&abort(1)).field, Some(FieldPointer::cdb(2)), "there is none such");
@@ -503,14 +503,14 @@ fn a_copy_ends_when_it_may_not_go_on() {
             let mut reserve = [0; 16];
             reserve[0] = 0x16;
             assert_eq!(rig.run_on(&other, SECOND, reserve, &[]).status, Status::GOOD);
-            // Its loss would release the unit.
+            // The loss of this nexus would release the unit.
             std::mem::forget(other);
         },
         |_, unit| unit.eject().unwrap(),
         |rig, _| {
             let control = [0x1a, 0x08, 0x0a, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
             let mut protect = rig.run_on(&rig.nexus, SECOND, control, &[]).data_in.unwrap().to_vec();
-            // Its length and DPOFUA are reserved in MODE SELECT.
+            // The length and DPOFUA are reserved in MODE SELECT.
             protect[..4].fill(0);
             protect[4 + 4] |= 0x08;
             let cdb = [0x15, 0x10, 0, 0, protect.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -531,7 +531,7 @@ fn a_copy_ends_when_it_may_not_go_on() {
 }
 
 #[test]
-fn so_many_copies_run_at_one_time() {
+fn running_copies_are_limited() {
     let rig = Rig::new(LARGE);
     let most = rig.read(&[0x84, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0])[36];
     let others: Vec<_> = (0..2).map(|index| rig.device.attach(name(&format!("iqn.2026-11.host:{index}")))).collect();

@@ -173,7 +173,7 @@ fn store_errors_become_sense_data() {
 }
 
 #[test]
-fn a_failed_write_still_tells_what_the_cdb_asked_for() {
+fn a_failed_write_still_reports_the_transfer_length_of_the_cdb() {
     let rig = Rig::new(THIN);
     *rig.store.fails.lock().unwrap() = Some(StoreError::NoSpace);
     assert_eq!(rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[0; 512]).data_out_transfer_len, 512);

@@ -1,4 +1,4 @@
-//! What the device tells, decoded by the tools of the trade: sg3-utils know every field.
+//! Data of the device decoded by sg3-utils, which know every field.
 //!
 //! Where the tools are not installed, there is nothing to compare with, and the tests pass; `cargo xtask test` installs them
 //! and sets LUNETTE_REQUIRE_TOOLS, and then a missing tool is a failure. sg_opcodes decodes bytes since version 1.48, so an

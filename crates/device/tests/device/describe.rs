@@ -1,4 +1,4 @@
-//! What the device tells about itself.
+//! What the device reports about itself.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn standard_inquiry_data_name_the_disk() {
 }
 
 #[test]
-fn every_page_that_is_listed_is_there() {
+fn every_listed_page_exists() {
     let rig = Rig::new(THIN);
     let list = rig.read(&[0x12, 1, 0x00, 1, 0, 0]);
     assert_eq!(list[4..], [0x00, 0x80, 0x83, 0x85, 0x86, 0x87, 0x88, 0x8f, 0xb0, 0xb1, 0xb2, 0xb3]);
@@ -118,7 +118,7 @@ fn timeouts_are_listed_on_request() {
 }
 
 #[test]
-fn a_unit_that_cannot_be_served_says_why() {
+fn a_configuration_error_names_its_cause() {
     let rig = Rig::new(THIN);
     let store: Arc<dyn Store> = rig.store.clone();
     let config = |change: fn(&mut LogicalUnitConfig)| {

@@ -28,7 +28,7 @@ impl Files {
         Self { _folder: folder, device, nexus }
     }
 
-    /// A READ, and what it asks for first after the power-on is told.
+    /// A READ, and its first step after the power on is reported.
     fn read(&self, lba: u64, blocks: u32) -> (Task, Step) {
         let command = || Command {
             lun: [0; 8],
@@ -62,7 +62,7 @@ fn a_long_read_is_answered_with_its_place_in_the_file() {
 }
 
 #[test]
-fn what_the_transport_cannot_send_is_read() {
+fn a_slice_that_the_transport_cannot_send_is_read() {
     let files = Files::new(true);
     let (mut task, first) = files.read(8, 128);
     assert!(matches!(first, Step::File { .. }), "{first:?}");
@@ -79,7 +79,7 @@ fn short_reads_and_other_units_are_not_asked_about() {
 }
 
 #[test]
-fn what_is_not_on_the_disk_is_refused_before() {
+fn a_range_beyond_the_medium_is_refused_before_the_file_is_asked_for() {
     let (_task, first) = Files::new(true).read(LEN / 512 - 1, 128);
     assert!(matches!(first, Step::Done(Response { status: Status::CHECK_CONDITION, .. })), "{first:?}");
 }

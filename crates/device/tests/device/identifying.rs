@@ -55,7 +55,7 @@ fn the_types_are_listed_with_their_lengths_and_held_to_them() {
 }
 
 #[test]
-fn the_other_nexuses_learn_of_a_new_name() {
+fn new_identifying_information_raises_an_attention_for_others() {
     let rig = Rig::after(THIN, &Arc::default());
     let other = rig.device.attach(name("iqn.2026-11.host:b"));
     let ready = || rig.run_on(&other, [0; 8], cdb(&[]), &[]);
@@ -67,7 +67,7 @@ fn the_other_nexuses_learn_of_a_new_name() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_not_taken() {
+fn information_that_cannot_be_saved_is_refused() {
     let rig = Rig::new(THIN);
     for command in [set(BINARY, 1), [0xa3, 0x05, 0, 0, 0, 0, 0, 0, 0, 8, 0, 0]] {
         let refused = rig.refused(&command, &[0]);

@@ -33,7 +33,7 @@ fn attentions(rig: &Rig, nexus: &Nexus, lun: [u8; 8]) -> Vec<AdditionalSense> {
 }
 
 #[test]
-fn a_unit_that_goes_is_not_supported_any_more_and_the_others_tell_of_it() {
+fn a_removed_unit_is_not_supported_and_raises_attentions_on_the_others() {
     let rig = Rig::new(THIN);
     let second = unit(&rig, "serial-2");
     rig.device.add(lun(1), Arc::clone(&second)).unwrap();
@@ -48,7 +48,7 @@ fn a_unit_that_goes_is_not_supported_any_more_and_the_others_tell_of_it() {
 }
 
 #[test]
-fn a_unit_in_place_of_another_is_told_of_there_alone() {
+fn a_replaced_unit_raises_an_attention_at_its_lun_alone() {
     let rig = Rig::new(THIN);
     rig.device.add(lun(1), unit(&rig, "serial-2")).unwrap();
     attentions(&rig, &rig.nexus, LUN_1);
@@ -62,7 +62,7 @@ fn a_unit_in_place_of_another_is_told_of_there_alone() {
 }
 
 #[test]
-fn a_command_under_way_keeps_its_unit() {
+fn a_command_in_progress_keeps_its_unit() {
     let rig = Rig::new(THIN);
     let command = lunette_device::Command {
         lun: [0; 8],
@@ -85,7 +85,7 @@ fn a_command_under_way_keeps_its_unit() {
 }
 
 #[test]
-fn a_unit_that_goes_keeps_no_reservation_of_those_who_saw_it_there() {
+fn a_removed_unit_loses_the_reservations_of_its_nexuses() {
     let rig = Rig::new(THIN);
     assert_eq!(rig.run(&[0x16], &[]).status, Status::GOOD, "RESERVE(6)");
     rig.device.assign(Lun::ZERO, None);
@@ -96,7 +96,7 @@ fn a_unit_that_goes_keeps_no_reservation_of_those_who_saw_it_there() {
 }
 
 #[test]
-fn a_grown_unit_tells_all_nexuses_once() {
+fn a_grown_unit_raises_one_attention_for_each_nexus() {
     let rig = Rig::new(THIN);
     let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
     attentions(&rig, &nexus, [0; 8]);

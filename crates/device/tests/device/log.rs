@@ -25,7 +25,7 @@ fn counter(page: &[u8], code: u8) -> u64 {
 }
 
 #[test]
-fn every_page_that_is_listed_is_there() {
+fn every_listed_page_exists() {
     let rig = Rig::new(THIN);
     let list = page(&rig, 0, 0);
     assert_eq!(list, [0, 0, 0, 9, 0, 2, 3, 5, 0x0c, 0x0d, 0x0e, 0x15, 0x19]);
@@ -42,7 +42,7 @@ fn every_page_that_is_listed_is_there() {
 }
 
 #[test]
-fn counters_follow_what_is_done() {
+fn counters_follow_the_commands() {
     let rig = Rig::new(THIN);
     rig.run(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 3], &[1; 3 * 512]);
     rig.read(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2]);
@@ -67,7 +67,7 @@ fn page_control_chooses_the_values() {
 }
 
 #[test]
-fn the_parameter_pointer_leaves_out_what_lies_before_it() {
+fn the_parameter_pointer_skips_earlier_parameters() {
     let rig = Rig::new(THIN);
     let data = rig.read(&[0x4d, 0, 0x43, 0, 0, 0, 5, 0x10, 0]);
     assert_eq!((data.len(), data[3], data[5]), (4 + 2 * 12, 24, 5));
@@ -76,7 +76,7 @@ fn the_parameter_pointer_leaves_out_what_lies_before_it() {
 }
 
 #[test]
-fn log_select_resets_and_tells_the_others() {
+fn log_select_resets_and_raises_an_attention_for_others() {
     let rig = Rig::new(THIN);
     let other = rig.device.attach(name("iqn.2026-11.host:b"));
     let ready = |nexus| rig.run_on(nexus, [0; 8], [0; 16], &[]);

@@ -25,7 +25,7 @@ fn run(rig: &Rig, cdb: &[u8], data_out: &[u8]) -> Response {
 }
 
 #[test]
-fn what_is_written_is_read_and_verified() {
+fn written_blocks_are_read_and_verified() {
     let rig = Rig::new(LONG);
     let mut write = long(0x0b, 0x08, 3, 2);
     write[20..28].fill(0xff);
@@ -46,7 +46,7 @@ fn what_is_written_is_read_and_verified() {
 }
 
 #[test]
-fn lba_status_scans_as_far_as_it_is_told() {
+fn lba_status_scans_as_far_as_scan_length() {
     let rig = Rig::new(LONG);
     rig.store.bytes.lock().unwrap()[8 * 512..10 * 512].fill(1);
     let mut status = long(0x12, 0, 7, 255);
@@ -82,7 +82,7 @@ fn fields_are_pointed_at_where_they_stand() {
 }
 
 #[test]
-fn a_unit_that_is_not_to_take_them_knows_none() {
+fn a_unit_without_long_cdbs_supports_none() {
     let rig = Rig::new(THIN);
     for action in [0x09, 0x77] {
         let refused = sense(&run(&rig, &long(action, 0, 0, 1), &[]));

@@ -77,7 +77,7 @@ fn both_forms_of_mode_sense_return_the_same_pages() {
 }
 
 #[test]
-fn mode_sense_refuses_what_there_is_not() {
+fn mode_sense_refuses_unknown_pages() {
     let rig = Rig::new(THIN);
     for page in [0x00, 0x03, 0x3e] {
         assert_eq!(rig.refused(&[0x1a, 0, page, 0, 255], &[]).field, Some(FieldPointer::cdb(2).bit(5)));
@@ -180,7 +180,7 @@ fn d_sense_selects_the_format_of_sense_data() {
 }
 
 #[test]
-fn the_other_nexuses_learn_of_a_change_and_only_of_a_change() {
+fn a_mode_change_raises_an_attention_for_others_and_only_a_change_does() {
     let rig = Rig::new(THIN);
     let other = rig.device.attach(name("iqn.2026-11.host:b"));
     let ready = |nexus| rig.run_on(nexus, [0; 8], [0; 16], &[]);
@@ -219,7 +219,7 @@ fn a_list_with_one_fault_changes_nothing() {
 }
 
 #[test]
-fn block_descriptors_must_say_what_is() {
+fn block_descriptors_must_match_the_medium() {
     let rig = Rig::new(THIN);
     let list = |blocks: u32, len: u16| {
         let [high, low] = len.to_be_bytes();

@@ -1,4 +1,4 @@
-//! Target port groups through commands: access states, who sets them, who is told.
+//! Target port groups through commands: access states, how they are set, and their unit attentions.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ fn without_configuration_one_active_group_is_reported() {
 }
 
 #[test]
-fn a_port_that_goes_is_reported_as_long_as_it_is_used() {
+fn an_undeclared_port_is_reported_while_it_is_used() {
     let rig = Rig::new(THIN);
     let here = rig.nexus.name().relative_port;
     let ports = |rig: &Rig| rig.read(REPORT)[12..].chunks(4).map(|port| u16::from(port[3])).collect::<Vec<_>>();
@@ -111,7 +111,7 @@ fn a_port_that_goes_is_reported_as_long_as_it_is_used() {
 }
 
 #[test]
-fn the_command_to_set_groups_is_there_when_initiators_may() {
+fn set_target_port_groups_is_supported_under_explicit_management() {
     let supported = [0xa3, 0x0c, 3, 0xa4, 0, 0x0a, 0, 0, 0, 32];
     let rig = Rig::new(THIN);
     assert_eq!(rig.refused(&[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0], &[]), FieldPointer::cdb(1).bit(4).into());
@@ -199,7 +199,7 @@ fn access_states_let_their_commands_pass_and_no_others() {
 }
 
 #[test]
-fn a_unit_that_cannot_be_reached_says_so() {
+fn inquiry_reports_an_unreachable_unit() {
     let paths = Paths::new(config(Management::Both, AccessState::Unavailable));
     assert_eq!(paths.read(&paths.second, &[0x12, 0, 0, 0, 96])[0], 0x20);
     assert_eq!(paths.read(&paths.second, &[0x12, 1, 0x83, 4, 0])[0], 0x20);
@@ -209,7 +209,7 @@ fn a_unit_that_cannot_be_reached_says_so() {
 }
 
 #[test]
-fn an_initiator_moves_the_unit_and_all_others_are_told() {
+fn set_target_port_groups_raises_an_attention_for_all_other_nexuses() {
     let paths = Paths::new(config(Management::Both, AccessState::Standby));
     let other = through(&paths.device, "b", 1);
     paths.attentions(&other);
@@ -222,7 +222,7 @@ fn an_initiator_moves_the_unit_and_all_others_are_told() {
     assert_eq!(paths.run(&paths.second, &[0x00], &[]).status, Status::GOOD);
     let refused = sense(&paths.run(&other, &[0x00], &[]));
     assert_eq!(code(refused), (SenseKey::NOT_READY, AdditionalSense::PORT_IN_STANDBY_STATE));
-    // Again: nothing changes, and nobody is told.
+    // Repeated, the command changes nothing and raises no unit attention.
     assert_eq!(paths.set(&paths.second, &[(2, 1), (0, 2)]).status, Status::GOOD);
     assert_eq!(paths.attentions(&other), []);
 }
@@ -274,7 +274,7 @@ fn bad_lists_have_their_sense_codes() {
 }
 
 #[test]
-fn the_administrator_moves_the_unit_and_all_are_told() {
+fn an_implicit_change_raises_an_attention_for_all_nexuses() {
     let paths = Paths::new(config(Management::Implicit, AccessState::Standby));
     paths.device.set_access_state(Some(Lun::ZERO), 2, AccessState::ActiveOptimized).unwrap();
     for nexus in [&paths.first, &paths.second] {
@@ -288,7 +288,7 @@ fn the_administrator_moves_the_unit_and_all_are_told() {
 }
 
 #[test]
-fn a_transition_that_fails_is_told_and_leaves_the_group_unavailable() {
+fn a_failed_transition_raises_an_attention_and_leaves_the_group_unavailable() {
     let paths = Paths::new(config(Management::Both, AccessState::Standby));
     paths.device.set_access_state(None, 2, AccessState::Transitioning).unwrap();
     let refused = sense(&paths.set(&paths.first, &[(0, 2)]));
@@ -329,7 +329,7 @@ fn another_configuration_is_an_implicit_change() {
 }
 
 #[test]
-fn states_set_by_initiators_who_manage_alone_survive_the_process() {
+fn states_under_explicit_management_survive_a_restart() {
     let state = Arc::new(TestState::default());
     let config = || PortGroupsConfig {
         state: Some(Arc::clone(&state) as Arc<dyn StateStore>),

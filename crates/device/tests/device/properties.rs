@@ -18,7 +18,7 @@ const OPCODES: &[u8] = &[
 ];
 
 fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
-    // Small values and zeroes make CDBs that pass the gate likely; any bytes keep it honest.
+    // Small values and zeroes make CDBs that pass admission likely; arbitrary bytes cover the rest.
     let byte = prop_oneof![6 => Just(0u8), 2 => 0..8u8, 1 => any::<u8>()];
     let plausible = (proptest::sample::select(OPCODES), proptest::array::uniform15(byte)).prop_map(|(opcode, rest)| {
         let mut cdb = [opcode; 16];

@@ -20,7 +20,7 @@ fn good(rig: &Rig, bytes: &[u8]) {
 }
 
 #[test]
-fn a_fixed_disk_gives_nothing_out() {
+fn a_fixed_disk_cannot_be_ejected() {
     let rig = Rig::new(THIN);
     assert_eq!(rig.refused(&EJECT, &[]).field, Some(FieldPointer::cdb(4).bit(1)));
     assert_eq!(rig.refused(&PREVENT, &[]).code, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
@@ -29,7 +29,7 @@ fn a_fixed_disk_gives_nothing_out() {
 }
 
 #[test]
-fn without_a_medium_what_needs_one_is_not_ready() {
+fn without_a_medium_commands_that_need_one_are_not_ready() {
     let rig = removable();
     assert_eq!(rig.read(&[0x12, 0, 0, 0, 36])[1], 0x80, "RMB");
     good(&rig, &EJECT);

@@ -90,7 +90,7 @@ fn mode_pages_are_read_beside_write_exclusive_alone() {
 }
 
 #[test]
-fn what_is_registered_and_reserved_can_be_read() {
+fn registrations_and_reservations_can_be_read() {
     let rig = Rig::new(THIN);
     let other = attach(&rig, B);
     done(&rig, &rig.nexus, 0, 0, [0, 7]);
@@ -112,7 +112,7 @@ fn what_is_registered_and_reserved_can_be_read() {
 }
 
 #[test]
-fn the_others_learn_what_happened_to_them() {
+fn affected_nexuses_get_reservation_attentions() {
     let rig = Rig::new(THIN);
     let (other, third) = (attach(&rig, B), attach(&rig, "iqn.2026-11.host:c"));
     for (nexus, key) in [(&rig.nexus, 1), (&other, 2), (&third, 3)] {

@@ -1,4 +1,4 @@
-//! A driver for tasks, and a store that remembers what it was asked.
+//! A driver for tasks, and a store that records its requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ pub(crate) struct TestStore {
     pub(crate) seen: Mutex<Vec<Seen>>,
     /// Whether the last request for zeroes left the choice to free their space.
     pub(crate) may_unmap: Mutex<bool>,
-    /// What is told of the space.
+    /// The space that the store reports.
     pub(crate) space: Mutex<Option<Space>>,
     /// Ends the next request.
     pub(crate) fails: Mutex<Option<StoreError>>,
@@ -185,11 +185,11 @@ enum Asked {
     ToWait(Receiver<()>),
 }
 
-/// Is told once it has come about.
+/// A receiver that gets a message when the condition holds.
 fn wait(on: &dyn Waitable) -> Receiver<()> {
     let (tx, rx) = channel();
     on.wait(Completion::call(move |_| {
-        // Nobody may listen any more.
+        // The receiver may be dropped by then.
         let _ = tx.send(());
     }));
     rx
@@ -382,7 +382,7 @@ impl Rig {
         self.store.bytes.lock().unwrap()[offset..offset + len].to_vec()
     }
 
-    /// Bytes of buffers that somebody holds.
+    /// Bytes of the pool that are in use.
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.pool.used_bytes()
     }

@@ -39,7 +39,7 @@ fn good(rig: &Rig, (cdb, list): ([u8; 10], Vec<u8>)) {
     assert_eq!(response.status, Status::GOOD, "{response:?}");
 }
 
-/// REQUEST SENSE.
+/// The sense data that REQUEST SENSE returns.
 fn requested(rig: &Rig) -> SenseData {
     SenseData::decode(&rig.read(&[0x03, 0, 0, 0, 252, 0])).unwrap()
 }
@@ -133,7 +133,7 @@ fn protected_media_are_not_sanitized() {
 }
 
 #[test]
-fn while_it_runs_the_medium_is_not_ready_and_progress_is_told() {
+fn while_it_runs_the_medium_is_not_ready_and_progress_is_reported() {
     let rig = Rig::new(THIN);
     fill(&rig);
     assert!(!rig.unit.is_being_sanitized());
@@ -235,7 +235,7 @@ fn commands_that_came_before_do_not_write_after() {
 }
 
 #[test]
-fn a_failure_keeps_everybody_out() {
+fn a_failed_sanitize_refuses_medium_access_of_every_nexus() {
     let rig = Rig::new(THIN);
     let fail = || *rig.store.fails.lock().unwrap() = Some(StoreError::NoSpace);
     fail();
@@ -271,7 +271,7 @@ fn it_goes_on_after_a_restart() {
 
     let rig = Rig::after(THIN, &state);
     fill(&rig);
-    assert_eq!(code(rig.refused(&READ, &[])), IN_PROGRESS, "before anybody goes on with it");
+    assert_eq!(code(rig.refused(&READ, &[])), IN_PROGRESS, "before it is resumed");
     rig.resume_background();
     assert!(rig.device.background().is_empty(), "once is enough");
     rig.seen();
@@ -314,7 +314,7 @@ fn it_is_recorded_now_and_then_and_not_more_often() {
 }
 
 #[test]
-fn a_failure_is_there_after_a_restart() {
+fn a_failure_survives_a_restart() {
     for (flags, exit) in [(0, Status::CHECK_CONDITION), (AUSE, Status::GOOD)] {
         let state: Arc<TestState> = Arc::default();
         let rig = Rig::after(THIN, &state);
@@ -330,7 +330,7 @@ fn a_failure_is_there_after_a_restart() {
 }
 
 #[test]
-fn what_a_restart_would_forget_does_not_begin() {
+fn an_operation_that_cannot_be_saved_does_not_begin() {
     let state: Arc<TestState> = Arc::default();
     let rig = Rig::after(THIN, &state);
     fill(&rig);

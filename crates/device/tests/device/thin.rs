@@ -183,7 +183,7 @@ fn a_store_that_sets_no_space_aside_has_no_anchors() {
 }
 
 #[test]
-fn get_lba_status_tells_what_has_space() {
+fn get_lba_status_reports_allocated_blocks() {
     let status = |rig: &Rig, lba: u8, len: u8| rig.read(&[0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, len, 0, 0]);
     let thin = Rig::new(THIN);
     thin.store.bytes.lock().unwrap()[8 * 512..10 * 512].fill(1);

@@ -1,4 +1,4 @@
-//! The space of thin units, and the threshold that initiators are told of.
+//! The free space of thin units, and the soft threshold.
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, LogicalUnitError};
 use lunette_scsi::{AdditionalSense, SenseKey, Status};
@@ -15,7 +15,7 @@ impl Rig {
 }
 
 #[test]
-fn initiators_are_told_when_space_runs_short() {
+fn reaching_the_soft_threshold_raises_an_attention() {
     let rig = Rig::new(WATCHED);
     rig.unit.refresh_space();
     assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
@@ -28,7 +28,7 @@ fn initiators_are_told_when_space_runs_short() {
 }
 
 #[test]
-fn nobody_is_told_who_does_not_want_to_be() {
+fn no_attention_is_raised_while_lbpere_is_cleared() {
     let rig = Rig::new(WATCHED);
     let page = rig.read(&[0x1a, 0x08, 0x01, 0, 255, 0]);
     assert_eq!(page[4 + 7], 0x80, "LBPERE");

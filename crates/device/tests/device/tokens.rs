@@ -153,7 +153,7 @@ fn no_other_bytes_are_a_token() {
 }
 
 #[test]
-fn a_token_opens_nothing_to_those_who_do_not_see_its_unit() {
+fn a_token_is_unknown_to_a_nexus_that_does_not_see_its_unit() {
     let rig = filled();
     let token = populate(&rig, &[(10, 3)]);
     let config = LogicalUnitConfig::new(Arc::new(MemoryStore::new(1 << 20).unwrap()), "serial-2");
@@ -227,9 +227,9 @@ fn tokens_expire_are_deleted_and_are_listed() {
     assert_eq!(write(&rig, &token, 0, &[(500, 1)]).unwrap_err().code, AdditionalSense::TOKEN_UNKNOWN);
 }
 
-/// As many as there may be, and all of them of no use: they give way.
+/// The maximum number of tokens, all revoked: they make room.
 #[test]
-fn revoked_tokens_keep_nobody_from_a_new_one() {
+fn revoked_tokens_make_room_for_new_ones() {
     const MOST: usize = 1024;
     let rig = filled();
     for _ in 0..MOST {

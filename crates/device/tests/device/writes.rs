@@ -15,7 +15,7 @@ fn forms(ten: u8, twelve: u8, sixteen: u8, flags: u8) -> [[u8; 16]; 3] {
 }
 
 #[test]
-fn write_and_verify_reads_what_stable_storage_was_given() {
+fn write_and_verify_reads_from_stable_storage() {
     for flags in [0x00, 0x02, 0x12] {
         for (value, cdb) in forms(0x2e, 0xae, 0x8e, flags).into_iter().enumerate() {
             let rig = Rig::new(THIN);
@@ -30,7 +30,7 @@ fn write_and_verify_reads_what_stable_storage_was_given() {
 }
 
 #[test]
-fn write_and_verify_finds_what_the_medium_changed() {
+fn write_and_verify_finds_bytes_that_the_medium_changed() {
     for cdb in forms(0x2e, 0xae, 0x8e, 0x02) {
         let rig = Rig::new(THIN);
         *rig.store.spoils.lock().unwrap() = Some(8 * 512 + 777);
@@ -93,7 +93,7 @@ fn xdwriteread_is_checked_as_a_write() {
 }
 
 #[test]
-fn write_atomic_takes_what_the_limits_say() {
+fn write_atomic_accepts_the_reported_limits() {
     for block_size in [512u32, 4096] {
         let rig = Rig::new(Medium { len_bytes: 4 << 20, block_size, ..THIN });
         let limits = rig.read(&[0x12, 1, 0xb0, 0, 64]);
@@ -128,7 +128,7 @@ fn write_atomic_takes_what_the_limits_say() {
 }
 
 #[test]
-fn pre_fetch_reads_into_the_cache_and_says_when_all_is_there() {
+fn pre_fetch_reads_into_the_cache_and_reports_when_all_blocks_are_cached() {
     let disk = Medium { capabilities: Capabilities { memory: false, ..THIN.capabilities }, len_bytes: 9 << 20, ..THIN };
     for (medium, all) in [(disk, Status::GOOD), (Medium { len_bytes: 9 << 20, ..THIN }, Status::CONDITION_MET)] {
         let rig = Rig::new(medium);

@@ -1,51 +1,45 @@
 //! The parameter lists of EXTENDED COPY(LID1) and (LID4) (SPC-5 6.5, 6.6).
 
-use super::{CopyLimits, LIST_LENGTH, check_reserved, field, number};
-use crate::vpd::Designator;
+use super::{CopyLimits, check_reserved, field, number};
+use crate::designator::{CSCD_LEN, Designator, IDENTIFICATION, MAX_CSCD_DESIGNATOR_LEN};
 use crate::{AdditionalSense, FieldPointer, SenseData};
 
-/// Bytes of a CSCD descriptor.
-pub const CSCD_LEN: usize = 32;
-
-/// The descriptor type codes that this crate reads, in their order: segments, then CSCDs.
+/// The supported descriptor type codes, in order: segments, then CSCDs.
 pub const DESCRIPTOR_TYPES: [u8; 3] = [BLOCK_TO_BLOCK, VERIFY_CSCD, IDENTIFICATION];
 
-/// The CSCD descriptor ID of the logical unit that got the command.
+/// The CSCD descriptor ID of the logical unit that received the command.
 pub const THIS_UNIT: u16 = 0xffff;
 
 const BLOCK_TO_BLOCK: u8 = 0x02;
 const VERIFY_CSCD: u8 = 0x07;
-pub(crate) const IDENTIFICATION: u8 = 0xe4;
 
-/// What stands in front of the length of a segment descriptor's rest.
+/// Bytes in front of what DESCRIPTOR LENGTH of a segment descriptor counts.
 const SEGMENT_HEADER_LEN: usize = 4;
-/// The longest designator of an identification descriptor.
-pub(crate) const MAX_CSCD_DESIGNATOR_LEN: usize = 20;
 
-/// Which command the list belongs to: their headers differ.
+/// The form of the command, which determines the header of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListForm {
+pub enum CopyListForm {
     /// EXTENDED COPY(LID1).
     Lid1,
     /// EXTENDED COPY(LID4).
     Lid4,
 }
 
-/// A whole parameter list.
+/// The parameter list of EXTENDED COPY.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyList {
-    /// LIST IDENTIFIER; `None` when the initiator will not ask for the outcome.
+    /// LIST IDENTIFIER; `None` when the initiator does not want a record of the copy.
     pub list_id: Option<u32>,
-    /// Copy sources and copy destinations.
+    /// The CSCD descriptors: copy sources and copy destinations.
     pub cscds: Vec<Cscd>,
-    /// What to do, in this order.
+    /// The segment descriptors, in their order of execution.
     pub segments: Vec<Segment>,
 }
 
 /// A copy source or copy destination: an identification descriptor CSCD descriptor (E4h).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cscd {
-    /// A name of the logical unit.
+    /// A designator of the logical unit.
     pub designator: Designator,
     /// PERIPHERAL DEVICE TYPE.
     pub device_type: u8,
@@ -54,17 +48,17 @@ pub struct Cscd {
     at: usize,
 }
 
-/// One step of a copy.
+/// A segment descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// What it does.
-    pub operation: Operation,
+    /// The operation of the segment.
+    pub operation: SegmentOperation,
     at: usize,
 }
 
-/// What a segment descriptor asks for. CSCDs are given by their index or [`THIS_UNIT`].
+/// The operation of a segment descriptor. CSCDs are given by their index or [`THIS_UNIT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Operation {
+pub enum SegmentOperation {
     /// Copy from block device to block device (02h).
     Copy {
         /// SOURCE CSCD DESCRIPTOR ID.
@@ -84,53 +78,53 @@ pub enum Operation {
     Verify {
         /// CSCD DESCRIPTOR ID.
         cscd: u16,
-        /// TUR: it must be ready, too.
+        /// TUR: the logical unit must also be ready.
         ready: bool,
     },
 }
 
 impl Cscd {
-    /// Where PERIPHERAL DEVICE TYPE stands.
+    /// The field PERIPHERAL DEVICE TYPE.
     pub fn device_type_field(&self) -> FieldPointer {
         field(self.at + 1).bit(4)
     }
 
-    /// Where DISK BLOCK LENGTH stands.
+    /// The field DISK BLOCK LENGTH.
     pub fn block_len_field(&self) -> FieldPointer {
         field(self.at + 29)
     }
 }
 
 impl Segment {
-    /// Where the (first) CSCD descriptor ID stands.
+    /// The field of the first CSCD descriptor ID.
     pub fn source_field(&self) -> FieldPointer {
         field(self.at + 4)
     }
 
-    /// Where the second CSCD descriptor ID stands.
+    /// The field of the second CSCD descriptor ID.
     pub fn destination_field(&self) -> FieldPointer {
         field(self.at + 6)
     }
 
-    /// Where BLOCK DEVICE NUMBER OF BLOCKS stands.
+    /// The field BLOCK DEVICE NUMBER OF BLOCKS.
     pub fn blocks_field(&self) -> FieldPointer {
         field(self.at + 10)
     }
 
-    /// Where the LBA of the source stands.
+    /// The field of the source LBA.
     pub fn source_lba_field(&self) -> FieldPointer {
         field(self.at + 12)
     }
 
-    /// Where the LBA of the destination stands.
+    /// The field of the destination LBA.
     pub fn destination_lba_field(&self) -> FieldPointer {
         field(self.at + 20)
     }
 }
 
-/// What differs between the two headers.
-struct Layout {
-    /// The bits with a meaning. As long as the header.
+/// The layout of a header, in which the two forms differ.
+struct HeaderLayout {
+    /// The mask of the defined bits, as long as the header.
     used: &'static [u8],
     list_id: (usize, usize),
     cscds_len_at: usize,
@@ -138,10 +132,10 @@ struct Layout {
     inline_len: (usize, usize),
 }
 
-/// LIST ID USAGE, STR and PRIORITY. The last two are hints that change nothing here.
+/// LIST ID USAGE, STR and PRIORITY. The last two are hints, which are ignored.
 const FLAGS: u8 = 0x3f;
 
-const LID1: Layout = Layout {
+const LID1: HeaderLayout = HeaderLayout {
     used: &[0xff, FLAGS, 0xff, 0xff, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
     list_id: (0, 1),
     cscds_len_at: 2,
@@ -149,7 +143,7 @@ const LID1: Layout = Layout {
     inline_len: (12, 4),
 };
 
-const LID4: Layout = Layout {
+const LID4: HeaderLayout = HeaderLayout {
     // PARAMETER LIST FORMAT, flags, length of the header's CSCD descriptor; IMMED and G_SENSE; its type code; LIST IDENTIFIER;
     // the three lengths.
     used: &[
@@ -162,13 +156,13 @@ const LID4: Layout = Layout {
     inline_len: (46, 2),
 };
 
-impl ListForm {
+impl CopyListForm {
     /// Bytes in front of the descriptors.
     pub fn header_len(self) -> usize {
         self.layout().used.len()
     }
 
-    fn layout(self) -> &'static Layout {
+    fn layout(self) -> &'static HeaderLayout {
         match self {
             Self::Lid1 => &LID1,
             Self::Lid4 => &LID4,
@@ -176,19 +170,19 @@ impl ListForm {
     }
 }
 
-/// Reads a list. Bytes behind its last descriptor mean nothing.
+/// Parses a list. Bytes after its last descriptor are ignored.
 ///
 /// # Errors
 ///
-/// Sense data: PARAMETER LIST LENGTH ERROR for a list that is shorter than it says or has more descriptors than fit; TOO MANY
-/// TARGET or SEGMENT DESCRIPTORS; UNSUPPORTED TARGET or SEGMENT DESCRIPTOR TYPE CODE; INLINE DATA LENGTH EXCEEDED, as there is no
-/// use for any; INVALID FIELD IN PARAMETER LIST for the rest.
-pub fn parse(list: &[u8], form: ListForm, limits: &CopyLimits) -> Result<CopyList, SenseData> {
+/// Sense data: PARAMETER LIST LENGTH ERROR for a list that is shorter than it announces or exceeds the limit for
+/// descriptors; TOO MANY TARGET or SEGMENT DESCRIPTORS; UNSUPPORTED TARGET or SEGMENT DESCRIPTOR TYPE CODE; INLINE DATA
+/// LENGTH EXCEEDED, because no supported segment uses inline data; INVALID FIELD IN PARAMETER LIST for the rest.
+pub fn parse(list: &[u8], form: CopyListForm, limits: &CopyLimits) -> Result<CopyList, SenseData> {
     let layout = form.layout();
     let header_len = form.header_len();
-    let (header, descriptors) = list.split_at_checked(header_len).ok_or(LIST_LENGTH)?;
+    let (header, descriptors) = list.split_at_checked(header_len).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     check_reserved(header, 0, layout.used)?;
-    if form == ListForm::Lid4 {
+    if form == CopyListForm::Lid4 {
         check_format(header)?;
     }
     let of_len = |(at, len): (usize, usize)| if len == 2 { number::<2>(header, at) } else { number::<4>(header, at) };
@@ -202,14 +196,15 @@ pub fn parse(list: &[u8], form: ListForm, limits: &CopyLimits) -> Result<CopyLis
         return Err(field(layout.cscds_len_at).into());
     }
     if cscds_len + segments_len > u64::from(limits.max_descriptors_len) {
-        return Err(LIST_LENGTH);
+        return Err(SenseData::PARAMETER_LIST_LENGTH_ERROR);
     }
     if cscds_len / CSCD_LEN as u64 > u64::from(limits.max_cscds) {
         let code = AdditionalSense::TOO_MANY_TARGET_DESCRIPTORS;
         return Err(SenseData::illegal_request(code).with_field(field(layout.cscds_len_at)));
     }
-    let (cscds, rest) = descriptors.split_at_checked(cscds_len as usize).ok_or(LIST_LENGTH)?;
-    let segments = rest.get(..segments_len as usize).ok_or(LIST_LENGTH)?;
+    let (cscds, rest) =
+        descriptors.split_at_checked(cscds_len as usize).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
+    let segments = rest.get(..segments_len as usize).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let (cscds, _) = cscds.as_chunks::<CSCD_LEN>();
     let cscds = cscds.iter().enumerate().map(|(index, bytes)| cscd(bytes, header_len + index * CSCD_LEN));
     Ok(CopyList {
@@ -219,7 +214,7 @@ pub fn parse(list: &[u8], form: ListForm, limits: &CopyLimits) -> Result<CopyLis
     })
 }
 
-/// What only the header of LID4 has: fixed values that tell its format.
+/// Checks the constant fields of the LID4 header, which identify its format.
 fn check_format(header: &[u8]) -> Result<(), FieldPointer> {
     const FORMAT: u64 = 1;
     const HEADER_CSCD_TYPE: u64 = 0xff;
@@ -231,12 +226,12 @@ fn check_format(header: &[u8]) -> Result<(), FieldPointer> {
     }
 }
 
-/// LIST ID USAGE says whether there is one.
-fn list_id(header: &[u8], layout: &Layout) -> Result<Option<u32>, FieldPointer> {
+/// The list identifier, if LIST ID USAGE says that there is one.
+fn list_id(header: &[u8], layout: &HeaderLayout) -> Result<Option<u32>, FieldPointer> {
     let (at, len) = layout.list_id;
     let id = if len == 1 { number::<1>(header, at) } else { number::<4>(header, at) } as u32;
     match number::<1>(header, 1) >> 3 & 3 {
-        // Hold data for RECEIVE COPY DATA, of which there is none here, or discard it.
+        // The modes hold and discard data for RECEIVE COPY DATA; no supported segment produces any.
         0b00 | 0b10 => Ok(Some(id)),
         0b11 if id == 0 => Ok(None),
         0b11 => Err(field(at)),
@@ -245,8 +240,8 @@ fn list_id(header: &[u8], layout: &Layout) -> Result<Option<u32>, FieldPointer> 
 }
 
 fn cscd(bytes: &[u8; CSCD_LEN], at: usize) -> Result<Cscd, SenseData> {
-    /// Relative initiator port and the obsolete LU ID TYPE and NUL are not looked at; of the device type specific parameters
-    /// there is PAD.
+    /// Relative initiator port and the obsolete LU ID TYPE and NUL are ignored; PAD is the only defined device type
+    /// specific parameter.
     const USED: [u8; CSCD_LEN] = {
         let mut used = [0xff; CSCD_LEN];
         used[4] = 0x0f;
@@ -291,8 +286,9 @@ fn parse_segments(bytes: &[u8], start: usize, limits: &CopyLimits) -> Result<Vec
     Ok(segments)
 }
 
-/// The segment descriptor in front of `bytes`, which stand at `at`, and what comes behind it.
-fn segment(bytes: &[u8], at: usize) -> Result<(Operation, &[u8]), SenseData> {
+/// Splits the first segment descriptor from `bytes`, which begin at offset `at`: its operation, and the remaining
+/// bytes.
+fn segment(bytes: &[u8], at: usize) -> Result<(SegmentOperation, &[u8]), SenseData> {
     const COPY_USED: [u8; 28] = {
         let mut used = [0xff; 28];
         used[1] = 0x03;
@@ -311,16 +307,16 @@ fn segment(bytes: &[u8], at: usize) -> Result<(Operation, &[u8]), SenseData> {
             return Err(SenseData::illegal_request(code).with_field(field(at)));
         }
     };
-    let (descriptor, behind) = bytes.split_at_checked(used.len()).ok_or(LIST_LENGTH)?;
+    let (descriptor, behind) = bytes.split_at_checked(used.len()).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     if number::<2>(descriptor, 2) as usize != used.len() - SEGMENT_HEADER_LEN {
         return Err(field(at + 2).into());
     }
     check_reserved(descriptor, at, used)?;
     let first = number::<2>(descriptor, 4) as u16;
     let operation = if descriptor[0] == VERIFY_CSCD {
-        Operation::Verify { cscd: first, ready: descriptor[8] & TUR != 0 }
+        SegmentOperation::Verify { cscd: first, ready: descriptor[8] & TUR != 0 }
     } else {
-        Operation::Copy {
+        SegmentOperation::Copy {
             source: first,
             destination: number::<2>(descriptor, 6) as u16,
             destination_counts: descriptor[1] & DC != 0,

@@ -1,46 +1,46 @@
-//! What RECEIVE COPY STATUS, FAILURE DETAILS, OPERATING PARAMETERS, RECEIVE ROD TOKEN INFORMATION and REPORT ALL ROD TOKENS
-//! return (SPC-5 6.22 and following).
+//! The data of RECEIVE COPY STATUS, FAILURE DETAILS and OPERATING PARAMETERS, RECEIVE ROD TOKEN INFORMATION and REPORT
+//! ALL ROD TOKENS (SPC-5 6.22 and following).
 
 use super::extended::DESCRIPTOR_TYPES;
 use super::tokens::{MANAGEMENT_TOKEN_LEN, TOKEN_LEN};
 use super::{CopyLimits, put};
 use crate::ServiceAction;
 
-/// How far a copy is.
+/// The state of a third-party copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyState {
-    /// It runs, as a command that has not ended.
+    /// The copy is running, and its command has not ended.
     InProgress,
-    /// Everything is done.
+    /// The copy has completed.
     Completed,
-    /// It ended with an error.
+    /// The copy ended with an error.
     Failed,
-    /// It was aborted.
+    /// The copy was aborted.
     Aborted,
 }
 
-/// A copy that was asked for under a list identifier.
+/// A report on a copy that has a list identifier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyReport {
-    /// The service action of [`THIRD_PARTY_COPY_OUT`](crate::OpCode::THIRD_PARTY_COPY_OUT) that asked for it.
+    /// The service action of [`THIRD_PARTY_COPY_OUT`](crate::OpCode::THIRD_PARTY_COPY_OUT) that started the copy.
     pub action: ServiceAction,
-    /// How far it is.
+    /// The state of the copy.
     pub state: CopyState,
-    /// Segments, or ranges, that are done.
+    /// Number of completed segments or ranges.
     pub segments: u16,
-    /// Bytes that are done.
+    /// Number of bytes copied.
     pub bytes: u64,
-    /// Bytes of a block of the logical unit that got the command.
+    /// Block length in bytes of the logical unit that received the command.
     pub block_len: u32,
-    /// STATUS of the command, once it has ended.
+    /// The status of the command, once it has ended.
     pub status: u8,
-    /// Sense data of the command.
+    /// The sense data of the command.
     pub sense: Vec<u8>,
-    /// The ROD token that it has made.
+    /// The ROD token that the copy has created.
     pub token: Option<Box<[u8; TOKEN_LEN]>>,
 }
 
-/// TRANSFER COUNT UNITS: powers of 1,024 from bytes on.
+/// TRANSFER COUNT UNITS: powers of 1,024 bytes.
 const UNITS: [u8; 5] = [0, 1, 2, 3, 4];
 /// TRANSFER COUNT UNITS: blocks.
 const UNIT_BLOCKS: u8 = 0xf1;
@@ -52,7 +52,7 @@ pub fn status_lid1(report: &CopyReport) -> [u8; 12] {
         CopyState::Completed => 0x01,
         CopyState::Failed | CopyState::Aborted => 0x02,
     };
-    // The smallest units that the number of bytes fits in.
+    // The smallest unit in which the number of bytes fits.
     let in_units = |unit: u8| u32::try_from(report.bytes >> (10 * unit)).ok().map(|count| (unit, count));
     let (unit, count) = UNITS.into_iter().find_map(in_units).unwrap_or_default();
     let mut data = [0; 12];
@@ -64,7 +64,7 @@ pub fn status_lid1(report: &CopyReport) -> [u8; 12] {
     data
 }
 
-/// RECEIVE COPY FAILURE DETAILS(LID1): nothing for a copy that has not failed.
+/// RECEIVE COPY FAILURE DETAILS(LID1) data, which is empty for a copy that has not failed.
 pub fn failure_details(report: Option<&CopyReport>) -> Vec<u8> {
     const HEADER_LEN: usize = 60;
     let Some(report) = report.filter(|report| matches!(report.state, CopyState::Failed | CopyState::Aborted)) else {
@@ -99,7 +99,7 @@ pub fn rod_token_information(report: &CopyReport) -> Vec<u8> {
 
 fn status(report: &CopyReport, units: u8, count: u64) -> Vec<u8> {
     const HEADER_LEN: usize = 32;
-    /// ESTIMATED STATUS UPDATE DELAY: unknown while it runs, meaningless after.
+    /// ESTIMATED STATUS UPDATE DELAY: unknown while the copy runs, meaningless afterwards.
     const UNKNOWN_DELAY: [u8; 4] = [0xff; 4];
     let mut data = vec![0; HEADER_LEN];
     data[4] = report.action.0 as u8;
@@ -121,7 +121,7 @@ fn status(report: &CopyReport, units: u8, count: u64) -> Vec<u8> {
     data
 }
 
-/// AVAILABLE DATA, which does not count itself.
+/// Sets AVAILABLE DATA, which does not count itself.
 fn set_len(data: &mut [u8]) {
     let len = (data.len() as u32).saturating_sub(4);
     put(data, 0, &len.to_be_bytes());

@@ -1,16 +1,16 @@
 //! ROD tokens, and the parameter lists of POPULATE TOKEN and WRITE USING TOKEN (SPC-5 5.18.6, SBC-4 5.17, 5.47).
 
-use super::{CopyLimits, LIST_LENGTH, check_reserved, field, number, put};
-use crate::vpd::Designator;
+use super::{CopyLimits, check_reserved, field, number, put};
+use crate::designator::Designator;
 use crate::{AdditionalSense, FieldPointer, SenseData};
 
 /// Bytes of a ROD token.
 pub const TOKEN_LEN: usize = 512;
 
-/// Bytes of what tells a ROD token from all others to those who manage tokens.
+/// Length in bytes of the management ROD token, the part of a token that identifies it.
 pub const MANAGEMENT_TOKEN_LEN: usize = 96;
 
-/// Bytes of the part of a token that nobody can guess.
+/// Length in bytes of the secret part of a token, which makes it unforgeable.
 pub const SECRET_LEN: usize = 32;
 
 /// Bytes of a block device range descriptor.
@@ -21,31 +21,31 @@ const WRITE_HEADER_LEN: usize = 536;
 /// Bytes in front of what the data length counts.
 const DATA_LEN_LEN: u64 = 2;
 
-/// ROD TYPE: what a token stands for. Values without a name are kept.
+/// ROD TYPE: the representation of data that a token stands for. Unknown types are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RodType(pub u32);
 
 impl RodType {
-    /// Point in time copy, of which the copy manager chooses the kind.
+    /// A point in time copy, whose kind the copy manager chooses.
     pub const POINT_IN_TIME_DEFAULT: Self = Self(0x0080_0000);
-    /// Point in time copy, change vulnerable: the token ends when its blocks change.
+    /// A change vulnerable point in time copy: the token is revoked when its blocks change.
     pub const POINT_IN_TIME_CHANGE_VULNERABLE: Self = Self(0x0080_0001);
-    /// Point in time copy of any kind.
+    /// A point in time copy of any kind.
     pub const POINT_IN_TIME_ANY: Self = Self(0x0080_ffff);
-    /// Zeroes, without end. A token of this type needs not be made by anybody.
+    /// Zeroes of any length. A token of this type is valid without having been created.
     pub const BLOCK_DEVICE_ZERO: Self = Self(0xffff_0001);
 }
 
-/// Blocks in a row.
+/// A range of consecutive blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
-    /// First block.
+    /// The first logical block address.
     pub lba: u64,
-    /// How many; zero is no error.
+    /// Number of blocks; zero is no error.
     pub blocks: u32,
 }
 
-/// The ranges of a list, and where they stand.
+/// The block device range descriptors of a list, with their offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockRanges {
     /// The ranges in their order. No two have a block in common.
@@ -54,12 +54,12 @@ pub struct BlockRanges {
 }
 
 impl BlockRanges {
-    /// Where the LBA of the range `index` stands.
+    /// The field of the LBA in range `index`.
     pub fn lba_field(&self, index: usize) -> FieldPointer {
         field(self.at + index * RANGE_LEN)
     }
 
-    /// All blocks together.
+    /// Number of blocks in all ranges.
     pub fn blocks(&self) -> u64 {
         self.ranges.iter().map(|range| u64::from(range.blocks)).sum()
     }
@@ -72,25 +72,27 @@ pub struct PopulateList {
     pub inactivity_timeout_s: Option<u32>,
     /// ROD TYPE; `None` when the copy manager chooses.
     pub rod_type: Option<RodType>,
-    /// What the token is to stand for.
+    /// The blocks that the token stands for.
     pub ranges: BlockRanges,
 }
 
 impl PopulateList {
-    /// Where ROD TYPE stands.
+    /// The field ROD TYPE.
     pub const ROD_TYPE_FIELD: FieldPointer = FieldPointer::data(8);
 
     /// Reads a list.
     ///
     /// # Errors
     ///
-    /// Sense data: PARAMETER LIST LENGTH ERROR for a list shorter than it says; TOO MANY SEGMENT DESCRIPTORS; INVALID FIELD IN
-    /// PARAMETER LIST for ranges that overlap or have too many blocks, for a timeout beyond the limit and for reserved bits.
+    /// Sense data: PARAMETER LIST LENGTH ERROR for a list shorter than it announces; TOO MANY SEGMENT DESCRIPTORS;
+    /// INVALID FIELD IN PARAMETER LIST for ranges that overlap or have too many blocks, for a timeout beyond the limit
+    /// and for reserved bits.
     pub fn parse(list: &[u8], limits: &CopyLimits) -> Result<Self, SenseData> {
         const RTV: u8 = 0x02;
         const USED: [u8; POPULATE_HEADER_LEN] =
             [0xff, 0xff, 0x03, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0xff, 0xff];
-        let (header, ranges) = list.split_at_checked(POPULATE_HEADER_LEN).ok_or(LIST_LENGTH)?;
+        let (header, ranges) =
+            list.split_at_checked(POPULATE_HEADER_LEN).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         check_reserved(header, 0, &USED)?;
         let timeout = number::<4>(header, 4) as u32;
         if timeout > limits.max_inactivity_timeout_s {
@@ -107,25 +109,25 @@ impl PopulateList {
 /// The parameter list of WRITE USING TOKEN.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteList {
-    /// `DEL_TKN`: the token is not needed any more.
+    /// `DEL_TKN`: the token may be deleted after the command.
     pub delete_token: bool,
     /// OFFSET INTO ROD in blocks of the destination.
     pub offset: u64,
-    /// The token.
+    /// The ROD token.
     pub token: Box<[u8; TOKEN_LEN]>,
-    /// Where the bytes go.
+    /// The ranges to write.
     pub ranges: BlockRanges,
 }
 
 impl WriteList {
-    /// Where OFFSET INTO ROD stands.
+    /// The field OFFSET INTO ROD.
     pub const OFFSET_FIELD: FieldPointer = FieldPointer::data(8);
 
     /// Reads a list.
     ///
     /// # Errors
     ///
-    /// As [`PopulateList::parse`] has them.
+    /// The same as for [`PopulateList::parse`].
     pub fn parse(list: &[u8], limits: &CopyLimits) -> Result<Self, SenseData> {
         const DEL_TKN: u8 = 0x02;
         const TOKEN_AT: usize = 16;
@@ -144,9 +146,9 @@ impl WriteList {
             }
             used
         };
-        let (header, ranges) = list.split_at_checked(WRITE_HEADER_LEN).ok_or(LIST_LENGTH)?;
+        let (header, ranges) = list.split_at_checked(WRITE_HEADER_LEN).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         check_reserved(header, 0, &USED)?;
-        let token = header[TOKEN_AT..].first_chunk::<TOKEN_LEN>().ok_or(LIST_LENGTH)?;
+        let token = header[TOKEN_AT..].first_chunk::<TOKEN_LEN>().ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
         Ok(Self {
             delete_token: header[2] & DEL_TKN != 0,
             offset: number::<8>(header, 8),
@@ -156,7 +158,7 @@ impl WriteList {
     }
 }
 
-/// The ranges behind `header`, whose last two bytes are their length.
+/// Parses the ranges after `header`, whose last two bytes are their length.
 fn parse_ranges(header: &[u8], bytes: &[u8], limits: &CopyLimits) -> Result<BlockRanges, SenseData> {
     let at = header.len();
     let (data_len, len) = (number::<2>(header, 0), number::<2>(header, at - 2));
@@ -171,7 +173,7 @@ fn parse_ranges(header: &[u8], bytes: &[u8], limits: &CopyLimits) -> Result<Bloc
         let code = AdditionalSense::TOO_MANY_SEGMENT_DESCRIPTORS;
         return Err(SenseData::illegal_request(code).with_field(len_field));
     }
-    let bytes = bytes.get(..len as usize).ok_or(LIST_LENGTH)?;
+    let bytes = bytes.get(..len as usize).ok_or(SenseData::PARAMETER_LIST_LENGTH_ERROR)?;
     let (descriptors, _) = bytes.as_chunks::<RANGE_LEN>();
     let mut ranges = Vec::with_capacity(descriptors.len());
     for (index, descriptor) in descriptors.iter().enumerate() {
@@ -189,7 +191,7 @@ fn parse_ranges(header: &[u8], bytes: &[u8], limits: &CopyLimits) -> Result<Bloc
     Ok(ranges)
 }
 
-/// The first range that has a block in common with an earlier one. Their number is bounded.
+/// The index of the first range that overlaps an earlier one. The number of ranges is limited.
 fn overlap(ranges: &[BlockRange]) -> Option<usize> {
     let end = |range: &BlockRange| u128::from(range.lba) + u128::from(range.blocks);
     let overlaps = |a: &BlockRange, b: &BlockRange| u128::from(a.lba) < end(b) && u128::from(b.lba) < end(a);
@@ -199,14 +201,14 @@ fn overlap(ranges: &[BlockRange]) -> Option<usize> {
     })
 }
 
-/// What a new ROD token says (SPC-5 table 128).
+/// The fields of a new ROD token (SPC-5 table 128).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RodToken {
     /// ROD TYPE.
     pub rod_type: RodType,
     /// COPY MANAGER ROD TOKEN IDENTIFIER.
     pub id: u64,
-    /// A name of the logical unit whose blocks it stands for.
+    /// A designator of the logical unit that holds the blocks.
     pub unit: Designator,
     /// NUMBER OF BYTES REPRESENTED.
     pub len_bytes: u64,
@@ -214,15 +216,15 @@ pub struct RodToken {
     pub block_len: u32,
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT.
     pub physical_exponent: u8,
-    /// What makes it unforgeable.
+    /// The secret that makes the token unforgeable.
     pub secret: [u8; SECRET_LEN],
 }
 
-/// ROD TOKEN LENGTH of every token: what comes behind it.
+/// ROD TOKEN LENGTH of every token: the bytes after the field.
 const TOKEN_REST_LEN: u16 = (TOKEN_LEN - 8) as u16;
 
 impl RodToken {
-    /// The token.
+    /// Encodes the token.
     pub fn emit(&self) -> [u8; TOKEN_LEN] {
         const SECRET_AT: usize = 128;
         let mut token = [0; TOKEN_LEN];
@@ -231,7 +233,7 @@ impl RodToken {
         put(&mut token, 8, &self.id.to_be_bytes());
         put(&mut token, 16, &self.unit.emit_cscd(self.block_len));
         put(&mut token, 48, &u128::from(self.len_bytes).to_be_bytes());
-        // What READ CAPACITY(16) tells of the unit, without its capacity.
+        // The READ CAPACITY(16) data of the unit, without the capacity.
         put(&mut token, 96, &self.block_len.to_be_bytes());
         put(&mut token, 101, &[self.physical_exponent]);
         put(&mut token, SECRET_AT, &self.secret);
@@ -239,7 +241,7 @@ impl RodToken {
     }
 }
 
-/// ROD TYPE of a token.
+/// The ROD TYPE of an encoded token.
 ///
 /// # Errors
 ///
@@ -251,7 +253,7 @@ pub fn rod_type(token: &[u8; TOKEN_LEN]) -> Result<RodType, SenseData> {
     Ok(RodType(number::<4>(token, 0) as u32))
 }
 
-/// The token of zeroes without end.
+/// The token of block device zeroes.
 pub fn zero_token() -> [u8; TOKEN_LEN] {
     let mut token = [0; TOKEN_LEN];
     put(&mut token, 0, &RodType::BLOCK_DEVICE_ZERO.0.to_be_bytes());

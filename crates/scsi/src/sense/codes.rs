@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-/// The sense key: the class of what happened. Values without a name are kept.
+/// A sense key, the class of a condition. Unknown keys are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SenseKey(pub u8);
 
 impl SenseKey {
-    /// Nothing to tell.
+    /// No condition to report.
     pub const NO_SENSE: Self = Self(0x0);
-    /// The logical unit cannot be accessed.
+    /// The logical unit is not accessible.
     pub const NOT_READY: Self = Self(0x2);
     /// The medium failed.
     pub const MEDIUM_ERROR: Self = Self(0x3);
@@ -17,13 +17,13 @@ impl SenseKey {
     pub const HARDWARE_ERROR: Self = Self(0x4);
     /// The command or its parameters are wrong.
     pub const ILLEGAL_REQUEST: Self = Self(0x5);
-    /// Something happened to the logical unit since the last command.
+    /// An event on the logical unit since the last command.
     pub const UNIT_ATTENTION: Self = Self(0x6);
-    /// Blocks are protected from what was asked.
+    /// The blocks are protected against the access.
     pub const DATA_PROTECT: Self = Self(0x7);
-    /// A copy ended early.
+    /// A third-party copy ended early.
     pub const COPY_ABORTED: Self = Self(0xa);
-    /// The device server gave up the command.
+    /// The device server aborted the command.
     pub const ABORTED_COMMAND: Self = Self(0xb);
     /// The data differs from what is on the medium.
     pub const MISCOMPARE: Self = Self(0xe);
@@ -48,7 +48,7 @@ impl fmt::Debug for SenseKey {
     }
 }
 
-/// ADDITIONAL SENSE CODE and its qualifier. Values without a name are kept.
+/// An ADDITIONAL SENSE CODE with its qualifier. Unknown codes are kept.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AdditionalSense {
     /// ADDITIONAL SENSE CODE.
@@ -57,13 +57,13 @@ pub struct AdditionalSense {
     pub ascq: u8,
 }
 
-/// One list makes the constants and the names that they print.
+/// Generates the constants and their names from one list.
 macro_rules! codes {
     ($($constant:ident = $asc:literal / $ascq:literal, $name:literal;)*) => {
         impl AdditionalSense {
             $(#[doc = concat!($name, ".")] pub const $constant: Self = Self { asc: $asc, ascq: $ascq };)*
 
-            /// The name in the standard.
+            /// The name in the standard; `None` for an unknown code.
             pub fn name(self) -> Option<&'static str> {
                 match (self.asc, self.ascq) {
                     $(($asc, $ascq) => Some($name),)*
@@ -140,6 +140,19 @@ codes! {
     INSUFFICIENT_RESOURCES_TO_CREATE_ROD_TOKEN = 0x55 / 0x0d, "INSUFFICIENT RESOURCES TO CREATE ROD TOKEN";
     INSUFFICIENT_REGISTRATION_RESOURCES = 0x55 / 0x04, "INSUFFICIENT REGISTRATION RESOURCES";
     SET_TARGET_PORT_GROUPS_FAILED = 0x67 / 0x0a, "SET TARGET PORT GROUPS COMMAND FAILED";
+}
+
+impl AdditionalSense {
+    /// Whether the condition is a power on, a reset or an `I_T` nexus loss (ASC 29h), which ends the tasks of the
+    /// nexus.
+    pub const fn is_reset(self) -> bool {
+        self.asc == Self::POWER_ON_OR_RESET.asc
+    }
+
+    /// Whether the condition reports that commands were cleared by another initiator or by the device server (ASC 2Fh).
+    pub const fn is_commands_cleared(self) -> bool {
+        self.asc == Self::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR.asc
+    }
 }
 
 impl fmt::Debug for AdditionalSense {

@@ -11,7 +11,7 @@ fn the_fixed_format_carries_information_and_the_field_pointer() {
 
 #[test]
 fn information_beyond_32_bits_is_left_out_of_the_fixed_format() {
-    let sense = SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::WRITE_ERROR).with_information(1 << 32);
+    let sense = SenseData::medium_error(AdditionalSense::WRITE_ERROR).with_information(1 << 32);
     let bytes = sense.encode(SenseFormat::Fixed);
     assert_eq!(bytes[0], 0x70);
     assert_eq!(SenseData::decode(&bytes).unwrap().information, None);
@@ -28,13 +28,13 @@ fn the_descriptor_format_counts_its_descriptors() {
 
 #[test]
 fn progress_stands_where_the_field_pointer_would() {
-    let sense = SenseData::new(SenseKey::NOT_READY, AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(0x8001);
+    let sense = SenseData::not_ready(AdditionalSense::SANITIZE_IN_PROGRESS).with_progress(0x8001);
     assert_eq!(sense.encode(SenseFormat::Fixed)[12..], [0x04, 0x1b, 0, 0x80, 0x80, 0x01]);
     assert_eq!(sense.encode(SenseFormat::Descriptor)[8..], [0x02, 6, 0, 0, 0x80, 0x80, 0x01, 0]);
 }
 
 #[test]
-fn what_is_no_current_sense_data_is_refused() {
+fn deferred_and_unknown_sense_data_are_refused() {
     assert_eq!(SenseData::decode(&[]), Err(SenseError::Short { len: 0 }));
     assert_eq!(SenseData::decode(&[0x70, 0, 5]), Err(SenseError::Short { len: 3 }));
     assert_eq!(SenseData::decode(&[0x71; 18]), Err(SenseError::ResponseCode(0x71)));
@@ -50,7 +50,7 @@ fn any_field() -> impl Strategy<Value = FieldPointer> {
 
 proptest! {
     #[test]
-    fn both_formats_give_back_what_they_were_given(
+    fn both_formats_round_trip(
         key in 0..16u8,
         asc: u8,
         ascq: u8,
@@ -58,13 +58,13 @@ proptest! {
         field in proptest::option::of(any_field()),
         progress in proptest::option::of(any::<u16>()),
     ) {
-        let tells_progress = matches!(key, 0 | 2);
+        let has_progress = matches!(key, 0 | 2);
         let sense = SenseData {
             key: SenseKey(key),
             code: AdditionalSense { asc, ascq },
             information: information.map(u64::from),
-            field: field.filter(|_| !tells_progress),
-            progress: progress.filter(|_| tells_progress),
+            field: field.filter(|_| !has_progress),
+            progress: progress.filter(|_| has_progress),
         };
         prop_assert_eq!(SenseData::decode(&sense.encode(SenseFormat::Fixed)).unwrap(), sense);
         prop_assert_eq!(SenseData::decode(&sense.encode(SenseFormat::Descriptor)).unwrap(), sense);
@@ -79,4 +79,16 @@ proptest! {
         }
         let _ = SenseData::decode(&bytes);
     }
+}
+
+#[test]
+fn resets_and_cleared_commands_are_distinguished() {
+    for reset in
+        [AdditionalSense::POWER_ON_OR_RESET, AdditionalSense::BUS_DEVICE_RESET, AdditionalSense::I_T_NEXUS_LOSS]
+    {
+        assert!(reset.is_reset() && !reset.is_commands_cleared());
+    }
+    assert!(AdditionalSense::COMMANDS_CLEARED_BY_ANOTHER_INITIATOR.is_commands_cleared());
+    let other = AdditionalSense::SOME_COMMANDS_CLEARED_BY_ISCSI_PROTOCOL_EVENT;
+    assert!(!other.is_reset() && !other.is_commands_cleared());
 }

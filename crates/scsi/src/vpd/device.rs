@@ -5,7 +5,7 @@ use super::{Designator, PageCode, page};
 /// Extended INQUIRY Data (SPC-5 7.8.7), for a unit without protection information.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExtendedInquiry {
-    /// `V_SUP`: there is a volatile cache.
+    /// `V_SUP`: the unit has a volatile cache.
     pub volatile_cache: bool,
     /// MAXIMUM SUPPORTED SENSE DATA LENGTH.
     pub max_sense_len: u8,
@@ -13,13 +13,14 @@ pub struct ExtendedInquiry {
 
 impl ExtendedInquiry {
     const BODY_LEN: usize = 60;
-    /// HEADSUP, ORDSUP and SIMPSUP: tasks of all three kinds. `GROUP_SUP` is not set, as grouping functions mean nothing here.
+    /// HEADSUP, ORDSUP and SIMPSUP: all three task attributes. `GROUP_SUP` is not set, because grouping functions are
+    /// not supported.
     const HEADSUP_ORDSUP_SIMPSUP: u8 = 0x07;
     const V_SUP: u8 = 0x01;
     /// LUICLR: REPORT LUNS clears the unit attention on every logical unit of its nexus.
     const LUICLR: u8 = 0x01;
 
-    /// The page.
+    /// Encodes the Extended INQUIRY Data page.
     pub fn emit(&self) -> Vec<u8> {
         let mut body = [0; Self::BODY_LEN];
         body[1] = Self::HEADSUP_ORDSUP_SIMPSUP;
@@ -30,12 +31,12 @@ impl ExtendedInquiry {
     }
 }
 
-/// Management Network Addresses: the unit has none of its own.
+/// Encodes the Management Network Addresses page of a unit without addresses of its own.
 pub fn no_management_addresses() -> Vec<u8> {
     page(PageCode::MANAGEMENT_NETWORK_ADDRESSES, &[])
 }
 
-/// Mode Page Policy (SPC-5 7.8.9): all nexuses share every page.
+/// Encodes the Mode Page Policy page (SPC-5 7.8.9): all nexuses share every page.
 pub fn shared_mode_pages() -> Vec<u8> {
     const ALL_PAGES: u8 = 0x3f;
     const ALL_SUBPAGES: u8 = 0xff;
@@ -43,14 +44,14 @@ pub fn shared_mode_pages() -> Vec<u8> {
     page(PageCode::MODE_PAGE_POLICY, &[ALL_PAGES, ALL_SUBPAGES, SHARED, 0])
 }
 
-/// SCSI Ports (SPC-5 7.8.14): each target port by its relative identifier and its names.
+/// Encodes the SCSI Ports page (SPC-5 7.8.14): each target port by its relative identifier and its designators.
 pub fn scsi_ports(ports: &[(u16, Vec<Designator>)]) -> Vec<u8> {
     let mut body = Vec::new();
     for (relative, names) in ports {
         let names: Vec<u8> = names.iter().flat_map(Designator::emit).collect();
         body.extend([0, 0]);
         body.extend(relative.to_be_bytes());
-        // No initiator port.
+        // The descriptor has no initiator port.
         body.extend([0; 6]);
         body.extend((names.len() as u16).to_be_bytes());
         body.extend(names);
@@ -58,7 +59,7 @@ pub fn scsi_ports(ports: &[(u16, Vec<Designator>)]) -> Vec<u8> {
     page(PageCode::SCSI_PORTS, &body)
 }
 
-/// Referrals (SBC-4 6.6.8): user data is not segmented.
+/// Encodes the Referrals page (SBC-4 6.6.8) of a unit whose user data is not segmented.
 pub fn no_referrals() -> Vec<u8> {
     page(PageCode::REFERRALS, &[0; 12])
 }

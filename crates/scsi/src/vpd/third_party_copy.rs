@@ -15,7 +15,7 @@ const ROD_TOKEN_FEATURES: u16 = 0x0106;
 const SUPPORTED_ROD_TYPES: u16 = 0x0108;
 const GENERAL_COPY_OPERATIONS: u16 = 0x8001;
 
-/// The page: what `limits` say, and the commands with their service actions.
+/// Encodes the Third-party Copy page: the limits, and the commands with their service actions.
 pub fn third_party_copy(limits: &CopyLimits, commands: &[(OpCode, Vec<ServiceAction>)]) -> Vec<u8> {
     let descriptors = [
         (BLOCK_DEVICE_ROD_LIMITS, rod_limits(limits)),
@@ -33,7 +33,7 @@ pub fn third_party_copy(limits: &CopyLimits, commands: &[(OpCode, Vec<ServiceAct
     )
 }
 
-/// Descriptors are multiples of four bytes.
+/// Encodes a descriptor, whose length is padded to a multiple of four bytes.
 fn descriptor(kind: u16, mut body: Vec<u8>) -> Vec<u8> {
     body.resize(body.len().next_multiple_of(4), 0);
     [kind.to_be_bytes().as_slice(), &(body.len() as u16).to_be_bytes(), &body].concat()
@@ -46,7 +46,7 @@ fn rod_limits(limits: &CopyLimits) -> Vec<u8> {
         &limits.max_inactivity_timeout_s.to_be_bytes(),
         &limits.default_inactivity_timeout_s.to_be_bytes(),
         &limits.max_token_blocks.to_be_bytes(),
-        // The optimal transfer is the longest one.
+        // The optimal transfer length is the maximum one.
         &limits.max_token_blocks.to_be_bytes(),
     ]
     .concat()
@@ -74,12 +74,12 @@ fn parameter_data(limits: &CopyLimits) -> Vec<u8> {
     .concat()
 }
 
-/// Tokens of other copy managers are not known; each lives until its inactivity timeout, whatever its age.
+/// Only tokens of this copy manager are accepted. A token lives until its inactivity timeout, whatever its age.
 fn token_features(limits: &CopyLimits) -> Vec<u8> {
     const BLOCK_DEVICE_FEATURES_LEN: u16 = 48;
     const MIN_LIFETIME_S: u32 = 1;
     let mut block_device = vec![0; BLOCK_DEVICE_FEATURES_LEN.into()];
-    // Type 0, its length; granularity and sizes are as the block device ROD limits have them.
+    // Type 0 and its length; granularity and sizes are those of the block device ROD limits.
     block_device[2..4].copy_from_slice(&(BLOCK_DEVICE_FEATURES_LEN - 4).to_be_bytes());
     [
         [0; 12].as_slice(),

@@ -17,7 +17,7 @@ use crate::unit::LogicalUnit;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::range_locks::{Claim, ClaimMode};
 
-/// A byte of a logical unit, for a command that was let in there in `era`.
+/// An offset on a logical unit, for a command that was admitted there in `epoch`.
 #[derive(Clone, Copy)]
 pub(crate) struct MediumAddress<'a> {
     pub(crate) itl: &'a Arc<ItlNexus>,
@@ -32,10 +32,10 @@ impl<'a> MediumAddress<'a> {
 }
 
 impl Cx {
-    /// The blocks that the CDB names where they are in the store's file, when they may be sent from there.
+    /// The blocks that the CDB names as a slice of the store's file, when they may be sent from there.
     ///
-    /// They are sent when the command has ended for the device. What is written meanwhile may be sent in their place: no order
-    /// holds between commands that are under way at once.
+    /// The slice is sent after the command has ended for the device. Bytes written in the meantime may be sent in its
+    /// place: commands that are in progress at the same time have no order.
     pub(crate) async fn file_slice(&self) -> Result<Option<FileSlice>, SenseData> {
         let (unit, extent) = (self.unit()?, self.extent);
         if !unit.config().zero_copy || extent.len < MIN_FILE_SLICE_BYTES {
@@ -54,26 +54,26 @@ impl Cx {
         }
     }
 
-    /// Keeps all other commands away from `extent` until this one ends. At most once in a command, and when it has its
-    /// buffers: see [`crate::unit::range_locks`].
+    /// Claims `extent` exclusively until the command ends. At most once in a command, and after it has its buffers: see
+    /// [`crate::unit::range_locks`].
     pub(crate) async fn claim_exclusively(&self, extent: Extent) -> Result<(), SenseData> {
         let claim = self.claim(extent, ClaimMode::Exclusive).await?;
         self.claim.set(claim).map_err(|_| INTERNAL_FAILURE)
     }
 
-    /// Waits until all requests to the store have ended that are under way on `extent`.
+    /// Waits until all requests to the store that are in progress on `extent` have ended.
     pub(crate) async fn wait_for_requests_on(&self, extent: Extent) -> Result<(), SenseData> {
         drop(self.claim(extent, ClaimMode::Exclusive).await?);
         self.unit()?.sanitize().check_since(self.epoch)
     }
 
-    /// Claims `extent`, and waits until the claim is granted.
+    /// Claims `extent` and waits until the claim is granted.
     async fn claim(&self, extent: Extent, mode: ClaimMode) -> Result<Claim, SenseData> {
         self.claim_on(self.unit()?, extent, mode).await
     }
 
-    /// Claims both extents, shared. Nobody waits for this command while it waits for the second: on one unit they are one
-    /// claim, of all that lies between them too; those on two units are claimed in the same order by everybody.
+    /// Claims both extents shared, without a deadlock: on one unit as one claim that also covers the bytes between
+    /// them, on two units in the same order for every command.
     async fn claim_both(
         &self,
         (unit, extent): (&Arc<LogicalUnit>, Extent),
@@ -98,32 +98,33 @@ impl Cx {
         if claim.is_granted() { Ok(claim) } else { Err(INTERNAL_FAILURE) }
     }
 
-    /// Fills `into` from `offset` and gives it back.
+    /// Fills `into` from `offset` and returns it.
     pub(crate) async fn read(&self, offset: u64, into: Buffer) -> Result<Buffer, SenseData> {
         self.transfer(Op::Read { offset, into }).await
     }
 
-    /// The reply with what `into` would hold after [`Self::read`]: the filled buffer, or what the store lends in its place.
+    /// Like [`Self::read`], as a reply: the filled buffer, or the loan that the store makes in its place.
     pub(crate) async fn read_for_reply(&self, offset: u64, mut into: Buffer) -> Reply {
         into.allow_loan();
         self.store(Op::Read { offset, into }).await
     }
 
-    /// As [`Self::read`], of any logical unit.
+    /// Like [`Self::read`], on any logical unit.
     pub(crate) async fn read_at(&self, address: MediumAddress<'_>, into: Buffer) -> Result<Buffer, SenseData> {
         self.store_on(address.unit(), address.epoch, Op::Read { offset: address.offset, into })
             .await?
             .ok_or(INTERNAL_FAILURE)
     }
 
-    /// As [`Self::write`], on any logical unit.
+    /// Like [`Self::write`], on any logical unit.
     pub(crate) async fn write_at(&self, address: MediumAddress<'_>, from: Buffer) -> Result<Buffer, SenseData> {
         let fua = address.unit().write_through();
         let op = Op::Write { offset: address.offset, from, fua };
         self.store_on(address.unit(), address.epoch, op).await?.ok_or(INTERNAL_FAILURE)
     }
 
-    /// Lets the system copy `len` bytes ([`Op::Copy`]) from one unit, whose bytes are in `source`, to another or the same.
+    /// Lets the operating system copy `len` bytes ([`Op::Copy`]) from one unit, whose file is `source`, to another or
+    /// the same.
     pub(crate) async fn copy(
         &self,
         source: CopySource,
@@ -139,13 +140,13 @@ impl Cx {
         self.submit(to.unit(), to.epoch, op).await.map(drop)
     }
 
-    /// Writes `from` at `offset` and gives it back. Without a write cache (WCE) every write is a FUA write.
+    /// Writes `from` at `offset` and returns it. Without a write cache (WCE) every write is a FUA write.
     pub(crate) async fn write(&self, offset: u64, from: Buffer, fua: bool) -> Result<Buffer, SenseData> {
         let fua = fua || self.unit()?.write_through();
         self.transfer(Op::Write { offset, from, fua }).await
     }
 
-    /// Makes `extent` read as zero, piece by piece.
+    /// Makes `extent` read as zero, request by request.
     pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), SenseData> {
         let fua = self.unit()?.write_through();
         let mut done = 0;
@@ -157,13 +158,13 @@ impl Cx {
         Ok(())
     }
 
-    /// Declares `extent` unused.
+    /// Unmaps `extent`.
     pub(crate) async fn unmap(&self, extent: Extent) -> Result<(), SenseData> {
         self.store(Op::Unmap { offset: extent.offset, len: extent.len }).await?;
         if self.unit()?.write_through() { self.flush().await } else { Ok(()) }
     }
 
-    /// Which bytes of `extent` have space, from the first on, as far as the store tells at once.
+    /// The allocation of `extent`, as far as the store reports it in one request.
     pub(crate) async fn allocation(&self, extent: Extent) -> Result<Vec<Run>, SenseData> {
         let found = Arc::new(AllocationMap::default());
         let Extent { offset, len } = extent;
@@ -171,12 +172,12 @@ impl Cx {
         Ok(found.take())
     }
 
-    /// Puts everything acknowledged so far on stable storage.
+    /// Flushes everything acknowledged so far to stable storage.
     pub(crate) async fn flush(&self) -> Result<(), SenseData> {
         self.store(Op::Flush).await.map(drop)
     }
 
-    /// Counts one request for the log pages. What a command with blocks in its Data-Out reads, it verifies.
+    /// Counts one request for the log pages. Reads of a command with blocks in its Data-Out count as verifications.
     fn count(&self, unit: &LogicalUnit, kind: OpKind, len: u64, done: bool) {
         let counters = unit.counters();
         let verifies = self.row.direction == Direction::Out && self.row.range != RangeRule::None;
@@ -201,7 +202,7 @@ impl Cx {
         self.store_on(self.unit()?, self.epoch, op).await
     }
 
-    /// Each request shares its range with those of others, unless the command has claimed its blocks for itself.
+    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim.
     async fn store_on(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -217,9 +218,9 @@ impl Cx {
         self.submit(unit, epoch, op).await
     }
 
-    /// One request to the store of `unit`, whose range is claimed.
+    /// Sends one request to the store of `unit`, whose range is claimed.
     ///
-    /// A sanitize operation that has begun since the gate let the command in ends it here: see [`crate::sanitize`].
+    /// A sanitize operation that has begun since admission ends the command here: see [`crate::sanitize`].
     async fn submit(&self, unit: &Arc<LogicalUnit>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
         unit.sanitize().check_since(epoch)?;
         let (kind, (offset, len)) = (op.kind(), op.range());

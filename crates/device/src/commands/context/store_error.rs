@@ -1,18 +1,19 @@
-//! What becomes of a store's error: the one place that maps it to sense data.
+//! The mapping of store errors to sense data.
 
-use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, SenseData};
 use lunette_store::{OpKind, StoreError};
 
 use crate::unit::LogicalUnit;
 
-/// Sense data for `error` of a request of `kind` at `offset`; INFORMATION is the block there where SBC-4 has it.
+/// Sense data for `error` of a request of `kind` at `offset`. INFORMATION is the block at `offset` where SBC-4 defines
+/// it.
 pub(crate) fn to_sense(error: &StoreError, kind: OpKind, offset: u64, unit: &LogicalUnit) -> SenseData {
     let lba = offset / u64::from(unit.block_size());
     let sense = match error {
-        StoreError::ReadOnly => SenseData::new(SenseKey::DATA_PROTECT, AdditionalSense::WRITE_PROTECTED),
-        StoreError::NoSpace => SenseData::new(SenseKey::DATA_PROTECT, AdditionalSense::SPACE_ALLOCATION_FAILED),
+        StoreError::ReadOnly => SenseData::data_protect(AdditionalSense::WRITE_PROTECTED),
+        StoreError::NoSpace => SenseData::data_protect(AdditionalSense::SPACE_ALLOCATION_FAILED),
         StoreError::OutOfRange { .. } => SenseData::illegal_request(AdditionalSense::LBA_OUT_OF_RANGE),
-        StoreError::FlushFailed(_) => SenseData::new(SenseKey::MEDIUM_ERROR, AdditionalSense::WRITE_ERROR),
+        StoreError::FlushFailed(_) => SenseData::medium_error(AdditionalSense::WRITE_ERROR),
         StoreError::Io(_) => medium_error(kind).with_information(lba),
     };
     tracing::warn!(serial = %unit.config().serial, ?kind, lba, %error, "a store failed");
@@ -26,5 +27,5 @@ fn medium_error(kind: OpKind) -> SenseData {
             AdditionalSense::WRITE_ERROR
         }
     };
-    SenseData::new(SenseKey::MEDIUM_ERROR, code)
+    SenseData::medium_error(code)
 }

@@ -1,14 +1,15 @@
-//! Moves bytes from one place to another: on one logical unit or between two that the initiator sees.
+//! Copies bytes within a logical unit, or between two that the initiator sees.
 //!
-//! The bytes go in pieces, by the system from file to file where it can, else through one buffer. Between two pieces a copy
-//! can be aborted, and each begins with the question whether the initiator may still read here and write there: to a logical
-//! unit, a copy is a row of READ and WRITE commands, and who was preempted is to write no more. A command never holds one range
-//! while it waits for another, but for pieces that the system copies; their order is [`Cx::claim_both`]'s business.
+//! The bytes are copied in chunks: by the operating system from file to file where possible, otherwise through one
+//! buffer. A copy can be aborted between two chunks. Before each chunk the copier checks again that the initiator may
+//! read the source and write the destination: to a logical unit, a copy is a series of READ and WRITE commands, and a
+//! preempted nexus must not write any more. A command never holds one range while it waits for another, except for
+//! chunks that the system copies; [`Cx::claim_both`] orders those claims.
 
 use std::sync::Arc;
 
 use lunette_buffer::Buffer;
-use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, SenseData};
 
 use super::running::RunningCopy;
 use crate::commands::context::{Cx, MediumAddress};
@@ -35,7 +36,7 @@ impl MediumAddress<'_> {
 pub(crate) struct Copier<'a> {
     cx: &'a Cx,
     running: &'a RunningCopy,
-    /// Taken with the first piece that needs it.
+    /// The buffer of the copy, taken with the first chunk that needs one.
     buffer: Option<Buffer>,
 }
 
@@ -44,8 +45,8 @@ impl<'a> Copier<'a> {
         Self { cx, running, buffer: None }
     }
 
-    /// Copies `len` bytes. Both places lie within their units. When they overlap, what was at `from` before is at `to`
-    /// afterwards. What `watch` watches must not change until the last byte is read.
+    /// Copies `len` bytes. Both ranges lie within their units. When they overlap, `to` ends with what `from` held
+    /// before. The bytes that `watch` watches must not change until the last byte is read.
     pub(crate) async fn copy(
         &mut self,
         from: MediumAddress<'_>,
@@ -83,7 +84,7 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// Makes `extent` of the command's own unit read as zero, piece by piece.
+    /// Makes `extent` of the command's own unit read as zero, chunk by chunk.
     pub(crate) async fn zero(&mut self, extent: Extent) -> Result<(), SenseData> {
         let unit = self.cx.unit()?;
         let mut done = 0;
@@ -105,9 +106,10 @@ impl<'a> Copier<'a> {
         watch: Option<&ChangeWatch>,
     ) -> Result<(), SenseData> {
         let len = len as usize;
-        // One that is too small goes back first: copies that hold one and wait for another could wait for each other.
-        let kept = self.buffer.take().and_then(|mut buffer| buffer.resize(len).then_some(buffer));
-        let buffer = match kept {
+        // A buffer that is too small is returned first: copies that hold one buffer and wait for another could
+        // deadlock.
+        let reusable = self.buffer.take().and_then(|mut buffer| buffer.resize(len).then_some(buffer));
+        let buffer = match reusable {
             Some(buffer) => buffer,
             None => self.cx.buffer(len).await?,
         };
@@ -117,8 +119,8 @@ impl<'a> Copier<'a> {
         Ok(())
     }
 
-    /// A store in memory ends its requests at once, and so a long copy would keep all others from the thread that drives it.
-    /// It goes by way of another thread after each piece.
+    /// Yields the thread after a chunk between stores in memory. Their requests end at once, so a long copy would block
+    /// all other tasks of the thread.
     async fn yield_thread(&self, from: &LogicalUnit, to: &LogicalUnit) -> Result<(), SenseData> {
         if from.capabilities().memory && to.capabilities().memory {
             self.cx.pause().await?;
@@ -127,15 +129,15 @@ impl<'a> Copier<'a> {
     }
 }
 
-/// Whether the initiator might READ or WRITE there itself, and when that was.
+/// Whether the initiator may READ or WRITE there itself; returns the sanitize epoch of the check.
 pub(crate) fn may_access(itl: &ItlNexus, medium: MediumUse) -> Result<SanitizeEpoch, SenseData> {
     itl_nexus::may_access(itl, medium).map_err(|refusal| {
         tracing::debug!(lun = %itl.lun, ?refusal, "a copy may not go there");
-        SenseData::new(SenseKey::COPY_ABORTED, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
+        SenseData::copy_aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
     })
 }
 
-/// TOKEN REVOKED once a byte that is watched may have changed.
+/// TOKEN REVOKED when a watched byte may have changed.
 fn check(watch: Option<&ChangeWatch>) -> Result<(), SenseData> {
     match watch {
         Some(watch) if watch.has_changed() => Err(SenseData::illegal_request(AdditionalSense::TOKEN_REVOKED)),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::copy::extended::{self, CopyList, Cscd, ListForm, Operation, Segment, THIS_UNIT};
+use lunette_scsi::copy::extended::{self, CopyList, CopyListForm, Cscd, Segment, SegmentOperation, THIS_UNIT};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData, SenseKey, ServiceAction, Status};
 
 use super::copier::{Copier, may_access};
@@ -16,16 +16,16 @@ use crate::unit::itl_nexus;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::medium::MediumUse;
 
-/// PERIPHERAL DEVICE TYPE.
+/// PERIPHERAL DEVICE TYPE of a disk.
 const DISK: u8 = 0;
 const LIST_ID_FIELD: FieldPointer = FieldPointer::cdb(2);
 
-/// EXTENDED COPY(LID1) and (LID4). Segments are done in their order; the first that fails ends the copy.
+/// Executes EXTENDED COPY(LID1) and (LID4). Segments are processed in order; the first failure ends the copy.
 ///
-/// With IMMED too, the command ends when the copy has: a copy does not outlive its command.
+/// With IMMED, too, the command ends with the copy: a copy does not outlive its command.
 pub(crate) async fn extended_copy(cx: Cx) -> Reply {
     let action = cx.cdb.service_action();
-    let form = if action == ServiceAction::EXTENDED_COPY_LID4 { ListForm::Lid4 } else { ListForm::Lid1 };
+    let form = if action == ServiceAction::EXTENDED_COPY_LID4 { CopyListForm::Lid4 } else { CopyListForm::Lid1 };
     let unit = Arc::clone(cx.unit()?);
     let max_len = form.header_len() as u32 + MAX_COPY_DESCRIPTORS_BYTES;
     let Some(bytes) = cx.parameter_list(cx.cdb.u32_at(10), max_len).await? else { return Ok(None) };
@@ -38,18 +38,18 @@ pub(crate) async fn extended_copy(cx: Cx) -> Reply {
     result.map(|_| None)
 }
 
-/// When an initiator should ask again for a copy: in a second, as copies take long. A STATUS QUALIFIER in units of 100 ms
-/// (SAM-5 5.3.2).
+/// The status qualifier of TASK SET FULL, in units of 100 ms (SAM-5 5.3.2): initiators should retry after a second, as
+/// copies take long.
 const COPY_RETRY_DELAY: u16 = 10;
 
-/// As many copies run as may: the initiator comes again (SAM-5 5.3.1).
+/// Ends a copy command with TASK SET FULL, because the maximum number of copies is running (SAM-5 5.3.1).
 #[expect(clippy::unnecessary_wraps, reason = "a reply, as the handlers return it")]
 pub(super) fn too_many(cx: &Cx) -> Reply {
     cx.channel.end_with(Status::TASK_SET_FULL, COPY_RETRY_DELAY);
     Ok(None)
 }
 
-/// COPY OPERATION ABORT. It does not wait: the copy ends before its next piece, with COPY ABORTED.
+/// Executes COPY OPERATION ABORT. It does not wait: the copy ends with COPY ABORTED before its next chunk.
 pub(crate) fn copy_operation_abort(cx: &Cx) -> Reply {
     let itl = cx.itl.as_ref().ok_or(INTERNAL_FAILURE)?;
     if itl.copy_records.abort(cx.cdb.u32_at(2)) { Ok(None) } else { Err(LIST_ID_FIELD.into()) }
@@ -59,17 +59,17 @@ async fn run(cx: &Cx, list: &CopyList, running: &RunningCopy) -> Result<(), Sens
     let mut copier = Copier::new(cx, running);
     for segment in &list.segments {
         match segment.operation {
-            Operation::Copy { .. } => copy(cx, list, segment, &mut copier).await?,
-            Operation::Verify { cscd, ready } => verify(cx, list, segment, cscd, ready)?,
+            SegmentOperation::Copy { .. } => copy(cx, list, segment, &mut copier).await?,
+            SegmentOperation::Verify { cscd, ready } => verify(cx, list, segment, cscd, ready)?,
         }
         running.count_segment();
     }
     Ok(())
 }
 
-/// An error that concerns a segment (SPC-5 5.18.8.3).
+/// Sense data of an error that concerns a segment (SPC-5 5.18.8.3).
 fn aborted(code: AdditionalSense) -> SenseData {
-    SenseData::new(SenseKey::COPY_ABORTED, code)
+    SenseData::copy_aborted(code)
 }
 
 fn verify(cx: &Cx, list: &CopyList, segment: &Segment, cscd: u16, ready: bool) -> Result<(), SenseData> {
@@ -78,7 +78,7 @@ fn verify(cx: &Cx, list: &CopyList, segment: &Segment, cscd: u16, ready: bool) -
 }
 
 async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'_>) -> Result<(), SenseData> {
-    let Operation::Copy { source, destination, destination_counts, blocks, source_lba, destination_lba } =
+    let SegmentOperation::Copy { source, destination, destination_counts, blocks, source_lba, destination_lba } =
         segment.operation
     else {
         return Err(INTERNAL_FAILURE);
@@ -88,7 +88,8 @@ async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'
     let counted_in = if destination_counts { &to } else { &from };
     let len = u64::from(blocks) * u64::from(counted_in.unit.block_size());
     if !len.is_multiple_of(from.unit.block_size().into()) || !len.is_multiple_of(to.unit.block_size().into()) {
-        // PAD and CAT would tell what becomes of half a block. Blocks of two sizes in one copy are too rare for that.
+        // PAD and CAT would define how half a block is handled. Copies between different block sizes are too rare for
+        // that.
         return Err(aborted(AdditionalSense::INEXACT_SEGMENT).with_field(segment.blocks_field()));
     }
     let from_epoch = may_access(&from, MediumUse::Reads)?;
@@ -100,7 +101,7 @@ async fn copy(cx: &Cx, list: &CopyList, segment: &Segment, copier: &mut Copier<'
     copier.copy(from, to, len, None).await.map_err(forwarded)
 }
 
-/// What a logical unit reports is the failure of a third party for the copy.
+/// Sense data for an error of a logical unit in the copy, which is the failure of a third party.
 fn forwarded(sense: SenseData) -> SenseData {
     if sense.key == SenseKey::COPY_ABORTED || sense == INTERNAL_FAILURE {
         return sense;
@@ -108,7 +109,7 @@ fn forwarded(sense: SenseData) -> SenseData {
     aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
 }
 
-/// The logical unit of a CSCD descriptor ID: one that the initiator sees through its own nexus, and no other.
+/// The logical unit of a CSCD descriptor ID. Only units that the initiator sees through its own nexus are reachable.
 fn reach(cx: &Cx, list: &CopyList, id: u16, id_field: FieldPointer) -> Result<Arc<ItlNexus>, SenseData> {
     if id == THIS_UNIT {
         return cx.itl.clone().ok_or(INTERNAL_FAILURE);
@@ -122,14 +123,14 @@ fn reach(cx: &Cx, list: &CopyList, id: u16, id_field: FieldPointer) -> Result<Ar
     let has_name = |itl: &Arc<ItlNexus>| itl.unit.designators().contains(&cscd.designator);
     let itl = cx.nexus.itl_nexuses().into_iter().find(has_name);
     let itl = itl.ok_or(aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE).with_field(id_field))?;
-    // Zero says that the initiator does not know it.
+    // Zero: the initiator does not know the block length.
     if cscd.block_len != 0 && cscd.block_len != itl.unit.block_size() {
         return Err(cscd.block_len_field().into());
     }
     Ok(itl)
 }
 
-/// The bytes of the blocks from `lba` on, if they lie within the unit.
+/// The bytes of the blocks from `lba` on, which must lie within the unit.
 fn extent(unit: &LogicalUnit, lba: u64, len: u64, field: FieldPointer) -> Result<Extent, SenseData> {
     let block_size = u64::from(unit.block_size());
     match lba.checked_add(len / block_size) {

@@ -1,4 +1,4 @@
-//! How copies go: RECEIVE COPY STATUS and its like (SPC-5 6.22 and following).
+//! The commands that report on copies: RECEIVE COPY STATUS and related ones (SPC-5 6.22 and following).
 
 use lunette_scsi::FieldPointer;
 use lunette_scsi::copy::results::{self, CopyReport};
@@ -9,25 +9,25 @@ use crate::limits::copy_limits;
 
 const LIST_ID_FIELD: FieldPointer = FieldPointer::cdb(2);
 
-/// RECEIVE COPY STATUS(LID1).
+/// Executes RECEIVE COPY STATUS(LID1).
 pub(crate) async fn status_lid1(cx: Cx) -> Reply {
     let data = results::status_lid1(&report(&cx, cx.cdb.byte(2).into())?);
     reply(&cx, &data).await
 }
 
-/// RECEIVE COPY STATUS(LID4).
+/// Executes RECEIVE COPY STATUS(LID4).
 pub(crate) async fn status_lid4(cx: Cx) -> Reply {
     let data = results::status_lid4(&report(&cx, cx.cdb.u32_at(2))?);
     reply(&cx, &data).await
 }
 
-/// RECEIVE ROD TOKEN INFORMATION.
+/// Executes RECEIVE ROD TOKEN INFORMATION.
 pub(crate) async fn rod_token_information(cx: Cx) -> Reply {
     let data = results::rod_token_information(&report(&cx, cx.cdb.u32_at(2))?);
     reply(&cx, &data).await
 }
 
-/// RECEIVE COPY FAILURE DETAILS(LID1). Who has read them knows all, so the copy is forgotten.
+/// Executes RECEIVE COPY FAILURE DETAILS(LID1). The record of the copy is deleted, because the details are read once.
 pub(crate) async fn failure_details(cx: Cx) -> Reply {
     let list_id = cx.cdb.byte(2).into();
     let report = report(&cx, list_id)?;
@@ -37,13 +37,13 @@ pub(crate) async fn failure_details(cx: Cx) -> Reply {
     Ok(reply)
 }
 
-/// RECEIVE COPY OPERATING PARAMETERS.
+/// Executes RECEIVE COPY OPERATING PARAMETERS.
 pub(crate) async fn operating_parameters(cx: Cx) -> Reply {
     let data = results::operating_parameters(&copy_limits(cx.unit()?.block_size()));
     reply(&cx, &data).await
 }
 
-/// REPORT ALL ROD TOKENS: those that were made of this logical unit.
+/// Executes REPORT ALL ROD TOKENS, for the tokens that were created from this logical unit.
 pub(crate) async fn all_rod_tokens(cx: Cx) -> Reply {
     let tokens = cx.device.tokens().of(cx.unit()?);
     let data = results::all_rod_tokens(&tokens);

@@ -1,25 +1,25 @@
-//! A copy that runs: counted, recorded, aborted.
+//! Running copies: counted, recorded, and aborted on request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use lunette_scsi::copy::results::{CopyReport, CopyState};
 use lunette_scsi::copy::tokens::TOKEN_LEN;
-use lunette_scsi::{AdditionalSense, SenseData, SenseKey, ServiceAction, Status};
+use lunette_scsi::{AdditionalSense, SenseData, ServiceAction, Status};
 
 use crate::limits::MAX_COPIES;
 use crate::unit::copy_records::CopyRecord;
 use crate::unit::itl_nexus::ItlNexus;
 
-/// A copy at work. One that is dropped before its end was aborted.
+/// A running copy. A copy that is dropped before its end counts as aborted.
 pub(crate) struct RunningCopy {
     itl: Arc<ItlNexus>,
     record: Option<Arc<CopyRecord>>,
 }
 
 impl RunningCopy {
-    /// Begins a copy by the command `action` that came over `itl`; without an identifier nobody will ask for it. `None` when
-    /// as many run as may.
+    /// Begins a copy for the command `action` on `itl`. Without a list identifier no record is kept. `None` when the
+    /// maximum number of copies is running.
     pub(crate) fn begin(
         itl: &Arc<ItlNexus>,
         list_id: Option<u32>,
@@ -30,7 +30,7 @@ impl RunningCopy {
         if running.fetch_update(Ordering::AcqRel, Ordering::Acquire, count).is_err() {
             return Ok(None);
         }
-        // From here on its end is counted.
+        // From here on, the drop of `copy` decrements the count.
         let mut copy = Self { itl: Arc::clone(itl), record: None };
         if let Some(list_id) = list_id {
             let report = CopyReport {
@@ -48,28 +48,28 @@ impl RunningCopy {
         Ok(Some(copy))
     }
 
-    /// So many bytes more are done.
+    /// Adds to the bytes copied.
     ///
     /// # Errors
     ///
-    /// COPY ABORTED when the copy is to end.
+    /// COPY ABORTED when an abort was requested.
     pub(crate) fn count_bytes(&self, len: u64) -> Result<(), SenseData> {
         let Some(record) = &self.record else { return Ok(()) };
         record.report().bytes += len;
         if record.abort.load(Ordering::Acquire) {
-            return Err(SenseData::new(SenseKey::COPY_ABORTED, AdditionalSense::NONE));
+            return Err(SenseData::copy_aborted(AdditionalSense::NONE));
         }
         Ok(())
     }
 
-    /// One segment or range more is done.
+    /// Adds one segment or range to those completed.
     pub(crate) fn count_segment(&self) {
         if let Some(record) = &self.record {
             record.report().segments += 1;
         }
     }
 
-    /// The copy has ended, and has made a token if it was to.
+    /// Ends the copy with `result`, which holds the token that POPULATE TOKEN has created.
     pub(crate) fn end(self, result: &Result<Option<Box<[u8; TOKEN_LEN]>>, SenseData>) {
         let Some(record) = &self.record else { return };
         let mut report = record.report();

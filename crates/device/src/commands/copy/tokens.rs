@@ -1,10 +1,11 @@
-//! POPULATE TOKEN (SBC-4 5.17) and WRITE USING TOKEN (SBC-4 5.47). What tokens are here: [`crate::target_device::rod_tokens`].
+//! POPULATE TOKEN (SBC-4 5.17) and WRITE USING TOKEN (SBC-4 5.47). The tokens are described in
+//! [`crate::target_device::rod_tokens`].
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_scsi::copy::tokens::{self, BlockRanges, PopulateList, RodType, SECRET_LEN, TOKEN_LEN, WriteList};
-use lunette_scsi::{AdditionalSense, SenseData, SenseKey};
+use lunette_scsi::{AdditionalSense, SenseData};
 
 use super::copier::{Copier, may_access};
 use super::extended::too_many;
@@ -24,12 +25,12 @@ type Token = Box<[u8; TOKEN_LEN]>;
 /// A token that the initiator may use.
 struct Opened {
     source: TokenSource,
-    /// The way to the unit that it was made of.
+    /// The nexus on the unit that the token was created from.
     itl: Arc<ItlNexus>,
     epoch: SanitizeEpoch,
 }
 
-/// POPULATE TOKEN. With IMMED too, the token is made when the command ends.
+/// Executes POPULATE TOKEN. With IMMED, too, the token exists when the command ends.
 pub(crate) async fn populate_token(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     let Some(bytes) = cx.parameter_list(cx.cdb.u32_at(10), MAX_TOKEN_LIST_BYTES).await? else { return Ok(None) };
@@ -50,7 +51,7 @@ pub(crate) async fn populate_token(cx: Cx) -> Reply {
     result.map(|_| None)
 }
 
-/// WRITE USING TOKEN. With IMMED too, the bytes are written when the command ends.
+/// Executes WRITE USING TOKEN. With IMMED, too, the bytes are written when the command ends.
 pub(crate) async fn write_using_token(cx: Cx) -> Reply {
     let unit = Arc::clone(cx.unit()?);
     let Some(bytes) = cx.parameter_list(cx.cdb.u32_at(10), MAX_TOKEN_LIST_BYTES).await? else { return Ok(None) };
@@ -75,7 +76,7 @@ fn begin(cx: &Cx) -> Result<Option<RunningCopy>, SenseData> {
     RunningCopy::begin(cx.itl.as_ref().ok_or(INTERNAL_FAILURE)?, Some(cx.cdb.u32_at(6)), cx.cdb.service_action())
 }
 
-/// The bytes of the ranges, which must lie within the medium.
+/// The extents of the ranges, which must lie within the medium.
 fn extents(unit: &LogicalUnit, ranges: &BlockRanges) -> Result<Vec<Extent>, SenseData> {
     let block_size = u64::from(unit.block_size());
     let extent = |(index, range): (usize, &tokens::BlockRange)| match range.lba.checked_add(range.blocks.into()) {
@@ -87,7 +88,7 @@ fn extents(unit: &LogicalUnit, ranges: &BlockRanges) -> Result<Vec<Extent>, Sens
     ranges.ranges.iter().enumerate().map(extent).collect()
 }
 
-/// ChangeWatches the blocks, waits for the writes that began before, and gives out a token.
+/// Watches the blocks, waits for the writes that began before, and creates a token.
 async fn make_token(
     cx: &Cx,
     unit: &Arc<LogicalUnit>,
@@ -105,16 +106,16 @@ async fn make_token(
     let mut secret = [0; SECRET_LEN];
     (unit.config().entropy)(&mut secret).map_err(|error| {
         tracing::error!(%error, "no random bytes for a ROD token");
-        SenseData::new(SenseKey::HARDWARE_ERROR, AdditionalSense::INTERNAL_TARGET_FAILURE)
+        SenseData::hardware_error(AdditionalSense::INTERNAL_TARGET_FAILURE)
     })?;
     cx.device.tokens().create(unit, watch, secret)
 }
 
-/// What the token of `list` stands for, if the initiator may read that and it is enough.
+/// The blocks of the token of `list`, if the initiator may read them and they cover the write.
 fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Result<Opened, SenseData> {
     let source = cx.device.tokens().find(&list.token)?;
     let itl = cx.nexus.itl_nexuses().into_iter().find(|itl| Arc::ptr_eq(&itl.unit, &source.unit));
-    // Who does not see the unit does not learn that the token exists.
+    // An initiator that does not see the unit must not learn that the token exists.
     let itl = itl.ok_or(SenseData::illegal_request(AdditionalSense::TOKEN_UNKNOWN))?;
     let epoch = may_access(&itl, MediumUse::Reads)?;
     if source.watch.has_changed() {
@@ -129,7 +130,7 @@ fn open(cx: &Cx, unit: &Arc<LogicalUnit>, list: &WriteList, to: &[Extent]) -> Re
     if needed.is_none_or(|needed| needed > represented) {
         return Err(WriteList::OFFSET_FIELD.into());
     }
-    // Such a write would end its own token half way.
+    // Such a write would revoke its own token half way.
     let own = if Arc::ptr_eq(&source.unit, unit) { source.watch.extents() } else { &[] };
     let overlaps = |extent: &Extent| own.iter().any(|source| source.overlaps(*extent));
     match to.iter().position(overlaps) {
@@ -154,7 +155,7 @@ async fn write(
         return Ok(());
     };
     let own = cx.itl()?;
-    // It was checked against the bytes that the token represents.
+    // No overflow: `open` checked the offset against the bytes that the token represents.
     let mut at = offset_blocks * u64::from(own.unit.block_size());
     for extent in to {
         for (source_offset, offset, len) in pairs(source.watch.extents(), at, *extent) {
@@ -167,8 +168,8 @@ async fn write(
     Ok(())
 }
 
-/// Which bytes of `to` come from where: `to` takes the bytes from byte `at` on of all of `from` in a row. Offset there, offset
-/// here and length.
+/// The pieces in which `to` is filled from the bytes of `from` in a row, beginning at byte `at`: source offset,
+/// destination offset and length of each.
 fn pairs(from: &[Extent], at: u64, to: Extent) -> Vec<(u64, u64, u64)> {
     let mut found = Vec::new();
     let (mut skip, mut done) = (at, 0);

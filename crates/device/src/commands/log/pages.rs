@@ -1,4 +1,4 @@
-//! Log pages: one table of what there is, fed by the counters of the unit (SPC-5 7.3, SBC-4 6.4).
+//! Log pages: the table of supported pages, filled from the counters of the unit (SPC-5 7.3, SBC-4 6.4).
 
 use lunette_scsi::log::{PageCode, PageControl, Parameter};
 
@@ -6,14 +6,14 @@ use crate::unit::LogicalUnit;
 use crate::unit::counters::AccessCounters;
 use crate::unit::space;
 
-/// One page.
+/// A row of the table of log pages.
 pub(crate) struct LogPage {
     pub(crate) code: PageCode,
-    /// The parameters, in the order of their codes.
+    /// Builds the parameters, in the order of their codes.
     pub(crate) parameters: fn(&LogicalUnit, PageControl) -> Vec<Parameter>,
 }
 
-/// The pages, in the order of their codes. The lists of pages, which are made from this table, are not in it.
+/// The pages, in the order of their codes. The lists of pages, which are generated from this table, are not in it.
 pub(crate) static PAGES: [LogPage; 8] = [
     page(PageCode::WRITE_ERRORS, |unit, control| errors(&unit.counters().write, control)),
     page(PageCode::READ_ERRORS, |unit, control| errors(&unit.counters().read, control)),
@@ -29,8 +29,8 @@ const fn page(code: PageCode, parameters: fn(&LogicalUnit, PageControl) -> Vec<P
     LogPage { code, parameters }
 }
 
-/// Error counters (SPC-5 7.3.7): what a store corrects it does not tell, so all errors are uncorrected ones. No counter
-/// has a threshold, which shows as the largest value.
+/// Error counters (SPC-5 7.3.7). A store does not report the errors that it corrects, so all errors count as
+/// uncorrected. No counter has a threshold, which is reported as the largest value.
 fn errors(access: &AccessCounters, control: PageControl) -> Vec<Parameter> {
     const TOTAL_BYTES: u16 = 5;
     const TOTAL_UNCORRECTED: u16 = 6;
@@ -47,7 +47,7 @@ fn errors(access: &AccessCounters, control: PageControl) -> Vec<Parameter> {
         .collect()
 }
 
-/// Available and used resources, where the store tells them. Others may live on the same file system.
+/// Available and used resources, where the store reports them. Other users may share the file system.
 fn provisioning(unit: &LogicalUnit) -> Vec<Parameter> {
     const AVAILABLE: u16 = 1;
     const USED: u16 = 2;
@@ -58,13 +58,13 @@ fn provisioning(unit: &LogicalUnit) -> Vec<Parameter> {
     ]
 }
 
-/// A store has no thermometer: both the temperature and its reference are "not available".
+/// Temperature and reference temperature, both "not available": a store has no thermometer.
 fn temperature() -> Vec<Parameter> {
     const NOT_AVAILABLE: u8 = 0xff;
     vec![Parameter::binary(0, &[0, NOT_AVAILABLE]), Parameter::binary(1, &[0, NOT_AVAILABLE])]
 }
 
-/// How often the unit was stopped and its medium taken out. A life span of such cycles is not specified.
+/// Start-stop cycles and ejections of the medium. No lifetime of such cycles is specified.
 fn cycles(unit: &LogicalUnit) -> Vec<Parameter> {
     let number = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).to_be_bytes();
     let counters = unit.counters();
@@ -73,14 +73,14 @@ fn cycles(unit: &LogicalUnit) -> Vec<Parameter> {
         .to_vec()
 }
 
-/// No scan is active and none has run; the unit knows how long it has been there.
+/// Status of the background scan: none is active and none has run; the power on time is that of the unit.
 fn background_scan(unit: &LogicalUnit) -> Vec<Parameter> {
     let minutes = u32::try_from(unit.clock().uptime().as_secs() / 60).unwrap_or(u32::MAX);
     vec![Parameter::binary(0, &[&minutes.to_be_bytes()[..], &[0; 8]].concat())]
 }
 
-/// Commands and blocks. Intervals of processing and idling are not measured: they are zero, as is the time that they would
-/// count in.
+/// Commands and blocks. Processing and idle intervals are not measured: they are zero, as is the unit of time that they
+/// would count in.
 fn general_statistics(unit: &LogicalUnit) -> Vec<Parameter> {
     let counters = unit.counters();
     let values = [

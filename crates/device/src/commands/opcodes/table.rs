@@ -16,13 +16,13 @@ use crate::reservations::ReservationRule;
 use crate::sanitize::SanitizeRule;
 use crate::unit::medium::MediumUse;
 
-/// The bits of GROUP NUMBER. It is accepted and means nothing: there are no grouping functions.
+/// The bits of GROUP NUMBER. It is accepted and ignored: grouping functions are not supported.
 const GROUP: u8 = 0x3f;
 const DPO: u8 = 0x10;
 const FUA: u8 = 0x08;
 const DISABLE_WRITE: u8 = 0x04;
 const BYTCHK: u8 = 0x06;
-/// What WRITE AND VERIFY knows of it: values 0 and 1.
+/// The bit of BYTCHK that WRITE AND VERIFY supports: values 0 and 1.
 const BYTCHK_COMPARE: u8 = 0x02;
 const UNMAP: u8 = 0x08;
 /// ANCHOR of WRITE SAME.
@@ -33,7 +33,7 @@ const NDOB: u8 = 0x01;
 const IMMED: u8 = 0x02;
 /// ADDITIONAL CDB LENGTH of a 32-byte CDB.
 const ADDITIONAL_LEN_32: u8 = 0x18;
-/// To a cache that keeps its bytes is enough (SBC-3): the medium is better still.
+/// `SYNC_NV` of SBC-3: a non-volatile cache would be enough. The medium is better still.
 const SYNC_NV: u8 = 0x04;
 
 /// IMMED and AUSE of SANITIZE. ZNR is for zoned media alone.
@@ -53,8 +53,8 @@ const fn blocks_16(opcode: u8, flags: u8) -> [u8; 16] {
     [opcode, flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
 }
 
-/// The 32-byte forms: the expected reference and application tags are taken and, without protection information, mean
-/// nothing.
+/// The usage of a 32-byte CDB. The expected reference and application tags are accepted and, without protection
+/// information, ignored.
 const fn blocks_32(action: u8, flags: u8) -> [u8; 32] {
     let mut usage = [0xff; 32];
     let head = [0x7f, 0, 0, 0, 0, 0, GROUP, ADDITIONAL_LEN_32, 0, action, flags, 0];
@@ -66,7 +66,7 @@ const fn blocks_32(action: u8, flags: u8) -> [u8; 32] {
     usage
 }
 
-/// What most rows have in common: a command on a logical unit that stays away from the medium.
+/// The defaults of most rows: a command on a logical unit that does not access the medium.
 const PLAIN: Row = Row {
     opcode: OpCode(0xff),
     action: None,
@@ -84,14 +84,14 @@ const PLAIN: Row = Row {
     handler: |cx, slot| slot.begin(ready(test_unit_ready::test_unit_ready(&cx))),
 };
 
-/// A command that is always answered.
+/// A command that is answered in every state.
 const ALWAYS: Row = Row {
     direction: Direction::In,
-    attention: AttentionRule::AccessRule,
+    attention: AttentionRule::Passes,
     absent: AbsentUnit::Answered,
     access: AccessRule::Always,
     reservation: ReservationRule::PassesAll,
-    sanitizing: SanitizeRule::AccessRule,
+    sanitizing: SanitizeRule::Passes,
     ..PLAIN
 };
 
@@ -129,7 +129,8 @@ const DEFECTS: Row =
 const WRITE_SAME: Row =
     Row { range: RangeRule::WriteSame, handler: |cx, slot| slot.begin(write_same::write_same(cx)), ..WRITE };
 
-/// Not among the commands that standby has to let pass, but initiators look at disks before they choose a way to them.
+/// SPC-4 does not list the command among those that standby permits, but initiators inspect disks before they choose a
+/// path.
 const CAPACITY: Row = Row {
     direction: Direction::In,
     access: AccessRule::Standby,
@@ -138,7 +139,7 @@ const CAPACITY: Row = Row {
     ..PLAIN
 };
 
-/// RESERVE and RELEASE decide themselves.
+/// RESERVE and RELEASE check reservations themselves.
 const RESERVE: Row = Row {
     reservation: ReservationRule::PassesAll,
     handler: |cx, slot| slot.begin(ready(reserve::reserve(&cx))),
@@ -150,7 +151,7 @@ const RELEASE: Row = Row { handler: |cx, slot| slot.begin(ready(reserve::release
 const MODE_SENSE: Row = Row {
     direction: Direction::In,
     access: AccessRule::Standby,
-    sanitizing: SanitizeRule::AccessRule,
+    sanitizing: SanitizeRule::Passes,
     reservation: ReservationRule::PassesWriteExclusive,
     handler: |cx, slot| slot.begin(mode::mode_sense(cx)),
     ..PLAIN
@@ -163,7 +164,7 @@ const MODE_SELECT: Row = Row {
     ..PLAIN
 };
 
-/// All of the medium, whatever its blocks.
+/// A command on the whole medium, whose CDB names no blocks.
 const SANITIZE: Row = Row {
     direction: Direction::None,
     sanitizing: SanitizeRule::Ends,
@@ -185,7 +186,7 @@ const EXTENDED_COPY: Row =
 /// The table, in the order of operation codes and service actions.
 #[rustfmt::skip]
 pub(crate) static TABLE: &[Row] = &[
-    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: MediumUse::Needed, reservation: ReservationRule::AccessRule, ..PLAIN }),
+    row("TEST UNIT READY", &[0x00, 0, 0, 0, 0, 0], Row { medium: MediumUse::Needed, reservation: ReservationRule::Passes, ..PLAIN }),
     row("REQUEST SENSE", &[0x03, 0x01, 0, 0, 0xff, 0],
         Row { handler: |cx, slot| slot.begin(request_sense::request_sense(cx)), ..ALWAYS }),
     row("READ(6)", &blocks_6(0x08), READ),
@@ -226,7 +227,7 @@ pub(crate) static TABLE: &[Row] = &[
         Row { direction: Direction::Out, access: AccessRule::Standby, handler: |cx, slot| slot.begin(log::log_select(cx)), ..PLAIN }),
     row("LOG SENSE", &[0x4d, 0, 0xff, 0xff, 0, 0xff, 0xff, 0xff, 0xff, 0],
         Row { direction: Direction::In, access: AccessRule::Standby, reservation: ReservationRule::PassesAll,
-              sanitizing: SanitizeRule::AccessRule,
+              sanitizing: SanitizeRule::Passes,
               handler: |cx, slot| slot.begin(log::log_sense(cx)), ..PLAIN }),
     row("XDWRITEREAD(10)", &blocks_10(0x53, DPO | FUA | DISABLE_WRITE),
         Row { direction: Direction::Both, handler: |cx, slot| slot.begin(xor::xdwriteread(cx)), ..WRITE }),
@@ -295,23 +296,23 @@ pub(crate) static TABLE: &[Row] = &[
         Row { handler: |cx, slot| slot.begin(luns::report_luns(cx)), ..ALWAYS }),
     row("REPORT IDENTIFYING INFORMATION", &[0xa3, 0x05, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
         Row { action: Some(ServiceAction::REPORT_IDENTIFYING_INFORMATION), direction: Direction::In,
-              reservation: ReservationRule::AccessRule, needs: Requirement::State,
+              reservation: ReservationRule::Passes, needs: Requirement::State,
               handler: |cx, slot| slot.begin(identifying::report_identifying_information(cx)), ..PLAIN }),
     row("REPORT TARGET PORT GROUPS", &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TARGET_PORT_GROUPS), direction: Direction::In,
-              access: AccessRule::Always, reservation: ReservationRule::AccessRule, sanitizing: SanitizeRule::AccessRule,
+              access: AccessRule::Always, reservation: ReservationRule::Passes, sanitizing: SanitizeRule::Passes,
               handler: |cx, slot| slot.begin(port_groups::report_target_port_groups(cx)), ..PLAIN }),
     row("REPORT SUPPORTED OPERATION CODES", &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_OPERATION_CODES), direction: Direction::In,
-              access: AccessRule::Standby, reservation: ReservationRule::AccessRule, sanitizing: SanitizeRule::AccessRule,
+              access: AccessRule::Standby, reservation: ReservationRule::Passes, sanitizing: SanitizeRule::Passes,
               handler: |cx, slot| slot.begin(opcodes_report::report_supported_operation_codes(cx)), ..PLAIN }),
     row("REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS", &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS), direction: Direction::In,
-              access: AccessRule::Standby, reservation: ReservationRule::AccessRule, sanitizing: SanitizeRule::AccessRule,
+              access: AccessRule::Standby, reservation: ReservationRule::Passes, sanitizing: SanitizeRule::Passes,
               handler: |cx, slot| slot.begin(task_functions::report_supported_task_management_functions(cx)), ..PLAIN }),
     row("REPORT TIMESTAMP", &[0xa3, 0x0f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
         Row { action: Some(ServiceAction::REPORT_TIMESTAMP), direction: Direction::In,
-              reservation: ReservationRule::AccessRule, handler: |cx, slot| slot.begin(timestamp::report_timestamp(cx)), ..PLAIN }),
+              reservation: ReservationRule::Passes, handler: |cx, slot| slot.begin(timestamp::report_timestamp(cx)), ..PLAIN }),
     row("SET IDENTIFYING INFORMATION", &[0xa4, 0x06, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xfe, 0],
         Row { action: Some(ServiceAction::SET_IDENTIFYING_INFORMATION), direction: Direction::Out,
               needs: Requirement::State, handler: |cx, slot| slot.begin(identifying::set_identifying_information(cx)), ..PLAIN }),
@@ -336,17 +337,17 @@ static LBA_STATUS_32: [u8; 32] = {
     usage
 };
 
-/// EXTENDED COPY: a parameter list length.
+/// The usage of EXTENDED COPY: a parameter list length.
 const fn extended_copy_usage(action: u8) -> [u8; 16] {
     [0x83, action, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0]
 }
 
-/// The token commands: list identifier and parameter list length.
+/// The usage of the token commands: list identifier and parameter list length.
 const fn token_usage(action: u8) -> [u8; 16] {
     [0x83, action, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, GROUP, 0]
 }
 
-/// What tells of copies: a list identifier of so many bytes, and an allocation length.
+/// The usage of the commands that report on copies: a list identifier of `list_id_len` bytes, and an allocation length.
 const fn copy_in_usage(action: u8, list_id_len: usize) -> [u8; 16] {
     let mut usage = [0x84, action, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0];
     let mut at = 0;
@@ -370,7 +371,7 @@ const fn copy_in(name: &'static str, usage: &'static [u8; 16], handler: Handler)
 static PERSISTENT_IN: [[u8; 10]; 4] = persistent(0x5e, 0, 0);
 static PERSISTENT_OUT: [[u8; 10]; 8] = persistent(0x5f, 0xff, 0xff);
 
-/// Bytes 7 and 8 are a length in both; OUT has two more bytes of it, and SCOPE and TYPE.
+/// The usage of both commands has a length in bytes 7 and 8; OUT has two more bytes of it, and SCOPE and TYPE.
 const fn persistent<const N: usize>(opcode: u8, scope_type: u8, long: u8) -> [[u8; 10]; N] {
     let mut usages = [[opcode, 0, scope_type, 0, 0, long, long, 0xff, 0xff, 0]; N];
     let mut action = 0;
@@ -381,20 +382,20 @@ const fn persistent<const N: usize>(opcode: u8, scope_type: u8, long: u8) -> [[u
     usages
 }
 
-/// A row of PERSISTENT RESERVE IN: persistent reservations let it pass, those of RESERVE do not.
+/// A row of PERSISTENT RESERVE IN, which persistent reservations permit and those of RESERVE do not.
 const fn persistent_in(name: &'static str, usage: &'static [u8; 10]) -> Row {
     let base = Row {
         action: Some(ServiceAction(usage[1] as u16)),
         direction: Direction::In,
         access: AccessRule::Standby,
-        reservation: ReservationRule::AccessRule,
+        reservation: ReservationRule::Passes,
         handler: |cx, slot| slot.begin(persistent_in::persistent_reserve_in(cx)),
         ..PLAIN
     };
     row(name, usage, base)
 }
 
-/// A row of PERSISTENT RESERVE OUT, which decides itself.
+/// A row of PERSISTENT RESERVE OUT, which checks reservations itself.
 const fn persistent_out(name: &'static str, usage: &'static [u8; 10]) -> Row {
     let base = Row {
         action: Some(ServiceAction(usage[1] as u16)),

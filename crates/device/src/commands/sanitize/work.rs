@@ -1,4 +1,4 @@
-//! The work of a sanitize operation, request by request.
+//! The background work of a sanitize operation, request by request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::unit::LogicalUnit;
 use crate::unit::range_locks::ClaimMode;
 use lunette_scsi::SenseData;
 
-/// The work of `job` on `unit`, which counts as being sanitized already. When it cannot begin, the unit is as `before`.
+/// The work of `job` on `unit`, which is marked as running. When the work cannot begin, the unit returns to `before`.
 fn task(
     unit: &Arc<LogicalUnit>,
     job: SanitizeJob,
@@ -33,14 +33,14 @@ struct Worker {
     unit: Arc<LogicalUnit>,
     job: SanitizeJob,
     cx: BackgroundCx,
-    /// When it was last recorded where the work stands.
+    /// The time of the last checkpoint.
     checkpoint: Duration,
 }
 
 impl Worker {
     async fn run(mut self, before: SanitizeState, operation: &SanitizeOperation) {
         if let Err(error) = self.prepare().await {
-            // After a restart nobody would know of it; so not a byte is touched.
+            // A restart would not resume the operation, so not a byte is overwritten.
             tracing::error!(serial = %self.unit.config().serial, %error, "a sanitize operation cannot begin");
             self.unit.sanitize().end(before);
             operation.advance(Milestone::Ended, Some(INTERNAL_FAILURE));
@@ -61,7 +61,7 @@ impl Worker {
         operation.advance(Milestone::Ended, failure);
     }
 
-    /// Waits for the commands that were there before, and records that the operation has begun.
+    /// Waits for the commands that were admitted before, and saves that the operation has begun.
     async fn prepare(&mut self) -> Result<(), StoreError> {
         let len = self.unit.store().geometry().len_bytes;
         let claim = self.unit.range_locks().claim(Extent { offset: 0, len }, ClaimMode::Exclusive);
@@ -83,15 +83,15 @@ impl Worker {
                 self.save(Some(SavedSanitize::Running(self.job.clone()))).await?;
             }
         }
-        // When this fails, a restart would sanitize what is written from now on; so nothing may be written.
+        // If this fails, a restart would sanitize data that is written from now on, so writes must stay refused.
         self.save(None).await
     }
 
-    /// All blocks once, or those that are left of them.
+    /// Processes all blocks once, or those that are left of the pass.
     async fn pass(&mut self) -> Result<(), StoreError> {
         let mut chunk = self.chunk().await?;
         loop {
-            // The store may grow meanwhile.
+            // The store may grow during the pass.
             let len = self.unit.blocks() * u64::from(self.unit.block_size());
             self.unit.sanitize().set_progress(self.job.progress(len));
             let left = len.saturating_sub(self.job.offset);
@@ -110,7 +110,7 @@ impl Worker {
         }
     }
 
-    /// What this pass writes, as many blocks as one request takes; `None` when it erases.
+    /// The buffer that this pass writes, of as many blocks as one request takes; `None` when the pass erases.
     async fn chunk(&self) -> Result<Option<Buffer>, StoreError> {
         let block_len = self.unit.block_size() as usize;
         let Some(block) = self.job.block(block_len) else { return Ok(None) };
@@ -129,7 +129,7 @@ impl Worker {
         Ok((from.len() as u64, from))
     }
 
-    /// Lets as much time pass as `written` bytes may take.
+    /// Waits for the time that `written` bytes take at the configured rate.
     async fn keep_pace(&self, written: u64) -> Result<(), StoreError> {
         let Some(rate) = self.unit.config().sanitize_rate else { return Ok(()) };
         // One chunk at most, so this does not overflow.
@@ -143,11 +143,11 @@ impl Worker {
         Ok(len)
     }
 
-    /// Records where the work stands, if that was not done of late. What is before is on stable storage then.
+    /// Saves a checkpoint, unless the last one is recent. The bytes before it are flushed first.
     async fn record(&mut self) -> Result<(), StoreError> {
         let now = (self.unit.config().clock)();
-        // A clock that was set back counts as well.
-        if now.abs_diff(self.checkpoint) < SANITIZE_CHECKPOINT || !self.unit.sanitize().can_keep() {
+        // A clock that was set back triggers a checkpoint too.
+        if now.abs_diff(self.checkpoint) < SANITIZE_CHECKPOINT || !self.unit.sanitize().can_save() {
             return Ok(());
         }
         self.checkpoint = now;
@@ -170,11 +170,11 @@ impl Worker {
     }
 }
 
-/// Begins an operation on `unit`: what its end can be waited for by, and the work.
+/// Begins an operation on `unit`. Returns its milestones and its background work.
 ///
 /// # Errors
 ///
-/// Sense data when an operation runs already, or AUSE is set after one without it has failed.
+/// Sense data when an operation is already running, or when AUSE is set after a failed operation without AUSE.
 pub(crate) fn begin(
     unit: &Arc<LogicalUnit>,
     job: SanitizeJob,
@@ -184,7 +184,7 @@ pub(crate) fn begin(
     Ok((Arc::clone(&operation), task(unit, job, before, operation)))
 }
 
-/// Goes on with what an earlier process has begun on `unit`.
+/// Resumes the operation that an earlier process began on `unit`.
 pub(crate) fn resume(unit: &Arc<LogicalUnit>) -> Option<BackgroundTask> {
     let job = unit.sanitize().interrupted()?;
     tracing::info!(serial = %unit.config().serial, "a sanitize operation goes on");

@@ -10,7 +10,7 @@ fn extent(offset: u64, len: u64) -> Extent {
     Extent { offset, len }
 }
 
-/// A claim with a count of how often its waiter was told.
+/// A claim with a count of its wake-ups.
 struct Claimed {
     claim: Claim,
     extent: Extent,
@@ -19,7 +19,7 @@ struct Claimed {
     told: Arc<AtomicUsize>,
 }
 
-/// A waiter that counts how often it is told.
+/// A waiter that counts its wake-ups.
 fn counter() -> (Completion, Arc<AtomicUsize>) {
     let told = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&told);
@@ -39,7 +39,7 @@ fn claim(locks: &Arc<RangeLocks>, extent: Extent, mode: ClaimMode) -> Claimed {
     Claimed { claim, extent, mode, waited: turn.is_some(), told }
 }
 
-/// A claim is granted when no earlier one excludes it, and its waiter is told so once, not before.
+/// Checks that a claim is granted when no earlier one excludes it, and that its waiter is woken once, not before.
 fn check(claims: &[Claimed]) {
     for (at, later) in claims.iter().enumerate() {
         let free = claims[..at].iter().all(|earlier| {
@@ -118,7 +118,7 @@ fn the_turn_of_a_claim_that_is_gone_comes_at_once() {
     let second = locks.claim(extent(0, 1), ClaimMode::Exclusive);
     let turn = second.pending_grant().expect("the first is there");
     drop(second);
-    // Its place is taken by another that waits.
+    // Another claim that waits has taken its slot.
     let _third = locks.claim(extent(0, 1), ClaimMode::Exclusive);
     let (counter, told) = counter();
     turn.wait(counter);

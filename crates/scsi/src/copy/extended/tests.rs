@@ -28,11 +28,11 @@ fn copy_segment() -> Vec<u8> {
     bytes
 }
 
-fn list(form: ListForm, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
+fn list(form: CopyListForm, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
     let (targets, segments) = (targets.concat(), segments.concat());
     let mut header = vec![0; form.header_len()];
     let (targets_len, segments_len) = ((targets.len() as u16).to_be_bytes(), (segments.len() as u16).to_be_bytes());
-    if form == ListForm::Lid1 {
+    if form == CopyListForm::Lid1 {
         header[0] = 9;
         header[2..4].copy_from_slice(&targets_len);
         header[10..12].copy_from_slice(&segments_len);
@@ -47,21 +47,21 @@ fn list(form: ListForm, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<u8> {
     [header, targets, segments].concat()
 }
 
-fn refused(list: &[u8], form: ListForm) -> (AdditionalSense, Option<(u16, Option<u8>)>) {
+fn refused(list: &[u8], form: CopyListForm) -> (AdditionalSense, Option<(u16, Option<u8>)>) {
     let sense = parse(list, form, &LIMITS).unwrap_err();
     (sense.code, sense.field.map(|field| (field.byte, field.bit)))
 }
 
 #[test]
 fn both_forms_carry_the_same() {
-    for (form, id) in [(ListForm::Lid1, 9), (ListForm::Lid4, 0x0100_0009)] {
+    for (form, id) in [(CopyListForm::Lid1, 9), (CopyListForm::Lid4, 0x0100_0009)] {
         let verify = vec![0x07, 0, 0, 8, 0, 1, 0, 0, 1, 0, 0, 0];
         let parsed = parse(&list(form, &[target(0xe4)], &[copy_segment(), verify]), form, &LIMITS).unwrap();
         assert_eq!(parsed.list_id, Some(id));
         let [cscd] = &parsed.cscds[..] else { panic!("one target") };
         assert_eq!(cscd.designator, Designator::naa_local(0x0102_0304_0506_0708));
         assert_eq!((cscd.block_len, cscd.device_type), (512, 0));
-        let copy = Operation::Copy {
+        let copy = SegmentOperation::Copy {
             source: 0,
             destination: THIS_UNIT,
             destination_counts: true,
@@ -70,7 +70,7 @@ fn both_forms_carry_the_same() {
             destination_lba: 4,
         };
         let operations: Vec<_> = parsed.segments.iter().map(|segment| segment.operation).collect();
-        assert_eq!(operations, [copy, Operation::Verify { cscd: 1, ready: true }]);
+        assert_eq!(operations, [copy, SegmentOperation::Verify { cscd: 1, ready: true }]);
         let at = form.header_len() as u16 + 32;
         assert_eq!(parsed.segments[0].destination_lba_field(), FieldPointer::data(at + 20));
     }
@@ -78,7 +78,7 @@ fn both_forms_carry_the_same() {
 
 #[test]
 fn list_identifiers_are_used_as_the_list_says() {
-    let form = ListForm::Lid1;
+    let form = CopyListForm::Lid1;
     let with = |id: u8, usage: u8| {
         let mut list = list(form, &[target(0xe4)], &[copy_segment()]);
         (list[0], list[1]) = (id, usage << 3);
@@ -90,8 +90,8 @@ fn list_identifiers_are_used_as_the_list_says() {
 }
 
 #[test]
-fn lists_are_whole_and_bounded() {
-    let form = ListForm::Lid1;
+fn parameter_lists_are_complete_and_bounded() {
+    let form = CopyListForm::Lid1;
     let good = list(form, &[target(0xe4)], &[copy_segment()]);
     for cut in [0, 15, 16, 47, 48, good.len() - 1] {
         assert_eq!(refused(&good[..cut], form), (AdditionalSense::PARAMETER_LIST_LENGTH_ERROR, None), "{cut}");
@@ -108,8 +108,8 @@ fn lists_are_whole_and_bounded() {
 }
 
 #[test]
-fn unknown_descriptors_are_told_apart() {
-    for form in [ListForm::Lid1, ListForm::Lid4] {
+fn unknown_descriptors_are_distinguished() {
+    for form in [CopyListForm::Lid1, CopyListForm::Lid4] {
         let at = form.header_len() as u16;
         let kind = list(form, &[target(0xe0)], &[copy_segment()]);
         assert_eq!(refused(&kind, form), (AdditionalSense::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE, Some((at, None))));
@@ -121,7 +121,7 @@ fn unknown_descriptors_are_told_apart() {
 
 #[test]
 fn the_field_in_error_is_pointed_at() {
-    let good = list(ListForm::Lid4, &[target(0xe4)], &[copy_segment()]);
+    let good = list(CopyListForm::Lid4, &[target(0xe4)], &[copy_segment()]);
     let changes = [
         (0, 2, (0, None)),
         (1, 0x40, (1, Some(6))),
@@ -141,7 +141,7 @@ fn the_field_in_error_is_pointed_at() {
     for (at, value, expected) in changes {
         let mut list = good.clone();
         list[at] = value;
-        let found = refused(&list, ListForm::Lid4);
+        let found = refused(&list, CopyListForm::Lid4);
         assert_eq!(found, (AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST, Some(expected)), "byte {at}");
     }
 }
@@ -149,7 +149,7 @@ fn the_field_in_error_is_pointed_at() {
 proptest! {
     #[test]
     fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), lid4: bool) {
-        let form = if lid4 { ListForm::Lid4 } else { ListForm::Lid1 };
+        let form = if lid4 { CopyListForm::Lid4 } else { CopyListForm::Lid1 };
         if let Ok(list) = parse(&bytes, form, &LIMITS) {
             prop_assert!(list.cscds.len() <= 2 && list.segments.len() <= 2);
         }
