@@ -22,6 +22,7 @@ pub(crate) mod pre_fetch;
 pub(crate) mod read_write;
 pub(crate) mod request_sense;
 pub(crate) mod reserve;
+pub(crate) mod row;
 pub(crate) mod sanitize;
 pub(crate) mod start_stop;
 pub(crate) mod task_functions;

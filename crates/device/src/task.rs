@@ -10,7 +10,7 @@ use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status, TaskAtt
 
 use crate::command::{Command, Response};
 use crate::commands::context::{Cx, INTERNAL_FAILURE};
-use crate::commands::opcodes::{Direction, RangeRule, Row};
+use crate::commands::row::{Direction, RangeRule, Row};
 use crate::commands::sanitize::work;
 use crate::coroutine::workspace::RunningHandler;
 use crate::coroutine::{BackgroundTask, Input, Step};

@@ -1,12 +1,14 @@
 //! Logical units: disks, with everything that commands read and change on them.
 
 mod attached_nexuses;
+mod block_limits;
 pub(crate) mod change_watch;
 pub(crate) mod clock;
 mod config;
 pub(crate) mod copy_records;
 pub(crate) mod counters;
 pub(crate) mod identifying;
+mod identity;
 pub(crate) mod itl_nexus;
 pub(crate) mod medium;
 pub(crate) mod mode_pages;
@@ -17,7 +19,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lunette_scsi::vpd::Designator;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
@@ -259,63 +260,6 @@ impl LogicalUnit {
         self.space.last()
     }
 
-    /// THRESHOLD EXPONENT; zero on a unit that cannot free space.
-    pub(crate) fn threshold_exponent(&self) -> u8 {
-        if self.capabilities().unmap { space::threshold_exponent(self.block_size()) } else { 0 }
-    }
-
-    /// Whether blocks can be anchored: unmapped, but with their space set aside (`ANC_SUP`).
-    pub(crate) fn anchors(&self) -> bool {
-        let capabilities = self.capabilities();
-        capabilities.unmap && capabilities.unmap_zeroes && capabilities.anchors
-    }
-
-    /// Blocks that one WRITE SAME may write, if that is limited; otherwise zero blocks mean all blocks to the end (WSNZ
-    /// is zero).
-    ///
-    /// It is limited where space can be freed: some initiators unmap "to the end" with a non-zero block and expect
-    /// zeroes, but every block would be written instead.
-    pub(crate) fn max_write_same_blocks(&self) -> Option<u64> {
-        self.capabilities().unmap.then_some(u64::from(crate::limits::MAX_WRITE_SAME_BLOCKS))
-    }
-
-    /// Blocks that one command may transfer.
-    pub(crate) fn max_transfer_blocks(&self) -> u32 {
-        crate::limits::MAX_TRANSFER_BYTES as u32 / self.config.block_size
-    }
-
-    /// Blocks that one WRITE ATOMIC may write.
-    pub(crate) fn max_atomic_blocks(&self) -> u32 {
-        crate::limits::MAX_ATOMIC_BYTES as u32 / self.config.block_size
-    }
-
-    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY: the physical block of the medium. A write of part of it
-    /// needs a read first, and so is not atomic.
-    pub(crate) fn atomic_unit_blocks(&self) -> u32 {
-        1 << self.physical_exponent()
-    }
-
-    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: a physical block has 2 to this power logical blocks.
-    pub(crate) fn physical_exponent(&self) -> u8 {
-        const MAX_EXPONENT: u32 = 15;
-        let blocks = self.config.store.geometry().physical_bytes / self.config.block_size;
-        blocks.checked_ilog2().unwrap_or(0).min(MAX_EXPONENT) as u8
-    }
-
-    /// The locally assigned NAA designator: the serial number, hashed.
-    pub(crate) fn naa_designator(&self) -> Designator {
-        Designator::naa_local(self.identity())
-    }
-
-    /// The designators that identify the logical unit itself.
-    pub(crate) fn designators(&self) -> [Designator; 2] {
-        [self.naa_designator(), Designator::t10_vendor(&self.config.vendor, &self.config.serial)]
-    }
-
-    fn identity(&self) -> u64 {
-        hash(self.config.serial.as_bytes())
-    }
-
     /// The format of sense data (`D_SENSE`).
     pub(crate) fn sense_format(&self) -> SenseFormat {
         self.mode.sense_format()
@@ -376,14 +320,4 @@ impl fmt::Debug for LogicalUnit {
             .field("read_only", &self.read_only())
             .finish_non_exhaustive()
     }
-}
-
-/// FNV-1a in 64 bits, then a mixing step so that similar texts differ in all bits. Initiators remember disks by this
-/// value, so it must never change.
-fn hash(bytes: &[u8]) -> u64 {
-    const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let hash = bytes.iter().fold(BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME));
-    let hash = (hash ^ hash >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    hash ^ hash >> 33
 }

@@ -9,7 +9,7 @@ use lunette_buffer::Buffer;
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, Status};
 use lunette_store::{Outcome, StoreError};
 
-use super::opcodes::{Direction, Row};
+use super::row::{Direction, Row};
 use crate::coroutine::background::BackgroundTask;
 use crate::coroutine::channel::Channel;
 use crate::coroutine::{Input, Reply, Step, Work};

@@ -4,7 +4,7 @@ use lunette_scsi::{FieldPointer, OpCode, SenseData, ServiceAction, report};
 
 use crate::commands::context::Cx;
 use crate::commands::opcodes;
-use crate::commands::opcodes::Row;
+use crate::commands::row::Row;
 use crate::coroutine::Reply;
 use crate::unit::itl_nexus::ItlNexus;
 

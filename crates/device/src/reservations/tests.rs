@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::limits::MAX_REGISTRATIONS;
 use crate::nexus::TargetPort;
 
 const WE: ReservationType = ReservationType::WriteExclusive;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use lunette_scsi::{AdditionalSense, BlockCdb, Cdb, Lun, OpCode, SenseData, check_additional_len, check_usage};
 
 use crate::commands::opcodes;
-use crate::commands::opcodes::{AbsentUnit, AttentionRule, RangeRule, Row};
+use crate::commands::row::{AbsentUnit, AttentionRule, RangeRule, Row};
 use crate::extent::Extent;
 use crate::reservations::Refusal;
 use crate::sanitize::SanitizeEpoch;

@@ -8,7 +8,7 @@ use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreEr
 
 use super::{Cx, INTERNAL_FAILURE, store_error};
 use crate::command::InPlace;
-use crate::commands::opcodes::{Direction, RangeRule};
+use crate::commands::row::{Direction, RangeRule};
 use crate::coroutine::{Input, Reply, Step};
 use crate::extent::Extent;
 use crate::limits::{MAX_ZEROES_BYTES, MIN_FILE_SLICE_BYTES};

@@ -4,8 +4,8 @@ use std::future::ready;
 
 use lunette_scsi::{OpCode, ServiceAction};
 
-use super::{AbsentUnit, AttentionRule, Direction, Handler, RangeRule, Requirement, Row};
 use crate::commands::copy::{extended, results, tokens};
+use crate::commands::row::{AbsentUnit, AttentionRule, Direction, Handler, RangeRule, Requirement, Row};
 use crate::commands::{
     capacity, compare_and_write, defects, flush, identifying, inquiry, lba_status, log, luns, mode, opcodes_report,
     or_write, persistent_in, persistent_out, port_groups, pre_fetch, read_write, request_sense, reserve, sanitize,
