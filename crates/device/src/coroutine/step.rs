@@ -57,7 +57,7 @@ pub enum Step {
     Store {
         /// The store to send the request to.
         store: Arc<dyn Store>,
-        /// The request.
+        /// The request to send.
         op: Op,
     },
     /// Whether bytes of a file may be sent from there: the transport supports it, and sending does not wait for a
@@ -68,7 +68,7 @@ pub enum Step {
     },
     /// A condition that other commands bring about. To abort the task before it holds, drop the task.
     Wait {
-        /// The condition.
+        /// The condition to wait for.
         on: Arc<dyn Waitable>,
     },
     /// A pause. Only background work asks for it.

@@ -24,7 +24,7 @@ impl Files {
         let config = LogicalUnitConfig { zero_copy, ..LogicalUnitConfig::new(store, "serial") };
         let device = Arc::new(TargetDevice::new("iqn.2026-11.org.example:disk"));
         device.add(Lun::ZERO, Arc::new(LogicalUnit::new(config).unwrap())).unwrap();
-        let nexus = device.attach(super::rig::name("iqn.2026-11.host:a"));
+        let nexus = device.attach(super::fixture::name("iqn.2026-11.host:a"));
         Self { _folder: folder, device, nexus }
     }
 

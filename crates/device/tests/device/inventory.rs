@@ -5,23 +5,23 @@ use std::sync::Arc;
 use lunette_device::{Input, LogicalUnit, LogicalUnitConfig, Nexus, Step, TargetDevice};
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status, TaskAttribute};
 
-use crate::rig::{Rig, THIN, cdb, name, sense};
+use crate::fixture::{Fixture, THIN, cdb, name, sense};
 
 const LUN_1: [u8; 8] = [0, 1, 0, 0, 0, 0, 0, 0];
 
-fn unit(rig: &Rig, serial: &str) -> Arc<LogicalUnit> {
-    Arc::new(LogicalUnit::new(LogicalUnitConfig::new(rig.store.clone(), serial)).unwrap())
+fn unit(fixture: &Fixture, serial: &str) -> Arc<LogicalUnit> {
+    Arc::new(LogicalUnit::new(LogicalUnitConfig::new(fixture.store.clone(), serial)).unwrap())
 }
 
 fn lun(number: u16) -> Lun {
     Lun::new(number).unwrap()
 }
 
-/// The unit attentions that wait, and then how the unit is.
-fn attentions(rig: &Rig, nexus: &Nexus, lun: [u8; 8]) -> Vec<AdditionalSense> {
+/// The pending unit attentions, and then the code of any other sense data.
+fn attentions(fixture: &Fixture, nexus: &Nexus, lun: [u8; 8]) -> Vec<AdditionalSense> {
     let mut codes = Vec::new();
     loop {
-        let response = rig.run_on(nexus, lun, [0; 16], &[]);
+        let response = fixture.run_on(nexus, lun, [0; 16], &[]);
         if response.status == Status::GOOD {
             return codes;
         }
@@ -34,36 +34,36 @@ fn attentions(rig: &Rig, nexus: &Nexus, lun: [u8; 8]) -> Vec<AdditionalSense> {
 
 #[test]
 fn a_removed_unit_is_not_supported_and_raises_attentions_on_the_others() {
-    let rig = Rig::new(THIN);
-    let second = unit(&rig, "serial-2");
-    rig.device.add(lun(1), Arc::clone(&second)).unwrap();
-    attentions(&rig, &rig.nexus, LUN_1);
-    attentions(&rig, &rig.nexus, [0; 8]);
-    let gone = rig.device.assign(lun(1), None).unwrap();
+    let fixture = Fixture::new(THIN);
+    let second = unit(&fixture, "serial-2");
+    fixture.device.add(lun(1), Arc::clone(&second)).unwrap();
+    attentions(&fixture, &fixture.nexus, LUN_1);
+    attentions(&fixture, &fixture.nexus, [0; 8]);
+    let gone = fixture.device.assign(lun(1), None).unwrap();
     assert!(Arc::ptr_eq(&gone, &second));
-    assert_eq!(attentions(&rig, &rig.nexus, LUN_1), [AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED]);
-    assert_eq!(attentions(&rig, &rig.nexus, [0; 8]), [AdditionalSense::REPORTED_LUNS_DATA_CHANGED]);
-    assert!(rig.device.assign(lun(1), None).is_none(), "it is gone already");
-    assert_eq!(attentions(&rig, &rig.nexus, [0; 8]), []);
+    assert_eq!(attentions(&fixture, &fixture.nexus, LUN_1), [AdditionalSense::LOGICAL_UNIT_NOT_SUPPORTED]);
+    assert_eq!(attentions(&fixture, &fixture.nexus, [0; 8]), [AdditionalSense::REPORTED_LUNS_DATA_CHANGED]);
+    assert!(fixture.device.assign(lun(1), None).is_none(), "it is gone already");
+    assert_eq!(attentions(&fixture, &fixture.nexus, [0; 8]), []);
 }
 
 #[test]
 fn a_replaced_unit_raises_an_attention_at_its_lun_alone() {
-    let rig = Rig::new(THIN);
-    rig.device.add(lun(1), unit(&rig, "serial-2")).unwrap();
-    attentions(&rig, &rig.nexus, LUN_1);
-    attentions(&rig, &rig.nexus, [0; 8]);
-    rig.device.assign(lun(1), Some(unit(&rig, "serial-3")));
+    let fixture = Fixture::new(THIN);
+    fixture.device.add(lun(1), unit(&fixture, "serial-2")).unwrap();
+    attentions(&fixture, &fixture.nexus, LUN_1);
+    attentions(&fixture, &fixture.nexus, [0; 8]);
+    fixture.device.assign(lun(1), Some(unit(&fixture, "serial-3")));
     let told = [AdditionalSense::POWER_ON_OR_RESET, AdditionalSense::INQUIRY_DATA_CHANGED];
-    assert_eq!(attentions(&rig, &rig.nexus, LUN_1), told);
-    assert_eq!(attentions(&rig, &rig.nexus, [0; 8]), []);
-    let page = rig.run_on(&rig.nexus, LUN_1, cdb(&[0x12, 1, 0x80, 0, 64]), &[]).data_in.unwrap();
+    assert_eq!(attentions(&fixture, &fixture.nexus, LUN_1), told);
+    assert_eq!(attentions(&fixture, &fixture.nexus, [0; 8]), []);
+    let page = fixture.run_on(&fixture.nexus, LUN_1, cdb(&[0x12, 1, 0x80, 0, 64]), &[]).data_in.unwrap();
     assert_eq!(&page[4..], b"serial-3");
 }
 
 #[test]
 fn a_command_in_progress_keeps_its_unit() {
-    let rig = Rig::new(THIN);
+    let fixture = Fixture::new(THIN);
     let command = lunette_device::Command {
         lun: [0; 8],
         cdb: cdb(&[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]).into(),
@@ -71,38 +71,38 @@ fn a_command_in_progress_keeps_its_unit() {
         data_out_len: 0,
         data_in_len: 512,
     };
-    let mut task = rig.device.start(&rig.nexus, command);
-    assert!(!task.uses(&rig.unit), "it has not begun");
+    let mut task = fixture.device.start(&fixture.nexus, command);
+    assert!(!task.uses(&fixture.unit), "it has not begun");
     let Step::Buffer { len } = task.step(Input::Start) else { panic!("a read wants a buffer") };
-    assert!(task.uses(&rig.unit));
-    let other = unit(&rig, "serial-2");
-    rig.device.assign(Lun::ZERO, Some(Arc::clone(&other)));
-    assert!(task.uses(&rig.unit) && !task.uses(&other));
-    let Step::Store { store, op } = task.step(Input::Buffer(rig.buffer(len))) else { panic!("then it reads") };
+    assert!(task.uses(&fixture.unit));
+    let other = unit(&fixture, "serial-2");
+    fixture.device.assign(Lun::ZERO, Some(Arc::clone(&other)));
+    assert!(task.uses(&fixture.unit) && !task.uses(&other));
+    let Step::Store { store, op } = task.step(Input::Buffer(fixture.buffer(len))) else { panic!("then it reads") };
     let Step::Done(response) = task.step(Input::Store(lunette_store::execute(&*store, op))) else { panic!("and ends") };
     assert_eq!(response.status, Status::GOOD);
-    assert!(!task.uses(&rig.unit), "it has ended");
+    assert!(!task.uses(&fixture.unit), "it has ended");
 }
 
 #[test]
 fn a_removed_unit_loses_the_reservations_of_its_nexuses() {
-    let rig = Rig::new(THIN);
-    assert_eq!(rig.run(&[0x16], &[]).status, Status::GOOD, "RESERVE(6)");
-    rig.device.assign(Lun::ZERO, None);
+    let fixture = Fixture::new(THIN);
+    assert_eq!(fixture.run(&[0x16], &[]).status, Status::GOOD, "RESERVE(6)");
+    fixture.device.assign(Lun::ZERO, None);
     let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:other"));
-    device.add(Lun::ZERO, Arc::clone(&rig.unit)).unwrap();
+    device.add(Lun::ZERO, Arc::clone(&fixture.unit)).unwrap();
     let nexus = device.attach(name("iqn.2026-11.host:b"));
-    assert_eq!(attentions(&rig, &nexus, [0; 8]), [AdditionalSense::POWER_ON_OR_RESET]);
+    assert_eq!(attentions(&fixture, &nexus, [0; 8]), [AdditionalSense::POWER_ON_OR_RESET]);
 }
 
 #[test]
 fn a_grown_unit_raises_one_attention_for_each_nexus() {
-    let rig = Rig::new(THIN);
-    let nexus = rig.device.attach(name("iqn.2026-11.host:b"));
-    attentions(&rig, &nexus, [0; 8]);
-    rig.unit.capacity_changed();
-    rig.unit.capacity_changed();
-    for nexus in [&rig.nexus, &nexus] {
-        assert_eq!(attentions(&rig, nexus, [0; 8]), [AdditionalSense::CAPACITY_DATA_CHANGED]);
+    let fixture = Fixture::new(THIN);
+    let nexus = fixture.device.attach(name("iqn.2026-11.host:b"));
+    attentions(&fixture, &nexus, [0; 8]);
+    fixture.unit.capacity_changed();
+    fixture.unit.capacity_changed();
+    for nexus in [&fixture.nexus, &nexus] {
+        assert_eq!(attentions(&fixture, nexus, [0; 8]), [AdditionalSense::CAPACITY_DATA_CHANGED]);
     }
 }

@@ -2,13 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-mod alone;
+mod atomic;
 mod attentions;
 mod copy;
 mod data;
 mod decoders;
 mod describe;
 mod files;
+mod fixture;
 mod identifying;
 mod inventory;
 mod log;
@@ -18,7 +19,6 @@ mod port_groups;
 mod properties;
 mod removable;
 mod reservations;
-mod rig;
 mod sanitize;
 mod thin;
 mod thresholds;

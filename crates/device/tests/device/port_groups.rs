@@ -9,7 +9,7 @@ use lunette_scsi::port_groups::{AccessState, Management};
 use lunette_scsi::{AdditionalSense, FieldPointer, Lun, SenseData, SenseKey, Status};
 use lunette_state::StateStore;
 
-use crate::rig::{Rig, THIN, TestState, cdb, code, sense};
+use crate::fixture::{Fixture, THIN, TestState, cdb, code, sense};
 
 const LUN_1: [u8; 8] = [0, 1, 0, 0, 0, 0, 0, 0];
 const REPORT: &[u8] = &[0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 4, 0];
@@ -17,7 +17,7 @@ const TARGET: &str = "iqn.2026-11.lunette:disk";
 
 /// A device with two ports in groups of their own, and a nexus through each.
 struct Paths {
-    rig: Rig,
+    fixture: Fixture,
     device: Arc<TargetDevice>,
     first: Nexus,
     second: Nexus,
@@ -45,11 +45,11 @@ fn config(management: Management, second: AccessState) -> PortGroupsConfig {
 
 impl Paths {
     fn new(config: PortGroupsConfig) -> Self {
-        let rig = Rig::new(THIN);
+        let fixture = Fixture::new(THIN);
         let device = Arc::new(TargetDevice::with_port_groups(TARGET, config).unwrap());
-        device.add(Lun::ZERO, Arc::clone(&rig.unit)).unwrap();
+        device.add(Lun::ZERO, Arc::clone(&fixture.unit)).unwrap();
         let (first, second) = (through(&device, "a", 1), through(&device, "a", 2));
-        let paths = Self { rig, device, first, second };
+        let paths = Self { fixture, device, first, second };
         for nexus in [&paths.first, &paths.second] {
             assert_eq!(paths.attentions(nexus), [AdditionalSense::POWER_ON_OR_RESET]);
         }
@@ -57,7 +57,7 @@ impl Paths {
     }
 
     fn run(&self, nexus: &Nexus, bytes: &[u8], data_out: &[u8]) -> Response {
-        self.rig.run_on(nexus, [0; 8], cdb(bytes), data_out)
+        self.fixture.run_on(nexus, [0; 8], cdb(bytes), data_out)
     }
 
     fn read(&self, nexus: &Nexus, bytes: &[u8]) -> Vec<u8> {
@@ -66,7 +66,7 @@ impl Paths {
         response.data_in.unwrap().to_vec()
     }
 
-    /// The unit attentions that wait, which REQUEST SENSE takes in every access state.
+    /// The pending unit attentions, which REQUEST SENSE takes in every access state.
     fn attentions(&self, nexus: &Nexus) -> Vec<AdditionalSense> {
         let next = || SenseData::decode(&self.read(nexus, &[0x03, 0, 0, 0, 18])).unwrap();
         std::iter::repeat_with(next).take_while(|sense| sense.key == SenseKey::UNIT_ATTENTION).map(|s| s.code).collect()
@@ -87,35 +87,36 @@ impl Paths {
 
 #[test]
 fn without_configuration_one_active_group_is_reported() {
-    let rig = Rig::new(THIN);
-    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7)]);
+    let fixture = Fixture::new(THIN);
+    fixture.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7)]);
     let group = [0, 0xcf, 0, 1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 7];
-    assert_eq!(rig.read(REPORT), [&[0, 0, 0, 16][..], &group].concat());
+    assert_eq!(fixture.read(REPORT), [&[0, 0, 0, 16][..], &group].concat());
     let extended = [0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 4, 0];
-    assert_eq!(rig.read(&extended), [&[0, 0, 0, 20, 0x10, 0, 0, 0][..], &group].concat());
-    assert_eq!(rig.refused(&[0xa3, 0x4a, 0, 0, 0, 0, 0, 0, 4, 0], &[]), FieldPointer::cdb(1).bit(7).into());
-    assert_eq!(rig.read(&[0x12, 0, 0, 0, 96])[5] >> 4 & 3, 1, "TPGS: implicit");
+    assert_eq!(fixture.read(&extended), [&[0, 0, 0, 20, 0x10, 0, 0, 0][..], &group].concat());
+    assert_eq!(fixture.refused(&[0xa3, 0x4a, 0, 0, 0, 0, 0, 0, 4, 0], &[]), FieldPointer::cdb(1).bit(7).into());
+    assert_eq!(fixture.read(&[0x12, 0, 0, 0, 96])[5] >> 4 & 3, 1, "TPGS: implicit");
 }
 
 #[test]
 fn an_undeclared_port_is_reported_while_it_is_used() {
-    let rig = Rig::new(THIN);
-    let here = rig.nexus.name().relative_port;
-    let ports = |rig: &Rig| rig.read(REPORT)[12..].chunks(4).map(|port| u16::from(port[3])).collect::<Vec<_>>();
-    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7), ("iqn.2026-11.lunette:disk,t,0x0008", 8)]);
-    let there = through(&rig.device, "a", 8);
-    rig.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7)]);
-    assert_eq!(ports(&rig), [here, 7, 8]);
+    let fixture = Fixture::new(THIN);
+    let here = fixture.nexus.name().relative_port;
+    let ports =
+        |fixture: &Fixture| fixture.read(REPORT)[12..].chunks(4).map(|port| u16::from(port[3])).collect::<Vec<_>>();
+    fixture.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7), ("iqn.2026-11.lunette:disk,t,0x0008", 8)]);
+    let there = through(&fixture.device, "a", 8);
+    fixture.device.set_ports([("iqn.2026-11.lunette:disk,t,0x0007", 7)]);
+    assert_eq!(ports(&fixture), [here, 7, 8]);
     drop(there);
-    assert_eq!(ports(&rig), [here, 7]);
+    assert_eq!(ports(&fixture), [here, 7]);
 }
 
 #[test]
 fn set_target_port_groups_is_supported_under_explicit_management() {
     let supported = [0xa3, 0x0c, 3, 0xa4, 0, 0x0a, 0, 0, 0, 32];
-    let rig = Rig::new(THIN);
-    assert_eq!(rig.refused(&[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0], &[]), FieldPointer::cdb(1).bit(4).into());
-    assert_eq!(rig.read(&supported)[1] & 7, 1);
+    let fixture = Fixture::new(THIN);
+    assert_eq!(fixture.refused(&[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0], &[]), FieldPointer::cdb(1).bit(4).into());
+    assert_eq!(fixture.read(&supported)[1] & 7, 1);
     for (management, tpgs) in [(Management::Explicit, 2), (Management::Both, 3)] {
         let paths = Paths::new(config(management, AccessState::ActiveNonOptimized));
         assert_eq!(paths.read(&paths.first, &supported)[1] & 7, 3);
@@ -183,7 +184,7 @@ fn access_states_let_their_commands_pass_and_no_others() {
         paths.attentions(&paths.second);
         for (index, commands) in columns.iter().enumerate() {
             for command in *commands {
-                paths.rig.seen();
+                paths.fixture.seen();
                 let response = paths.run(&paths.second, command, &[0; 512]);
                 let not_ready = expected.map(|expected| (SenseKey::NOT_READY, expected));
                 let refused = response.sense.is_some().then(|| code(sense(&response)));
@@ -192,7 +193,7 @@ fn access_states_let_their_commands_pass_and_no_others() {
                     index < first_passing,
                     "{state:?}: {command:x?}"
                 );
-                assert!(index >= first_passing || paths.rig.seen().is_empty(), "the store is not asked");
+                assert!(index >= first_passing || paths.fixture.seen().is_empty(), "the store is not asked");
             }
         }
     }
@@ -237,11 +238,11 @@ fn groups_can_be_set_through_an_unavailable_port() {
 #[test]
 fn the_change_is_that_of_one_unit() {
     let paths = Paths::new(config(Management::Both, AccessState::Standby));
-    paths.device.add(Lun::decode(LUN_1), Arc::clone(&paths.rig.unit)).unwrap();
+    paths.device.add(Lun::decode(LUN_1), Arc::clone(&paths.fixture.unit)).unwrap();
     paths.attentions(&paths.first);
     assert_eq!(paths.set(&paths.first, &[(0, 2)]).status, Status::GOOD);
     assert_eq!(paths.attentions(&paths.second).last(), Some(&AdditionalSense::ACCESS_STATE_CHANGED));
-    let ready = |lun| paths.rig.run_on(&paths.second, lun, [0; 16], &[]);
+    let ready = |lun| paths.fixture.run_on(&paths.second, lun, [0; 16], &[]);
     assert_eq!(sense(&ready(LUN_1)).code, AdditionalSense::POWER_ON_OR_RESET);
     assert_eq!(sense(&ready(LUN_1)).code, AdditionalSense::PORT_IN_STANDBY_STATE);
     assert_eq!(ready([0; 8]).status, Status::GOOD);

@@ -1,14 +1,14 @@
-//! Whatever arrives, the device server answers, and the store sees only what lies within it.
+//! Random commands: the device server answers each, and the store sees only requests within its length.
 
 use lunette_scsi::{SenseData, Status};
 use lunette_store::OpKind;
 use proptest::prelude::*;
 
-use crate::rig::{Medium, Rig, THIN, name};
+use crate::fixture::{Fixture, Medium, THIN, name};
 
 const LUNS: [[u8; 8]; 4] = [[0; 8], [0x40, 0, 0, 0, 0, 0, 0, 0], [0, 9, 0, 0, 0, 0, 0, 0], [0xc1, 1, 0, 0, 0, 0, 0, 0]];
 
-/// Operation codes that exist, so that most cases get beyond the first check.
+/// Existing operation codes, so that most cases pass the first check.
 #[rustfmt::skip]
 const OPCODES: &[u8] = &[
     0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x55, 0x1a, 0x1b, 0x25, 0x28, 0x2a, 0x2f, 0x35, 0x41, 0x42, 0x5a, 0x88, 0x8a,
@@ -49,11 +49,11 @@ proptest! {
         data in proptest::collection::vec(any::<u8>(), 0..9000),
         new_nexus: bool,
     ) {
-        let rig = Rig::new(medium);
-        let other = new_nexus.then(|| rig.device.attach(name("iqn.2026-11.host:b")));
-        let nexus = other.as_ref().unwrap_or(&rig.nexus);
+        let fixture = Fixture::new(medium);
+        let other = new_nexus.then(|| fixture.device.attach(name("iqn.2026-11.host:b")));
+        let nexus = other.as_ref().unwrap_or(&fixture.nexus);
         for cdb in cdbs {
-            let response = rig.run_on(nexus, lun, cdb, &data);
+            let response = fixture.run_on(nexus, lun, cdb, &data);
             match response.status {
                 Status::GOOD | Status::CONDITION_MET => prop_assert!(response.sense.is_none()),
                 Status::CHECK_CONDITION => {
@@ -63,7 +63,7 @@ proptest! {
                 Status::RESERVATION_CONFLICT => prop_assert!(response.sense.is_none() && response.data_in.is_none()),
                 other => prop_assert!(false, "status {other:?}"),
             }
-            for seen in rig.seen() {
+            for seen in fixture.seen() {
                 let end = seen.offset.checked_add(seen.len);
                 prop_assert!(end.is_some_and(|end| end <= medium.len_bytes), "{seen:?}");
                 prop_assert!(seen.offset % u64::from(medium.block_size) == 0);

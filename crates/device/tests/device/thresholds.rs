@@ -4,11 +4,11 @@ use lunette_device::{LogicalUnit, LogicalUnitConfig, LogicalUnitError};
 use lunette_scsi::{AdditionalSense, SenseKey, Status};
 use lunette_store::{Capabilities, Space};
 
-use crate::rig::{Medium, Rig, THIN, code};
+use crate::fixture::{Fixture, Medium, THIN, code};
 
 const WATCHED: Medium = Medium { soft_threshold_bytes: Some(10 << 20), ..THIN };
 
-impl Rig {
+impl Fixture {
     fn has_free(&self, mib: u64) {
         *self.store.space.lock().unwrap() = Some(Space { used_bytes: 3 << 20, free_bytes: mib << 20 });
     }
@@ -16,50 +16,50 @@ impl Rig {
 
 #[test]
 fn reaching_the_soft_threshold_raises_an_attention() {
-    let rig = Rig::new(WATCHED);
-    rig.unit.refresh_space();
-    assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
-    rig.has_free(10);
-    rig.unit.refresh_space();
+    let fixture = Fixture::new(WATCHED);
+    fixture.unit.refresh_space();
+    assert_eq!(fixture.run(&[0x00], &[]).status, Status::GOOD);
+    fixture.has_free(10);
+    fixture.unit.refresh_space();
     let told = (SenseKey::UNIT_ATTENTION, AdditionalSense::THIN_PROVISIONING_SOFT_THRESHOLD_REACHED);
-    assert_eq!(code(rig.refused(&[0x00], &[])), told);
-    rig.unit.refresh_space();
-    assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD, "once");
+    assert_eq!(code(fixture.refused(&[0x00], &[])), told);
+    fixture.unit.refresh_space();
+    assert_eq!(fixture.run(&[0x00], &[]).status, Status::GOOD, "once");
 }
 
 #[test]
 fn no_attention_is_raised_while_lbpere_is_cleared() {
-    let rig = Rig::new(WATCHED);
-    let page = rig.read(&[0x1a, 0x08, 0x01, 0, 255, 0]);
+    let fixture = Fixture::new(WATCHED);
+    let page = fixture.read(&[0x1a, 0x08, 0x01, 0, 255, 0]);
     assert_eq!(page[4 + 7], 0x80, "LBPERE");
     let mut list = page.clone();
     (list[0], list[2], list[4 + 7]) = (0, 0, 0);
     list[4] &= 0x7f;
-    assert_eq!(rig.run(&[0x15, 0x10, 0, 0, list.len() as u8, 0], &list).status, Status::GOOD);
-    rig.has_free(0);
-    rig.unit.refresh_space();
-    assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
+    assert_eq!(fixture.run(&[0x15, 0x10, 0, 0, list.len() as u8, 0], &list).status, Status::GOOD);
+    fixture.has_free(0);
+    fixture.unit.refresh_space();
+    assert_eq!(fixture.run(&[0x00], &[]).status, Status::GOOD);
 }
 
 #[test]
 fn the_threshold_and_the_resources_are_reported_in_sets() {
-    let rig = Rig::new(WATCHED);
-    assert_eq!(rig.read(&[0x12, 1, 0xb2, 0, 255, 0])[4], 11, "THRESHOLD EXPONENT: sets of 1 MiB");
-    let page = rig.read(&[0x1a, 0x08, 0x1c, 0x02, 255, 0]);
+    let fixture = Fixture::new(WATCHED);
+    assert_eq!(fixture.read(&[0x12, 1, 0xb2, 0, 255, 0])[4], 11, "THRESHOLD EXPONENT: sets of 1 MiB");
+    let page = fixture.read(&[0x1a, 0x08, 0x1c, 0x02, 255, 0]);
     assert_eq!(page[4..8], [0x5c, 0x02, 0, 20]);
     assert_eq!(page[20..], [0x80, 1, 0, 0, 0, 0, 0, 10], "enabled, available resources, count");
-    let log = rig.read(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 1, 0, 0]);
+    let log = fixture.read(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 1, 0, 0]);
     assert_eq!(log[4..], [0, 1, 3, 8, 0, 0, 0, 20, 2, 0, 0, 0, 0, 2, 3, 8, 0, 0, 0, 3, 1, 0, 0, 0]);
 }
 
 #[test]
 fn a_unit_without_a_threshold_has_no_page_of_it() {
-    let rig = Rig::new(THIN);
-    rig.has_free(0);
-    rig.unit.refresh_space();
-    assert_eq!(rig.run(&[0x00], &[]).status, Status::GOOD);
-    assert_eq!(rig.refused(&[0x1a, 0x08, 0x1c, 0x02, 255, 0], &[]).code, AdditionalSense::INVALID_FIELD_IN_CDB);
-    let thick = Rig::new(Medium { capabilities: Capabilities { unmap: false, ..THIN.capabilities }, ..THIN });
+    let fixture = Fixture::new(THIN);
+    fixture.has_free(0);
+    fixture.unit.refresh_space();
+    assert_eq!(fixture.run(&[0x00], &[]).status, Status::GOOD);
+    assert_eq!(fixture.refused(&[0x1a, 0x08, 0x1c, 0x02, 255, 0], &[]).code, AdditionalSense::INVALID_FIELD_IN_CDB);
+    let thick = Fixture::new(Medium { capabilities: Capabilities { unmap: false, ..THIN.capabilities }, ..THIN });
     assert_eq!(thick.read(&[0x12, 1, 0xb2, 0, 255, 0])[4], 0);
     let config = LogicalUnitConfig { soft_threshold_bytes: Some(1), ..LogicalUnitConfig::new(thick.store, "thick") };
     assert_eq!(LogicalUnit::new(config).err(), Some(LogicalUnitError::Threshold));

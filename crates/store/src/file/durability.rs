@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Completion, Outcome, StoreError};
 
-/// The durable operations of a store, which decides when each is acknowledged.
+/// Tracks the durable operations of a store, and decides when each is acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct DurabilityTracker(Mutex<State>);
 

@@ -25,7 +25,7 @@ pub trait FileIo {
 pub struct FileOp {
     /// The file or block device.
     pub file: Arc<File>,
-    /// The operation.
+    /// The operation, with its buffer.
     pub kind: FileOpKind,
 }
 

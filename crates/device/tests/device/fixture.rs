@@ -17,10 +17,10 @@ use lunette_store::{
     Capabilities, Completion, FileIo, Geometry, Op, OpKind, Outcome, Run, Space, Store, StoreError, execute,
 };
 
-/// The time of all tests.
+/// The time that all tests start at.
 pub(crate) const NOW_MS: u64 = 1_795_000_000_123;
 
-/// What a test store is.
+/// The properties of a test store.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Medium {
     pub(crate) len_bytes: u64,
@@ -53,7 +53,7 @@ pub(crate) const THIN: Medium = Medium {
     },
 };
 
-/// A request as the store saw it.
+/// A request as the store received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) kind: OpKind,
@@ -66,13 +66,13 @@ pub(crate) struct TestStore {
     medium: Medium,
     pub(crate) bytes: Mutex<Vec<u8>>,
     pub(crate) seen: Mutex<Vec<Seen>>,
-    /// Whether the last request for zeroes left the choice to free their space.
+    /// `may_unmap` of the last request for zeroes.
     pub(crate) may_unmap: Mutex<bool>,
     /// The space that the store reports.
     pub(crate) space: Mutex<Option<Space>>,
-    /// Ends the next request.
+    /// The error of the next request.
     pub(crate) fails: Mutex<Option<StoreError>>,
-    /// The byte that the next write turns into another.
+    /// The byte of the next write that is corrupted.
     pub(crate) spoils: Mutex<Option<usize>>,
 }
 
@@ -100,7 +100,7 @@ impl TestStore {
             }
             Op::Unmap { .. } => bytes[range].fill(0),
             Op::Allocation { found, .. } => {
-                // Blocks that were written to are those that are not zero.
+                // Blocks count as written when they are not zero.
                 for block in bytes[range].chunks(512) {
                     found.push(Run { len: block.len() as u64, allocated: block.iter().any(|byte| *byte != 0) });
                 }
@@ -137,11 +137,11 @@ impl Store for TestStore {
     }
 }
 
-/// What survives the process, in memory.
+/// A state store in memory, which survives a simulated restart.
 #[derive(Default)]
 pub(crate) struct TestState {
     pub(crate) values: Mutex<HashMap<String, Vec<u8>>>,
-    /// Fails every save from now on.
+    /// Whether saves fail from now on.
     pub(crate) broken: Mutex<bool>,
 }
 
@@ -163,23 +163,23 @@ impl StateStore for TestState {
     }
 }
 
-/// A target device with one logical unit, number 0, and one nexus that has seen its first unit attention.
-pub(crate) struct Rig {
+/// A target device with one logical unit, LUN 0, and one nexus that has taken its first unit attention.
+pub(crate) struct Fixture {
     pub(crate) device: Arc<TargetDevice>,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) store: Arc<TestStore>,
     pub(crate) nexus: Nexus,
     pool: Pool,
-    /// Whose tasks were to end.
+    /// The nexuses whose tasks were to be aborted.
     pub(crate) aborted: Mutex<Vec<NexusId>>,
     background: Mutex<VecDeque<(BackgroundTask, Asked)>>,
-    /// How much time background work has let pass.
+    /// The sum of the pauses of background work.
     pub(crate) paused: Mutex<Duration>,
-    /// What the clock shows.
+    /// The time that the clock shows.
     pub(crate) now_ms: Arc<AtomicU64>,
 }
 
-/// What background work waits for.
+/// The condition that background work waits for.
 enum Asked {
     For(Step),
     ToWait(Receiver<()>),
@@ -210,17 +210,17 @@ pub(crate) fn cdb(bytes: &[u8]) -> [u8; 16] {
     cdb
 }
 
-impl Rig {
+impl Fixture {
     pub(crate) fn new(medium: Medium) -> Self {
         Self::with_state(medium, None)
     }
 
-    /// With what an earlier one has left in `state`.
+    /// A unit with the state that an earlier one has saved in `state`.
     pub(crate) fn after(medium: Medium, state: &Arc<TestState>) -> Self {
         Self::with_state(medium, Some(Arc::clone(state) as Arc<dyn StateStore>))
     }
 
-    /// With a place for what must survive.
+    /// A unit with a state store.
     pub(crate) fn with_state(medium: Medium, state: Option<Arc<dyn StateStore>>) -> Self {
         let bytes = Mutex::new(vec![0; medium.len_bytes as usize]);
         let store = Arc::new(TestStore {
@@ -249,7 +249,7 @@ impl Rig {
         let device = Arc::new(TargetDevice::new("iqn.2026-11.lunette:disk"));
         device.add(Lun::ZERO, Arc::clone(&unit)).unwrap();
         let nexus = device.attach(name("iqn.2026-11.host:a"));
-        let rig = Self {
+        let fixture = Self {
             device,
             unit,
             store,
@@ -260,23 +260,23 @@ impl Rig {
             paused: Mutex::default(),
             now_ms,
         };
-        assert_eq!(rig.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
-        rig
+        assert_eq!(fixture.run(&[0x00], &[]).status, Status::CHECK_CONDITION, "the first unit attention");
+        fixture
     }
 
-    /// A 16-byte command to LUN 0, with Data-Out.
+    /// Runs a 16-byte command to LUN 0, with Data-Out.
     pub(crate) fn run(&self, bytes: &[u8], data_out: &[u8]) -> Response {
         self.run_on(&self.nexus, [0; 8], cdb(bytes), data_out)
     }
 
-    /// The Data-In of a command that ends well.
+    /// The Data-In of a successful command.
     pub(crate) fn read(&self, bytes: &[u8]) -> Vec<u8> {
         let response = self.run(bytes, &[]);
         assert_eq!(response.status, Status::GOOD, "{response:?}");
         response.data_in.map(|data| data.to_vec()).unwrap_or_default()
     }
 
-    /// The sense data of a command that does not.
+    /// The sense data of a failed command.
     pub(crate) fn refused(&self, bytes: &[u8], data_out: &[u8]) -> SenseData {
         sense(&self.run(bytes, data_out))
     }
@@ -303,7 +303,7 @@ impl Rig {
                 Step::Store { store, op } => Input::Store(execute(&*store, op)),
                 Step::Wait { on } => {
                     let told = wait(&*on);
-                    // Background work may be what brings it about; else another thread does.
+                    // Background work may bring the condition about; otherwise another thread does.
                     while told.try_recv().is_err() {
                         if !self.step_background() {
                             told.recv().unwrap();
@@ -318,7 +318,7 @@ impl Rig {
                 }
                 Step::Work(work) => Input::Store(Outcome::new(work(), None)),
                 Step::Pause { .. } => panic!("a command lets time pass"),
-                // Commands run one after the other here: there is no task to abort.
+                // Commands run one after the other here, so there is no task to abort.
                 Step::Abort { tasks, .. } => {
                     self.aborted.lock().unwrap().extend(tasks.iter().map(|(nexus, _)| *nexus));
                     Input::Aborted { lost: tasks.into_iter().map(|(nexus, _)| nexus).collect() }
@@ -334,12 +334,12 @@ impl Rig {
         }
     }
 
-    /// Begins what an earlier process has left.
+    /// Resumes the work that an earlier process has left.
     pub(crate) fn resume_background(&self) {
         self.device.background().into_iter().for_each(|task| self.begin_background(task));
     }
 
-    /// Lets the first background task do one thing. False when there is none.
+    /// Drives the first background task by one step. False when there is none.
     pub(crate) fn step_background(&self) -> bool {
         let Some((mut task, asked)) = self.background.lock().unwrap().pop_front() else { return false };
         let input = match asked {
@@ -367,13 +367,13 @@ impl Rig {
         true
     }
 
-    /// Lets all background work come to its end.
+    /// Drives all background work to its end.
     pub(crate) fn finish_background(&self) {
         while self.step_background() {}
         assert!(self.background.lock().unwrap().is_empty(), "it waits for others");
     }
 
-    /// What the store was asked since the last call.
+    /// The requests to the store since the last call.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         std::mem::take(&mut *self.store.seen.lock().unwrap())
     }
@@ -390,7 +390,7 @@ impl Rig {
     pub(crate) fn buffer(&self, len: usize) -> Buffer {
         assert!((1..=MAX_TRANSFER_BYTES).contains(&len), "a task asks for {len} bytes");
         let mut buffer = self.pool.take(len).expect("the driver's pool has room for one task");
-        // Leftovers of an earlier user must not come out.
+        // The bytes of an earlier use of the buffer must not reach the initiator.
         buffer.fill(0xee);
         buffer
     }
