@@ -16,8 +16,7 @@ use std::sync::Arc;
 use lunette_scsi::port_groups::{AccessState, GroupDescriptor, OFFLINE_GROUP, SetDescriptor, StatusCode};
 use lunette_scsi::{AdditionalSense, Lun, SenseData};
 
-use crate::persist;
-use crate::persist::{PendingSave, StateSlot};
+use crate::persist::{self, PendingSave, StateSlot};
 use access::PortAccess;
 pub use config::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};
 

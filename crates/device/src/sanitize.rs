@@ -4,7 +4,7 @@
 //! An operation is background work: it continues when its command ends, is aborted, or loses its nexus. With a state
 //! store it also continues after a restart of the process, from its last checkpoint.
 //!
-//! # Who else is at work
+//! # Commands in progress
 //!
 //! From the moment an operation begins, admission refuses every command that accesses the medium. A command that was
 //! admitted before either has claimed its blocks, and the operation waits for it before the first write; or it claims
@@ -20,8 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lunette_scsi::{AdditionalSense, FieldPointer, SenseData};
 use lunette_state::{StateError, StateStore};
 
-use crate::persist;
-use crate::persist::{PendingSave, StateSlot};
+use crate::persist::{self, PendingSave, StateSlot};
 pub(crate) use job::{SanitizeJob, SanitizeMethod, SavedSanitize};
 pub(crate) use operation::{Milestone, SanitizeOperation};
 

@@ -7,8 +7,7 @@ use lunette_state::{StateError, StateStore};
 
 use super::{Refusal, ReservationChange, ReservationRequest, ReservationRule, Reservations, saved};
 use crate::nexus::ItNexus;
-use crate::persist;
-use crate::persist::{PendingSave, StateSlot};
+use crate::persist::{self, PendingSave, StateSlot};
 
 /// Reservations behind a lock that commands take only while a reservation exists.
 pub(crate) struct SharedReservations {

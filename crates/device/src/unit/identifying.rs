@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lunette_state::{StateError, StateStore};
 
 use crate::limits::{MAX_IDENTIFYING_BYTES, MAX_IDENTIFYING_TEXT_BYTES};
-use crate::persist;
-use crate::persist::{PendingSave, StateSlot, ValueReader, put_bytes};
+use crate::persist::{self, PendingSave, StateSlot, ValueReader, put_bytes};
 
 /// INFORMATION TYPE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

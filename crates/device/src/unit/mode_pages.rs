@@ -9,8 +9,7 @@ use lunette_scsi::{SenseData, SenseFormat};
 use lunette_state::{StateError, StateStore};
 use lunette_store::Capabilities;
 
-use crate::persist;
-use crate::persist::{PendingSave, StateSlot, ValueReader, put_bytes};
+use crate::persist::{self, PendingSave, StateSlot, ValueReader, put_bytes};
 use crate::unit::LogicalUnitConfig;
 use crate::unit::space;
 
