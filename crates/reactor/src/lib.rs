@@ -93,6 +93,7 @@ pub use handler::{Closed, Handler};
 pub use mailbox::Mailbox;
 pub use pool::{Flow, Job, ThreadPool, Work};
 pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor, Step};
+pub use slab::{Key, Slab};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use sys::is_in_page_cache;
 pub use waker::Waker;

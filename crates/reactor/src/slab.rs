@@ -1,19 +1,34 @@
 //! A table whose keys go stale instead of pointing at the next tenant.
 
-/// Place in a [`Slab`], and which tenant of the place is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+/// A place in a [`Slab`], and the tenant of the place that is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
     pub(crate) index: u32,
     pub(crate) generation: u32,
+}
+
+impl Key {
+    /// The key as a number, to travel through an interface that takes one.
+    #[inline]
+    pub fn to_u64(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The key that [`to_u64`](Self::to_u64) gave `bits` for.
+    #[inline]
+    pub fn from_u64(bits: u64) -> Self {
+        Self { index: bits as u32, generation: (bits >> 32) as u32 }
+    }
 }
 
 /// Values in a dense table with reuse of places.
 ///
 /// A place whose generations are used up is retired, so no key is ever given out twice.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     places: Vec<Place<T>>,
     free: Vec<u32>,
+    len: usize,
 }
 
 #[derive(Debug)]
@@ -22,21 +37,35 @@ struct Place<T> {
     value: Option<T>,
 }
 
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new(), len: 0 }
+    }
+}
+
 impl<T> Slab<T> {
-    pub(crate) fn new() -> Self {
-        Self { places: Vec::new(), free: Vec::new() }
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no values.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
     }
 
     /// The key that the next [`insert`](Self::insert) returns.
-    pub(crate) fn next_key(&self) -> Key {
+    pub fn next_key(&self) -> Key {
         match self.free.last() {
             Some(&index) => Key { index, generation: self.places[index as usize].generation },
             None => Key { index: u32::try_from(self.places.len()).expect("fewer values than 2^32"), generation: 0 },
         }
     }
 
-    pub(crate) fn insert(&mut self, value: T) -> Key {
+    /// Adds a value.
+    pub fn insert(&mut self, value: T) -> Key {
         let key = self.next_key();
+        self.len += 1;
         if self.free.pop().is_some() {
             self.places[key.index as usize].value = Some(value);
         } else {
@@ -45,22 +74,26 @@ impl<T> Slab<T> {
         key
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+    /// The value of a key, unless it was removed.
+    pub fn get(&self, key: Key) -> Option<&T> {
         let place = self.places.get(key.index as usize)?;
         if place.generation == key.generation { place.value.as_ref() } else { None }
     }
 
-    pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+    /// The value of a key, unless it was removed.
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation == key.generation { place.value.as_mut() } else { None }
     }
 
-    pub(crate) fn remove(&mut self, key: Key) -> Option<T> {
+    /// Takes the value of a key out.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
         let place = self.places.get_mut(key.index as usize)?;
         if place.generation != key.generation {
             return None;
         }
         let value = place.value.take()?;
+        self.len -= 1;
         if let Some(next) = place.generation.checked_add(1) {
             place.generation = next;
             self.free.push(key.index);
@@ -68,20 +101,22 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Takes all values out, for good.
-    pub(crate) fn drain(&mut self) -> impl Iterator<Item = T> {
-        self.free.clear();
-        self.places.drain(..).filter_map(|place| place.value)
+    /// Removes all values, and returns them.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        let keys: Vec<Key> = self.iter().map(|(key, _)| key).collect();
+        keys.into_iter().filter_map(|key| self.remove(key))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+    /// All values with their keys, in the order of places.
+    pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0..).zip(&self.places).filter_map(|(index, place)| {
             let value = place.value.as_ref()?;
             Some((Key { index, generation: place.generation }, value))
         })
     }
 
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+    /// All values with their keys, in the order of places.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         (0..).zip(&mut self.places).filter_map(|(index, place)| {
             let value = place.value.as_mut()?;
             Some((Key { index, generation: place.generation }, value))
@@ -95,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_key_dies_with_its_value() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::default();
         let first = slab.insert('a');
         assert_eq!(slab.remove(first), Some('a'));
         let second = slab.insert('b');
@@ -107,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_announced_key_is_the_one_given() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::default();
         let keys: Vec<Key> = (0..3)
             .map(|i| {
                 let next = slab.next_key();
@@ -123,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_place_without_generations_left_is_retired() {
-        let mut slab = Slab::new();
+        let mut slab = Slab::default();
         let first = slab.insert(());
         slab.places[first.index as usize].generation = u32::MAX;
         slab.remove(Key { generation: u32::MAX, ..first });

@@ -178,9 +178,9 @@ impl Sockets {
         Self {
             counters,
             backend,
-            listeners: Slab::new(),
+            listeners: Slab::default(),
             listeners_changed: false,
-            connections: Slab::new(),
+            connections: Slab::default(),
             touched: Vec::new(),
             resumed: Vec::new(),
             leaving: Vec::new(),

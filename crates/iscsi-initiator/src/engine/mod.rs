@@ -15,11 +15,10 @@ use std::time::Instant;
 
 use lunette_buffer::Trimmer;
 use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementResponseCode};
-use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, ListenerId, Waker};
+use lunette_reactor::{Closed, ConnectionId, Context, Gather, Handler, Key, ListenerId, Slab, Waker};
 use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::Recoveries;
 use lunette_session::{SharedTraffic, Time, Timetable};
-use slotmap::{DenseSlotMap, new_key_type};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::options::{Options, Portal};
@@ -28,10 +27,9 @@ use crate::{Error, Opened};
 pub(crate) use dial::{Dialer, Report, ThreadDialer};
 use driver::SessionDriver;
 
-new_key_type! {
-    /// A session of this event loop.
-    pub(crate) struct SessionKey;
-}
+/// A session of this event loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SessionKey(Key);
 
 /// Identifies a request of a session, for its cancellation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +225,7 @@ impl Host {
 
 pub(crate) struct Engine {
     queue: Arc<Queue>,
-    sessions: DenseSlotMap<SessionKey, SessionDriver>,
+    sessions: Slab<SessionDriver>,
     /// The session of each connection, by the index of its id.
     by_connection: Vec<Option<(ConnectionId, SessionKey)>>,
     timetable: Timetable<SessionKey>,
@@ -255,7 +253,7 @@ impl Engine {
     ) -> Self {
         Self {
             queue,
-            sessions: DenseSlotMap::with_key(),
+            sessions: Slab::default(),
             by_connection: Vec::new(),
             timetable: Timetable::default(),
             messages: Vec::new(),
@@ -271,7 +269,7 @@ impl Engine {
 
     /// Ends everything that callers wait for. The event loop has ended, for whatever reason.
     pub(crate) fn end(&mut self) {
-        for (_, driver) in self.sessions.drain() {
+        for driver in self.sessions.drain() {
             driver.end();
         }
         drop(self.queue.close());
@@ -280,13 +278,13 @@ impl Engine {
     /// Lets a session driver `act`, then sends and schedules what follows from it.
     fn with(&mut self, cx: &mut Context<'_>, key: SessionKey, act: impl FnOnce(&mut SessionDriver, &mut Env<'_, '_>)) {
         let now = self.now(cx);
-        let Some(driver) = self.sessions.get_mut(key) else { return };
+        let Some(driver) = self.sessions.get_mut(key.0) else { return };
         let mut env =
             Env { cx, now, queue: &self.queue, adopted: &mut self.adopted, traffic: &self.traffic, host: &self.host };
         act(driver, &mut env);
         driver.settle(&mut env);
         if driver.is_gone() {
-            self.sessions.remove(key);
+            self.sessions.remove(key.0);
         } else if let Some(at) = driver.next_timeout() {
             self.timetable.watch(key, at, &mut driver.watched_for);
         }
@@ -317,7 +315,7 @@ impl Engine {
 
     fn driver_of(&mut self, id: ConnectionId) -> Option<&mut SessionDriver> {
         let key = self.session_of(id)?;
-        self.sessions.get_mut(key)
+        self.sessions.get_mut(key.0)
     }
 
     /// Lets the answers of sessions that have received in this batch come in groups, or no longer.
@@ -325,7 +323,7 @@ impl Engine {
         let now = self.now(cx);
         for key in self.received.drain(..) {
             self.held.retain(|(_, held)| *held != key);
-            if let Some(until) = self.sessions.get_mut(key).and_then(|driver| driver.coalesce(cx, now)) {
+            if let Some(until) = self.sessions.get_mut(key.0).and_then(|driver| driver.coalesce(cx, now)) {
                 self.held.push((until, key));
             }
         }
@@ -335,7 +333,7 @@ impl Engine {
     fn end_holds(&mut self, cx: &mut Context<'_>, now: Time) {
         let Self { held, received, .. } = self;
         for (_, key) in held.extract_if(.., |(until, key)| *until <= now && !received.contains(key)) {
-            if let Some(driver) = self.sessions.get_mut(key) {
+            if let Some(driver) = self.sessions.get_mut(key.0) {
                 driver.end_hold(cx);
             }
         }
@@ -364,12 +362,13 @@ impl Engine {
     fn take_message(&mut self, cx: &mut Context<'_>, message: Message) {
         match message {
             Message::Open { portal, target, options, done } => {
-                let key = self.sessions.insert_with_key(|key| SessionDriver::new(key, portal, target, options, done));
+                let key = SessionKey(self.sessions.next_key());
+                self.sessions.insert(SessionDriver::new(key, portal, target, options, done));
                 self.with(cx, key, SessionDriver::dial);
             }
             Message::Submit { session, id, request, completion } => {
                 let now = self.now(cx);
-                if let Some(driver) = self.sessions.get_mut(session) {
+                if let Some(driver) = self.sessions.get_mut(session.0) {
                     driver.accept(id, request, completion, now);
                 } else {
                     refuse(request, completion, Error::Closed);
@@ -377,7 +376,7 @@ impl Engine {
             }
             Message::Cancel { session, id } => self.with(cx, session, |driver, env| driver.cancel(id, env)),
             Message::Ask { session, question } => {
-                if self.sessions.contains_key(session) {
+                if self.sessions.get(session.0).is_some() {
                     self.with(cx, session, |driver, env| driver.ask(question, env));
                 } else {
                     question.refuse(Error::Closed);
@@ -387,10 +386,10 @@ impl Engine {
                 self.with(cx, session, |driver, _| driver.watch(lun, power_ons));
             }
             Message::Recoveries { session, done } => {
-                done(self.sessions.get(session).map(SessionDriver::recoveries).ok_or(Error::Closed));
+                done(self.sessions.get(session.0).map(SessionDriver::recoveries).ok_or(Error::Closed));
             }
             Message::Close { session, done } => {
-                if self.sessions.contains_key(session) {
+                if self.sessions.get(session.0).is_some() {
                     self.with(cx, session, |driver, env| driver.close(done, env));
                 } else if let Some(done) = done {
                     done(Ok(()));
@@ -436,7 +435,7 @@ impl Handler for Engine {
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
-        if let Some(driver) = self.session_of(id).and_then(|key| self.sessions.get(key)) {
+        if let Some(driver) = self.session_of(id).and_then(|key| self.sessions.get(key.0)) {
             driver.gather(id, list);
         }
     }
@@ -469,7 +468,7 @@ impl Handler for Engine {
         let now = self.now(cx);
         self.end_holds(cx, now);
         while let Some((at, key)) = self.timetable.pop_due(now) {
-            if let Some(driver) = self.sessions.get_mut(key)
+            if let Some(driver) = self.sessions.get_mut(key.0)
                 && driver.watched_for == Some(at)
             {
                 driver.watched_for = None;

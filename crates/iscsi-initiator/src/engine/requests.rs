@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use lunette_buffer::Buffer;
 use lunette_pdu::{LunField, Residual, TaskManagementFunction};
+use lunette_reactor::{Key, Slab};
 use lunette_scsi::{SenseData, SenseKey, Status};
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Response, Session, TaskTag};
-use slotmap::{DenseSlotMap, Key as _, KeyData, new_key_type};
 
 use super::retry::{self, Decision};
 use super::{RequestId, refuse};
@@ -19,10 +19,6 @@ use crate::request::{Completion, Outcome, Repeat, Reply, Request};
 
 /// The user data of task management requests of the session itself; those of callers count from zero.
 pub(super) const OWN: u64 = u64::MAX;
-
-new_key_type! {
-    struct RequestKey;
-}
 
 /// The stage of a request.
 enum Stage {
@@ -69,13 +65,13 @@ pub(super) enum Escalation {
 /// All requests of one session. A command carries the key of its request through the protocol, as its user data.
 #[derive(Default)]
 pub(super) struct Requests {
-    entries: DenseSlotMap<RequestKey, Entry>,
+    entries: Slab<Entry>,
     /// The requests to be sent, in the order of submission.
-    waiting: VecDeque<(u64, RequestKey)>,
+    waiting: VecDeque<(u64, Key)>,
     /// The requests to be sent after a pause.
-    resting: BinaryHeap<Reverse<(Time, RequestKey)>>,
+    resting: BinaryHeap<Reverse<(Time, Key)>>,
     /// The requests to be aborted, once the protocol accepts another task management request.
-    to_abort: VecDeque<RequestKey>,
+    to_abort: VecDeque<Key>,
     last_order: u64,
 }
 
@@ -102,7 +98,10 @@ impl Requests {
         let lun = LunField(lun.encode());
         self.last_order += 1;
         let order = self.last_order;
-        let key = self.entries.insert(Entry {
+        let key = self.entries.next_key();
+        let user = key.to_u64();
+        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in };
+        self.entries.insert(Entry {
             id,
             completion: Some(completion),
             command: command_name,
@@ -112,11 +111,8 @@ impl Requests {
             timeout,
             deadline: now + timeout,
             lun,
-            stage: None,
+            stage: Some(Stage::Waiting(command)),
         });
-        let user = key.data().as_ffi();
-        let command = Command { user, lun, cdb, cdb_rest, attribute, priority, data_out, data_in };
-        self.entries[key].stage = Some(Stage::Waiting(command));
         self.waiting.push_back((order, key));
     }
 
@@ -136,7 +132,7 @@ impl Requests {
     }
 
     /// Puts a request in its position among those that wait.
-    fn wait(&mut self, key: RequestKey) {
+    fn wait(&mut self, key: Key) {
         let Some(order) = self.entries.get(key).map(|entry| entry.order) else { return };
         let at = self.waiting.partition_point(|(other, _)| *other < order);
         self.waiting.insert(at, (order, key));
@@ -178,7 +174,7 @@ impl Requests {
 
     /// A command has ended at the target. Gives its unit attention, if it has one.
     pub(super) fn completed(&mut self, command: Command, response: Response, now: Time) -> Option<SenseData> {
-        let key = RequestKey::from(KeyData::from_ffi(command.user));
+        let key = Key::from_u64(command.user);
         let entry = self.entries.get_mut(key)?;
         let status = Status(response.status);
         if response.response != 0 {
@@ -221,7 +217,7 @@ impl Requests {
     /// A command was ended by task management, or lost with its connection, so it may have run. It is sent again, in its old
     /// position, if it may run twice.
     pub(super) fn lost(&mut self, command: Command) {
-        let key = RequestKey::from(KeyData::from_ffi(command.user));
+        let key = Key::from_u64(command.user);
         let Some(entry) = self.entries.get_mut(key) else { return };
         let error = match entry.stage {
             Some(Stage::Aborting { .. }) => Error::TimedOut { command: entry.command, timeout: entry.timeout },
@@ -238,25 +234,23 @@ impl Requests {
     /// Ends all requests, since the session has ended. `lost` are the commands that the target had.
     pub(super) fn fail(&mut self, lost: Vec<Command>, error: &Error) {
         for command in lost {
-            let key = RequestKey::from(KeyData::from_ffi(command.user));
+            let key = Key::from_u64(command.user);
             self.end(key, command, Err(error.clone()));
         }
-        let waiting: Vec<RequestKey> = self.entries.keys().collect();
-        for key in waiting {
-            if let Some(Stage::Waiting(command)) = self.entries[key].stage.take() {
-                self.end(key, command, Err(error.clone()));
+        for entry in self.entries.drain() {
+            if let (Some(Stage::Waiting(command)), Some(completion)) = (entry.stage, entry.completion) {
+                tell(completion, command, Err(error.clone()));
             }
         }
-        self.entries.clear();
         self.waiting.clear();
         self.resting.clear();
         self.to_abort.clear();
     }
 
-    fn end(&mut self, key: RequestKey, command: Command, result: Result<Reply, Error>) {
-        let Some(completion) = self.entries.remove(key).and_then(|entry| entry.completion) else { return };
-        let Command { data_in, data_out, .. } = command;
-        completion.complete(Outcome { result, data_in, data_out });
+    fn end(&mut self, key: Key, command: Command, result: Result<Reply, Error>) {
+        if let Some(completion) = self.entries.remove(key).and_then(|entry| entry.completion) {
+            tell(completion, command, result);
+        }
     }
 
     /// Cancels a request: aborts its task if it was sent.
@@ -280,7 +274,7 @@ impl Requests {
 
     /// The task of a request that the target has, and its logical unit.
     pub(super) fn task_of(&self, id: RequestId) -> Option<(LunField, TaskTag)> {
-        let entry = self.entries.values().find(|entry| entry.id == id)?;
+        let entry = self.entries.iter().map(|(_, entry)| entry).find(|entry| entry.id == id)?;
         match entry.stage {
             Some(Stage::Sent(tag) | Stage::Aborting { tag, .. }) => Some((entry.lun, tag)),
             _ => None,
@@ -307,10 +301,10 @@ impl Requests {
 
     /// Starts aborts of sent requests that are past their deadline. Gives the overdue requests that were not sent, and the next steps
     /// for aborts without effect.
-    fn take_too_long(&mut self, abort_timeout: Duration, now: Time) -> (Vec<RequestKey>, Vec<Escalation>) {
+    fn take_too_long(&mut self, abort_timeout: Duration, now: Time) -> (Vec<Key>, Vec<Escalation>) {
         let mut overdue = Vec::new();
         let mut escalations = Vec::new();
-        for (key, entry) in &mut self.entries {
+        for (key, entry) in self.entries.iter_mut() {
             match &mut entry.stage {
                 Some(Stage::Waiting(_)) if entry.deadline <= now => overdue.push(key),
                 Some(Stage::Sent(tag)) if entry.deadline <= now => {
@@ -334,22 +328,22 @@ impl Requests {
     }
 
     /// Ends requests that could not be sent in time.
-    fn time_out(&mut self, overdue: &[RequestKey]) {
+    fn time_out(&mut self, overdue: &[Key]) {
         for key in overdue {
-            let entry = &mut self.entries[*key];
+            let Some(entry) = self.entries.get_mut(*key) else { continue };
             let error = Error::TimedOut { command: entry.command, timeout: entry.timeout };
             if let Some(Stage::Waiting(command)) = entry.stage.take() {
                 self.end(*key, command, Err(error));
             }
         }
         if !overdue.is_empty() {
-            self.waiting.retain(|(_, key)| self.entries.contains_key(*key));
+            self.waiting.retain(|(_, key)| self.entries.get(*key).is_some());
         }
     }
 
     /// A reset of a logical unit ends all its tasks, so one is enough for all requests to be aborted there.
     fn share_resets(&mut self, escalations: &[Escalation], now: Time) {
-        for entry in self.entries.values_mut() {
+        for (_, entry) in self.entries.iter_mut() {
             if let Some(Stage::Aborting { asked, since, .. }) = &mut entry.stage
                 && *asked != Asked::LogicalUnitReset
                 && escalations.contains(&Escalation::LogicalUnitReset(entry.lun))
@@ -358,6 +352,12 @@ impl Requests {
             }
         }
     }
+}
+
+/// Ends a request, and gives its buffers back.
+fn tell(completion: Completion, command: Command, result: Result<Reply, Error>) {
+    let Command { data_in, data_out, .. } = command;
+    completion.complete(Outcome { result, data_in, data_out });
 }
 
 #[cfg(test)]
@@ -388,7 +388,9 @@ mod tests {
         let sent: Vec<_> = requests.waiting.drain(..3).collect();
         // As the events of a reset bring them, one by one.
         for (_, key) in &sent {
-            let Some(Stage::Waiting(command)) = requests.entries[*key].stage.take() else { panic!("not waiting") };
+            let Some(Stage::Waiting(command)) = requests.entries.get_mut(*key).unwrap().stage.take() else {
+                panic!("not waiting")
+            };
             requests.lost(command);
         }
         let orders: Vec<u64> = requests.waiting.iter().map(|(order, _)| *order).collect();

@@ -1,6 +1,7 @@
 //! Tables by small numbers.
 
 use lunette_reactor::ConnectionId;
+pub(super) use lunette_reactor::{Key, Slab};
 use lunette_session::iscsi_target::TaskTag;
 
 /// Values by connection. Ids of connections that are gone find nothing, unless their value was parked.
@@ -77,79 +78,6 @@ impl<T> ConnectionTable<T> {
     }
 }
 
-/// Names a value in a [`Slab`]; not given out again while the slab lives.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    index: u32,
-    generation: u32,
-}
-
-impl Key {
-    pub(super) fn to_u64(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    pub(super) fn from_u64(bits: u64) -> Self {
-        Self { index: bits as u32, generation: (bits >> 32) as u32 }
-    }
-}
-
-/// Values that find their place themselves.
-pub(super) struct Slab<T> {
-    entries: Vec<(u32, Option<T>)>,
-    free: Vec<u32>,
-}
-
-impl<T> Default for Slab<T> {
-    fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new() }
-    }
-}
-
-impl<T> Slab<T> {
-    pub(super) fn insert(&mut self, value: T) -> Key {
-        let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push((0, None));
-            (self.entries.len() - 1) as u32
-        });
-        let (generation, entry) = &mut self.entries[index as usize];
-        *entry = Some(value);
-        Key { index, generation: *generation }
-    }
-
-    pub(super) fn get(&self, key: Key) -> Option<&T> {
-        let (generation, entry) = self.entries.get(key.index as usize)?;
-        if *generation == key.generation { entry.as_ref() } else { None }
-    }
-
-    pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let (generation, entry) = self.entries.get_mut(key.index as usize)?;
-        if *generation == key.generation { entry.as_mut() } else { None }
-    }
-
-    pub(super) fn remove(&mut self, key: Key) -> Option<T> {
-        let (generation, entry) = self.entries.get_mut(key.index as usize)?;
-        if *generation != key.generation {
-            return None;
-        }
-        let value = entry.take()?;
-        *generation = generation.wrapping_add(1);
-        self.free.push(key.index);
-        Some(value)
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.entries.len() - self.free.len()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
-        self.entries.iter().enumerate().filter_map(|(index, (generation, entry))| {
-            let key = Key { index: index as u32, generation: *generation };
-            entry.as_ref().map(|value| (key, value))
-        })
-    }
-}
-
 /// The tasks of a connection, by the name that its protocol gives them.
 #[derive(Default)]
 pub(super) struct TaskKeys {
@@ -184,22 +112,5 @@ impl TaskKeys {
 
     pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
         self.keys.iter().flatten().map(|(_, key)| *key)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_removed_values_find_nothing_after_the_place_is_used_again() {
-        let mut slab = Slab::default();
-        let first = slab.insert('a');
-        assert_eq!(slab.remove(first), Some('a'));
-        let second = slab.insert('b');
-        assert_eq!(slab.get_mut(first), None);
-        assert_eq!(slab.remove(first), None);
-        assert_eq!(Key::from_u64(second.to_u64()), second);
-        assert_eq!(slab.iter().map(|(_, value)| *value).collect::<Vec<_>>(), ['b']);
     }
 }

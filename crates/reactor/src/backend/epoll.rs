@@ -33,17 +33,16 @@ impl Token {
     const LISTENER: u64 = 1 << 31;
 
     fn pack(self) -> EventData {
-        let pack = |key: Key| u64::from(key.generation) << 32 | u64::from(key.index);
         EventData::new_u64(match self {
             Self::Waker => u64::MAX,
-            Self::Listener(key) => pack(key) | Self::LISTENER,
-            Self::Connection(key) => pack(key),
+            Self::Listener(key) => key.to_u64() | Self::LISTENER,
+            Self::Connection(key) => key.to_u64(),
         })
     }
 
     fn unpack(data: EventData) -> Self {
         let bits = data.u64();
-        let key = Key { index: (bits & (Self::LISTENER - 1)) as u32, generation: (bits >> 32) as u32 };
+        let key = Key::from_u64(bits & !Self::LISTENER);
         match bits {
             u64::MAX => Self::Waker,
             _ if bits & Self::LISTENER != 0 => Self::Listener(key),

@@ -27,7 +27,7 @@ pub(super) struct Files(Slab<UnderWay>);
 
 impl Files {
     pub(super) fn new() -> Self {
-        Self(Slab::new())
+        Self(Slab::default())
     }
 
     /// Keeps the request until its completion is told.
