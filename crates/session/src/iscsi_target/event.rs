@@ -42,7 +42,7 @@ pub enum Event {
     /// End the connection of that number of the session, with its tasks, then answer with `logout_done`. It may be this one.
     Logout(Cid),
     /// Cut the connection of that number of the session off and keep its tasks
-    /// ([`log_out_for_recovery`](super::Connection::log_out_for_recovery)), then answer with `logout_done`. It may be this
+    /// ([`log_out_for_recovery`](super::ConnectionMut::log_out_for_recovery)), then answer with `logout_done`. It may be this
     /// one, which then ends by itself.
     LogoutForRecovery {
         /// The number of the connection.
@@ -165,7 +165,7 @@ pub struct TaskManagement {
     pub referenced: Option<TaskTag>,
     /// The initiator's name for the task, for ABORT TASK, QUERY TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
-    /// What the initiator has received of it, for TASK REASSIGN: hand it on to [`adopt_task`](super::Connection::adopt_task).
+    /// What the initiator has received of it, for TASK REASSIGN: hand it on to [`adopt_task`](super::ConnectionMut::adopt_task).
     pub exp_data_sn: u32,
     /// Of the tasks of this session, only those that this covers ([`CommandOrder::is_covered_by`]) are concerned; `None`: all
     /// of them.

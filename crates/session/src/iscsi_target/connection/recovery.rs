@@ -88,7 +88,7 @@ impl ConnectionMut<'_> {
         self.stream_lost(now)
     }
 
-    /// Takes a task out, for another connection. [`known_task`](Self::known_task) has told its tag, which ends here.
+    /// Takes a task out, for another connection. [`known_task`](Connection::known_task) has told its tag, which ends here.
     pub fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
         match self.alive() {
             Some((full, mut cx, true)) => full.release_task(itt, &mut cx),
