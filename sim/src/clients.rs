@@ -104,7 +104,7 @@ struct Client {
 
 pub(crate) struct Clients {
     // Sessions go before their event loop.
-    clients: Vec<Client>,
+    all: Vec<Client>,
     questions: Vec<Question>,
     initiator: Initiator,
     event_loop: SteppedLoop,
@@ -138,7 +138,7 @@ impl Clients {
         let (event_loop, initiator) =
             SteppedLoop::new(POOL_BYTES, env.instant(), entropy, move |dial| put(&dialer, dial))?;
         Ok(Self {
-            clients: (0..initiators).map(|_| Client::default()).collect(),
+            all: (0..initiators).map(|_| Client::default()).collect(),
             questions: Vec::new(),
             initiator,
             event_loop,
@@ -158,7 +158,7 @@ impl Clients {
 
     pub(crate) fn begin(&mut self, net: &mut Network, env: &mut Env) {
         self.arm_faults(net);
-        for client in 0..self.clients.len() {
+        for client in 0..self.all.len() {
             self.open(client, env);
             env.enter(env.now, Happening::Act(client));
         }
@@ -171,7 +171,7 @@ impl Clients {
     /// What is left.
     pub(crate) fn describe(&self) -> String {
         let open: Vec<User> = self.open.keys().copied().collect();
-        let sessions = self.clients.iter().filter(|client| client.session.is_some()).count();
+        let sessions = self.all.iter().filter(|client| client.session.is_some()).count();
         let (stage, questions, dials) = (self.stage, self.questions.len(), self.dials.len());
         format!("initiators: {stage:?}, {sessions} sessions, {dials} dials, commands {open:?}, {questions} questions")
     }
@@ -192,7 +192,7 @@ impl Clients {
     /// Opens a session.
     pub(crate) fn open(&mut self, client: usize, env: &mut Env) {
         let leaves = matches!(self.stage, Stage::Leaving | Stage::Done);
-        let slot = &mut self.clients[client];
+        let slot = &mut self.all[client];
         if leaves || slot.session.is_some() || std::mem::replace(&mut slot.is_busy, true) {
             return;
         }
@@ -310,11 +310,11 @@ impl Clients {
             Stage::Check if self.to_check.is_empty() && self.open.is_empty() => {
                 env.note(|| "the sessions are closed".into());
                 self.stage = Stage::Leaving;
-                for client in 0..self.clients.len() {
+                for client in 0..self.all.len() {
                     self.close(client);
                 }
             }
-            Stage::Leaving if self.clients.iter().all(|client| client.session.is_none() && !client.is_busy) => {
+            Stage::Leaving if self.all.iter().all(|client| client.session.is_none() && !client.is_busy) => {
                 self.stage = Stage::Done;
             }
             _ => {}
@@ -323,8 +323,8 @@ impl Clients {
 
     /// Logs an initiator out.
     fn close(&mut self, client: usize) {
-        if let Some(session) = self.clients[client].session.take() {
-            self.clients[client].is_busy = true;
+        if let Some(session) = self.all[client].session.take() {
+            self.all[client].is_busy = true;
             self.ask(None, async move {
                 // It is over in any case.
                 let _ = session.close().await;

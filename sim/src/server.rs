@@ -232,13 +232,11 @@ impl Server {
 impl Running {
     /// A logical unit comes, or goes.
     fn change_guest(&mut self) -> UnitChange {
-        self.guest = match self.guest.take() {
-            Some(_) => None,
-            None => {
-                let store = MemoryStore::new(GUEST_BYTES).map(Arc::new);
-                store.and_then(|store| LogicalUnit::new(LogicalUnitConfig::new(store, "GUEST")).ok()).map(Arc::new)
-            }
+        let new = || {
+            let store = MemoryStore::new(GUEST_BYTES).map(Arc::new)?;
+            LogicalUnit::new(LogicalUnitConfig::new(store, "GUEST")).ok().map(Arc::new)
         };
+        self.guest = if self.guest.is_some() { None } else { new() };
         UnitChange { device: Arc::clone(&self.device), lun: lun(GUEST), unit: self.guest.clone() }
     }
 }

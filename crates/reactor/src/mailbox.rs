@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn mailboxes(loops: usize) -> Vec<Mailbox<(usize, u32)>> {
-        Mailbox::between((0..loops).map(|_| Waker::new().unwrap()))
+        Mailbox::between((0..loops).map(|_| Waker::new().expect("a descriptor")))
     }
 
     #[test]

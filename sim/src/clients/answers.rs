@@ -37,13 +37,13 @@ impl Clients {
                 if let Error::Session { why, .. } = &error {
                     Self::check_blame(why, net, env);
                 }
-                self.clients[client].session = None;
-                self.reopen(client, env);
+                self.all[client].session = None;
+                Self::reopen(client, env);
             }
         }
     }
 
-    fn reopen(&self, client: usize, env: &mut Env) {
+    fn reopen(client: usize, env: &mut Env) {
         let at = env.now + env.dice.micros(0, PAUSE_US);
         env.enter(at, Happening::Reopen(client));
     }
@@ -52,32 +52,31 @@ impl Clients {
         match answer {
             Answer::Opened(client, result) => self.opened(client, result, env),
             Answer::Closed(client) => {
-                self.clients[client].is_busy = false;
-                self.reopen(client, env);
+                self.all[client].is_busy = false;
+                Self::reopen(client, env);
             }
-            Answer::Reserved(change, result) => self.reserved(change, result, stores, env),
-            Answer::Managed(asked, answer) => Self::managed(asked, answer, stores, env),
+            Answer::Reserved(change, result) => self.reserved(change, &result, stores, env),
+            Answer::Managed(asked, answer) => Self::managed(asked, &answer, stores, env),
             Answer::Pong(Ok(true)) => env.tally.happening("pings"),
-            // A ping that was damaged on its way comes back so, or is refused.
-            Answer::Pong(_) => {}
             Answer::Text(Ok(pairs)) => {
                 env.tally.happening("text requests");
                 if pairs.first().is_none_or(|(key, _)| key != "TargetName") {
                     env.fail(format!("the answer to SendTargets is {pairs:?}"));
                 }
             }
-            Answer::Text(Err(_)) => {}
+            // A ping that was damaged on its way comes back so, or is refused; connections are lost.
+            Answer::Pong(_) | Answer::Text(Err(_)) => {}
             Answer::Ended(user, outcome) => self.ended(user, &outcome, env),
         }
     }
 
     fn opened(&mut self, client: usize, result: Result<Session, Error>, env: &mut Env) {
         let leaves = matches!(self.stage, Stage::Leaving | Stage::Done);
-        self.clients[client].is_busy = false;
+        self.all[client].is_busy = false;
         match result {
             Ok(session) => {
                 env.tally.recovery("sessions opened");
-                self.clients[client].session = Some(session);
+                self.all[client].session = Some(session);
                 if leaves {
                     self.close(client);
                 }
@@ -85,7 +84,7 @@ impl Clients {
             Err(error) => {
                 env.note(|| format!("initiator {client} has no session: {error}"));
                 env.tally.recovery("sessions refused");
-                self.reopen(client, env);
+                Self::reopen(client, env);
             }
         }
     }

@@ -28,7 +28,7 @@ const FUA: u8 = 0x08;
 impl Clients {
     /// An initiator does something, and says when it does the next thing.
     pub(crate) fn act(&mut self, client: usize, net: &mut Network, stores: &mut Stores, env: &mut Env) {
-        let session = self.clients[client].session.clone();
+        let session = self.all[client].session.clone();
         let busy = match (self.stage, session) {
             (Stage::Done, _) => return,
             (Stage::Load, Some(session)) => self.load(client, &session, net, stores, env),
@@ -59,7 +59,7 @@ impl Clients {
             3 => self.flush(session, env),
             4 => self.test(session, env),
             5 => self.give_up_one(env),
-            6 if self.clients.len() > 1 => self.reserve(client, session.clone(), stores, env),
+            6 if self.all.len() > 1 => self.reserve(client, session.clone(), stores, env),
             _ if manage > 0 && env.dice.one_in(manage) => self.manage(client, session.clone(), stores, env),
             _ => return self.submit_some(client, session, net, env),
         }

@@ -30,13 +30,13 @@ impl Clients {
     }
 
     /// When the answer comes, no store works any more for what the function has ended.
-    pub(super) fn managed(asked: Asked, answer: Result<Response, Error>, stores: &Stores, env: &mut Env) {
+    pub(super) fn managed(asked: Asked, answer: &Result<Response, Error>, stores: &Stores, env: &mut Env) {
         let Asked { function, client, unit, moment } = asked;
         env.note(|| format!("{function} of initiator {client}: {answer:?}"));
         let Ok(answer) = answer else { return };
         env.tally.happening(name(function));
         let is_clear = match function {
-            _ if answer != Response::FUNCTION_COMPLETE => true,
+            _ if *answer != Response::FUNCTION_COMPLETE => true,
             Function::LOGICAL_UNIT_RESET => stores.is_clear_of(moment, Some(unit), None),
             Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => stores.is_clear_of(moment, None, None),
             Function::ABORT_TASK_SET | Function::CLEAR_TASK_SET => {

@@ -60,7 +60,7 @@ impl Clients {
         self.ask(None, async move { Answer::Reserved(change, make(&session, change).await) });
     }
 
-    pub(super) fn reserved(&mut self, change: Change, result: Result<bool, Error>, stores: &Stores, env: &mut Env) {
+    pub(super) fn reserved(&mut self, change: Change, result: &Result<bool, Error>, stores: &Stores, env: &mut Env) {
         let Change { action, client, unit, preempted, moment } = change;
         env.note(|| format!("{change:?}: {result:?}"));
         let reservation = &mut self.reservations[unit];
@@ -69,7 +69,7 @@ impl Clients {
             reservation.is_unknown = true;
             return;
         };
-        if !is_done || reservation.is_unknown {
+        if !*is_done || reservation.is_unknown {
             return;
         }
         env.tally.happening("reservations changed");

@@ -38,7 +38,7 @@ impl Background {
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.tasks.len() == 0
+        self.tasks.is_empty()
     }
 
     /// When the next task goes on that lets time pass.

@@ -90,7 +90,7 @@ impl Core {
     pub(super) fn continue_stop(&mut self, cx: &mut Context<'_>) {
         if let Stopping::LoggingOut { deadline } = self.stopping
             && self.connections.len() == 0
-            && self.tasks.len() == 0
+            && self.tasks.is_empty()
             && self.leaving.is_empty()
             && self.background.is_idle()
         {
