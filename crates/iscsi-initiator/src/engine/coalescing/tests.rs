@@ -240,7 +240,7 @@ fn what_has_changed_is_noticed() {
     assert!(group > 8.0, "{group}");
 }
 
-/// Holds until the first trial.
+/// In the first stretch that is held.
 fn holding() -> World {
     let mut world = World::new(SLOW, Caller::Steady, 32, true);
     while world.hold.is_none() {
@@ -284,9 +284,9 @@ fn the_target_keeps_half_of_the_commands() {
 }
 
 #[test]
-fn holds_without_answers_end_the_trial() {
+fn holds_without_answers_end_those_of_the_stretch() {
     let mut world = holding();
-    for _ in 0..MAX_HOLDS_IN_VAIN {
+    for _ in 0..MAX_LATE_HOLDS {
         world.coalescing.hold_ended();
         assert!(world.coalescing.batch_end(32, time(world.now)).is_some());
     }
