@@ -3,7 +3,7 @@
 //! Whatever the bytes, the parsers end in time and memory that the bytes bound, and a field that they call bad lies within
 //! the list.
 
-use lunette_scsi::copy::extended::{self, ListForm as CopyForm};
+use lunette_scsi::copy::extended::{self, CopyListForm as CopyForm};
 use lunette_scsi::copy::tokens::{PopulateList, TOKEN_LEN, WriteList, zero_token};
 use lunette_scsi::copy::{CopyLimits, extended::CSCD_LEN};
 use lunette_scsi::mode::select;
@@ -130,7 +130,7 @@ pub mod mode_select {
 
     /// The target.
     pub fn run(list: &[u8]) {
-        for form in [select::ListForm::Six, select::ListForm::Ten] {
+        for form in [select::SelectListForm::Six, select::SelectListForm::Ten] {
             if let Some(parsed) = check(list, select::parse(list, form)) {
                 let parameters: usize = parsed.pages.iter().map(|page| page.parameters.len()).sum();
                 assert!(parameters <= list.len());
