@@ -183,12 +183,14 @@ fn weather(dice: &mut Dice) -> Weather {
 
 fn load(dice: &mut Dice) -> Load {
     let block_len = dice.pick(&[512, 512, 4096]);
+    // Long commands of 4 KiB blocks make the buffers of the target run short.
+    let longest = if dice.one_in(16) { 256 } else { dice.pick(&[1, 4, 16, 64]) };
     Load {
         commands: dice.between(40, 120) as u32,
         depth: dice.pick(&[1, 4, 16, 64, 200]),
         block_len,
-        blocks: 128,
-        longest: dice.pick(&[1, 4, 16, 64]),
+        blocks: longest.max(64) * 2,
+        longest,
         pause_us: dice.pick(&[10, 200, 2000]),
         work_us: dice.pick(&[0, 100, 2000, 50_000]),
         manage: dice.pick(&[0, 60, 15]),
