@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{AsyncEvent, RejectReason, ScsiCommand, TargetPdu, TargetTransferTag, TextRequest, TextResponse};
+use lunette_pdu::{
+    AsyncEvent, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponseCode, RejectReason, ScsiCommand,
+    SerialNumber, TargetPdu, TargetTransferTag, TextRequest, TextResponse,
+};
 use lunette_session::keys::Offer;
 
 use crate::harness::{Peer, Setup, nop_out, pattern, read, text, text_request, write};
@@ -221,6 +224,30 @@ fn a_shorter_limit_holds_for_what_is_sent_after_it_was_heard_of() {
     peer.nop_in();
     peer.nop_out(nop_out(9), &vec![0; 4097]);
     peer.cut_off(RejectReason::PROTOCOL_ERROR);
+}
+
+/// RFC 7143 section 11.14.4: such a logout has the ExpStatSN of the connection that it closes.
+#[test]
+fn a_logout_of_another_connection_does_not_shorten_the_limit() {
+    let mut peer = declares(4096);
+    peer.command(write(5, 8192), &[]);
+    let (r2t, _) = peer.r2t();
+    peer.reads = false;
+    peer.text(part(true, false), &[]);
+    let logout = LogoutRequest {
+        immediate: true,
+        reason: LogoutReason::CLOSE_CONNECTION,
+        itt: InitiatorTaskTag(0x55),
+        cid: Cid(99),
+        cmd_sn: peer.cmd_sn,
+        exp_stat_sn: SerialNumber(r2t.stat_sn.0.wrapping_add(1000)),
+    };
+    peer.send(logout.emit(), &[]);
+    peer.answer(&r2t, &pattern(8192), 8192);
+    peer.reads = true;
+    assert_eq!(peer.text_response().1, declaration(4096));
+    assert_eq!(peer.logout_response().0.response, LogoutResponseCode::CID_NOT_FOUND);
+    assert_eq!(peer.scsi_response().0.status, 0);
 }
 
 #[test]

@@ -68,8 +68,8 @@ impl ConnectionMut<'_> {
         }
         *expect = Expect::Nothing;
         let bhs = receiver.bhs();
-        full.shorten_receive_limit(bhs);
         *expect = full.header(bhs, receiver.ahs(), &mut Context { window: self.window, sender, events })?;
+        full.shorten_receive_limit(sender.acknowledged());
         if matches!(expect, Expect::Text(_) | Expect::Ping(_) | Expect::Command(_)) {
             segment.resize(bhs.data_segment_len(), 0);
         }

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{
-    AsyncEvent, AsyncMessage, Bhs, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse,
-};
+use lunette_pdu::{AsyncEvent, AsyncMessage, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse};
 
-use super::{Context, FullFeature, exp_stat_sn};
+use super::{Context, FullFeature};
 use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
 use crate::outbox::Segment;
@@ -85,11 +83,10 @@ impl FullFeature {
         self.receive_limit.current
     }
 
-    /// The limit may be shorter for the PDUs that follow this one.
-    pub(crate) fn shorten_receive_limit(&mut self, bhs: &Bhs) {
-        if self.receive_limit.shorter.is_some() {
-            self.receive_limit.acknowledged(exp_stat_sn(bhs));
-        }
+    /// The limit may be shorter for the PDUs that follow this one. `acknowledged` is ExpStatSN of this connection, which a
+    /// logout of another one does not bring.
+    pub(crate) fn shorten_receive_limit(&mut self, acknowledged: SerialNumber) {
+        self.receive_limit.acknowledged(acknowledged);
     }
 
     /// RFC 7143 section 11.9.1, event 4: asks for a text request within `grace`; the answer will declare `recv_data_segment_len`.
