@@ -86,10 +86,6 @@ pub(crate) const SUSPENDED_BUFFER_SHARE: usize = 4;
 /// The time that initiators have to log out when the target stops.
 pub(crate) const LOGOUT_GRACE: Duration = Duration::from_secs(3);
 
-/// How long the answer to a task management function waits for data of the tasks that it ended, in sessions without FastAbort:
-/// initiators that keep to RFC 7143 send it at once, others never.
-pub(crate) const DATA_OUT_GRACE: Duration = Duration::from_secs(1);
-
 /// The time that initiators have to begin a negotiation that the target asks for. One that does not loses nothing by it.
 pub(crate) const NEGOTIATION_GRACE: Duration = Duration::from_secs(10);
 

@@ -27,39 +27,18 @@
 //! [`iscsi_initiator::Session`], which own their connections. What belongs to a connection (StatSN, the PDU stream) is in the
 //! connection.
 //!
-//! # Connection recovery
+//! The target's session decides what its connections have to do with each other: the order of commands, response fences, task
+//! management over several connections, and with ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3 and 7.2.2) the tasks that outlive the
+//! connection that brought them. The driver does what its [`iscsi_target::Event`]s say, and then asks the connections that the session
+//! has [touched](iscsi_target::Session::take_touched) for theirs. What a driver has to answer comes with a ticket, which the answer
+//! consumes. It tells the session of what happens outside:
 //!
-//! With ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3 and 7.2.2) tasks outlive the connection that brought them. The target's
-//! driver then does this:
-//!
-//! - **A socket is gone:** [`iscsi_target::ConnectionMut::stream_lost`]. When it is true the connection is *suspended*: keep it, drain
-//!   its events, go on calling it for its tasks (`want_data`, `complete`, `abort`) and at its timeouts; tell
-//!   [`iscsi_target::Session::suspend`], and let another connection of the session [announce the
-//!   loss](iscsi_target::ConnectionMut::announce_loss). When it is false, all is as without recovery. The same holds for
-//!   [`iscsi_target::Event::Close`] of a connection that [is suspended](iscsi_target::Connection::is_suspended): close its socket after what is
-//!   ready was sent, keep the rest.
-//! - **[`iscsi_target::Event::LogoutForRecovery`], or [`iscsi_target::Admitted::detached`] in a login:** cut the connection off, call
-//!   [`iscsi_target::ConnectionMut::log_out_for_recovery`] and [`iscsi_target::Session::detach`]. The logout is answered with `CLOSED`. When
-//!   the connection names itself, only answer; it ends with [`iscsi_target::CloseReason::RecoveryLogout`], and then is detached.
-//! - **TASK REASSIGN** comes as [`iscsi_target::Event::TaskManagement`]: look for the task with
-//!   [`iscsi_target::Connection::known_task`] on all other connections of the session. On one that is detached: answer FUNCTION
-//!   COMPLETE first, then [`iscsi_target::ConnectionMut::release_task`] there, [`iscsi_target::ConnectionMut::adopt_task`] here, and know the
-//!   task by its new connection and tag from now on. On any other: TASK STILL ALLEGIANT. Nowhere: TASK DOES NOT EXIST, once
-//!   nothing that was aborted before still works, or FUNCTION REJECTED when the name is [that of a
-//!   request](iscsi_target::Connection::is_request).
-//! - **ABORT TASK without `referenced`:** the task may be on a suspended connection. When the driver has it, it is aborted
-//!   there; when it has ended, it is moved here as above, which answers it, and then the request is answered.
-//! - **QUERY TASK:** this connection has no such task. On another one that is served, lost or detached: FUNCTION SUCCEEDED, and from one
-//!   that is detached it moves here (RFC 7144 section 6.3). Nowhere: FUNCTION COMPLETE, once nothing that was aborted before still
-//!   works, for the initiator may do its work anew.
-//! - **An answer that was sent but not acknowledged** moves like a task that has not ended: its status and the data from
-//!   ExpDataSN on are sent again, under the numbers of the new connection.
-//! - **Other task management functions** reach the tasks of suspended connections as they reach all others;
-//!   [`iscsi_target::ConnectionMut::silence`] is called for suspended connections too.
-//! - **[`iscsi_target::CloseReason::NotRecovered`]:** Time2Wait and Time2Retain are over. End the tasks of the connection and forget it. A
-//!   session, and with it its nexus, ends with the last connection, served or suspended.
-//!
-//! The numbers of R2Ts begin at the ExpDataSN of the reassignment: that many the initiator says it has.
+//! | outside | the driver calls |
+//! |---|---|
+//! | a socket is gone | [`iscsi_target::Session::stream_lost`]; when that is false, [`iscsi_target::Sessions::leave`] and [`remove`](iscsi_target::Sessions::remove) |
+//! | [`iscsi_target::Event::Close`] | [`iscsi_target::Session::keep`]; when that is false, the same, once all is sent |
+//! | a login takes the place of a connection ([`iscsi_target::Admitted::detached`]) | [`iscsi_target::Session::detach`] |
+//! | stores are at rest after an abort | [`iscsi_target::Session::aborted`] |
 
 #![forbid(unsafe_code)]
 

@@ -115,6 +115,10 @@ pub const MAX_SESSION_CONNECTIONS: u32 = 64;
 /// gap that is not filled for a long time tells of a failed connection).
 pub const COMMAND_GAP_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the answer to a task management function waits for data of the tasks that it ended, in sessions without FastAbort:
+/// initiators that keep to RFC 7143 send it at once, others never.
+pub const DATA_OUT_GRACE: Duration = Duration::from_secs(1);
+
 /// Addresses that a login is sent to. With the longest names they fit the data segment of one login response.
 pub const MAX_MOVED_ADDRESSES: usize = 16;
 

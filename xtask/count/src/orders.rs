@@ -27,7 +27,11 @@ const BUFFER_OFFSET: std::ops::Range<usize> = 40..44;
 
 /// The part to count. Not inlined, so that it has a name to be toggled by.
 #[inline(never)]
-fn counted_write(target: &mut iscsi_target::Session<()>, mut input: &[u8], now: Time) -> Option<iscsi_target::Event> {
+fn counted_write(
+    target: &mut iscsi_target::Session<()>,
+    mut input: &[u8],
+    now: Time,
+) -> Option<iscsi_target::Event<()>> {
     target.next_event((), &mut input, now)
 }
 

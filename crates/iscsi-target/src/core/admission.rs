@@ -44,7 +44,7 @@ impl Core {
         }
         if let Some(detached) = admitted.detached {
             tracing::info!(initiator = request.initiator_name, "connection replaced by a new login");
-            self.detach(cx, detached, request.exp_stat_sn, None);
+            self.detach(cx, detached, request.exp_stat_sn);
         }
         let device = self.device_of(&admitted.session);
         if let Some(conn) = self.connections.get_mut(id) {

@@ -4,7 +4,8 @@
 use std::collections::VecDeque;
 
 use lunette_device::{InPlace, Response as DeviceResponse};
-use lunette_session::iscsi_target::{AnswerData, ConnectionMut, MovedTask, Response, TaskTag};
+use lunette_reactor::ConnectionId;
+use lunette_session::iscsi_target::{AnswerData, Connection, ConnectionMut, Response, Session, TaskTag};
 
 use super::connection::Conn;
 
@@ -43,34 +44,22 @@ impl Answers {
 
 impl Conn {
     /// Answers a task.
-    pub(super) fn complete(&mut self, protocol: &mut ConnectionMut<'_>, task: TaskTag, response: DeviceResponse) {
-        let response = session_response(response);
-        let pooled = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
-        let before = protocol.queued_bytes();
-        protocol.complete(task, response);
-        self.count_answer(protocol, before, pooled);
-    }
-
-    /// Takes over a task of a connection that was lost; gives its new tag when it has not ended.
-    pub(super) fn adopt(
+    pub(super) fn complete(
         &mut self,
-        protocol: &mut ConnectionMut<'_>,
-        task: MovedTask,
-        exp_data_sn: u32,
-    ) -> Option<TaskTag> {
-        let pooled = task.pooled_bytes();
-        let before = protocol.queued_bytes();
-        let tag = protocol.adopt_task(task, exp_data_sn);
-        self.count_answer(protocol, before, pooled);
-        tag
-    }
-
-    fn count_answer(&mut self, protocol: &mut ConnectionMut<'_>, queued_before: usize, pooled_bytes: Option<usize>) {
-        let segment_bytes = protocol.queued_bytes() - queued_before;
-        if let Some(pooled_bytes) = pooled_bytes.filter(|_| segment_bytes > 0) {
+        id: ConnectionId,
+        session: &mut Session<ConnectionId>,
+        task: TaskTag,
+        response: Response,
+    ) {
+        let pooled = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
+        let before = session.connection(id).map_or(0, Connection::queued_bytes);
+        session.complete(id, task, response);
+        let Some(mut protocol) = session.connection_mut(id) else { return };
+        let segment_bytes = protocol.queued_bytes() - before;
+        if let Some(pooled_bytes) = pooled.filter(|_| segment_bytes > 0) {
             self.answers.push(segment_bytes, pooled_bytes);
         }
-        self.count_answers(protocol);
+        self.count_answers(&mut protocol);
     }
 
     /// Looks what its answers still hold.
@@ -87,7 +76,7 @@ impl Conn {
 }
 
 /// From the device's words to the session's.
-fn session_response(response: DeviceResponse) -> Response {
+pub(super) fn session_response(response: DeviceResponse, aborted_others: bool) -> Response {
     let in_place = response.data_in_place.map(|data| match data {
         InPlace::Loan(loan) => AnswerData::Loan(loan),
         InPlace::File(file) => AnswerData::File(file),
@@ -98,6 +87,7 @@ fn session_response(response: DeviceResponse) -> Response {
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
         data_in: response.data_in.map(AnswerData::from).or(in_place),
         data_out_transfer_len: response.data_out_transfer_len,
+        aborted_others,
     }
 }
 

@@ -5,15 +5,15 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
-use lunette_device::NexusId;
-use lunette_pdu::LogoutResponseCode;
+use lunette_device::{NexusId, TargetDevice};
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::Place;
+use lunette_session::iscsi_target::{LogoutTicket, Place, TaskManagementTicket};
 
 use super::Core;
-use super::fences::{Affected, Managed};
+use super::news::Affected;
 use super::orders::{Order, Ticket};
 use super::running::TaskKey;
 use crate::control::UpdateError;
@@ -27,11 +27,11 @@ pub(super) enum Behind {
     /// another core.
     News { issuing: Option<ConnectionId>, affected: Vec<Affected> },
     /// A task management function is answered.
-    TaskManagement { connection: ConnectionId, managed: Managed },
+    TaskManagement { connection: ConnectionId, device: Arc<TargetDevice>, ticket: TaskManagementTicket<ConnectionId> },
     /// A task that aborted others goes on. The nexuses `lost` tasks.
     Task { key: TaskKey, lost: Vec<NexusId> },
     /// A logout is answered: the connection that it names is closed.
-    Logout { connection: ConnectionId },
+    Logout { connection: ConnectionId, ticket: LogoutTicket },
     /// A login is answered.
     Login { connection: ConnectionId, place: Place<ConnectionId> },
     /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
@@ -87,11 +87,14 @@ impl Barriers {
 
 impl Core {
     pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
+        let now = self.time(cx);
         for behind in std::mem::take(&mut self.barriers.passed) {
             match behind {
                 Behind::News { issuing, affected } => self.tell_of_aborts(issuing, &affected),
-                Behind::TaskManagement { connection, managed } => self.answer_behind_fence(cx, connection, managed),
-                Behind::Logout { connection } => self.answer_logout(connection, LogoutResponseCode::CLOSED),
+                Behind::TaskManagement { connection, device, ticket } => self.aborted(now, connection, device, ticket),
+                Behind::Logout { connection, ticket } => {
+                    self.in_session(connection, |session| session.logged_out(connection, ticket));
+                }
                 Behind::Task { key, lost } => self.aborts_done(key, lost),
                 Behind::Login { connection, place } => self.finish_login(cx, connection, place),
                 Behind::Order { ticket, lost } => {

@@ -8,7 +8,8 @@ use lunette_device::{Nexus, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    CloseReason, Connection, ConnectionConfig, ConnectionMut, Entropy, LoginConnection, SessionInfo, SessionKey,
+    CloseReason, Connection, ConnectionConfig, ConnectionMut, Entropy, LoginConnection, Session, SessionInfo,
+    SessionKey,
 };
 
 use super::Core;
@@ -45,6 +46,8 @@ pub(super) struct Conn {
     pub(super) place: Option<Place>,
     /// Where its session lives, among several cores.
     pub(super) home: Option<Home>,
+    /// It has asked for a TARGET COLD RESET, whose answer is on its way.
+    pub(super) target_reset: Option<Arc<TargetDevice>>,
     /// It waits to go to another core.
     pub(super) departure: Option<Departure>,
     paused: bool,
@@ -123,6 +126,20 @@ impl Conn {
 }
 
 impl Core {
+    /// Does something with the session of a connection, and takes note of the connections that it has touched.
+    pub(super) fn in_session<R>(
+        &mut self,
+        id: ConnectionId,
+        act: impl FnOnce(&mut Session<ConnectionId>) -> R,
+    ) -> Option<R> {
+        let session = self.sessions.get_mut(self.connections.get(id)?.key?)?;
+        let result = act(session);
+        for touched in session.take_touched() {
+            self.touch(touched);
+        }
+        Some(result)
+    }
+
     /// A connection with the protocol's side of it.
     #[inline]
     pub(super) fn link(&mut self, id: ConnectionId) -> Option<(&mut Conn, ConnectionMut<'_>)> {
@@ -141,6 +158,15 @@ impl Core {
     pub(super) fn remove(&mut self, id: ConnectionId) {
         if let Some(key) = self.connections.remove(id).and_then(|conn| conn.key) {
             self.sessions.remove(key, id);
+            self.touch_members(key);
+        }
+    }
+
+    /// Connections of a session may go on after something has changed for them.
+    pub(super) fn touch_members(&mut self, key: SessionKey) {
+        let touched = self.sessions.get_mut(key).map(Session::take_touched).unwrap_or_default();
+        for id in touched {
+            self.touch(id);
         }
     }
 
@@ -176,6 +202,7 @@ impl Core {
             watched_for: None,
             place: Some(place),
             home: None,
+            target_reset: None,
             departure: None,
             paused: false,
         })

@@ -7,10 +7,10 @@ mod background;
 mod barrier;
 mod completions;
 mod connection;
-mod fences;
 mod files;
 mod homes;
 mod leaving;
+mod news;
 mod orders;
 mod pace;
 mod places;
@@ -53,7 +53,6 @@ use background::Background;
 use barrier::Barriers;
 use completions::CompletionQueue;
 use connection::{Conn, Sessions};
-use fences::Fence;
 use files::{FileWork, Files};
 pub(crate) use homes::Homes;
 use leaving::Leaving;
@@ -106,10 +105,9 @@ pub(crate) struct Core {
     connections: ConnectionTable<Conn>,
     sessions: Sessions,
     tasks: Slab<RunningTask>,
+    /// Targets whose TARGET COLD RESET was not answered, for its connection is gone: their sessions end all the same.
+    due_resets: Vec<Arc<TargetDevice>>,
     barriers: Barriers,
-    fences: Vec<Fence>,
-    /// Some may be answered at once.
-    fences_moved: bool,
     task_sets: TaskSets,
     pool: Pool,
     shares: Shares,
@@ -158,9 +156,8 @@ impl Core {
             connections: ConnectionTable::default(),
             sessions,
             tasks: Slab::default(),
+            due_resets: Vec::new(),
             barriers: Barriers::default(),
-            fences: Vec::new(),
-            fences_moved: false,
             task_sets: TaskSets::default(),
             trimmer: Trimmer::new(config.pool.clone()),
             pool: config.pool,
@@ -263,7 +260,14 @@ impl Core {
         conn.count_answers(&mut protocol);
         self.counts.traffic.add(protocol.take_traffic());
         conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
-        self.timetable.watch(id, conn, protocol.next_timeout());
+        let key = conn.key;
+        let session = key.and_then(|key| self.sessions.get_mut(key));
+        let (timeout, touched) =
+            session.map_or((None, Vec::new()), |session| (session.next_timeout(id), session.take_touched()));
+        self.timetable.watch(id, conn, timeout);
+        for other in touched {
+            self.touch(other);
+        }
         bytes.len()
     }
 
@@ -274,7 +278,7 @@ impl Core {
         }
     }
 
-    fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event) {
+    fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event<ConnectionId>) {
         match event {
             Event::Command(command) => {
                 self.pace.count();
@@ -282,13 +286,16 @@ impl Core {
             }
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
-            Event::TaskManagement(request) => {
+            Event::TaskManagement(ticket) => {
                 self.pace.count();
-                self.manage_tasks(id, &request);
+                self.manage_tasks(id, ticket);
             }
-            Event::Resume(cid) => self.resume_siblings(id, cid),
-            Event::Logout(cid) => self.log_out(cx, id, cid),
-            Event::LogoutForRecovery { cid, received } => self.log_out_for_recovery(cx, id, cid, received),
+            Event::Moved { from, old, new } => self.task_moved(id, from, old, new),
+            Event::NexusReset => self.drop_session(cx, id),
+            Event::TargetReset => self.reset_target(cx, id),
+            Event::Logout { ticket, connection } => self.log_out(cx, id, connection, ticket),
+            Event::Detached => self.detached(cx, id),
+            Event::Gone => self.gone(id),
             Event::Close(reason) => self.close(cx, id, &reason),
         }
     }
@@ -327,8 +334,10 @@ impl Core {
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.nexus = None;
         conn.session = None;
+        self.due_resets.extend(conn.target_reset.take());
         if let Some(key) = conn.key {
             self.sessions.leave(key, id);
+            self.touch_members(key);
         }
     }
 
@@ -358,17 +367,13 @@ impl Core {
         loop {
             let mut moved = self.take_completions();
             self.pass_barriers(cx);
-            self.pass_fences(cx);
+            self.end_reset_targets(cx);
             self.feed_starving();
             self.make_room(self.time(cx));
             self.begin_ready();
             self.give_up_stalled();
             // A store in memory may have answered one that was fed.
-            if self.touched.is_empty()
-                && self.completions.is_empty()
-                && self.task_sets.is_settled()
-                && !self.fences_moved
-            {
+            if self.touched.is_empty() && self.completions.is_empty() && self.task_sets.is_settled() {
                 break;
             }
             let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
@@ -402,13 +407,9 @@ impl Core {
     }
 
     /// Ends the connections whose work does not come to an end, so that the others are served: those that the last round looked
-    /// at, and when it looked at none, that of the fence which was raised last.
-    fn end_runaways(&mut self, cx: &mut Context<'_>, mut suspects: Vec<ConnectionId>) {
+    /// at.
+    fn end_runaways(&mut self, cx: &mut Context<'_>, suspects: Vec<ConnectionId>) {
         self.unsettled = true;
-        self.fences_moved = false;
-        if suspects.is_empty() {
-            suspects.extend(self.fences.last().map(Fence::connection));
-        }
         for id in suspects {
             self.end_runaway(cx, id);
         }
@@ -558,8 +559,7 @@ impl Handler for Core {
         if self.unsettled || !self.touched.is_empty() || self.background.is_due() || self.io.are_queued() {
             return Some(self.epoch);
         }
-        let earliest = self.timetable.next().into_iter().chain(self.next_fence_timeout()).min();
-        let connections = earliest.map(|time| self.epoch + time.since_epoch());
+        let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
         let others = [self.stopping.deadline(), self.background.next_timeout(), self.trimmer.next_timeout(now)];
         others.into_iter().flatten().chain(connections).min()
     }

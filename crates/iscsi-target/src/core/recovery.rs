@@ -4,43 +4,25 @@
 //! A suspended connection has no socket any more. It stays in the table until its tasks are taken over or its time is over,
 //! and keeps the session and the nexus alive.
 
-use lunette_pdu::{
-    InitiatorTaskTag, SerialNumber, TaskManagementFunction as Function, TaskManagementResponseCode as Answer,
-};
+use lunette_pdu::SerialNumber;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{CloseReason, Connection, ConnectionMut, KnownTask, SessionKey, TaskManagement};
+use lunette_session::iscsi_target::{CloseReason, SessionKey, TaskTag};
 
 use super::Core;
 use super::answers::Answers;
-use super::barrier::{BarrierKey, Behind};
+use super::barrier::BarrierKey;
 use super::connection::Conn;
-use super::fences::Managed;
 use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
-
-/// Where a task is that the initiator names.
-enum Whereabouts {
-    /// On a suspended connection; `detached` when that one is logged out.
-    Suspended {
-        connection: ConnectionId,
-        task: KnownTask,
-        detached: bool,
-    },
-    /// On a connection that is served.
-    Served,
-    /// It is no command, or there is none of that name.
-    Request,
-    Nowhere,
-}
 
 impl Core {
     /// The socket of a connection is gone: its tasks wait, or end with it.
     pub(super) fn connection_lost(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let now = self.time(cx);
         let may_wait = self.may_be_recovered(id);
-        let lose = |(_, mut protocol): (&mut Conn, ConnectionMut<'_>)| protocol.stream_lost(now);
-        if may_wait && self.link(id).is_some_and(lose) {
+        if may_wait && self.in_session(id, |session| session.stream_lost(id, now)) == Some(true) {
             self.park(id);
-            return self.suspended(id, None);
+            self.touch(id);
+            return self.bound_session(id);
         }
         let Some(conn) = self.connections.get(id) else { return };
         if conn.session.as_ref().is_some_and(|session| !session.recovers_connections()) {
@@ -51,11 +33,10 @@ impl Core {
 
     /// A connection that has failed keeps its tasks, and gets rid of its socket. False when it has to end.
     pub(super) fn keep_failed(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) -> bool {
-        let keeps = self.protocol(id).is_some_and(Connection::is_suspended);
-        if !keeps || !self.may_be_recovered(id) {
+        if !self.may_be_recovered(id) || self.in_session(id, |session| session.keep(id, reason)) != Some(true) {
             return false;
         }
-        self.suspended(id, Some(reason));
+        self.bound_session(id);
         cx.close_after_send(id);
         true
     }
@@ -70,27 +51,6 @@ impl Core {
                 .is_some_and(|conn| conn.session.is_some() && conn.may_stay(directory, devices))
     }
 
-    /// Enters a connection among those that wait, and tells the initiator of its loss (RFC 7143 section 7.1.4.3) unless it
-    /// knows.
-    fn suspended(&mut self, id: ConnectionId, reason: Option<&CloseReason>) {
-        let Some(key) = self.key_of(id) else { return };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        if reason == Some(&CloseReason::RecoveryLogout) {
-            session.detach(id);
-        } else if let Some(cid) = session.cid(id) {
-            session.suspend(id);
-            let other = session.connections().next();
-            if let Some(other) = other
-                && let Some(mut protocol) = session.connection_mut(other)
-            {
-                protocol.announce_loss(cid);
-                self.touch(other);
-            }
-        }
-        self.bound_session(key);
-        self.touch(id);
-    }
-
     /// What was not sent is lost with the socket.
     fn park(&mut self, id: ConnectionId) {
         if let Some((conn, mut protocol)) = self.link(id) {
@@ -100,49 +60,29 @@ impl Core {
         self.connections.park(id);
     }
 
-    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. When its tasks do
-    /// not wait they end; `barrier` learns when no store works for them any more.
-    pub(super) fn detach(
-        &mut self,
-        cx: &mut Context<'_>,
-        id: ConnectionId,
-        received: SerialNumber,
-        barrier: Option<BarrierKey>,
-    ) {
+    /// A login takes the place of a connection: that is its logout for recovery. `received`: how far the initiator has come there.
+    pub(super) fn detach(&mut self, cx: &mut Context<'_>, id: ConnectionId, received: SerialNumber) {
         let now = self.time(cx);
-        let waits = self.link(id).is_some_and(|(_, mut protocol)| protocol.log_out_for_recovery(received, now));
-        if let Some(key) = self.key_of(id).filter(|_| waits) {
-            if let Some(session) = self.sessions.get_mut(key) {
-                session.detach(id);
-            }
-            self.park(id);
-            cx.close(id);
-            self.touch(id);
-            self.bound_session(key);
-            self.let_go_if_empty(id, key);
+        if self.in_session(id, |session| session.detach(id, received, now)) == Some(true) {
+            self.detached(cx, id);
         } else {
-            self.terminate_tasks(id, barrier);
+            self.terminate_tasks(id, None);
             self.cut(cx, id);
         }
     }
 
-    /// Nobody is waited for when there is nothing to take over, and others keep the session.
-    fn let_go_if_empty(&mut self, id: ConnectionId, key: SessionKey) {
-        let Some(session) = self.sessions.get(key) else { return };
-        let is_empty = session.connection(id).is_some_and(Connection::keeps_nothing);
-        if is_empty && session.is_detached(id) && session.members().any(|other| other != id) {
-            self.end_session_part(id);
-            self.remove(id);
-        }
+    /// A connection is logged out for recovery; its tasks wait.
+    pub(super) fn detached(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        self.park(id);
+        cx.close(id);
+        self.touch(id);
+        self.bound_session(id);
     }
 
-    /// The same for all that the session of `id` has lost.
-    pub(super) fn let_go_of_empty(&mut self, id: ConnectionId) {
-        let (Some(key), Some(session)) = (self.key_of(id), self.session_of(id)) else { return };
-        let suspended: Vec<_> = session.suspended().collect();
-        for lost in suspended {
-            self.let_go_if_empty(lost, key);
-        }
+    /// Nothing of a lost connection is left to be taken over.
+    pub(super) fn gone(&mut self, id: ConnectionId) {
+        self.end_session_part(id);
+        self.remove(id);
     }
 
     /// The session that a connection belongs to, while it does.
@@ -175,14 +115,10 @@ impl Core {
 
     /// Tasks of a session have ended without an answer. They may have held the command window shut.
     pub(super) fn announce_window(&mut self, session: SessionKey) {
-        let Some(session) = self.sessions.get_mut(session) else { return };
-        let served = session.connections().next();
-        if let Some(served) = served
-            && let Some(mut protocol) = session.connection_mut(served)
-        {
-            protocol.announce_window();
-            self.touch(served);
+        if let Some(session) = self.sessions.get_mut(session) {
+            session.announce_window();
         }
+        self.touch_members(session);
     }
 
     /// Ends what waits beyond the bounds, the longest waiting first. A connection that has failed, and whose last PDUs are still on
@@ -202,7 +138,8 @@ impl Core {
     }
 
     /// The same for one session.
-    fn bound_session(&mut self, session: SessionKey) {
+    fn bound_session(&mut self, id: ConnectionId) {
+        let Some(session) = self.key_of(id) else { return };
         let oldest = |core: &Self| {
             let mut suspended = core.sessions.get(session)?.suspended();
             let oldest = suspended.next()?;
@@ -221,130 +158,16 @@ impl Core {
         }
     }
 
-    // Tasks.
-
-    /// TASK REASSIGN: connection `id` takes over a task.
-    pub(super) fn reassign(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let (connection, answer) = match self.find_elsewhere(id, request) {
-            Whereabouts::Suspended { connection, detached: true, .. } => (Some(connection), Answer::FUNCTION_COMPLETE),
-            Whereabouts::Suspended { .. } | Whereabouts::Served => (None, Answer::TASK_STILL_ALLEGIANT),
-            Whereabouts::Request => (None, Answer::FUNCTION_REJECTED),
-            Whereabouts::Nowhere if self.is_here(id, request.referenced_itt) => (None, Answer::TASK_STILL_ALLEGIANT),
-            Whereabouts::Nowhere => return self.answer_gone(id, request),
-        };
-        // RFC 7143 section 11.5.1: the answer goes out before the task moves.
-        self.answer_task_management(id, request.itt, answer);
-        if let Some(connection) = connection {
-            self.move_task(connection, id, request.referenced_itt, request.exp_data_sn);
-        }
-    }
-
-    /// ABORT TASK of a task that connection `id` does not have. On a connection that was lost it is aborted from here (RFC
-    /// 7143 section 11.5.1); when it has ended there, its answer comes first.
-    pub(super) fn abort_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let (itt, response) = (request.itt, Answer::FUNCTION_COMPLETE);
-        match self.find_elsewhere(id, request) {
-            Whereabouts::Suspended { connection, task: KnownTask { tag: Some(tag), .. }, .. } => {
-                let barrier = self
-                    .barriers
-                    .open(Behind::TaskManagement { connection: id, managed: Managed::of_one(itt, response) });
-                let key = self.connections.get_mut(connection).and_then(|conn| conn.tasks.get(tag));
-                if let Some(key) = key {
-                    self.abort_task(key, Some(barrier));
-                }
-                self.barriers.close(barrier);
-            }
-            Whereabouts::Suspended { connection, .. } => {
-                self.move_task(connection, id, request.referenced_itt, 0);
-                self.answer_task_management(id, itt, response);
-            }
-            Whereabouts::Request => self.answer_task_management(id, itt, Answer::FUNCTION_REJECTED),
-            Whereabouts::Served | Whereabouts::Nowhere => self.answer_gone(id, request),
-        }
-        self.touch(id);
-    }
-
-    /// QUERY TASK of a task that connection `id` does not have. From one that is logged out it comes here (RFC 7144 section 6.3).
-    pub(super) fn query_elsewhere(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let whereabouts = self.find_elsewhere(id, request);
-        match whereabouts {
-            Whereabouts::Suspended { .. } | Whereabouts::Served => self.succeed(id, request, [0; 3]),
-            Whereabouts::Request => self.answer_task_management(id, request.itt, Answer::FUNCTION_REJECTED),
-            Whereabouts::Nowhere => self.answer_gone(id, request),
-        }
-        if let Whereabouts::Suspended { connection, detached: true, .. } = whereabouts {
-            self.move_task(connection, id, request.referenced_itt, 0);
-        }
-    }
-
-    /// A request for a task that is gone. It may be one of those that were aborted before and whose stores still work.
-    fn answer_gone(&mut self, id: ConnectionId, request: &TaskManagement) {
-        let nexus = self.connections.get_mut(id).and_then(|conn| conn.nexus.as_ref().map(|nexus| nexus.id()));
-        let (itt, response) = (request.itt, request.done());
-        let barrier =
-            self.barriers.open(Behind::TaskManagement { connection: id, managed: Managed::of_one(itt, response) });
-        for key in self.tasks_where(|task| task.is_orphan() && Some(task.nexus) == nexus) {
-            self.abort_task(key, Some(barrier));
-        }
-        self.barriers.close(barrier);
-    }
-
-    /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task is one of
-    /// that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
-    fn find_elsewhere(&self, id: ConnectionId, request: &TaskManagement) -> Whereabouts {
-        let itt = request.referenced_itt;
-        let is_meant = |task: &KnownTask| request.function == Function::TASK_REASSIGN || task.lun == request.lun;
-        let Some(session) = self.session_of(id) else { return Whereabouts::Nowhere };
-        let mut found: Option<(ConnectionId, KnownTask)> = None;
-        let mut is_request = false;
-        for other in session.members().filter(|other| *other != id) {
-            let Some(protocol) = session.connection(other) else { continue };
-            is_request |= protocol.is_request(itt);
-            let Some(task) = protocol.known_task(itt).filter(is_meant) else { continue };
-            if found.is_none_or(|(_, known)| task.supersedes(&known)) {
-                found = Some((other, task));
-            }
-        }
-        let Some((connection, task)) = found else {
-            return if is_request { Whereabouts::Request } else { Whereabouts::Nowhere };
-        };
-        if session.suspended().any(|lost| lost == connection) {
-            Whereabouts::Suspended { connection, task, detached: session.is_detached(connection) }
-        } else {
-            Whereabouts::Served
-        }
-    }
-
-    /// Whether connection `id` itself has the task, though it has ended for it.
-    fn is_here(&self, id: ConnectionId, itt: InitiatorTaskTag) -> bool {
-        self.protocol(id).is_some_and(|protocol| protocol.known_task(itt).is_some())
-    }
-
-    fn move_task(&mut self, from: ConnectionId, to: ConnectionId, itt: InitiatorTaskTag, exp_data_sn: u32) {
-        if self.connections.get(to).is_none() {
-            return;
-        }
-        let session = self.key_of(from);
-        let Some((old, mut protocol)) = self.link(from) else { return };
-        let tag = protocol.known_task(itt).and_then(|known| known.tag);
-        let Some(moved) = protocol.release_task(itt) else { return };
-        let key = tag.and_then(|tag| old.tasks.remove(tag));
-        let bytes = key.and_then(|key| self.tasks.get(key)).map_or(0, |running| running.bytes);
-        if let Some(old) = self.connections.get_mut(from) {
-            old.holdings.sub_task(bytes);
-        }
-        let Some((new, mut protocol)) = self.link(to) else { return };
-        new.holdings.add_task(bytes);
-        if let (Some(tag), Some(key)) = (new.adopt(&mut protocol, moved, exp_data_sn), key) {
-            new.tasks.insert(tag, key);
-            if let Some(running) = self.tasks.get_mut(key) {
-                (running.connection, running.tag) = (to, tag);
-            }
-        }
-        self.wait_for_adopted(to);
-        self.touch(to);
-        if let Some(session) = session {
-            self.let_go_if_empty(from, session);
+    /// Connection `id` has taken over a task of one that was lost.
+    pub(super) fn task_moved(&mut self, id: ConnectionId, from: ConnectionId, old: TaskTag, new: TaskTag) {
+        let Some(conn) = self.connections.get_mut(from) else { return };
+        let Some(key) = conn.tasks.remove(old) else { return };
+        let Some(running) = self.tasks.get_mut(key) else { return };
+        conn.holdings.sub_task(running.bytes);
+        (running.connection, running.tag) = (id, new);
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.holdings.add_task(running.bytes);
+            conn.tasks.insert(new, key);
         }
     }
 }

@@ -14,6 +14,7 @@ use lunette_store::{Completion, CompletionSink, Outcome};
 
 use super::Core;
 use super::aborts::Doomed;
+use super::answers::session_response;
 use super::barrier::{BarrierKey, Behind};
 use super::leaving::LEAVE_TAG;
 use super::shares::{Account, pooled_len};
@@ -42,8 +43,6 @@ pub(super) enum Waiting {
     Aborts,
     /// Its place in the task set.
     Order,
-    /// It has ended; its response waits for others.
-    Fence,
 }
 
 /// A device task and where it belongs.
@@ -207,22 +206,19 @@ impl Core {
         self.touch(id);
     }
 
-    /// A task has ended. It holds up no other task from now on, also when its response has to wait.
+    /// A task has ended, and is answered. The session may hold the response back.
     pub(super) fn finish(&mut self, key: TaskKey, response: DeviceResponse) {
         self.leave_task_set(key, self.place_in_order(key));
-        if let Some(response) = self.hold_response(key, response) {
-            self.finish_now(key, response);
-        }
-    }
-
-    /// Answers a task.
-    pub(super) fn finish_now(&mut self, key: TaskKey, response: DeviceResponse) {
         let Some(running) = self.tasks.remove(key) else { return };
-        let Some((conn, mut protocol)) = self.link(running.connection) else { return };
+        let id = running.connection;
+        let Some(conn) = self.connections.get_mut(id) else { return };
         conn.tasks.remove(running.tag);
         conn.holdings.sub_task(running.bytes);
-        conn.complete(&mut protocol, running.tag, response);
-        self.touch(running.connection);
+        let Some(key) = conn.key else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        conn.complete(id, session, running.tag, session_response(response, running.aborted_others));
+        self.touch_members(key);
+        self.touch(id);
     }
 
     // Buffers.

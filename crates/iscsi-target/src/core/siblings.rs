@@ -3,21 +3,12 @@
 use std::sync::Arc;
 
 use lunette_device::Nexus;
-use lunette_pdu::{Cid, LogoutResponseCode, LunField, SerialNumber, TaskManagementFunction as Function, Tsih};
+use lunette_pdu::Tsih;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{AdmitRequest, CloseReason, Connection, Session, SessionKey, TaskManagement};
+use lunette_session::iscsi_target::{AdmitRequest, CloseReason, LogoutTicket, Session, SessionKey};
 
 use super::Core;
 use super::barrier::Behind;
-
-/// The tasks of a session that a task management request covers.
-#[derive(Clone, Copy)]
-pub(super) struct Covered {
-    /// Of that logical unit; `None`: of all.
-    lun: Option<LunField>,
-    /// Sent before this request.
-    before: SerialNumber,
-}
 
 impl Core {
     /// The session that a connection belongs to, while it does.
@@ -30,16 +21,6 @@ impl Core {
     pub(super) fn siblings(&mut self, id: ConnectionId) -> Vec<ConnectionId> {
         let Some(session) = self.session_of(id) else { return Vec::new() };
         session.connections().filter(|other| *other != id).collect()
-    }
-
-    /// Commands of connection `id` have made way for those that another one holds.
-    pub(super) fn resume_siblings(&mut self, id: ConnectionId, cid: Option<Cid>) {
-        let Some(session) = self.session_of(id) else { return };
-        let is_meant = |other: &ConnectionId| cid.is_none_or(|cid| session.cid(*other) == Some(cid));
-        let waiting: Vec<_> = session.connections().filter(is_meant).collect();
-        for other in waiting {
-            self.touch(other);
-        }
     }
 
     /// The nexus that a login joins: it outlives the connection that this one replaces. A new session has a new one.
@@ -78,72 +59,20 @@ impl Core {
 
     /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works for the
     /// connection's tasks any more: it may send them again on another one.
-    pub(super) fn log_out(&mut self, cx: &mut Context<'_>, id: ConnectionId, cid: Cid) {
-        let Some(leaving) = self.session_of(id).and_then(|session| session.find(cid)) else {
-            return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
-        };
-        let barrier = self.barriers.open(Behind::Logout { connection: id });
+    pub(super) fn log_out(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        leaving: ConnectionId,
+        ticket: LogoutTicket,
+    ) {
+        let barrier = self.barriers.open(Behind::Logout { connection: id, ticket });
         self.terminate_tasks(leaving, Some(barrier));
         if leaving != id {
             self.cut(cx, leaving);
         }
         self.barriers.close(barrier);
         self.touch(id);
-    }
-
-    /// The same to go on with its tasks on another connection.
-    pub(super) fn log_out_for_recovery(
-        &mut self,
-        cx: &mut Context<'_>,
-        id: ConnectionId,
-        cid: Cid,
-        received: SerialNumber,
-    ) {
-        let Some(session) = self.connections.get_mut(id).and_then(|conn| conn.session.clone()) else { return };
-        let Some(leaving) = self.session_of(id).and_then(|session| session.find(cid)) else {
-            return self.answer_logout(id, LogoutResponseCode::CID_NOT_FOUND);
-        };
-        let barrier = self.barriers.open(Behind::Logout { connection: id });
-        if leaving != id {
-            self.detach(cx, leaving, received, Some(barrier));
-        } else if session.parameters.time2retain_s == 0 {
-            self.terminate_tasks(id, Some(barrier));
-        }
-        self.barriers.close(barrier);
-        self.touch(id);
-    }
-
-    pub(super) fn answer_logout(&mut self, id: ConnectionId, response: LogoutResponseCode) {
-        if let Some((_, mut protocol)) = self.link(id) {
-            protocol.logout_done(response);
-            self.touch(id);
-        }
-    }
-
-    // Task management.
-
-    /// Tasks of other connections that wait for data only to be answered are not answered after a request that covers them.
-    pub(super) fn silence_siblings(&mut self, id: ConnectionId, request: &TaskManagement) -> Option<Covered> {
-        let before = request.before?;
-        let lun = match request.function {
-            Function::ABORT_TASK => return None,
-            Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET | Function::I_T_NEXUS_RESET => None,
-            _ => Some(request.lun),
-        };
-        let covered = Covered { lun, before };
-        self.silence(id, covered, |_| true);
-        Some(covered)
-    }
-
-    pub(super) fn silence(&mut self, id: ConnectionId, covered: Covered, concerned: impl Fn(&Connection) -> bool) {
-        let Some(key) = self.connections.get(id).and_then(|conn| conn.key) else { return };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        let others: Vec<_> = session.members().filter(|other| *other != id).collect();
-        for other in others {
-            if let Some(mut protocol) = session.connection_mut(other).filter(|protocol| concerned(protocol)) {
-                protocol.silence(covered.lun, covered.before);
-            }
-        }
     }
 
     // Buffers.

@@ -3,75 +3,85 @@
 use std::sync::Arc;
 
 use lunette_device::{Nexus, NexusId, ResetOutcome, TargetDevice};
-use lunette_pdu::{InitiatorTaskTag, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
+use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_reactor::{ConnectionId, Context};
 use lunette_scsi::Lun;
-use lunette_session::iscsi_target::TaskManagement;
+use lunette_session::Time;
+use lunette_session::iscsi_target::{TaskManagement, TaskManagementTicket};
 
 use super::Core;
 use super::aborts::Doomed;
 use super::barrier::Behind;
-use super::fences::{Managed, Remains, Then};
 use super::orders::Order;
 use super::running::TaskKey;
 
 impl Core {
-    pub(super) fn manage_tasks(&mut self, id: ConnectionId, request: &TaskManagement) {
-        match (request.function, request.referenced) {
-            (Function::TASK_REASSIGN, _) => self.reassign(id, request),
-            (Function::ABORT_TASK, None) => self.abort_elsewhere(id, request),
-            (Function::QUERY_TASK, _) => self.query_elsewhere(id, request),
-            _ => self.abort_covered(id, request),
+    pub(super) fn manage_tasks(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
+        match (ticket.request().function, ticket.referenced()) {
+            (Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT, _) => self.answer_query(id, ticket),
+            (Function::ABORT_TASK | Function::TASK_REASSIGN | Function::QUERY_TASK, None) => {
+                self.answer_gone(id, ticket);
+            }
+            _ => self.abort_covered(id, ticket),
         }
-        self.let_go_of_empty(id);
+        self.touch(id);
+    }
+
+    /// A request for a task that is gone. It may be one of those that were aborted before and whose stores still work.
+    fn answer_gone(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
+        let Some(conn) = self.connections.get(id) else { return };
+        let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(|nexus| nexus.id())) else {
+            return;
+        };
+        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, device, ticket });
+        for key in self.tasks_where(|task| task.is_orphan() && task.nexus == nexus) {
+            self.abort_task(key, Some(barrier));
+        }
+        self.barriers.close(barrier);
     }
 
     /// Aborts what the request covers.
-    fn abort_covered(&mut self, id: ConnectionId, request: &TaskManagement) {
+    fn abort_covered(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
         let Some(conn) = self.connections.get(id) else { return };
         let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.clone()) else { return };
+        let request = *ticket.request();
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");
-        if matches!(request.function, Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT) {
-            return self.answer_query(id, request);
+        let covered = self.covered_tasks(&ticket, &device, nexus.id());
+        if !notify_device(&request, &device, &nexus) {
+            self.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
+            return;
         }
-        let covered = self.covered_tasks(id, request, &device, nexus.id());
-        if !notify_device(request, &device, &nexus) {
-            return self.answer_task_management(id, request.itt, Answer::LUN_DOES_NOT_EXIST);
-        }
-        let covers = self.silence_siblings(id, request);
-        let (remains, then) = (remains(request), then(request.function, &device));
-        let managed = Managed { itt: request.itt, response: request.done(), covers, remains, then };
         let affected = match request.function {
             Function::ABORT_TASK => Vec::new(),
             _ => self.affected_by(&covered, Some(id), request.before),
         };
-        // Who is told that a task has ended may do its work anew, so the news wait for the stores as the answer does.
+        // An initiator that is told that a task has ended may do its work anew, so the news wait for the stores as the answer does.
         let news = self.barriers.open(Behind::News { issuing: Some(id), affected });
-        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, managed });
+        let barrier =
+            self.barriers.open(Behind::TaskManagement { connection: id, device: Arc::clone(&device), ticket });
         for key in covered {
             for barrier in [news, barrier] {
                 self.abort_task(key, Some(barrier));
             }
         }
         self.barriers.close(news);
-        if let Some(doomed) = doomed_elsewhere(request, device) {
+        if let Some(doomed) = doomed_elsewhere(&request, device) {
             self.abort_on_others(barrier, &doomed);
         }
         self.barriers.close(barrier);
-        self.touch(id);
     }
 
     /// The tasks here that the request ends.
     fn covered_tasks(
         &self,
-        id: ConnectionId,
-        request: &TaskManagement,
+        ticket: &TaskManagementTicket<ConnectionId>,
         device: &Arc<TargetDevice>,
         nexus: NexusId,
     ) -> Vec<TaskKey> {
+        let request = ticket.request();
         let (of_unit, of_nexus) = match request.function {
             Function::ABORT_TASK => {
-                let key = request.referenced.and_then(|tag| self.connections.get(id)?.tasks.get(tag));
+                let key = ticket.referenced().and_then(|(id, tag)| self.connections.get(id)?.tasks.get(tag));
                 return key.into_iter().collect();
             }
             // Each nexus has a task set of its own.
@@ -91,19 +101,43 @@ impl Core {
         })
     }
 
-    pub(super) fn answer_task_management(&mut self, id: ConnectionId, itt: InitiatorTaskTag, answer: Answer) {
-        if let Some((_, mut protocol)) = self.link(id) {
-            protocol.task_management_done(itt, answer);
-            self.touch(id);
+    /// No store works any more for what a request has ended, on any core.
+    pub(super) fn aborted(
+        &mut self,
+        now: Time,
+        id: ConnectionId,
+        device: Arc<TargetDevice>,
+        ticket: TaskManagementTicket<ConnectionId>,
+    ) {
+        let is_cold_reset = ticket.request().function == Function::TARGET_COLD_RESET;
+        match self.connections.get_mut(id).filter(|conn| conn.session.is_some()) {
+            Some(conn) => conn.target_reset = is_cold_reset.then_some(device),
+            None if is_cold_reset => return self.due_resets.push(device),
+            None => return,
+        }
+        self.in_session(id, |session| session.aborted(id, ticket, now));
+    }
+
+    /// A TARGET COLD RESET is answered.
+    pub(super) fn reset_target(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        if let Some(device) = self.connections.get_mut(id).and_then(|conn| conn.target_reset.take()) {
+            self.drop_target(cx, Some(id), &device);
         }
     }
 
     /// RFC 7143 section 11.5.1: TARGET COLD RESET ends all sessions of the target, after its answer.
     /// The connection that asked for it may be gone.
-    pub(super) fn drop_target(&mut self, cx: &mut Context<'_>, id: ConnectionId, device: &Arc<TargetDevice>) {
-        self.drop_sessions(cx, Some(id), device);
+    fn drop_target(&mut self, cx: &mut Context<'_>, asked: Option<ConnectionId>, device: &Arc<TargetDevice>) {
+        self.drop_sessions(cx, asked, device);
         for core in self.post.others() {
             self.post.send(core, Order::Reset(Arc::clone(device)));
+        }
+    }
+
+    /// The same where the connection was gone before the answer.
+    pub(super) fn end_reset_targets(&mut self, cx: &mut Context<'_>) {
+        while let Some(device) = self.due_resets.pop() {
+            self.drop_target(cx, None, &device);
         }
     }
 
@@ -162,23 +196,5 @@ fn doomed_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>) -> Opti
         Function::LOGICAL_UNIT_RESET => Some(Doomed::OfUnit { device, lun: Lun::decode(request.lun.0) }),
         Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(Doomed::OfTarget(device)),
         _ => None,
-    }
-}
-
-/// The data that the answer waits for.
-fn remains(request: &TaskManagement) -> Remains {
-    match request.function {
-        Function::ABORT_TASK | Function::TARGET_COLD_RESET | Function::I_T_NEXUS_RESET => Remains::Nothing,
-        Function::TARGET_WARM_RESET => Remains::OfAll,
-        _ => Remains::OfUnit(request.lun),
-    }
-}
-
-/// What follows the answer.
-fn then(function: Function, device: &Arc<TargetDevice>) -> Then {
-    match function {
-        Function::TARGET_COLD_RESET => Then::DropTarget(Arc::clone(device)),
-        Function::I_T_NEXUS_RESET => Then::DropSession,
-        _ => Then::GoOn,
     }
 }

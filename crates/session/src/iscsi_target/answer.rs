@@ -169,7 +169,7 @@ pub(crate) enum Unsendable {
 impl Answer {
     /// From the device's words.
     pub(crate) fn new(task: &Answered, response: Response, parameters: &Parameters) -> Self {
-        let Response { status, status_qualifier, sense, data_in, data_out_transfer_len } = response;
+        let Response { status, status_qualifier, sense, data_in, data_out_transfer_len, .. } = response;
         let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
         let read_len = data_in.as_ref().map_or(0, |data| data.len() as u64);
         let read_residual = residual(read_len, task.data_in_len);

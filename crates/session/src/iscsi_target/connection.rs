@@ -26,7 +26,7 @@ pub(crate) use self::receiving::Expect;
 pub use self::recovery::KnownTask;
 pub(crate) use self::violation::Violation;
 use super::directory::Directory;
-use super::event::{CloseReason, Event, TaskTag};
+use super::event::{CloseReason, Signal, TaskTag};
 use super::full_feature::{Context, FullFeature};
 pub(crate) use super::sender::Sender;
 use super::session::SessionInfo;
@@ -51,7 +51,7 @@ pub struct Connection {
     expect: Expect,
     /// Data segments of PDUs that are not for a task.
     segment: Vec<u8>,
-    events: VecDeque<Event>,
+    events: VecDeque<Signal>,
     /// Bytes that came while the connection could not take them.
     held: Held,
     timers: Timers,
@@ -186,7 +186,7 @@ impl<'a> ConnectionMut<'a> {
     }
 
     /// Consumes bytes from the front of `input` up to the next event.
-    pub(super) fn next_event(&mut self, input: &mut &[u8], now: Time) -> Option<Event> {
+    pub(super) fn next_event(&mut self, input: &mut &[u8], now: Time) -> Option<Signal> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
@@ -255,6 +255,6 @@ impl<'a> ConnectionMut<'a> {
         }
         self.stop_timers();
         self.held = Held::default();
-        self.events.push_back(Event::Close(reason));
+        self.events.push_back(Signal::Close(reason));
     }
 }

@@ -19,9 +19,10 @@ impl TaskTag {
     }
 }
 
-/// Something that the driver has to deal with before it calls the connection again.
+/// Something that the driver has to deal with before it calls the session again. Where no connection is named, it concerns the one
+/// whose bytes brought it. `H` is how the driver calls a connection.
 #[derive(Debug)]
-pub enum Event {
+pub enum Event<H> {
     /// A SCSI command: answer with `want_data`, then or later `complete`.
     Command(Command),
     /// All data that was wanted is here and verified. The task may run.
@@ -33,27 +34,86 @@ pub enum Event {
     },
     /// The task has ended without the device: its data could not be used, or it is gone with its connection. Forget it.
     Aborted(TaskTag),
-    /// Do what it says, then answer with `task_management_done`, or `task_management_succeeded` when it asks and the answer is
-    /// yes.
+    /// This connection has taken over a task of one that was lost.
+    Moved {
+        /// That connection.
+        from: H,
+        /// As the task was called there.
+        old: TaskTag,
+        /// As it is called from now on.
+        new: TaskTag,
+    },
+    /// Do what it says, then answer with [`aborted`](super::Session::aborted), or with [`answer`](super::Session::answer) when there is
+    /// nothing to wait for.
+    TaskManagement(TaskManagementTicket<H>),
+    /// I_T NEXUS RESET has been answered: end the session (RFC 7144 section 6.3).
+    NexusReset,
+    /// TARGET COLD RESET has been answered: end all sessions of the target (RFC 7143 section 11.5.1).
+    TargetReset,
+    /// End the tasks of a connection, and it, too, unless it is this one. Then answer with
+    /// [`logged_out`](super::Session::logged_out).
+    Logout {
+        /// Consumed by the answer.
+        ticket: LogoutTicket,
+        /// It may be this one, which then ends by itself.
+        connection: H,
+    },
+    /// The connection is logged out for recovery. Close its socket; its tasks wait for another connection.
+    Detached,
+    /// Nothing of the lost connection is left to be taken over: forget it.
+    Gone,
+    /// The connection is over. Send what is ready, and close it. End its tasks too, unless its session
+    /// [keeps](super::Session::keep) them.
+    Close(CloseReason),
+}
+
+/// What a connection tells its session.
+#[derive(Debug)]
+pub(crate) enum Signal {
+    Command(Command),
+    DataOut {
+        task: TaskTag,
+        buffer: Buffer,
+    },
+    Aborted(TaskTag),
     TaskManagement(TaskManagement),
-    /// Commands of this connection have made way for others of its session: ask that connection for its next event, or all
-    /// others when none is named.
+    /// Commands of this connection have made way for others of its session: that connection may go on, or all others when none
+    /// is named.
     Resume(Option<Cid>),
-    /// End the connection of that number of the session, with its tasks, then answer with `logout_done`. It may be this one.
+    /// The initiator logs out of the connection of that number.
     Logout(Cid),
-    /// Cut the connection of that number of the session off and keep its tasks
-    /// ([`log_out_for_recovery`](super::ConnectionMut::log_out_for_recovery)), then answer with `logout_done`. It may be this
-    /// one, which then ends by itself.
+    /// The same for recovery.
     LogoutForRecovery {
-        /// The number of the connection.
         cid: Cid,
         /// What the initiator has received there: its ExpStatSN.
         received: SerialNumber,
     },
-    /// The connection is over. Send what is ready, and close it. End its tasks too, unless it
-    /// [is suspended](super::Connection::is_suspended).
     Close(CloseReason),
 }
+
+/// A task management request that the driver works on. The answer consumes it.
+#[derive(Debug)]
+pub struct TaskManagementTicket<H> {
+    pub(crate) request: TaskManagement,
+    /// The connection that has the task of ABORT TASK.
+    pub(crate) at: H,
+}
+
+impl<H: Copy> TaskManagementTicket<H> {
+    /// What is asked for.
+    pub fn request(&self) -> &TaskManagement {
+        &self.request
+    }
+
+    /// The task to abort, for ABORT TASK, and its connection: that of the request, or one that was lost.
+    pub fn referenced(&self) -> Option<(H, TaskTag)> {
+        Some((self.at, self.request.referenced?))
+    }
+}
+
+/// A logout that the driver works on. The answer consumes it.
+#[derive(Debug)]
+pub struct LogoutTicket(pub(crate) ());
 
 /// Where a command stands in the order of its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,6 +209,8 @@ pub struct Response {
     pub data_in: Option<AnswerData>,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
+    /// The command has aborted tasks of others (PREEMPT AND ABORT).
+    pub aborted_others: bool,
 }
 
 /// A task management function that concerns tasks, or asks about them or their logical unit.
@@ -165,7 +227,7 @@ pub struct TaskManagement {
     pub referenced: Option<TaskTag>,
     /// The initiator's name for the task, for ABORT TASK, QUERY TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
-    /// What the initiator has received of it, for TASK REASSIGN: hand it on to [`adopt_task`](super::ConnectionMut::adopt_task).
+    /// What the initiator has received of it, for TASK REASSIGN.
     pub exp_data_sn: u32,
     /// Of the tasks of this session, only those that this covers ([`CommandOrder::is_covered_by`]) are concerned; `None`: all
     /// of them.

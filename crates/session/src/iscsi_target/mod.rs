@@ -18,7 +18,10 @@ mod window;
 pub use crate::{Entropy, Timers};
 pub use connection::{Connection, ConnectionConfig, ConnectionMut, KnownTask, LoginConnection, LoginEvent};
 pub use directory::{Directory, Moved, Portal, TargetNode};
-pub use event::{AnswerData, CloseReason, Command, CommandOrder, Event, Response, TaskManagement, TaskTag};
+pub use event::{
+    AnswerData, CloseReason, Command, CommandOrder, Event, LogoutTicket, Response, TaskManagement,
+    TaskManagementTicket, TaskTag,
+};
 pub use full_feature::MovedTask;
 pub use session::{Session, SessionInfo};
 pub use sessions::{AdmitRequest, Admitted, Place, SessionKey, Sessions};

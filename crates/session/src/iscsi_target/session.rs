@@ -1,17 +1,23 @@
-//! A session with its connections.
+//! A session with its connections: what is decided between them.
 
+mod fences;
+mod recovery;
+mod task_management;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 
+use self::fences::Fence;
 use super::connection::{Connection, ConnectionMut, LoginConnection};
 use super::directory::TargetNode;
-use super::event::Event;
+use super::event::{Event, Signal};
 use super::sessions::AdmitRequest;
 use super::window::CommandWindow;
-use crate::Time;
 use crate::keys::Parameters;
+use crate::{Time, Timers};
 
 /// Whom a session is between, and what its leading login agreed on.
 #[derive(Debug)]
@@ -95,6 +101,11 @@ pub struct Session<H> {
     window: CommandWindow,
     /// Of those that are suspended, the first lost comes first.
     members: Vec<Member<H>>,
+    timers: Timers,
+    fences: Vec<Fence<H>>,
+    /// What the connections do not tell by themselves.
+    events: VecDeque<(H, Event<H>)>,
+    touched: Vec<H>,
 }
 
 impl<H: Copy + PartialEq> Session<H> {
@@ -110,7 +121,15 @@ impl<H: Copy + PartialEq> Session<H> {
             parameters: request.parameters.clone(),
         };
         let window = CommandWindow::new(request.cmd_sn);
-        let mut session = Self { info: Arc::new(info), window, members: Vec::new() };
+        let mut session = Self {
+            info: Arc::new(info),
+            window,
+            members: Vec::new(),
+            timers: Timers::default(),
+            fences: Vec::new(),
+            events: VecDeque::new(),
+            touched: Vec::new(),
+        };
         session.add(request.cid, leading);
         session
     }
@@ -139,7 +158,7 @@ impl<H: Copy + PartialEq> Session<H> {
         }
         let old = self.find(cid);
         if let Some(old) = old {
-            if self.info.recovers_connections() { self.detach(old) } else { self.leave(old) }
+            if self.info.recovers_connections() { self.free_number(old) } else { self.leave(old) }
         }
         self.add(cid, handle);
         Ok(old)
@@ -154,6 +173,7 @@ impl<H: Copy + PartialEq> Session<H> {
 
     /// Answers the login of a connection, for which there is a place. False when that is gone.
     pub(super) fn enter(&mut self, handle: H, login: LoginConnection, now: Time) -> bool {
+        self.timers = login.timers();
         let (info, window) = (&self.info, &mut self.window);
         let waits = |member: &&mut Member<H>| member.handle == handle && member.connection.is_none();
         let Some(member) = self.members.iter_mut().find(waits) else { return false };
@@ -161,34 +181,39 @@ impl<H: Copy + PartialEq> Session<H> {
         member.connection.is_some()
     }
 
-    /// A connection is lost and waits to be recovered. It keeps its number until it is logged out.
-    pub fn suspend(&mut self, handle: H) {
-        let Some(at) = self.members.iter().position(|member| member.handle == handle) else { return };
-        if let Standing::Served(cid) = self.members[at].standing {
-            let mut member = self.members.remove(at);
-            member.standing = Standing::Suspended(Some(cid));
-            self.members.push(member);
-        }
-    }
-
-    /// A connection is logged out for recovery: its number is free.
-    pub fn detach(&mut self, handle: H) {
-        self.suspend(handle);
-        if let Some(member) = self.member_mut(handle).filter(|member| member.standing != Standing::Over) {
-            member.standing = Standing::Suspended(None);
-        }
-    }
-
     /// A connection has ended.
     pub(super) fn leave(&mut self, handle: H) {
         if let Some(member) = self.member_mut(handle) {
             member.standing = Standing::Over;
         }
+        self.touch_fenced();
     }
 
     /// All have.
     pub(super) fn end(&mut self) {
         self.members.iter_mut().for_each(|member| member.standing = Standing::Over);
+    }
+
+    /// A connection that is gone holds up nothing.
+    fn touch_fenced(&mut self) {
+        let fenced: Vec<H> = self.fences.iter().map(Fence::connection).collect();
+        for connection in fenced {
+            self.touch(connection);
+        }
+    }
+
+    /// Something has changed for a connection without an event of its own.
+    fn touch(&mut self, connection: H) {
+        if !self.touched.contains(&connection) {
+            self.touched.push(connection);
+        }
+    }
+
+    /// Connections that may have become able to go on, or have something to send: ask them for their next event. To be called after
+    /// whatever changes the session.
+    #[inline]
+    pub fn take_touched(&mut self) -> Vec<H> {
+        std::mem::take(&mut self.touched)
     }
 
     /// A connection is gone.
@@ -197,6 +222,7 @@ impl<H: Copy + PartialEq> Session<H> {
         if let Some(mut connection) = self.members.remove(at).connection {
             connection.end(&mut self.window);
         }
+        self.touch_fenced();
     }
 
     /// Whether no connection is served or waits to be recovered.
@@ -266,9 +292,50 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// Consumes bytes from the front of `input`, which came on a connection, up to the next event. `None`: everything is consumed, or
-    /// the connection waits for its driver; hold what is left then.
-    #[inline]
-    pub fn next_event(&mut self, handle: H, input: &mut &[u8], now: Time) -> Option<Event> {
-        self.connection_mut(handle)?.next_event(input, now)
+    /// the connection waits for its driver; [hold](Connection::hold) what is left then.
+    pub fn next_event(&mut self, handle: H, input: &mut &[u8], now: Time) -> Option<Event<H>> {
+        loop {
+            if !self.events.is_empty()
+                && let Some(at) = self.events.iter().position(|(of, _)| *of == handle)
+            {
+                return self.events.remove(at).map(|(_, event)| event);
+            }
+            let signal = self.connection_mut(handle)?.next_event(input, now);
+            let event = match signal {
+                Some(Signal::Command(command)) => Some(Event::Command(command)),
+                Some(Signal::DataOut { task, buffer }) => Some(Event::DataOut { task, buffer }),
+                Some(Signal::Aborted(task)) => Some(Event::Aborted(task)),
+                Some(Signal::TaskManagement(request)) => self.manage_tasks(handle, request),
+                Some(Signal::Resume(cid)) => {
+                    self.resume(handle, cid);
+                    None
+                }
+                Some(Signal::Logout(cid)) => self.log_out(handle, cid),
+                Some(Signal::LogoutForRecovery { cid, received }) => {
+                    self.log_out_for_recovery(handle, cid, received, now)
+                }
+                Some(Signal::Close(reason)) => Some(Event::Close(reason)),
+                None if self.pass_fences(now) => None,
+                None => return None,
+            };
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// Commands of a connection have made way for those that another one holds.
+    fn resume(&mut self, by: H, cid: Option<Cid>) {
+        let is_meant = |other: &H| *other != by && cid.is_none_or(|cid| self.cid(*other) == Some(cid));
+        let waiting: Vec<H> = self.connections().filter(is_meant).collect();
+        for other in waiting {
+            self.touch(other);
+        }
+    }
+
+    /// When a connection wants to be called.
+    pub fn next_timeout(&self, handle: H) -> Option<Time> {
+        let fences = if self.fences.is_empty() { None } else { self.next_fence_timeout() };
+        self.connection(handle)?.next_timeout().into_iter().chain(fences).min()
     }
 }

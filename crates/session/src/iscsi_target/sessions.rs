@@ -430,7 +430,7 @@ mod tests {
         let joined = sessions.admit(&recoverable(tsih, 7), 'b').unwrap();
         assert!(joined.displaced.is_empty() && joined.detached.is_none());
         let lost = session(&mut sessions, tsih);
-        lost.detach('a');
+        lost.free_number('a');
         assert_eq!(lost.find(Cid(0)), None);
         assert_eq!(lost.connections().chain(lost.suspended()).collect::<Vec<_>>(), ['b', 'a']);
         assert!(!leaves(&mut sessions, tsih, 'b'), "tasks wait");

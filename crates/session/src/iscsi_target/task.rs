@@ -39,6 +39,8 @@ pub(crate) struct Task {
     pub(crate) has_waited: bool,
     /// PDUs that were queued when its last R2T was: the initiator knows of it when they have left.
     pub(crate) asked_at_pdu: u64,
+    /// It has ended, and its response waits for what the initiator has yet to acknowledge.
+    pub(crate) is_fenced: bool,
 }
 
 #[derive(Default)]

@@ -7,8 +7,8 @@ use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, LoginError, SessionConfig, SessionError, TaskTag};
 use lunette_session::iscsi_target::CloseReason;
 use lunette_session::keys::Offer;
-use lunette_session::limits::COMMAND_GAP_TIMEOUT;
 use lunette_session::limits::RUN_COMMANDS;
+use lunette_session::limits::{COMMAND_GAP_TIMEOUT, DATA_OUT_GRACE};
 use proptest::prelude::*;
 
 use crate::harness::{Bundle, Crew, LUN, config, node, pattern, read, write};
@@ -315,6 +315,9 @@ fn an_r2t_may_come_after_the_reset_that_ended_its_task() {
     lanes.receive_target(1, usize::MAX);
     lanes.send_target(1, usize::MAX);
     assert!(lanes.session.manage_tasks(9, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
+    deliver(&mut lanes, 0);
+    // The target does not wait for ever for the data that it has asked for.
+    lanes.now = lanes.now + DATA_OUT_GRACE;
     deliver(&mut lanes, 0);
     oracle.look(&mut lanes);
     assert_eq!((&oracle.aborted[..], oracle.managed), (&[0][..], 1));

@@ -122,7 +122,7 @@ fn take(peer: &mut Peer, step: &Step) {
         Step::Managed => {
             for request in std::mem::take(&mut peer.driver.task_management) {
                 let code = TaskManagementResponseCode::FUNCTION_COMPLETE;
-                peer.driver.act(|c| c.task_management_done(request.itt, code));
+                peer.driver.answer(request.itt, code);
             }
         }
         Step::Pass(seconds) => peer.pass(Duration::from_secs(seconds)),

@@ -84,7 +84,7 @@ fn query_task_finds_a_task_until_its_response_is_sent() {
         peer.task_management(query_task(9, gone));
         let request = peer.driver.task_management.pop().unwrap();
         assert_eq!((request.referenced_itt, request.done()), (InitiatorTaskTag(gone), Code::FUNCTION_COMPLETE));
-        peer.driver.act(|c| c.task_management_done(request.itt, request.done()));
+        peer.driver.answer(request.itt, request.done());
         assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     }
 }
@@ -129,7 +129,7 @@ fn other_questions_and_the_reset_go_to_the_driver() {
         let got = peer.driver.task_management[0];
         assert_eq!((got.function, got.referenced), (function, None));
         peer.silence();
-        peer.driver.act(|c| c.task_management_succeeded(got.itt, [0x16, 0x2a, 0x09]));
+        peer.driver.succeed(got.itt, [0x16, 0x2a, 0x09]);
         let (response, _) = peer.task_management_response();
         assert_eq!(response.response, Code::FUNCTION_SUCCEEDED);
         assert_eq!(response.additional_response_information, [0x16, 0x2a, 0x09]);
@@ -156,7 +156,7 @@ fn an_answer_that_waits_for_data_does_not_follow_that_of_a_nexus_reset() {
     let task = peer.driver.commands[0].task;
     peer.driver.act(|c| c.complete(task, Response { status: 2, ..Response::default() }));
     peer.task_management(task_management(9, Function::I_T_NEXUS_RESET));
-    peer.driver.act(|c| c.task_management_done(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE));
+    peer.driver.answer(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);
     peer.task_management_response();
     peer.data_out(crate::harness::data_out(1, 0), &[0; 4096]);
     peer.silence();

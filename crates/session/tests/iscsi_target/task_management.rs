@@ -30,11 +30,11 @@ fn functions_that_concern_tasks_reach_the_driver() {
             let got = peer.driver.task_management[0];
             assert_eq!((got.function, got.itt.0, got.referenced), (function, 9, None));
             assert_eq!(got.lun, command(0).lun);
-            peer.driver.act(|c| c.task_management_done(got.itt, Code::LUN_DOES_NOT_EXIST));
+            peer.driver.answer(got.itt, Code::LUN_DOES_NOT_EXIST);
             let (response, _) = peer.task_management_response();
             assert_eq!((response.response, response.itt.0), (Code::LUN_DOES_NOT_EXIST, 9));
             assert_eq!(response.exp_cmd_sn, peer.cmd_sn);
-            peer.driver.act(|c| c.task_management_done(got.itt, Code::FUNCTION_COMPLETE));
+            peer.driver.answer(got.itt, Code::FUNCTION_COMPLETE);
             peer.silence();
         }
     }
@@ -49,7 +49,7 @@ fn a_function_that_is_sent_again_runs_once() {
     peer.task_management(task_management(9, Function::LOGICAL_UNIT_RESET));
     peer.rejected(RejectReason::TASK_IN_PROGRESS);
     let [reset] = peer.driver.task_management[..] else { panic!("{:?}", peer.driver.task_management) };
-    peer.driver.act(|c| c.task_management_done(reset.itt, Code::FUNCTION_COMPLETE));
+    peer.driver.answer(reset.itt, Code::FUNCTION_COMPLETE);
     assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     peer.silence();
 }
@@ -78,7 +78,7 @@ fn abort_task_names_a_task_that_lives() {
     let got = peer.driver.task_management[0];
     assert_eq!(got.referenced, Some(peer.driver.commands[1].task));
     peer.driver.act(|c| c.abort(got.referenced.unwrap()));
-    peer.driver.act(|c| c.task_management_done(got.itt, Code::FUNCTION_COMPLETE));
+    peer.driver.answer(got.itt, Code::FUNCTION_COMPLETE);
     assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     // Its response never comes, and its tag is free.
     peer.driver.act(|c| c.complete(got.referenced.unwrap(), Response::default()));
@@ -96,7 +96,7 @@ fn abort_task_does_not_mean_a_task_of_another_logical_unit() {
     peer.task_management(TaskManagementRequest { lun: other, ..abort(9, 1) });
     let got = peer.driver.task_management[0];
     assert_eq!((got.referenced, got.done()), (None, Code::TASK_DOES_NOT_EXIST));
-    peer.driver.act(|c| c.task_management_done(got.itt, got.done()));
+    peer.driver.answer(got.itt, got.done());
     peer.task_management_response();
     peer.driver.act(|c| c.complete(peer.driver.commands[0].task, Response::default()));
     assert_eq!(peer.scsi_response().0.itt.0, 1, "it lives on");
@@ -148,14 +148,14 @@ fn an_aborted_task_stays_aborted_while_its_data_comes() {
     let (r2t, _) = peer.r2t();
     peer.task_management(abort(9, 1));
     peer.driver.act(|c| c.abort(task));
-    peer.driver.act(|c| c.task_management_done(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE));
+    peer.driver.answer(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);
     peer.task_management_response();
     peer.task_management(abort(10, 1));
     // The store may still work on what is gone here, so the driver has the last word.
     peer.silence();
     let again = peer.driver.task_management[1];
     assert_eq!((again.referenced, again.done()), (None, Code::TASK_DOES_NOT_EXIST));
-    peer.driver.act(|c| c.task_management_done(again.itt, again.done()));
+    peer.driver.answer(again.itt, again.done());
     assert_eq!(peer.task_management_response().0.response, Code::TASK_DOES_NOT_EXIST);
     peer.answer(&r2t, &[0; 4096], 512);
     peer.silence();
@@ -170,7 +170,7 @@ fn requests_that_wait_are_bounded() {
     peer.silence();
     peer.task_management(task_management(99, Function::LOGICAL_UNIT_RESET));
     peer.rejected(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS);
-    peer.driver.act(|c| c.task_management_done(InitiatorTaskTag(3), Code::FUNCTION_COMPLETE));
+    peer.driver.answer(InitiatorTaskTag(3), Code::FUNCTION_COMPLETE);
     assert_eq!(peer.task_management_response().0.itt.0, 3);
     peer.task_management(task_management(99, Function::LOGICAL_UNIT_RESET));
     peer.silence();
@@ -229,7 +229,7 @@ fn a_refused_task_whose_answer_waits_for_data_can_be_aborted() {
         peer.task_management(TaskManagementRequest { function, ..abort(9, 1) });
         if let Some(request) = peer.driver.task_management.pop() {
             assert_eq!(request.referenced, None);
-            peer.driver.act(|c| c.task_management_done(request.itt, Code::FUNCTION_COMPLETE));
+            peer.driver.answer(request.itt, Code::FUNCTION_COMPLETE);
         }
         assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE, "{function}");
         // No answer may follow that of the abort.
@@ -249,7 +249,7 @@ fn tasks_of_other_units_keep_their_answers() {
     peer.driver.act(|c| c.complete(task, Response { status: 2, ..Response::default() }));
     let other = LunField([0, 9, 0, 0, 0, 0, 0, 0]);
     peer.task_management(TaskManagementRequest { lun: other, ..task_management(9, Function::LOGICAL_UNIT_RESET) });
-    peer.driver.act(|c| c.task_management_done(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE));
+    peer.driver.answer(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);
     peer.task_management_response();
     peer.data_out(data_out(1, 0), &[0; 4096]);
     assert_eq!(peer.scsi_response().0.status, 2);

@@ -181,6 +181,10 @@ impl LoginConnection {
         self.close(CloseReason::LogoutTimeout);
     }
 
+    pub(crate) fn timers(&self) -> Timers {
+        self.timers
+    }
+
     /// Lets the login that asked for it into `session`. `None` when the connection is over.
     pub(crate) fn admitted(
         mut self,

@@ -26,6 +26,22 @@ impl ConnectionMut<'_> {
         }
     }
 
+    /// Ends a task with a response that waits for [`release_answer`](Self::release_answer).
+    pub(crate) fn hold_answer(&mut self, task: TaskTag, response: Response) {
+        if let Some((full, _, _)) = self.alive() {
+            full.hold_answer(task, response);
+        }
+    }
+
+    /// Nothing holds up the response of a task any more.
+    pub(crate) fn release_answer(&mut self, task: TaskTag) {
+        match self.alive() {
+            Some((full, mut cx, false)) => full.release_answer(task, &mut cx),
+            Some((full, _, true)) => full.keep_released(task),
+            None => {}
+        }
+    }
+
     /// Ends a task with its response.
     pub fn complete(&mut self, task: TaskTag, response: Response) {
         match self.alive() {
@@ -89,6 +105,11 @@ impl ConnectionMut<'_> {
 }
 
 impl Connection {
+    /// Whether the driver has that task.
+    pub(crate) fn has_task(&self, task: TaskTag) -> bool {
+        matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_task(task))
+    }
+
     /// Whether the initiator waits for the end of any task of the logical unit here.
     pub fn has_tasks(&self, lun: LunField) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_tasks(lun))

@@ -8,7 +8,7 @@ use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered};
 use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::data_out::Collector;
-use crate::iscsi_target::event::{Command, CommandOrder, Event, Response, TaskTag};
+use crate::iscsi_target::event::{Command, CommandOrder, Response, Signal, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
 use crate::limits::MAX_IMMEDIATE_TASKS;
 use crate::outbox::Segment;
@@ -57,11 +57,11 @@ impl FullFeature {
             Turn::Later => self.hold(pdu.cmd_sn, Waiting::Command(command), cx),
             _ if pdu.immediate => {
                 self.immediate_tasks += 1;
-                cx.events.push_back(Event::Command(command));
+                cx.events.push_back(Signal::Command(command));
             }
             _ => {
                 self.count_numbered(cx);
-                cx.events.push_back(Event::Command(command));
+                cx.events.push_back(Signal::Command(command));
             }
         }
         Ok(expect)
@@ -97,6 +97,7 @@ impl FullFeature {
             phase: Phase::Undecided,
             has_waited: false,
             asked_at_pdu: 0,
+            is_fenced: false,
         };
         let Some(tag) = self.tasks.insert(task) else {
             return Err(Violation::fatal(RejectReason::OUT_OF_RESOURCES, "more tasks than the window allows"));
@@ -178,6 +179,38 @@ impl FullFeature {
             self.tasks.forget(tag);
             self.answer(&answered, response, cx);
         }
+    }
+
+    /// A task has ended, and its response is fenced. Data that it has not taken is dropped: the acknowledgement that the fence waits
+    /// for may lie behind it.
+    pub(crate) fn hold_answer(&mut self, tag: TaskTag, response: Response) {
+        let Some(task) = self.tasks.get_mut(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else {
+            return;
+        };
+        self.may_keep_answers |= response.data_in.is_some();
+        task.data.discard();
+        task.is_fenced = true;
+        task.phase = Phase::Draining(Some(response));
+    }
+
+    /// The response waits for no other any more.
+    pub(crate) fn release_answer(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
+        self.keep_released(tag);
+        if self.tasks.get(tag).is_some_and(|task| matches!(task.phase, Phase::Draining(_))) {
+            self.drain(tag, cx);
+        }
+    }
+
+    /// The same, when there is no way to send it now.
+    pub(crate) fn keep_released(&mut self, tag: TaskTag) {
+        if let Some(task) = self.tasks.get_mut(tag) {
+            task.is_fenced = false;
+        }
+    }
+
+    /// Whether the driver has that task.
+    pub(crate) fn has_task(&self, tag: TaskTag) -> bool {
+        self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_)))
     }
 
     pub(super) fn answer(&mut self, task: &Answered, response: Response, cx: &mut Context<'_>) {

@@ -10,7 +10,7 @@ use lunette_pdu::{
 use super::early::{Turn, Waiting};
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::{Expect, Violation};
-use crate::iscsi_target::event::{CloseReason, Event};
+use crate::iscsi_target::event::{CloseReason, Signal};
 use crate::keys::Parameters;
 use crate::outbox::Segment;
 
@@ -60,12 +60,12 @@ impl FullFeature {
             LogoutReason::CLOSE_SESSION => LogoutResponseCode::CLOSED,
             LogoutReason::CLOSE_CONNECTION if self.session.may_have_siblings() => {
                 self.logout = Some((*request, CloseReason::ConnectionLogout));
-                cx.events.push_back(Event::Logout(request.cid));
+                cx.events.push_back(Signal::Logout(request.cid));
                 return;
             }
             LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY if self.session.recovers_connections() => {
                 self.logout = Some((*request, CloseReason::RecoveryLogout));
-                cx.events.push_back(Event::LogoutForRecovery { cid: request.cid, received: request.exp_stat_sn });
+                cx.events.push_back(Signal::LogoutForRecovery { cid: request.cid, received: request.exp_stat_sn });
                 return;
             }
             LogoutReason::CLOSE_CONNECTION if request.cid == self.cid => LogoutResponseCode::CLOSED,

@@ -6,7 +6,7 @@ use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::data_out::{DataOutError, DataRules, Solicitation};
-use crate::iscsi_target::event::{AnswerData, Event, Response, TaskTag};
+use crate::iscsi_target::event::{AnswerData, Response, Signal, TaskTag};
 use crate::iscsi_target::task::{Phase, Task, TaskTable};
 use crate::limits::MAX_OUTBOX_PDUS;
 use crate::outbox::Segment;
@@ -54,7 +54,7 @@ impl FullFeature {
             self.tasks.end(tag, None);
         } else {
             if self.tasks.end(tag, None) {
-                cx.events.push_back(Event::Aborted(tag));
+                cx.events.push_back(Signal::Aborted(tag));
             } else {
                 self.tasks.silence(|task| task.itt == itt);
             }
@@ -82,7 +82,7 @@ impl FullFeature {
                 let response =
                     Response { status: STATUS_CHECK_CONDITION, sense: response_timeout(), ..Response::default() };
                 if self.tasks.end(tag, Some(response)) {
-                    cx.events.push_back(Event::Aborted(tag));
+                    cx.events.push_back(Signal::Aborted(tag));
                 }
             } else if matches!(task.phase, Phase::Draining(_)) {
                 gives_up = true;
@@ -115,7 +115,7 @@ impl FullFeature {
     pub(super) fn collect(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
         self.solicit(tag, cx);
         if let Some(buffer) = self.tasks.get_mut(tag).and_then(Task::start_running) {
-            cx.events.push_back(Event::DataOut { task: tag, buffer });
+            cx.events.push_back(Signal::DataOut { task: tag, buffer });
         }
     }
 
@@ -138,16 +138,25 @@ impl FullFeature {
     }
 
     pub(super) fn drain(&mut self, tag: TaskTag, cx: &mut Context<'_>) {
-        if self.tasks.get(tag).is_none_or(|task| task.data.open()) {
+        if self.tasks.get(tag).is_none_or(|task| task.data.open() || task.is_fenced) {
             return;
         }
         let Some(mut task) = self.tasks.remove(tag) else { return };
         if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
-            let pooled_bytes = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
-            let queued_before = cx.sender.outbox.segment_bytes();
-            self.answer(&Answered::from(&task), response, cx);
-            self.drained.extend(pooled_bytes.map(|pooled| (cx.sender.outbox.segment_bytes() - queued_before, pooled)));
+            self.answer_late(&Answered::from(&task), response, cx);
         }
+    }
+
+    /// Sends an answer that has waited, and counts what it keeps.
+    pub(super) fn answer_late(&mut self, task: &Answered, response: Response, cx: &mut Context<'_>) {
+        let pooled_bytes = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
+        let queued_before = cx.sender.outbox.segment_bytes();
+        self.answer(task, response, cx);
+        self.count_late(pooled_bytes, cx.sender.outbox.segment_bytes() - queued_before);
+    }
+
+    pub(super) fn count_late(&mut self, pooled_bytes: Option<usize>, queued: usize) {
+        self.drained.extend(pooled_bytes.filter(|_| queued > 0).map(|pooled| (queued, pooled)));
     }
 
     /// Bytes of the pool that answers keep which wait for the rest of their task's data.

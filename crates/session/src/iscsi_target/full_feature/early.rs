@@ -9,7 +9,7 @@ use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagem
 
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::Violation;
-use crate::iscsi_target::event::{Command, Event, TaskTag};
+use crate::iscsi_target::event::{Command, Signal, TaskTag};
 use crate::iscsi_target::window::{Arrival, Waiters};
 
 /// When a request is to be dealt with.
@@ -81,8 +81,8 @@ impl FullFeature {
         match waiters {
             Waiters::None => {}
             Waiters::One(cid) if cid == self.cid => {}
-            Waiters::One(cid) => cx.events.push_back(Event::Resume(Some(cid))),
-            Waiters::Any => cx.events.push_back(Event::Resume(None)),
+            Waiters::One(cid) => cx.events.push_back(Signal::Resume(Some(cid))),
+            Waiters::Any => cx.events.push_back(Signal::Resume(None)),
         }
     }
 
@@ -141,7 +141,7 @@ impl FullFeature {
         match waiting {
             Waiting::Command(command) => {
                 self.count_numbered(cx);
-                cx.events.push_back(Event::Command(command));
+                cx.events.push_back(Signal::Command(command));
             }
             Waiting::TaskManagement(request) => self.manage_tasks(&request, cx),
             Waiting::Logout(request) => self.log_out(&request, cx),

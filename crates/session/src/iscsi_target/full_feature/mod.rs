@@ -27,7 +27,7 @@ use self::text::ReceiveLimit;
 use super::answer::Answer;
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
-use super::event::{CloseReason, Event, TaskTag};
+use super::event::{CloseReason, Signal, TaskTag};
 use super::login::Login;
 use super::session::SessionInfo;
 use super::task::{Task, TaskTable};
@@ -40,7 +40,7 @@ pub(crate) struct Context<'a> {
     /// That of the session.
     pub(crate) window: &'a mut CommandWindow,
     pub(crate) sender: &'a mut Sender,
-    pub(crate) events: &'a mut VecDeque<Event>,
+    pub(crate) events: &'a mut VecDeque<Signal>,
 }
 
 impl Context<'_> {

@@ -6,7 +6,7 @@ use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
 use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered};
 use crate::iscsi_target::connection::{KnownTask, Sender};
-use crate::iscsi_target::event::{Event, Response, TaskTag};
+use crate::iscsi_target::event::{Response, Signal, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
 use crate::outbox::Segment;
 
@@ -15,6 +15,7 @@ pub struct MovedTask {
     state: Moved,
     /// Its data, when the driver has yet to hear that it is complete.
     complete: Option<Buffer>,
+    tag: Option<TaskTag>,
 }
 
 enum Moved {
@@ -25,12 +26,9 @@ enum Moved {
 }
 
 impl MovedTask {
-    /// Bytes of the pool that the answer keeps, when the task has ended with data.
-    pub fn pooled_bytes(&self) -> Option<usize> {
-        match &self.state {
-            Moved::Task(task) => task.pooled_bytes(),
-            Moved::Answered(answer) => Some(answer.pooled_bytes()).filter(|len| *len > 0),
-        }
+    /// As it was called on the connection that has lost it, until its answer was sent.
+    pub(crate) fn name(&self) -> Option<TaskTag> {
+        self.tag
     }
 }
 
@@ -46,9 +44,9 @@ impl std::fmt::Debug for MovedTask {
 
 /// The data of a task, when the driver has yet to hear that it is complete. It will not hear: the tag names nothing any more.
 fn take_data_out(tag: TaskTag, cx: &mut Context<'_>) -> Option<Buffer> {
-    let is_its = |event: &Event| matches!(event, Event::DataOut { task, .. } if *task == tag);
+    let is_its = |event: &Signal| matches!(event, Signal::DataOut { task, .. } if *task == tag);
     let event = cx.events.iter().position(is_its).and_then(|at| cx.events.remove(at))?;
-    if let Event::DataOut { buffer, .. } = event { Some(buffer) } else { None }
+    if let Signal::DataOut { buffer, .. } = event { Some(buffer) } else { None }
 }
 
 impl FullFeature {
@@ -63,7 +61,7 @@ impl FullFeature {
             if self.tasks.get(tag).is_some_and(|task| !matches!(task.phase, Phase::Draining(_))) {
                 // The driver would end the task when it hears that its data is complete.
                 take_data_out(tag, cx);
-                cx.events.push_back(Event::Aborted(tag));
+                cx.events.push_back(Signal::Aborted(tag));
             }
             self.forget(tag, cx);
         }
@@ -75,7 +73,7 @@ impl FullFeature {
         task.data.want(buffer, task.data_out_len);
         task.phase = Phase::Collecting;
         if let Some(buffer) = task.start_running() {
-            cx.events.push_back(Event::DataOut { task: tag, buffer });
+            cx.events.push_back(Signal::DataOut { task: tag, buffer });
         }
     }
 
@@ -117,17 +115,17 @@ impl FullFeature {
         let named = self.tasks.find(itt).filter(|tag| self.tasks.get(*tag).is_some_and(|task| !task.is_silent()));
         let Some(task) = named.and_then(|tag| self.tasks.remove(tag)) else {
             let answer = cx.sender.retained()?.take(itt)?;
-            return Some(MovedTask { state: Moved::Answered(Box::new(answer)), complete: None });
+            return Some(MovedTask { state: Moved::Answered(Box::new(answer)), complete: None, tag: None });
         };
         // It keeps its place in the command window, which bounds how many one connection can have.
         self.numbered_tasks -= 1;
         let complete = named.and_then(|tag| take_data_out(tag, cx));
-        Some(MovedTask { state: Moved::Task(Box::new(task)), complete })
+        Some(MovedTask { state: Moved::Task(Box::new(task)), complete, tag: named })
     }
 
     pub(crate) fn adopt_task(
         &mut self,
-        MovedTask { state, complete }: MovedTask,
+        MovedTask { state, complete, .. }: MovedTask,
         exp_data_sn: u32,
         cx: &mut Context<'_>,
     ) -> Option<TaskTag> {
@@ -145,21 +143,21 @@ impl FullFeature {
         {
             self.release(named.order.immediate, cx);
             if !matches!(named.phase, Phase::Draining(_)) {
-                cx.events.push_back(Event::Aborted(tag));
+                cx.events.push_back(Signal::Aborted(tag));
             }
         }
         self.numbered_tasks += 1;
         task.data.resume(exp_data_sn);
         match std::mem::replace(&mut task.phase, Phase::Running) {
-            Phase::Draining(Some(response)) => {
-                self.answer(&Answered::from(&task), response, cx);
+            Phase::Draining(Some(response)) if !task.is_fenced => {
+                self.answer_late(&Answered::from(&task), response, cx);
                 None
             }
             phase => {
                 let collects = matches!(phase, Phase::Collecting);
                 task.phase = phase;
                 let tag = self.tasks.insert(task)?;
-                cx.events.extend(complete.map(|buffer| Event::DataOut { task: tag, buffer }));
+                cx.events.extend(complete.map(|buffer| Signal::DataOut { task: tag, buffer }));
                 if collects {
                     self.collect(tag, cx);
                 }
@@ -170,10 +168,12 @@ impl FullFeature {
 
     /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means nothing
     /// (RFC 7143 section 11.5.6).
-    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
+    fn answer_again(&mut self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
         let _ = answer.acknowledge_data(exp_data_sn);
         answer.recut(&self.parameters);
+        let (pooled, queued_before) = (answer.pooled_bytes(), cx.sender.outbox.segment_bytes());
         cx.push_answer(answer);
+        self.count_late(Some(pooled).filter(|len| *len > 0), cx.sender.outbox.segment_bytes() - queued_before);
     }
 
     /// A request on another connection covers these tasks: what was kept of their answers is not sent any more.

@@ -9,7 +9,7 @@ use super::early::{Turn, Waiting};
 use super::query::is_query;
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::{Expect, Violation};
-use crate::iscsi_target::event::{Event, TaskManagement, TaskTag};
+use crate::iscsi_target::event::{Signal, TaskManagement, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
 use crate::outbox::Segment;
@@ -78,7 +78,7 @@ impl FullFeature {
         };
         match at_once {
             Some(response) => self.task_management_done(request.itt, response, cx),
-            None => cx.events.push_back(Event::TaskManagement(TaskManagement {
+            None => cx.events.push_back(Signal::TaskManagement(TaskManagement {
                 itt: request.itt,
                 function: request.function,
                 lun: request.lun,

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Buffer, Pool};
-use lunette_pdu::{Cid, LogoutResponseCode, SerialNumber, TaskManagementFunction};
+use lunette_pdu::{Cid, SerialNumber, TaskManagementFunction};
 use lunette_session::iscsi_initiator::{Event, Session, SessionConfig};
 use lunette_session::iscsi_target::{
     self, CloseReason, ConnectionConfig, ConnectionMut, Directory, LoginConnection, LoginEvent, SessionKey, Sessions,
-    TargetNode, TaskManagement, TaskTag,
+    TargetNode, TaskManagementTicket, TaskTag,
 };
 use lunette_session::{Authentication, Time};
 
@@ -37,13 +37,6 @@ struct Job {
     data: Option<Buffer>,
 }
 
-/// A task management answer that waits until other lanes have acknowledged what was sent before.
-struct Fence {
-    lane: usize,
-    request: TaskManagement,
-    behind: Vec<(usize, SerialNumber)>,
-}
-
 pub(crate) struct Bundle {
     pub(crate) session: Session,
     pub(crate) lanes: Vec<Lane>,
@@ -55,7 +48,6 @@ pub(crate) struct Bundle {
     pub(crate) dice: Dice,
     waiting: Vec<Job>,
     jobs: Vec<Job>,
-    fences: Vec<Fence>,
     /// The numbers of commands, as the device got them.
     pub(crate) delivered: Vec<SerialNumber>,
     /// How often the device ran each command, by its name.
@@ -76,7 +68,6 @@ impl Bundle {
             dice: Dice::new(seed),
             waiting: Vec::new(),
             jobs: Vec::new(),
-            fences: Vec::new(),
             delivered: Vec::new(),
             runs: HashMap::new(),
             events: VecDeque::new(),
@@ -227,13 +218,19 @@ impl Bundle {
             self.target_event(lane, event);
         }
         self.target(lane).hold(input);
-        self.pass_fences();
+        let touched = self.sessions.get_mut(key).unwrap().take_touched();
+        for other in touched.into_iter().filter(|other| *other != lane) {
+            self.target_events(other, &[]);
+        }
+    }
+
+    fn target_session(&mut self, lane: usize) -> &mut iscsi_target::Session<usize> {
+        self.lanes[lane].key.and_then(|key| self.sessions.get_mut(key)).expect("the login has ended")
     }
 
     /// The target's end of a lane that has logged in.
     pub(crate) fn target(&mut self, lane: usize) -> ConnectionMut<'_> {
-        let key = self.lanes[lane].key.expect("the login has ended");
-        self.sessions.get_mut(key).and_then(|session| session.connection_mut(lane)).unwrap()
+        self.target_session(lane).connection_mut(lane).unwrap()
     }
 
     fn login_event(&mut self, lane: usize, event: LoginEvent) {
@@ -252,7 +249,7 @@ impl Bundle {
         }
     }
 
-    fn target_event(&mut self, lane: usize, event: iscsi_target::Event) {
+    fn target_event(&mut self, lane: usize, event: iscsi_target::Event<usize>) {
         match event {
             iscsi_target::Event::Command(command) => {
                 self.delivered.push(command.order.cmd_sn);
@@ -272,28 +269,18 @@ impl Bundle {
                 self.jobs.push(Job { data: Some(buffer), ..job });
             }
             iscsi_target::Event::Aborted(task) => self.forget(|job| job.lane == lane && job.command.task == task),
-            iscsi_target::Event::TaskManagement(request) => self.manage_tasks(lane, request),
-            iscsi_target::Event::Resume(cid) => {
-                let session = self.lanes[lane].key.and_then(|key| self.sessions.get(key)).unwrap();
-                let is_meant = |lane: &usize| cid.is_none_or(|cid| session.cid(*lane) == Some(cid));
-                let others: Vec<usize> = session.connections().filter(is_meant).collect();
-                for other in others {
-                    self.target_events(other, &[]);
+            iscsi_target::Event::TaskManagement(ticket) => self.manage_tasks(lane, ticket),
+            iscsi_target::Event::Logout { ticket, connection } => {
+                if connection != lane {
+                    self.end_lane(connection);
                 }
-            }
-            iscsi_target::Event::LogoutForRecovery { .. } => panic!("recovery level 0"),
-            iscsi_target::Event::Logout(cid) => {
-                let named = self.lanes[lane].key.and_then(|key| self.sessions.get(key)?.find(cid));
-                if let Some(named) = named.filter(|named| *named != lane) {
-                    self.end_lane(named);
-                }
-                let known = named.map_or(LogoutResponseCode::CID_NOT_FOUND, |_| LogoutResponseCode::CLOSED);
-                self.target(lane).logout_done(known);
+                self.target_session(lane).logged_out(lane, ticket);
             }
             iscsi_target::Event::Close(reason) => {
                 self.lanes[lane].closed = Some(reason);
                 self.forget(|job| job.lane == lane);
             }
+            event => panic!("{event:?} at recovery level 0"),
         }
     }
 
@@ -309,9 +296,8 @@ impl Bundle {
         self.waiting.retain(|job| !doomed(job));
     }
 
-    fn manage_tasks(&mut self, lane: usize, request: TaskManagement) {
-        let names_one =
-            matches!(request.function, TaskManagementFunction::ABORT_TASK | TaskManagementFunction::QUERY_TASK);
+    fn manage_tasks(&mut self, lane: usize, ticket: TaskManagementTicket<usize>) {
+        let request = *ticket.request();
         let hit = |job: &Job| match request.function {
             TaskManagementFunction::ABORT_TASK => job.lane == lane && Some(job.command.task) == request.referenced,
             TaskManagementFunction::QUERY_TASK => false,
@@ -328,27 +314,8 @@ impl Bundle {
         for (lane, task) in doomed {
             self.target(lane).abort(task);
         }
-        let mut behind = Vec::new();
-        for other in (0..self.lanes.len()).filter(|other| *other != lane) {
-            if let Some(before) = request.before.filter(|_| !names_one) {
-                self.target(other).silence(None, before);
-            }
-            if let Some(stat_sn) = self.target(other).ask_acknowledgement() {
-                behind.push((other, stat_sn));
-            }
-        }
-        self.fences.push(Fence { lane, request, behind });
-    }
-
-    fn pass_fences(&mut self) {
-        let (lanes, sessions) = (&self.lanes, &self.sessions);
-        let target = |lane: usize| lanes[lane].key.and_then(|key| sessions.get(key)?.connection(lane)).unwrap();
-        let is_passed =
-            |fence: &mut Fence| fence.behind.iter().all(|(lane, stat_sn)| target(*lane).has_acknowledged(*stat_sn));
-        let passed: Vec<Fence> = self.fences.extract_if(.., is_passed).collect();
-        for fence in passed {
-            self.target(fence.lane).task_management_done(fence.request.itt, fence.request.done());
-        }
+        let now = self.now;
+        self.target_session(lane).aborted(lane, ticket, now);
     }
 
     /// The device does one of its jobs.

@@ -247,12 +247,16 @@ impl Pair {
         any
     }
 
-    /// The target's end, in its session.
-    pub(crate) fn target(&mut self) -> ConnectionMut<'_> {
-        self.key.and_then(|key| self.sessions.get_mut(key)?.connection_mut(())).expect("the login has ended")
+    fn target_session(&mut self) -> &mut iscsi_target::Session<()> {
+        self.key.and_then(|key| self.sessions.get_mut(key)).expect("the login has ended")
     }
 
-    fn target_event(&mut self, event: iscsi_target::Event) {
+    /// The target's end, in its session.
+    pub(crate) fn target(&mut self) -> ConnectionMut<'_> {
+        self.target_session().connection_mut(()).expect("it is there")
+    }
+
+    fn target_event(&mut self, event: iscsi_target::Event<()>) {
         match event {
             iscsi_target::Event::Command(command) => match Disk::wants(&command) {
                 Some(len) if command.data_out_len > 0 => {
@@ -268,7 +272,8 @@ impl Pair {
                 self.jobs.push(Job { command, data: Some(buffer) });
             }
             iscsi_target::Event::Aborted(task) => self.waiting.retain(|(tag, _)| *tag != task),
-            iscsi_target::Event::TaskManagement(request) => {
+            iscsi_target::Event::TaskManagement(ticket) => {
+                let request = *ticket.request();
                 let one = request.referenced;
                 let all = !matches!(
                     request.function,
@@ -283,12 +288,10 @@ impl Pair {
                 }
                 self.jobs.retain(|job| !hit(job.command.task));
                 self.waiting.retain(|(tag, _)| !hit(*tag));
-                self.target().task_management_done(request.itt, request.done());
+                self.target_session().answer((), ticket, request.done());
             }
-            iscsi_target::Event::Resume(_)
-            | iscsi_target::Event::Logout(_)
-            | iscsi_target::Event::LogoutForRecovery { .. } => {}
             iscsi_target::Event::Close(reason) => self.closed = Some(reason),
+            event => panic!("{event:?} in a session of one connection"),
         }
     }
 

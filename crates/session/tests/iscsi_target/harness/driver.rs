@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_buffer::{Pool, Run};
-use lunette_pdu::{LoginStatus, LogoutResponseCode};
+use lunette_pdu::{InitiatorTaskTag, LoginStatus, TaskManagementResponseCode};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, AnswerData, CloseReason, Command, ConnectionMut, Event, LoginConnection, LoginEvent, Response,
-    SessionInfo, SessionKey, Sessions, TaskManagement, TaskTag,
+    AdmitRequest, AnswerData, CloseReason, Command, ConnectionMut, Event, LoginConnection, LoginEvent, LogoutTicket,
+    Response, Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
 };
 
 use super::pattern;
@@ -54,6 +54,8 @@ pub(crate) struct Driver {
     pub(crate) data_out: Vec<(TaskTag, Vec<u8>)>,
     pub(crate) aborted: Vec<TaskTag>,
     pub(crate) task_management: Vec<TaskManagement>,
+    tickets: Vec<TaskManagementTicket<u32>>,
+    logouts: Vec<LogoutTicket>,
     pub(crate) admissions: usize,
     pub(crate) admit_requests: Vec<AdmitRequest>,
     pub(crate) closed: Option<CloseReason>,
@@ -78,6 +80,8 @@ impl Driver {
             data_out: Vec::new(),
             aborted: Vec::new(),
             task_management: Vec::new(),
+            tickets: Vec::new(),
+            logouts: Vec::new(),
             admissions: 0,
             admit_requests: Vec::new(),
             closed: None,
@@ -250,7 +254,7 @@ impl Driver {
         }
     }
 
-    fn happened(&mut self, event: Event) {
+    fn happened(&mut self, event: Event<u32>) {
         assert!(self.closed.is_none(), "{event:?} after the end");
         match event {
             Event::Command(command) => {
@@ -266,25 +270,58 @@ impl Driver {
                 }
             }
             Event::Aborted(task) => self.aborted.push(task),
-            Event::TaskManagement(request) => {
+            Event::TaskManagement(ticket) => {
+                let request = *ticket.request();
                 self.task_management.push(request);
+                self.tickets.push(ticket);
                 if self.automatic {
                     if let Some(task) = request.referenced {
                         self.act(|c| c.abort(task));
                     }
-                    self.act(|c| c.task_management_done(request.itt, request.done()));
+                    self.answer(request.itt, request.done());
                 }
             }
-            Event::Logout(cid) | Event::LogoutForRecovery { cid, .. } if self.automatic => {
-                let is_known = self.session.is_some_and(|key| {
-                    self.sessions.borrow().get(key).is_some_and(|session| session.find(cid).is_some())
-                });
-                let answer = if is_known { LogoutResponseCode::CLOSED } else { LogoutResponseCode::CID_NOT_FOUND };
-                self.act(|c| c.logout_done(answer));
+            Event::Logout { ticket, .. } => {
+                self.logouts.push(ticket);
+                if self.automatic {
+                    self.log_out();
+                }
             }
-            Event::Logout(_) | Event::LogoutForRecovery { .. } | Event::Resume(_) => {}
+            Event::Moved { .. } | Event::NexusReset | Event::TargetReset | Event::Detached | Event::Gone => {
+                panic!("{event:?} on the only connection");
+            }
             Event::Close(reason) => self.closed = Some(reason),
         }
+    }
+
+    /// Answers a task management request, once.
+    pub(crate) fn answer(&mut self, itt: InitiatorTaskTag, answer: TaskManagementResponseCode) {
+        if let Some(ticket) = self.ticket(itt) {
+            self.in_session(|session, handle| session.answer(handle, ticket, answer));
+        }
+    }
+
+    /// Answers one that asks: yes.
+    pub(crate) fn succeed(&mut self, itt: InitiatorTaskTag, information: [u8; 3]) {
+        if let Some(ticket) = self.ticket(itt) {
+            self.in_session(|session, handle| session.succeed(handle, ticket, information));
+        }
+    }
+
+    /// Answers the first logout that waits.
+    pub(crate) fn log_out(&mut self) {
+        let ticket = self.logouts.remove(0);
+        self.in_session(|session, handle| session.logged_out(handle, ticket));
+    }
+
+    fn ticket(&mut self, itt: InitiatorTaskTag) -> Option<TaskManagementTicket<u32>> {
+        let at = self.tickets.iter().position(|ticket| ticket.request().itt == itt)?;
+        Some(self.tickets.remove(at))
+    }
+
+    fn in_session(&self, act: impl FnOnce(&mut Session<u32>, u32)) {
+        let mut sessions = self.sessions.borrow_mut();
+        act(self.session.and_then(|key| sessions.get_mut(key)).expect("the login has ended"), self.handle);
     }
 
     /// Takes all data that is offered, gives all data that is taken.

@@ -6,7 +6,7 @@ use lunette_pdu::{
 };
 use lunette_session::iscsi_target::{CloseReason, Response};
 
-use super::{RETAIN, WAIT, cut, first, tag};
+use super::{RETAIN, WAIT, cut, first, join, tag};
 use crate::harness::{command, login_request, task_management, text, text_request};
 
 fn logout(cid: Cid) -> LogoutRequest {
@@ -55,7 +55,6 @@ fn a_logout_of_another_connection_acknowledges_what_came_there() {
         let request = LogoutRequest { reason, cmd_sn: a.cmd_sn, exp_stat_sn: before.next(), ..logout(Cid(99)) };
         a.send(request.emit(), &[]);
         assert!(!a.driver.act(|c| c.has_acknowledged(before.next())), "the number is of another connection");
-        a.driver.act(|c| c.logout_done(LogoutResponseCode::CID_NOT_FOUND));
         a.logout_response();
     }
 }
@@ -63,11 +62,13 @@ fn a_logout_of_another_connection_acknowledges_what_came_there() {
 #[test]
 fn logouts_that_have_waited_are_answered_one_by_one() {
     let mut a = first();
+    let leaving = Cid(90);
+    let _other = join(&mut a, leaving);
     let missing = a.cmd_sn;
     a.cmd_sn = missing.next();
     for itt in [0x61, 0x62] {
         let (immediate, reason) = (false, LogoutReason::CLOSE_CONNECTION);
-        a.logout(LogoutRequest { immediate, reason, itt: InitiatorTaskTag(itt), ..logout(Cid(90)) });
+        a.logout(LogoutRequest { immediate, reason, itt: InitiatorTaskTag(itt), ..logout(leaving) });
     }
     a.silence();
     let next = std::mem::replace(&mut a.cmd_sn, missing);
@@ -75,7 +76,7 @@ fn logouts_that_have_waited_are_answered_one_by_one() {
     a.cmd_sn = next;
     for itt in [0x61, 0x62] {
         assert_eq!(a.rest(), [], "the driver has not dealt with {itt:#x}");
-        a.driver.act(|c| c.logout_done(LogoutResponseCode::CID_NOT_FOUND));
+        a.driver.log_out();
         assert_eq!(a.logout_response().0.itt.0, itt);
     }
 }
@@ -110,7 +111,7 @@ fn the_driver_is_asked_for_tasks_of_other_connections() {
         let asked = a.driver.task_management.pop().unwrap();
         assert_eq!((asked.function, asked.referenced, asked.referenced_itt.0), (function, None, 2));
         assert_eq!(asked.exp_data_sn, 3);
-        a.driver.act(|c| c.task_management_done(asked.itt, TaskManagementResponseCode::TASK_DOES_NOT_EXIST));
+        a.driver.answer(asked.itt, TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
         a.task_management_response();
     }
 }
@@ -129,7 +130,7 @@ fn a_request_that_waits_for_its_answer_cannot_move() {
     a.task_management(task_management(0x61, TaskManagementFunction::LOGICAL_UNIT_RESET));
     cut(&mut a);
     assert!(a.driver.act(|c| c.is_request(InitiatorTaskTag(0x61))));
-    a.driver.act(|c| c.task_management_done(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE));
+    a.driver.answer(InitiatorTaskTag(0x61), TaskManagementResponseCode::FUNCTION_COMPLETE);
     assert_eq!(a.rest(), []);
 }
 

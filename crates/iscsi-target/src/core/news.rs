@@ -1,0 +1,48 @@
+//! News of aborts: connections learn that their tasks were ended by a function that came another way (RFC 7143 sections 4.2.3.4
+//! and 4.2.3.5).
+
+use lunette_pdu::{LunField, SerialNumber};
+use lunette_reactor::ConnectionId;
+
+use super::Core;
+use super::running::TaskKey;
+
+/// A connection that has tasks on a logical unit that were ended by a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Affected {
+    connection: ConnectionId,
+    lun: LunField,
+    /// Those with smaller numbers.
+    before: SerialNumber,
+}
+
+impl Core {
+    /// The connections that have tasks among these, which a request of connection `issuing` ends.
+    pub(super) fn affected_by(
+        &self,
+        doomed: &[TaskKey],
+        issuing: Option<ConnectionId>,
+        before: Option<SerialNumber>,
+    ) -> Vec<Affected> {
+        let session_of = |id| self.session_of(id);
+        let issuer = issuing.and_then(session_of).map(|session| session.info().tsih);
+        let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
+        let affected = tasks.filter_map(|task| {
+            let session = session_of(task.connection)?;
+            let before = before.filter(|_| issuer == Some(session.info().tsih));
+            let (connection, lun) = (task.connection, LunField(task.lun.encode()));
+            Some(Affected { connection, lun, before: before.unwrap_or_else(|| session.exp_cmd_sn()) })
+        });
+        let mut affected: Vec<Affected> = affected.collect();
+        affected.sort_unstable_by_key(|affected| (affected.connection.index(), affected.lun.0));
+        affected.dedup();
+        affected
+    }
+
+    /// Tells these connections that their tasks are gone. On the `issuing` one no more data comes.
+    pub(super) fn tell_of_aborts(&mut self, issuing: Option<ConnectionId>, affected: &[Affected]) {
+        for Affected { connection, lun, before } in affected {
+            self.in_session(*connection, |session| session.tasks_terminated(*connection, issuing, *lun, *before));
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Connections that are lost while their tasks live on, and the tasks that other connections of the session take over
+//! (ErrorRecoveryLevel 2, RFC 7143 sections 7.1.4.3 and 7.2.2).
+
+use lunette_pdu::{Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementFunction as Function};
+
+use super::{Session, Standing};
+use crate::Time;
+use crate::iscsi_target::connection::{Connection, KnownTask};
+use crate::iscsi_target::event::{CloseReason, Event, LogoutTicket, TaskManagement};
+
+/// Where a task is that the initiator names.
+pub(super) enum Whereabouts<H> {
+    /// On a suspended connection; `detached` when that one is logged out.
+    Suspended {
+        connection: H,
+        task: KnownTask,
+        detached: bool,
+    },
+    /// On a connection that is served.
+    Served,
+    /// It is no command, or there is none of that name.
+    Request,
+    Nowhere,
+}
+
+impl<H: Copy + PartialEq> Session<H> {
+    /// The socket of a connection is gone. True when its tasks wait to be taken over: keep them. False when the connection is over:
+    /// end its tasks, and let it [leave](super::super::Sessions::leave).
+    pub fn stream_lost(&mut self, connection: H, now: Time) -> bool {
+        let waits = self.connection_mut(connection).is_some_and(|mut protocol| protocol.stream_lost(now));
+        if waits {
+            self.suspend(connection);
+        }
+        waits
+    }
+
+    /// A connection has ended by itself. True when its tasks wait to be taken over: send what is ready, close its socket, and keep them.
+    pub fn keep(&mut self, connection: H, reason: &CloseReason) -> bool {
+        let waits = self.connection(connection).is_some_and(Connection::is_suspended);
+        if waits && *reason == CloseReason::RecoveryLogout {
+            // The initiator knows.
+            self.free_number(connection);
+            self.touch(connection);
+        } else if waits {
+            self.suspend(connection);
+        }
+        waits
+    }
+
+    /// A connection is lost and waits to be recovered. It keeps its number until it is logged out. The initiator is told (RFC 7143
+    /// section 7.1.4.3).
+    pub fn suspend(&mut self, connection: H) {
+        let Some(cid) = self.move_to_suspended(connection) else { return };
+        let other = self.connections().next();
+        if let Some(other) = other
+            && let Some(mut protocol) = self.connection_mut(other)
+        {
+            protocol.announce_loss(cid);
+            self.touch(other);
+        }
+        self.touch(connection);
+    }
+
+    fn move_to_suspended(&mut self, connection: H) -> Option<Cid> {
+        let at = self.members.iter().position(|member| member.handle == connection)?;
+        let Standing::Served(cid) = self.members[at].standing else { return None };
+        let mut member = self.members.remove(at);
+        member.standing = Standing::Suspended(Some(cid));
+        self.members.push(member);
+        Some(cid)
+    }
+
+    /// A connection is logged out for recovery: its number is free.
+    pub(in crate::iscsi_target) fn free_number(&mut self, connection: H) {
+        self.move_to_suspended(connection);
+        if let Some(member) = self.member_mut(connection).filter(|member| member.standing != Standing::Over) {
+            member.standing = Standing::Suspended(None);
+        }
+    }
+
+    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. False when its tasks do not
+    /// wait.
+    pub fn detach(&mut self, connection: H, received: SerialNumber, now: Time) -> bool {
+        let waits = self.suspend_for_recovery(connection, received, now);
+        self.let_go_of_empty();
+        waits
+    }
+
+    fn suspend_for_recovery(&mut self, connection: H, received: SerialNumber, now: Time) -> bool {
+        let protocol = self.connection_mut(connection);
+        let waits = protocol.is_some_and(|mut protocol| protocol.log_out_for_recovery(received, now));
+        if waits {
+            self.free_number(connection);
+            self.touch(connection);
+        }
+        waits
+    }
+
+    /// The initiator logs out of a connection of its session, this one or another one.
+    pub(super) fn log_out(&mut self, by: H, cid: Cid) -> Option<Event<H>> {
+        let Some(connection) = self.find(cid) else {
+            self.answer_logout(by, LogoutResponseCode::CID_NOT_FOUND);
+            return None;
+        };
+        Some(Event::Logout { ticket: LogoutTicket(()), connection })
+    }
+
+    /// The same to go on with its tasks on another connection.
+    pub(super) fn log_out_for_recovery(
+        &mut self,
+        by: H,
+        cid: Cid,
+        received: SerialNumber,
+        now: Time,
+    ) -> Option<Event<H>> {
+        let Some(connection) = self.find(cid) else {
+            self.answer_logout(by, LogoutResponseCode::CID_NOT_FOUND);
+            return None;
+        };
+        let waits = if connection == by {
+            self.info.parameters.time2retain_s > 0
+        } else {
+            self.suspend_for_recovery(connection, received, now)
+        };
+        if !waits {
+            return Some(Event::Logout { ticket: LogoutTicket(()), connection });
+        }
+        self.answer_logout(by, LogoutResponseCode::CLOSED);
+        if connection != by {
+            // Its socket is closed before it may be let go of.
+            self.events.push_back((connection, Event::Detached));
+            self.let_go_of_empty();
+        }
+        None
+    }
+
+    /// A connection that a logout names has ended, and no store works for its tasks any more: the initiator may send them again on
+    /// another one.
+    pub fn logged_out(&mut self, connection: H, LogoutTicket(()): LogoutTicket) {
+        self.answer_logout(connection, LogoutResponseCode::CLOSED);
+    }
+
+    fn answer_logout(&mut self, connection: H, response: LogoutResponseCode) {
+        if let Some(mut protocol) = self.connection_mut(connection) {
+            protocol.logout_done(response);
+        }
+        self.touch(connection);
+    }
+
+    /// Nobody is waited for where there is nothing to take over, and others keep the session.
+    pub(super) fn let_go_of_empty(&mut self) {
+        let is_empty = |connection: &H| {
+            self.is_detached(*connection) && self.connection(*connection).is_some_and(Connection::keeps_nothing)
+        };
+        let mut left = self.members().count();
+        let empty: Vec<H> = self.suspended().filter(is_empty).collect();
+        for connection in empty {
+            if left > 1 {
+                left -= 1;
+                self.leave(connection);
+                self.events.push_back((connection, Event::Gone));
+                self.touch(connection);
+            }
+        }
+    }
+
+    /// Tasks of the session have ended without an answer. They may have held the command window shut.
+    pub fn announce_window(&mut self) {
+        let served = self.connections().next();
+        if let Some(served) = served
+            && let Some(mut protocol) = self.connection_mut(served)
+        {
+            protocol.announce_window();
+            self.touch(served);
+        }
+    }
+
+    /// Looks for a task on the other connections of the session. TASK REASSIGN names no logical unit; to others a task is one of
+    /// that unit only (RFC 7143 section 11.5.3, SAM-5 7.2 and 7.10).
+    pub(super) fn find_elsewhere(&self, by: H, request: &TaskManagement) -> Whereabouts<H> {
+        let itt = request.referenced_itt;
+        let is_meant = |task: &KnownTask| request.function == Function::TASK_REASSIGN || task.lun == request.lun;
+        let mut found: Option<(H, KnownTask)> = None;
+        let mut is_request = false;
+        for other in self.members().filter(|other| *other != by) {
+            let Some(protocol) = self.connection(other) else { continue };
+            is_request |= protocol.is_request(itt);
+            let Some(task) = protocol.known_task(itt).filter(is_meant) else { continue };
+            if found.is_none_or(|(_, known)| task.supersedes(&known)) {
+                found = Some((other, task));
+            }
+        }
+        let Some((connection, task)) = found else {
+            return if is_request { Whereabouts::Request } else { Whereabouts::Nowhere };
+        };
+        if self.suspended().any(|lost| lost == connection) {
+            Whereabouts::Suspended { connection, task, detached: self.is_detached(connection) }
+        } else {
+            Whereabouts::Served
+        }
+    }
+
+    /// A connection takes over a task of one that was lost.
+    pub(super) fn move_task(&mut self, from: H, to: H, itt: InitiatorTaskTag, exp_data_sn: u32) {
+        if self.connection(to).is_none() {
+            return;
+        }
+        let Some(mut old) = self.connection_mut(from) else { return };
+        let known = old.known_task(itt).and_then(|known| known.tag);
+        let Some(moved) = old.release_task(itt) else { return };
+        let name = moved.name();
+        let adopted = self.connection_mut(to).and_then(|mut new| new.adopt_task(moved, exp_data_sn));
+        if let (Some(tag), Some(new)) = (name, adopted) {
+            self.move_fenced((from, tag), (to, new));
+        }
+        if let (Some(tag), Some(new)) = (known, adopted) {
+            self.events.push_back((to, Event::Moved { from, old: tag, new }));
+        }
+        self.wait_for_adopted(to);
+        self.touch(from);
+        self.touch(to);
+    }
+}
