@@ -186,7 +186,9 @@ impl Toy {
         if let Some(parameters) = &self.admitted {
             self.received.blind |= self.spoilt && parameters.error_recovery_level > 0;
             let longest = self.longest_segment.max(parameters.recv_data_segment_len);
-            self.received.follow(bytes, &Parameters { recv_data_segment_len: longest, ..parameters.clone() });
+            let mut parameters = parameters.clone();
+            parameters.recv_data_segment_len = longest;
+            self.received.follow(bytes, &parameters);
         } else {
             self.login_len += bytes.len();
         }
