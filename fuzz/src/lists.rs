@@ -3,15 +3,18 @@
 //! Whatever the bytes, the parsers end in time and memory that the bytes bound, and a field that they call bad lies within
 //! the list.
 
+use lunette_scsi::copy::CopyLimits;
 use lunette_scsi::copy::extended::{self, CopyListForm as CopyForm};
 use lunette_scsi::copy::tokens::{PopulateList, TOKEN_LEN, WriteList, zero_token};
-use lunette_scsi::copy::{CopyLimits, extended::CSCD_LEN};
 use lunette_scsi::mode::select;
 use lunette_scsi::persistent::{BASIC_LIST_LEN, RegisterAndMoveList, ReserveOutList, emit_transport_id};
 use lunette_scsi::unmap::{self, UnmapRange};
 use lunette_scsi::{PointedArea, SenseData};
 
 use crate::input::Random;
+
+/// Bytes of a CSCD descriptor.
+const CSCD_LEN: usize = 32;
 
 /// A seed by the name of its file.
 type Seed = (String, Vec<u8>);
