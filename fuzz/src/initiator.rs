@@ -11,8 +11,8 @@ use lunette_session::iscsi_initiator::{ChapIdentity, Event, Session, SessionConf
 use lunette_session::keys::{Choices, Digest, Offer};
 use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
 
+use crate::input::ENTROPY;
 use crate::marked::{self, Stream};
-use crate::toy::ENTROPY;
 
 /// How the session may prove itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl Host {
         };
         let now = Time::new(Duration::from_secs(1));
         let mut session = Session::new(config);
-        let cid = session.connect(Entropy(ENTROPY), now);
+        let cid = session.connect(Entropy([ENTROPY; Entropy::BYTES]), now);
         let mut host = Self {
             session,
             cid,

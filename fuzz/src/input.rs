@@ -1,5 +1,8 @@
 //! Bytes as a source of decisions, and pseudo-random bytes.
 
+/// All random bytes of both sides are this: a corpus can hold the answer to a challenge.
+pub(crate) const ENTROPY: u8 = 0x5a;
+
 /// Reads decisions from the front of an input. At its end everything is zero.
 pub struct Input<'a>(&'a [u8]);
 

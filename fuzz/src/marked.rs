@@ -43,12 +43,12 @@ impl Stream {
         wire
     }
 
-    /// Takes the markers out of whole PDUs. Gives the PDUs, and where each marker says that one begins.
+    /// Takes the markers out of whole PDUs, and drops a part of one at the end. Gives the PDUs, and where each marker says that one begins.
     pub(crate) fn strip(&mut self, wire: &[u8]) -> (Vec<u8>, Vec<(usize, usize)>) {
         let (mut pdus, mut markers, mut rest) = (Vec::with_capacity(wire.len()), Vec::new(), wire);
         while !rest.is_empty() {
             if self.distance() == 0 {
-                let (marker, later) = rest.split_first_chunk::<MARKER_LEN>().expect("markers are sent whole");
+                let Some((marker, later)) = rest.split_first_chunk::<MARKER_LEN>() else { break };
                 let [first, second] = [&marker[..4], &marker[4..]];
                 assert_eq!(first, second, "the two pointers of a marker");
                 let ahead = first.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));

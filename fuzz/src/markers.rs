@@ -9,6 +9,7 @@ use lunette_session::limits::MIN_MARKER_INTERVAL_WORDS;
 use crate::full_feature::{self, Recovery};
 use crate::initiator_full_feature;
 use crate::input::{Input, Random};
+use crate::toy;
 
 /// So many follow the header that is lost.
 const PINGS: usize = 12;
@@ -23,10 +24,16 @@ fn recovery(input: &mut Input<'_>) -> Recovery {
 pub fn run(data: &[u8]) {
     let mut input = Input::new(data);
     let recovery = recovery(&mut input);
-    let marked = full_feature::play(input.rest(), &recovery);
-    if !marked.spoilt && marked.parameters().error_recovery_level == 0 {
-        let plain = full_feature::play(&data[data.len().min(2)..], &Recovery { marker_interval: None, ..recovery });
-        assert!(marked.transcript() == plain.transcript(), "markers make a difference");
+    let steps = input.rest();
+    let play = |marker_interval| full_feature::play(steps, &Recovery { marker_interval, ..recovery });
+    let marked = play(recovery.marker_interval);
+    if marked.is_comparable && marked.transcript != play(None).transcript {
+        // Tags follow from places in tables, and a server that has served other inputs fills these in another order.
+        let play_on_new_server = |marker_interval| {
+            toy::forget_idle_server();
+            play(marker_interval).transcript
+        };
+        assert!(play_on_new_server(recovery.marker_interval) == play_on_new_server(None), "markers make a difference");
     }
 }
 
@@ -96,7 +103,7 @@ mod tests {
         let steps = input.rest();
         let played = full_feature::play(steps, &recovery);
         let last_words = full_feature::play(&steps[..5], &recovery);
-        (played.transcript().len() - last_words.transcript().len()) / (BHS_LEN + 4)
+        (played.transcript.len() - last_words.transcript.len()) / (BHS_LEN + 4)
     }
 
     #[test]

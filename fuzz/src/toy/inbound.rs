@@ -9,17 +9,45 @@ use lunette_session::keys::{Digest, Parameters};
 #[derive(Default)]
 pub(super) struct Inbound {
     bytes: Vec<u8>,
+    /// Bytes of the login requests that were answered.
+    pub(super) login_len: usize,
+    /// Their keys.
+    pub(super) keys: Vec<u8>,
+    /// What was negotiated, once the login has ended.
+    parameters: Option<Parameters>,
+    /// The longest data segment that the target ever wanted to declare.
+    pub(super) longest_segment: u32,
     /// Data that the initiator takes and sends for each tag that it ever used; the largest.
     commands: BTreeMap<u32, (u64, u64)>,
-    count: usize,
     lost: bool,
     /// A PDU was damaged, and later ones may be taken all the same: nobody can tell what is right.
     pub(super) blind: bool,
 }
 
 impl Inbound {
-    pub(super) fn follow(&mut self, bytes: &[u8], parameters: &Parameters) {
+    /// The target has answered the next login request.
+    pub(super) fn login_answered(&mut self) {
+        let Some(bhs) = self.bytes.get(..BHS_LEN).and_then(Bhs::ref_from).copied() else { return };
+        let start = BHS_LEN + bhs.ahs_len();
+        let len = bhs.data_segment_len();
+        let end = start + len + pad_len(len);
+        if self.bytes.len() >= end {
+            self.keys.extend_from_slice(&self.bytes[start..start + len]);
+            self.bytes.drain(..end);
+            self.login_len += end;
+        }
+    }
+
+    /// The login has ended. From here on what is sent is followed PDU by PDU.
+    pub(super) fn admitted(&mut self, parameters: &Parameters) {
+        self.longest_segment = self.longest_segment.max(parameters.recv_data_segment_len);
+        self.parameters = Some(parameters.clone());
+        self.follow(&[]);
+    }
+
+    pub(super) fn follow(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+        let Some(parameters) = &self.parameters else { return };
         while !self.lost {
             let Some(bhs) = self.bytes.get(..BHS_LEN).and_then(Bhs::ref_from).copied() else { return };
             let digest = |digest: Digest| if digest == Digest::Crc32c { DIGEST_LEN } else { 0 };
@@ -30,7 +58,7 @@ impl Inbound {
                 end += digest(parameters.data_digest);
             }
             // The connection ends at such a header.
-            self.lost = data_len > parameters.recv_data_segment_len as usize;
+            self.lost = data_len > self.longest_segment as usize;
             let Some(head) = self.bytes.get(BHS_LEN..BHS_LEN + bhs.ahs_len()) else { return };
             if let Ok(InitiatorPdu::ScsiCommand(command)) = InitiatorPdu::parse(&bhs) {
                 let bidi = Ahs::iter(head).map_while(Result::ok).map(|segment| match segment {
@@ -46,7 +74,6 @@ impl Inbound {
                 // Counted already; a second time does no harm.
                 return;
             }
-            self.count += 1;
             self.bytes.drain(..end);
         }
     }

@@ -3,11 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use lunette_crc32c::{crc32c, to_wire};
+use lunette_pdu::text::pairs;
 use lunette_pdu::{
     AsyncEvent, BHS_LEN, Bhs, DIGEST_LEN, InitiatorTaskTag, LoginResponse, MAX_DATA_SEGMENT_LEN, Opcode, R2t,
     SerialNumber, Stage, TargetPdu, pad_len,
 };
-use lunette_session::keys::{Digest, Parameters};
+use lunette_session::keys::{Choices, Digest, Negotiation, Offer, Parameters};
 
 use super::inbound::Inbound;
 use crate::marked::{self, Stream};
@@ -16,7 +17,8 @@ use crate::marked::{self, Stream};
 #[derive(Default)]
 pub(super) struct Outbound {
     buffered: Vec<u8>,
-    pub(super) bytes: usize,
+    /// Keys of the login.
+    keys: Vec<u8>,
     pub(super) admitted: Option<Parameters>,
     full_feature: bool,
     texts: bool,
@@ -35,8 +37,9 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    pub(super) fn take(&mut self, bytes: &[u8], received: &Inbound) {
-        self.bytes += bytes.len();
+    /// Checks `bytes`, after which the target has nothing more to send at once. What it sends last may be cut off when the
+    /// connection has `ended`.
+    pub(super) fn take(&mut self, bytes: &[u8], received: &mut Inbound, ended: bool) {
         self.buffered.extend_from_slice(bytes);
         let buffered = std::mem::take(&mut self.buffered);
         let mut rest = &buffered[..];
@@ -57,15 +60,18 @@ impl Outbound {
         while let Some(len) = self.one(&pdus[starts[starts.len() - 1]..], received) {
             starts.push(starts[starts.len() - 1] + len);
         }
-        assert_eq!(starts.last(), Some(&pdus.len()), "the target sent a part of a PDU");
-        marked::check_markers(&markers, &starts);
+        let is_whole = starts.last() == Some(&pdus.len());
+        assert!(is_whole || ended, "the target sent a part of a PDU");
+        if is_whole {
+            marked::check_markers(&markers, &starts);
+        }
         if self.full_feature {
-            self.transcript.extend(pdus);
+            self.transcript.extend(&pdus[..starts[starts.len() - 1]]);
         }
     }
 
-    /// Checks the first PDU and gives its length on the wire.
-    fn one(&mut self, bytes: &[u8], received: &Inbound) -> Option<usize> {
+    /// Checks the first PDU and gives its length on the wire; `None` when it is not whole.
+    fn one(&mut self, bytes: &[u8], received: &mut Inbound) -> Option<usize> {
         let bhs = *Bhs::ref_from(bytes.get(..BHS_LEN)?)?;
         let digest = |pick: fn(&Parameters) -> Digest| {
             self.full_feature && self.admitted.as_ref().is_some_and(|parameters| pick(parameters) == Digest::Crc32c)
@@ -73,28 +79,26 @@ impl Outbound {
         let (header_digest, data_digest) = (digest(|p| p.header_digest), digest(|p| p.data_digest));
         let mut end = BHS_LEN;
         if header_digest {
-            assert_eq!(to_wire(crc32c(&bytes[..end])), bytes[end..end + DIGEST_LEN]);
+            assert_eq!(to_wire(crc32c(&bytes[..end])), *bytes.get(end..end + DIGEST_LEN)?);
             end += DIGEST_LEN;
         }
         let data_len = bhs.data_segment_len();
-        if data_len > 0 {
-            let padded = &bytes[end..end + data_len + pad_len(data_len)];
-            end += padded.len();
-            if data_digest {
-                assert_eq!(to_wire(crc32c(padded)), bytes[end..end + DIGEST_LEN]);
-                end += DIGEST_LEN;
-            }
+        let padded = bytes.get(end..end + data_len + pad_len(data_len))?;
+        end += padded.len();
+        if data_len > 0 && data_digest {
+            assert_eq!(to_wire(crc32c(padded)), *bytes.get(end..end + DIGEST_LEN)?);
+            end += DIGEST_LEN;
         }
         let pdu = TargetPdu::parse(&bhs).expect("the target sends well-formed PDUs");
         self.opcodes.insert(bhs.opcode());
-        self.check(&pdu, received);
+        match pdu {
+            TargetPdu::LoginResponse(pdu) => self.check_login(&pdu, &padded[..data_len], received),
+            pdu => self.check(&pdu, received),
+        }
         Some(end)
     }
 
     fn check(&mut self, pdu: &TargetPdu, received: &Inbound) {
-        if let TargetPdu::LoginResponse(pdu) = pdu {
-            return self.check_login(pdu);
-        }
         assert!(self.full_feature, "{pdu:?} before the end of the login");
         self.check_length(pdu);
         match *pdu {
@@ -131,12 +135,18 @@ impl Outbound {
         }
     }
 
-    fn check_login(&mut self, pdu: &LoginResponse) {
+    fn check_login(&mut self, pdu: &LoginResponse, keys: &[u8], received: &mut Inbound) {
         assert!(!self.full_feature, "a login response after the login");
         if pdu.status.is_success() {
             self.numbers(pdu.stat_sn, true, pdu.exp_cmd_sn, pdu.max_cmd_sn);
+            self.keys.extend_from_slice(keys);
+            received.login_answered();
             self.full_feature = pdu.transit && pdu.nsg == Stage::FullFeaturePhase;
-            assert!(!self.full_feature || self.admitted.is_some(), "full feature phase without admission");
+        }
+        if self.full_feature {
+            let parameters = agreed(&received.keys, &self.keys);
+            received.admitted(&parameters);
+            self.admitted = Some(parameters);
         }
     }
 
@@ -186,6 +196,38 @@ impl Outbound {
         self.exp_cmd_sn = Some(exp_cmd_sn);
         self.max_cmd_sn = Some(max_cmd_sn);
     }
+}
+
+/// What the target's answers say, and the longest segment that the initiator has declared.
+fn agreed(requests: &[u8], answers: &[u8]) -> Parameters {
+    let mut parameters = heard(answers);
+    // Seen from the target's side.
+    parameters.recv_data_segment_len = parameters.send_data_segment_len;
+    parameters.send_data_segment_len = heard(requests).send_data_segment_len;
+    parameters
+}
+
+/// The values of a list of keys, by a responder that agrees to everything.
+fn heard(list: &[u8]) -> Parameters {
+    let offer = Offer {
+        max_connections: u32::MAX,
+        max_burst_len: u32::MAX,
+        first_burst_len: u32::MAX,
+        max_outstanding_r2t: u32::MAX,
+        time2retain_s: u32::MAX,
+        data_pdu_in_order: false,
+        data_sequence_in_order: false,
+        error_recovery_level: 2,
+        task_reporting: Choices(0b111),
+        marker_interval: Some(1),
+        ..Offer::default()
+    };
+    let mut negotiation = Negotiation::new(offer, true);
+    for (key, value) in pairs(list).map_while(Result::ok) {
+        // The target has taken them, so none is wrong.
+        let _ = negotiation.answer(key, value);
+    }
+    negotiation.agreed().clone()
 }
 
 fn data_segment_len(pdu: &TargetPdu) -> usize {

@@ -89,6 +89,7 @@ impl Retained {
         if self.data_bytes > MAX_RETAINED_BYTES || self.owned_bytes > MAX_RETAINED_OWNED_BYTES {
             self.forget(MAX_RETAINED_BYTES, MAX_RETAINED_OWNED_BYTES);
         }
+        debug_assert!(self.data_bytes <= MAX_RETAINED_BYTES && self.owned_bytes <= MAX_RETAINED_OWNED_BYTES);
     }
 
     /// Forgets the oldest data until no more than so many bytes are left.
