@@ -302,9 +302,11 @@ impl<H: Copy + PartialEq> Session<H> {
             }
             let signal = self.connection_mut(handle)?.next_event(input, now);
             let event = match signal {
-                Some(Signal::Command(command)) => Some(Event::Command(command)),
-                Some(Signal::DataOut { task, buffer }) => Some(Event::DataOut { task, buffer }),
-                Some(Signal::Aborted(task)) => Some(Event::Aborted(task)),
+                // Returned at once: an event is long, and each detour would copy it.
+                Some(Signal::Command(command)) => return Some(Event::Command(command)),
+                Some(Signal::DataOut { task, buffer }) => return Some(Event::DataOut { task, buffer }),
+                Some(Signal::Aborted(task)) => return Some(Event::Aborted(task)),
+                None if self.fences.is_empty() => return None,
                 Some(Signal::TaskManagement(request)) => self.manage_tasks(handle, request),
                 Some(Signal::Resume(cid)) => {
                     self.resume(handle, cid);
