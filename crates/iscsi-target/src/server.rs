@@ -14,7 +14,7 @@ use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
-use crate::core::{CoreConfig, FIRST, Homes, Order, Places, Portals, Post, port_name};
+use crate::core::{CoreConfig, FIRST, Homes, Mailbox, Order, Places, Portals, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::Monitor;
 use crate::threads::{Seat, run_all};
@@ -153,7 +153,7 @@ impl Server {
     pub(crate) fn bind_at(config: ServerConfig, epoch: Instant, entropy: Entropy) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
         let mut reactors = open_reactors(&config)?;
-        let post = Post::between(reactors.iter().map(Reactor::waker));
+        let post = Mailbox::between(reactors.iter().map(Reactor::waker));
         let first = &mut reactors[FIRST];
         tracing::info!(cores = config.cores, "the event loop runs on {}", first.backend());
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
@@ -239,7 +239,7 @@ struct Common {
 
 impl Common {
     /// A core on `reactor`.
-    fn seat(&self, mut reactor: Reactor, post: Post<Order>) -> io::Result<Seat> {
+    fn seat(&self, mut reactor: Reactor, post: Mailbox<Order>) -> io::Result<Seat> {
         let config = CoreConfig {
             counts: Arc::default(),
             post,

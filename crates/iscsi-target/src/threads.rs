@@ -8,7 +8,7 @@ use std::thread;
 use lunette_reactor::Reactor;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::core::{Core, CoreConfig, Order, Post};
+use crate::core::{Core, CoreConfig, Mailbox, Order};
 use crate::monitor::Watched;
 
 /// A core that has no thread yet.
@@ -67,7 +67,7 @@ fn worst(results: Vec<io::Result<()>>) -> io::Result<()> {
 }
 
 /// Has all other cores leave their event loops when this one has left its own, by whatever way.
-pub(crate) struct Farewell(pub(crate) Post<Order>);
+pub(crate) struct Farewell(pub(crate) Mailbox<Order>);
 
 impl Drop for Farewell {
     fn drop(&mut self) {

@@ -60,7 +60,7 @@ pub(crate) use orders::Order;
 use pace::Pace;
 pub(crate) use places::{Places, Source};
 pub(crate) use portals::Portals;
-pub(crate) use post::{FIRST, Post};
+pub(crate) use post::{FIRST, Mailbox};
 use running::{RunningTask, TaskKey};
 use shares::Shares;
 use stop::Stopping;
@@ -71,7 +71,7 @@ use timers::Timetable;
 use watchdog::{MAX_EVENTS, Verdict, Watchdog};
 
 pub(crate) struct CoreConfig {
-    pub(crate) post: Post<Order>,
+    pub(crate) post: Mailbox<Order>,
     pub(crate) homes: Arc<Homes>,
     pub(crate) places: Places,
     /// What time is counted from, by all cores.
@@ -94,7 +94,7 @@ pub(crate) struct CoreConfig {
 }
 
 pub(crate) struct Core {
-    post: Post<Order>,
+    post: Mailbox<Order>,
     homes: Arc<Homes>,
     places: Places,
     targetless: Targetless<ConnectionId>,
