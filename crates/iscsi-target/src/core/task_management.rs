@@ -55,7 +55,7 @@ impl Core {
             Function::ABORT_TASK => Vec::new(),
             _ => self.affected_by(&covered, Some(id), request.before),
         };
-        // An initiator that is told that a task has ended may do its work anew, so the news wait for the stores as the answer does.
+        // An initiator that is told that a task has ended may repeat its work, so the news wait for the stores as the answer does.
         let news = self.barriers.open(Behind::News { issuing: Some(id), affected });
         let barrier =
             self.barriers.open(Behind::TaskManagement { connection: id, device: Arc::clone(&device), ticket });

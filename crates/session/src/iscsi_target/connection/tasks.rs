@@ -87,7 +87,7 @@ impl ConnectionMut<'_> {
 
     /// Tasks of the connection on a logical unit were ended by a task management function that came another way. Tells the
     /// initiator, where FastAbort was agreed on (RFC 7143 section 11.9.1, event 5), and lets go of their data when it has heard.
-    /// Call it when nothing works for them any more: the initiator may do their work anew. `before`: of those on its way, the
+    /// Call it when nothing works for them any more: the initiator may repeat their work. `before`: of those on their way, the
     /// commands with smaller numbers were ended; see
     /// [`Session::exp_cmd_sn`](crate::iscsi_target::Session::exp_cmd_sn).
     pub fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber) {
@@ -96,7 +96,7 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// Nobody waits for that data any more. What comes of it is dropped.
+    /// That data is not waited for any more. What comes of it is dropped.
     pub fn forget_data(&mut self, lun: Option<LunField>) {
         if let Some((full, _)) = self.full() {
             full.forget_data(lun);

@@ -285,7 +285,7 @@ impl<H: Copy + PartialEq> Session<H> {
         (!sent.behind.is_empty()).then_some(sent)
     }
 
-    /// Nobody waits for that data any more; what comes of it is dropped.
+    /// That data is not waited for any more; what comes of it is dropped.
     fn forget_data(&mut self, lun: Option<LunField>) {
         let served: Vec<H> = self.connections().collect();
         for connection in served {
@@ -297,8 +297,8 @@ impl<H: Copy + PartialEq> Session<H> {
 
     /// Tasks of a connection on a logical unit were ended by a function that `issuing` has asked for, or that came over no connection
     /// of this session. RFC 7143 sections 4.2.3.4 and 4.2.3.5: where FastAbort was agreed on, connections other than the issuing one
-    /// are told so, and on the issuing one no more data comes. Call it when nothing works for them any more: the initiator may do
-    /// their work anew. `before`: of those on its way, the commands with smaller numbers were ended.
+    /// are told so, and on the issuing one no more data comes. Call it when nothing works for them any more: the initiator may
+    /// repeat their work. `before`: of those on their way, the commands with smaller numbers were ended.
     pub fn tasks_terminated(&mut self, connection: H, issuing: Option<H>, lun: LunField, before: SerialNumber) {
         let is_fast = self.info.parameters.task_reporting == TaskReporting::FastAbort;
         let Some(mut protocol) = self.connection_mut(connection).filter(|_| is_fast) else { return };

@@ -147,7 +147,7 @@ impl<H: Copy + PartialEq> Session<H> {
         self.touch(connection);
     }
 
-    /// Nobody is waited for where there is nothing to take over, and others keep the session.
+    /// A connection without tasks to take over is not waited for while others keep the session.
     pub(super) fn let_go_of_empty(&mut self) {
         let is_empty = |connection: &H| {
             self.is_detached(*connection) && self.connection(*connection).is_some_and(Connection::keeps_nothing)
