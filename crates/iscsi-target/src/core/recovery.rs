@@ -73,6 +73,11 @@ impl Core {
 
     /// A connection is logged out for recovery; its tasks wait.
     pub(super) fn detached(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        // A stop has ended all others that wait; it would wait for the tasks of this one.
+        if !self.stopping.is_no() {
+            self.gone(id);
+            return cx.close(id);
+        }
         self.park(id);
         cx.close(id);
         self.touch(id);

@@ -111,7 +111,8 @@ impl Core {
     ) {
         let is_cold_reset = ticket.request().function == Function::TARGET_COLD_RESET;
         match self.connections.get_mut(id).filter(|conn| conn.session.is_some()) {
-            Some(conn) => conn.target_reset = is_cold_reset.then_some(device),
+            Some(conn) if is_cold_reset => conn.target_reset = Some(device),
+            Some(_) => {}
             None if is_cold_reset => return self.due_resets.push(device),
             None => return,
         }

@@ -57,3 +57,19 @@ fn also_when_the_one_who_asked_goes_away_before_the_stores_are_done() {
     b.wait_for_end();
     target.wait_until("the end of all", |now| now.sessions == 0 && now.tasks == 0);
 }
+
+#[test]
+fn another_request_that_is_answered_with_it_does_not_undo_it() {
+    let (target, delay) = Target::over_delay();
+    let mut a = Initiator::attach(&target, Port::A);
+    let b = Initiator::attach(&target, Port::B);
+    let write = a.start_held_write(&delay);
+    let reset = a.start_management(Function::TARGET_COLD_RESET, 0, None);
+    // It waits for the same store.
+    a.start_management(Function::ABORT_TASK, 0, Some(write));
+    a.round_trip();
+    delay.release();
+    assert_eq!(a.finish_management(reset), Answer::FUNCTION_COMPLETE);
+    b.wait_for_end();
+    target.wait_until("the end of all", |now| now.sessions == 0 && now.tasks == 0);
+}

@@ -224,3 +224,22 @@ fn a_new_session_replaces_all_connections_of_the_old_one() {
     assert_eq!(new.test_unit_ready(0).good(), []);
     target.wait_until("one connection", |now| now.sessions == 1 && now.connections == 1);
 }
+
+#[test]
+fn a_reset_that_is_refused_leaves_the_tasks_of_other_connections() {
+    let target = Target::over(vec![memory()]);
+    let keys = [("MaxConnections", "4"), ("InitialR2T", "No")];
+    let mut a = Initiator::log_in(&target, Port::A, &keys);
+    assert_eq!(a.test_unit_ready(0).sense(), (6, 0x29, 0));
+    let mut b = a.join(&target, Port::A, 1);
+    b.cmd_sn = a.cmd_sn;
+    // Ended at once, and answered when its data has come.
+    b.announces_data = true;
+    let write = b.start_write(7, 0, blocks(8, 1), 0);
+    b.round_trip();
+    a.cmd_sn = b.cmd_sn;
+    let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 7, None);
+    assert_eq!(a.finish_management(reset), Answer::LUN_DOES_NOT_EXIST);
+    b.send_unsolicited(7, write);
+    assert_eq!(b.finish(write).sense(), (5, 0x25, 0));
+}

@@ -222,6 +222,7 @@ impl<H: Copy + PartialEq> Session<H> {
         if let Some(mut connection) = self.members.remove(at).connection {
             connection.end(&mut self.window);
         }
+        self.events.retain(|(of, _)| *of != handle);
         self.touch_fenced();
     }
 

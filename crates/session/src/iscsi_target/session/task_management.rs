@@ -13,6 +13,10 @@ impl<H: Copy + PartialEq> Session<H> {
     /// Everything that the request has ended is at rest: no store works for it any more. The answer goes out once the initiator has
     /// received what was sent before it.
     pub fn aborted(&mut self, connection: H, TaskManagementTicket { request, .. }: TaskManagementTicket<H>, now: Time) {
+        // Only now: a request that is refused, for it names no logical unit, silences no task.
+        if let Some(covered) = request.covers() {
+            self.silence(connection, covered, |_| true);
+        }
         self.let_go_of_empty();
         self.answer_behind_fence(connection, request, now);
     }
@@ -51,12 +55,7 @@ impl<H: Copy + PartialEq> Session<H> {
             (Function::TASK_REASSIGN, _) => self.reassign(connection, request),
             (Function::ABORT_TASK, None) => self.abort_elsewhere(connection, request),
             (Function::QUERY_TASK, _) => self.query_elsewhere(connection, request),
-            _ => {
-                if let Some(covered) = request.covers() {
-                    self.silence(connection, covered, |_| true);
-                }
-                Some(TaskManagementTicket { request, at: connection })
-            }
+            _ => Some(TaskManagementTicket { request, at: connection }),
         };
         self.let_go_of_empty();
         ticket.map(Event::TaskManagement)
@@ -80,7 +79,17 @@ impl<H: Copy + PartialEq> Session<H> {
             Function::I_T_NEXUS_RESET => Event::NexusReset,
             _ => return,
         };
-        self.events.push_back((connection, follows));
+        // A connection that is gone hears of nothing. The target learns elsewhere of its reset; that of the nexus concerns any
+        // other connection of the session.
+        let hears = match request.function {
+            _ if self.member(connection).is_some() => Some(connection),
+            Function::I_T_NEXUS_RESET => self.connections().next(),
+            _ => None,
+        };
+        if let Some(hears) = hears {
+            self.events.push_back((hears, follows));
+            self.touch(hears);
+        }
     }
 
     pub(super) fn answer_at_once(&mut self, connection: H, request: &TaskManagement, answer: Answer) {
