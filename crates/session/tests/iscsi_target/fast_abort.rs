@@ -1,6 +1,7 @@
 //! Tasks that are aborted together while their data is under way (RFC 7143 sections 4.2.3.3 to 4.2.3.5, 11.9.1 and 13.23).
 
 use lunette_pdu::{AsyncEvent, LunField, NopOut, R2t, SerialNumber, TargetTransferTag};
+use lunette_session::iscsi_target::Response;
 
 use crate::harness::{Peer, Setup, command, nop_out, write};
 
@@ -92,6 +93,24 @@ fn data_can_be_let_go_of_at_once() {
     assert!(peer.driver.act(|c| c.owes_data(None)));
     peer.driver.act(|c| c.forget_data(Some(lun)));
     assert!(!peer.driver.act(|c| c.owes_data(None)));
+    peer.answer(&r2t, &[0; 4096], 1024);
+    peer.silence();
+}
+
+/// The initiator has ended the task when it has read the news, so a response would be one to a task that is gone.
+#[test]
+fn an_answer_that_waits_does_not_follow_the_news_of_its_task() {
+    let keys = [("InitialR2T", "Yes"), ("TaskReporting", "FastAbort")];
+    let mut peer = Peer::logged_in(Setup::keys(&keys)).manual();
+    peer.command(write(1, 4096), &[]);
+    let task = peer.driver.commands[0].task;
+    peer.driver.want_data(task, 4096);
+    let (r2t, _) = peer.r2t();
+    // The answer waits for the data that was asked for.
+    peer.driver.act(|c| c.complete(task, Response::default()));
+    peer.silence();
+    peer.driver.act(|c| c.tasks_terminated(command(1).lun, peer.cmd_sn));
+    assert_eq!(peer.async_message().0.event, AsyncEvent::TASK_TERMINATION);
     peer.answer(&r2t, &[0; 4096], 1024);
     peer.silence();
 }

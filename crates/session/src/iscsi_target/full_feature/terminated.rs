@@ -19,6 +19,9 @@ impl FullFeature {
         if self.parameters.task_reporting != TaskReporting::FastAbort {
             return;
         }
+        // The initiator ends all tasks that the message names. An answer that waits, behind a fence or for data, would be one to a task
+        // that is gone.
+        self.silence(|task| task.lun == lun && task.order.cmd_sn.is_before(before), cx);
         let event = AsyncEvent::TASK_TERMINATION;
         let message = AsyncMessage { event, lun, exp_cmd_sn: before, ..cx.news() };
         // The last one covers those before it.
