@@ -108,7 +108,7 @@ impl Core {
         self.abandon_tasks(id, barrier);
     }
 
-    /// The tasks of a connection that is gone end with it: nobody takes them over. The session may go on.
+    /// The tasks of a connection that is gone end with it and are not taken over. The session may go on.
     pub(super) fn end_unrecovered(&mut self, id: ConnectionId) {
         let key = self.key_of(id);
         self.end_session_part(id);

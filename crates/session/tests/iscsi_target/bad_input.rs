@@ -156,7 +156,7 @@ proptest! {
         bhs[1] = flags;
         peer.send(bhs, &data);
         peer.send(login_request().emit(), &[]);
-        prop_assert!(peer.driver.session().is_none(), "nobody gets in by chance");
+        prop_assert!(peer.driver.session().is_none(), "no random input logs in");
     }
 
     #[test]

@@ -402,7 +402,7 @@ fn tasks_wait_for_time2wait_and_time2retain() {
     assert_eq!(a.driver.next_timeout(), Some(lost + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(10));
     let logged_out = a.driver.now;
-    assert!(a.driver.act(|c| c.log_out_for_recovery(SerialNumber(0), logged_out)), "the time begins anew");
+    assert!(a.driver.act(|c| c.log_out_for_recovery(SerialNumber(0), logged_out)), "the time starts again");
     assert_eq!(a.driver.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(WAIT + RETAIN));
     assert_eq!(a.driver.closed, Some(CloseReason::NotRecovered));

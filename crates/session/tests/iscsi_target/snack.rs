@@ -408,7 +408,7 @@ fn what_cannot_be_acknowledged_is_forgotten_at_once() {
     peer.driver.give_data(task, 5000);
     peer.pdus();
     peer.command(write(2, 512), &[0; 512]);
-    assert!(!peer.driver.wants_input(), "nobody has said where the data goes");
+    assert!(!peer.driver.wants_input(), "the data has no buffer yet");
     assert!(peer.driver.act(|c| c.make_room(peer.driver.now)));
     assert_eq!((peer.driver.act(|c| c.kept_bytes()), peer.driver.pool.used_bytes()), (0, 0));
     assert!(!peer.driver.act(|c| c.make_room(peer.driver.now)));

@@ -18,7 +18,7 @@ impl Connection {
         self.sender.outbox.pieces()
     }
 
-    /// Whether [`AnswerData::File`](crate::iscsi_target::AnswerData::File) may be used: nobody has to look at the bytes,
+    /// Whether [`AnswerData::File`](crate::iscsi_target::AnswerData::File) may be used: the bytes are not looked at,
     /// now (a digest, markers) or later (to send them again).
     pub fn sends_files(&self) -> bool {
         let Phase::FullFeature(full) = &self.phase else { return false };
