@@ -1,7 +1,7 @@
 //! Bytes into a connection that has not finished its login.
 //!
 //! The first byte chooses what the target asks for. With its highest bit, the rest is what stands on the wire; without,
-//! it describes login requests: flags, a length of two bytes and so many bytes of text each.
+//! it describes login requests: flags, a length of two bytes and that number of bytes of text each.
 
 use std::time::Duration;
 

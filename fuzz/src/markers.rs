@@ -11,7 +11,7 @@ use crate::initiator_full_feature;
 use crate::input::{Input, Random};
 use crate::toy;
 
-/// So many follow the header that is lost.
+/// Bytes that follow the header that is lost.
 const PINGS: usize = 12;
 
 fn recovery(input: &mut Input<'_>) -> Recovery {

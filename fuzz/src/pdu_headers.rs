@@ -21,7 +21,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Whoever reads the next PDU must find it in the same place.
+/// A reader of the next PDU must find it in the same place.
 fn assert_same_frame(one: &Bhs, other: &Bhs) {
     let frame = |bhs: &Bhs| (bhs.opcode(), bhs.ahs_len(), bhs.data_segment_len());
     assert_eq!(frame(one), frame(other));

@@ -39,7 +39,7 @@ const MAX_PIECES: usize = 64;
 /// Turns without a pause in which bytes move or the target has something to do. More would mean that it never comes to rest.
 const MAX_TURNS: usize = 10_000;
 
-/// An initiator that has not taken so many bytes may have stopped the target's reading, at a place that markers move.
+/// An initiator that has not taken this number of bytes may have stopped the target's reading, at a place that markers move.
 const MAX_UNREAD_BYTES: usize = 128 << 10;
 
 /// A connection to the target.

@@ -25,7 +25,7 @@ pub enum FaultKind {
     Cut,
     /// One direction ends at some byte, the other one goes on.
     HalfClose,
-    /// One direction brings nothing more, and nobody is told.
+    /// One direction brings nothing more, and neither side is told.
     Silence,
     /// One direction stands still for seconds or minutes.
     Stall,
@@ -86,7 +86,7 @@ impl FaultKind {
         })
     }
 
-    /// Whether it cannot do harm that nobody could find.
+    /// Whether none of its harm goes unnoticed.
     fn is_fair(self, format: Format) -> bool {
         self.place().is_none_or(|place| format.cover(place))
     }
@@ -98,9 +98,9 @@ pub(crate) struct Fault {
     pub(crate) kind: FaultKind,
     /// In the stream to this side.
     pub(crate) to: Side,
-    /// It waits until so many commands have been issued.
+    /// It waits until this number of commands has been issued.
     pub(crate) after: u32,
-    /// And until so many bytes, or parts of PDUs of its kind, have been sent to that side since.
+    /// And until this number of bytes, or parts of PDUs of its kind, has been sent to that side since.
     pub(crate) skip: u64,
 }
 

@@ -39,12 +39,12 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Whether a damaged byte there does no harm that nobody could find.
+    /// Whether no harm of a damaged byte there goes unnoticed.
     pub(crate) fn cover(self, place: Place) -> bool {
         match place {
             _ if place.is_of_header() => self.header_digest,
             Place::Data | Place::Pad | Place::DataDigest => self.data_digest,
-            // Only who has lost its place looks at one, and then at both copies of the pointer.
+            // Only a receiver that has lost its place looks at one, and then at both copies of the pointer.
             _ => self.marker_interval.is_some(),
         }
     }

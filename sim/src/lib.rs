@@ -3,7 +3,7 @@
 //! The target's cores and the initiators' event loop are those of `lunette-target` and `lunette-initiator`: they are stepped
 //! instead of run, over socket pairs whose other ends a simulated network holds. A run is drawn from a seed, and one seed gives
 //! one run: parameters, load, network, faults, the order in which cores take their turns and all random numbers come from the
-//! same dice, and time is a number. An `oracle` knows every command and who wrote each block, and checks on the way:
+//! same dice, and time is a number. An `oracle` knows every command and the writer of each block, and checks on the way:
 //!
 //! - a write runs once when it is answered GOOD, not at all when it is answered with an error, and twice at most when its
 //!   initiator may repeat it;

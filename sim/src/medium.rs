@@ -1,4 +1,4 @@
-//! What lies on the disks of the simulated target: blocks that tell who wrote them.
+//! What lies on the disks of the simulated target: blocks that name the command that wrote them.
 //!
 //! A block is written by one command as a whole, and its bytes follow from where it is and which command wrote it. So the
 //! medium keeps one number for each block, and every byte on either side can be checked.
@@ -36,7 +36,7 @@ impl Medium {
         }
     }
 
-    /// Who wrote each of these blocks.
+    /// The command that wrote each of these blocks.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What is true: every command from its submission to its end, and who wrote each block.
+//! What is true: every command from its submission to its end, and the writer of each block.
 
 use std::collections::{BTreeMap, BTreeSet};
 

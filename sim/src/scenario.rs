@@ -44,7 +44,7 @@ pub(crate) struct Load {
     pub(crate) pause_us: u64,
     /// The device takes up to so long for a command.
     pub(crate) work_us: u64,
-    /// One of so many actions is a task management function; 0: none is.
+    /// One action in this number is a task management function; 0: none is.
     pub(crate) manage: u64,
     /// Changes of what the target serves.
     pub(crate) changes: u32,

@@ -59,7 +59,7 @@ struct Pipe {
     last: Time,
     /// What is sent is lost.
     dead: bool,
-    /// What is sent never arrives, and nobody is told.
+    /// What is sent never arrives, and neither side is told.
     silent: bool,
     frames: Frames,
 }
@@ -89,7 +89,7 @@ impl Pipe {
         }
     }
 
-    /// Nobody receives any more.
+    /// The receiving side is gone.
     fn drain(&mut self) {
         self.flight.clear();
         self.arrived.clear();

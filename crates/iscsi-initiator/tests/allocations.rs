@@ -39,7 +39,7 @@ const RUN_BYTES: u64 = 160 << 20;
 const MIN_COMMANDS: u64 = 500;
 const MAX_COMMANDS: u64 = 20_000;
 
-/// Once in a while more comes at once than ever before; that depends on who gets the CPU when. Then buffers are made, of two
+/// Once in a while more comes at once than ever before; that depends on the scheduler. Then buffers are made, of two
 /// allocations each, as many as there are commands and no more, and lists grow. An allocation for each command would be many
 /// times as many.
 const TOLERATED: u64 = 2 * 2 * DEPTH as u64 + 70;
@@ -62,7 +62,7 @@ struct State {
     to_submit: u64,
     in_flight: usize,
     next_chunk: u64,
-    /// Memory that came back from writes. It goes out again as it is: one who has it shared cannot fill it, and need not here.
+    /// Memory that came back from writes. It goes out again as it is: shared memory cannot be filled, and need not be here.
     written: Vec<SharedBuffer>,
 }
 

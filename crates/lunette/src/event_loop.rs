@@ -14,7 +14,7 @@ pub(crate) struct EventLoop {
     /// What the event loop runs on; auto takes io_uring where the system allows it
     #[arg(long, value_enum, value_name = "BACKEND", default_value_t = Io::Epoll)]
     io: Io,
-    /// Look for more for so many microseconds before sleeping: less latency, for all of a core
+    /// Look for more for MICROSECONDS before sleeping: less latency, for all of a core
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=MAX_BUSY_POLL_US))]
     busy_poll: u32,

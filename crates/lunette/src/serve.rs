@@ -72,7 +72,7 @@ pub(crate) struct Arguments {
     /// Keep in FILE what must survive a restart: reservations, saved mode pages, ...; created when missing
     #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
-    /// Let in who proves to be USER with the secret in FILE (repeatable)
+    /// Let in initiators that prove to be USER with the secret in FILE (repeatable)
     #[arg(long, value_name = "USER:FILE")]
     chap: Vec<ChapArgument>,
     /// Prove to be USER to initiators that ask (mutual CHAP)

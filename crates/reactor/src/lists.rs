@@ -1,6 +1,6 @@
 //! The lists of what leaves together, made once.
 //!
-//! A list is long, and made anew for each send it would be moved about: 30% of the CPU time of an initiator whose target answers
+//! A list is long, and one built for each send would be moved about: 30% of the CPU time of an initiator whose target answers
 //! one request at a time.
 
 use crate::Gather;
@@ -19,8 +19,8 @@ impl Lists {
         self.end();
         let (first, len) = (self.0.as_mut_ptr().cast(), self.0.len());
         #[expect(unsafe_code, reason = "no other lifetime can be named where the lists are kept")]
-        // SAFETY: the types differ in the lifetime of what they borrow alone, and the lists are borrowed as `self` is. Whoever gets
-        // them next finds them empty, and nothing but this function looks at them, so no slice is seen after its time.
+        // SAFETY: the types differ in the lifetime of what they borrow alone, and the lists are borrowed as `self` is. The next
+        // caller finds them empty, and nothing but this function looks at them, so no slice is seen after its time.
         unsafe {
             std::slice::from_raw_parts_mut(first, len)
         }

@@ -326,7 +326,7 @@ impl Reactor {
         if connection.receives() {
             return self.readable(key, handler);
         }
-        // Nobody would read the failure, and epoll would report it again and again.
+        // The failure would not be read, and epoll would report it again and again.
         let error = sys::pending_error(&connection.stream);
         self.end(key, Closed::Error(error), handler);
         Ok(())

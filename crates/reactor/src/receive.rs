@@ -159,8 +159,8 @@ impl Reactor {
                 self.peer_closed(key, handler)?;
             }
             Err(error) => match Errno::from_io_error(&error) {
-                // Asked to end, or out of buffers. A call takes what lies ready, so who is out of luck with buffers in each
-                // batch has its turn in each batch.
+                // Asked to end, or out of buffers. Fall back to a plain receive, so that a connection that found no ring buffer
+                // still progresses in each batch.
                 Some(Errno::CANCELED | Errno::NOBUFS | Errno::INTR | Errno::AGAIN) => self.readable(key, handler)?,
                 _ => self.end(key, Closed::Error(error), handler),
             },
@@ -169,7 +169,7 @@ impl Reactor {
     }
 
     fn chunk_received(&mut self, key: Key, chunk: Chunk, handler: &mut impl Handler) -> io::Result<()> {
-        // There are no chunks without them. Not ours meanwhile: sends in between need all of the reactor.
+        // Chunks exist only with buffers. They are taken out of the reactor meanwhile: sends in between need all of it.
         let Some(mut buffers) = self.buffers.take() else { return Ok(()) };
         let result = self.bytes_received(key, buffers.bytes(&chunk), handler);
         buffers.give_back(chunk);

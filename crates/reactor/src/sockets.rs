@@ -347,7 +347,7 @@ impl Sockets {
         if let Backend::Epoll(epoll) = &self.backend {
             epoll.remove_connection(&connection);
         }
-        // The handler counts on getting it, or hears of its end. Who goes on with it would find out.
+        // Hand the stream over anyway: the handler relies on getting it, and its next owner sees the error on first use.
         if let Err(error) = connection.stream.set_nonblocking(true) {
             tracing::warn!(%error, "a socket that is released may block");
         }

@@ -52,7 +52,7 @@ pub(crate) enum Accepted {
     },
     /// This connection is lost; the next may be fine.
     Lost,
-    /// Nobody waits.
+    /// No thread waits.
     None,
     /// The system has no descriptors or memory for a connection, or does not allow one.
     Exhausted(io::Error),
@@ -152,13 +152,13 @@ fn send_slices(socket: BorrowedFd<'_>, list: &Gather<'_>, flags: SendFlags) -> M
 fn send_file(socket: BorrowedFd<'_>, slice: &FileSlice) -> Moved {
     let mut offset = slice.offset();
     match retry(|| sendfile(socket, slice.file(), Some(&mut offset), slice.len())) {
-        // Somebody has made it shorter. The peer waits for these bytes, and there are no others for it.
+        // The file was cut short. The peer waits for these bytes, and there are no others for it.
         Moved::Bytes(0) => Moved::Failed(io::ErrorKind::UnexpectedEof.into()),
         moved => moved,
     }
 }
 
-/// Whether the system has all of it in memory, so that nobody waits for a medium when it is sent.
+/// Whether the system has all of the slice in memory, so that sending it waits for no medium.
 #[expect(unsafe_code, reason = "there is no wrapper for this system call")]
 pub fn is_in_page_cache(slice: &FileSlice) -> bool {
     let page_len = page_size() as u64;
@@ -174,7 +174,7 @@ pub fn is_in_page_cache(slice: &FileSlice) -> bool {
     result == 0 && counts[0] == pages
 }
 
-/// `SO_RCVLOWAT` of socket(7): poll, epoll and io_uring tell of received bytes when there are so many. The system lowers it when
+/// `SO_RCVLOWAT` of socket(7): poll, epoll and io_uring report received bytes once that many are there. The system lowers it when
 /// they do not fit into its memory.
 #[expect(unsafe_code, reason = "there is no wrapper for this option")]
 pub(crate) fn set_low_water(stream: &TcpStream, bytes: u32) -> io::Result<()> {

@@ -66,9 +66,9 @@ pub enum Authentication {
     None,
     /// CHAP.
     Chap {
-        /// Who may log in.
+        /// The users that may log in.
         initiators: Vec<Credentials>,
-        /// Who we are, for initiators that ask (mutual CHAP).
+        /// Our own identity, for initiators that ask (mutual CHAP).
         target: Option<Credentials>,
     },
 }

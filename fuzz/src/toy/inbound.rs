@@ -20,7 +20,7 @@ pub(super) struct Inbound {
     /// Data that the initiator takes and sends for each tag that it ever used; the largest.
     commands: BTreeMap<u32, (u64, u64)>,
     lost: bool,
-    /// A PDU was damaged, and later ones may be taken all the same: nobody can tell what is right.
+    /// A PDU was damaged, and later ones may be taken all the same: either is right.
     pub(super) blind: bool,
 }
 

@@ -1,15 +1,15 @@
-//! Lets several answers come before it looks at them.
+//! Answer coalescing: the initiator waits for several answers before it looks at any.
 //!
-//! A target that answers one command at a time wakes the initiator for each answer, and is sent one more command each time: most
-//! of the CPU time goes into wake-ups and system calls. While such a target is the limit itself nothing is lost by a later look:
-//! it has the rest of the commands to work on. So answers are let come until half of the commands are answered; network cards
-//! call the same *interrupt coalescing*.
+//! A target that answers one command at a time wakes the initiator for each answer and gets one more command each time, so most of
+//! the CPU time goes into wake-ups and system calls. Such a target has the rest of the commands to work on, so a later look costs
+//! no throughput: the initiator waits until half of the commands are answered. Network cards do the same under the name *interrupt
+//! coalescing*.
 //!
-//! A target that works on all commands at once is sent the next ones too late by that, and no rule but the clock tells one from the
-//! other. So the answers are timed in stretches, held or free. Most stretches are of the kind that was faster of late, held if there is
-//! no difference, and one of [`PERIOD`] is of the other kind.
+//! A target that works on all commands at once gets the next ones too late that way, and only the clock tells one kind from the
+//! other. So answers are timed in stretches, held or free. Most stretches are of the kind that was faster lately (held, if there is no
+//! difference), and one of [`PERIOD`] is of the other kind.
 //!
-//! What is not a stream of answers to many commands, each of one PDU, is never held; what follows a hold unexpectedly waits for
+//! Only a stream of answers to many commands, each of one PDU, is ever held. Anything else that follows a hold waits for
 //! [`MAX_HOLD`] at most.
 
 #[cfg(test)]
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use lunette_session::Time;
 
-/// How long answers are let come at most. epoll counts in milliseconds.
+/// The longest hold. epoll counts in milliseconds.
 pub(super) const MAX_HOLD: Duration = Duration::from_millis(1);
 
-/// How long they should be let come: well below [`MAX_HOLD`], which is for answers that do not come.
+/// The hold that is aimed at: well below [`MAX_HOLD`], which is for answers that do not come.
 const USUAL_HOLD: Duration = Duration::from_micros(400);
 
 /// With fewer commands under way nothing is held.
@@ -31,8 +31,8 @@ const MIN_COMMANDS: usize = 16;
 /// Fewer answers are not worth the wait.
 const MIN_ANSWERS: u64 = 4;
 
-/// Bytes that are let come: no more than the system has room for from the beginning (`net.ipv4.tcp_rmem`), for it lowers the window
-/// of the connection to what is asked for beyond that.
+/// The most bytes to wait for: no more than the system has room for from the beginning (`net.ipv4.tcp_rmem`). Beyond that it
+/// lowers the window of the connection to what is asked for.
 const MAX_HELD_BYTES: u64 = 64 << 10;
 
 /// The last PDU may have come in part.
@@ -50,7 +50,7 @@ const TOLERANCE: u32 = 32;
 /// Holds of one stretch that may end without their answers.
 const MAX_LATE_HOLDS: u32 = 2;
 
-/// What has come.
+/// What arrived in a batch or in a stretch.
 #[derive(Default)]
 struct Arrivals {
     answers: u32,
@@ -59,7 +59,7 @@ struct Arrivals {
     late_holds: u32,
 }
 
-/// Of one session with one connection. See the [module](self).
+/// The rule's state for a session with one connection. See the [module](self).
 #[derive(Default)]
 pub(super) struct Coalescing {
     /// PDUs that have begun and are no answers, as far as is known.
@@ -71,7 +71,7 @@ pub(super) struct Coalescing {
     began: Time,
     /// Stretches that have ended.
     stretches: u32,
-    /// The present stretch: bytes of an answer, and how many may be let come. `None`: it is free.
+    /// The present stretch, when it is held: bytes of an answer, and the most answers to wait for.
     held: Option<(u64, u64)>,
     /// From one answer to the next in free stretches and in held ones, averaged; zero before the first.
     intervals: [Duration; 2],
@@ -83,7 +83,7 @@ impl Coalescing {
         self.batch.bytes += len as u64;
     }
 
-    /// So many PDUs have begun in them.
+    /// PDUs that have begun in them.
     pub(super) fn received_pdus(&mut self, count: u64) {
         self.open_pdus += count;
     }
@@ -98,7 +98,7 @@ impl Coalescing {
         self.stretch.late_holds += 1;
     }
 
-    /// All that came at `now` is dealt with, and so many commands are under way. Gives the bytes that should lie ready before
+    /// All that came at `now` is dealt with, and `commands` are under way. Gives the bytes that should lie ready before
     /// the next look, if it should wait for several answers.
     pub(super) fn batch_end(&mut self, commands: usize, now: Time) -> Option<u32> {
         let batch = std::mem::take(&mut self.batch);

@@ -41,7 +41,7 @@ impl Chunk {
     }
 }
 
-/// The memory alone. Who may touch which part of it is the business of [`Buffers`] and of the system.
+/// The memory alone. [`Buffers`] and the system decide which of them may touch which part of it.
 pub(super) struct Memory(NonNull<u8>);
 
 // SAFETY: it is a plain allocation, and offers nothing but its address.

@@ -341,7 +341,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Wake-ups come as edges, so nobody ever has to read the descriptor.
+    /// Wake-ups come as edges, so the descriptor never has to be read.
     fn arm_waker(&mut self) -> io::Result<()> {
         let entry = opcode::PollAdd::new(Fd(self.waker.as_fd().as_raw_fd()), u32::from(libc::POLLIN.cast_unsigned()))
             .multi(true);
@@ -374,7 +374,7 @@ impl Ring {
                 connection.armed.receiving = Receiving::Ending;
             }
             Receiving::No if receives => self.poll(key, Poll::In, connection)?,
-            // Nobody would notice a failure.
+            // A failure has no one to be reported to.
             Receiving::No => self.poll(key, Poll::Failure, connection)?,
             Receiving::Yes | Receiving::Ending => {}
         }
@@ -384,7 +384,7 @@ impl Ring {
         Ok(())
     }
 
-    /// Ends all that the system has of the socket: a request holds it open, and who has the stream next could not close it.
+    /// Ends all that the system has of the socket: a request holds it open, and the next owner of the stream could not close it.
     fn let_go(&mut self, key: Key, connection: &mut Connection) -> io::Result<()> {
         let armed = &mut connection.armed;
         if armed.receiving == Receiving::Yes {
@@ -445,7 +445,7 @@ impl Drop for Ring {
         self.collect();
         for entry in self.completed.drain(..) {
             match (Token::unpack(entry.user_data()), entry.result()) {
-                // SAFETY: the system made this descriptor for us, and nobody was told of it.
+                // SAFETY: the system made this descriptor for us, and nothing else knows of it.
                 (Token::Accept(_), fd @ 0..) => drop(unsafe { OwnedFd::from_raw_fd(fd) }),
                 (Token::File(key), _) => drop(self.files.remove(key)),
                 _ => {}

@@ -18,7 +18,7 @@ fn echo(state: &mut State, cx: &mut Context<'_>, event: Event<'_>) {
             cx.pause(id);
             state.send(cx, id, b"paused");
         }
-        // More than sockets hold, for one who does not read.
+        // More than sockets hold for a peer that does not read.
         Event::Received(id, b"much") => state.send(cx, id, &pattern(16 << 20)),
         Event::Received(id, bytes) => state.send(cx, id, bytes),
         _ => {}

@@ -44,7 +44,7 @@ struct State {
     direct: HashMap<ConnectionId, Vec<u8>>,
     direct_filled: usize,
     timeout: Option<Instant>,
-    /// At most so many bytes of what is received; `None`: all.
+    /// The most bytes that it takes of what is received; `None`: all.
     takes: Option<usize>,
     batch_ends: usize,
 }

@@ -12,10 +12,10 @@ use super::{Event, State, Toy, connect, pattern, reactor};
 fn interrupter() -> impl Fn() + Send {
     extern "C" fn do_nothing(_: libc::c_int) {}
     let handler: extern "C" fn(libc::c_int) = do_nothing;
-    // SAFETY: all zeroes is a valid `sigaction`: no flags, so no call is begun anew by the system, and an empty mask.
+    // SAFETY: all zeroes is a valid `sigaction`: no flags, so the system restarts no call, and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
-    // SAFETY: the handler does nothing, and nobody else here uses the signal.
+    // SAFETY: the handler does nothing, and nothing else here uses the signal.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
     // SAFETY: it cannot fail.
     let thread = unsafe { libc::pthread_self() };

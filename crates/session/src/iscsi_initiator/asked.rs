@@ -6,7 +6,7 @@ use super::error::SessionError;
 use crate::Time;
 use crate::limits::{MAX_DAMAGED_RESENDS, MAX_UNANSWERED_REQUESTS};
 
-/// When something was asked for, and how often in vain.
+/// When something was asked for, and how often without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Asked {
     at: Time,

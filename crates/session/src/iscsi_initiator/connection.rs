@@ -1,6 +1,6 @@
 //! One connection: its stream, its phases, its patience.
 //!
-//! Here is what it is made of and who may work with it; the modules below have the way of the bytes through the phases, its time
+//! Here is what it is made of and what may work with it; the modules below have the way of the bytes through the phases, its time
 //! and its end.
 
 mod ending;

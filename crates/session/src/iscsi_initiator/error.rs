@@ -64,7 +64,7 @@ pub enum LoginError {
     /// The target did not prove to know its secret.
     #[error("the target failed to authenticate itself")]
     TargetAuthentication,
-    /// Both directions of CHAP are configured with one secret, so whoever can make us answer a challenge can pass for the
+    /// Both directions of CHAP are configured with one secret, so a peer that can make us answer a challenge can pass for the
     /// target (RFC 7143 section 9.2.1).
     #[error("the CHAP secrets of initiator and target are the same")]
     SameSecret,

@@ -2,7 +2,7 @@
 //! 7.1.4.3, 7.2.2 and 7.5).
 //!
 //! A lost connection waits for Time2Wait. Then it is logged out for recovery: by a request over another connection, or by the
-//! login of one with its CID. Now its tasks belong to nobody: those that the target has are reassigned, the others are sent
+//! login of one with its CID. Now its tasks belong to no connection: those that the target has are reassigned, the others are sent
 //! again. When Time2Retain is over before that, the session is lost.
 
 use std::time::Duration;

@@ -74,7 +74,7 @@ impl Session {
         self.shared.over.is_some()
     }
 
-    /// Why the session has ended. A session that waits for a connection in vain ends without an event.
+    /// Why the session has ended. A session whose wait for a connection fails ends without an event.
     pub fn why_over(&self) -> Option<&SessionError> {
         self.shared.over.as_ref()
     }

@@ -89,7 +89,7 @@ pub struct Parameters {
 }
 
 impl Default for Parameters {
-    /// The values that hold for keys that nobody offers (RFC 7143 chapter 13).
+    /// The values that hold for keys that neither side offers (RFC 7143 chapter 13).
     fn default() -> Self {
         Self {
             header_digest: Digest::None,
@@ -255,7 +255,7 @@ pub const DATA_LENGTH: RangeInclusive<u32> = 512..=0x00ff_ffff;
 /// [`MIN_MARKER_INTERVAL_WORDS`](crate::limits::MIN_MARKER_INTERVAL_WORDS).
 pub const MARKER_INTERVAL: RangeInclusive<u32> = 1..=65_535;
 
-/// The marker interval when nobody names one, in 4-byte words (RFC 3720 appendix A.3.2).
+/// The marker interval when neither side names one, in 4-byte words (RFC 3720 appendix A.3.2).
 pub const DEFAULT_MARKER_INTERVAL: u32 = 2048;
 
 /// RFC 7143 sections 6.3 and 6.4: no key is declared or negotiated more than once.

@@ -42,7 +42,7 @@ impl Negotiation {
         Self { offer, agreed, offered: 0, leading }
     }
 
-    /// What has been agreed so far; keys that nobody offered have their defaults.
+    /// What has been agreed so far; keys that neither side offered have their defaults.
     pub fn agreed(&self) -> &Parameters {
         &self.agreed
     }

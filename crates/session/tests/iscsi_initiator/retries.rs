@@ -315,7 +315,7 @@ fn manage(liar: &mut Liar) -> TaskManagementRequest {
     liar.task_management_request()
 }
 
-/// Nobody knows whether it ever came.
+/// It may never have come.
 #[test]
 fn a_task_management_function_is_sent_again_but_not_for_ever() {
     let mut liar = Liar::recovering();

@@ -341,7 +341,7 @@ fn discovery_has_its_own_policy() {
     assert!(Said::of(&mut peer).0);
 }
 
-/// Who logs in; without a secret, no proof is asked for.
+/// The user that logs in; without a secret, no proof is asked for.
 type User = Option<(&'static str, &'static str)>;
 
 const ALICE: User = Some((USER, SECRET));

@@ -217,7 +217,7 @@ fn requests_without_data_are_harmless() {
             let (response, data) = peer.text_response();
             assert!(data.is_empty() && response.final_ == final_);
         }
-        // With a transfer tag that nobody gave out.
+        // With a transfer tag that was never given out.
         peer.text(TextRequest { ttt: TargetTransferTag(1), final_, continue_, ..text_request(9) }, &[]);
         peer.rejected(RejectReason::PROTOCOL_ERROR);
     }

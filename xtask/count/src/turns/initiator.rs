@@ -203,7 +203,7 @@ impl ScriptedTarget {
         assert_eq!(self.waiting.len(), commands);
     }
 
-    /// Answers so many tasks. Gives the length of the answers.
+    /// Answers the first `tasks` of those that wait. Gives the length of the answers.
     fn answer(&mut self, tasks: usize) -> usize {
         let Load { reads, len, .. } = self.load;
         for task in self.waiting.drain(..tasks).collect::<Vec<_>>() {

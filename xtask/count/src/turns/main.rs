@@ -13,7 +13,7 @@
 //! The other side is a script, which the loop's own thread plays where the loop calls out: in the store, and where the initiator
 //! tells that a request has ended. It puts a whole batch into the socket, and the loopback interface brings it to the other end
 //! before that call returns; that the sockets are large enough is looked at once, before anything counts. So what the loop finds
-//! when it turns does not depend on who gets the CPU when. The initiator looks at the timeouts of its requests ten times a second;
+//! when it turns does not depend on the scheduler. The initiator looks at the timeouts of its requests ten times a second;
 //! this alone depends on the time, and is not counted.
 
 mod initiator;
@@ -36,7 +36,7 @@ const DISK_LEN: usize = 8 << 20;
 const WARM_BATCHES: usize = 48;
 const COUNTED_BATCHES: usize = 32;
 
-/// Reads or writes of one length, so many at once.
+/// Reads or writes of one length, a number of them at once.
 #[derive(Clone, Copy)]
 struct Load {
     reads: bool,

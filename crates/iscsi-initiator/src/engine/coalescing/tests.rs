@@ -45,7 +45,7 @@ struct World {
     answered: u64,
     looks: u64,
     most_held: usize,
-    /// So many answers are waited for, until then.
+    /// Answers that are waited for, until then.
     hold: Option<(usize, f64)>,
     chance: u64,
     is_on: bool,

@@ -53,7 +53,7 @@ fn completions_that_do_not_fit_are_told_later() {
     let (pool, file) = (Pool::new(1 << 20), Arc::new(tempfile::tempfile().unwrap()));
     let read = || FileCall::Read { offset: 0, into: pool.take(4096).unwrap() };
     ring.wait(Some(Duration::ZERO), &mut Vec::new()).unwrap();
-    // More than fit into both queues. Nobody takes completions meanwhile, as `enter` would.
+    // More than fit into both queues. Completions stay where they are meanwhile; `enter` would take them.
     for tag in 0..40 {
         let request = FileRequest { file: Arc::clone(&file), call: read() };
         ring.submit_file(tag, request).unwrap();

@@ -168,7 +168,7 @@ impl Connection {
         outcome
     }
 
-    /// A PDU was lost, and nobody knows which: the answer to a ping has a status number, so it tells of all responses before.
+    /// A PDU was lost, and it cannot be known which: the answer to a ping has a status number, so it tells of all responses before.
     fn probe(&mut self, shared: &mut Shared) {
         if let Some((full, mut context)) = self.split(shared)
             && full.recovers()

@@ -140,7 +140,7 @@ impl FullFeature {
         send(&pdu, context)
     }
 
-    /// Something that was lost is here: the patience begins anew.
+    /// Something that was lost is here: the time allowed starts over.
     fn found_data(&mut self, tag: TaskTag, context: &mut Context<'_>) {
         let lacks = context.task(tag).is_some_and(|task| task.lacks_data());
         self.recovery().found(tag, lacks, context.now);

@@ -45,7 +45,7 @@ impl FullFeature {
         true
     }
 
-    /// Begins a text exchange of another connection anew. What we began for that connection's sake ends with it.
+    /// Restarts a text exchange of another connection. What we began for that connection's sake ends with it.
     pub(super) fn repeat_text(&mut self, exchange: TextExchange, context: &mut Context<'_>) {
         if exchange.user.is_none() {
             return;

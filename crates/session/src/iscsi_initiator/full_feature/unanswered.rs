@@ -3,7 +3,7 @@
 //! One whose header came damaged is lost without a trace: it has no number that the target could wait for. When a ping that went
 //! after it is answered and no response is missing, it is sent again with its old tag. The target may have had it all the same
 //! and work on it; so it may be answered twice. One that is asked for again and again without any answer is the end of the
-//! connection, as nobody knows whether it ever comes. A target that works on it for long may say so: Task in progress.
+//! connection, as it may never come. A target that works on it for long may say so: Task in progress.
 
 use lunette_pdu::RejectReason;
 

@@ -323,7 +323,7 @@ impl From<OfferError> for SessionError {
     }
 }
 
-/// Who talks to whom. The names stand in the first request of every connection (RFC 7143 sections 13.4 and 13.5), SessionType
+/// The names of both ends. They stand in the first request of every connection (RFC 7143 sections 13.4 and 13.5), SessionType
 /// in that of the leading one alone: it is a key of the leading login (section 13.21).
 fn names(config: &SessionConfig, leads: bool) -> Result<TextWriter, SessionError> {
     let mut list = TextWriter::new();

@@ -60,7 +60,7 @@ impl Session {
         let exp_stat_sn = connection.clear(&mut self.shared);
         let (wait, retain) = (Duration::from_secs(wait.into()), Duration::from_secs(retain.into()));
         self.shared.lost.begin(cid, exp_stat_sn, wait, retain, now);
-        // What was asked for in vain on this connection was not asked for on the next one.
+        // Requests that failed on this connection have not been tried on the next one.
         self.shared.unacknowledged = None;
         let tasks = self.shared.tasks_where(|task| task.cid == cid);
         for tag in &tasks {

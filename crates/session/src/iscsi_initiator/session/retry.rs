@@ -80,7 +80,7 @@ impl Session {
                 return connection.fill(&mut self.shared);
             }
         }
-        // Nobody waits for it any more, or its connection is lost. In the first case a ping takes its place.
+        // The caller has given it up, or its connection is lost. In the first case a ping takes its place.
         let parked = self.shared.tasks.iter().any(|(_, task)| task.cmd_sn == cmd_sn)
             || self.shared.requests.iter().any(|(_, underway)| underway.cmd_sn == Some(cmd_sn));
         let able = self.connections.iter_mut().find(|connection| connection.takes_requests());
