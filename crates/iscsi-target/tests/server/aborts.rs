@@ -2,13 +2,13 @@
 
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 
-use crate::common::{Initiator, Port, Target, blocks, memory};
+use crate::common::{Initiator, Port, Target, blocks, manage_held, memory, start_held_write};
 
 fn is_answered_when_the_store_is_done(function: Function) {
     let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    let write = initiator.start_held_write(&delay);
-    initiator.manage_held(function, write, &delay);
+    let write = start_held_write(&mut initiator, &delay);
+    manage_held(&mut initiator, function, write, &delay);
     assert!(!initiator.has_answer(write), "an aborted task has no response");
     // A reset leaves a unit attention.
     initiator.test_unit_ready(0);
@@ -61,7 +61,7 @@ fn a_second_reset_waits_for_what_the_first_aborted() {
 fn the_abort_of_a_task_that_a_reset_is_ending_waits_too() {
     let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    let write = initiator.start_held_write(&delay);
+    let write = start_held_write(&mut initiator, &delay);
     let reset = initiator.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     let abort = initiator.start_management(Function::ABORT_TASK, 0, Some(write));
     initiator.round_trip();

@@ -13,7 +13,7 @@ use lunette_store::filters::{Delay, PowerLoss};
 use lunette_store::{Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, Store};
 use lunette_target::{Growth, PortalConfig, TargetConfig, UnitChange, Update, UpdateError};
 
-use crate::common::{Initiator, Port, STORE_LEN, TARGET, Target, blocks, device, memory, unit};
+use crate::common::{Initiator, Port, STORE_LEN, TARGET, Target, blocks, device, memory, start_held_write, unit};
 
 const OTHER: &str = "iqn.2026-11.org.example:other";
 const THERE: Port = Port { target: OTHER, ..Port::A };
@@ -125,7 +125,7 @@ fn a_command_that_a_store_works_on_ends_well_before_its_unit_is_gone() {
     let delay = Arc::new(Delay::new(disk.clone()));
     let served = Served::new(delay.clone());
     let mut here = Initiator::attach(&served.target, Port::A);
-    let write = here.start_held_write(&delay);
+    let write = start_held_write(&mut here, &delay);
     served.assign(0, None);
     here.news();
     assert_eq!(here.test_unit_ready(0).sense(), NOT_SUPPORTED);
@@ -316,7 +316,7 @@ fn a_login_that_waits_for_a_store_ends_with_its_target() {
     let delay = Arc::new(Delay::new(memory()));
     let mut served = Served::new(delay.clone());
     let mut lost = Initiator::attach(&served.target, Port::A);
-    lost.start_held_write(&delay);
+    start_held_write(&mut lost, &delay);
     drop(lost);
     served.target.wait_until("the loss", |now| now.connections == 0);
     let mut again = Initiator::connect(served.target.address);

@@ -15,7 +15,7 @@ use lunette_store::filters::{Delay, PowerLoss};
 use lunette_target::{BindError, IoBackend, MAX_CORES, PortalConfig, Server, ServerConfig};
 use lunette_target::{TargetConfig, UnitChange, Update, UpdateError};
 
-use crate::common::{Faulty, Initiator, NEXUS_LOSS, Port, TARGET, Target, blocks, device, memory, unit};
+use crate::common::{Faulty, Initiator, Outcome, Port, TARGET, Target, blocks, device, memory, start_held_write, unit};
 
 const RESET: (u8, u8, u8) = (6, 0x29, 3);
 
@@ -99,7 +99,7 @@ fn a_connection_joins_its_session_wherever_that_is() {
 #[test]
 fn a_session_on_another_core_is_reinstated_there() {
     let (delay, target, a, mut b) = apart();
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     // The other core has fewer.
     drop(a);
     wait_for(&target, &[0, 1]);
@@ -110,7 +110,7 @@ fn a_session_on_another_core_is_reinstated_there() {
     delay.release();
     again.finish_login();
     wait_for(&target, &[0, 1]);
-    assert_eq!(again.test_unit_ready(0).sense(), NEXUS_LOSS);
+    assert_eq!(again.test_unit_ready(0).sense(), Outcome::NEXUS_LOSS);
     again.write(0, 0, blocks(8, 2)).good();
     assert_eq!(again.read(0, 0, 8).good(), blocks(8, 2));
 }
@@ -123,7 +123,7 @@ fn a_login_waits_for_what_stores_of_other_cores_do_for_its_initiator() {
     let leaves = Initiator::attach(&target, port(b'x'));
     let mut witness = Initiator::attach(&target, port(b'y'));
     wait_for(&target, &[2, 1]);
-    lost.start_held_write(&delay);
+    start_held_write(&mut lost, &delay);
     drop((lost, leaves));
     wait_for(&target, &[1, 0]);
     let mut again = Initiator::connect(target.address);
@@ -197,7 +197,7 @@ fn resets_of_two_cores_at_a_time_wait_for_each_other() {
 #[test]
 fn who_asks_for_a_reset_and_goes_holds_up_nobody() {
     let (delay, target, mut a, mut b) = apart();
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     drop(a);
     wait_for(&target, &[0, 1]);
@@ -210,7 +210,7 @@ fn who_asks_for_a_reset_and_goes_holds_up_nobody() {
 #[test]
 fn a_cold_reset_ends_the_sessions_of_all_cores() {
     let (delay, target, mut a, mut b) = apart();
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     let reset = a.start_management(Function::TARGET_COLD_RESET, 0, None);
     a.round_trip();
     assert!(!a.has_answer(reset));
@@ -363,7 +363,7 @@ fn a_stop_waits_for_the_tasks_of_all_cores_and_flushes_what_they_wrote() {
 #[test]
 fn a_stop_that_a_store_of_another_core_holds_up_ends_all_the_same() {
     let (delay, target, _a, mut b) = apart();
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     assert_eq!(target.stop().unwrap_err().kind(), std::io::ErrorKind::TimedOut);
     delay.release();
 }
@@ -381,7 +381,7 @@ fn a_login_waits_for_what_a_busy_core_has_not_heard(home: usize) {
     let here = 2 + home;
     wait_for(&target, &[here, 2]);
     lost.test_unit_ready(1);
-    lost.start_held_write(&delay);
+    start_held_write(&mut lost, &delay);
     lost.start_write(1, 0, blocks(8, 1), 4096);
     is_busy.recv().unwrap();
     drop(lost);

@@ -3,7 +3,7 @@
 
 use lunette_pdu::{AsyncEvent, TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 
-use crate::common::{Initiator, Port, Target, blocks, memory};
+use crate::common::{Initiator, Port, Target, blocks, memory, start_held_write};
 
 const FAST: &[(&str, &str)] = &[("TaskReporting", "FastAbort"), ("MaxConnections", "2")];
 const FENCED: &[(&str, &str)] = &[("TaskReporting", "ResponseFence"), ("MaxConnections", "2")];
@@ -90,7 +90,7 @@ fn others_are_told_when_the_store_is_done() {
     let (target, delay) = Target::over_delay();
     let mut a = attach(&target, Port::A, STANDARD);
     let mut b = attach(&target, Port::B, FAST);
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     let after = b.cmd_sn;
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     settle(&mut a);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory, start_held_write};
 
 const REGISTER: u8 = 0;
 const RESERVE: u8 = 1;
@@ -83,7 +83,7 @@ fn the_preempted_nexus_learns_of_it_and_may_not_write() {
 fn preempted_nexus_learns_of_it(cores: usize) {
     let (delay, target) = slow_on(cores);
     let (mut a, mut b) = registered(&target);
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     let (cdb, list) = reserve_out(PREEMPT_AND_ABORT, KEY_A, KEY_B);
     let preempt = a.start(0, &cdb, list.clone(), 0, list.len());
     a.round_trip();

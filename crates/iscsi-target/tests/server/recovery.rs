@@ -13,7 +13,7 @@ use lunette_target::ServerConfig;
 use lunette_target::Statistics;
 
 use crate::common::{
-    COMMANDS_CLEARED, Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, cdb_10, device, memory,
+    Initiator, Outcome, Port, TARGET, Target, blocks, cdb_10, device, manage_held, memory, start_held_write,
 };
 
 fn target(store: Arc<dyn Store>) -> Target {
@@ -47,7 +47,7 @@ const KEYS: [(&str, &str); 5] = [
 
 fn log_in(target: &Target) -> Initiator {
     let mut initiator = Initiator::log_in(target, Port::A, &KEYS);
-    assert_eq!(initiator.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(initiator.test_unit_ready(0).sense(), Outcome::POWER_ON);
     initiator
 }
 
@@ -70,7 +70,7 @@ fn the_only_connection_breaks_while_a_write_is_in_the_store() {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());
     let mut a = log_in(&target);
-    let write = a.start_held_write(&delay);
+    let write = start_held_write(&mut a, &delay);
     a.cut();
     target.wait_until("the loss", |now| now.connections == 0 && now.suspended == 1 && now.sessions == 1);
     let mut again = reinstate(&target, &a, 0);
@@ -149,7 +149,7 @@ fn a_write_goes_on_where_its_data_broke_off() {
     let write = b.start_write(0, 0, blocks(64, 1), 0);
     b.take_one();
     let r2t = b.r2ts[0];
-    b.send_part_of(&r2t, 3);
+    b.send_part_of(&r2t, 3).unwrap();
     b.round_trip();
     b.cut();
     assert_eq!(a.hear_of_loss(), Cid(1), "the other connection is told");
@@ -208,7 +208,7 @@ fn a_connection_logs_itself_out_for_recovery() {
 fn below_level_2_nothing_is_recovered() {
     let target = target(memory());
     let mut a = Initiator::log_in(&target, Port::A, &[("MaxConnections", "4")]);
-    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(a.test_unit_ready(0).sense(), Outcome::POWER_ON);
     let mut b = a.join(&target, Port::A, 1);
     a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
     assert_eq!(a.logout_response(), LogoutResponseCode::RECOVERY_NOT_SUPPORTED);
@@ -222,7 +222,7 @@ fn what_nobody_recovers_ends_in_time() {
     let target = target(delay.clone());
     let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "1" } else { value }));
     let mut a = Initiator::log_in(&target, Port::A, &keys);
-    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(a.test_unit_ready(0).sense(), Outcome::POWER_ON);
     let mut b = a.join(&target, Port::A, 1);
     b.cmd_sn = a.cmd_sn.next();
     for lost in [&mut a, &mut b] {
@@ -245,7 +245,7 @@ fn a_session_goes_on_without_what_nobody_recovers() {
     let target = target(memory());
     let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "1" } else { value }));
     let mut a = Initiator::log_in(&target, Port::A, &keys);
-    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(a.test_unit_ready(0).sense(), Outcome::POWER_ON);
     let mut b = a.join(&target, Port::A, 1);
     b.cmd_sn = a.cmd_sn;
     b.answers_r2ts = false;
@@ -254,7 +254,7 @@ fn a_session_goes_on_without_what_nobody_recovers() {
     b.cut();
     target.wait_until("the end of the wait", |now| now.connections == 1 && now.suspended == 0 && now.tasks == 0);
     a.cmd_sn = b.cmd_sn;
-    assert_eq!(a.test_unit_ready(0).sense(), COMMANDS_CLEARED);
+    assert_eq!(a.test_unit_ready(0).sense(), Outcome::COMMANDS_CLEARED);
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
     a.send_logout_of(LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY, 1);
     assert_eq!(a.logout_response(), LogoutResponseCode::CID_NOT_FOUND);
@@ -266,7 +266,7 @@ fn the_window_opens_again_when_tasks_end_with_their_connection() {
     let keys = KEYS.map(|(key, value)| (key, if key == "DefaultTime2Retain" { "0" } else { value }));
     for breaks_a_rule in [false, true] {
         let mut a = Initiator::log_in(&target, Port { isid: 9 + u16::from(breaks_a_rule), ..Port::A }, &keys);
-        assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+        assert_eq!(a.test_unit_ready(0).sense(), Outcome::POWER_ON);
         let mut b = a.join(&target, Port { isid: 9 + u16::from(breaks_a_rule), ..Port::A }, 1);
         b.cmd_sn = a.cmd_sn;
         b.answers_r2ts = false;
@@ -290,7 +290,7 @@ fn the_window_opens_again_when_tasks_end_with_their_connection() {
 fn a_second_connection_may_come_where_one_is_allowed() {
     let target = target(memory());
     let mut a = Initiator::log_in(&target, Port::A, &KEYS[..3]);
-    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(a.test_unit_ready(0).sense(), Outcome::POWER_ON);
     a.answers_r2ts = false;
     let write = a.start_write(0, 0, blocks(8, 1), 0);
     a.take_one();
@@ -322,7 +322,7 @@ fn commands_that_were_not_received_come_again_elsewhere() {
 /// A session whose connection 1 is lost with a write in the store.
 fn with_a_lost_write(target: &Target, delay: &Delay) -> (Initiator, Initiator, lunette_pdu::InitiatorTaskTag) {
     let (mut a, mut b) = pair(target);
-    let write = b.start_held_write(delay);
+    let write = start_held_write(&mut b, delay);
     b.cut();
     target.wait_until("the loss", |now| now.suspended == 1);
     a.cmd_sn = b.cmd_sn;
@@ -378,7 +378,7 @@ fn is_answered_when_the_store_is_done(function: Function) {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());
     let (mut a, mut b, write) = with_a_lost_write(&target, &delay);
-    a.manage_held(function, write, &delay);
+    manage_held(&mut a, function, write, &delay);
     a.recover(&b);
     assert_eq!(a.reassign(&mut b, write), Answer::TASK_DOES_NOT_EXIST);
 }
@@ -408,7 +408,7 @@ fn the_reassignment_of_a_task_that_a_reset_is_ending_waits_too() {
     let delay = Arc::new(Delay::new(memory()));
     let target = target(delay.clone());
     let (mut a, mut b) = pair(&target);
-    let write = b.start_held_write(&delay);
+    let write = start_held_write(&mut b, &delay);
     a.cmd_sn = b.cmd_sn;
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     a.round_trip();
@@ -506,7 +506,7 @@ fn a_new_session_ends_what_waits() {
     assert!(new.hears_nothing(), "the store still works on the write");
     delay.release();
     new.finish_login();
-    assert_eq!(new.test_unit_ready(0).sense(), NEXUS_LOSS);
+    assert_eq!(new.test_unit_ready(0).sense(), Outcome::NEXUS_LOSS);
     drop(b);
 }
 

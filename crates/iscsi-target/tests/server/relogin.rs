@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, NEXUS_LOSS, POWER_ON, Port, TARGET, Target, blocks, memory};
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, memory, start_held_write};
 
 /// A target on which the initiator A has a write in the store, and B none.
 fn with_a_write_in_the_store() -> (Target, Arc<Delay>, Initiator, Initiator) {
@@ -13,7 +13,7 @@ fn with_a_write_in_the_store() -> (Target, Arc<Delay>, Initiator, Initiator) {
     let target = Target::on_one_core(vec![delay.clone()]);
     let mut a = Initiator::attach(&target, Port::A);
     let b = Initiator::attach(&target, Port::B);
-    a.start_held_write(&delay);
+    start_held_write(&mut a, &delay);
     (target, delay, a, b)
 }
 
@@ -34,7 +34,7 @@ fn reinstatement_of_a_session_that_lives() {
     let (target, delay, mut old, witness) = with_a_write_in_the_store();
     let mut again = Initiator::connect(target.address);
     again.send_login(Port::A, &[]);
-    waits(&target, &delay, again, witness, NEXUS_LOSS);
+    waits(&target, &delay, again, witness, Outcome::NEXUS_LOSS);
     assert!(old.receive().is_err(), "the old connection is closed");
 }
 
@@ -45,7 +45,7 @@ fn of_the_same_port_after_a_lost_connection() {
     target.wait_until("the loss", |now| now.sessions == 1 && now.tasks == 1);
     let mut again = Initiator::connect(target.address);
     again.send_login(Port::A, &[]);
-    waits(&target, &delay, again, witness, NEXUS_LOSS);
+    waits(&target, &delay, again, witness, Outcome::NEXUS_LOSS);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn of_another_port_after_a_lost_connection() {
     target.wait_until("the loss", |now| now.sessions == 1 && now.tasks == 1);
     let mut again = Initiator::connect(target.address);
     again.send_login(Port { isid: 77, ..Port::A }, &[]);
-    waits(&target, &delay, again, witness, POWER_ON);
+    waits(&target, &delay, again, witness, Outcome::POWER_ON);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 
-use crate::common::{Initiator, POWER_ON, Port, TARGET, Target, device, memory};
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, device, memory, start_held_write};
 
 const OTHER: &str = "iqn.2026-11.org.example:other";
 
@@ -24,7 +24,7 @@ fn all_connections_of_the_target_are_closed() {
 fn answers_of_other_connections_come_first() {
     let target = Target::over(vec![memory()]);
     let mut a = Initiator::log_in(&target, Port::A, &[("MaxConnections", "2")]);
-    assert_eq!(a.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(a.test_unit_ready(0).sense(), Outcome::POWER_ON);
     let mut b = a.join(&target, Port::A, 1);
     b.cmd_sn = a.cmd_sn;
     let read = b.start_read(0, 0, 8);
@@ -48,7 +48,7 @@ fn also_when_the_one_who_asked_goes_away_before_the_stores_are_done() {
     let (target, delay) = Target::over_delay();
     let mut a = Initiator::attach(&target, Port::A);
     let b = Initiator::attach(&target, Port::B);
-    a.start_held_write(&delay);
+    start_held_write(&mut a, &delay);
     a.start_management(Function::TARGET_COLD_RESET, 0, None);
     a.round_trip();
     drop(a);
@@ -63,7 +63,7 @@ fn another_request_that_is_answered_with_it_does_not_undo_it() {
     let (target, delay) = Target::over_delay();
     let mut a = Initiator::attach(&target, Port::A);
     let b = Initiator::attach(&target, Port::B);
-    let write = a.start_held_write(&delay);
+    let write = start_held_write(&mut a, &delay);
     let reset = a.start_management(Function::TARGET_COLD_RESET, 0, None);
     // It waits for the same store.
     a.start_management(Function::ABORT_TASK, 0, Some(write));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, Port, TARGET, Target, blocks, device, manage_held, memory, start_held_write};
 
 const LEVEL: (&str, &str) = ("iSCSIProtocolLevel", "2");
 
@@ -29,7 +29,7 @@ fn a_task_set_is_that_of_the_nexus_on_all_its_connections() {
     let mut b = a.join(&target, Port::A, 1);
     b.cmd_sn = a.cmd_sn;
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 0), Answer::FUNCTION_COMPLETE);
-    let write = b.start_held_write(&delay);
+    let write = start_held_write(&mut b, &delay);
     a.cmd_sn = b.cmd_sn;
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 0), Answer::FUNCTION_SUCCEEDED);
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 1), Answer::FUNCTION_COMPLETE, "another unit");
@@ -47,10 +47,10 @@ fn a_task_that_another_session_has_ended_is_there_until_its_store_is_done() {
     let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.cores = 1);
     let mut a = attach(&target, Port::A);
     let mut b = attach(&target, Port::B);
-    let write = a.start_held_write(&delay);
+    let write = start_held_write(&mut a, &delay);
     b.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     b.round_trip();
-    a.manage_held(Function::QUERY_TASK, write, &delay);
+    manage_held(&mut a, Function::QUERY_TASK, write, &delay);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lunette_pdu::{LogoutResponseCode, TaskManagementFunction as Function};
 use lunette_store::filters::Delay;
 
-use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, Port, TARGET, Target, blocks, device, memory, start_held_write};
 
 /// LUN 0 is over the silent store, LUN 1 over another one.
 fn target(change: impl FnOnce(&mut lunette_target::ServerConfig)) -> (Target, Arc<Delay>) {
@@ -19,7 +19,7 @@ fn target(change: impl FnOnce(&mut lunette_target::ServerConfig)) -> (Target, Ar
 fn a_logout_does_not_wait_for_it() {
     let (target, delay) = target(|_| {});
     let mut initiator = Initiator::attach(&target, Port::A);
-    initiator.start_held_write(&delay);
+    start_held_write(&mut initiator, &delay);
     initiator.send_logout();
     assert_eq!(initiator.logout_response(), LogoutResponseCode::CLOSED);
     initiator.wait_for_end();
@@ -32,7 +32,7 @@ fn a_logout_does_not_wait_for_it() {
 fn a_login_that_has_to_wait_for_it_ends_with_its_time() {
     let (target, delay) = target(|config| config.timers.login = Duration::from_secs(1));
     let mut lost = Initiator::attach(&target, Port::A);
-    lost.start_held_write(&delay);
+    start_held_write(&mut lost, &delay);
     drop(lost);
     target.wait_until("the loss", |now| now.connections == 0);
     let mut again = Initiator::connect(target.address);

@@ -9,7 +9,7 @@ use lunette_store::{
     Capabilities, Completion, FileIo, FileOp, FileOpKind, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError,
 };
 
-use crate::common::{Initiator, Port, Target, blocks, memory};
+use crate::common::{Initiator, Port, Target, blocks, memory, start_held_write};
 
 #[test]
 fn idle() {
@@ -52,7 +52,7 @@ fn a_login_in_progress_ends() {
 fn a_login_that_waits_for_a_store_ends() {
     let (target, delay) = Target::over_delay();
     let mut lost = Initiator::attach(&target, Port::A);
-    lost.start_held_write(&delay);
+    start_held_write(&mut lost, &delay);
     drop(lost);
     target.wait_until("the loss", |now| now.connections == 0);
     let mut again = Initiator::connect(target.address);
@@ -79,7 +79,7 @@ fn an_initiator_that_stays_behind_its_logout_holds_up_nothing() {
 fn commands_that_run_end_first() {
     let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    let write = initiator.start_held_write(&delay);
+    let write = start_held_write(&mut initiator, &delay);
     target.begin_stop();
     initiator.wait_for_logout_request();
     delay.release();
@@ -140,7 +140,7 @@ fn a_peer_that_never_reads_is_left_behind() {
 fn a_store_that_never_answers_is_told_of() {
     let (target, delay) = Target::over_delay();
     let mut initiator = Initiator::attach(&target, Port::A);
-    initiator.start_held_write(&delay);
+    start_held_write(&mut initiator, &delay);
     assert_eq!(target.stop().unwrap_err().kind(), io::ErrorKind::TimedOut);
 }
 

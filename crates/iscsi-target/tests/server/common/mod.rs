@@ -1,16 +1,16 @@
 //! A target in this process, and what the tests ask it.
 
 mod faulty;
-mod initiator;
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lunette_device::{LogicalUnit, LogicalUnitConfig, TargetDevice};
+use lunette_pdu::{InitiatorTaskTag, TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::Lun;
 use lunette_session::iscsi_target::Timers;
 use lunette_store::filters::Delay;
@@ -20,13 +20,10 @@ use lunette_target::{
 };
 
 pub(crate) use faulty::Faulty;
-pub(crate) use initiator::{COMMANDS_CLEARED, Initiator, NEXUS_LOSS, Outcome, POWER_ON, Port, cdb_10};
+pub(crate) use lunette_testkit::{
+    BLOCK_LEN, LIMIT, Outcome, Port, ScriptedInitiator as Initiator, TARGET, blocks, cdb_10,
+};
 
-/// When a test gives up. Nothing passes because of it.
-pub(crate) const LIMIT: Duration = Duration::from_secs(30);
-
-pub(crate) const TARGET: &str = "iqn.2026-11.org.example:disk";
-pub(crate) const BLOCK_LEN: usize = 512;
 pub(crate) const STORE_LEN: u64 = 64 << 20;
 
 /// A server on a thread of its own.
@@ -50,6 +47,12 @@ fn io() -> IoBackend {
 /// `LUNETTE_TEST_CORES=2 cargo test` runs all tests that do not choose themselves on two cores.
 fn cores() -> usize {
     std::env::var("LUNETTE_TEST_CORES").map_or(1, |cores| cores.parse().expect("a number of cores"))
+}
+
+impl From<&Target> for SocketAddr {
+    fn from(target: &Target) -> Self {
+        target.address
+    }
 }
 
 impl Target {
@@ -142,7 +145,25 @@ pub(crate) fn unit(store: Arc<dyn Store>, serial: &str) -> Arc<LogicalUnit> {
     Arc::new(LogicalUnit::new(LogicalUnitConfig::new(store, serial)).unwrap())
 }
 
-/// Blocks that differ from those of another `seed`.
-pub(crate) fn blocks(count: usize, seed: u8) -> Vec<u8> {
-    (0..count * BLOCK_LEN).map(|at| (at / BLOCK_LEN) as u8 ^ (at as u8).wrapping_mul(7) ^ seed).collect()
+/// Sends a write of eight blocks to LUN 0, whose store has it then and keeps the answer back.
+pub(crate) fn start_held_write(initiator: &mut Initiator, store: &Delay) -> InitiatorTaskTag {
+    store.hold();
+    let write = initiator.start_write(0, 0, blocks(8, 1), 4096);
+    store.wait_until_held(1);
+    write
+}
+
+/// A function that concerns a task of the store: its answer comes when the store is done with it, and not before.
+pub(crate) fn manage_held(
+    initiator: &mut Initiator,
+    function: TaskManagementFunction,
+    task: InitiatorTaskTag,
+    store: &Delay,
+) {
+    let request = initiator.start_management(function, 0, Some(task));
+    initiator.round_trip();
+    initiator.round_trip();
+    assert!(!initiator.has_answer(request), "the store still works on the task");
+    store.release();
+    assert_eq!(initiator.finish_management(request), TaskManagementResponseCode::FUNCTION_COMPLETE);
 }

@@ -5,7 +5,7 @@ use lunette_pdu::{
     TaskManagementResponseCode as Answer,
 };
 
-use crate::common::{COMMANDS_CLEARED, Initiator, Port, Target, blocks, memory};
+use crate::common::{Initiator, Outcome, Port, Target, blocks, memory, start_held_write};
 
 /// Two connections of one session, the unit attention of the new nexus taken.
 fn pair(target: &Target) -> (Initiator, Initiator) {
@@ -115,7 +115,7 @@ fn a_task_set_is_aborted_on_all_connections_when_all_its_commands_have_come() {
 fn a_connection_is_logged_out_through_another_one() {
     let (target, delay) = Target::over_delay();
     let (mut a, mut b) = pair(&target);
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     a.cmd_sn = b.cmd_sn;
     a.send_logout_of(LogoutReason::CLOSE_CONNECTION, 1);
     assert!(b.receive().is_err(), "the connection is closed");
@@ -123,7 +123,7 @@ fn a_connection_is_logged_out_through_another_one() {
     assert!(a.hears_nothing(), "the store still works on its write");
     delay.release();
     assert_eq!(a.logout_response(), LogoutResponseCode::CLOSED);
-    assert_eq!(a.write(0, 0, blocks(8, 2)).sense(), COMMANDS_CLEARED);
+    assert_eq!(a.write(0, 0, blocks(8, 2)).sense(), Outcome::COMMANDS_CLEARED);
     assert_eq!(a.write(0, 0, blocks(8, 2)).good(), [], "the session goes on, on the same nexus");
     assert_eq!(a.read(0, 0, 8).good(), blocks(8, 2));
     a.send_logout_of(LogoutReason::CLOSE_CONNECTION, 1);
@@ -187,7 +187,7 @@ fn a_lost_connection_ends_the_session_and_the_others_are_told() {
 fn a_connection_is_reinstated_within_its_session() {
     let (target, delay) = Target::over_delay();
     let (mut a, mut b) = pair(&target);
-    b.start_held_write(&delay);
+    start_held_write(&mut b, &delay);
     a.cmd_sn = b.cmd_sn;
     let mut again = a.send_join(&target, Port::A, 1, &[]);
     assert!(b.receive().is_err(), "the old connection is closed");
@@ -195,7 +195,7 @@ fn a_connection_is_reinstated_within_its_session() {
     assert!(again.hears_nothing(), "the store still works on its write");
     delay.release();
     again.finish_login();
-    assert_eq!(again.write(0, 0, blocks(8, 2)).sense(), COMMANDS_CLEARED);
+    assert_eq!(again.write(0, 0, blocks(8, 2)).sense(), Outcome::COMMANDS_CLEARED);
     assert_eq!(again.write(0, 0, blocks(8, 2)).good(), [], "on the same nexus");
     a.cmd_sn = again.cmd_sn;
     assert_eq!(a.read(0, 0, 8).good(), blocks(8, 2));

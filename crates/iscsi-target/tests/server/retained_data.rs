@@ -2,7 +2,7 @@
 //!
 //! The initiator of these tests acknowledges with its pings only.
 
-use crate::common::{Initiator, POWER_ON, Port, TARGET, Target, blocks, device, memory};
+use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory};
 
 const BUFFERS: usize = 32 << 20;
 /// What one connection may hold.
@@ -21,7 +21,7 @@ fn target() -> Target {
 
 fn log_in(target: &Target, port: Port) -> Initiator {
     let mut initiator = Initiator::log_in(target, port, &[("ErrorRecoveryLevel", "1")]);
-    assert_eq!(initiator.test_unit_ready(0).sense(), POWER_ON);
+    assert_eq!(initiator.test_unit_ready(0).sense(), Outcome::POWER_ON);
     initiator
 }
 
