@@ -1,5 +1,5 @@
-//! Helpers that the tests in `tests/` share: a listening `lunette serve`, targets of other projects, a target that lies,
-//! external tools with a time limit, and a small initiator that can also break the rules.
+//! Helpers that the tests in `tests/` share: a listening `lunette serve`, targets of other projects, external tools with a
+//! time limit, and logins of scripted initiators.
 //!
 //! The tests run a build of the command with the profile `checks`, which `cargo xtask test` makes; the variable
 //! `LUNETTE_BIN` selects another one. All traffic stays on the loopback interface.
@@ -12,15 +12,12 @@ pub mod hostile;
 mod initiator;
 mod process;
 mod random;
-mod relay;
-pub mod scripted_target;
 mod server;
 mod tool;
 
 pub use foreign::{Foreign, TARGET_USER, USER};
-pub use initiator::{Initiator, LoginKeys, Outcome, Pdu};
+pub use initiator::{LoginKeys, NAME, attach, chap_login, log_in, login_request};
 pub use process::{memory_kib, signal, stop, wait_at_most, wait_until};
 pub use random::{random_bytes, random_file};
-pub use relay::Relay;
 pub use server::{DEFAULT_TARGET, Server, lunette};
 pub use tool::{Ran, run, run_at_most};

@@ -8,11 +8,9 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use lunette_pdu::{
-    BHS_LEN, DataOut, InitiatorTaskTag, LunField, NopOut, R2t, SerialNumber, Stage, TargetPdu, TargetTransferTag,
-    TextRequest,
-};
-use lunette_tests::{DEFAULT_TARGET, Initiator, Server, lunette, random_bytes};
+use lunette_pdu::{BHS_LEN, DataOut, NopOut, R2t, Stage, TargetPdu, TargetTransferTag, TextRequest};
+use lunette_testkit::{Format, ScriptedInitiator, requests};
+use lunette_tests::{DEFAULT_TARGET, NAME, Server, attach, login_request, lunette, random_bytes};
 
 /// The longest wait for an end that needs no timer.
 const SOON: Duration = Duration::from_secs(10);
@@ -23,10 +21,10 @@ fn server() -> Server {
 
 /// Asserts that another session can write and read, and that the server stops in an orderly way.
 fn still_serves(server: Server) {
-    let mut initiator = Initiator::attach(&server, &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")]).unwrap();
+    let mut initiator = attach(&server, &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")]);
     let data = random_bytes(7, 65_536);
-    initiator.write(4096, data.clone()).unwrap();
-    assert_eq!(initiator.read(4096, 128).unwrap(), data);
+    initiator.write(0, 4096, data.clone()).good();
+    assert_eq!(initiator.read(0, 4096, 128).good(), data);
     drop(initiator);
     server.stop();
 }
@@ -41,18 +39,18 @@ fn header(opcode: u8, flags: u8) -> [u8; BHS_LEN] {
 fn any_pdu_but_a_login_before_the_login_ends_the_connection() {
     let server = server();
     for opcode in (0..64).filter(|opcode| *opcode != 3) {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
-        initiator.send_bytes(&header(opcode, 0x80)).unwrap();
-        initiator.wait_for_end(SOON);
+        let mut initiator = ScriptedInitiator::connect(server.address());
+        initiator.send_bytes(&header(opcode, 0x80));
+        initiator.wait_for_end_within(SOON);
     }
     // The same holds between the steps of a login.
     for opcode in [0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x10] {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
-        let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+        let mut initiator = ScriptedInitiator::connect(server.address());
+        let keys = [("InitiatorName", NAME), ("TargetName", DEFAULT_TARGET)];
         let (response, _) = initiator.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
         assert!(response.status.is_success() && !response.transit);
-        initiator.send_bytes(&header(opcode, 0x80)).unwrap();
-        initiator.wait_for_end(SOON);
+        initiator.send_bytes(&header(opcode, 0x80));
+        initiator.wait_for_end_within(SOON);
     }
     still_serves(server);
 }
@@ -60,31 +58,28 @@ fn any_pdu_but_a_login_before_the_login_ends_the_connection() {
 #[test]
 fn a_login_after_the_login_ends_the_connection() {
     let server = server();
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
-    initiator.send_bytes(&header(0x43, 0x87)).unwrap();
-    initiator.wait_for_end(SOON);
+    let mut initiator = attach(&server, &[]);
+    initiator.send_bytes(&header(0x43, 0x87));
+    initiator.wait_for_end_within(SOON);
     still_serves(server);
 }
 
-fn text_request(initiator: &mut Initiator, continue_: bool, ttt: TargetTransferTag, text: &[u8]) {
+fn text_request(initiator: &mut ScriptedInitiator, continue_: bool, ttt: TargetTransferTag, text: &[u8]) {
     let request = TextRequest {
-        immediate: false,
         final_: !continue_,
         continue_,
-        lun: LunField([0; 8]),
-        itt: InitiatorTaskTag(77),
         ttt,
         cmd_sn: initiator.next_cmd_sn(),
-        exp_stat_sn: SerialNumber(0),
         data_segment_len: text.len(),
+        ..requests::text(77)
     };
-    initiator.send(request.emit(), text).unwrap();
+    initiator.send(request.emit(), text);
 }
 
 #[test]
 fn text_requests_that_continue_or_are_empty_are_answered() {
     let server = server();
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let nothing = TargetTransferTag::RESERVED;
 
     text_request(&mut initiator, false, nothing, b"");
@@ -110,7 +105,7 @@ fn text_requests_that_continue_or_are_empty_are_answered() {
 fn text_without_an_end_is_not_collected_for_ever() {
     let server = server();
     let before_kib = server.memory_kib();
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let piece = vec![b'a'; 8192];
     let mut ttt = TargetTransferTag::RESERVED;
     let mut refused = false;
@@ -135,8 +130,8 @@ fn text_without_an_end_is_not_collected_for_ever() {
 fn hostile_discovery_text_is_only_text() {
     let server = server();
     for value in ["%s%s%n%x", "../../etc/passwd", &"x".repeat(5000), "iqn.2026-11.lunette:disk\u{7f}"] {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
-        let (response, _) = initiator.login_request(&[("SessionType", "Discovery")]).unwrap();
+        let mut initiator = ScriptedInitiator::connect(server.address());
+        let (response, _) = login_request(&mut initiator, &[("SessionType", "Discovery")]).unwrap();
         assert!(response.status.is_success());
         text_request(&mut initiator, false, TargetTransferTag::RESERVED, format!("SendTargets={value}\0").as_bytes());
         if let Ok((_, data)) = initiator.receive() {
@@ -161,12 +156,14 @@ fn long_keys_and_values_of_a_login_are_refused() {
         ("X-%n%n%n%s", "%n%s"),
         ("", "x"),
     ] {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let mut initiator = ScriptedInitiator::connect(server.address());
         // Either an answer or an end will do; what matters is what follows.
-        if initiator.login_request(&[("SessionType", "Normal"), ("TargetName", DEFAULT_TARGET), (key, value)]).is_ok() {
+        if login_request(&mut initiator, &[("SessionType", "Normal"), ("TargetName", DEFAULT_TARGET), (key, value)])
+            .is_ok()
+        {
             continue;
         }
-        initiator.wait_for_end(SOON);
+        initiator.wait_for_end_within(SOON);
     }
     still_serves(server);
 }
@@ -174,8 +171,8 @@ fn long_keys_and_values_of_a_login_are_refused() {
 #[test]
 fn a_login_that_never_ends_is_ended() {
     let server = server();
-    let mut initiator = Initiator::connect(server.address()).unwrap();
-    let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+    let mut initiator = ScriptedInitiator::connect(server.address());
+    let keys = [("InitiatorName", NAME), ("TargetName", DEFAULT_TARGET)];
     let ended = (0..200).any(|_| {
         let answer = initiator.login_step(Stage::SecurityNegotiation, None, &keys);
         answer.map_or(true, |(response, _)| !response.status.is_success())
@@ -189,21 +186,21 @@ fn a_header_that_promises_too_much_ends_the_connection() {
     let server = server();
     let mut login = header(0x43, 0x87);
     login[5..8].copy_from_slice(&[0xff, 0xff, 0xff]);
-    let mut initiator = Initiator::connect(server.address()).unwrap();
-    initiator.send_bytes(&login).unwrap();
-    initiator.wait_for_end(SOON);
+    let mut initiator = ScriptedInitiator::connect(server.address());
+    initiator.send_bytes(&login);
+    initiator.wait_for_end_within(SOON);
 
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let mut nop = header(0x40, 0x80);
     nop[5..8].copy_from_slice(&[0xff, 0xff, 0xff]);
-    initiator.send_bytes(&nop).unwrap();
-    initiator.wait_for_end(SOON);
+    initiator.send_bytes(&nop);
+    initiator.wait_for_end_within(SOON);
     still_serves(server);
 }
 
 /// Starts a write and returns the R2T for its data.
-fn r2t_of_a_write(initiator: &mut Initiator) -> R2t {
-    initiator.start_write(0, vec![0xbb; 65_536], false).unwrap();
+fn r2t_of_a_write(initiator: &mut ScriptedInitiator) -> R2t {
+    initiator.start_write(0, 0, vec![0xbb; 65_536], 0);
     match initiator.receive().unwrap() {
         (TargetPdu::R2t(r2t), _) => r2t,
         (pdu, _) => panic!("{pdu:?} answers a write"),
@@ -213,24 +210,16 @@ fn r2t_of_a_write(initiator: &mut Initiator) -> R2t {
 #[test]
 fn data_outside_the_command_is_never_stored() {
     let server = server();
-    let mut witness = Initiator::attach(&server, &[]).unwrap();
-    witness.write(0, vec![0xaa; 131_072]).unwrap();
+    let mut witness = attach(&server, &[]);
+    witness.write(0, 0, vec![0xaa; 131_072]).good();
     for (offset, len) in
         [(65_536, 512), (65_024, 1024), (u32::MAX, 512), (u32::MAX - 511, 512), (0x8000_0000, 8192), (512, 512)]
     {
-        let mut initiator = Initiator::attach(&server, &[]).unwrap();
+        let mut initiator = attach(&server, &[]);
         let r2t = r2t_of_a_write(&mut initiator);
-        let pdu = DataOut {
-            final_: true,
-            lun: r2t.lun,
-            itt: r2t.itt,
-            ttt: r2t.ttt,
-            exp_stat_sn: SerialNumber(0),
-            data_sn: 0,
-            buffer_offset: offset,
-            data_segment_len: len,
-        };
-        initiator.send(pdu.emit(), &vec![0xcc; len]).unwrap();
+        let pdu =
+            DataOut { lun: r2t.lun, ttt: r2t.ttt, data_segment_len: len, ..requests::data_out(r2t.itt.0, offset) };
+        initiator.send(pdu.emit(), &vec![0xcc; len]);
         // The task or the connection ends, in both cases without the data.
         match initiator.receive() {
             Ok((TargetPdu::ScsiResponse(response), _)) => assert_ne!(response.status, 0, "offset {offset}"),
@@ -238,7 +227,7 @@ fn data_outside_the_command_is_never_stored() {
             Ok((pdu, _)) => panic!("{pdu:?} answers data at {offset}"),
         }
     }
-    assert_eq!(witness.read(0, 256).unwrap(), vec![0xaa; 131_072]);
+    assert_eq!(witness.read(0, 0, 256).good(), vec![0xaa; 131_072]);
     drop(witness);
     still_serves(server);
 }
@@ -249,12 +238,12 @@ fn connections_that_break_while_their_commands_run_do_no_harm() {
     let disk = folder.path().join("disk");
     let server = Server::start(&[disk.to_str().unwrap(), "--create", "64M"]);
     for round in 0..100 {
-        let mut initiator = Initiator::attach(&server, &[]).unwrap();
+        let mut initiator = attach(&server, &[]);
         for n in 0..32 {
-            let (lba, immediate) = (n * 256, n % 3 == 0);
+            let (lba, immediate) = (n * 256, if n % 3 == 0 { 65_536 } else { 0 });
             match n % 4 {
-                0 => drop(initiator.start(0, &read_10(lba), Vec::new(), 131_072, false).unwrap()),
-                _ => drop(initiator.start_write(lba, vec![n as u8; 65_536], immediate).unwrap()),
+                0 => drop(initiator.start(0, &read_10(lba), Vec::new(), 131_072, 0)),
+                _ => drop(initiator.start_write(0, lba, vec![n as u8; 65_536], immediate)),
             }
         }
         if round % 2 == 0 {
@@ -273,20 +262,11 @@ fn read_10(lba: u32) -> [u8; 10] {
 fn a_peer_that_reads_nothing_does_not_fill_the_memory() {
     const ALLOWED_KIB: u64 = 96 << 10;
     let server = server();
-    let deaf = Initiator::attach(&server, &[]).unwrap();
+    let deaf = attach(&server, &[]);
     let before_kib = server.memory_kib();
     deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
-    let ping = NopOut {
-        immediate: true,
-        lun: LunField([0; 8]),
-        itt: InitiatorTaskTag(5),
-        ttt: TargetTransferTag::RESERVED,
-        cmd_sn: SerialNumber(0),
-        exp_stat_sn: SerialNumber(0),
-        data_segment_len: 8192,
-    };
-    let mut wire = ping.emit().to_vec();
-    wire.resize(BHS_LEN + 8192, 0x55);
+    let ping = NopOut { data_segment_len: 8192, ..requests::nop_out(5) };
+    let wire = Format::PLAIN.encode(&ping.emit(), &[], &[0x55; 8192]);
     // Sends until the server takes no more; a server that always does gets half a gibibyte.
     let sent = (0..65_536).take_while(|_| deaf.stream().write_all(&wire).is_ok()).count();
     assert!(sent < 65_536, "the server reads on although its answers are not taken");
@@ -294,10 +274,10 @@ fn a_peer_that_reads_nothing_does_not_fill_the_memory() {
     assert!(grown_kib < ALLOWED_KIB, "{grown_kib} KiB are kept for a peer that reads nothing");
 
     // Reads return more data than they send.
-    let mut deaf = Initiator::attach(&server, &[]).unwrap();
+    let mut deaf = attach(&server, &[]);
     deaf.stream().set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     for n in 0..128 {
-        if deaf.start(0, &read_10(n), Vec::new(), 131_072, false).is_err() {
+        if deaf.try_start(0, &read_10(n), Vec::new(), 131_072, 0).is_err() {
             break;
         }
     }
@@ -310,19 +290,19 @@ fn a_peer_that_reads_nothing_does_not_fill_the_memory() {
 fn silent_and_half_open_connections_are_ended_in_time() {
     let server = server();
     let start = Instant::now();
-    let silent = Initiator::connect(server.address()).unwrap();
-    let mut half_a_header = Initiator::connect(server.address()).unwrap();
-    half_a_header.send_bytes(&header(0x43, 0x87)[..20]).unwrap();
-    let mut half_a_login = Initiator::connect(server.address()).unwrap();
-    let keys = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+    let silent = ScriptedInitiator::connect(server.address());
+    let mut half_a_header = ScriptedInitiator::connect(server.address());
+    half_a_header.send_bytes(&header(0x43, 0x87)[..20]);
+    let mut half_a_login = ScriptedInitiator::connect(server.address());
+    let keys = [("InitiatorName", NAME), ("TargetName", DEFAULT_TARGET)];
     half_a_login.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
     // A login has fifteen seconds; a session that has logged in is not affected.
-    let mut witness = Initiator::attach(&server, &[]).unwrap();
+    let mut witness = attach(&server, &[]);
     for connection in [silent, half_a_header, half_a_login] {
-        connection.wait_for_end(Duration::from_secs(25));
+        connection.wait_for_end_within(Duration::from_secs(25));
     }
     assert!(start.elapsed() > Duration::from_secs(10), "an honest initiator may need its time");
-    witness.write(0, vec![1; 512]).unwrap();
+    witness.write(0, 0, vec![1; 512]).good();
     drop(witness);
     still_serves(server);
 }
@@ -335,9 +315,8 @@ fn challenges_do_not_repeat() {
     let server = Server::start(&["mem:16M", "--chap", &format!("user:{}", secret.display())]);
     let mut challenges = HashSet::new();
     for _ in 0..64 {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
-        let keys =
-            [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET), ("AuthMethod", "CHAP")];
+        let mut initiator = ScriptedInitiator::connect(server.address());
+        let keys = [("InitiatorName", NAME), ("TargetName", DEFAULT_TARGET), ("AuthMethod", "CHAP")];
         initiator.login_step(Stage::SecurityNegotiation, None, &keys).unwrap();
         let (_, answer) = initiator.login_step(Stage::SecurityNegotiation, None, &[("CHAP_A", "7,5")]).unwrap();
         let challenge = answer.split('\0').find_map(|pair| pair.strip_prefix("CHAP_C=0x")).expect("a challenge");
@@ -354,19 +333,19 @@ fn challenges_do_not_repeat() {
 fn noise_is_not_understood() {
     let server = server();
     let noisy = |seed: u64| {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let mut initiator = ScriptedInitiator::connect(server.address());
         // The server may end the connection meanwhile.
-        let _ = initiator.send_bytes(&random_bytes(seed, 48 + seed as usize * 37));
+        let _ = initiator.try_send_bytes(&random_bytes(seed, 48 + seed as usize * 37));
         initiator
     };
-    let connections: Vec<Initiator> = (0..200).map(noisy).collect();
+    let connections: Vec<ScriptedInitiator> = (0..200).map(noisy).collect();
     for connection in connections {
         // Noise may look like the first half of a login, which has fifteen seconds.
-        connection.wait_for_end(Duration::from_secs(25));
+        connection.wait_for_end_within(Duration::from_secs(25));
     }
     for seed in 0..50 {
-        let mut initiator = Initiator::attach(&server, &[]).unwrap();
-        let _ = initiator.send_bytes(&random_bytes(seed, 4096));
+        let mut initiator = attach(&server, &[]);
+        let _ = initiator.try_send_bytes(&random_bytes(seed, 4096));
     }
     still_serves(server);
 }
@@ -380,8 +359,8 @@ fn unfinished_logins_keep_little() {
     let value = "v".repeat(8000);
     let mut unfinished = Vec::new();
     for _ in 0..LOGINS {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
-        let names = [("InitiatorName", "iqn.2026-11.org.example:raw"), ("TargetName", DEFAULT_TARGET)];
+        let mut initiator = ScriptedInitiator::connect(server.address());
+        let names = [("InitiatorName", NAME), ("TargetName", DEFAULT_TARGET)];
         initiator.login_step(Stage::SecurityNegotiation, None, &names).unwrap();
         for n in 0..60 {
             initiator.login_step(Stage::SecurityNegotiation, None, &[(&format!("X-{n}"), &value)]).unwrap();
@@ -404,10 +383,10 @@ fn server_of_many_targets(targets: usize) -> Server {
     Server::spawn(lunette().args(["serve", "--config"]).arg(config), 1)
 }
 
-fn discovery(server: &Server) -> Initiator {
-    let mut initiator = Initiator::connect(server.address()).unwrap();
+fn discovery(server: &Server) -> ScriptedInitiator {
+    let mut initiator = ScriptedInitiator::connect(server.address());
     let keys = [("SessionType", "Discovery"), ("MaxRecvDataSegmentLength", "262144")];
-    let (response, _) = initiator.login_request(&keys).unwrap();
+    let (response, _) = login_request(&mut initiator, &keys).unwrap();
     assert!(response.status.is_success());
     initiator
 }
@@ -424,7 +403,7 @@ fn repeated_requests_for_all_targets_do_not_fill_the_memory() {
         text_request(&mut initiator, false, nothing, &b"SendTargets=All\0".repeat(256));
         initiator
     };
-    let greedy: Vec<Initiator> = (0..SESSIONS).map(|_| ask()).collect();
+    let greedy: Vec<ScriptedInitiator> = (0..SESSIONS).map(|_| ask()).collect();
     // Each request has an answer, which its initiator does not read yet.
     for initiator in &greedy {
         assert_eq!(initiator.stream().peek(&mut [0]).unwrap(), 1);
@@ -448,9 +427,9 @@ fn peers_do_not_fill_the_log() {
     let mut tries = 0;
     while !server.log().contains(LEFT_OUT) {
         assert!(tries < 20_000, "each of {tries} bad connections has its line");
-        let mut initiator = Initiator::connect(server.address()).unwrap();
-        initiator.send_bytes(&header(0x01, 0x80)).unwrap();
-        initiator.wait_for_end(SOON);
+        let mut initiator = ScriptedInitiator::connect(server.address());
+        initiator.send_bytes(&header(0x01, 0x80));
+        initiator.wait_for_end_within(SOON);
         tries += 1;
     }
     // The user's signal is answered all the same.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lunette_tests::{DEFAULT_TARGET, Initiator, Server, lunette, random_bytes, run, stop, wait_until};
+use lunette_tests::{DEFAULT_TARGET, Server, attach, lunette, random_bytes, run, stop, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -118,18 +118,18 @@ fn sessions_with_digests_are_well_formed() {
     let server = Server::start(&["mem:64M"]);
     let capture = Capture::start(folder.path().join("digests.pcap"), &server);
     let digest_keys = [("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")];
-    let mut initiator = Initiator::attach(&server, &digest_keys).unwrap();
+    let mut initiator = attach(&server, &digest_keys);
     // Reads of odd lengths, writes in one and in many PDUs, sense data.
     for blocks in [1, 7, 64, 128] {
         let data = random_bytes(blocks, blocks as usize * 512);
-        initiator.write(100, data.clone()).unwrap();
-        assert_eq!(initiator.read(100, blocks as u16).unwrap(), data);
+        initiator.write(0, 100, data.clone()).good();
+        assert_eq!(initiator.read(0, 100, blocks as u16).good(), data);
     }
-    let inquiry = initiator.command(0, &[0x12, 0, 0, 0, 37, 0], Vec::new(), 37).unwrap().good();
+    let inquiry = initiator.command(0, &[0x12, 0, 0, 0, 37, 0], Vec::new(), 37).good();
     assert_eq!(inquiry.len(), 37);
-    let groups = initiator.command(0, &[0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], Vec::new(), 256).unwrap().good();
+    let groups = initiator.command(0, &[0xa3, 0x2a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0], Vec::new(), 256).good();
     assert_eq!(groups.len(), 20, "one target port group with one port, behind an extended header");
-    let outcome = initiator.command(0, &[0xff; 6], Vec::new(), 0).unwrap();
+    let outcome = initiator.command(0, &[0xff; 6], Vec::new(), 0);
     assert!(outcome.status == 2 && !outcome.sense.is_empty(), "{outcome:?}");
     drop(initiator);
     let packets = capture.end(SCSI_RESPONSE, 1);

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use lunette_pdu::{Cid, LoginStatus, TargetPdu, Tsih};
-use lunette_tests::{DEFAULT_TARGET, Initiator, Ran, Server, lunette, random_bytes, run};
+use lunette_testkit::ScriptedInitiator;
+use lunette_tests::{DEFAULT_TARGET, Ran, Server, chap_login, lunette, random_bytes, run};
 use tempfile::TempDir;
 
 const SECRET: &str = "secret-of-user";
@@ -98,14 +99,20 @@ fn initiators_that_are_not_admitted_are_refused() {
 }
 
 /// A connection that authenticates as `user`, with the shared secret, and otherwise takes the identity of `like`.
-fn connection(server: &Server, user: &str, like: Option<&Initiator>, tsih: Tsih, cid: u16) -> (Initiator, LoginStatus) {
-    let mut initiator = Initiator::connect(server.address()).unwrap();
+fn connection(
+    server: &Server,
+    user: &str,
+    like: Option<&ScriptedInitiator>,
+    tsih: Tsih,
+    cid: u16,
+) -> (ScriptedInitiator, LoginStatus) {
+    let mut initiator = ScriptedInitiator::connect(server.address());
     (initiator.tsih, initiator.cid) = (tsih, Cid(cid));
     if let Some(like) = like {
         initiator.isid = like.isid;
     }
     let keys: &[(&str, &str)] = if tsih == Tsih::NEW { &[("MaxConnections", "2")] } else { &[] };
-    let response = initiator.chap_login(DEFAULT_TARGET, (user, &format!("secret-of-{user}")), keys).unwrap();
+    let response = chap_login(&mut initiator, DEFAULT_TARGET, (user, &format!("secret-of-{user}")), keys).unwrap();
     (initiator, response.status)
 }
 
@@ -131,10 +138,10 @@ fn a_session_belongs_to_the_user_that_began_it() {
         ]);
         let (mut alice, status) = connection(&server, "alice", None, Tsih::NEW, 0);
         assert!(status.is_success(), "{status}");
-        alice.command(0, &[0; 6], Vec::new(), 0).unwrap();
+        alice.command(0, &[0; 6], Vec::new(), 0);
         let data = random_bytes(9, 65_536);
         // The target waits for the data of this write.
-        let write = alice.start_write(0, data.clone(), false).unwrap();
+        let write = alice.start_write(0, 0, data.clone(), 0);
         let (pdu, _) = alice.receive().unwrap();
         let TargetPdu::R2t(r2t) = pdu else { panic!("{pdu:?}") };
 
@@ -147,15 +154,15 @@ fn a_session_belongs_to_the_user_that_began_it() {
             assert_eq!(status, expected, "connection {cid} of session {tsih:?}");
         }
 
-        alice.answer_r2t(&r2t).unwrap();
-        alice.finish(write).unwrap().good();
-        assert_eq!(alice.read(0, 128).unwrap(), data);
+        alice.answer_r2t(&r2t);
+        alice.finish(write).good();
+        assert_eq!(alice.read(0, 0, 128).good(), data);
         let (second, status) = connection(&server, "alice", Some(&alice), alice.tsih, 1);
         assert!(status.is_success(), "{status}");
         let (mut again, status) = connection(&server, "alice", Some(&alice), Tsih::NEW, 0);
         assert!(status.is_success(), "{status}");
-        again.command(0, &[0; 6], Vec::new(), 0).unwrap();
-        assert_eq!(again.read(0, 128).unwrap(), data);
+        again.command(0, &[0; 6], Vec::new(), 0);
+        assert_eq!(again.read(0, 0, 128).good(), data);
         // Bob gets his own session.
         let (bob, status) = connection(&server, "bob", None, Tsih::NEW, 0);
         assert!(status.is_success(), "{status}");
@@ -186,13 +193,13 @@ fn the_session_of_a_user_that_is_no_longer_admitted_may_be_replaced() {
     let (_, status) = connection(&server, "bob", Some(&alice), alice.tsih, 1);
     assert_eq!(status, LoginStatus::SESSION_DOES_NOT_EXIST);
     // Alice's session continues until its initiator port is taken.
-    alice.command(0, &[0; 6], Vec::new(), 0).unwrap();
-    alice.write(0, vec![0x61; 512]).unwrap();
+    alice.command(0, &[0; 6], Vec::new(), 0);
+    alice.write(0, 0, vec![0x61; 512]).good();
     let (mut bob, status) = connection(&server, "bob", Some(&alice), Tsih::NEW, 0);
     assert!(status.is_success(), "{status}");
-    alice.wait_for_end(LIMIT);
-    bob.command(0, &[0; 6], Vec::new(), 0).unwrap();
-    assert_eq!(bob.read(0, 1).unwrap(), vec![0x61; 512]);
+    alice.wait_for_end_within(LIMIT);
+    bob.command(0, &[0; 6], Vec::new(), 0);
+    assert_eq!(bob.read(0, 0, 1).good(), vec![0x61; 512]);
     drop(bob);
     server.stop();
 }

@@ -5,7 +5,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_tests::{Initiator, Server};
+use lunette_testkit::ScriptedInitiator;
+use lunette_tests::{Server, attach};
 
 const BLOCK_LEN: usize = 512;
 
@@ -28,9 +29,9 @@ fn count(bytes: &[u8]) -> u64 {
 }
 
 /// COMPARE AND WRITE of one block (SBC-4 5.3): whether the block was as `expected`.
-fn swap(initiator: &mut Initiator, lba: u8, expected: u64, new: u64) -> bool {
+fn swap(initiator: &mut ScriptedInitiator, lba: u8, expected: u64, new: u64) -> bool {
     let cdb = [0x89, 0, 0, 0, 0, 0, 0, 0, 0, lba, 0, 0, 0, 1, 0, 0];
-    let outcome = initiator.command(0, &cdb, [block(expected), block(new)].concat(), 0).unwrap();
+    let outcome = initiator.command(0, &cdb, [block(expected), block(new)].concat(), 0);
     if outcome.status == CHECK_CONDITION {
         assert_eq!(outcome.sense[2] & 0x0f, MISCOMPARE, "{outcome:02x?}");
         return false;
@@ -41,11 +42,11 @@ fn swap(initiator: &mut Initiator, lba: u8, expected: u64, new: u64) -> bool {
 
 /// Increments as often as it can. Returns the number of successes and of failures.
 fn increment(server: &Server, lba: u8) -> (u64, u64) {
-    let mut initiator = Initiator::attach(server, &[("DataDigest", "CRC32C")]).unwrap();
+    let mut initiator = attach(server, &[("DataDigest", "CRC32C")]);
     let (mut won, mut lost) = (0, 0);
     let end = Instant::now() + FIGHT;
     while Instant::now() < end {
-        let now = count(&initiator.read(lba.into(), 1).unwrap());
+        let now = count(&initiator.read(0, lba.into(), 1).good());
         if swap(&mut initiator, lba, now, now + 1) {
             won += 1;
         } else {
@@ -58,15 +59,15 @@ fn increment(server: &Server, lba: u8) -> (u64, u64) {
 fn every_increment_is_accounted_for(disk: &[&str]) {
     const LBA: u8 = 7;
     let server = Server::start(disk);
-    let mut witness = Initiator::attach(&server, &[]).unwrap();
-    witness.write(LBA.into(), block(0)).unwrap();
+    let mut witness = attach(&server, &[]);
+    witness.write(0, LBA.into(), block(0)).good();
     let fights: Vec<(u64, u64)> = thread::scope(|scope| {
         let fighters = [(); 2].map(|()| scope.spawn(|| increment(&server, LBA)));
         fighters.into_iter().map(|fighter| fighter.join().unwrap()).collect()
     });
     let won: u64 = fights.iter().map(|(won, _)| won).sum();
     println!("won and lost: {fights:?}");
-    assert_eq!(count(&witness.read(LBA.into(), 1).unwrap()), won);
+    assert_eq!(count(&witness.read(0, LBA.into(), 1).good()), won);
     assert!(fights.iter().all(|(won, lost)| *won > 0 && *lost > 0), "they never met: {fights:?}");
     drop(witness);
     server.stop();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
-use lunette_tests::{Initiator, Server};
+use lunette_tests::{Server, attach};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -18,10 +18,10 @@ fn statistics_count_since_the_start_and_since_the_last_print() {
     let before = ask(&server);
     assert_eq!((&before["now"]["sessions"], &before["since_start"]["received_pdus"]), (&0.into(), &0.into()));
 
-    let mut sessions: Vec<_> = (0..2).map(|_| Initiator::attach(&server, &[]).unwrap()).collect();
+    let mut sessions: Vec<_> = (0..2).map(|_| attach(&server, &[])).collect();
     for session in &mut sessions {
-        session.write(0, vec![7; 4096]).unwrap();
-        session.read(0, 8).unwrap();
+        session.write(0, 0, vec![7; 4096]).good();
+        session.read(0, 0, 8).good();
     }
     let busy = ask(&server);
     assert_eq!((&busy["now"]["sessions"], &busy["now"]["connections"]), (&2.into(), &2.into()));
@@ -38,7 +38,7 @@ fn statistics_count_since_the_start_and_since_the_last_print() {
     }
 
     let received = |counts: &Value| counts["received_pdus"].as_u64().unwrap();
-    sessions[0].read(0, 8).unwrap();
+    sessions[0].read(0, 0, 8).good();
     let last = ask(&server);
     assert_eq!(received(&last["since_last"]), 1, "{last}");
     assert_eq!(received(&last["since_start"]), received(&busy["since_start"]) + 1, "{last}");

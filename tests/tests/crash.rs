@@ -7,7 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use lunette_tests::{Initiator, Server, random_bytes};
+use lunette_testkit::{ScriptedInitiator, cdb_10};
+use lunette_tests::{Server, attach, random_bytes};
 
 const BLOCK_LEN: usize = 512;
 
@@ -46,27 +47,30 @@ fn record_block(place: u32, version: u32, block: u32) -> Vec<u8> {
 
 /// Writes until the connection breaks, and reports every synchronized round.
 fn load(server: &Server, places: &mut [Place], round_done: &mpsc::Sender<u32>) {
-    let mut initiator = Initiator::attach(server, &[("DataDigest", "CRC32C")]).unwrap();
+    let mut initiator = attach(server, &[("DataDigest", "CRC32C")]);
     for round in 1.. {
         let first = round * 7;
         let round_places = (0..WRITES).map(|n| (first + n * 5) % PLACES);
         let mut writes = Vec::new();
         for place in round_places.clone() {
             places[place as usize].sent = round;
-            let immediate = place % 2 == 0;
-            match initiator.start_write(place * RECORD_BLOCKS, record(place, round), immediate) {
+            let record = record(place, round);
+            let immediate = if place % 2 == 0 { record.len() } else { 0 };
+            match initiator.try_start_write(0, place * RECORD_BLOCKS, record, immediate) {
                 Ok(write) => writes.push(write),
                 Err(_) => return,
             }
         }
         for write in writes {
-            match initiator.finish(write) {
+            match initiator.try_finish(write) {
                 Ok(outcome) => drop(outcome.good()),
                 Err(_) => return,
             }
         }
-        if initiator.synchronize_cache().is_err() {
-            return;
+        let Ok(flush) = initiator.try_start(0, &cdb_10(0x35, 0, 0), Vec::new(), 0, 0) else { return };
+        match initiator.try_finish(flush) {
+            Ok(outcome) => drop(outcome.good()),
+            Err(_) => return,
         }
         for place in round_places {
             places[place as usize].durable = round;
@@ -77,8 +81,8 @@ fn load(server: &Server, places: &mut [Place], round_done: &mpsc::Sender<u32>) {
 }
 
 /// Asserts that every block of a place has a version that was sent, and none is older than the durable one.
-fn check(initiator: &mut Initiator, place: u32, known: Place) {
-    let bytes = initiator.read(place * RECORD_BLOCKS, RECORD_BLOCKS as u16).unwrap();
+fn check(initiator: &mut ScriptedInitiator, place: u32, known: Place) {
+    let bytes = initiator.read(0, place * RECORD_BLOCKS, RECORD_BLOCKS as u16).good();
     for (block, found) in bytes.chunks(BLOCK_LEN).enumerate() {
         let version = u32::from_be_bytes([found[0], found[1], found[2], found[3]]);
         assert!(
@@ -112,7 +116,7 @@ fn kill_and_look(disk: &Path, extra: &[&str]) {
     assert!(places.iter().any(|place| place.durable > 0));
 
     let server = Server::start(&arguments);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     for (place, known) in places.iter().enumerate() {
         check(&mut initiator, place as u32, *known);
     }
@@ -134,13 +138,13 @@ fn a_server_that_was_stopped_normally_keeps_everything() {
     let disk = folder.path().join("disk");
     let arguments = [disk.to_str().unwrap(), "--create", "16M"];
     let server = Server::start(&arguments);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
-    initiator.write(96, record(3, 1)).unwrap();
+    let mut initiator = attach(&server, &[]);
+    initiator.write(0, 96, record(3, 1)).good();
     drop(initiator);
     server.stop();
 
     let server = Server::start(&arguments);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     check(&mut initiator, 3, Place { durable: 1, sent: 1 });
     drop(initiator);
     server.stop();

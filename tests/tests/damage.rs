@@ -5,7 +5,8 @@
 use std::fs;
 use std::time::Duration;
 
-use lunette_tests::{Relay, Server, lunette, run_at_most};
+use lunette_testkit::Relay;
+use lunette_tests::{Server, lunette, run_at_most};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(2);

@@ -11,14 +11,14 @@ use std::time::Duration;
 use lunette_pdu::{LoginStatus, Residual};
 use lunette_scsi::OpCode;
 use lunette_scsi::vpd::{PageCode, page};
-use lunette_tests::scripted_target::{Answer, DISK_LEN, Lies, LoginAnswer, ScriptedTarget};
+use lunette_testkit::{Answer, DISK_LEN, LoginAnswer, Script, ScriptedTarget};
 use lunette_tests::{Ran, Server, lunette, random_bytes, run_at_most};
 
 /// No lie may keep a command running for this long.
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A lie, the arguments of the command, its exit code, and the words that it must print.
-type Row = (&'static str, Lies, &'static [&'static str], i32, &'static [&'static str]);
+type Row = (&'static str, Script, &'static [&'static str], i32, &'static [&'static str]);
 
 const INFO: &[&str] = &["info", "URL"];
 const LIST: &[&str] = &["ls", "PORTAL"];
@@ -38,26 +38,26 @@ const NASTY: &str = "x\u{1b}[2J\r\n\u{9b}31m\u{202e}\u{2066}\u{200b}\u{2028}y";
 /// The same without the characters that iSCSI text cannot have.
 const NASTY_TEXT: &str = "x\u{202e}\u{2066}\u{200b}\u{2028}\u{feff}y";
 
-// Lies
+// Script
 
 /// A lie about each command with this operation code.
-fn on(opcode: OpCode, change: impl Fn(&mut Answer) + Send + Sync + 'static) -> Lies {
+fn on(opcode: OpCode, change: impl Fn(&mut Answer) + Send + Sync + 'static) -> Script {
     let command = move |command: &lunette_pdu::ScsiCommand, answer: &mut Answer| {
         if OpCode(command.cdb[0]) == opcode {
             change(answer);
         }
     };
-    Lies { command: Box::new(command), ..Lies::default() }
+    Script { command: Box::new(command), ..Script::default() }
 }
 
 /// A lie about READ CAPACITY(16).
-fn capacity(last_lba: u64, block_len: u32) -> Lies {
+fn capacity(last_lba: u64, block_len: u32) -> Script {
     let data = [&last_lba.to_be_bytes()[..], &block_len.to_be_bytes(), &[0; 20]].concat();
     on(READ_CAPACITY, move |answer| answer.data.clone_from(&data))
 }
 
 /// A lie about the block length of a disk, whose length in bytes stays true. Reads return as much as was asked for.
-fn blocks(block_len: u32) -> Lies {
+fn blocks(block_len: u32) -> Script {
     let last_lba = (DISK_LEN as u32 / block_len - 1).into();
     let capacity = capacity(last_lba, block_len).command;
     let command = move |command: &lunette_pdu::ScsiCommand, answer: &mut Answer| {
@@ -67,31 +67,31 @@ fn blocks(block_len: u32) -> Lies {
             *answer = Answer { data, ..Answer::default() };
         }
     };
-    Lies { command: Box::new(command), ..Lies::default() }
+    Script { command: Box::new(command), ..Script::default() }
 }
 
 /// A lie about a VPD page.
-fn vpd(code: PageCode, data: Vec<u8>) -> Lies {
+fn vpd(code: PageCode, data: Vec<u8>) -> Script {
     let command = move |command: &lunette_pdu::ScsiCommand, answer: &mut Answer| {
         if command.cdb[..3] == [OpCode::INQUIRY.0, 1, code.0] {
             *answer = Answer { data: data.clone(), ..Answer::default() };
         }
     };
-    Lies { command: Box::new(command), ..Lies::default() }
+    Script { command: Box::new(command), ..Script::default() }
 }
 
-fn block_limits(body: &[u8]) -> Lies {
+fn block_limits(body: &[u8]) -> Script {
     vpd(PageCode::BLOCK_LIMITS, page(PageCode::BLOCK_LIMITS, body))
 }
 
 /// A lie about one field of the Block Limits page.
-fn block_limit(at: usize, value: u32) -> Lies {
+fn block_limit(at: usize, value: u32) -> Script {
     let mut body = [0; 60];
     body[at - 4..at].copy_from_slice(&value.to_be_bytes());
     block_limits(&body)
 }
 
-fn inquiry(at: usize, bytes: &'static [u8]) -> Lies {
+fn inquiry(at: usize, bytes: &'static [u8]) -> Script {
     on(OpCode::INQUIRY, move |answer| {
         // VPD pages are shorter.
         if answer.data.len() == 96 {
@@ -100,12 +100,12 @@ fn inquiry(at: usize, bytes: &'static [u8]) -> Lies {
     })
 }
 
-fn login(change: impl Fn(&mut LoginAnswer) + Send + Sync + 'static) -> Lies {
-    Lies { login: Box::new(change), ..Lies::default() }
+fn login(change: impl Fn(&mut LoginAnswer) + Send + Sync + 'static) -> Script {
+    Script { login: Box::new(change), ..Script::default() }
 }
 
 /// A lie about one operational key.
-fn key(key: &'static str, value: &'static str) -> Lies {
+fn key(key: &'static str, value: &'static str) -> Script {
     login(move |answer| {
         if answer.keys.iter().any(|(known, _)| known == "MaxBurstLength") {
             answer.set(key, value);
@@ -113,7 +113,7 @@ fn key(key: &'static str, value: &'static str) -> Lies {
     })
 }
 
-fn redirect(to: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Lies {
+fn redirect(to: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Script {
     login(move |answer| {
         answer.response.status = LoginStatus::TARGET_MOVED_TEMPORARILY;
         answer.response.transit = false;
@@ -121,8 +121,8 @@ fn redirect(to: impl Fn() -> Vec<String> + Send + Sync + 'static) -> Lies {
     })
 }
 
-fn text(bytes: &'static [u8]) -> Lies {
-    Lies { text: Box::new(move |text| *text = bytes.to_vec()), ..Lies::default() }
+fn text(bytes: &'static [u8]) -> Script {
+    Script { text: Box::new(move |text| *text = bytes.to_vec()), ..Script::default() }
 }
 
 // Checks
@@ -193,14 +193,20 @@ fn check_one(folder: &Folder, target: &ScriptedTarget, arguments: &[&str], code:
 #[test]
 fn a_target_that_tells_the_truth_is_served_well() {
     check([
-        ("info", Lies::default(), INFO, 0, &["SCRIPTED DISK 1", "serial-1", "1048576 bytes, blocks of 512"] as &[&str]),
-        ("ls", Lies::default(), LIST, 0, &["iqn.2026-11.lunette:disk", "LUN 0: disk, 1048576 bytes"]),
-        ("cp of zeroes", Lies::default(), ZEROES_TO, 0, &["flushed"]),
-        ("bench", Lies::default(), READS, 0, &["IOPS"]),
-        ("verify", Lies::default(), VERIFY, 0, &["all right"]),
+        (
+            "info",
+            Script::default(),
+            INFO,
+            0,
+            &["SCRIPTED DISK 1", "serial-1", "1048576 bytes, blocks of 512"] as &[&str],
+        ),
+        ("ls", Script::default(), LIST, 0, &["iqn.2026-11.org.example:disk", "LUN 0: disk, 1048576 bytes"]),
+        ("cp of zeroes", Script::default(), ZEROES_TO, 0, &["flushed"]),
+        ("bench", Script::default(), READS, 0, &["IOPS"]),
+        ("verify", Script::default(), VERIFY, 0, &["all right"]),
     ]);
     let folder = Folder::new();
-    let target = ScriptedTarget::start(Lies::default());
+    let target = ScriptedTarget::start(Script::default());
     check_one(&folder, &target, TO, 0, &["flushed"]);
     let data = std::fs::read(folder.path("DATA")).unwrap();
     assert!(target.content().starts_with(&data));
@@ -334,7 +340,7 @@ fn a_write_in_pieces_that_the_target_did_not_take_is_an_error() {
             answer.solicited = 0;
         }
     };
-    let lies = Lies { command: Box::new(command), ..Lies::default() };
+    let lies = Script { command: Box::new(command), ..Script::default() };
     check([("pieces", lies, TO, 6, &["but only 0 of 512 bytes were taken by the target"] as &[&str])]);
 }
 
@@ -504,7 +510,7 @@ fn false_lists_and_statuses_of_a_target_are_refused() {
 #[test]
 fn requests_for_a_block_by_block_map_are_bounded() {
     let asked = AtomicUsize::new(0);
-    let lies = Lies {
+    let lies = Script {
         command: Box::new(move |command, answer| {
             let lba = u64::from_be_bytes(*command.cdb[2..].first_chunk().unwrap());
             match (OpCode(command.cdb[0]), command.cdb[1] & 0x1f) {
@@ -518,7 +524,7 @@ fn requests_for_a_block_by_block_map_are_bounded() {
                 _ => {}
             }
         }),
-        ..Lies::default()
+        ..Script::default()
     };
     check([("blocks", lies, FROM, 6, &["cannot read bytes 0 to"] as &[&str])]);
 }

@@ -7,7 +7,8 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use lunette_tests::{Initiator, Server, wait_until};
+use lunette_testkit::ScriptedInitiator;
+use lunette_tests::{Server, attach, log_in, login_request, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SESSIONS: usize = 1000;
@@ -42,15 +43,15 @@ fn come_and_go(server: &Server, round: usize) {
     match round % 4 {
         0 => drop(TcpStream::connect(server.address()).unwrap()),
         1 => {
-            let mut initiator = Initiator::connect(server.address()).unwrap();
-            initiator.send_bytes(&[0x43, 0x87, 0, 0]).unwrap();
+            let mut initiator = ScriptedInitiator::connect(server.address());
+            initiator.send_bytes(&[0x43, 0x87, 0, 0]);
         }
         2 => {
             // The end of this connection is a reset (RST).
             let stream = TcpStream::connect(server.address()).unwrap();
             rustix::net::sockopt::set_socket_linger(&stream, Some(Duration::ZERO)).unwrap();
         }
-        _ => drop(Initiator::log_in(server, &[]).unwrap()),
+        _ => drop(log_in(server, &[]).unwrap()),
     }
 }
 
@@ -65,11 +66,11 @@ fn settled(server: &Server, descriptors_before: usize, memory_bound_kib: u64) {
 }
 
 /// Opens a thousand sessions, holds them for a moment beside one that works, and closes them.
-fn idle_sessions(server: &Server, witness: &mut Initiator) {
+fn idle_sessions(server: &Server, witness: &mut ScriptedInitiator) {
     let before_kib = server.memory_kib();
-    let sessions: Vec<Initiator> = (0..SESSIONS).map(|_| Initiator::attach(server, &[]).unwrap()).collect();
+    let sessions: Vec<ScriptedInitiator> = (0..SESSIONS).map(|_| attach(server, &[])).collect();
     println!("{} KiB more for {SESSIONS} idle sessions", server.memory_kib().saturating_sub(before_kib));
-    assert_eq!(witness.read(0, 128).unwrap(), vec![0x77; 65_536], "sessions are served beside many idle ones");
+    assert_eq!(witness.read(0, 0, 128).good(), vec![0x77; 65_536], "sessions are served beside many idle ones");
     drop(sessions);
 }
 
@@ -77,8 +78,8 @@ fn idle_sessions(server: &Server, witness: &mut Initiator) {
 fn memory_and_descriptors_come_back() {
     allow_descriptors(4 * SESSIONS as u64);
     let server = Server::start(&["mem:64M"]);
-    let mut witness = Initiator::attach(&server, &[]).unwrap();
-    witness.write(0, vec![0x77; 65_536]).unwrap();
+    let mut witness = attach(&server, &[]);
+    witness.write(0, 0, vec![0x77; 65_536]).good();
     let (descriptors_before, memory_before) = (descriptors(&server), server.memory_kib());
 
     idle_sessions(&server, &mut witness);
@@ -90,7 +91,7 @@ fn memory_and_descriptors_come_back() {
         come_and_go(&server, round);
     }
     settled(&server, descriptors_before, memory_kept + MARGIN_KIB);
-    assert_eq!(witness.read(0, 128).unwrap(), vec![0x77; 65_536]);
+    assert_eq!(witness.read(0, 0, 128).good(), vec![0x77; 65_536]);
     println!("{memory_before} KiB before, {memory_kept} KiB after sessions, {} KiB after all", server.memory_kib());
     drop(witness);
     server.stop();
@@ -104,23 +105,23 @@ fn connections_without_a_target_make_way_for_others() {
     const MORE: usize = 50;
     allow_descriptors(2 * TARGETLESS as u64);
     let server = Server::start(&["mem:16M"]);
-    let mut flood: Vec<Initiator> = Vec::new();
+    let mut flood: Vec<ScriptedInitiator> = Vec::new();
     for n in 0..TARGETLESS + MORE {
-        let mut initiator = Initiator::connect(server.address()).unwrap();
+        let mut initiator = ScriptedInitiator::connect(server.address());
         if n % 2 == 0 {
-            initiator.send_bytes(&[0x43, 0x87, 0, 0]).unwrap();
+            initiator.send_bytes(&[0x43, 0x87, 0, 0]);
         } else {
-            initiator.login_request(&[("SessionType", "Discovery")]).unwrap();
+            login_request(&mut initiator, &[("SessionType", "Discovery")]).unwrap();
         }
         flood.push(initiator);
     }
-    let mut honest = Initiator::attach(&server, &[]).unwrap();
-    honest.write(0, vec![0x11; 512]).unwrap();
+    let mut honest = attach(&server, &[]);
+    honest.write(0, 0, vec![0x11; 512]).good();
     let kept = flood.split_off(MORE);
     for oldest in flood {
-        oldest.wait_for_end(LIMIT);
+        oldest.wait_for_end_within(LIMIT);
     }
-    let ended = |initiator: &&Initiator| {
+    let ended = |initiator: &&ScriptedInitiator| {
         initiator.stream().set_nonblocking(true).unwrap();
         !matches!(initiator.stream().peek(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
     };

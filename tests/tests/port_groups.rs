@@ -6,7 +6,8 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
-use lunette_tests::{Initiator, Outcome, Server, lunette, run};
+use lunette_testkit::{Outcome, ScriptedInitiator};
+use lunette_tests::{Server, login_request, lunette, run};
 
 const TARGET: &str = "iqn.2026-11.org.example:paths";
 const REPORT: [u8; 12] = [0xa3, 0x0a, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0];
@@ -48,11 +49,11 @@ fn portal(server: &Server, group: u16) -> SocketAddr {
 }
 
 /// A session through the portal group, which has taken its first unit attention.
-fn session(server: &Server, group: u16) -> Initiator {
-    let mut initiator = Initiator::connect(portal(server, group)).unwrap();
-    let (_, answer) = initiator.login_request(&[("SessionType", "Normal"), ("TargetName", TARGET)]).unwrap();
+fn session(server: &Server, group: u16) -> ScriptedInitiator {
+    let mut initiator = ScriptedInitiator::connect(portal(server, group));
+    let (_, answer) = login_request(&mut initiator, &[("SessionType", "Normal"), ("TargetName", TARGET)]).unwrap();
     assert!(answer.contains(&format!("TargetPortalGroupTag={group}\0")), "{answer:?}");
-    initiator.command(0, &[0; 6], Vec::new(), 0).unwrap();
+    initiator.command(0, &[0; 6], Vec::new(), 0);
     initiator
 }
 
@@ -62,20 +63,20 @@ fn sense(outcome: &Outcome) -> [u8; 3] {
     [outcome.sense[2], outcome.sense[12], outcome.sense[13]]
 }
 
-fn ready(initiator: &mut Initiator) -> Outcome {
-    initiator.command(0, &[0; 6], Vec::new(), 0).unwrap()
+fn ready(initiator: &mut ScriptedInitiator) -> Outcome {
+    initiator.command(0, &[0; 6], Vec::new(), 0)
 }
 
 /// The group number and state of each group that one port reports.
-fn report(initiator: &mut Initiator) -> Vec<(u8, u8)> {
-    let data = initiator.command(0, &REPORT, Vec::new(), 256).unwrap().good();
+fn report(initiator: &mut ScriptedInitiator) -> Vec<(u8, u8)> {
+    let data = initiator.command(0, &REPORT, Vec::new(), 256).good();
     data[4..].chunks(12).map(|group| (group[3], group[0] & 0x0f)).collect()
 }
 
 /// SET TARGET PORT GROUPS: group 1 to standby, group 2 to active/optimized.
-fn fail_over(initiator: &mut Initiator) -> Outcome {
+fn fail_over(initiator: &mut ScriptedInitiator) -> Outcome {
     let list = vec![0, 0, 0, 0, 2, 0, 0, 1, 0, 0, 0, 2];
-    initiator.command(0, &[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0], list, 0).unwrap()
+    initiator.command(0, &[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 12, 0, 0], list, 0)
 }
 
 #[test]
@@ -83,11 +84,11 @@ fn a_disk_moves_from_one_path_to_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let server = serve(folder.path(), "both");
     let (mut first, mut second) = (session(&server, 1), session(&server, 2));
-    first.write(0, vec![7; 512]).unwrap();
+    first.write(0, 0, vec![7; 512]).good();
     assert_eq!(report(&mut second), [(1, 0), (2, 2)]);
     assert_eq!(sense(&ready(&mut second)), [2, 0x04, 0x0b], "standby");
     fail_over(&mut second).good();
-    assert_eq!(second.read(0, 1).unwrap(), [7; 512]);
+    assert_eq!(second.read(0, 0, 1).good(), [7; 512]);
     assert_eq!(sense(&ready(&mut first)), [6, 0x2a, 0x06], "the access state has changed");
     assert_eq!(sense(&ready(&mut first)), [2, 0x04, 0x0b]);
     assert_eq!(report(&mut first), [(1, 2), (2, 0)]);

@@ -7,7 +7,8 @@ use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lunette_tests::{Relay, Server, lunette, wait_at_most};
+use lunette_testkit::Relay;
+use lunette_tests::{Server, lunette, wait_at_most};
 use serde_json::Value;
 
 /// The time from one kill to the next.
@@ -50,7 +51,7 @@ fn load(connections: usize) -> Value {
     // The pace is part of the test: a kill may come while the connection before is being recovered.
     while wait_at_most(&mut bench, PACE).is_none() {
         assert!(kills < 10 * seconds(), "the load does not end");
-        relay.cut_one(kills as usize * 5);
+        relay.cut_any(kills as usize * 5);
         kills += 1;
     }
     let status = wait_at_most(&mut bench, LIMIT);

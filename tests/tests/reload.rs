@@ -9,18 +9,16 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use lunette_pdu::sense::split_sense;
 use lunette_pdu::{AsyncEvent, TargetPdu};
-use lunette_tests::{Initiator, Outcome, Server, lunette, run, signal, stop};
+use lunette_testkit::{Outcome, ScriptedInitiator, Sense};
+use lunette_tests::{Server, attach, log_in, lunette, run, signal, stop};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_secs(20);
 const MIB: u64 = 1 << 20;
 
-/// Sense key and additional sense.
-type Sense = (u8, u8, u8);
-const NEW: Sense = (6, 0x29, 0);
+const NEW: Sense = Outcome::POWER_ON;
 const LUNS_CHANGED: Sense = (6, 0x3f, 0x0e);
 const INQUIRY_CHANGED: Sense = (6, 0x3f, 0x03);
 const CAPACITY_CHANGED: Sense = (6, 0x2a, 0x09);
@@ -70,39 +68,16 @@ fn config(luns: &str, rest: &str) -> String {
     format!("listen = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.org.example:a\"\nlun = [{luns}]\n{rest}")
 }
 
-fn sense(sense: &[u8]) -> Sense {
-    (sense[2] & 0x0f, sense[12], sense[13])
-}
-
-fn refused(outcome: &Outcome) -> Sense {
-    assert_eq!(outcome.status, 2, "{outcome:02x?}");
-    sense(&outcome.sense)
-}
-
-fn test_unit_ready(initiator: &mut Initiator, lun: u16) -> Outcome {
-    initiator.command(lun, &[0; 6], Vec::new(), 0).unwrap()
-}
-
 /// The length of LUN 0 in bytes, by READ CAPACITY(10).
-fn capacity(initiator: &mut Initiator) -> u64 {
-    let data = initiator.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 8).unwrap().good();
+fn capacity(initiator: &mut ScriptedInitiator) -> u64 {
+    let data = initiator.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], Vec::new(), 8).good();
     let number = |at: usize| u64::from(u32::from_be_bytes(data[at..at + 4].try_into().unwrap()));
     (number(0) + 1) * number(4)
 }
 
-/// The next unit attention that comes without a command.
-fn news(initiator: &mut Initiator) -> Sense {
-    loop {
-        let (pdu, data) = initiator.others.pop().unwrap_or_else(|| initiator.receive().unwrap());
-        if matches!(pdu, TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::SCSI_EVENT) {
-            return sense(split_sense(&data).unwrap().0);
-        }
-    }
-}
-
 /// Asserts that the session works as before and gets no unit attention.
-fn undisturbed(initiator: &mut Initiator) {
-    test_unit_ready(initiator, 0).good();
+fn undisturbed(initiator: &mut ScriptedInitiator) {
+    initiator.test_unit_ready(0).good();
     assert!(initiator.others.is_empty(), "{:?}", initiator.others);
 }
 
@@ -110,21 +85,21 @@ fn undisturbed(initiator: &mut Initiator) {
 fn a_file_that_grew_is_seen_to_have_grown() {
     let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "");
     let (place, server) = Place::serve(&text, 1);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     File::options().write(true).open(place.file("disk")).unwrap().set_len(16 * MIB).unwrap();
     assert_eq!(capacity(&mut initiator), 8 * MIB, "until it is told");
     let log = place.change(&server, &text);
     assert!(log.contains("LUN 0 has grown to 16777216 bytes"), "{log}");
-    assert_eq!(news(&mut initiator), CAPACITY_CHANGED);
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), CAPACITY_CHANGED);
+    assert_eq!(initiator.news().1, CAPACITY_CHANGED);
+    assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);
     assert_eq!(capacity(&mut initiator), 16 * MIB);
 
     // A larger size in the configuration makes the file longer.
     place.change(&server, &text.replace("8M", "32M"));
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), CAPACITY_CHANGED);
+    assert_eq!(initiator.test_unit_ready(0).sense(), CAPACITY_CHANGED);
     assert_eq!(capacity(&mut initiator), 32 * MIB);
     assert_eq!(fs::metadata(place.file("disk")).unwrap().len(), 32 * MIB);
-    initiator.write(65_000, vec![1; 4096]).unwrap();
+    initiator.write(0, 65_000, vec![1; 4096]).good();
     server.stop();
 }
 
@@ -132,7 +107,7 @@ fn a_file_that_grew_is_seen_to_have_grown() {
 fn a_disk_does_not_shrink() {
     let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "");
     let (place, server) = Place::serve(&text, 1);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let log = place.refuse(&server, &text.replace("8M", "4M"));
     assert!(log.contains("disks do not shrink"), "{log}");
     File::options().write(true).open(place.file("disk")).unwrap().set_len(4 * MIB).unwrap();
@@ -146,25 +121,25 @@ fn a_disk_does_not_shrink() {
 fn logical_units_come_and_go() {
     let zero = r#"{ number = 0, disk = "mem:8M" }"#;
     let (place, server) = Place::serve(&config(zero, ""), 1);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let both = format!("{zero}, {{ number = 5, disk = \"@/five\", create = \"8M\" }}");
     place.change(&server, &config(&both, ""));
-    assert_eq!(news(&mut initiator), LUNS_CHANGED);
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), LUNS_CHANGED);
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 5)), NEW);
-    test_unit_ready(&mut initiator, 5).good();
+    assert_eq!(initiator.news().1, LUNS_CHANGED);
+    assert_eq!(initiator.test_unit_ready(0).sense(), LUNS_CHANGED);
+    assert_eq!(initiator.test_unit_ready(5).sense(), NEW);
+    initiator.test_unit_ready(5).good();
     let write = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-    initiator.command(5, &write, vec![7; 512], 0).unwrap().good();
+    initiator.command(5, &write, vec![7; 512], 0).good();
 
     place.change(&server, &config(zero, ""));
-    assert_eq!(news(&mut initiator), LUNS_CHANGED);
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 5)), NOT_SUPPORTED);
+    assert_eq!(initiator.news().1, LUNS_CHANGED);
+    assert_eq!(initiator.test_unit_ready(5).sense(), NOT_SUPPORTED);
 
     // The same file under another number is the same disk, whether or not the server has closed it yet.
     place.change(&server, &config(&both.replace('5', "6"), ""));
     let read = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 6)), NEW);
-    assert_eq!(initiator.command(6, &read, Vec::new(), 512).unwrap().good(), vec![7; 512]);
+    assert_eq!(initiator.test_unit_ready(6).sense(), NEW);
+    assert_eq!(initiator.command(6, &read, Vec::new(), 512).good(), vec![7; 512]);
     server.stop();
 }
 
@@ -172,16 +147,16 @@ fn logical_units_come_and_go() {
 fn a_disk_with_other_properties_keeps_its_blocks() {
     let luns = r#"{ number = 0, disk = "mem:8M" }, { number = 1, disk = "@/one", create = "8M" }"#;
     let (place, server) = Place::serve(&config(luns, ""), 2);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
-    initiator.write(0, vec![3; 512]).unwrap();
+    let mut initiator = attach(&server, &[]);
+    initiator.write(0, 0, vec![3; 512]).good();
     let read_only = luns.replace("mem:8M\"", "mem:8M\", read_only = true");
     place.change(&server, &config(&read_only, ""));
-    assert_eq!(news(&mut initiator), INQUIRY_CHANGED);
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), NEW);
-    assert_eq!(refused(&test_unit_ready(&mut initiator, 0)), INQUIRY_CHANGED);
-    assert_eq!(initiator.read(0, 1).unwrap(), vec![3; 512]);
-    let write = initiator.start_write(0, vec![4; 512], false).unwrap();
-    assert_eq!(refused(&initiator.finish(write).unwrap()), (7, 0x27, 0));
+    assert_eq!(initiator.news().1, INQUIRY_CHANGED);
+    assert_eq!(initiator.test_unit_ready(0).sense(), NEW);
+    assert_eq!(initiator.test_unit_ready(0).sense(), INQUIRY_CHANGED);
+    assert_eq!(initiator.read(0, 0, 1).good(), vec![3; 512]);
+    let write = initiator.start_write(0, 0, vec![4; 512], 0);
+    assert_eq!(initiator.finish(write).sense(), (7, 0x27, 0));
     // So does the file: once opened for writing, it serves either.
     place.change(&server, &config(&luns.replace("@/one\"", "@/one\", read_only = true"), ""));
     place.change(&server, &config(luns, ""));
@@ -192,7 +167,7 @@ fn a_disk_with_other_properties_keeps_its_blocks() {
 fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
     let text = config(r#"{ number = 0, disk = "@/disk", create = "8M" }"#, "alias = \"first\"");
     let (place, server) = Place::serve(&text, 1);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let busy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _held = TcpListener::bind(busy).unwrap();
     let one_more = |entry: &str| text.replace("\"8M\" }", &format!("\"8M\" }}, {entry}"));
@@ -212,12 +187,12 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
         let why = why.replace('@', place.0.path().to_str().unwrap());
         assert!(log.contains(&why), "{wrong}\n{log}");
         undisturbed(&mut initiator);
-        assert_eq!(refused(&test_unit_ready(&mut initiator, 1)), NOT_SUPPORTED);
+        assert_eq!(initiator.test_unit_ready(1).sense(), NOT_SUPPORTED);
     }
     let log = place.change(&server, &text);
     assert!(log.contains("nothing has changed"), "{log}");
     undisturbed(&mut initiator);
-    Initiator::attach(&server, &[]).unwrap();
+    attach(&server, &[]);
     server.stop();
 }
 
@@ -225,7 +200,7 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
 fn a_portal_moves_under_open_sessions() {
     let text = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
     let (place, server) = Place::serve(&text, 1);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let moved = SocketAddr::from(([127, 0, 0, 2], server.address().port()));
     place.change(&server, &text.replace("127.0.0.1:0", &moved.to_string()));
     undisturbed(&mut initiator);
@@ -240,7 +215,7 @@ fn targets_come_and_go() {
     let a = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
     let b = "[[target]]\nname = \"iqn.2026-11.org.example:b\"\nlun = [{ number = 0, disk = \"@/b\", create = \"8M\" }]";
     let (place, server) = Place::serve(&a, 1);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     let inquiry = || run("iscsi-inq", [format!("{}/iqn.2026-11.org.example:b/0", server.portal_url())]);
     inquiry().failed();
     place.change(&server, &format!("{a}\n{b}"));
@@ -248,7 +223,7 @@ fn targets_come_and_go() {
     undisturbed(&mut initiator);
     place.change(&server, &a.replace("org.example:a", "org.example:c"));
     inquiry().failed();
-    let before_end = initiator.wait_for_end(LIMIT);
+    let before_end = initiator.wait_for_end_within(LIMIT);
     let asked =
         |(pdu, _): &_| matches!(pdu, TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::LOGOUT_REQUEST);
     assert!(before_end.iter().any(asked), "{before_end:?}");
@@ -276,18 +251,18 @@ fn another_secret_is_asked_for_from_now_on() {
 fn an_initiator_that_is_no_longer_admitted_is_logged_out() {
     let text = config(r#"{ number = 0, disk = "mem:8M" }"#, "");
     let (place, server) = Place::serve(&text, 1);
-    let initiator = Initiator::attach(&server, &[]).unwrap();
+    let initiator = attach(&server, &[]);
     let friend = "iqn.2026-11.org.example:friend";
     place.change(&server, &format!("{text}\nallow = [\"{friend}\"]"));
-    let before_end = initiator.wait_for_end(LIMIT);
+    let before_end = initiator.wait_for_end_within(LIMIT);
     assert!(
         matches!(before_end[..], [(TargetPdu::AsyncMessage(message), _)] if message.event == AsyncEvent::LOGOUT_REQUEST),
         "{before_end:?}"
     );
-    assert!(Initiator::log_in(&server, &[]).is_err());
+    assert!(log_in(&server, &[]).is_err());
     run("iscsi-inq", ["-i", friend, server.url(0)]).succeeded();
     place.change(&server, &text);
-    Initiator::attach(&server, &[]).unwrap();
+    attach(&server, &[]);
     server.stop();
 }
 
@@ -312,7 +287,7 @@ fn a_hangup_during_the_start_does_not_end_the_server() {
 #[test]
 fn sighup_without_a_configuration_file_has_no_effect() {
     let server = Server::start(&["mem:8M"]);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     server.hang_up(&["there is no configuration file to read again"]);
     undisturbed(&mut initiator);
     server.stop();

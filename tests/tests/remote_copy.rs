@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lunette_tests::{Ran, Relay, Server, lunette, random_bytes, run, run_at_most, wait_until};
+use lunette_testkit::Relay;
+use lunette_tests::{Ran, Server, lunette, random_bytes, run, run_at_most, wait_until};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_mins(1);

@@ -2,23 +2,22 @@
 
 #![allow(clippy::unwrap_used, reason = "all of this is a test")]
 
+use std::io;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use lunette_pdu::{AsyncEvent, Cid, LogoutReason, LogoutRequest, SerialNumber, TargetPdu};
-use lunette_tests::{Initiator, Server};
+use lunette_pdu::{AsyncEvent, LogoutReason, LogoutRequest, TargetPdu};
+use lunette_testkit::{ScriptedInitiator, requests};
+use lunette_tests::{Server, attach};
 
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Waits for the request to log out, which shows that the signal has arrived.
-fn wait_for_logout_request(initiator: &mut Initiator) {
-    loop {
-        let (pdu, _) = initiator.receive().expect("the request to log out comes first");
-        if matches!(pdu, TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::LOGOUT_REQUEST) {
-            return;
-        }
-    }
+/// Writes the `n`-th eight blocks, until the connection ends.
+fn write(initiator: &mut ScriptedInitiator, n: u32) -> io::Result<()> {
+    let itt = initiator.try_start_write(0, n * 8 % 65_536, vec![n as u8; 4096], 0)?;
+    initiator.try_finish(itt)?.good();
+    Ok(())
 }
 
 #[test]
@@ -29,33 +28,27 @@ fn a_server_without_sessions_stops() {
 #[test]
 fn sessions_that_do_not_log_out_are_ended() {
     let server = Server::start(&["mem:16M"]);
-    let sessions: Vec<Initiator> = (0..3).map(|_| Initiator::attach(&server, &[]).unwrap()).collect();
-    let silent = Initiator::connect(server.address()).unwrap();
+    let sessions: Vec<ScriptedInitiator> = (0..3).map(|_| attach(&server, &[])).collect();
+    let silent = ScriptedInitiator::connect(server.address());
     server.stop();
     for session in sessions {
-        let before = session.wait_for_end(LIMIT);
+        let before = session.wait_for_end_within(LIMIT);
         let asked = |(pdu, _): &_| matches!(pdu, TargetPdu::AsyncMessage(message) if message.event == AsyncEvent::LOGOUT_REQUEST);
         assert!(before.iter().any(asked), "no request to log out, only {before:?}");
     }
-    silent.wait_for_end(LIMIT);
+    silent.wait_for_end_within(LIMIT);
 }
 
 #[test]
 fn an_initiator_that_logs_out_gets_its_answer() {
     let server = Server::start(&["mem:16M"]);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     server.terminate();
-    wait_for_logout_request(&mut initiator);
-    let logout = LogoutRequest {
-        immediate: false,
-        reason: LogoutReason::CLOSE_SESSION,
-        itt: initiator.next_itt(),
-        cid: Cid(0),
-        cmd_sn: initiator.next_cmd_sn(),
-        exp_stat_sn: SerialNumber(0),
-    };
-    initiator.send(logout.emit(), &[]).unwrap();
-    let before_end = initiator.wait_for_end(LIMIT);
+    initiator.wait_for_logout_request();
+    let logout = requests::logout(initiator.next_itt().0, LogoutReason::CLOSE_SESSION);
+    let logout = LogoutRequest { immediate: false, cmd_sn: initiator.next_cmd_sn(), ..logout };
+    initiator.send(logout.emit(), &[]);
+    let before_end = initiator.wait_for_end_within(LIMIT);
     assert!(matches!(before_end[..], [(TargetPdu::LogoutResponse(_), _)]), "{before_end:?}");
     let (status, log) = server.wait(LIMIT);
     assert!(status.success(), "{status}\n{log}");
@@ -69,10 +62,10 @@ fn a_busy_server_stops_and_keeps_what_it_acknowledged() {
     let server = Server::start(&arguments);
     let (progress, rounds) = mpsc::channel();
     let acknowledged = thread::scope(|scope| {
-        let mut initiator = Initiator::attach(&server, &[]).unwrap();
+        let mut initiator = attach(&server, &[]);
         let load = scope.spawn(move || {
             let mut acknowledged = 0_u32;
-            while initiator.write(acknowledged * 8 % 65_536, vec![acknowledged as u8; 4096]).is_ok() {
+            while write(&mut initiator, acknowledged).is_ok() {
                 acknowledged += 1;
                 // The receiver is gone once the server is told to stop.
                 let _ = progress.send(());
@@ -90,9 +83,9 @@ fn a_busy_server_stops_and_keeps_what_it_acknowledged() {
     assert!(status.success(), "{status}\n{log}");
 
     let server = Server::start(&arguments);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     for n in acknowledged.saturating_sub(64)..acknowledged {
-        assert_eq!(initiator.read(n * 8 % 65_536, 8).unwrap(), vec![n as u8; 4096], "write {n} of {acknowledged}");
+        assert_eq!(initiator.read(0, n * 8 % 65_536, 8).good(), vec![n as u8; 4096], "write {n} of {acknowledged}");
     }
     drop(initiator);
     server.stop();
@@ -101,9 +94,9 @@ fn a_busy_server_stops_and_keeps_what_it_acknowledged() {
 #[test]
 fn a_second_signal_does_not_wait() {
     let server = Server::start(&["mem:16M"]);
-    let mut initiator = Initiator::attach(&server, &[]).unwrap();
+    let mut initiator = attach(&server, &[]);
     server.terminate();
-    wait_for_logout_request(&mut initiator);
+    initiator.wait_for_logout_request();
     server.terminate();
     // The initiator has three seconds to log out, and does not.
     server.wait(Duration::from_secs(2));

@@ -94,8 +94,8 @@ impl Relay {
     }
 
     /// The number of bytes in both directions since the last call.
-    pub fn take_bytes(&self) -> usize {
-        self.shared.bytes.iter().map(|bytes| bytes.swap(0, Ordering::SeqCst)).sum()
+    pub fn take_bytes(&self) -> u64 {
+        self.shared.bytes.iter().map(|bytes| bytes.swap(0, Ordering::SeqCst) as u64).sum()
     }
 
     /// The number of bits that were flipped by [`damaging`](Self::damaging).

@@ -69,8 +69,6 @@ type ChangeCommand = Box<dyn Fn(&ScsiCommand, &mut Answer) + Send + Sync>;
 
 /// What a target answers in place of the truth. The default changes nothing.
 pub struct Script {
-    /// The target's name.
-    pub name: &'static str,
     /// Changes login responses.
     pub login: Change<LoginAnswer>,
     /// Changes the answers to SendTargets, as bytes of a text segment.
@@ -81,7 +79,7 @@ pub struct Script {
 
 impl Default for Script {
     fn default() -> Self {
-        Self { name: TARGET, login: Box::new(|_| {}), text: Box::new(|_| {}), command: Box::new(|_, _| {}) }
+        Self { login: Box::new(|_| {}), text: Box::new(|_| {}), command: Box::new(|_, _| {}) }
     }
 }
 
@@ -130,7 +128,7 @@ impl ScriptedTarget {
 
     /// The URL of its disk.
     pub fn url(&self) -> String {
-        format!("iscsi://{}/{}/0", self.address, self.script.name)
+        format!("iscsi://{}/{TARGET}/0", self.address)
     }
 
     /// The current content of the disk.

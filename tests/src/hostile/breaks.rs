@@ -2,8 +2,8 @@
 
 use std::net::Shutdown;
 
-use lunette_pdu::{Cid, NopOut, SerialNumber, Stage, TargetTransferTag, Tsih};
-use lunette_pdu::{InitiatorTaskTag, LunField};
+use lunette_pdu::{Cid, NopOut, SerialNumber, Stage, Tsih};
+use lunette_testkit::{keys as text, requests};
 
 use super::initiator::Walk;
 use super::login::{self, Port};
@@ -24,7 +24,7 @@ pub(super) fn half_a_login(walk: &mut Walk) -> String {
         2 => (Stage::LoginOperationalNegotiation, None),
         _ => (Stage::FullFeaturePhase, None),
     };
-    let keys = login::text(&names[..dice.below(4)]) + &login::draw_keys(dice, true);
+    let keys = text(&names[..dice.below(4)]) + &login::draw_keys(dice, true);
     let request = login::request(port, stages, stages.1.is_none() && dice.one_in(3), &keys);
     let Ok(mut wire) = Wire::connect(address) else { return "no connection".into() };
     let mut bytes = wire.encode(&request.emit(), keys.as_bytes());
@@ -72,15 +72,8 @@ pub(super) fn garbage(walk: &mut Walk) -> String {
             header
         }
         2 => {
-            let ping = NopOut {
-                immediate: true,
-                lun: LunField([0; 8]),
-                itt: InitiatorTaskTag(5),
-                ttt: TargetTransferTag::RESERVED,
-                cmd_sn: session.cmd_sn,
-                exp_stat_sn: session.connections[at].exp_stat_sn(dice),
-                data_segment_len: 8,
-            };
+            let exp_stat_sn = session.connections[at].exp_stat_sn(dice);
+            let ping = NopOut { cmd_sn: session.cmd_sn, exp_stat_sn, data_segment_len: 8, ..requests::nop_out(5) };
             let mut bytes = session.connections[at].wire.encode(&ping.emit(), &[1; 8]);
             let damaged = dice.below(bytes.len());
             bytes[damaged] ^= 1 << dice.below(8);

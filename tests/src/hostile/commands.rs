@@ -1,7 +1,7 @@
 //! SCSI commands and their data, as a hostile initiator sends them.
 
 use lunette_pdu::{DataOut, InitiatorTaskTag, LunField, R2t, ScsiCommand, TargetTransferTag, TaskAttribute};
-use lunette_scsi::Lun;
+use lunette_testkit::requests::{self, cdb};
 
 use super::dice::Dice;
 use super::initiator::Walk;
@@ -38,11 +38,7 @@ pub(super) fn draw_lun(dice: &mut Dice) -> LunField {
     if dice.mishap(50) {
         return LunField(dice.next().to_be_bytes());
     }
-    lun_field(number)
-}
-
-fn lun_field(number: u16) -> LunField {
-    LunField(Lun::new(number).expect("a number that can be addressed").encode())
+    requests::lun(number)
 }
 
 /// The parts of a command that its header does not hold.
@@ -53,12 +49,6 @@ struct Draft {
     write: bool,
     /// The logical unit; any when not set.
     lun: Option<u16>,
-}
-
-fn cdb(bytes: &[u8]) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    cdb[..bytes.len()].copy_from_slice(bytes);
-    cdb
 }
 
 fn read_or_write(dice: &mut Dice, write: bool) -> Draft {
@@ -104,20 +94,11 @@ pub(super) fn take_attentions(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     for lun in 0..3 {
         let command = ScsiCommand {
-            immediate: false,
-            final_: true,
-            read: false,
-            write: false,
-            attr: TaskAttribute::SIMPLE,
-            priority: 0,
-            lun: lun_field(lun),
+            lun: requests::lun(lun),
             itt: session.new_tag(dice),
-            expected_data_transfer_length: 0,
             cmd_sn: session.number(dice, false),
             exp_stat_sn: session.connections[at].exp_stat_sn(dice),
-            cdb: [0; 16],
-            ahs_len: 0,
-            data_segment_len: 0,
+            ..requests::command(0)
         };
         if session.send(at, &command.emit(), &[]) != Sent::All {
             break;
@@ -189,15 +170,13 @@ fn send_command(walk: &mut Walk, draft: &Draft, list: Option<&[u8]>) -> String {
         read: !draft.write && draft.len > 0,
         write: draft.write,
         attr: dice.pick(&ATTRIBUTES),
-        priority: 0,
-        lun: draft.lun.map_or_else(|| draw_lun(dice), lun_field),
-        itt,
+        lun: draft.lun.map_or_else(|| draw_lun(dice), requests::lun),
         expected_data_transfer_length: expected,
         cmd_sn: session.number(dice, immediate),
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
         cdb: draft.cdb,
-        ahs_len: 0,
         data_segment_len: in_segment,
+        ..requests::command(itt.0)
     };
     session.remember(Task { itt, cmd_sn: command.cmd_sn, lun: command.lun });
     let cid = session.connections[at].cid;

@@ -1,8 +1,8 @@
 //! The changes that a hostile target makes to the answers of a correct one.
 
-use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorTaskTag, LunField, TargetTransferTag};
+use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorTaskTag, NopIn, ScsiResponse, TargetTransferTag};
+use lunette_testkit::{Connection, PduBytes, sense_segment};
 
-use super::answers::{Answer, Answers};
 use super::dice::Dice;
 
 /// A lie, or an end.
@@ -58,7 +58,7 @@ pub(super) const LIES: [Lie; 16] = [
 ];
 
 /// Changes PDUs that are about to be sent, as far as the lie concerns PDUs rather than bytes.
-pub(super) fn lie(lie: Lie, pdus: &mut Vec<Answer>, answers: &mut Answers, dice: &mut Dice) {
+pub(super) fn lie(lie: Lie, pdus: &mut Vec<PduBytes>, answers: &mut Connection, dice: &mut Dice) {
     if lie == Lie::Uncalled {
         return drop(pdus.splice(0..0, uncalled(answers, dice)));
     }
@@ -102,30 +102,36 @@ pub(super) fn lie(lie: Lie, pdus: &mut Vec<Answer>, answers: &mut Answers, dice:
 
 /// PDUs that the client has not asked for: messages, floods of pings, requests for data of nonexistent tasks, ends of
 /// nonexistent tasks.
-fn uncalled(answers: &mut Answers, dice: &mut Dice) -> Vec<Answer> {
-    let itt = InitiatorTaskTag(dice.pick(&[0, 1, 2, 3, 0x0001_0000, u32::MAX]));
+fn uncalled(answers: &mut Connection, dice: &mut Dice) -> Vec<PduBytes> {
+    const CHECK_CONDITION: u8 = 2;
+    let (itt, none) = (InitiatorTaskTag(dice.pick(&[0, 1, 2, 3, 0x0001_0000, u32::MAX])), Vec::new);
     match dice.below(6) {
         0 => (0..dice.pick(&[1, 100, 2000]))
-            .map(|n| answers.ping(InitiatorTaskTag::RESERVED, TargetTransferTag(n), &[]))
+            .map(|n| (answers.unused().ping(TargetTransferTag(n)).emit(), none()))
             .collect(),
-        1 => vec![answers.ping(InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED, &[0; 100])],
-        2 => vec![answers.r2t(itt, dice.word() as usize % 100_000, dice.word() as usize)],
-        3 => vec![answers.response(itt, dice.pick(&[0, 2, 8, 0x18, 0x28, 0x40, 0xff]), 0)],
+        1 => {
+            let ping = answers.unused().ping(TargetTransferTag::RESERVED);
+            vec![(NopIn { data_segment_len: 100, ..ping }.emit(), vec![0; 100])]
+        }
+        2 => vec![(answers.unused().r2t(itt, 0, dice.word() % 100_000, dice.word()).emit(), none())],
+        3 => {
+            let status = dice.pick(&[0, CHECK_CONDITION, 8, 0x18, 0x28, 0x40, 0xff]);
+            let sense = if status == CHECK_CONDITION { INVALID_OPCODE } else { &[] };
+            let segment = sense_segment(sense);
+            let response = answers.used().scsi_response(itt);
+            vec![(ScsiResponse { status, data_segment_len: segment.len(), ..response }.emit(), segment)]
+        }
         _ => {
-            let (numbers, stat_sn) = (answers.numbers(), answers.next_stat_sn());
             let message = AsyncMessage {
-                lun: LunField([0; 8]),
-                stat_sn,
-                exp_cmd_sn: numbers.0,
-                max_cmd_sn: numbers.1,
-                event: AsyncEvent(dice.pick(&[0, 1, 2, 3, 4, 5, 6, 255])),
-                vcode: 0,
                 parameter1: dice.word() as u16 % 4,
                 parameter2: dice.word() as u16 % 4,
                 parameter3: dice.word() as u16 % 4,
-                data_segment_len: 0,
+                ..answers.used().async_message(AsyncEvent(dice.pick(&[0, 1, 2, 3, 4, 5, 6, 255])))
             };
-            vec![(message.emit(), Vec::new())]
+            vec![(message.emit(), none())]
         }
     }
 }
+
+/// Fixed format: ILLEGAL REQUEST, INVALID COMMAND OPERATION CODE.
+const INVALID_OPCODE: &[u8] = &[0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];

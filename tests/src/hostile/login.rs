@@ -3,7 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use lunette_pdu::{Cid, InitiatorTaskTag, Isid, LoginRequest, LoginResponse, SerialNumber, Stage, TargetPdu, Tsih};
+use lunette_pdu::{Cid, Isid, LoginRequest, LoginResponse, SerialNumber, Stage, TargetPdu, Tsih};
+use lunette_testkit::{Format, keys as text, requests};
 
 use super::dice::Dice;
 use super::wire::{Received, Sent, Wire};
@@ -27,8 +28,7 @@ pub(super) fn log_in(wire: &mut Wire, port: Port, keys: &str, limit: Duration) -
     match wire.receive(limit) {
         Received::Pdu((TargetPdu::LoginResponse(response), text)) => {
             let text = String::from_utf8_lossy(&text).into_owned();
-            wire.header_digest = text.contains("HeaderDigest=CRC32C");
-            wire.data_digest = text.contains("DataDigest=CRC32C");
+            wire.format = Format::agreed(&text);
             Ok((response, text))
         }
         Received::Pdu((pdu, _)) => Err(io::Error::other(format!("{pdu:?} answers a login"))),
@@ -45,21 +45,13 @@ pub(super) fn request(port: Port, stages: (Stage, Option<Stage>), continue_: boo
         continue_,
         csg,
         nsg: nsg.unwrap_or(csg),
-        version_max: 0,
-        version_min: 0,
         isid: port.isid,
         tsih: port.tsih,
-        itt: InitiatorTaskTag(0),
         cid: port.cid,
         cmd_sn: port.cmd_sn,
-        exp_stat_sn: SerialNumber(0),
         data_segment_len: keys.len(),
+        ..requests::login()
     }
-}
-
-/// `KEY=VALUE` pairs as text.
-pub(super) fn text(pairs: &[(&str, &str)]) -> String {
-    pairs.iter().flat_map(|(key, value)| [*key, "=", *value, "\0"]).collect()
 }
 
 /// Keys that a hostile initiator may offer, and values from which one is drawn. An empty value leaves the key out.

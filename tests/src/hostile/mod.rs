@@ -9,12 +9,11 @@
 //!   knowledge, `login` its logins, `wire` its socket, and `dice` its random numbers.
 //! - `witness` is the well-behaved initiator beside it, `server` the server, and `against_server` runs many walks against
 //!   one.
-//! - `target` is the hostile target, which departs from the `answers` of a correct one by `lies`; `clients` are those that
+//! - `target` is the hostile target, which departs from the answers of a correct one by `lies`; `clients` are those that
 //!   meet it, and `against_clients` runs many walks at a time.
 
 mod against_clients;
 mod against_server;
-mod answers;
 mod breaks;
 mod clients;
 mod commands;

@@ -6,11 +6,11 @@ use std::time::Duration;
 use lunette_pdu::{
     BHS_LEN, Cid, InitiatorTaskTag, Isid, LunField, NopOut, R2t, SerialNumber, TargetPdu, TargetTransferTag, Tsih,
 };
+use lunette_testkit::{Pdu, keys as text, requests, stat_sn_of};
 
 use super::dice::Dice;
 use super::login::{self, Port};
 use super::wire::{Received, Sent, Wire};
-use crate::initiator::Pdu;
 
 /// The longest wait for the answer to a login. Logins that wait for lost tasks may take longer; then the walk continues
 /// without the answer.
@@ -105,7 +105,7 @@ impl Session {
         cid: Option<Cid>,
     ) -> String {
         let is_first = self.tsih == Tsih::NEW;
-        let keys = login::text(names) + &login::draw_keys(dice, is_first);
+        let keys = text(names) + &login::draw_keys(dice, is_first);
         let acknowledge = dice.pick(&ACKNOWLEDGES);
         let is_deaf = dice.one_in(12);
         let cid = cid.unwrap_or_else(|| {
@@ -221,18 +221,7 @@ impl Session {
     fn learn(&mut self, at: usize, (pdu, _): &Pdu) {
         let connection = &mut self.connections[at];
         let cid = connection.cid;
-        let stat_sn = match pdu {
-            TargetPdu::ScsiResponse(pdu) => Some(pdu.stat_sn),
-            TargetPdu::DataIn(pdu) => pdu.status.map(|status| status.stat_sn),
-            TargetPdu::TaskManagementResponse(pdu) => Some(pdu.stat_sn),
-            TargetPdu::TextResponse(pdu) => Some(pdu.stat_sn),
-            TargetPdu::LogoutResponse(pdu) => Some(pdu.stat_sn),
-            TargetPdu::AsyncMessage(pdu) => Some(pdu.stat_sn),
-            TargetPdu::Reject(pdu) => Some(pdu.stat_sn),
-            TargetPdu::NopIn(pdu) if !pdu.itt.is_reserved() => Some(pdu.stat_sn),
-            _ => None,
-        };
-        if let Some(stat_sn) = stat_sn {
+        if let Some(stat_sn) = stat_sn_of(pdu) {
             connection.stat_sn = stat_sn.next();
         }
         match pdu {
@@ -254,15 +243,8 @@ impl Session {
     pub(super) fn answer_pings(&mut self) {
         for (cid, ttt) in std::mem::take(&mut self.pings) {
             let Some(at) = self.connections.iter().position(|connection| connection.cid == cid) else { continue };
-            let pong = NopOut {
-                immediate: true,
-                lun: LunField([0; 8]),
-                itt: InitiatorTaskTag::RESERVED,
-                ttt,
-                cmd_sn: self.cmd_sn,
-                exp_stat_sn: self.connections[at].first_stat_sn,
-                data_segment_len: 0,
-            };
+            let exp_stat_sn = self.connections[at].first_stat_sn;
+            let pong = NopOut { cmd_sn: self.cmd_sn, exp_stat_sn, ..requests::pong(ttt) };
             self.send(at, &pong.emit(), &[]);
         }
     }

@@ -3,13 +3,13 @@
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lunette_pdu::{Bhs, InitiatorPdu, LoginStatus};
+use lunette_testkit::{Connection, Format, Frame, PduBytes, Script, ScriptedTarget, TARGET};
 
-use super::answers::{Answer, Answers, TARGET};
 use super::dice::Dice;
 use super::lies::{LIES, Lie, lie};
 use super::wire::{Received, Sent, Wire};
@@ -96,15 +96,17 @@ fn listen(listener: &TcpListener, seed: u64, trace: Option<u64>, is_over: &Atomi
     if trace.is_some() {
         eprintln!("[{seed}] {manner:?}");
     }
-    let exp_cmd_sn = Arc::<AtomicU32>::default();
+    let target = ScriptedTarget::new(address, Script::default());
     let mut hostile_until = None;
     thread::scope(|scope| {
         while !is_over.load(Ordering::Relaxed) {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let until = *hostile_until.get_or_insert_with(|| Instant::now() + HOSTILE_FOR);
-                    let dice = Dice::new(dice.next());
-                    let answers = Answers::new(address, Arc::clone(&exp_cmd_sn));
+                    let mut dice = Dice::new(dice.next());
+                    let mut answers = Connection::new(Arc::clone(&target));
+                    answers.takes_unsolicited = true;
+                    answers.prefers = Format { header_digest: dice.one_in(2), data_digest: dice.one_in(2) };
                     let Ok(wire) = Wire::new(stream) else { continue };
                     let mut peer = Peer { wire, answers, dice, manner, until, is_silent: false };
                     scope.spawn(move || peer.talk(is_over));
@@ -119,7 +121,7 @@ fn listen(listener: &TcpListener, seed: u64, trace: Option<u64>, is_over: &Atomi
 /// One connection.
 struct Peer {
     wire: Wire,
-    answers: Answers,
+    answers: Connection,
     dice: Dice,
     manner: Manner,
     until: Instant,
@@ -131,13 +133,13 @@ impl Peer {
     fn talk(&mut self, is_over: &AtomicBool) {
         while !is_over.load(Ordering::Relaxed) {
             let is_past = Instant::now() >= self.until;
-            if is_past && self.answers.is_logged_in {
+            if is_past && self.answers.is_logged_in() {
                 return;
             }
             match self.wire.receive_frame(LOOK) {
-                Received::Pdu((bhs, data)) => {
-                    self.say("<", &bhs, data.len());
-                    let goes_on = if is_past { self.refuse(&bhs, &data) } else { self.answer(&bhs, &data) };
+                Received::Pdu(frame) => {
+                    self.say("<", &frame.bhs, frame.data.len());
+                    let goes_on = if is_past { self.refuse(&frame) } else { self.answer(&frame) };
                     if !goes_on {
                         return;
                     }
@@ -156,8 +158,8 @@ impl Peer {
     }
 
     /// Refuses any request with "target not found".
-    fn refuse(&mut self, bhs: &Bhs, data: &[u8]) -> bool {
-        for (header, data) in self.answers.answer(bhs, data, &mut self.dice) {
+    fn refuse(&mut self, frame: &Frame) -> bool {
+        for (header, data) in self.answers.answer(frame) {
             self.send_status(header, &data, LoginStatus::TARGET_REMOVED);
         }
         false
@@ -170,9 +172,9 @@ impl Peer {
     }
 
     /// Answers a request. False when the connection is to end.
-    fn answer(&mut self, bhs: &Bhs, data: &[u8]) -> bool {
-        let is_login = matches!(InitiatorPdu::parse(bhs), Ok(InitiatorPdu::LoginRequest(_)));
-        let mut pdus = self.answers.answer(bhs, data, &mut self.dice);
+    fn answer(&mut self, frame: &Frame) -> bool {
+        let is_login = matches!(InitiatorPdu::parse(&frame.bhs), Ok(InitiatorPdu::LoginRequest(_)));
+        let mut pdus = self.answers.answer(frame);
         if is_login && self.manner.login != Login::Passes {
             return self.mislead(pdus);
         }
@@ -188,13 +190,12 @@ impl Peer {
             }
         }
         let goes_on = self.is_silent || self.send(&pdus, told);
-        if self.answers.is_logged_in {
-            (self.wire.header_digest, self.wire.data_digest) = self.answers.digests;
-        }
+        self.answers.answered();
+        self.wire.format = self.answers.format();
         goes_on
     }
 
-    fn send(&mut self, pdus: &[Answer], told: Option<Lie>) -> bool {
+    fn send(&mut self, pdus: &[PduBytes], told: Option<Lie>) -> bool {
         let mut bytes = Vec::new();
         for (header, data) in pdus {
             self.say(">", &Bhs::from(*header), data.len());
@@ -220,14 +221,14 @@ impl Peer {
     }
 
     /// Changes a login so that it never succeeds.
-    fn mislead(&mut self, pdus: Vec<Answer>) -> bool {
+    fn mislead(&mut self, pdus: Vec<PduBytes>) -> bool {
         for (mut header, data) in pdus {
             match self.manner.login {
                 Login::Passes | Login::NeverEnds => {
                     // Clears T and NSG; sometimes the text continues.
                     header[1] &= 0x0c;
                     header[1] |= if self.dice.one_in(2) { 0x40 } else { 0 };
-                    self.answers.is_logged_in = false;
+                    self.answers.undo_login();
                     let bytes = self.wire.encode(&header, &data);
                     self.wire.send(&bytes, SEND_LIMIT);
                     continue;

@@ -4,20 +4,15 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use lunette_crc32c::{crc32c, to_wire};
-use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, TargetPdu, pad_len};
+use lunette_pdu::{BHS_LEN, TargetPdu};
+use lunette_testkit::{Format, Frame, Pdu};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::initiator::Pdu;
 
 /// The longest time to connect: the backlog of a busy server may be full for a moment.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// The most bytes that one read takes.
 const READ_LEN: usize = 64 << 10;
-
-/// A header as received, and its data segment.
-pub(super) type Frame = (Bhs, Vec<u8>);
 
 /// The result of waiting for a PDU.
 pub(super) enum Received<P = Pdu> {
@@ -42,8 +37,7 @@ pub(super) enum Sent {
 pub(super) struct Wire {
     stream: TcpStream,
     input: Vec<u8>,
-    pub(super) header_digest: bool,
-    pub(super) data_digest: bool,
+    pub(super) format: Format,
 }
 
 impl Wire {
@@ -54,25 +48,12 @@ impl Wire {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
-        Ok(Self { stream, input: Vec::new(), header_digest: false, data_digest: false })
+        Ok(Self { stream, input: Vec::new(), format: Format::PLAIN })
     }
 
     /// The bytes of a PDU in the stream.
     pub(super) fn encode(&self, header: &[u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
-        let mut bytes = header.to_vec();
-        if self.header_digest {
-            bytes.extend(to_wire(crc32c(header)));
-        }
-        if !data.is_empty() {
-            let start = bytes.len();
-            bytes.extend_from_slice(data);
-            bytes.resize(bytes.len() + pad_len(data.len()), 0);
-            if self.data_digest {
-                let digest = to_wire(crc32c(&bytes[start..]));
-                bytes.extend(digest);
-            }
-        }
-        bytes
+        self.format.encode(header, &[], data)
     }
 
     pub(super) fn send(&mut self, mut bytes: &[u8], limit: Duration) -> Sent {
@@ -94,8 +75,8 @@ impl Wire {
     /// The next PDU of a target, if it arrives within `limit`.
     pub(super) fn receive(&mut self, limit: Duration) -> Received {
         match self.receive_frame(limit) {
-            Received::Pdu((bhs, data)) => {
-                TargetPdu::parse(&bhs).map_or(Received::End, |pdu| Received::Pdu((pdu, data)))
+            Received::Pdu(frame) => {
+                TargetPdu::parse(&frame.bhs).map_or(Received::End, |pdu| Received::Pdu((pdu, frame.data)))
             }
             Received::Nothing => Received::Nothing,
             Received::End => Received::End,
@@ -106,7 +87,8 @@ impl Wire {
     pub(super) fn receive_frame(&mut self, limit: Duration) -> Received<Frame> {
         let until = Instant::now() + limit;
         loop {
-            if let Some(frame) = self.take_frame() {
+            // Digests are not verified.
+            if let Some(frame) = self.format.take(&mut self.input) {
                 return Received::Pdu(frame);
             }
             match self.read_some() {
@@ -128,21 +110,6 @@ impl Wire {
         let read = self.stream.read(&mut self.input[filled..]);
         self.input.truncate(filled + read.as_ref().copied().unwrap_or(0));
         read
-    }
-
-    /// Takes the first PDU out of the received bytes, if it is complete. Digests are not verified.
-    fn take_frame(&mut self) -> Option<Frame> {
-        let bhs = Bhs::from(*self.input.first_chunk::<BHS_LEN>()?);
-        let digest_len = |on: bool| if on { DIGEST_LEN } else { 0 };
-        let len = bhs.data_segment_len();
-        let start = BHS_LEN + bhs.ahs_len() + digest_len(self.header_digest);
-        let end = start + len + pad_len(len) + digest_len(self.data_digest && len > 0);
-        if self.input.len() < end {
-            return None;
-        }
-        let data = self.input[start..start + len].to_vec();
-        self.input.drain(..end);
-        Some((bhs, data))
     }
 
     /// Waits for the socket. False when the time is over.

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use lunette_pdu::{
-    Cid, InitiatorTaskTag, Isid, LogoutReason, LogoutRequest, LunField, NopOut, ScsiCommand, SerialNumber, TargetPdu,
-    TaskAttribute, Tsih,
+    Cid, InitiatorTaskTag, Isid, LogoutReason, LogoutRequest, NopOut, ScsiCommand, SerialNumber, TargetPdu, Tsih,
 };
-use lunette_scsi::Lun;
+use lunette_testkit::{keys as text, requests};
 
 use super::login::{self, Port};
 use super::server::STARVED_AFTER;
@@ -89,7 +88,7 @@ impl Witness {
         let isid = Isid::random(0x77_6974, NEXT.fetch_add(1, Ordering::Relaxed));
         let port = Port { isid, tsih: Tsih::NEW, cid: Cid(0), cmd_sn: SerialNumber(1) };
         let names = [("InitiatorName", NAME), ("SessionType", "Normal"), ("TargetName", target)];
-        let keys = login::text(&names) + &login::text(&[("ImmediateData", "Yes"), ("DataDigest", "CRC32C")]);
+        let keys = text(&names) + &text(&[("ImmediateData", "Yes"), ("DataDigest", "CRC32C")]);
         let (response, _) = login::log_in(&mut wire, port, &keys, HUNG_AFTER)?;
         if !response.status.is_success() {
             return Err(io::Error::other(response.status.to_string()));
@@ -101,23 +100,16 @@ impl Witness {
     fn command(&mut self, lun: u16, cdb: [u8; 10], data_out: &[u8], data_in_len: usize, limit: Duration) -> Answer {
         self.next_itt += 1;
         let itt = InitiatorTaskTag(self.next_itt);
-        let mut whole = [0; 16];
-        whole[..10].copy_from_slice(&cdb);
         let command = ScsiCommand {
-            immediate: false,
-            final_: true,
             read: data_in_len > 0,
             write: !data_out.is_empty(),
-            attr: TaskAttribute::SIMPLE,
-            priority: 0,
-            lun: LunField(Lun::new(lun).expect("a small number").encode()),
-            itt,
+            lun: requests::lun(lun),
             expected_data_transfer_length: data_in_len.max(data_out.len()) as u32,
             cmd_sn: self.cmd_sn,
             exp_stat_sn: self.stat_sn,
-            cdb: whole,
-            ahs_len: 0,
+            cdb: requests::cdb(&cdb),
             data_segment_len: data_out.len(),
+            ..requests::command(itt.0)
         };
         self.cmd_sn = self.cmd_sn.next();
         if self.wire.send(&self.wire.encode(&command.emit(), data_out), limit) != Sent::All {
@@ -156,15 +148,8 @@ impl Witness {
                 }
                 TargetPdu::AsyncMessage(pdu) => self.stat_sn = pdu.stat_sn.next(),
                 TargetPdu::NopIn(ping) if !ping.ttt.is_reserved() => {
-                    let pong = NopOut {
-                        immediate: true,
-                        lun: ping.lun,
-                        itt: InitiatorTaskTag::RESERVED,
-                        ttt: ping.ttt,
-                        cmd_sn: self.cmd_sn,
-                        exp_stat_sn: self.stat_sn,
-                        data_segment_len: 0,
-                    };
+                    let (cmd_sn, exp_stat_sn) = (self.cmd_sn, self.stat_sn);
+                    let pong = NopOut { lun: ping.lun, cmd_sn, exp_stat_sn, ..requests::pong(ping.ttt) };
                     self.wire.send(&self.wire.encode(&pong.emit(), &[]), limit);
                 }
                 _ => {}
@@ -174,22 +159,16 @@ impl Witness {
 
     /// Logs out, and waits only briefly for the answer.
     fn log_out(mut self) {
-        let request = LogoutRequest {
-            immediate: true,
-            reason: LogoutReason::CLOSE_SESSION,
-            itt: InitiatorTaskTag(0x6f75_7400),
-            cid: Cid(0),
-            cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.stat_sn,
-        };
+        let logout = requests::logout(0x6f75_7400, LogoutReason::CLOSE_SESSION);
+        let request = LogoutRequest { cmd_sn: self.cmd_sn, exp_stat_sn: self.stat_sn, ..logout };
         self.wire.send(&self.wire.encode(&request.emit(), &[]), ASK_AGAIN_AFTER);
         while let Received::Pdu(_) = self.wire.receive(ASK_AGAIN_AFTER) {}
     }
 }
 
 fn cdb_10(opcode: u8, block: u32) -> [u8; 10] {
-    let [a, b, c, d] = (block * (BLOCK_LEN / 512) as u32).to_be_bytes();
-    [opcode, 0, a, b, c, d, 0, 0, (BLOCK_LEN / 512) as u8, 0]
+    let blocks = (BLOCK_LEN / 512) as u16;
+    lunette_testkit::cdb_10(opcode, block * u32::from(blocks), blocks)
 }
 
 /// A session on the witness's own target: everything must be answered, and reads return what was written.

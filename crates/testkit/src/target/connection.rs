@@ -11,7 +11,7 @@ use lunette_pdu::{
 };
 
 use super::{Answer, LoginAnswer, PduBytes, ScriptedTarget};
-use crate::{Format, Frame, Numbers, keys, sense_segment};
+use crate::{Format, Frame, Numbers, TARGET, keys, sense_segment};
 
 /// MaxBurstLength and FirstBurstLength, in bytes.
 const BURST_LEN: u32 = 65_536;
@@ -110,7 +110,7 @@ impl Connection {
             InitiatorPdu::TextRequest(request) => {
                 self.count(request.immediate, request.cmd_sn);
                 let target = &self.target;
-                let pairs = [("TargetName", target.script.name), ("TargetAddress", &format!("{},1", target.address))];
+                let pairs = [("TargetName", TARGET), ("TargetAddress", &format!("{},1", target.address))];
                 let mut text = keys(&pairs).into_bytes();
                 (target.script.text)(&mut text);
                 vec![(self.used().text_response(request.itt, text.len()).emit(), text)]
