@@ -9,7 +9,7 @@ use lunette_initiator::{Completion, Disk, Error, Initiator, Request, Session, wa
 use lunette_scsi::{Lun, requests};
 use lunette_store::filters::Delay;
 
-use crate::rig::{BLOCK_LEN, TARGET, Target, Wire, blocks, disk, io, memory, options, portal};
+use crate::fixture::{BLOCK_LEN, Relay, TARGET, Target, blocks, disk, io, memory, options, portal};
 
 const WRITE_BLOCKS: u32 = 128;
 const WRITE_LEN: usize = WRITE_BLOCKS as usize * BLOCK_LEN;
@@ -18,15 +18,15 @@ const BUFFER_BYTES: usize = 16 << 20;
 #[test]
 fn a_target_that_reads_nothing_holds_up_its_own_session_alone() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
+    let relay = Relay::to(target.address);
     let initiator = Initiator::with(BUFFER_BYTES, io()).unwrap();
     let open = |address| {
         let session = wait(Session::connect(&initiator, &portal(address), TARGET, options())).unwrap();
         wait(Disk::open(session, Lun::ZERO)).unwrap()
     };
-    let (slow, quick) = (open(wire.address), open(target.address));
+    let (slow, quick) = (open(relay.address), open(target.address));
     let first = slow.session().buffer(WRITE_LEN).unwrap();
-    wire.stall();
+    relay.stall();
     // Far more than the sockets between take.
     let (tx, rx) = channel();
     let mut buffers = vec![first];
@@ -56,7 +56,7 @@ fn a_target_that_reads_nothing_holds_up_its_own_session_alone() {
         assert!(wait(quick.read(far, WRITE_BLOCKS)).unwrap()[..] == data);
     }
     assert!(rx.try_iter().count() < count, "the target cannot have read all of it");
-    wire.go_on();
+    relay.go_on();
     drop(tx);
     assert!(rx.iter().all(|(_, good)| good));
     for at in [0, count - 1] {
@@ -66,22 +66,22 @@ fn a_target_that_reads_nothing_holds_up_its_own_session_alone() {
 }
 
 /// Blocks of the disk.
-const STORE_END: u64 = crate::rig::STORE_LEN / BLOCK_LEN as u64;
+const STORE_END: u64 = crate::fixture::STORE_LEN / BLOCK_LEN as u64;
 
 #[test]
 fn a_target_that_reads_nothing_any_more_is_left() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
+    let relay = Relay::to(target.address);
     let mut options = options();
     options.request_timeout = Duration::from_millis(300);
     options.abort_timeout = Duration::from_millis(100);
-    let disk = disk(wire.address, options);
-    wire.stall();
+    let disk = disk(relay.address, options);
+    relay.stall();
     let error = wait(disk.write(0, &blocks(16_384, 1), false)).unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     wait(disk.write(0, &blocks(8, 2), false)).unwrap();
-    assert_eq!(wire.accepted(), 2);
-    wire.go_on();
+    assert_eq!(relay.accepted(), 2);
+    relay.go_on();
 }
 
 #[test]

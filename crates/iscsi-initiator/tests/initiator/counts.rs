@@ -5,7 +5,7 @@ use lunette_scsi::Lun;
 use lunette_session::Traffic;
 use lunette_session::keys::Choices;
 
-use crate::rig::{TARGET, Target, blocks, event_loop, options, portal};
+use crate::fixture::{TARGET, Target, blocks, event_loop, options, portal};
 
 /// Short enough to be copied, and longer than what goes without an R2T.
 const BLOCKS: usize = 16;

@@ -6,7 +6,7 @@ use lunette_initiator::{Disk, Error, Session, wait};
 use lunette_scsi::Lun;
 use lunette_session::keys::Choices;
 
-use crate::rig::{BLOCK_LEN, STORE_LEN, Target, blocks, connect, disk, options};
+use crate::fixture::{BLOCK_LEN, STORE_LEN, Target, blocks, connect, disk, options};
 
 #[test]
 fn a_disk_tells_what_it_is() {

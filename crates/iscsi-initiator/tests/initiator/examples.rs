@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use lunette_initiator::wait;
 
-use crate::rig::{BLOCK_LEN, LIMIT, STORE_LEN, TARGET, Target, Wire, blocks, disk, event_loop, options};
+use crate::fixture::{BLOCK_LEN, LIMIT, Relay, STORE_LEN, TARGET, Target, blocks, disk, event_loop, options};
 
 #[path = "../../examples/backup.rs"]
 #[expect(dead_code, reason = "its main function is for people")]
@@ -50,11 +50,11 @@ fn tasks_of_another_executor_write_and_read() {
 #[test]
 fn reads_go_on_when_the_connection_comes_back() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
-    let disk = reconnect::open(&url(wire.address), LIMIT).unwrap();
+    let relay = Relay::to(target.address);
+    let disk = reconnect::open(&url(relay.address), LIMIT).unwrap();
     for _ in 0..3 {
         assert!(reconnect::read(&disk).unwrap().starts_with("512 bytes"));
-        wire.cut();
+        relay.cut();
     }
 }
 

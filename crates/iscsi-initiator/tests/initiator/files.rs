@@ -11,7 +11,7 @@ use lunette_session::keys::Choices;
 use lunette_store::{FileStore, OpenOptions};
 use lunette_target::TargetConfig;
 
-use crate::rig::{BLOCK_LEN, TARGET, Target, blocks, disk, memory, options};
+use crate::fixture::{BLOCK_LEN, TARGET, Target, blocks, disk, memory, options};
 
 const LEN: usize = 4 << 20;
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use lunette_initiator::{Disk, Session, wait};
 use lunette_scsi::Lun;
 
-use crate::rig::{LIMIT, TARGET, Target, blocks, disk, event_loop, options, portal};
+use crate::fixture::{LIMIT, TARGET, Target, blocks, disk, event_loop, options, portal};
 
 #[test]
 fn sessions_that_wait_cost_nothing() {

@@ -1,20 +1,20 @@
-//! The client against a target in the same process, with a wire between them that can be cut.
+//! The client against a target in the same process, with a relay between them that can be cut.
 
 #![expect(clippy::unwrap_used, reason = "a test that panics has failed")]
 
 mod back_pressure;
-mod both_ways;
+mod bidirectional;
+mod connection_loss;
+mod connections;
 mod counts;
 mod disks;
 mod examples;
 mod files;
+mod fixture;
 mod idle;
-mod loss;
 mod markers;
-mod peers;
 mod recovery;
-mod rig;
+mod scripted_targets;
 mod sessions;
-mod several;
 mod stores;
 mod task_management;

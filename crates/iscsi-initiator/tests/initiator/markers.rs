@@ -3,7 +3,7 @@
 use lunette_initiator::wait;
 use lunette_session::keys::Choices;
 
-use crate::rig::{Target, blocks, disk, memory, options};
+use crate::fixture::{Target, blocks, disk, memory, options};
 
 /// Markers stand in headers, data, pads and digests, and in what is received straight into its place.
 #[test]

@@ -11,8 +11,8 @@ use lunette_session::keys::{Choices, Offer};
 use lunette_store::Store;
 use lunette_store::filters::Delay;
 
-use crate::rig::{BLOCK_LEN, Target, Wire, blocks, disk, memory, options, until};
-use crate::several::load;
+use crate::connections::load;
+use crate::fixture::{BLOCK_LEN, Relay, Target, blocks, disk, memory, options, until};
 
 fn target(store: Arc<dyn Store>) -> Target {
     Target::with(store, |config| {
@@ -51,11 +51,11 @@ fn counted(options: &mut Options) -> Arc<AtomicUsize> {
     count
 }
 
-/// A disk over a wire, and how many connections its session has.
-fn counted_disk(wire: &Wire, connections: u32) -> (Disk, Arc<AtomicUsize>) {
+/// A disk over a relay, and how many connections its session has.
+fn counted_disk(relay: &Relay, connections: u32) -> (Disk, Arc<AtomicUsize>) {
     let mut options = recovering(connections);
     let count = counted(&mut options);
-    (disk(wire.address, options), count)
+    (disk(relay.address, options), count)
 }
 
 fn recoveries(disk: &Disk) -> Recoveries {
@@ -81,11 +81,11 @@ fn shaken(disk: &Disk, workers: u64, rounds: u64, mut shake: impl FnMut(u64)) ->
 #[test]
 fn a_load_goes_on_when_any_of_eight_connections_is_cut() {
     let target = target(memory());
-    let wire = Wire::to(target.address);
-    let (disk, connections) = counted_disk(&wire, 8);
+    let relay = Relay::to(target.address);
+    let (disk, connections) = counted_disk(&relay, 8);
     let cuts = shaken(&disk, 8, 100, |turn| {
         until("all connections", || connections.load(Ordering::SeqCst) == 8);
-        wire.cut_any(turn as usize * 5);
+        assert!(relay.cut_any(turn as usize * 5));
     });
     until("all connections", || connections.load(Ordering::SeqCst) == 8);
     let counted = recoveries(&disk);
@@ -96,20 +96,20 @@ fn a_load_goes_on_when_any_of_eight_connections_is_cut() {
 #[test]
 fn a_load_goes_on_when_the_only_connection_is_cut() {
     let target = target(memory());
-    let wire = Wire::to(target.address);
-    let disk = disk(wire.address, recovering(1));
-    let cuts = shaken(&disk, 8, 60, |_| wire.cut());
+    let relay = Relay::to(target.address);
+    let disk = disk(relay.address, recovering(1));
+    let cuts = shaken(&disk, 8, 60, |_| relay.cut());
     assert!(cuts > 5 && recoveries(&disk).connections > 5, "{cuts} cuts, {:?}", recoveries(&disk));
 }
 
 #[test]
 fn a_load_goes_on_when_all_connections_are_cut_at_once() {
     let target = target(memory());
-    let wire = Wire::to(target.address);
-    let (disk, connections) = counted_disk(&wire, 4);
+    let relay = Relay::to(target.address);
+    let (disk, connections) = counted_disk(&relay, 4);
     shaken(&disk, 8, 60, |_| {
         until("all connections", || connections.load(Ordering::SeqCst) == 4);
-        wire.cut();
+        relay.cut();
     });
     until("all connections", || connections.load(Ordering::SeqCst) == 4);
     assert!(recoveries(&disk).connections > 4, "{:?}", recoveries(&disk));
@@ -119,13 +119,13 @@ fn a_load_goes_on_when_all_connections_are_cut_at_once() {
 fn commands_that_may_not_run_twice_run_once() {
     let store = Arc::new(Delay::new(memory()));
     let target = target(Arc::clone(&store) as _);
-    let wire = Wire::to(target.address);
-    let (disk, connections) = counted_disk(&wire, 2);
+    let relay = Relay::to(target.address);
+    let (disk, connections) = counted_disk(&relay, 2);
     store.hold();
     let twice = disk.clone();
     let compare = std::thread::spawn(move || wait(twice.compare_and_write(0, &[0; BLOCK_LEN], &[1; BLOCK_LEN])));
     store.wait_until_held(1);
-    wire.cut();
+    relay.cut();
     until("both connections", || connections.load(Ordering::SeqCst) == 2);
     store.release();
     compare.join().unwrap().expect("it did not run before, so it compares with zeros");
@@ -136,13 +136,13 @@ fn commands_that_may_not_run_twice_run_once() {
 fn an_abort_reaches_a_task_of_a_lost_connection() {
     let store = Arc::new(Delay::new(memory()));
     let target = target(Arc::clone(&store) as _);
-    let wire = Wire::to(target.address);
-    let (disk, connections) = counted_disk(&wire, 1);
+    let relay = Relay::to(target.address);
+    let (disk, connections) = counted_disk(&relay, 1);
     store.hold();
     let reader = disk.clone();
     let read = std::thread::spawn(move || wait(reader.read(0, 1)).map(drop));
     store.wait_until_held(1);
-    wire.cut();
+    relay.cut();
     until("the connection", || connections.load(Ordering::SeqCst) == 1);
     let resetting = disk.clone();
     let reset = std::thread::spawn(move || {
@@ -163,16 +163,16 @@ fn an_abort_reaches_a_task_of_a_lost_connection() {
 #[test]
 fn a_damaged_header_costs_only_its_connection() {
     let target = target(memory());
-    let wire = Wire::to(target.address);
+    let relay = Relay::to(target.address);
     let mut options = recovering(2);
     (options.offer.header_digest, options.offer.data_digest) = (Choices(0b10), Choices(0b10));
-    let disk = disk(wire.address, options);
+    let disk = disk(relay.address, options);
     let data = blocks(64, 3);
     for _ in 0..20 {
         wait(disk.write(0, &data, false)).unwrap();
-        wire.damage();
+        relay.damage();
         assert!(wait(disk.read(0, 64)).unwrap()[..] == data);
-        assert!(wire.has_damaged());
+        assert!(relay.has_damaged());
     }
     assert!(!recoveries(&disk).is_empty());
 }
@@ -180,7 +180,7 @@ fn a_damaged_header_costs_only_its_connection() {
 #[test]
 fn the_listener_hears_of_connections_and_not_of_sessions() {
     let target = target(memory());
-    let wire = Wire::to(target.address);
+    let relay = Relay::to(target.address);
     let events = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&events);
     let mut options = recovering(2);
@@ -194,8 +194,8 @@ fn the_listener_hears_of_connections_and_not_of_sessions() {
             _ => "something else",
         });
     }));
-    let disk = disk(wire.address, options);
-    wire.cut_one(0);
+    let disk = disk(relay.address, options);
+    relay.cut_one(0);
     until("the new connection", || events.lock().unwrap().len() == 4);
     assert_eq!(*events.lock().unwrap(), ["connected", "two", "one", "two"]);
     wait(disk.read(0, 1)).unwrap();
@@ -204,11 +204,11 @@ fn the_listener_hears_of_connections_and_not_of_sessions() {
 #[test]
 fn a_connection_that_could_not_join_is_tried_again() {
     let target = target(memory());
-    let wire = Wire::to(target.address);
-    wire.lead_only(1);
-    let (disk, connections) = counted_disk(&wire, 3);
+    let relay = Relay::to(target.address);
+    relay.lead_only(1);
+    let (disk, connections) = counted_disk(&relay, 3);
     assert_eq!(connections.load(Ordering::SeqCst), 1);
-    wire.lead_only(0);
+    relay.lead_only(0);
     until("all connections", || connections.load(Ordering::SeqCst) == 3);
     wait(disk.read(0, 1)).unwrap();
 }
@@ -219,10 +219,10 @@ fn a_target_that_stays_away_for_too_long_loses_the_session() {
         let offer = &mut config.targets[0].offer;
         (offer.error_recovery_level, offer.time2retain_s) = (2, 1);
     });
-    let wire = Wire::to(target.address);
-    let disk = disk(wire.address, recovering(2));
-    wire.lead(None);
-    wire.cut();
+    let relay = Relay::to(target.address);
+    let disk = disk(relay.address, recovering(2));
+    relay.lead(None);
+    relay.cut();
     let error = wait(disk.read(0, 1)).err().unwrap();
     assert!(error.to_string().contains("could not be recovered"), "{error}");
 }

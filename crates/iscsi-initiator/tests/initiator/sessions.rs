@@ -14,7 +14,9 @@ use lunette_session::iscsi_initiator::LoginError;
 use lunette_session::{Authentication, Credentials, Secret};
 use lunette_store::filters::Delay;
 
-use crate::rig::{BLOCK_LEN, LIMIT, TARGET, Target, Wire, connect, disk, event_loop, memory, options, portal, until};
+use crate::fixture::{
+    BLOCK_LEN, LIMIT, Relay, TARGET, Target, connect, disk, event_loop, memory, options, portal, until,
+};
 
 #[test]
 fn targets_are_found() {
@@ -147,18 +149,18 @@ fn a_request_that_is_let_go_of_is_aborted_and_its_memory_comes_home() {
 #[test]
 fn a_request_that_takes_too_long_is_aborted() {
     let (target, store) = held();
-    let wire = Wire::to(target.address);
+    let relay = Relay::to(target.address);
     let mut options = options();
     options.request_timeout = Duration::from_millis(300);
     options.abort_timeout = LIMIT;
-    let disk = disk(wire.address, options);
+    let disk = disk(relay.address, options);
     store.hold();
     let reader = disk.clone();
     let read = std::thread::spawn(move || wait(reader.read(0, 1)));
     store.wait_until_held(1);
     // Nothing else is sent meanwhile: what comes is the abort. The store lets go only then.
-    let sent = wire.bytes_of_clients();
-    until("the abort", || wire.bytes_of_clients() > sent);
+    let sent = relay.bytes_of_clients();
+    until("the abort", || relay.bytes_of_clients() > sent);
     store.release();
     let error = read.join().unwrap().err().unwrap();
     assert!(matches!(error, Error::TimedOut { command: "READ(10)", .. }), "{error}");

@@ -7,7 +7,7 @@ use lunette_initiator::RemoteStore;
 use lunette_store::filters::{Fault, Rule};
 use lunette_store::{AllocationMap, Op, OpKind, Run, Store, StoreError, execute};
 
-use crate::rig::{STORE_LEN, Target, disk, memory, options};
+use crate::fixture::{STORE_LEN, Target, disk, memory, options};
 
 fn filled(pool: &Pool, len: usize, with: u8) -> lunette_buffer::Buffer {
     let mut buffer = pool.take(len).unwrap();

@@ -7,7 +7,7 @@ use lunette_pdu::TaskManagementResponseCode;
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, requests};
 use lunette_store::filters::Delay;
 
-use crate::rig::{Target, connect, memory, options};
+use crate::fixture::{Target, connect, memory, options};
 
 fn modern() -> Options {
     let mut options = options();

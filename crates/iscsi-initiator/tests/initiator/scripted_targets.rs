@@ -2,22 +2,22 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
 use std::time::Duration;
 
 use lunette_initiator::{BadAddress, ChapIdentity, Error, Session, SessionError, wait};
-use lunette_pdu::{BHS_LEN, Bhs, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih};
+use lunette_pdu::LoginStatus;
 use lunette_session::iscsi_initiator::LoginError;
 use lunette_session::iscsi_target::Moved;
 use lunette_session::{Credentials, Secret};
+use lunette_testkit::{Script, ScriptedTarget, serve};
 
-use crate::rig::{TARGET, Target, Wire, event_loop, memory, options, portal, until};
+use crate::fixture::{Relay, TARGET, Target, event_loop, memory, options, portal, until};
 
 /// A listener that deals with each connection as `act` says.
-fn peer(act: impl Fn(TcpStream) + Send + 'static) -> SocketAddr {
+fn peer(act: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    thread::spawn(move || listener.incoming().flatten().for_each(act));
+    serve(listener, act);
     address
 }
 
@@ -26,37 +26,6 @@ fn connect_error(address: SocketAddr, change: impl FnOnce(&mut lunette_initiator
     change(&mut options);
     let initiator = event_loop();
     wait(Session::connect(&initiator, &portal(address), TARGET, options)).err().expect("no session")
-}
-
-/// Reads the first login request, without its data segment.
-fn login_request(stream: &mut TcpStream) -> LoginRequest {
-    let mut header = [0; BHS_LEN];
-    stream.read_exact(&mut header).unwrap();
-    LoginRequest::parse(&Bhs::from(header)).unwrap()
-}
-
-/// An answer that ends the login with `status` and `text`.
-fn answer(request: &LoginRequest, status: LoginStatus, text: &str) -> Vec<u8> {
-    let response = LoginResponse {
-        transit: false,
-        continue_: false,
-        csg: request.csg,
-        nsg: request.nsg,
-        version_max: 0,
-        version_active: 0,
-        isid: request.isid,
-        tsih: Tsih(0),
-        itt: request.itt,
-        stat_sn: SerialNumber(0),
-        exp_cmd_sn: request.cmd_sn,
-        max_cmd_sn: request.cmd_sn,
-        status,
-        data_segment_len: text.len(),
-    };
-    let mut bytes = response.emit().to_vec();
-    bytes.extend(text.as_bytes());
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
-    bytes
 }
 
 #[test]
@@ -71,12 +40,7 @@ fn garbage_ends_the_login_with_the_rule_that_was_broken() {
 
 #[test]
 fn a_target_that_says_nothing_is_not_waited_for_for_ever() {
-    let address = peer(|stream| {
-        thread::spawn(move || {
-            let mut stream = stream;
-            while stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {}
-        });
-    });
+    let address = peer(|mut stream| while stream.read(&mut [0; 4096]).is_ok_and(|len| len > 0) {});
     let error = connect_error(address, |options| options.timers.login = Duration::from_millis(200));
     assert!(matches!(error, Error::Session { why: SessionError::Login(LoginError::Timeout), .. }), "{error}");
 }
@@ -87,14 +51,16 @@ fn a_target_that_hangs_up_is_told_from_one_that_refuses() {
     assert!(matches!(error, Error::Session { why: SessionError::Disconnected, .. }), "{error}");
 }
 
-/// A portal that sends everyone to where `to` says.
-pub(crate) fn redirect(to: impl Fn() -> String + Send + 'static) -> SocketAddr {
-    peer(move |mut stream| {
-        let request = login_request(&mut stream);
-        let text = format!("TargetAddress={},1\0", to());
-        let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_TEMPORARILY, &text));
-        let _ = stream.read(&mut [0; 4096]);
-    })
+/// A portal that sends its initiators to where `to` says.
+pub(crate) fn redirect(status: LoginStatus, to: impl Fn(SocketAddr) -> String + Send + Sync + 'static) -> SocketAddr {
+    let script = |here| Script {
+        login: Box::new(move |answer| {
+            (answer.response.status, answer.response.transit) = (status, false);
+            answer.keys = vec![("TargetAddress".into(), format!("{},1", to(here)))];
+        }),
+        ..Script::default()
+    };
+    ScriptedTarget::start_with(script).address()
 }
 
 #[test]
@@ -111,7 +77,7 @@ fn a_login_that_cannot_begin_ends() {
 fn a_redirection_is_followed() {
     let target = Target::new();
     let there = target.address;
-    let address = redirect(move || there.to_string());
+    let address = redirect(LoginStatus::TARGET_MOVED_TEMPORARILY, move |_| there.to_string());
     let initiator = event_loop();
     let session = wait(Session::connect(&initiator, &portal(address), TARGET, options())).unwrap();
     assert!(wait(session.ping(vec![1])).unwrap());
@@ -119,15 +85,7 @@ fn a_redirection_is_followed() {
 
 #[test]
 fn a_portal_that_redirects_to_itself_is_not_asked_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            let request = login_request(&mut stream);
-            let text = format!("TargetAddress={address},1\0");
-            let _ = stream.write_all(&answer(&request, LoginStatus::TARGET_MOVED_PERMANENTLY, &text));
-        }
-    });
+    let address = redirect(LoginStatus::TARGET_MOVED_PERMANENTLY, |here| here.to_string());
     let error = connect_error(address, |_| {});
     assert!(matches!(error, Error::BadRedirect { why: BadAddress::Itself, .. }), "{error}");
 }
@@ -135,7 +93,7 @@ fn a_portal_that_redirects_to_itself_is_not_asked_again() {
 #[test]
 fn what_goes_wrong_behind_a_redirection_names_who_redirected() {
     let there = peer(drop);
-    let here = redirect(move || there.to_string());
+    let here = redirect(LoginStatus::TARGET_MOVED_TEMPORARILY, move |_| there.to_string());
     let error = connect_error(here, |_| {});
     let Error::Redirected { from, error } = error else { panic!("{error}") };
     assert_eq!(from, here.to_string());
@@ -164,10 +122,10 @@ fn home_changes_by_a_permanent_redirection_from_there_alone() {
         [(true, false, false), (true, true, false), (false, true, true), (false, false, true)]
     {
         let target = Target::new();
-        let end = Wire::to(target.address);
+        let end = Relay::to(target.address);
         let middle = mover(&[end.address], second);
         let begin = mover(&[middle.address], first);
-        let home = Wire::to(begin.address);
+        let home = Relay::to(begin.address);
         let session = wait(Session::connect(&event_loop(), &portal(home.address), TARGET, options())).unwrap();
         end.cut();
         // A ping that finds no connection is refused.
@@ -179,7 +137,7 @@ fn home_changes_by_a_permanent_redirection_from_there_alone() {
 
 #[test]
 fn two_targets_that_send_to_each_other_are_given_up() {
-    let free = Wire::to(Target::new().address);
+    let free = Relay::to(Target::new().address);
     let back = mover(&[free.address], false);
     let forth = mover(&[back.address], true);
     free.lead(Some(forth.address));

@@ -7,7 +7,7 @@ use lunette_initiator::{Disk, Options, SessionEvent, wait};
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::Lun;
 
-use crate::rig::{Target, Wire, blocks, disk, memory, options, until};
+use crate::fixture::{Relay, Target, blocks, disk, memory, options, until};
 
 fn several(connections: u32) -> Options {
     let mut options = options();
@@ -37,38 +37,38 @@ pub(crate) fn load(disk: &Disk, workers: u64, rounds: u64, done: &Arc<AtomicU64>
 #[test]
 fn eight_connections_carry_a_load() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
-    let disk = disk(wire.address, several(8));
-    assert_eq!(wire.accepted(), 8, "all are made before the session is given out");
+    let relay = Relay::to(target.address);
+    let disk = disk(relay.address, several(8));
+    assert_eq!(relay.accepted(), 8, "all are made before the session is given out");
     assert_eq!(disk.session().parameters().max_connections, 8);
     load(&disk, 16, 40, &Arc::default());
-    assert_eq!(wire.accepted(), 8, "none was lost");
+    assert_eq!(relay.accepted(), 8, "none was lost");
 }
 
 #[test]
 fn a_load_goes_on_when_one_of_eight_connections_is_lost() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
-    let disk = disk(wire.address, several(8));
+    let relay = Relay::to(target.address);
+    let disk = disk(relay.address, several(8));
     let done = Arc::new(AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| load(&disk, 8, 60, &done));
         for cut in 0..3 {
             until("the load", || done.load(Ordering::SeqCst) >= 60 * (cut + 1));
-            until("all connections", || wire.accepted() == 8 * (cut + 1));
-            wire.cut_one(8 * cut + cut + 1);
+            until("all connections", || relay.accepted() == 8 * (cut + 1));
+            relay.cut_one(8 * cut + cut + 1);
         }
     });
-    until("a session as large as before", || wire.accepted() == 32);
+    until("a session as large as before", || relay.accepted() == 32);
 }
 
 #[test]
 fn a_target_that_takes_fewer_connections_gets_fewer() {
     for (takes, gets) in [(1, 1), (3, 3), (200, 64)] {
         let target = Target::with(memory(), move |config| config.targets[0].offer.max_connections = takes);
-        let wire = Wire::to(target.address);
-        let disk = disk(wire.address, several(if takes > 8 { 1000 } else { 8 }));
-        assert_eq!(wire.accepted(), gets);
+        let relay = Relay::to(target.address);
+        let disk = disk(relay.address, several(if takes > 8 { 1000 } else { 8 }));
+        assert_eq!(relay.accepted(), gets);
         load(&disk, 8, 3, &Arc::default());
     }
 }
@@ -76,8 +76,8 @@ fn a_target_that_takes_fewer_connections_gets_fewer() {
 #[test]
 fn a_connection_that_cannot_be_made_is_left_out() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
-    wire.lead_only(3);
+    let relay = Relay::to(target.address);
+    relay.lead_only(3);
     let heard = Arc::new(Mutex::new(Vec::new()));
     let hear = Arc::clone(&heard);
     let mut options = several(5);
@@ -86,7 +86,7 @@ fn a_connection_that_cannot_be_made_is_left_out() {
         SessionEvent::ConnectionMissing { .. } => hear.lock().unwrap().push("missing"),
         _ => {}
     }));
-    let disk = disk(wire.address, options);
+    let disk = disk(relay.address, options);
     let mut heard = heard.lock().unwrap().clone();
     heard.sort_unstable();
     assert_eq!(heard, ["added", "added", "missing", "missing"]);
@@ -112,7 +112,7 @@ fn task_management_covers_all_connections() {
 fn a_connection_that_ends_before_the_answer_to_the_logout_is_not_lost() {
     for level in [0, 2] {
         let target = Target::with(memory(), move |config| config.targets[0].offer.error_recovery_level = level);
-        let wire = Wire::to(target.address);
+        let relay = Relay::to(target.address);
         let losses = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&losses);
         let mut options = several(2);
@@ -122,16 +122,16 @@ fn a_connection_that_ends_before_the_answer_to_the_logout_is_not_lost() {
                 counted.fetch_add(1, Ordering::SeqCst);
             }
         }));
-        let session = disk(wire.address, options).session().clone();
-        wire.stall();
-        let before = wire.bytes_of_clients();
+        let session = disk(relay.address, options).session().clone();
+        relay.stall();
+        let before = relay.bytes_of_clients();
         let closing = session.clone();
         let closing = std::thread::spawn(move || wait(closing.close()));
-        until("the logout", || wire.bytes_of_clients() > before);
-        wire.cut_one(1);
+        until("the logout", || relay.bytes_of_clients() > before);
+        relay.cut_one(1);
         // When this has its answer, the end of the connection has been dealt with; or the session is over already.
         let _ = wait(session.recoveries());
-        wire.go_on();
+        relay.go_on();
         closing.join().unwrap().unwrap();
         assert_eq!(losses.load(Ordering::SeqCst), 0, "recovery level {level}");
     }
@@ -140,10 +140,10 @@ fn a_connection_that_ends_before_the_answer_to_the_logout_is_not_lost() {
 #[test]
 fn a_session_of_many_connections_is_closed() {
     let target = Target::new();
-    let wire = Wire::to(target.address);
-    let disk = disk(wire.address, several(8));
+    let relay = Relay::to(target.address);
+    let disk = disk(relay.address, several(8));
     let session = disk.session().clone();
     drop(disk);
     wait(session.close()).unwrap();
-    until("the end of all connections", || wire.open() == 0);
+    until("the end of all connections", || relay.open() == 0);
 }

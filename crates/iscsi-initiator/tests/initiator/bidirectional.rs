@@ -4,7 +4,7 @@ use lunette_initiator::{Disk, Outcome, Request, wait};
 use lunette_pdu::Residual;
 use lunette_scsi::{Lun, SenseKey, Status};
 
-use crate::rig::{BLOCK_LEN, Target, blocks, disk, options};
+use crate::fixture::{BLOCK_LEN, Target, blocks, disk, options};
 
 /// XDWRITEREAD(10) of `count` blocks from the third on, with room for `room` bytes.
 fn xdwriteread(disk: &Disk, count: u16, data: &[u8], room: usize) -> Outcome {
