@@ -3,20 +3,20 @@
 use lunette_pdu::{LunField, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode};
 use lunette_session::iscsi_initiator::Event;
 
-use crate::harness::{LUN, Liar, Pair, pattern, read, write};
+use crate::harness::{LUN, Pair, ScriptedTarget, pattern, read, write};
 
 const COMPLETE: TaskManagementResponseCode = TaskManagementResponseCode::FUNCTION_COMPLETE;
 
-fn answer(liar: &mut Liar, request: &TaskManagementRequest, response: TaskManagementResponseCode) {
-    let pdu = liar.task_management_response(request.itt, response);
-    liar.send(pdu.emit(), &[]);
+fn answer(target: &mut ScriptedTarget, request: &TaskManagementRequest, response: TaskManagementResponseCode) {
+    let pdu = target.task_management_response(request.itt, response);
+    target.send(pdu.emit(), &[]);
 }
 
 /// The commands that were given back, then the answer.
-fn aborted(liar: &mut Liar) -> (Vec<u64>, TaskManagementResponseCode) {
+fn aborted(target: &mut ScriptedTarget) -> (Vec<u64>, TaskManagementResponseCode) {
     let mut users = Vec::new();
     loop {
-        match liar.event() {
+        match target.event() {
             Event::Aborted(command) => users.push(command.user),
             Event::TaskManagementDone { response, .. } => return (users, response),
             other => panic!("{other:?}"),
@@ -31,31 +31,31 @@ fn abort_task_names_its_task() {
         (TaskManagementResponseCode::TASK_DOES_NOT_EXIST, vec![2]),
         (TaskManagementResponseCode::FUNCTION_REJECTED, vec![]),
     ] {
-        let mut liar = Liar::asked_only();
-        liar.read(512);
-        let cmd_sn = liar.exp_cmd_sn;
-        let (tag, itt) = liar.read(512);
-        assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
-        let request = liar.task_management_request();
+        let mut target = ScriptedTarget::asked_only();
+        target.read(512);
+        let cmd_sn = target.exp_cmd_sn;
+        let (tag, itt) = target.read(512);
+        assert!(target.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
+        let request = target.task_management_request();
         assert_eq!((request.referenced_task_tag, request.ref_cmd_sn, request.immediate), (itt, cmd_sn, true));
-        assert_eq!(request.cmd_sn, liar.exp_cmd_sn);
-        answer(&mut liar, &request, response);
-        assert_eq!(aborted(&mut liar), (given_back, response));
+        assert_eq!(request.cmd_sn, target.exp_cmd_sn);
+        answer(&mut target, &request, response);
+        assert_eq!(aborted(&mut target), (given_back, response));
     }
 }
 
 #[test]
 fn a_task_that_has_ended_is_not_aborted() {
-    let mut liar = Liar::asked_only();
-    let (tag, itt) = liar.read(0);
-    let response = liar.response(itt).emit();
-    liar.send(response, &[]);
-    assert!(matches!(liar.event(), Event::Completed { .. }));
-    assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
-    liar.raw(&[]);
-    assert_eq!(aborted(&mut liar), (vec![], TaskManagementResponseCode::TASK_DOES_NOT_EXIST));
-    assert!(liar.sent.is_empty());
-    assert!(!liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, None));
+    let mut target = ScriptedTarget::asked_only();
+    let (tag, itt) = target.read(0);
+    let response = target.response(itt).emit();
+    target.send(response, &[]);
+    assert!(matches!(target.event(), Event::Completed { .. }));
+    assert!(target.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
+    target.raw(&[]);
+    assert_eq!(aborted(&mut target), (vec![], TaskManagementResponseCode::TASK_DOES_NOT_EXIST));
+    assert!(target.sent.is_empty());
+    assert!(!target.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, None));
 }
 
 #[test]
@@ -68,21 +68,21 @@ fn resets_end_what_was_submitted_before_them() {
         (TaskManagementFunction::TARGET_COLD_RESET, vec![1, 2, 3]),
         (TaskManagementFunction::QUERY_TASK_SET, vec![]),
     ] {
-        let mut liar = Liar::asked_only();
+        let mut target = ScriptedTarget::asked_only();
         for user in 1..=4 {
             let lun = if user == 2 { LunField([0, 9, 0, 0, 0, 0, 0, 0]) } else { LUN };
-            let mut command = read(&liar.pool, user, 0, 512);
+            let mut command = read(&target.pool, user, 0, 512);
             command.lun = lun;
             if user == 4 {
-                assert!(liar.session.manage_tasks(7, function, LUN, None));
+                assert!(target.session.manage_tasks(7, function, LUN, None));
             }
-            liar.session.submit(command, liar.now).unwrap();
+            target.session.submit(command, target.now).unwrap();
         }
-        liar.raw(&[]);
-        liar.sent.drain(..3);
-        let request = liar.task_management_request();
-        answer(&mut liar, &request, COMPLETE);
-        assert_eq!(aborted(&mut liar), (given_back, COMPLETE), "{function}");
+        target.raw(&[]);
+        target.sent.drain(..3);
+        let request = target.task_management_request();
+        answer(&mut target, &request, COMPLETE);
+        assert_eq!(aborted(&mut target), (given_back, COMPLETE), "{function}");
     }
 }
 
@@ -96,47 +96,47 @@ fn a_query_does_not_end_what_an_abort_under_way_concerns() {
     ] {
         // An abort that is refused has ended nothing: then the target never had the command.
         for response in [COMPLETE, TaskManagementResponseCode::FUNCTION_REJECTED] {
-            let mut liar = Liar::recovering_with(&[("iSCSIProtocolLevel", "2")]);
-            liar.behind = true;
-            let (tag, _) = liar.read(512);
+            let mut target = ScriptedTarget::recovering_with(&[("iSCSIProtocolLevel", "2")]);
+            target.behind = true;
+            let (tag, _) = target.read(512);
             let named = (function == TaskManagementFunction::ABORT_TASK).then_some(tag);
-            assert!(liar.session.manage_tasks(7, function, LUN, named));
-            let abort = liar.task_management_request();
-            assert!(liar.session.manage_tasks(8, TaskManagementFunction::QUERY_TASK, LUN, Some(tag)));
-            let query = liar.task_management_request();
-            liar.exp_cmd_sn = query.ref_cmd_sn.next();
-            answer(&mut liar, &query, COMPLETE);
-            assert_eq!(aborted(&mut liar), (vec![], COMPLETE), "{function}");
-            answer(&mut liar, &abort, response);
-            assert_eq!(aborted(&mut liar), (vec![1], response), "{function}");
+            assert!(target.session.manage_tasks(7, function, LUN, named));
+            let abort = target.task_management_request();
+            assert!(target.session.manage_tasks(8, TaskManagementFunction::QUERY_TASK, LUN, Some(tag)));
+            let query = target.task_management_request();
+            target.exp_cmd_sn = query.ref_cmd_sn.next();
+            answer(&mut target, &query, COMPLETE);
+            assert_eq!(aborted(&mut target), (vec![], COMPLETE), "{function}");
+            answer(&mut target, &abort, response);
+            assert_eq!(aborted(&mut target), (vec![1], response), "{function}");
         }
     }
 }
 
 #[test]
 fn data_of_an_aborted_write_is_still_sent_until_the_answer() {
-    let mut liar = Liar::asked_only();
-    let (tag, itt) = liar.write(8192);
-    assert!(liar.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
-    let request = liar.task_management_request();
-    liar.send(liar.r2t(itt, 0, 0, 4096).emit(), &[]);
-    assert_eq!(liar.next().data, pattern(4096));
-    answer(&mut liar, &request, COMPLETE);
-    assert_eq!(aborted(&mut liar).0, [1]);
-    liar.send(liar.r2t(itt, 1, 4096, 4096).emit(), &[]);
-    liar.broken("11.2.1.8");
+    let mut target = ScriptedTarget::asked_only();
+    let (tag, itt) = target.write(8192);
+    assert!(target.session.manage_tasks(7, TaskManagementFunction::ABORT_TASK, LUN, Some(tag)));
+    let request = target.task_management_request();
+    target.send(target.r2t(itt, 0, 0, 4096).emit(), &[]);
+    assert_eq!(target.next().data, pattern(4096));
+    answer(&mut target, &request, COMPLETE);
+    assert_eq!(aborted(&mut target).0, [1]);
+    target.send(target.r2t(itt, 1, 4096, 4096).emit(), &[]);
+    target.broken("11.2.1.8");
 }
 
 #[test]
 fn requests_are_bounded() {
-    let mut liar = Liar::asked_only();
+    let mut target = ScriptedTarget::asked_only();
     let mut taken = 0;
-    while liar.session.manage_tasks(taken, TaskManagementFunction::ABORT_TASK_SET, LUN, None) {
+    while target.session.manage_tasks(taken, TaskManagementFunction::ABORT_TASK_SET, LUN, None) {
         taken += 1;
         assert!(taken < 1000);
     }
-    assert!(!liar.session.ping(1, liar.cid, Vec::new()));
-    assert!(liar.session.logout(), "there is always room for the end");
+    assert!(!target.session.ping(1, target.cid, Vec::new()));
+    assert!(target.session.logout(), "there is always room for the end");
 }
 
 #[test]

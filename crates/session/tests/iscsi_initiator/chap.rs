@@ -6,7 +6,7 @@ use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{ChapIdentity, Event, LoginError, SessionConfig, SessionError};
 use md5::{Digest as _, Md5};
 
-use crate::harness::{Liar, Pair, config, credentials, entropy, node};
+use crate::harness::{Pair, ScriptedTarget, config, credentials, entropy, node};
 
 fn identity(mutual: bool) -> ChapIdentity {
     ChapIdentity {
@@ -87,30 +87,30 @@ fn md5(identifier: u8, secret: &str, challenge: &[u8]) -> Vec<u8> {
 }
 
 /// A scripted target that has the initiator's CHAP_A.
-fn at_algorithms(mutual: bool) -> (Liar, LoginResponse) {
-    let mut liar = Liar::new(SessionConfig { chap: Some(identity(mutual)), ..config() });
-    let (request, keys) = liar.login_request();
+fn at_algorithms(mutual: bool) -> (ScriptedTarget, LoginResponse) {
+    let mut target = ScriptedTarget::new(SessionConfig { chap: Some(identity(mutual)), ..config() });
+    let (request, keys) = target.login_request();
     assert_eq!(keys.last().unwrap().1, if mutual { "CHAP" } else { "CHAP,None" });
-    liar.answer_login(liar.login_response(&request, false), &[("AuthMethod", "CHAP")]);
-    let (request, keys) = liar.login_request();
+    target.answer_login(target.login_response(&request, false), &[("AuthMethod", "CHAP")]);
+    let (request, keys) = target.login_request();
     assert_eq!(keys, [("CHAP_A".to_owned(), "8,6,5,7".to_owned())]);
-    let response = liar.login_response(&request, false);
-    (liar, response)
+    let response = target.login_response(&request, false);
+    (target, response)
 }
 
 const CHALLENGE: [u8; 16] = [0xa7; 16];
 
 /// The same after the initiator's proof, which is right; with what it sent.
-fn at_proof(challenge: &str) -> (Liar, LoginResponse, Vec<(String, String)>) {
-    let (mut liar, response) = at_algorithms(true);
-    liar.answer_login(response, &[("CHAP_A", "5"), ("CHAP_I", "17"), ("CHAP_C", challenge)]);
-    let (request, keys) = liar.login_request();
+fn at_proof(challenge: &str) -> (ScriptedTarget, LoginResponse, Vec<(String, String)>) {
+    let (mut target, response) = at_algorithms(true);
+    target.answer_login(response, &[("CHAP_A", "5"), ("CHAP_I", "17"), ("CHAP_C", challenge)]);
+    let (request, keys) = target.login_request();
     assert_eq!(keys[0], ("CHAP_N".to_owned(), "user".to_owned()));
     let response = parse_binary(&keys[1].1, 1024).unwrap();
     assert_eq!(response, md5(17, "a secret of the user", &CHALLENGE));
     assert!(request.transit && request.nsg == Stage::LoginOperationalNegotiation);
-    let response = liar.login_response(&request, true);
-    (liar, response, keys)
+    let response = target.login_response(&request, true);
+    (target, response, keys)
 }
 
 #[test]
@@ -118,12 +118,12 @@ fn challenges_and_proofs_are_read_in_hexadecimal_and_base64() {
     let hex = format_binary(&CHALLENGE);
     let base64 = "0bp6enp6enp6enp6enp6enpw==";
     for challenge in [&hex[..], base64] {
-        let (mut liar, response, keys) = at_proof(challenge);
+        let (mut target, response, keys) = at_proof(challenge);
         let identifier = keys[2].1.parse().unwrap();
         let ours = parse_binary(&keys[3].1, 1024).unwrap();
         let proof = format_binary(&md5(identifier, "a secret of the target", &ours));
-        liar.answer_login(response, &[("CHAP_N", "target"), ("CHAP_R", &proof)]);
-        let (request, _) = liar.login_request();
+        target.answer_login(response, &[("CHAP_N", "target"), ("CHAP_R", &proof)]);
+        let (request, _) = target.login_request();
         assert_eq!(request.csg, Stage::LoginOperationalNegotiation);
     }
 }
@@ -132,18 +132,18 @@ fn challenges_and_proofs_are_read_in_hexadecimal_and_base64() {
 fn a_proof_that_is_missing_or_wrong_is_no_proof() {
     let wrong = format_binary(&[1; 16]);
     for keys in [&[][..], &[("CHAP_N", "target")], &[("CHAP_N", "target"), ("CHAP_R", &wrong)], &[("CHAP_R", "zz")]] {
-        let (mut liar, response, _) = at_proof(&format_binary(&CHALLENGE));
-        liar.answer_login(response, keys);
-        assert_eq!(liar.closed(), LoginError::TargetAuthentication.into(), "{keys:?}");
+        let (mut target, response, _) = at_proof(&format_binary(&CHALLENGE));
+        target.answer_login(response, keys);
+        assert_eq!(target.closed(), LoginError::TargetAuthentication.into(), "{keys:?}");
     }
 }
 
 #[test]
 fn a_reflected_challenge_ends_the_login() {
-    let (mut liar, response) = at_algorithms(true);
+    let (mut target, response) = at_algorithms(true);
     let ours = format_binary(&entropy(0x40).0[..32]);
-    liar.answer_login(response, &[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &ours)]);
-    liar.broken("9.2.1");
+    target.answer_login(response, &[("CHAP_A", "5"), ("CHAP_I", "1"), ("CHAP_C", &ours)]);
+    target.broken("9.2.1");
 }
 
 #[test]
@@ -158,34 +158,34 @@ fn broken_challenges_are_named() {
         ("5", "1", "0x"),
         ("5", "1", &long),
     ] {
-        let (mut liar, response) = at_algorithms(false);
-        liar.answer_login(response, &[("CHAP_A", algorithm), ("CHAP_I", identifier), ("CHAP_C", challenge)]);
-        liar.broken("12.1.3");
+        let (mut target, response) = at_algorithms(false);
+        target.answer_login(response, &[("CHAP_A", algorithm), ("CHAP_I", identifier), ("CHAP_C", challenge)]);
+        target.broken("12.1.3");
     }
-    let (mut liar, response) = at_algorithms(false);
-    liar.answer_login(response, &[("CHAP_A", "Reject")]);
-    assert_eq!(liar.closed(), LoginError::Incompatible("CHAP_A".into()).into());
+    let (mut target, response) = at_algorithms(false);
+    target.answer_login(response, &[("CHAP_A", "Reject")]);
+    assert_eq!(target.closed(), LoginError::Incompatible("CHAP_A".into()).into());
 }
 
 #[test]
 fn a_method_that_was_not_offered_is_not_followed() {
     for (chap, method) in [(None, "CHAP"), (Some(identity(true)), "None"), (None, "KRB5"), (None, "CHAP,None")] {
-        let mut liar = Liar::new(SessionConfig { chap, ..config() });
-        let (request, _) = liar.login_request();
-        liar.answer_login(liar.login_response(&request, false), &[("AuthMethod", method)]);
-        liar.broken("12.1");
+        let mut target = ScriptedTarget::new(SessionConfig { chap, ..config() });
+        let (request, _) = target.login_request();
+        target.answer_login(target.login_response(&request, false), &[("AuthMethod", method)]);
+        target.broken("12.1");
     }
-    let mut liar = Liar::new(config());
-    let (request, _) = liar.login_request();
-    liar.answer_login(liar.login_response(&request, false), &[("AuthMethod", "Reject")]);
-    assert_eq!(liar.closed(), LoginError::Incompatible("AuthMethod".into()).into());
+    let mut target = ScriptedTarget::new(config());
+    let (request, _) = target.login_request();
+    target.answer_login(target.login_response(&request, false), &[("AuthMethod", "Reject")]);
+    assert_eq!(target.closed(), LoginError::Incompatible("AuthMethod".into()).into());
 }
 
 #[test]
 fn a_target_that_must_prove_itself_cannot_move_on_before() {
-    let mut liar = Liar::new(SessionConfig { chap: Some(identity(true)), ..config() });
-    let (request, _) = liar.login_request();
-    let response = LoginResponse { nsg: Stage::LoginOperationalNegotiation, ..liar.login_response(&request, true) };
-    liar.answer_login(response, &[]);
-    liar.broken("11.13");
+    let mut target = ScriptedTarget::new(SessionConfig { chap: Some(identity(true)), ..config() });
+    let (request, _) = target.login_request();
+    let response = LoginResponse { nsg: Stage::LoginOperationalNegotiation, ..target.login_response(&request, true) };
+    target.answer_login(response, &[]);
+    target.broken("11.13");
 }

@@ -5,7 +5,7 @@ use lunette_session::iscsi_initiator::{Event, SessionConfig};
 use lunette_session::keys::{Choices, Offer};
 use proptest::prelude::*;
 
-use crate::harness::{Liar, Pair, config, node, pattern, read, write};
+use crate::harness::{Pair, ScriptedTarget, config, node, pattern, read, write};
 
 /// What a target sends over a login, reads, writes and a logout, and the session that hears it.
 fn play(digests: u8, flip: Option<(usize, u8)>, piece: usize) {
@@ -62,9 +62,9 @@ proptest! {
         bytes in prop::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..400),
         opcode in prop_oneof![Just(0x20_u8), Just(0x21), Just(0x22), Just(0x24), Just(0x25), Just(0x31), Just(0x32), Just(0x3f)],
     ) {
-        let mut liar = Liar::asked_only();
-        liar.read(4096);
-        liar.write(4096);
+        let mut target = ScriptedTarget::asked_only();
+        target.read(4096);
+        target.write(4096);
         let mut bytes = bytes;
         if let Some(first) = bytes.first_mut() {
             *first = opcode;
@@ -72,8 +72,8 @@ proptest! {
         if let Some(lengths) = bytes.get_mut(4..6) {
             lengths.fill(0);
         }
-        liar.raw(&bytes);
-        for event in liar.events.drain(..) {
+        target.raw(&bytes);
+        for event in target.events.drain(..) {
             let typed = matches!(
                 event,
                 Event::Closed { .. } | Event::Completed { .. } | Event::Async { .. }

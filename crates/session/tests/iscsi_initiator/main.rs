@@ -2,26 +2,25 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail their test by panicking")]
 
-mod harness;
-
 mod aborts;
-mod both_ways;
+mod bidirectional;
 mod chap;
 mod commands;
+mod connection_loss;
+mod connections;
 mod control;
+mod damaged_data;
+mod data_order;
 mod fast_abort;
 mod garbage;
+mod harness;
 mod lengths;
-mod lies;
 mod login;
-mod lost;
 mod lost_data;
 mod lost_statuses;
 mod markers;
-mod orders;
-mod pair;
+mod protocol_errors;
+mod random_load;
 mod retries;
 mod sam5;
-mod several;
-mod storm;
 mod text;

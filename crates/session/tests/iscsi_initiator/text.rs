@@ -5,89 +5,79 @@ use std::time::Duration;
 use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, TextRequest};
 use lunette_session::iscsi_initiator::{Event, SessionError};
 
-use crate::harness::{LUN, Liar, Pair, config, pattern, read, write};
+use crate::harness::{LUN, Pair, ScriptedTarget, config, pattern, read, write};
 
-fn request(liar: &mut Liar) -> (TextRequest, Vec<u8>) {
-    let sent = liar.next();
+fn request(target: &mut ScriptedTarget) -> (TextRequest, Vec<u8>) {
+    let sent = target.next();
     let InitiatorPdu::TextRequest(pdu) = sent.pdu else { panic!("{sent:?}") };
     (pdu, sent.data)
 }
 
-fn respond(liar: &mut Liar, itt: InitiatorTaskTag, last: bool, data: &[u8]) {
-    let pdu = liar.text_response(itt, last, data.len());
-    liar.send(pdu.emit(), data);
+fn respond(target: &mut ScriptedTarget, itt: InitiatorTaskTag, last: bool, data: &[u8]) {
+    let pdu = target.text_response(itt, last, data.len());
+    target.send(pdu.emit(), data);
 }
 
-fn ask_for_negotiation(liar: &mut Liar) {
-    let message = AsyncMessage {
-        lun: LUN,
-        stat_sn: liar.next_stat_sn(),
-        exp_cmd_sn: liar.exp_cmd_sn,
-        max_cmd_sn: liar.max_cmd_sn(),
-        event: AsyncEvent::NEGOTIATION_REQUEST,
-        vcode: 0,
-        parameter1: 0,
-        parameter2: 0,
-        parameter3: 10,
-        data_segment_len: 0,
-    };
-    liar.send(message.emit(), &[]);
-    let Event::Async { message, .. } = liar.event() else { panic!("no news") };
+fn ask_for_negotiation(target: &mut ScriptedTarget) {
+    let message =
+        AsyncMessage { lun: LUN, parameter3: 10, ..target.used().async_message(AsyncEvent::NEGOTIATION_REQUEST) };
+    target.send(message.emit(), &[]);
+    let Event::Async { message, .. } = target.event() else { panic!("no news") };
     assert_eq!(message.event, AsyncEvent::NEGOTIATION_REQUEST);
 }
 
-fn their_limit(liar: &Liar) -> u32 {
-    liar.session.parameters(liar.cid).unwrap().send_data_segment_len
+fn their_limit(target: &ScriptedTarget) -> u32 {
+    target.session.parameters(target.cid).unwrap().send_data_segment_len
 }
 
 #[test]
 fn the_target_may_ask_for_a_negotiation() {
-    let mut liar = Liar::logged_in(config(), &[]);
-    ask_for_negotiation(&mut liar);
-    let (pdu, data) = request(&mut liar);
+    let mut target = ScriptedTarget::logged_in(config(), &[]);
+    ask_for_negotiation(&mut target);
+    let (pdu, data) = request(&mut target);
     assert_eq!((pdu.final_, pdu.continue_, pdu.ttt.is_reserved(), data.len()), (true, false, true, 0));
-    ask_for_negotiation(&mut liar);
-    assert!(liar.sent.is_empty(), "one is under way");
-    respond(&mut liar, pdu.itt, true, b"MaxRecvDataSegmentLength=512\0");
-    assert_eq!(their_limit(&liar), 512);
-    assert!(liar.events.is_empty(), "the driver has not asked");
-    assert!(liar.session.text(3, &[("X-a", "1")]), "it is over");
+    ask_for_negotiation(&mut target);
+    assert!(target.sent.is_empty(), "one is under way");
+    respond(&mut target, pdu.itt, true, b"MaxRecvDataSegmentLength=512\0");
+    assert_eq!(their_limit(&target), 512);
+    assert!(target.events.is_empty(), "the driver has not asked");
+    assert!(target.session.text(3, &[("X-a", "1")]), "it is over");
 }
 
 #[test]
 fn a_declaration_of_the_target_holds_from_the_last_response_on() {
-    let mut liar = Liar::logged_in(config(), &[]);
-    let before = their_limit(&liar);
-    assert!(liar.session.text(4, &[("X-a", "1")]));
-    liar.raw(&[]);
-    let (pdu, _) = request(&mut liar);
-    respond(&mut liar, pdu.itt, false, b"MaxRecvDataSegmentLength=512\0");
-    let (pdu, _) = request(&mut liar);
-    assert_eq!(their_limit(&liar), before);
-    respond(&mut liar, pdu.itt, true, &[]);
-    assert!(matches!(liar.event(), Event::Text { user: 4, .. }));
-    assert_eq!(their_limit(&liar), 512);
+    let mut target = ScriptedTarget::logged_in(config(), &[]);
+    let before = their_limit(&target);
+    assert!(target.session.text(4, &[("X-a", "1")]));
+    target.raw(&[]);
+    let (pdu, _) = request(&mut target);
+    respond(&mut target, pdu.itt, false, b"MaxRecvDataSegmentLength=512\0");
+    let (pdu, _) = request(&mut target);
+    assert_eq!(their_limit(&target), before);
+    respond(&mut target, pdu.itt, true, &[]);
+    assert!(matches!(target.event(), Event::Text { user: 4, .. }));
+    assert_eq!(their_limit(&target), 512);
 }
 
 #[test]
 fn a_declaration_of_the_target_keeps_to_its_range() {
     for value in ["511", "16777216", "x", "Reject"] {
-        let mut liar = Liar::logged_in(config(), &[]);
-        ask_for_negotiation(&mut liar);
-        let (pdu, _) = request(&mut liar);
-        respond(&mut liar, pdu.itt, true, format!("MaxRecvDataSegmentLength={value}\0").as_bytes());
-        liar.broken("13.12");
+        let mut target = ScriptedTarget::logged_in(config(), &[]);
+        ask_for_negotiation(&mut target);
+        let (pdu, _) = request(&mut target);
+        respond(&mut target, pdu.itt, true, format!("MaxRecvDataSegmentLength={value}\0").as_bytes());
+        target.broken("13.12");
     }
 }
 
 #[test]
 fn keys_of_the_login_are_not_sent_again() {
-    let mut liar = Liar::logged_in(config(), &[]);
+    let mut target = ScriptedTarget::logged_in(config(), &[]);
     for key in ["MaxRecvDataSegmentLength", "MaxBurstLength"] {
-        assert!(!liar.session.text(4, &[("X-a", "1"), (key, "512")]), "{key}");
+        assert!(!target.session.text(4, &[("X-a", "1"), (key, "512")]), "{key}");
     }
-    assert!(liar.session.text(4, &[("X-a", "1")]));
-    assert!(!liar.session.text(5, &[("X-a", "1")]), "one at a time");
+    assert!(target.session.text(4, &[("X-a", "1")]));
+    assert!(!target.session.text(5, &[("X-a", "1")]), "one at a time");
 }
 
 /// Data longer than a segment goes and comes back.

@@ -12,27 +12,11 @@ use lunette_session::iscsi_target::{
     TargetNode, TaskTag,
 };
 use lunette_session::{Authentication, Time};
+use lunette_testkit::Dice;
 
 use super::disk::Disk;
 use super::setup::{config, entropy, node, timers};
 use super::storm::Storm;
-
-/// Pseudo-random numbers, the same in every run.
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    /// `seed` is not zero.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n as u64) as usize
-    }
-}
 
 /// What the device has to do.
 struct Job {
@@ -91,7 +75,7 @@ impl Pair {
             disk: Disk { bytes: super::pattern(256 << 10) },
             pool: Pool::new(256 << 20),
             now,
-            dice: Dice(0x9e37_79b9_7f4a_7c15),
+            dice: Dice::new(0x9e37_79b9_7f4a_7c15),
             piece: usize::MAX,
             to_target: VecDeque::new(),
             to_initiator: VecDeque::new(),

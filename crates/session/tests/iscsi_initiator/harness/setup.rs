@@ -55,8 +55,3 @@ pub(crate) fn entropy(seed: u8) -> Entropy {
     bytes[33..37].copy_from_slice(&0xffff_fffe_u32.to_be_bytes());
     Entropy(bytes)
 }
-
-/// Bytes that differ from place to place.
-pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|n| (n ^ n >> 8 ^ 0x35) as u8).collect()
-}

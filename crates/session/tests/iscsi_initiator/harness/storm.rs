@@ -3,8 +3,7 @@
 use std::collections::VecDeque;
 
 use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, pad_len};
-
-use super::pair::Dice;
+use lunette_testkit::{Dice, Format};
 
 /// One direction of a connection in full feature phase with data digests. Headers are left alone.
 pub(crate) struct Storm {
@@ -48,7 +47,8 @@ impl Storm {
         let bhs = Bhs::from(*bytes);
         let len = bhs.data_segment_len();
         let tail = if len > 0 { pad_len(len) + DIGEST_LEN } else { 0 };
-        self.rest = bhs.ahs_len() + if self.header_digest { DIGEST_LEN } else { 0 } + len + tail;
+        let format = Format { header_digest: self.header_digest, data_digest: true };
+        self.rest = format.wire_len(&bhs) - BHS_LEN;
         self.hit = (len > 0 && dice.below(self.one_in) == 0).then(|| tail + 1 + dice.below(len));
         if self.rest == 0 {
             self.header.clear();

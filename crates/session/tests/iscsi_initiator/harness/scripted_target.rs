@@ -4,20 +4,19 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_buffer::Pool;
-use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    BHS_LEN, Bhs, Cid, DIGEST_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse,
-    LoginStatus, LunField, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
-    SnackRequest, Stage, TargetTransferTag, TaskManagementRequest, TaskManagementResponse, TaskManagementResponseCode,
-    TextResponse, Tsih, pad_len,
+    BHS_LEN, Cid, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, NopIn, R2t,
+    RejectReason, Residual, ScsiResponse, SerialNumber, SnackRequest, Stage, TargetTransferTag, TaskManagementRequest,
+    TaskManagementResponse, TaskManagementResponseCode, TextResponse, Tsih,
 };
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Command, Event, Response, Session, SessionConfig, SessionError, TaskTag};
 use lunette_session::keys::Offer;
+use lunette_testkit::{Format, Frame, Numbers, keys, pattern};
 
 use super::disk::{LUN, read, write};
-use super::setup::{entropy, pattern};
+use super::setup::entropy;
 
 /// A PDU of the initiator.
 pub(crate) struct Sent {
@@ -32,28 +31,16 @@ impl std::fmt::Debug for Sent {
     }
 }
 
-/// The first PDU of a stream without header digests.
-pub(crate) fn cut(stream: &mut Vec<u8>, data_digest: bool) -> Option<Sent> {
-    let bhs = Bhs::from(*stream.first_chunk::<BHS_LEN>()?);
-    let data = BHS_LEN + bhs.ahs_len();
-    let end = data + bhs.data_segment_len();
-    let sent = Sent {
-        pdu: InitiatorPdu::parse(&bhs).unwrap(),
-        ahs: stream[BHS_LEN..data].to_vec(),
-        data: stream[data..end].to_vec(),
-    };
-    let digest_len = if data_digest && end > data { DIGEST_LEN } else { 0 };
-    let rest = end + pad_len(end - data);
-    if digest_len > 0 {
-        assert_eq!(stream[rest..rest + DIGEST_LEN], to_wire(crc32c(&stream[data..rest])));
+impl From<Frame> for Sent {
+    fn from(frame: Frame) -> Self {
+        let frame = frame.verified();
+        Self { pdu: frame.initiator_pdu(), ahs: frame.ahs, data: frame.data }
     }
-    stream.drain(..rest + digest_len);
-    Some(sent)
 }
 
 pub(crate) type Keys = Vec<(String, String)>;
 
-pub(crate) struct Liar {
+pub(crate) struct ScriptedTarget {
     pub(crate) session: Session,
     pub(crate) cid: Cid,
     pub(crate) now: Time,
@@ -61,8 +48,8 @@ pub(crate) struct Liar {
     /// StatSN of the next response.
     pub(crate) stat_sn: SerialNumber,
     pub(crate) exp_cmd_sn: SerialNumber,
-    /// Both sides digest their data segments.
-    data_digest: bool,
+    /// The digests of both sides.
+    format: Format,
     /// Commands are not acknowledged, but by setting `exp_cmd_sn`.
     pub(crate) behind: bool,
     stream: Vec<u8>,
@@ -71,35 +58,35 @@ pub(crate) struct Liar {
     users: u64,
 }
 
-impl Liar {
+impl ScriptedTarget {
     /// The first login request is out.
     pub(crate) fn new(config: SessionConfig) -> Self {
         let now = Time::new(Duration::from_secs(1000));
         let mut session = Session::new(config);
         let cid = session.connect(entropy(0x40), now);
-        let mut liar = Self {
+        let mut target = Self {
             session,
             cid,
             now,
             pool: Pool::new(64 << 20),
             stat_sn: SerialNumber(u32::MAX - 1),
             exp_cmd_sn: SerialNumber(0xffff_fffe),
-            data_digest: false,
+            format: Format::PLAIN,
             behind: false,
             stream: Vec::new(),
             sent: VecDeque::new(),
             events: VecDeque::new(),
             users: 0,
         };
-        liar.raw(&[]);
-        liar
+        target.raw(&[]);
+        target
     }
 
     /// In full feature phase; these keys are answered so, the others as they were offered.
     pub(crate) fn logged_in(config: SessionConfig, answers: &[(&str, &str)]) -> Self {
-        let mut liar = Self::new(config);
-        liar.pass_security();
-        let (request, keys) = liar.login_request();
+        let mut target = Self::new(config);
+        target.pass_security();
+        let (request, keys) = target.login_request();
         let answer = |key: &str, offer: &str| {
             let given = answers.iter().find(|(k, _)| *k == key).map(|(_, value)| (*value).to_owned());
             // Of lists, the default.
@@ -108,10 +95,10 @@ impl Liar {
         };
         let keys: Vec<_> = keys.iter().map(|(key, offer)| (key.clone(), answer(key, offer))).collect();
         let keys: Vec<_> = keys.iter().map(|(key, value)| (&key[..], &value[..])).collect();
-        liar.answer_login(LoginResponse { tsih: Tsih(7), ..liar.login_response(&request, true) }, &keys);
-        let event = liar.events.pop_front();
+        target.answer_login(LoginResponse { tsih: Tsih(7), ..target.login_response(&request, true) }, &keys);
+        let event = target.events.pop_front();
         assert!(matches!(event, Some(Event::LoggedIn(_))), "{event:?}");
-        liar
+        target
     }
 
     /// Usual parameters, but no data goes unasked.
@@ -130,9 +117,9 @@ impl Liar {
     pub(crate) fn recovering_with(answers: &[(&str, &str)]) -> Self {
         let offer = Offer { error_recovery_level: 1, ..Offer::default() };
         let answers = [answers, &[("DataDigest", "CRC32C")]].concat();
-        let mut liar = Self::logged_in(SessionConfig { offer, ..super::config() }, &answers);
-        liar.data_digest = true;
-        liar
+        let mut target = Self::logged_in(SessionConfig { offer, ..super::config() }, &answers);
+        target.format.data_digest = true;
+        target
     }
 
     pub(crate) fn pass_security(&mut self) {
@@ -216,7 +203,7 @@ impl Liar {
             }
             self.session.sent(self.cid, self.stream.len() - before);
         }
-        while let Some(sent) = cut(&mut self.stream, self.data_digest) {
+        while let Some(sent) = self.format.take(&mut self.stream).map(Sent::from) {
             let numbered = match &sent.pdu {
                 InitiatorPdu::ScsiCommand(pdu) => Some(pdu.cmd_sn),
                 InitiatorPdu::TextRequest(pdu) if !pdu.immediate => Some(pdu.cmd_sn),
@@ -235,25 +222,27 @@ impl Liar {
     }
 
     pub(crate) fn send(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {
-        let bytes = self.wire(bhs, data);
+        let bytes = self.format.encode(&bhs, &[], data);
         self.raw(&bytes);
     }
 
     /// Sends a PDU whose data digest is wrong.
     pub(crate) fn send_damaged(&mut self, bhs: [u8; BHS_LEN], data: &[u8]) {
-        let mut bytes = self.wire(bhs, data);
+        let mut bytes = self.format.encode(&bhs, &[], data);
         bytes[BHS_LEN] ^= 0x10;
         self.raw(&bytes);
     }
 
-    fn wire(&self, bhs: [u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
-        let mut bytes = [&bhs[..], data].concat();
-        bytes.resize(bytes.len() + pad_len(data.len()), 0);
-        if self.data_digest && !data.is_empty() {
-            let digest = to_wire(crc32c(&bytes[BHS_LEN..]));
-            bytes.extend(digest);
-        }
-        bytes
+    /// The numbers of a PDU that uses up no StatSN.
+    pub(crate) fn unused(&self) -> Numbers {
+        Numbers::new(self.stat_sn, self.exp_cmd_sn)
+    }
+
+    /// The numbers of a PDU that uses up a StatSN.
+    pub(crate) fn used(&mut self) -> Numbers {
+        let numbers = self.unused();
+        self.stat_sn = numbers.stat_sn.next();
+        numbers
     }
 
     pub(crate) fn max_cmd_sn(&self) -> SerialNumber {
@@ -261,28 +250,14 @@ impl Liar {
     }
 
     pub(crate) fn login_response(&self, request: &LoginRequest, transit: bool) -> LoginResponse {
-        LoginResponse {
-            transit,
-            continue_: false,
-            csg: request.csg,
-            nsg: if transit { request.nsg } else { Stage::SecurityNegotiation },
-            version_max: 0,
-            version_active: 0,
-            isid: request.isid,
-            tsih: request.tsih,
-            itt: request.itt,
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: request.cmd_sn,
-            max_cmd_sn: request.cmd_sn.add(31),
-            status: LoginStatus::SUCCESS,
-            data_segment_len: 0,
-        }
+        let nsg = if transit { request.nsg } else { Stage::SecurityNegotiation };
+        let response = Numbers::new(self.stat_sn, request.cmd_sn).login_response(request);
+        LoginResponse { transit, nsg, ..response }
     }
 
     /// Sends a login response; StatSN counts on.
-    pub(crate) fn answer_login(&mut self, response: LoginResponse, keys: &[(&str, &str)]) {
-        let text: Vec<u8> = keys.iter().flat_map(|(key, value)| format!("{key}={value}\0").into_bytes()).collect();
-        self.answer_login_text(response, &text);
+    pub(crate) fn answer_login(&mut self, response: LoginResponse, pairs: &[(&str, &str)]) {
+        self.answer_login_text(response, keys(pairs).as_bytes());
     }
 
     pub(crate) fn answer_login_text(&mut self, response: LoginResponse, text: &[u8]) {
@@ -300,46 +275,22 @@ impl Liar {
 
     /// The `last` part of an answer, or one that others follow.
     pub(crate) fn text_response(&mut self, itt: InitiatorTaskTag, last: bool, len: usize) -> TextResponse {
-        TextResponse {
-            final_: last,
-            continue_: false,
-            lun: LUN,
-            itt,
-            ttt: if last { TargetTransferTag::RESERVED } else { TargetTransferTag(5) },
-            stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            data_segment_len: len,
-        }
+        let ttt = if last { TargetTransferTag::RESERVED } else { TargetTransferTag(5) };
+        TextResponse { final_: last, lun: LUN, ttt, ..self.used().text_response(itt, len) }
     }
 
     /// A Data-In that ends its sequence.
     pub(crate) fn data_in(&self, itt: InitiatorTaskTag, data_sn: u32, offset: u32, len: usize) -> DataIn {
-        DataIn {
-            final_: true,
-            acknowledge: false,
-            status: None,
-            lun: LunField::default(),
-            itt,
-            ttt: TargetTransferTag::RESERVED,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            data_sn,
-            buffer_offset: offset,
-            data_segment_len: len,
-        }
+        self.unused().data_in(itt, data_sn, offset, len)
     }
 
     /// GOOD, with the next StatSN.
     pub(crate) fn status(&mut self, residual: Residual) -> DataInStatus {
-        let stat_sn = self.next_stat_sn();
-        DataInStatus { status: 0, residual, stat_sn }
+        self.used().good(residual)
     }
 
     pub(crate) fn next_stat_sn(&mut self) -> SerialNumber {
-        let stat_sn = self.stat_sn;
-        self.stat_sn = stat_sn.next();
-        stat_sn
+        self.used().stat_sn
     }
 
     pub(crate) fn send_data(&mut self, pdu: DataIn) {
@@ -352,20 +303,7 @@ impl Liar {
     }
 
     pub(crate) fn response(&mut self, itt: InitiatorTaskTag) -> ScsiResponse {
-        ScsiResponse {
-            response: ScsiResponseCode::COMMAND_COMPLETED,
-            status: 0,
-            status_qualifier: 0,
-            itt,
-            snack_tag: 0,
-            stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            exp_data_sn: 0,
-            residual: Residual::None,
-            bidi_read_residual: Residual::None,
-            data_segment_len: 0,
-        }
+        self.used().scsi_response(itt)
     }
 
     pub(crate) fn task_management_response(
@@ -373,60 +311,28 @@ impl Liar {
         itt: InitiatorTaskTag,
         response: TaskManagementResponseCode,
     ) -> TaskManagementResponse {
-        TaskManagementResponse {
-            response,
-            additional_response_information: [0; 3],
-            itt,
-            stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-        }
+        self.used().task_management_response(itt, response)
     }
 
     pub(crate) fn r2t(&self, itt: InitiatorTaskTag, r2t_sn: u32, offset: u32, len: u32) -> R2t {
-        R2t {
-            lun: super::disk::LUN,
-            itt,
-            ttt: TargetTransferTag(0x100 + r2t_sn),
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            r2t_sn,
-            buffer_offset: offset,
-            desired_data_transfer_length: len,
-        }
+        R2t { lun: LUN, ..self.unused().r2t(itt, r2t_sn, offset, len) }
     }
 
     /// The target's own ping.
     pub(crate) fn nop_in(&self) -> NopIn {
-        NopIn {
-            lun: LunField::default(),
-            itt: InitiatorTaskTag::RESERVED,
-            ttt: TargetTransferTag(9),
-            stat_sn: self.stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            data_segment_len: 0,
-        }
+        self.unused().ping(TargetTransferTag(9))
     }
 
     /// Refuses a PDU.
     pub(crate) fn reject(&mut self, reason: RejectReason, header: [u8; BHS_LEN]) {
-        let pdu = Reject {
-            reason,
-            stat_sn: self.next_stat_sn(),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            data_sn: 0,
-            data_segment_len: BHS_LEN,
-        };
+        let pdu = self.used().reject(reason);
         self.send(pdu.emit(), &header);
     }
 
     /// Time passes, and the target is heard in it.
     pub(crate) fn pass_in_company(&mut self, span: Duration) {
         self.pass(Duration::from_secs(1));
-        let report = NopIn { ttt: TargetTransferTag::RESERVED, ..self.nop_in() };
+        let report = self.unused().ping(TargetTransferTag::RESERVED);
         self.send(report.emit(), &[]);
         self.pass(span.saturating_sub(Duration::from_secs(1)));
     }

@@ -6,7 +6,7 @@ use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Command, Event, Response, SessionConfig};
 use lunette_session::keys::Offer;
 
-use crate::harness::{Liar, Pair, config, exchange, node, pattern, read, write};
+use crate::harness::{Pair, ScriptedTarget, config, exchange, node, pattern, read, write};
 
 fn pair(offer: Offer) -> Pair {
     let config = SessionConfig { offer, ..config() };
@@ -74,39 +74,39 @@ fn each_direction_has_its_residual() {
 }
 
 /// A command of 8000 bytes in each direction, none of which goes unasked.
-fn both(liar: &mut Liar) -> InitiatorTaskTag {
-    let data_in = Some(liar.pool.take(8000).unwrap());
-    let command = Command { data_in, ..write(&liar.pool, 1, 0, &pattern(8000)) };
-    liar.session.submit(command, liar.now).unwrap();
-    liar.raw(&[]);
-    let sent = liar.next();
+fn both(target: &mut ScriptedTarget) -> InitiatorTaskTag {
+    let data_in = Some(target.pool.take(8000).unwrap());
+    let command = Command { data_in, ..write(&target.pool, 1, 0, &pattern(8000)) };
+    target.session.submit(command, target.now).unwrap();
+    target.raw(&[]);
+    let sent = target.next();
     let InitiatorPdu::ScsiCommand(pdu) = sent.pdu else { panic!("{sent:?}") };
     pdu.itt
 }
 
 #[test]
 fn r2ts_and_data_in_share_one_numbering() {
-    let mut liar = Liar::asked_only();
-    let itt = both(&mut liar);
-    liar.send(liar.r2t(itt, 0, 0, 4000).emit(), &[]);
-    liar.send_data(DataIn { final_: false, ..liar.data_in(itt, 1, 0, 5000) });
-    liar.send(liar.r2t(itt, 2, 4000, 4000).emit(), &[]);
-    liar.send_data(liar.data_in(itt, 3, 5000, 3000));
-    let response = ScsiResponse { exp_data_sn: 4, ..liar.response(itt) };
-    liar.send(response.emit(), &[]);
-    let event = liar.event();
+    let mut target = ScriptedTarget::asked_only();
+    let itt = both(&mut target);
+    target.send(target.r2t(itt, 0, 0, 4000).emit(), &[]);
+    target.send_data(DataIn { final_: false, ..target.data_in(itt, 1, 0, 5000) });
+    target.send(target.r2t(itt, 2, 4000, 4000).emit(), &[]);
+    target.send_data(target.data_in(itt, 3, 5000, 3000));
+    let response = ScsiResponse { exp_data_sn: 4, ..target.response(itt) };
+    target.send(response.emit(), &[]);
+    let event = target.event();
     let Event::Completed { command, response } = event else { panic!("{event:?}") };
     assert_eq!((command.data_in.as_deref(), response.data_in_len), (Some(&pattern(8000)[..]), 8000));
     for (says, wrong) in [("11.7.5", true), ("11.8.2", false)] {
-        let mut liar = Liar::asked_only();
-        let itt = both(&mut liar);
-        liar.send(liar.r2t(itt, 0, 0, 4000).emit(), &[]);
+        let mut target = ScriptedTarget::asked_only();
+        let itt = both(&mut target);
+        target.send(target.r2t(itt, 0, 0, 4000).emit(), &[]);
         if wrong {
-            liar.send_data(liar.data_in(itt, 0, 0, 5000));
+            target.send_data(target.data_in(itt, 0, 0, 5000));
         } else {
-            liar.send(liar.r2t(itt, 2, 4000, 4000).emit(), &[]);
+            target.send(target.r2t(itt, 2, 4000, 4000).emit(), &[]);
         }
-        liar.broken(says);
+        target.broken(says);
     }
 }
 
@@ -114,16 +114,16 @@ fn r2ts_and_data_in_share_one_numbering() {
 #[test]
 fn a_response_counts_no_more_than_there_was() {
     for (count, is_right) in [(0, true), (1, true), (2, true), (3, false)] {
-        let mut liar = Liar::asked_only();
-        let itt = both(&mut liar);
-        liar.send(liar.r2t(itt, 0, 0, 8000).emit(), &[]);
-        liar.send_data(liar.data_in(itt, 1, 0, 8000));
-        let response = ScsiResponse { exp_data_sn: count, ..liar.response(itt) };
-        liar.send(response.emit(), &[]);
+        let mut target = ScriptedTarget::asked_only();
+        let itt = both(&mut target);
+        target.send(target.r2t(itt, 0, 0, 8000).emit(), &[]);
+        target.send_data(target.data_in(itt, 1, 0, 8000));
+        let response = ScsiResponse { exp_data_sn: count, ..target.response(itt) };
+        target.send(response.emit(), &[]);
         if is_right {
-            assert!(matches!(liar.event(), Event::Completed { .. }), "{count}");
+            assert!(matches!(target.event(), Event::Completed { .. }), "{count}");
         } else {
-            liar.broken("11.4.8");
+            target.broken("11.4.8");
         }
     }
 }

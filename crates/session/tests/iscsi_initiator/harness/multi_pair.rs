@@ -12,9 +12,10 @@ use lunette_session::iscsi_target::{
     TargetNode, TaskManagementTicket, TaskTag,
 };
 use lunette_session::{Authentication, Time};
+use lunette_testkit::Dice;
 
 use super::disk::Disk;
-use super::pair::{Dice, take};
+use super::pair::take;
 use super::setup::{entropy, timers};
 
 /// One connection.
@@ -37,7 +38,7 @@ struct Job {
     data: Option<Buffer>,
 }
 
-pub(crate) struct Bundle {
+pub(crate) struct MultiPair {
     pub(crate) session: Session,
     pub(crate) lanes: Vec<Lane>,
     directory: Arc<Directory>,
@@ -55,7 +56,7 @@ pub(crate) struct Bundle {
     pub(crate) events: VecDeque<Event>,
 }
 
-impl Bundle {
+impl MultiPair {
     pub(crate) fn new(config: SessionConfig, target: TargetNode, seed: u64) -> Self {
         Self {
             session: Session::new(config),

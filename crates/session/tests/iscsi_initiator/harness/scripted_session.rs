@@ -7,18 +7,18 @@ use std::time::Duration;
 use lunette_buffer::Pool;
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    BHS_LEN, Cid, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus,
-    LogoutReason, LogoutRequest, LogoutResponse, LogoutResponseCode, LunField, NopIn, R2t, Residual, ScsiCommand,
-    ScsiResponse, ScsiResponseCode, SerialNumber, Stage, TargetTransferTag, TaskManagementFunction,
-    TaskManagementRequest, TaskManagementResponse, TaskManagementResponseCode, Tsih, pad_len,
+    BHS_LEN, Cid, DataIn, InitiatorPdu, InitiatorTaskTag, LoginRequest, LoginResponse, LoginStatus, LogoutReason,
+    LogoutRequest, LogoutResponse, LogoutResponseCode, R2t, Residual, ScsiCommand, SerialNumber, Stage,
+    TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, Tsih,
 };
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Event, Session, SessionConfig, SessionError, TaskTag};
 use lunette_session::keys::Offer;
+use lunette_testkit::{Format, Numbers, pattern};
 
 use super::disk::{LUN, exchange, read, write};
-use super::liar::{Sent, cut};
-use super::setup::{config, entropy, pattern};
+use super::scripted_target::Sent;
+use super::setup::{config, entropy};
 
 /// One connection as the target sees it.
 struct Wire {
@@ -29,7 +29,7 @@ struct Wire {
     sent: VecDeque<Sent>,
 }
 
-pub(crate) struct Crew {
+pub(crate) struct ScriptedSession {
     pub(crate) session: Session,
     pub(crate) now: Time,
     pool: Pool,
@@ -42,7 +42,7 @@ pub(crate) struct Crew {
     level: u32,
 }
 
-impl Crew {
+impl ScriptedSession {
     /// So many connections, all logged in.
     pub(crate) fn new(connections: u32, time2wait_s: u32, time2retain_s: u32) -> Self {
         Self::at_level(2, connections, (time2wait_s, time2retain_s))
@@ -59,7 +59,7 @@ impl Crew {
             time2retain_s,
             ..Offer::default()
         };
-        let mut crew = Self {
+        let mut scripted = Self {
             session: Session::new(SessionConfig { offer, ..config() }),
             now: Time::new(Duration::from_secs(1000)),
             pool: Pool::new(64 << 20),
@@ -71,9 +71,9 @@ impl Crew {
             level,
         };
         for _ in 0..connections {
-            crew.join();
+            scripted.join();
         }
-        crew
+        scripted
     }
 
     /// Opens one more stream. The first login request is out.
@@ -141,19 +141,10 @@ impl Crew {
     pub(crate) fn answer_login(&mut self, wire: usize, request: &LoginRequest, status: LoginStatus, text: &[u8]) {
         let response = LoginResponse {
             transit: status == LoginStatus::SUCCESS,
-            continue_: false,
-            csg: request.csg,
-            nsg: request.nsg,
-            version_max: 0,
-            version_active: 0,
-            isid: request.isid,
             tsih: Tsih(7),
-            itt: request.itt,
-            stat_sn: self.stat_sn(wire),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
             status,
             data_segment_len: text.len(),
+            ..self.used(wire).login_response(request)
         };
         self.send(wire, response.emit(), text);
     }
@@ -228,21 +219,24 @@ impl Crew {
 
     // What the target says.
 
-    pub(crate) fn max_cmd_sn(&self) -> SerialNumber {
-        self.exp_cmd_sn.add(31)
+    /// The numbers of a PDU that uses up no StatSN.
+    pub(crate) fn unused(&self, wire: usize) -> Numbers {
+        Numbers::new(self.wires[wire].stat_sn, self.exp_cmd_sn)
+    }
+
+    /// The numbers of a PDU that uses up a StatSN.
+    pub(crate) fn used(&mut self, wire: usize) -> Numbers {
+        let numbers = self.unused(wire);
+        self.wires[wire].stat_sn = numbers.stat_sn.next();
+        numbers
     }
 
     pub(crate) fn stat_sn(&mut self, wire: usize) -> SerialNumber {
-        let stat_sn = &mut self.wires[wire].stat_sn;
-        let this = *stat_sn;
-        *stat_sn = this.next();
-        this
+        self.used(wire).stat_sn
     }
 
     pub(crate) fn send(&mut self, wire: usize, bhs: [u8; BHS_LEN], data: &[u8]) {
-        let mut bytes = [&bhs[..], data].concat();
-        bytes.resize(bytes.len() + pad_len(data.len()), 0);
-        self.raw(wire, &bytes);
+        self.raw(wire, &Format::PLAIN.encode(&bhs, &[], data));
     }
 
     pub(crate) fn raw(&mut self, wire: usize, mut bytes: &[u8]) {
@@ -262,8 +256,8 @@ impl Crew {
                 self.session.slices(*cid).for_each(|slice| stream.extend_from_slice(slice));
                 self.session.sent(*cid, stream.len() - before);
             }
-            while let Some(pdu) = cut(stream, false) {
-                sent.push_back(pdu);
+            while let Some(frame) = Format::PLAIN.take(stream) {
+                sent.push_back(frame.into());
             }
         }
     }
@@ -283,15 +277,7 @@ impl Crew {
     }
 
     pub(crate) fn logout_response(&mut self, wire: usize, request: &LogoutRequest) -> LogoutResponse {
-        LogoutResponse {
-            response: LogoutResponseCode::CLOSED,
-            itt: request.itt,
-            stat_sn: self.stat_sn(wire),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            time2wait: 0,
-            time2retain: 20,
-        }
+        LogoutResponse { time2retain: 20, ..self.used(wire).logout_response(request.itt) }
     }
 
     pub(crate) fn answer_task_management(
@@ -300,14 +286,7 @@ impl Crew {
         request: &TaskManagementRequest,
         response: TaskManagementResponseCode,
     ) {
-        let pdu = TaskManagementResponse {
-            response,
-            additional_response_information: [0; 3],
-            itt: request.itt,
-            stat_sn: self.stat_sn(wire),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-        };
+        let pdu = self.used(wire).task_management_response(request.itt, response);
         self.send(wire, pdu.emit(), &[]);
     }
 
@@ -334,69 +313,26 @@ impl Crew {
         len: usize,
         last: bool,
     ) -> Vec<u8> {
-        let status = last.then(|| DataInStatus { status: 0, residual: Residual::None, stat_sn: self.stat_sn(wire) });
-        let pdu = DataIn {
-            final_: true,
-            acknowledge: false,
-            status,
-            lun: LunField::default(),
-            itt,
-            ttt: TargetTransferTag::RESERVED,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            data_sn,
-            buffer_offset: offset,
-            data_segment_len: len,
-        };
+        let status = last.then(|| self.used(wire).good(Residual::None));
+        let pdu = DataIn { status, ..self.unused(wire).data_in(itt, data_sn, offset, len) };
         let offset = offset as usize;
         [&pdu.emit()[..], &pattern(offset + len)[offset..]].concat()
     }
 
     pub(crate) fn r2t(&mut self, wire: usize, itt: InitiatorTaskTag, r2t_sn: u32, offset: u32, len: u32) {
-        let pdu = R2t {
-            lun: LUN,
-            itt,
-            ttt: TargetTransferTag(0x100 + r2t_sn),
-            stat_sn: self.wires[wire].stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            r2t_sn,
-            buffer_offset: offset,
-            desired_data_transfer_length: len,
-        };
+        let pdu = R2t { lun: LUN, ..self.unused(wire).r2t(itt, r2t_sn, offset, len) };
         self.send(wire, pdu.emit(), &[]);
     }
 
     /// A NOP-In that wants no answer.
     pub(crate) fn sign_of_life(&mut self, wire: usize) {
-        let pdu = NopIn {
-            lun: LunField::default(),
-            itt: InitiatorTaskTag::RESERVED,
-            ttt: TargetTransferTag::RESERVED,
-            stat_sn: self.wires[wire].stat_sn,
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            data_segment_len: 0,
-        };
+        let pdu = self.unused(wire).ping(TargetTransferTag::RESERVED);
         self.send(wire, pdu.emit(), &[]);
     }
 
     /// GOOD.
     pub(crate) fn respond(&mut self, wire: usize, itt: InitiatorTaskTag) {
-        let pdu = ScsiResponse {
-            response: ScsiResponseCode::COMMAND_COMPLETED,
-            status: 0,
-            status_qualifier: 0,
-            itt,
-            snack_tag: 0,
-            stat_sn: self.stat_sn(wire),
-            exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.max_cmd_sn(),
-            exp_data_sn: 0,
-            residual: Residual::None,
-            bidi_read_residual: Residual::None,
-            data_segment_len: 0,
-        };
+        let pdu = self.used(wire).scsi_response(itt);
         self.send(wire, pdu.emit(), &[]);
     }
 

@@ -11,12 +11,12 @@ use lunette_session::limits::RUN_COMMANDS;
 use lunette_session::limits::{COMMAND_GAP_TIMEOUT, DATA_OUT_GRACE};
 use proptest::prelude::*;
 
-use crate::harness::{Bundle, Crew, LUN, config, node, pattern, read, write};
+use crate::harness::{LUN, MultiPair, ScriptedSession, config, node, pattern, read, write};
 
-fn connected(connections: usize, seed: u64) -> Bundle {
+fn connected(connections: usize, seed: u64) -> MultiPair {
     let offer = Offer { max_connections: connections as u32, ..Offer::default() };
     let config = SessionConfig { offer: offer.clone(), ..config() };
-    Bundle::connected(config, node(Authentication::None, offer), seed, connections)
+    MultiPair::connected(config, node(Authentication::None, offer), seed, connections)
 }
 
 /// Bytes that a write puts into its own place.
@@ -36,7 +36,7 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn submit(&mut self, lanes: &mut Bundle, user: u64, writes: bool) -> Option<TaskTag> {
+    fn submit(&mut self, lanes: &mut MultiPair, user: u64, writes: bool) -> Option<TaskTag> {
         // A slot of the disk's upper half for each write; reads look at the lower half.
         let command = if writes {
             write(&lanes.pool, user, (128 << 10) + (user as u32 % 128) * SLOT, &data_of(user))
@@ -48,7 +48,7 @@ impl Oracle {
         Some(taken)
     }
 
-    fn look(&mut self, lanes: &mut Bundle) {
+    fn look(&mut self, lanes: &mut MultiPair) {
         while let Some(event) = lanes.events.pop_front() {
             match event {
                 Event::Completed { command, response } => {
@@ -75,7 +75,7 @@ impl Oracle {
         }
     }
 
-    fn check(&self, lanes: &Bundle) {
+    fn check(&self, lanes: &MultiPair) {
         for pair in lanes.delivered.windows(2) {
             assert!(pair[0].is_before(pair[1]), "{} before {}", pair[0], pair[1]);
         }
@@ -166,7 +166,7 @@ fn short_commands_go_in_runs_when_all_connections_have_work() {
     let mut oracle = Oracle::default();
     let mut went_to = Vec::new();
     for user in 0..COMMANDS {
-        let queued = |lanes: &Bundle| [0, 1].map(|cid| lanes.session.slices(Cid(cid)).count());
+        let queued = |lanes: &MultiPair| [0, 1].map(|cid| lanes.session.slices(Cid(cid)).count());
         let before = queued(&lanes);
         assert!(oracle.submit(&mut lanes, user, false).is_some());
         went_to.push(usize::from(queued(&lanes)[1] > before[1]));
@@ -183,12 +183,12 @@ fn short_commands_go_in_runs_when_all_connections_have_work() {
 }
 
 /// Lets one connection bring its bytes to the target, and no other.
-fn deliver(lanes: &mut Bundle, lane: usize) {
+fn deliver(lanes: &mut MultiPair, lane: usize) {
     while lanes.turn(lane) {}
 }
 
 /// Two commands: the first one lies on connection 1, the second on connection 0.
-fn two_commands(lanes: &mut Bundle, oracle: &mut Oracle) {
+fn two_commands(lanes: &mut MultiPair, oracle: &mut Oracle) {
     assert!(oracle.submit(lanes, 0, false).is_some());
     assert!(!lanes.session.has_output(Cid(0)));
     assert!(oracle.submit(lanes, 1, false).is_some());
@@ -234,7 +234,7 @@ fn the_loss_of_one_connection_ends_the_session() {
     let ends = lanes.events.iter().filter(|event| matches!(event, Event::Closed { .. })).count();
     assert_eq!(ends, 4, "each connection ends once");
     assert_eq!(lanes.session.room(), 0);
-    let Bundle { session, events, .. } = lanes;
+    let MultiPair { session, events, .. } = lanes;
     let unfinished: Vec<u64> = session.into_unfinished().iter().map(|command| command.user).collect();
     assert!(unfinished.is_sorted());
     let finished = events.iter().filter(|event| matches!(event, Event::Completed { .. })).count();
@@ -307,7 +307,7 @@ fn one_logout_ends_all_connections() {
 fn an_r2t_may_come_after_the_reset_that_ended_its_task() {
     let offer = Offer { max_connections: 2, initial_r2t: true, immediate_data: false, ..Offer::default() };
     let config = SessionConfig { offer: offer.clone(), ..config() };
-    let mut lanes = Bundle::connected(config, node(Authentication::None, offer), 3, 2);
+    let mut lanes = MultiPair::connected(config, node(Authentication::None, offer), 3, 2);
     let mut oracle = Oracle::default();
     // The write goes over connection 1 and its R2T stays under way, while connection 0 brings the reset and its answer.
     assert!(oracle.submit(&mut lanes, 0, true).is_some());
@@ -329,10 +329,10 @@ fn an_r2t_may_come_after_the_reset_that_ended_its_task() {
 /// RFC 7143 chapter 13: what a session agrees on is negotiated by its leading login ("LO"), SessionType among it.
 #[test]
 fn a_connection_that_joins_says_who_it_is_and_what_holds_for_itself() {
-    let mut crew = Crew::new(1, 2, 20);
-    let joining = crew.connect();
-    let names = crew.login_keys(joining);
+    let mut peer = ScriptedSession::new(1, 2, 20);
+    let joining = peer.connect();
+    let names = peer.login_keys(joining);
     assert_eq!(names, ["InitiatorName", "TargetName", "AuthMethod"]);
-    let offers = crew.login_keys(joining);
+    let offers = peer.login_keys(joining);
     assert_eq!(offers, ["HeaderDigest", "DataDigest", "MaxRecvDataSegmentLength"]);
 }

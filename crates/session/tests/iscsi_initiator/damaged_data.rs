@@ -9,7 +9,7 @@ use lunette_session::keys::{Choices, Offer};
 use proptest::prelude::*;
 
 use crate::harness::{Pair, Storm, config, node};
-use crate::pair::{Play, Step, step};
+use crate::random_load::{Play, Step, step};
 
 fn offer() -> impl Strategy<Value = Offer> {
     let length = || prop_oneof![512..3000_u32, Just(8192), Just(262_144)];
