@@ -2,16 +2,16 @@
 //! device sees each command once, whole and in order.
 
 use lunette_pdu::{
-    BHS_LEN, DataOut, InitiatorTaskTag, LunField, NopOut, R2t, RejectReason, ScsiCommand, SerialNumber, SnackRequest,
-    SnackType, TargetPdu, TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode,
-    TextRequest,
+    BHS_LEN, DataOut, InitiatorTaskTag, NopOut, R2t, RejectReason, ScsiCommand, SerialNumber, SnackRequest, SnackType,
+    TargetPdu, TaskManagementFunction, TaskManagementRequest, TaskManagementResponseCode, TextRequest,
 };
 use lunette_session::iscsi_target::{CloseReason, Response};
 use lunette_session::keys::Offer;
 use lunette_session::limits::{COMMAND_GAP_TIMEOUT, MAX_EARLY_BYTES};
 
 use crate::harness::{
-    Cut, Peer, Setup, command, data_out, nop_out, pattern, read, solicited, task_management, text, text_request, write,
+    Cut, Peer, Setup, command, data_out, nop_out, pattern, read, snack, solicited, task_management, text, text_request,
+    write,
 };
 
 /// A session of recovery level 1 with data digests, with other keys beside.
@@ -340,13 +340,10 @@ fn lost_r2ts_come_again() {
     let ask = |peer: &mut Peer, beg_run, run_length| {
         peer.checker.strict = false;
         let request = SnackRequest {
-            snack_type: SnackType::DATA_R2T,
-            lun: LunField([0; 8]),
-            itt: InitiatorTaskTag(1),
-            ttt: TargetTransferTag::RESERVED,
             exp_stat_sn: peer.checker.stat_sn.unwrap(),
             beg_run,
             run_length,
+            ..snack(InitiatorTaskTag(1), SnackType::DATA_R2T)
         };
         peer.send(request.emit(), &[]);
     };
@@ -387,15 +384,8 @@ fn several_r2ts_are_told_apart() {
     let r2ts: Vec<R2t> = (0..4).map(|_| peer.r2t().0).collect();
     peer.answer(&r2ts[1], &data, 8192);
     peer.checker.strict = false;
-    let request = SnackRequest {
-        snack_type: SnackType::DATA_R2T,
-        lun: LunField([0; 8]),
-        itt: InitiatorTaskTag(1),
-        ttt: TargetTransferTag::RESERVED,
-        exp_stat_sn: peer.checker.stat_sn.unwrap(),
-        beg_run: 0,
-        run_length: 0,
-    };
+    let request =
+        SnackRequest { exp_stat_sn: peer.checker.stat_sn.unwrap(), ..snack(InitiatorTaskTag(1), SnackType::DATA_R2T) };
     peer.send(request.emit(), &[]);
     for at in [0, 2, 3] {
         assert_eq!(peer.r2t().0, R2t { exp_cmd_sn: r2ts[at].exp_cmd_sn, ..r2ts[at] });
@@ -455,15 +445,7 @@ fn any_damage_is_repaired() {
 fn a_discovery_session_recovers_nothing() {
     let offer = Offer { error_recovery_level: 2, ..Offer::default() };
     let mut peer = Peer::discovering(Setup { offer, ..Setup::keys(&[("ErrorRecoveryLevel", "2")]) });
-    let snack = SnackRequest {
-        snack_type: SnackType::STATUS,
-        lun: LunField([0; 8]),
-        itt: InitiatorTaskTag::RESERVED,
-        ttt: TargetTransferTag::RESERVED,
-        exp_stat_sn: SerialNumber(0),
-        beg_run: 0,
-        run_length: 0,
-    };
+    let snack = snack(InitiatorTaskTag::RESERVED, SnackType::STATUS);
     peer.send(snack.emit(), &[]);
     peer.rejected(RejectReason::SNACK_REJECT);
 }

@@ -17,7 +17,7 @@ fn all_combinations_carry_all_kinds_of_pdus() {
                     let mut peer = Peer::logged_in(digests(header, data)).cut(cut);
                     peer.out_piece = 13;
                     assert_eq!(
-                        (peer.checker.header_digest, peer.checker.data_digest),
+                        (peer.checker.format.header_digest, peer.checker.format.data_digest),
                         (header != "None", data != "None")
                     );
                     peer.nop_out(nop_out(1), &pattern(len));

@@ -1,10 +1,8 @@
 //! What is rejected, and whether the connection stands it (RFC 7143 sections 7.8 and 11.17).
 
-use lunette_pdu::{
-    BHS_LEN, InitiatorTaskTag, LunField, RejectReason, SerialNumber, SnackRequest, SnackType, TargetTransferTag,
-};
+use lunette_pdu::{BHS_LEN, InitiatorTaskTag, RejectReason, SnackType};
 
-use crate::harness::{Peer, Setup, nop_out};
+use crate::harness::{Peer, Setup, nop_out, snack};
 
 fn still_there(peer: &mut Peer) {
     peer.nop_out(nop_out(1), b"ping");
@@ -15,15 +13,7 @@ fn still_there(peer: &mut Peer) {
 fn a_snack_is_rejected_at_level_0() {
     for snack_type in [SnackType::DATA_R2T, SnackType::STATUS, SnackType::DATA_ACK, SnackType::R_DATA, SnackType(9)] {
         let mut peer = Peer::logged_in(Setup::default());
-        let snack = SnackRequest {
-            snack_type,
-            lun: LunField([0; 8]),
-            itt: InitiatorTaskTag(1),
-            ttt: TargetTransferTag::RESERVED,
-            exp_stat_sn: SerialNumber(0),
-            beg_run: 0,
-            run_length: 0,
-        };
+        let snack = snack(InitiatorTaskTag(1), snack_type);
         peer.send(snack.emit(), &[]);
         let (reject, quoted) = peer.reject();
         assert_eq!((reject.reason, &quoted[..]), (RejectReason::SNACK_REJECT, &snack.emit()[..]));

@@ -4,10 +4,11 @@
 use std::time::Duration;
 
 use lunette_pdu::{
-    AsyncEvent, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponseCode, RejectReason, ScsiCommand,
-    SerialNumber, TargetPdu, TargetTransferTag, TextRequest, TextResponse,
+    AsyncEvent, Cid, LogoutReason, LogoutRequest, LogoutResponseCode, RejectReason, ScsiCommand, SerialNumber,
+    TargetPdu, TargetTransferTag, TextRequest, TextResponse,
 };
 use lunette_session::keys::Offer;
+use lunette_testkit::requests::logout;
 
 use crate::harness::{Peer, Setup, nop_out, pattern, read, text, text_request, write};
 
@@ -234,15 +235,13 @@ fn a_logout_of_another_connection_does_not_shorten_the_limit() {
     let (r2t, _) = peer.r2t();
     peer.reads = false;
     peer.text(part(true, false), &[]);
-    let logout = LogoutRequest {
-        immediate: true,
-        reason: LogoutReason::CLOSE_CONNECTION,
-        itt: InitiatorTaskTag(0x55),
+    let request = LogoutRequest {
         cid: Cid(99),
         cmd_sn: peer.cmd_sn,
         exp_stat_sn: SerialNumber(r2t.stat_sn.0.wrapping_add(1000)),
+        ..logout(0x55, LogoutReason::CLOSE_CONNECTION)
     };
-    peer.send(logout.emit(), &[]);
+    peer.send(request.emit(), &[]);
     peer.answer(&r2t, &pattern(8192), 8192);
     peer.reads = true;
     assert_eq!(peer.text_response().1, declaration(4096));

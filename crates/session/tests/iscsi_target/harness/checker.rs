@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    BHS_LEN, Bhs, DIGEST_LEN, DataIn, DataOut, InitiatorTaskTag, LoginResponse, R2t, SerialNumber, Stage, TargetPdu,
-    TargetTransferTag, pad_len,
+    BHS_LEN, DataIn, DataOut, InitiatorTaskTag, LoginResponse, R2t, SerialNumber, Stage, TargetPdu, TargetTransferTag,
 };
+use lunette_testkit::Format;
 
 /// A PDU of the target, with its data segment.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,8 +36,7 @@ pub(crate) struct Checker {
     stream: Vec<u8>,
     /// Off for initiators that break the rules: what answers them has to be readable, no more.
     pub(crate) strict: bool,
-    pub(crate) header_digest: bool,
-    pub(crate) data_digest: bool,
+    pub(crate) format: Format,
     full_feature: bool,
     /// The next StatSN, once the first has been seen.
     pub(crate) stat_sn: Option<SerialNumber>,
@@ -56,8 +54,7 @@ impl Checker {
         Self {
             stream: Vec::new(),
             strict: true,
-            header_digest: false,
-            data_digest: false,
+            format: Format::PLAIN,
             full_feature: false,
             stat_sn: None,
             exp_cmd_sn: None,
@@ -100,30 +97,12 @@ impl Checker {
     }
 
     fn cut(&mut self) -> Option<Received> {
-        let bhs = *self.stream.first_chunk::<BHS_LEN>()?;
-        let header = Bhs::from(bhs);
-        assert_eq!(header.ahs_len(), 0, "no PDU of a target has an AHS");
-        let digest_len = |on: bool| if on { DIGEST_LEN } else { 0 };
-        let data_at = BHS_LEN + digest_len(self.header_digest);
-        let data_len = header.data_segment_len();
-        let padded_len = data_len + pad_len(data_len);
-        let digest_at = data_at + padded_len;
-        let end = digest_at + digest_len(self.data_digest && data_len > 0);
-        if self.stream.len() < end {
-            return None;
-        }
-        let pdu: Vec<u8> = self.stream.drain(..end).collect();
-        if self.header_digest {
-            assert_eq!(pdu[BHS_LEN..data_at], to_wire(crc32c(&bhs)), "header digest");
-        }
-        assert!(pdu[data_at + data_len..digest_at].iter().all(|pad| *pad == 0), "pad bytes are zero");
-        if end > digest_at {
-            assert_eq!(pdu[digest_at..], to_wire(crc32c(&pdu[data_at..digest_at])), "data digest");
-        }
+        let frame = self.format.take(&mut self.stream)?.verified();
+        assert!(frame.ahs.is_empty(), "no PDU of a target has an AHS");
         let limit = if self.full_feature { self.max_segment_len } else { 8192 };
+        let data_len = frame.data.len();
         assert!(data_len <= limit, "{data_len} bytes are more than MaxRecvDataSegmentLength {limit}");
-        let parsed = TargetPdu::parse(&header).expect("a target sends what a target may send");
-        Some(Received { pdu: parsed, data: pdu[data_at..data_at + data_len].to_vec() })
+        Some(Received { pdu: frame.target_pdu(), data: frame.data })
     }
 
     fn check(&mut self, received: &Received, next_cmd_sn: SerialNumber) {
@@ -209,8 +188,8 @@ impl Checker {
     fn login_text(&mut self, pdu: &LoginResponse, data: &[u8]) {
         for (key, value) in pairs(data).flatten() {
             match key {
-                "HeaderDigest" => self.header_digest = value == "CRC32C",
-                "DataDigest" => self.data_digest = value == "CRC32C",
+                "HeaderDigest" => self.format.header_digest = value == "CRC32C",
+                "DataDigest" => self.format.data_digest = value == "CRC32C",
                 "MaxBurstLength" => self.max_burst_len = value.parse().unwrap_or(self.max_burst_len),
                 "MaxOutstandingR2T" => self.max_outstanding_r2t = value.parse().unwrap_or(self.max_outstanding_r2t),
                 _ => {}
@@ -219,7 +198,7 @@ impl Checker {
         self.full_feature = pdu.transit && pdu.nsg == Stage::FullFeaturePhase;
         if !self.full_feature {
             // Digests are not used before the full feature phase; the tests name them in its last request.
-            (self.header_digest, self.data_digest) = (false, false);
+            self.format = Format::PLAIN;
         }
     }
 

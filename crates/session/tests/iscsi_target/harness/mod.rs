@@ -10,9 +10,9 @@ mod requests;
 mod setup;
 
 pub(crate) use driver::Cut;
-pub(crate) use peer::{Peer, solicited};
+pub(crate) use peer::Peer;
 pub(crate) use requests::{
-    command, data_out, login_request, nop_out, read, task_management, text, text_request, write,
+    command, data_out, login_request, nop_out, read, snack, solicited, task_management, text, text_request, write,
 };
 pub(crate) use setup::{INITIATOR, Setup, TARGET, node};
 

@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
     AsyncMessage, BHS_LEN, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, NopIn, NopOut,
     R2t, Reject, RejectReason, ScsiCommand, ScsiResponse, SerialNumber, TargetPdu, TaskManagementRequest,
-    TaskManagementResponse, TextRequest, TextResponse, pad_len,
+    TaskManagementResponse, TextRequest, TextResponse,
 };
 use lunette_session::Time;
 use lunette_session::iscsi_target::CloseReason;
+use lunette_testkit::requests::solicited;
 
 use super::checker::{Checker, Received};
 use super::driver::{Cut, Driver};
@@ -171,17 +171,7 @@ impl Peer {
 
     /// A PDU as it stands on the wire.
     pub(crate) fn frame(&self, bhs: [u8; BHS_LEN], ahs: &[u8], data: &[u8]) -> Vec<u8> {
-        let mut bytes = [&bhs[..], ahs].concat();
-        if self.checker.header_digest {
-            bytes.extend(to_wire(crc32c(&bytes)));
-        }
-        let mut segment = data.to_vec();
-        segment.resize(data.len() + pad_len(data.len()), 0);
-        bytes.extend_from_slice(&segment);
-        if self.checker.data_digest && !data.is_empty() {
-            bytes.extend(to_wire(crc32c(&segment)));
-        }
-        bytes
+        self.checker.format.encode(&bhs, ahs, data)
     }
 
     /// Any bytes.
@@ -261,24 +251,4 @@ impl Peer {
             other => panic!("{other:?} is no protocol error"),
         }
     }
-}
-
-/// The headers that answer an R2T in PDUs of up to `pdu_len` bytes.
-pub(crate) fn solicited(r2t: &R2t, pdu_len: usize) -> Vec<DataOut> {
-    let total = r2t.desired_data_transfer_length as usize;
-    let starts = (0..total).step_by(pdu_len);
-    let pdu = |(data_sn, start): (usize, usize)| {
-        let len = pdu_len.min(total - start);
-        DataOut {
-            final_: start + len == total,
-            lun: r2t.lun,
-            itt: r2t.itt,
-            ttt: r2t.ttt,
-            exp_stat_sn: SerialNumber(0),
-            data_sn: data_sn as u32,
-            buffer_offset: r2t.buffer_offset + start as u32,
-            data_segment_len: len,
-        }
-    };
-    starts.enumerate().map(pdu).collect()
 }
