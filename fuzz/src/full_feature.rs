@@ -5,15 +5,15 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
-    Ahs, BHS_LEN, Cid, DIGEST_LEN, DataOut, InitiatorTaskTag, Isid, LogoutReason, LogoutRequest, LunField, NopOut,
-    ScsiCommand, SerialNumber, SnackRequest, SnackType, TargetTransferTag, TaskAttribute, TaskManagementFunction,
-    TaskManagementRequest, TextRequest, pad_len,
+    Ahs, BHS_LEN, Cid, DIGEST_LEN, DataOut, InitiatorTaskTag, Isid, LogoutReason, LogoutRequest, NopOut, ScsiCommand,
+    SerialNumber, SnackRequest, SnackType, TargetTransferTag, TaskManagementFunction, TaskManagementRequest,
+    TextRequest,
 };
 use lunette_scsi::OpCode;
 use lunette_session::Authentication;
 use lunette_session::keys::{Digest, Offer};
+use lunette_testkit::{Format, requests};
 
 use crate::input::{Input, Random};
 use crate::toy::{Played, Rival, Server, TARGET, Toy, block_cdb, command, login_request};
@@ -56,8 +56,7 @@ pub(crate) fn play(data: &[u8], recovery: &Recovery) -> Played {
 
 struct Initiator {
     toy: Toy,
-    header_digest: bool,
-    data_digest: bool,
+    format: Format,
     next_cmd_sn: SerialNumber,
     /// The next PDU is changed before it is sent: bits of one byte flip, or the header digest is one that is never right.
     spoil: Option<(u8, u8)>,
@@ -87,8 +86,10 @@ impl Initiator {
         let parameters = toy.parameters();
         assert_eq!(parameters.of_marker, parameters.if_marker);
         let mut initiator = Self {
-            header_digest: parameters.header_digest == Digest::Crc32c,
-            data_digest: parameters.data_digest == Digest::Crc32c,
+            format: Format {
+                header_digest: parameters.header_digest == Digest::Crc32c,
+                data_digest: parameters.data_digest == Digest::Crc32c,
+            },
             next_cmd_sn: toy.exp_cmd_sn(),
             spoil: None,
             damage: false,
@@ -188,16 +189,13 @@ impl Initiator {
             final_: !unsolicited,
             read,
             write,
-            attr: TaskAttribute::SIMPLE,
-            priority: 0,
-            lun: LunField([0; 8]),
             itt: InitiatorTaskTag(u32::from(input.byte() % 64)),
             expected_data_transfer_length: if read || write { length } else { 0 },
             cmd_sn: self.cmd_sn(immediate, input),
-            exp_stat_sn: SerialNumber(0),
             cdb: cdb(input.array(), length),
             ahs_len,
             data_segment_len: data.len(),
+            ..requests::command(0)
         };
         self.commands.truncate(MAX_REPEATED - 1);
         self.commands.push_front((command.emit(), ahs[..ahs_len].to_vec(), data.clone()));
@@ -244,16 +242,8 @@ impl Initiator {
     }
 
     fn send_data(&mut self, itt: InitiatorTaskTag, ttt: TargetTransferTag, sn: u32, offset: u32, len: u32, last: bool) {
-        let pdu = DataOut {
-            final_: last,
-            lun: LunField([0; 8]),
-            itt,
-            ttt,
-            exp_stat_sn: SerialNumber(0),
-            data_sn: sn,
-            buffer_offset: offset,
-            data_segment_len: len as usize,
-        };
+        let pdu = requests::data_out(itt.0, offset);
+        let pdu = DataOut { final_: last, ttt, data_sn: sn, data_segment_len: len as usize, ..pdu };
         self.send(pdu.emit(), &[], &vec![0xda; len as usize]);
     }
 
@@ -275,12 +265,11 @@ impl Initiator {
         let immediate = flags & 1 != 0;
         let pdu = NopOut {
             immediate,
-            lun: LunField([0; 8]),
             itt: if flags & 6 == 6 { InitiatorTaskTag::RESERVED } else { InitiatorTaskTag(flags.into()) },
             ttt: if flags & 8 == 8 { TargetTransferTag(input.u32()) } else { TargetTransferTag::RESERVED },
             cmd_sn: self.cmd_sn(immediate, input),
-            exp_stat_sn: SerialNumber(0),
             data_segment_len: data.len(),
+            ..requests::nop_out(0)
         };
         // A PDU that the parser refuses is a test as well, so nothing is tidied up here.
         self.send(pdu.emit(), &[], &data);
@@ -305,12 +294,11 @@ impl Initiator {
             immediate,
             final_: flags >> 5 & 3 < 2,
             continue_,
-            lun: LunField([0; 8]),
             itt: InitiatorTaskTag(u32::from(input.byte() & 1)),
             ttt: if flags & 0x80 == 0 { TargetTransferTag::RESERVED } else { TargetTransferTag(0x0007_e870) },
             cmd_sn: self.cmd_sn(immediate, input),
-            exp_stat_sn: SerialNumber(0),
             data_segment_len: text.len(),
+            ..requests::text(0)
         };
         self.send(pdu.emit(), &[], text);
     }
@@ -320,13 +308,11 @@ impl Initiator {
         let pdu = TaskManagementRequest {
             immediate,
             function: TaskManagementFunction(input.byte() % 16),
-            lun: LunField([0; 8]),
             itt: InitiatorTaskTag(u32::from(input.byte())),
             referenced_task_tag: InitiatorTaskTag(u32::from(input.byte() % 64)),
             cmd_sn: self.cmd_sn(immediate, input),
-            exp_stat_sn: SerialNumber(0),
             ref_cmd_sn: SerialNumber(input.u32()),
-            exp_data_sn: 0,
+            ..requests::task_management(0, TaskManagementFunction::ABORT_TASK)
         };
         self.send(pdu.emit(), &[], &[]);
     }
@@ -342,13 +328,10 @@ impl Initiator {
             (input.u32(), input.u32())
         };
         let pdu = SnackRequest {
-            snack_type: SnackType(kind % 8),
-            lun: LunField([0; 8]),
-            itt: InitiatorTaskTag(u32::from(input.byte() % 64)),
             ttt: TargetTransferTag(recent),
-            exp_stat_sn: SerialNumber(0),
             beg_run: if kind % 8 == SnackType::R_DATA.0 { 0 } else { run.0 },
             run_length: if kind % 8 == SnackType::R_DATA.0 { 0 } else { run.1 },
+            ..requests::snack(InitiatorTaskTag(u32::from(input.byte() % 64)), SnackType(kind % 8))
         };
         self.send(pdu.emit(), &[], &[]);
     }
@@ -357,10 +340,9 @@ impl Initiator {
         let pdu = LogoutRequest {
             immediate: false,
             reason: LogoutReason(input.byte() % 5),
-            itt: InitiatorTaskTag(200),
             cid: Cid(u16::from(input.one_in(4))),
             cmd_sn: self.cmd_sn(false, input),
-            exp_stat_sn: SerialNumber(0),
+            ..requests::logout(200, LogoutReason::CLOSE_SESSION)
         };
         self.send(pdu.emit(), &[], &[]);
     }
@@ -379,26 +361,16 @@ impl Initiator {
     /// Puts a PDU on the wire, with the digests that were negotiated.
     fn send(&mut self, mut header: [u8; BHS_LEN], ahs: &[u8], data: &[u8]) {
         header[28..32].copy_from_slice(&self.exp_stat_sn.0.to_be_bytes());
-        let mut wire = [&header[..], ahs].concat();
-        if self.header_digest {
-            wire.extend(to_wire(crc32c(&wire)));
-        }
-        if !data.is_empty() {
-            let start = wire.len();
-            wire.extend_from_slice(data);
-            wire.resize(wire.len() + pad_len(data.len()), 0);
-            if self.data_digest {
-                let digest = crc32c(&wire[start..]);
-                let is_damaged = std::mem::take(&mut self.damage);
-                // It is wrong to a fuzzer's target, too.
-                wire.extend(if is_damaged { [0xff; DIGEST_LEN] } else { to_wire(digest) });
-            }
+        let mut wire = self.format.encode(&header, ahs, data);
+        if self.format.data_digest && !data.is_empty() && std::mem::take(&mut self.damage) {
+            // It is wrong to a fuzzer's target, too.
+            wire.last_chunk_mut::<DIGEST_LEN>().expect("a digest").fill(0xff);
         }
         if let Some((at, bits)) = self.spoil.take() {
             self.toy.spoilt = true;
             let header_len = BHS_LEN + ahs.len();
             match wire.get_mut(header_len..header_len + DIGEST_LEN) {
-                Some(digest) if bits == 0 && self.header_digest => digest.fill(0xff),
+                Some(digest) if bits == 0 && self.format.header_digest => digest.fill(0xff),
                 _ => {
                     let at = usize::from(at) % wire.len();
                     wire[at] ^= bits;

@@ -3,13 +3,11 @@
 use std::time::Duration;
 
 use lunette_pdu::text::pairs;
-use lunette_pdu::{
-    BHS_LEN, Bhs, Cid, DIGEST_LEN, InitiatorPdu, Isid, LoginRequest, LoginResponse, LoginStatus, SerialNumber, Tsih,
-    pad_len,
-};
+use lunette_pdu::{BHS_LEN, Cid, InitiatorPdu, Isid, LoginRequest, LoginResponse, SerialNumber, Tsih};
 use lunette_session::iscsi_initiator::{ChapIdentity, Event, Session, SessionConfig};
 use lunette_session::keys::{Choices, Digest, Offer};
 use lunette_session::{Credentials, Entropy, Secret, Time, Timers};
+use lunette_testkit::{Format, Numbers};
 
 use crate::input::ENTROPY;
 use crate::marked::{self, Stream};
@@ -153,14 +151,12 @@ impl Host {
 
     /// Takes all PDUs. Gives where they begin, and where the last one ends.
     fn take_pdus(&mut self, wire: &[u8]) -> Vec<usize> {
-        let digest_len = if self.header_digest { DIGEST_LEN } else { 0 };
+        let format = Format { header_digest: self.header_digest, data_digest: false };
         let (mut starts, mut start) = (vec![0], 0);
-        while let Some(bhs) = wire[start..].first_chunk::<BHS_LEN>().map(|bytes| Bhs::from(*bytes)) {
-            let data = start + BHS_LEN + bhs.ahs_len() + digest_len;
-            let end = data + bhs.data_segment_len();
-            let pdu = InitiatorPdu::parse(&bhs).expect("the session sends PDUs of an initiator");
-            self.sent.push((pdu, wire[data..end].to_vec()));
-            start = end + pad_len(end - data);
+        while let Some((frame, len)) = format.first(&wire[start..]) {
+            let frame = frame.verified();
+            self.sent.push((frame.initiator_pdu(), frame.data));
+            start += len;
             starts.push(start);
         }
         assert_eq!(start, wire.len(), "half a PDU");
@@ -189,29 +185,13 @@ impl Host {
 
 /// A response that follows the request.
 pub(crate) fn login_response(request: &LoginRequest, stat_sn: u32) -> LoginResponse {
-    LoginResponse {
-        transit: request.transit,
-        continue_: false,
-        csg: request.csg,
-        nsg: request.nsg,
-        version_max: 0,
-        version_active: 0,
-        isid: request.isid,
-        tsih: Tsih(1),
-        itt: request.itt,
-        stat_sn: SerialNumber(stat_sn),
-        exp_cmd_sn: request.cmd_sn,
-        max_cmd_sn: request.cmd_sn.add(31),
-        status: LoginStatus::SUCCESS,
-        data_segment_len: 0,
-    }
+    let numbers = Numbers::new(SerialNumber(stat_sn), request.cmd_sn);
+    LoginResponse { tsih: Tsih(1), ..numbers.login_response(request) }
 }
 
 /// A PDU on the wire, without digests.
 pub(crate) fn wire(mut header: [u8; BHS_LEN], data: &[u8]) -> Vec<u8> {
     let [_, high, middle, low] = (data.len() as u32).to_be_bytes();
     header[5..8].copy_from_slice(&[high, middle, low]);
-    let mut bytes = [&header[..], data].concat();
-    bytes.resize(bytes.len() + pad_len(data.len()), 0);
-    bytes
+    Format::PLAIN.encode(&header, &[], data)
 }

@@ -8,12 +8,12 @@ use lunette_buffer::Pool;
 use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, DataIn, DataInStatus, InitiatorPdu, InitiatorTaskTag, LogoutResponse,
-    LogoutResponseCode, LunField, NopIn, R2t, Reject, RejectReason, Residual, ScsiResponse, ScsiResponseCode,
-    SerialNumber, TargetTransferTag, TaskAttribute, TaskManagementFunction, TaskManagementResponse,
-    TaskManagementResponseCode, TextResponse,
+    LogoutResponseCode, LunField, NopIn, R2t, RejectReason, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
+    TargetTransferTag, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode, TextResponse,
 };
 use lunette_session::iscsi_initiator::{Command, Event, TaskTag};
 use lunette_session::keys::{Choices, Offer};
+use lunette_testkit::Numbers;
 
 use crate::full_feature::Recovery;
 use crate::initiator::{Chap, Host, login_response, offer, wire};
@@ -202,9 +202,10 @@ impl Play {
         stat_sn
     }
 
-    fn numbers(&self, input: &mut Input<'_>) -> (SerialNumber, SerialNumber) {
+    /// Numbers with this StatSN, the others from the input.
+    fn numbers(&self, stat_sn: SerialNumber, input: &mut Input<'_>) -> Numbers {
         let exp_cmd_sn = SerialNumber(Self::near(input, self.exp_cmd_sn.0));
-        (exp_cmd_sn, exp_cmd_sn.add(u32::from(input.byte())))
+        Numbers { stat_sn, exp_cmd_sn, max_cmd_sn: exp_cmd_sn.add(u32::from(input.byte())) }
     }
 
     fn residual(input: &mut Input<'_>) -> Residual {
@@ -228,22 +229,15 @@ impl Play {
 
     fn data_in(&mut self, input: &mut Input<'_>) {
         let (itt, flags, len) = (self.itt(input), input.byte(), usize::from(input.u16()));
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(self.stat_sn, input);
         let residual = Self::residual(input);
-        let status =
-            if flags & 1 != 0 { Some(DataInStatus { status: 0, residual, stat_sn: self.status(input) }) } else { None };
+        let status = (flags & 1 != 0).then(|| DataInStatus { stat_sn: self.status(input), ..numbers.good(residual) });
+        let (data_sn, offset) = (Self::near(input, self.data_sn), Self::near(input, self.offset));
         let pdu = DataIn {
             final_: flags & 3 != 0,
             acknowledge: flags & 0xf0 == 0xf0,
             status,
-            lun: LunField::default(),
-            itt,
-            ttt: TargetTransferTag::RESERVED,
-            exp_cmd_sn,
-            max_cmd_sn,
-            data_sn: Self::near(input, self.data_sn),
-            buffer_offset: Self::near(input, self.offset),
-            data_segment_len: 0,
+            ..numbers.data_in(itt, data_sn, offset, 0)
         };
         (self.data_sn, self.offset) = (self.data_sn.wrapping_add(1), self.offset.wrapping_add(len as u32));
         self.send(pdu.emit(), &vec![0xda; len]);
@@ -251,17 +245,14 @@ impl Play {
 
     fn r2t(&mut self, input: &mut Input<'_>) {
         let (itt, len) = (self.itt(input), u32::from(input.u16()));
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(self.stat_sn, input);
         let pdu = R2t {
-            lun: LunField::default(),
-            itt,
             ttt: TargetTransferTag(u32::from(input.byte())),
             stat_sn: SerialNumber(Self::near(input, self.stat_sn.0)),
-            exp_cmd_sn,
-            max_cmd_sn,
             r2t_sn: Self::near(input, self.data_sn),
             buffer_offset: Self::near(input, self.offset),
             desired_data_transfer_length: Self::near(input, len),
+            ..numbers.r2t(itt, 0, 0, 0)
         };
         (self.data_sn, self.offset) = (self.data_sn.wrapping_add(1), self.offset.wrapping_add(len));
         self.send(pdu.emit(), &[]);
@@ -269,37 +260,28 @@ impl Play {
 
     fn response(&mut self, input: &mut Input<'_>) {
         let (itt, stat_sn) = (self.itt(input), self.status(input));
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(stat_sn, input);
         let len = usize::from(input.byte() & 31);
-        let mut pdu = ScsiResponse {
+        let pdu = ScsiResponse {
             response: ScsiResponseCode(input.byte() & 1),
             status: input.byte() & 0x1e,
-            status_qualifier: 0,
-            itt,
-            snack_tag: 0,
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
             exp_data_sn: Self::near(input, 0),
             residual: Self::residual(input),
             bidi_read_residual: Self::residual(input),
-            data_segment_len: 0,
+            snack_tag: u32::from(input.byte() & 3),
+            ..numbers.scsi_response(itt)
         };
-        pdu.snack_tag = u32::from(input.byte() & 3);
         self.send(pdu.emit(), input.bytes(len));
     }
 
     fn nop_in(&mut self, input: &mut Input<'_>) {
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(self.stat_sn, input);
         let asks = input.byte() & 1 == 0;
-        let pdu = NopIn {
-            lun: LunField::default(),
-            itt: if asks { InitiatorTaskTag::RESERVED } else { self.itt(input) },
-            ttt: if asks { TargetTransferTag(3) } else { TargetTransferTag::RESERVED },
-            stat_sn: if asks { self.stat_sn } else { self.status(input) },
-            exp_cmd_sn,
-            max_cmd_sn,
-            data_segment_len: 0,
+        let pdu = if asks {
+            numbers.ping(TargetTransferTag(3))
+        } else {
+            let itt = self.itt(input);
+            NopIn { stat_sn: self.status(input), ..numbers.nop_in(itt) }
         };
         let len = usize::from(input.byte() & 7);
         self.send(pdu.emit(), if asks { &[] } else { input.bytes(len) });
@@ -307,18 +289,13 @@ impl Play {
 
     fn text_response(&mut self, input: &mut Input<'_>) {
         let (itt, stat_sn, flags) = (self.itt(input), self.status(input), input.byte());
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(stat_sn, input);
         let len = usize::from(input.byte());
         let pdu = TextResponse {
             final_: flags & 1 != 0,
             continue_: flags & 3 == 2,
-            lun: LunField::default(),
-            itt,
             ttt: if flags & 1 != 0 { TargetTransferTag::RESERVED } else { TargetTransferTag(1) },
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
-            data_segment_len: 0,
+            ..numbers.text_response(itt, 0)
         };
         let declares = flags & 4 != 0;
         self.send(pdu.emit(), if declares { b"MaxRecvDataSegmentLength=512\0" } else { input.bytes(len) });
@@ -326,48 +303,33 @@ impl Play {
 
     fn task_management_response(&mut self, input: &mut Input<'_>) {
         let (itt, stat_sn) = (self.itt(input), self.status(input));
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
-        let pdu = TaskManagementResponse {
-            response: TaskManagementResponseCode(input.byte() & 7),
-            additional_response_information: [0; 3],
-            itt,
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
-        };
-        self.send(pdu.emit(), &[]);
+        let numbers = self.numbers(stat_sn, input);
+        let response = TaskManagementResponseCode(input.byte() & 7);
+        self.send(numbers.task_management_response(itt, response).emit(), &[]);
     }
 
     fn logout_response(&mut self, input: &mut Input<'_>) {
         let (itt, stat_sn) = (self.itt(input), self.status(input));
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(stat_sn, input);
         let response = LogoutResponseCode(input.byte() & 3);
-        let pdu = LogoutResponse { response, itt, stat_sn, exp_cmd_sn, max_cmd_sn, time2wait: 0, time2retain: 0 };
-        self.send(pdu.emit(), &[]);
+        self.send(LogoutResponse { response, ..numbers.logout_response(itt) }.emit(), &[]);
     }
 
     fn news(&mut self, input: &mut Input<'_>) {
         let stat_sn = self.status(input);
-        let (exp_cmd_sn, max_cmd_sn) = self.numbers(input);
+        let numbers = self.numbers(stat_sn, input);
         let kind = input.byte();
         if kind & 8 != 0 {
             let reason = RejectReason(kind >> 4);
-            let pdu = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn: 0, data_segment_len: 0 };
             let mut header = [0; BHS_LEN];
             header[16..20].copy_from_slice(&self.itt(input).0.to_be_bytes());
-            return self.send(pdu.emit(), &header[..BHS_LEN - usize::from(kind & 1)]);
+            return self.send(numbers.reject(reason).emit(), &header[..BHS_LEN - usize::from(kind & 1)]);
         }
         let pdu = AsyncMessage {
             lun: LunField([0, kind >> 6, 0, 0, 0, 0, 0, 0]),
-            stat_sn,
-            exp_cmd_sn,
-            max_cmd_sn,
-            event: AsyncEvent(kind & 7),
-            vcode: 0,
             parameter1: u16::from(kind >> 5 & 1),
-            parameter2: 0,
             parameter3: 1,
-            data_segment_len: 0,
+            ..numbers.async_message(AsyncEvent(kind & 7))
         };
         self.send(pdu.emit(), &[]);
     }

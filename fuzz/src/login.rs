@@ -5,10 +5,11 @@
 
 use std::time::Duration;
 
-use lunette_pdu::{BHS_LEN, Cid, InitiatorTaskTag, Isid, LoginRequest, SerialNumber, Stage, Tsih, pad_len};
+use lunette_pdu::{BHS_LEN, InitiatorTaskTag, Isid, LoginRequest, SerialNumber, Tsih};
 use lunette_session::keys::Offer;
 use lunette_session::limits::LOGIN_TIMEOUT;
 use lunette_session::{Authentication, Credentials, Secret};
+use lunette_testkit::{Format, requests};
 
 use crate::input::{Input, Random};
 use crate::toy::Toy;
@@ -58,25 +59,17 @@ fn request(input: &mut Input<'_>) -> Vec<u8> {
 /// Byte 1 of the header is `flags`; bits 4 and 5, which it does not use, spoil the tag and the version.
 fn wire(flags: u8, text: &[u8]) -> Vec<u8> {
     let request = LoginRequest {
-        transit: false,
-        continue_: false,
-        csg: Stage::SecurityNegotiation,
-        nsg: Stage::SecurityNegotiation,
-        version_max: 0,
         version_min: flags >> 5 & 1,
         isid: Isid([0x40, 0, 1, 0x37, 0, 1]),
         tsih: Tsih(u16::from(flags >> 4 & 1)),
         itt: InitiatorTaskTag(1),
-        cid: Cid(0),
         cmd_sn: SerialNumber(1),
-        exp_stat_sn: SerialNumber(0),
         data_segment_len: text.len(),
+        ..requests::login()
     };
-    let mut bytes = request.emit().to_vec();
-    bytes[1] = flags & 0xcf;
-    bytes.extend_from_slice(text);
-    bytes.resize(bytes.len() + pad_len(text.len()), 0);
-    bytes
+    let mut header = request.emit();
+    header[1] = flags & 0xcf;
+    Format::PLAIN.encode(&header, &[], text)
 }
 
 /// One request in the form that [`request`] reads.

@@ -14,14 +14,12 @@ use std::time::Duration;
 
 #[cfg(test)]
 use lunette_pdu::Opcode;
-use lunette_pdu::{
-    BHS_LEN, Cid, InitiatorTaskTag, Isid, LoginRequest, LunField, R2t, ScsiCommand, SerialNumber, Stage, TaskAttribute,
-    Tsih, pad_len,
-};
+use lunette_pdu::{BHS_LEN, Isid, LoginRequest, R2t, ScsiCommand, SerialNumber};
 use lunette_scsi::OpCode;
 use lunette_session::Authentication;
 use lunette_session::keys::{Offer, Parameters};
 use lunette_target::Moved;
+use lunette_testkit::{Format, requests};
 
 use self::inbound::Inbound;
 use self::outbound::Outbound;
@@ -81,22 +79,8 @@ pub(crate) struct Played {
 
 /// A login in one request, on the wire.
 pub(crate) fn login_request(isid: Isid, cmd_sn: SerialNumber, keys: &str) -> Vec<u8> {
-    let request = LoginRequest {
-        transit: true,
-        continue_: false,
-        csg: Stage::LoginOperationalNegotiation,
-        nsg: Stage::FullFeaturePhase,
-        version_max: 0,
-        version_min: 0,
-        isid,
-        tsih: Tsih::NEW,
-        itt: InitiatorTaskTag(0),
-        cid: Cid(0),
-        cmd_sn,
-        exp_stat_sn: SerialNumber(0),
-        data_segment_len: keys.len(),
-    };
-    [&request.emit()[..], keys.as_bytes(), &[0; 3][..pad_len(keys.len())]].concat()
+    let request = LoginRequest { isid, cmd_sn, data_segment_len: keys.len(), ..requests::login() };
+    Format::PLAIN.encode(&request.emit(), &[], keys.as_bytes())
 }
 
 /// READ (16) or WRITE (16), held by the store or not.
@@ -111,23 +95,7 @@ pub(crate) fn block_cdb(opcode: OpCode, held: bool, blocks: u32) -> [u8; 16] {
 
 /// A command that carries no data.
 pub(crate) fn command(itt: u32, cmd_sn: SerialNumber, cdb: [u8; 16], read_len: u32) -> [u8; BHS_LEN] {
-    let command = ScsiCommand {
-        immediate: false,
-        final_: true,
-        read: read_len > 0,
-        write: false,
-        attr: TaskAttribute::SIMPLE,
-        priority: 0,
-        lun: LunField([0; 8]),
-        itt: InitiatorTaskTag(itt),
-        expected_data_transfer_length: read_len,
-        cmd_sn,
-        exp_stat_sn: SerialNumber(0),
-        cdb,
-        ahs_len: 0,
-        data_segment_len: 0,
-    };
-    command.emit()
+    ScsiCommand { read: read_len > 0, cmd_sn, cdb, ..requests::read(itt, read_len) }.emit()
 }
 
 impl Toy {

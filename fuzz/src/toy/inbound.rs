@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use lunette_pdu::{Ahs, BHS_LEN, Bhs, DIGEST_LEN, InitiatorPdu, InitiatorTaskTag, pad_len};
+use lunette_pdu::{Ahs, BHS_LEN, Bhs, InitiatorPdu, InitiatorTaskTag};
 use lunette_session::keys::{Digest, Parameters};
+use lunette_testkit::Format;
 
 /// What the initiator has sent, PDU by PDU, as far as it can be told.
 #[derive(Default)]
@@ -27,14 +28,10 @@ pub(super) struct Inbound {
 impl Inbound {
     /// The target has answered the next login request.
     pub(super) fn login_answered(&mut self) {
-        let Some(bhs) = self.bytes.get(..BHS_LEN).and_then(Bhs::ref_from).copied() else { return };
-        let start = BHS_LEN + bhs.ahs_len();
-        let len = bhs.data_segment_len();
-        let end = start + len + pad_len(len);
-        if self.bytes.len() >= end {
-            self.keys.extend_from_slice(&self.bytes[start..start + len]);
-            self.bytes.drain(..end);
-            self.login_len += end;
+        if let Some((request, len)) = Format::PLAIN.first(&self.bytes) {
+            self.keys.extend_from_slice(&request.data);
+            self.bytes.drain(..len);
+            self.login_len += len;
         }
     }
 
@@ -50,15 +47,9 @@ impl Inbound {
         let Some(parameters) = &self.parameters else { return };
         while !self.lost {
             let Some(bhs) = self.bytes.get(..BHS_LEN).and_then(Bhs::ref_from).copied() else { return };
-            let digest = |digest: Digest| if digest == Digest::Crc32c { DIGEST_LEN } else { 0 };
-            let data_start = BHS_LEN + bhs.ahs_len() + digest(parameters.header_digest);
-            let data_len = bhs.data_segment_len();
-            let mut end = data_start + data_len + pad_len(data_len);
-            if data_len > 0 {
-                end += digest(parameters.data_digest);
-            }
+            let end = format(parameters).wire_len(&bhs);
             // The connection ends at such a header.
-            self.lost = data_len > self.longest_segment as usize;
+            self.lost = bhs.data_segment_len() > self.longest_segment as usize;
             let Some(head) = self.bytes.get(BHS_LEN..BHS_LEN + bhs.ahs_len()) else { return };
             if let Ok(InitiatorPdu::ScsiCommand(command)) = InitiatorPdu::parse(&bhs) {
                 let bidi = Ahs::iter(head).map_while(Result::ok).map(|segment| match segment {
@@ -85,4 +76,10 @@ impl Inbound {
         }
         *self.commands.get(&itt.0).unwrap_or_else(|| panic!("an answer to {itt:?}, which was never sent"))
     }
+}
+
+/// The digests that were negotiated.
+pub(super) fn format(parameters: &Parameters) -> Format {
+    let on = |digest| digest == Digest::Crc32c;
+    Format { header_digest: on(parameters.header_digest), data_digest: on(parameters.data_digest) }
 }

@@ -2,15 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lunette_crc32c::{crc32c, to_wire};
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    AsyncEvent, BHS_LEN, Bhs, DIGEST_LEN, InitiatorTaskTag, LoginResponse, MAX_DATA_SEGMENT_LEN, Opcode, R2t,
-    SerialNumber, Stage, TargetPdu, pad_len,
+    AsyncEvent, InitiatorTaskTag, LoginResponse, MAX_DATA_SEGMENT_LEN, Opcode, R2t, SerialNumber, Stage, TargetPdu,
 };
-use lunette_session::keys::{Choices, Digest, Negotiation, Offer, Parameters};
+use lunette_session::keys::{Choices, Negotiation, Offer, Parameters};
+use lunette_testkit::Format;
 
-use super::inbound::Inbound;
+use super::inbound::{Inbound, format};
 use crate::marked::{self, Stream};
 
 /// What the target has sent, checked PDU by PDU.
@@ -72,30 +71,15 @@ impl Outbound {
 
     /// Checks the first PDU and gives its length on the wire; `None` when it is not whole.
     fn one(&mut self, bytes: &[u8], received: &mut Inbound) -> Option<usize> {
-        let bhs = *Bhs::ref_from(bytes.get(..BHS_LEN)?)?;
-        let digest = |pick: fn(&Parameters) -> Digest| {
-            self.full_feature && self.admitted.as_ref().is_some_and(|parameters| pick(parameters) == Digest::Crc32c)
-        };
-        let (header_digest, data_digest) = (digest(|p| p.header_digest), digest(|p| p.data_digest));
-        let mut end = BHS_LEN;
-        if header_digest {
-            assert_eq!(to_wire(crc32c(&bytes[..end])), *bytes.get(end..end + DIGEST_LEN)?);
-            end += DIGEST_LEN;
-        }
-        let data_len = bhs.data_segment_len();
-        let padded = bytes.get(end..end + data_len + pad_len(data_len))?;
-        end += padded.len();
-        if data_len > 0 && data_digest {
-            assert_eq!(to_wire(crc32c(padded)), *bytes.get(end..end + DIGEST_LEN)?);
-            end += DIGEST_LEN;
-        }
-        let pdu = TargetPdu::parse(&bhs).expect("the target sends well-formed PDUs");
-        self.opcodes.insert(bhs.opcode());
-        match pdu {
-            TargetPdu::LoginResponse(pdu) => self.check_login(&pdu, &padded[..data_len], received),
+        let agreed = self.admitted.as_ref().filter(|_| self.full_feature);
+        let (frame, len) = agreed.map_or(Format::PLAIN, format).first(bytes)?;
+        let frame = frame.verified();
+        self.opcodes.insert(frame.bhs.opcode());
+        match frame.target_pdu() {
+            TargetPdu::LoginResponse(pdu) => self.check_login(&pdu, &frame.data, received),
             pdu => self.check(&pdu, received),
         }
-        Some(end)
+        Some(len)
     }
 
     fn check(&mut self, pdu: &TargetPdu, received: &Inbound) {

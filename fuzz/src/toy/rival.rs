@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
-use lunette_pdu::{InitiatorTaskTag, Isid, LunField, SerialNumber, TaskManagementFunction, TaskManagementRequest};
+use lunette_pdu::{Isid, SerialNumber, TaskManagementFunction, TaskManagementRequest};
 use lunette_scsi::OpCode;
+use lunette_testkit::requests;
 
 use super::{TARGET, block_cdb, command, login_request};
 
@@ -29,18 +30,8 @@ impl Rival {
 
     /// Resets the logical unit.
     pub(crate) fn reset(&mut self) {
-        let reset = TaskManagementRequest {
-            immediate: true,
-            function: TaskManagementFunction::LOGICAL_UNIT_RESET,
-            lun: LunField([0; 8]),
-            itt: InitiatorTaskTag(0),
-            referenced_task_tag: InitiatorTaskTag::RESERVED,
-            cmd_sn: self.next_cmd_sn,
-            exp_stat_sn: SerialNumber(0),
-            ref_cmd_sn: SerialNumber(0),
-            exp_data_sn: 0,
-        };
-        self.send(&reset.emit());
+        let reset = requests::task_management(0, TaskManagementFunction::LOGICAL_UNIT_RESET);
+        self.send(&TaskManagementRequest { cmd_sn: self.next_cmd_sn, ..reset }.emit());
     }
 
     /// Has a large buffer taken until the store lets it go.
