@@ -142,26 +142,29 @@ fn requests_are_bounded() {
 #[test]
 fn our_target_aborts_what_we_ask_it_to() {
     let mut pair = Pair::logged_in();
-    pair.idle = true;
+    pair.ends.idle = true;
     let mut tags = Vec::new();
     for user in 1..=4 {
         let command = if user % 2 == 0 {
-            read(&pair.pool, user, 0, 4096)
+            read(&pair.ends.pool, user, 0, 4096)
         } else {
-            write(&pair.pool, user, 0, &pattern(600_000)[..200_000])
+            write(&pair.ends.pool, user, 0, &pattern(600_000)[..200_000])
         };
-        tags.push(pair.session.submit(command, pair.now).unwrap());
+        tags.push(pair.ends.session.submit(command, pair.ends.now).unwrap());
     }
     pair.run();
-    assert!(pair.session.manage_tasks(9, TaskManagementFunction::ABORT_TASK, LUN, Some(tags[1])));
+    assert!(pair.ends.session.manage_tasks(9, TaskManagementFunction::ABORT_TASK, LUN, Some(tags[1])));
     pair.run();
-    assert!(matches!(pair.events.pop_front(), Some(Event::Aborted(command)) if command.user == 2));
-    assert!(matches!(pair.events.pop_front(), Some(Event::TaskManagementDone { user: 9, response: COMPLETE, .. })));
-    assert!(pair.session.manage_tasks(10, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
+    assert!(matches!(pair.ends.events.pop_front(), Some(Event::Aborted(command)) if command.user == 2));
+    assert!(matches!(
+        pair.ends.events.pop_front(),
+        Some(Event::TaskManagementDone { user: 9, response: COMPLETE, .. })
+    ));
+    assert!(pair.ends.session.manage_tasks(10, TaskManagementFunction::LOGICAL_UNIT_RESET, LUN, None));
     pair.run();
     for expected in [1, 3, 4] {
-        assert!(matches!(pair.events.pop_front(), Some(Event::Aborted(command)) if command.user == expected));
+        assert!(matches!(pair.ends.events.pop_front(), Some(Event::Aborted(command)) if command.user == expected));
     }
-    assert!(matches!(pair.events.pop_front(), Some(Event::TaskManagementDone { user: 10, .. })));
-    assert_eq!(pair.pool.used_bytes(), 0);
+    assert!(matches!(pair.ends.events.pop_front(), Some(Event::TaskManagementDone { user: 10, .. })));
+    assert_eq!(pair.ends.pool.used_bytes(), 0);
 }

@@ -19,11 +19,11 @@ fn pair(offer: Offer) -> Pair {
 /// Runs a command whose CDB names `in_cdb` bytes, with `out` bytes to send and room for `room`.
 fn run(pair: &mut Pair, in_cdb: u32, out: u32, room: u32) -> (Response, Option<Buffer>) {
     let data: Vec<u8> = pattern(out as usize).iter().map(|byte| byte ^ 0x5a).collect();
-    let command = exchange(&pair.pool, 1, 100, in_cdb, &data, room);
-    pair.session.submit(command, pair.now).expect("there is room");
+    let command = exchange(&pair.ends.pool, 1, 100, in_cdb, &data, room);
+    pair.ends.session.submit(command, pair.ends.now).expect("there is room");
     pair.run();
-    let event = pair.events.pop_front();
-    let Some(Event::Completed { command, response }) = event else { panic!("{event:?}, {:?}", pair.closed) };
+    let event = pair.ends.events.pop_front();
+    let Some(Event::Completed { command, response }) = event else { panic!("{event:?}, {:?}", pair.closed()) };
     (response, command.data_in)
 }
 
@@ -42,15 +42,15 @@ fn bytes_go_both_ways_whatever_was_negotiated() {
             };
             let mut pair = pair(offer);
             for len in [1, 511, 512, 1024, 1025, 5000, 20_000] {
-                let before = pair.disk.bytes[100..100 + len as usize].to_vec();
+                let before = pair.ends.disk.bytes[100..100 + len as usize].to_vec();
                 let (response, data_in) = run(&mut pair, len, len, len);
                 assert_eq!((response.status, response.residual, response.read_residual), (0, None, None));
-                let written = &pair.disk.bytes[100..100 + len as usize];
+                let written = &pair.ends.disk.bytes[100..100 + len as usize];
                 let expected: Vec<u8> = before.iter().zip(written).map(|(old, new)| old ^ new).collect();
                 assert_eq!(data_in.as_deref(), Some(&expected[..]), "{len} bytes");
                 assert!(written.iter().zip(pattern(len as usize)).all(|(byte, sent)| *byte == sent ^ 0x5a));
             }
-            assert_eq!(pair.pool.used_bytes(), 0);
+            assert_eq!(pair.ends.pool.used_bytes(), 0);
         }
     }
 }
@@ -134,13 +134,13 @@ fn the_longest_cdb_arrives_whole() {
     let cdb_rest: Box<[u8]> = (0..244).collect();
     for data_in in [None, Some(700)] {
         let command = match data_in {
-            Some(room) => exchange(&pair.pool, 1, 0, 700, &pattern(700), room),
-            None => read(&pair.pool, 1, 0, 700),
+            Some(room) => exchange(&pair.ends.pool, 1, 0, 700, &pattern(700), room),
+            None => read(&pair.ends.pool, 1, 0, 700),
         };
-        pair.session.submit(Command { cdb_rest: cdb_rest.clone(), ..command }, pair.now).unwrap();
+        pair.ends.session.submit(Command { cdb_rest: cdb_rest.clone(), ..command }, pair.ends.now).unwrap();
         pair.run();
-        let event = pair.events.pop_front();
+        let event = pair.ends.events.pop_front();
         assert!(matches!(event, Some(Event::Completed { .. })), "{event:?}");
-        assert_eq!(pair.last_cdb_rest, cdb_rest);
+        assert_eq!(pair.ends.last_cdb_rest, cdb_rest);
     }
 }

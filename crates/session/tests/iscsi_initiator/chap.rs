@@ -30,7 +30,7 @@ fn outcome(chap: Option<ChapIdentity>, authentication: Authentication) -> Event 
     let config = SessionConfig { chap, ..config() };
     let mut pair = Pair::new(config, node(authentication, <_>::default()), Authentication::None);
     pair.run();
-    pair.events.pop_front().expect("an end of the login")
+    pair.ends.events.pop_front().expect("an end of the login")
 }
 
 fn why(event: Event) -> SessionError {

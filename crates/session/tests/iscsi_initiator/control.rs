@@ -49,10 +49,10 @@ fn news_that_want_an_answer_are_not_answered_for_ever_unread() {
 #[test]
 fn a_ping_is_echoed_by_our_target() {
     let mut pair = Pair::logged_in();
-    assert!(pair.session.ping(5, pair.cid, pattern(1000)));
+    assert!(pair.ends.session.ping(5, pair.cid, pattern(1000)));
     pair.run();
-    assert!(matches!(pair.events.pop_front(), Some(Event::Pong { user: 5, intact: true })));
-    assert!(!pair.session.ping(6, pair.cid, vec![0; 300_000]), "longer than a segment");
+    assert!(matches!(pair.ends.events.pop_front(), Some(Event::Pong { user: 5, intact: true })));
+    assert!(!pair.ends.session.ping(6, pair.cid, vec![0; 300_000]), "longer than a segment");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_silent_target_is_asked_and_then_given_up() {
 fn pings_keep_two_idle_sides_together_for_hours() {
     let mut pair = Pair::logged_in();
     pair.pass(Duration::from_hours(3));
-    assert!(pair.events.is_empty() && pair.closed.is_none());
+    assert!(pair.ends.events.is_empty() && pair.closed().is_none());
 }
 
 #[test]
@@ -115,19 +115,19 @@ fn a_discovery_session_lists_the_targets() {
     let mut pair = Pair::new(config, node(Authentication::None, <_>::default()), Authentication::None);
     pair.run();
     pair.expect_login();
-    assert!(pair.session.text(3, &[("SendTargets", "All")]));
-    assert!(!pair.session.text(4, &[("SendTargets", "All")]), "one at a time");
+    assert!(pair.ends.session.text(3, &[("SendTargets", "All")]));
+    assert!(!pair.ends.session.text(4, &[("SendTargets", "All")]), "one at a time");
     pair.run();
-    let Some(Event::Text { user: 3, pairs }) = pair.events.pop_front() else { panic!() };
+    let Some(Event::Text { user: 3, pairs }) = pair.ends.events.pop_front() else { panic!() };
     let keys: Vec<_> = pairs.iter().map(|(key, value)| (&key[..], &value[..])).collect();
     assert_eq!(keys[0], ("TargetName", TARGET));
     assert!(keys.contains(&("TargetAddress", "192.0.2.7:3260,1")));
-    let command = read(&pair.pool, 1, 0, 512);
-    assert!(pair.session.submit(command, pair.now).is_err());
-    assert!(!pair.session.text(4, &[("MaxBurstLength", "512")]), "a key of the login");
-    assert!(pair.session.logout());
+    let command = read(&pair.ends.pool, 1, 0, 512);
+    assert!(pair.ends.session.submit(command, pair.ends.now).is_err());
+    assert!(!pair.ends.session.text(4, &[("MaxBurstLength", "512")]), "a key of the login");
+    assert!(pair.ends.session.logout());
     pair.run();
-    assert!(matches!(pair.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
+    assert!(matches!(pair.ends.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
 }
 
 #[test]
@@ -245,14 +245,14 @@ fn a_logout_without_an_answer_ends_all_the_same() {
 #[test]
 fn our_target_may_ask_for_a_logout() {
     let mut pair = Pair::logged_in();
-    let now = pair.now;
+    let now = pair.ends.now;
     pair.target().request_logout(Duration::from_secs(9), now);
     pair.run();
-    let Some(Event::Async { message, .. }) = pair.events.pop_front() else { panic!() };
+    let Some(Event::Async { message, .. }) = pair.ends.events.pop_front() else { panic!() };
     assert_eq!((message.event, message.parameter3), (AsyncEvent::LOGOUT_REQUEST, 9));
-    assert!(pair.session.logout());
+    assert!(pair.ends.session.logout());
     pair.run();
-    assert!(matches!(pair.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
+    assert!(matches!(pair.ends.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
 }
 
 #[test]

@@ -62,11 +62,11 @@ proptest! {
             play.look();
         }
         prop_assert!(play.busy.is_empty(), "left: {:?}", play.busy.keys());
-        prop_assert_eq!(&play.pair.disk.bytes, &play.model);
-        let recoveries = *play.pair.session.recoveries();
+        prop_assert_eq!(&play.pair.ends.disk.bytes, &play.model);
+        let recoveries = *play.pair.ends.session.recoveries();
         let [to_target, to_initiator] = play.pair.storms.take().unwrap().map(|storm| storm.hits as u64);
         prop_assert_eq!(recoveries.damaged_pdus, to_initiator);
         prop_assert!(recoveries.retries + recoveries.recovery_r2ts >= u64::from(to_target > 0), "{:?}", recoveries);
-        prop_assert_eq!(play.pair.pool.used_bytes(), 0);
+        prop_assert_eq!(play.pair.ends.pool.used_bytes(), 0);
     }
 }

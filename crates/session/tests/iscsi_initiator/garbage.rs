@@ -18,20 +18,20 @@ fn play(digests: u8, flip: Option<(usize, u8)>, piece: usize) {
     let mut submitted = 0;
     for user in 0..8 {
         let command = if user % 2 == 0 {
-            read(&pair.pool, user, 512, 20_000)
+            read(&pair.ends.pool, user, 512, 20_000)
         } else {
-            write(&pair.pool, user, 100_000, &pattern(3000))
+            write(&pair.ends.pool, user, 100_000, &pattern(3000))
         };
-        submitted += usize::from(pair.session.submit(command, pair.now).is_ok());
+        submitted += usize::from(pair.ends.session.submit(command, pair.ends.now).is_ok());
         pair.step();
     }
     pair.run();
-    pair.session.logout();
+    pair.ends.session.logout();
     pair.run();
     pair.pass(std::time::Duration::from_secs(200));
     let mut ended = 0;
     let mut closed = false;
-    while let Some(event) = pair.events.pop_front() {
+    while let Some(event) = pair.ends.events.pop_front() {
         assert!(!closed, "{event:?} after the end");
         match event {
             Event::Completed { .. } | Event::Aborted(_) => ended += 1,
@@ -40,7 +40,7 @@ fn play(digests: u8, flip: Option<(usize, u8)>, piece: usize) {
         }
     }
     assert!(closed, "it ends in time");
-    assert_eq!(ended + pair.session.into_unfinished().len(), submitted, "every command comes back");
+    assert_eq!(ended + pair.ends.session.into_unfinished().len(), submitted, "every command comes back");
 }
 
 proptest! {

@@ -38,19 +38,19 @@ fn pair(lengths: Lengths, immediate_data: bool) -> Pair {
 /// Writes and reads back `len` bytes.
 fn there_and_back(pair: &mut Pair, len: u32) {
     let data = pattern(len as usize + 7)[7..].to_vec();
-    pair.disk.bytes.clear();
-    pair.disk.bytes.resize(len as usize, 0);
-    for command in [write(&pair.pool, 1, 0, &data), read(&pair.pool, 2, 0, len)] {
-        pair.session.submit(command, pair.now).expect("there is room");
+    pair.ends.disk.bytes.clear();
+    pair.ends.disk.bytes.resize(len as usize, 0);
+    for command in [write(&pair.ends.pool, 1, 0, &data), read(&pair.ends.pool, 2, 0, len)] {
+        pair.ends.session.submit(command, pair.ends.now).expect("there is room");
         pair.run();
-        let event = pair.events.pop_front();
-        let Some(Event::Completed { command, response }) = event else { panic!("{event:?}, {:?}", pair.closed) };
+        let event = pair.ends.events.pop_front();
+        let Some(Event::Completed { command, response }) = event else { panic!("{event:?}, {:?}", pair.closed()) };
         assert_eq!((response.response, response.status, response.residual), (0, 0, None));
         if let Some(got) = command.data_in {
             assert!(got[..] == data[..], "{len} bytes");
         }
     }
-    assert!(pair.disk.bytes == data, "{len} bytes");
+    assert!(pair.ends.disk.bytes == data, "{len} bytes");
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn markers_are_agreed_on_when_both_sides_want_them() {
         (Some(2048), Some(100), Some(2048)),
     ] {
         let pair = session(offered, liked);
-        let parameters = pair.session.parameters(pair.cid).expect("it is logged in");
+        let parameters = pair.ends.session.parameters(pair.cid).expect("it is logged in");
         let on = (parameters.of_marker, parameters.if_marker);
         assert_eq!(on, (agreed.is_some(), agreed.is_some()), "{offered:?}, {liked:?}");
         if let Some(agreed) = agreed {
@@ -48,11 +48,11 @@ fn commands_of_every_length_pass_through_markers() {
         pair.piece = piece;
         for len in [1, 3, 4, 200, 512, 4095, 8192, 100_001] {
             let data = pattern(len);
-            pair.session.submit(write(&pair.pool, 1, 77, &data), pair.now).unwrap();
+            pair.ends.session.submit(write(&pair.ends.pool, 1, 77, &data), pair.ends.now).unwrap();
             pair.run();
-            pair.session.submit(read(&pair.pool, 2, 77, len as u32), pair.now).unwrap();
+            pair.ends.session.submit(read(&pair.ends.pool, 2, 77, len as u32), pair.ends.now).unwrap();
             pair.run();
-            let ended: Vec<_> = pair.events.drain(..).collect();
+            let ended: Vec<_> = pair.ends.events.drain(..).collect();
             let [Event::Completed { .. }, Event::Completed { command, .. }] = &ended[..] else { panic!("{ended:?}") };
             assert_eq!(command.data_in.as_deref(), Some(&data[..]), "{len} bytes, interval {interval}");
         }
@@ -73,25 +73,31 @@ fn recovering() -> Pair {
     let mut pair = Pair::new(config, node(Authentication::None, offer), Authentication::None);
     pair.run();
     pair.expect_login();
-    assert_eq!(pair.session.parameters(pair.cid).unwrap().error_recovery_level, 1);
+    assert_eq!(pair.ends.session.parameters(pair.cid).unwrap().error_recovery_level, 1);
     pair
 }
 
 /// Writes and reads at once, in different places. All end well.
 fn work(mut pair: Pair) -> Pair {
-    let disk = pair.disk.bytes.clone();
+    let disk = pair.ends.disk.bytes.clone();
     let lengths = [0_usize, 100, 512, 3000, 9000];
     for (n, len) in lengths.into_iter().enumerate() {
         let at = n * 10_000;
-        pair.session.submit(write(&pair.pool, n as u64, at as u32, &vec![n as u8 + 1; len]), pair.now).unwrap();
+        pair.ends
+            .session
+            .submit(write(&pair.ends.pool, n as u64, at as u32, &vec![n as u8 + 1; len]), pair.ends.now)
+            .unwrap();
         let user = 100 + n as u64;
-        pair.session.submit(read(&pair.pool, user, (100_000 + at) as u32, len as u32), pair.now).unwrap();
+        pair.ends
+            .session
+            .submit(read(&pair.ends.pool, user, (100_000 + at) as u32, len as u32), pair.ends.now)
+            .unwrap();
     }
     pair.run();
     pair.pass(Duration::from_secs(100));
     let mut ended = Vec::new();
-    for event in pair.events.drain(..) {
-        let Event::Completed { command, response } = event else { panic!("{event:?}, target: {:?}", pair.closed) };
+    for event in std::mem::take(&mut pair.ends.events) {
+        let Event::Completed { command, response } = event else { panic!("{event:?}, target: {:?}", pair.closed()) };
         assert_eq!((response.response, response.status), (0, 0));
         if let Some(n) = command.user.checked_sub(100) {
             let at = 100_000 + n as usize * 10_000;
@@ -101,9 +107,9 @@ fn work(mut pair: Pair) -> Pair {
         ended.push(command.user);
     }
     ended.sort_unstable();
-    assert_eq!(ended, [0, 1, 2, 3, 4, 100, 101, 102, 103, 104], "target: {:?}", pair.closed);
+    assert_eq!(ended, [0, 1, 2, 3, 4, 100, 101, 102, 103, 104], "target: {:?}", pair.closed());
     for (n, len) in lengths.into_iter().enumerate() {
-        assert!(pair.disk.bytes[n * 10_000..][..len].iter().all(|byte| *byte == n as u8 + 1));
+        assert!(pair.ends.disk.bytes[n * 10_000..][..len].iter().all(|byte| *byte == n as u8 + 1));
     }
     pair
 }
@@ -118,7 +124,7 @@ fn with_damage(stream: fn(&Pair) -> usize, flip: fn(&mut Pair) -> &mut Option<(u
         let mut pair = recovering();
         *flip(&mut pair) = Some((at, 1 << (at % 8)));
         eprintln!("byte {at} of {start} to {end}");
-        work(pair).session.recoveries().lost_headers
+        work(pair).ends.session.recoveries().lost_headers
     });
     lost_headers.sum()
 }

@@ -70,27 +70,27 @@ pub(crate) struct Play {
 
 impl Play {
     pub(crate) fn new(pair: Pair) -> Self {
-        let model = pair.disk.bytes.clone();
+        let model = pair.ends.disk.bytes.clone();
         Self { pair, next_user: 0, busy: HashMap::new(), model }
     }
 
     pub(crate) fn submit(&mut self, slot: u32, len: u32, writes: bool) {
-        if self.pair.session.room() == 0 || self.busy.values().any(|(busy, _)| *busy == slot) {
+        if self.pair.ends.session.room() == 0 || self.busy.values().any(|(busy, _)| *busy == slot) {
             return;
         }
         self.next_user += 1;
         let (user, offset) = (self.next_user, slot * SLOT);
         let data: Option<Vec<u8>> = writes.then(|| (0..len).map(|n| (n as u8).wrapping_mul(31) ^ user as u8).collect());
         let command = match &data {
-            Some(data) => write(&self.pair.pool, user, offset, data),
-            None => read(&self.pair.pool, user, offset, len),
+            Some(data) => write(&self.pair.ends.pool, user, offset, data),
+            None => read(&self.pair.ends.pool, user, offset, len),
         };
-        self.pair.session.submit(command, self.pair.now).expect("there is room");
+        self.pair.ends.session.submit(command, self.pair.ends.now).expect("there is room");
         self.busy.insert(user, (slot, data));
     }
 
     pub(crate) fn look(&mut self) {
-        while let Some(event) = self.pair.events.pop_front() {
+        while let Some(event) = self.pair.ends.events.pop_front() {
             let Event::Completed { command, response } = event else { panic!("{event:?}") };
             let (slot, data) = self.busy.remove(&command.user).expect("ends once");
             assert_eq!((response.response, response.status, response.residual), (0, 0, None));
@@ -122,7 +122,7 @@ proptest! {
         pair.piece = piece;
         pair.run();
         if !common {
-            let event = pair.events.pop_front();
+            let event = pair.ends.events.pop_front();
             prop_assert!(
                 matches!(event, Some(Event::Closed { why: SessionError::Login(_), .. })),
                 "{event:?}"
@@ -146,12 +146,12 @@ proptest! {
         play.pair.run();
         play.look();
         prop_assert!(play.busy.is_empty(), "left: {:?}", play.busy.keys());
-        prop_assert_eq!(&play.pair.disk.bytes, &play.model);
-        prop_assert_eq!(play.pair.pool.used_bytes(), 0);
-        prop_assert!(play.pair.session.logout());
+        prop_assert_eq!(&play.pair.ends.disk.bytes, &play.model);
+        prop_assert_eq!(play.pair.ends.pool.used_bytes(), 0);
+        prop_assert!(play.pair.ends.session.logout());
         play.pair.run();
-        let event = play.pair.events.pop_front();
+        let event = play.pair.ends.events.pop_front();
         prop_assert!(matches!(event, Some(Event::Closed { why: SessionError::LoggedOut, .. })), "{event:?}");
-        prop_assert!(play.pair.session.into_unfinished().is_empty());
+        prop_assert!(play.pair.ends.session.into_unfinished().is_empty());
     }
 }

@@ -82,10 +82,10 @@ fn keys_of_the_login_are_not_sent_again() {
 
 /// Data longer than a segment goes and comes back.
 fn write_and_read(pair: &mut Pair, len: u32) {
-    for command in [write(&pair.pool, 1, 0, &pattern(len as usize)), read(&pair.pool, 2, 0, len)] {
-        pair.session.submit(command, pair.now).unwrap();
+    for command in [write(&pair.ends.pool, 1, 0, &pattern(len as usize)), read(&pair.ends.pool, 2, 0, len)] {
+        pair.ends.session.submit(command, pair.ends.now).unwrap();
         pair.run();
-        let Some(Event::Completed { command, response }) = pair.events.pop_front() else { panic!("no end") };
+        let Some(Event::Completed { command, response }) = pair.ends.events.pop_front() else { panic!("no end") };
         assert_eq!(response.status, 0);
         assert!(command.data_in.is_none_or(|data| data[..] == pattern(len as usize)));
     }
@@ -97,11 +97,11 @@ fn our_target_declares_and_both_sides_go_on() {
     for theirs in [512, 100_000, 4096, 262_144] {
         assert!(pair.target().renegotiate(theirs, Duration::from_secs(5)));
         pair.run();
-        assert!(matches!(pair.events.pop_front(), Some(Event::Async { .. })));
-        assert_eq!(pair.session.parameters(pair.cid).unwrap().send_data_segment_len, theirs);
+        assert!(matches!(pair.ends.events.pop_front(), Some(Event::Async { .. })));
+        assert_eq!(pair.ends.session.parameters(pair.cid).unwrap().send_data_segment_len, theirs);
         write_and_read(&mut pair, 20_000);
     }
-    assert!(pair.session.logout());
+    assert!(pair.ends.session.logout());
     pair.run();
-    assert!(matches!(pair.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
+    assert!(matches!(pair.ends.events.pop_front(), Some(Event::Closed { why: SessionError::LoggedOut, .. })));
 }

@@ -15,17 +15,16 @@ use lunette_session::{Authentication, Time};
 use lunette_testkit::Dice;
 
 use super::disk::Disk;
-use super::pair::take;
 use super::setup::{entropy, timers};
 
 /// One connection.
 pub(crate) struct Lane {
     pub(crate) cid: Cid,
     /// The target's end, until it is in a session.
-    login: Option<LoginConnection>,
+    pub(super) login: Option<LoginConnection>,
     pub(crate) key: Option<SessionKey>,
-    to_target: VecDeque<u8>,
-    to_initiator: VecDeque<u8>,
+    pub(super) to_target: VecDeque<u8>,
+    pub(super) to_initiator: VecDeque<u8>,
     pub(crate) closed: Option<CloseReason>,
     /// The initiator has seen its end.
     pub(crate) gone: bool,
@@ -54,14 +53,18 @@ pub(crate) struct MultiPair {
     /// How often the device ran each command, by its name.
     pub(crate) runs: HashMap<u64, u32>,
     pub(crate) events: VecDeque<Event>,
+    /// The device leaves its jobs alone.
+    pub(crate) idle: bool,
+    /// Of the last command that the device has run.
+    pub(crate) last_cdb_rest: Box<[u8]>,
 }
 
 impl MultiPair {
-    pub(crate) fn new(config: SessionConfig, target: TargetNode, seed: u64) -> Self {
+    pub(crate) fn new(config: SessionConfig, target: TargetNode, discovery: Authentication, seed: u64) -> Self {
         Self {
             session: Session::new(config),
             lanes: Vec::new(),
-            directory: Arc::new(Directory { targets: vec![Arc::new(target)], discovery: Authentication::None }),
+            directory: Arc::new(Directory { targets: vec![Arc::new(target)], discovery }),
             sessions: Sessions::default(),
             disk: Disk { bytes: super::pattern(256 << 10) },
             pool: Pool::new(256 << 20),
@@ -72,12 +75,14 @@ impl MultiPair {
             delivered: Vec::new(),
             runs: HashMap::new(),
             events: VecDeque::new(),
+            idle: false,
+            last_cdb_rest: Box::default(),
         }
     }
 
     /// A session with so many connections, all logged in.
     pub(crate) fn connected(config: SessionConfig, target: TargetNode, seed: u64, connections: usize) -> Self {
-        let mut lanes = Self::new(config, target, seed);
+        let mut lanes = Self::new(config, target, Authentication::None, seed);
         for _ in 0..connections {
             lanes.connect();
             lanes.run();
@@ -176,12 +181,12 @@ impl MultiPair {
         true
     }
 
-    fn receive_initiator(&mut self, lane: usize, most: usize) -> bool {
-        let direct = self.dice.below(2) == 0;
+    pub(super) fn receive_initiator(&mut self, lane: usize, most: usize) -> bool {
         let Lane { cid, to_initiator, gone, .. } = &mut self.lanes[lane];
         if to_initiator.is_empty() || *gone {
             return false;
         }
+        let direct = self.dice.below(2) == 0;
         let len = most.min(to_initiator.len());
         if let Some(place) = self.session.direct(*cid).filter(|_| direct) {
             let len = len.min(place.len());
@@ -197,7 +202,7 @@ impl MultiPair {
         true
     }
 
-    fn initiator_events(&mut self, lane: usize, mut input: &[u8]) {
+    pub(super) fn initiator_events(&mut self, lane: usize, mut input: &[u8]) {
         let cid = self.lanes[lane].cid;
         while let Some(event) = self.session.next_event(cid, &mut input, self.now) {
             if matches!(event, Event::Closed { .. }) {
@@ -205,9 +210,10 @@ impl MultiPair {
             }
             self.events.push_back(event);
         }
+        assert!(input.is_empty(), "everything is consumed");
     }
 
-    fn target_events(&mut self, lane: usize, mut input: &[u8]) {
+    pub(super) fn target_events(&mut self, lane: usize, mut input: &[u8]) {
         while let Some(login) = &mut self.lanes[lane].login {
             let Some(event) = login.next_event(&mut input) else {
                 return login.hold(input);
@@ -321,13 +327,27 @@ impl MultiPair {
 
     /// The device does one of its jobs.
     pub(crate) fn work(&mut self) -> bool {
-        if self.jobs.is_empty() {
+        if self.jobs.is_empty() || self.idle {
             return false;
         }
         let job = self.jobs.swap_remove(self.dice.below(self.jobs.len()));
+        self.last_cdb_rest.clone_from(&job.command.cdb_rest);
         let response = self.disk.run(&job.command, job.data, &self.pool);
         *self.runs.entry(Disk::name(&job.command)).or_default() += 1;
         self.target(job.lane).complete(job.command.task, response);
         true
+    }
+}
+
+/// Appends up to `most` bytes of what is ready.
+fn take<'a>(slices: impl Iterator<Item = &'a [u8]>, most: usize, wire: &mut VecDeque<u8>) {
+    let mut left = most;
+    for slice in slices {
+        let len = left.min(slice.len());
+        wire.extend(&slice[..len]);
+        left -= len;
+        if left == 0 {
+            break;
+        }
     }
 }
