@@ -9,6 +9,8 @@
 //!
 //! A store that keeps its bytes in memory may lend them instead of copying them into a buffer: [`Buffer::lend`] trades the buffer
 //! for a [`Loan`]. The reader asks for that with [`Buffer::allow_loan`], so no access to a buffer ever copies bytes unseen.
+//! A store in a file may name the place of the bytes there, a [`FileSlice`]. A [`Payload`] is what a socket gets, wherever the
+//! bytes are.
 //!
 //! The pool bounds the data in flight, and never allocates beyond its budget. [`Pool::take`] returns `None` when the budget is
 //! used up; the caller then waits until bytes return, and puts pressure on its peer.
@@ -30,6 +32,7 @@ mod buffer;
 mod file_slice;
 mod loan;
 mod memory;
+mod payload;
 mod pool;
 mod shared;
 mod trimmer;
@@ -38,6 +41,7 @@ pub use buffer::Buffer;
 pub use file_slice::FileSlice;
 pub use loan::{Loan, MAX_LOAN_RUNS, Run};
 pub use memory::{MAX_BUFFER_LEN, PAGE_LEN};
+pub use payload::{Payload, PayloadRef};
 pub use pool::Pool;
 pub use shared::SharedBuffer;
 pub use trimmer::{TRIM_INTERVAL, Trimmer};

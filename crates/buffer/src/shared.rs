@@ -19,6 +19,18 @@ impl SharedBuffer {
         Self { handle, range: 0..len }
     }
 
+    /// The length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether the length is zero.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
     /// The same bytes, narrowed to `range` of this view.
     ///
     /// # Panics

@@ -69,7 +69,7 @@
 //! assert_eq!(run(requests::test_unit_ready(), 0).status, Status::CHECK_CONDITION);
 //! let response = run(requests::read(0, 1, false), 512);
 //! assert_eq!(response.status, Status::GOOD);
-//! assert_eq!(&response.data_in.expect("one block")[..11], b"first block");
+//! assert_eq!(&response.data_in.to_vec()[..11], b"first block");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -107,7 +107,7 @@ mod task;
 mod unit;
 mod wait;
 
-pub use command::{Command, InPlace, Response};
+pub use command::{Command, Response};
 pub use coroutine::{BackgroundTask, Input, Step, Work};
 pub use environment::{Clock, Entropy, system_clock, system_entropy};
 pub use limits::{

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::Poll;
 
+use lunette_buffer::Payload;
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status, TaskAttribute};
 
 use crate::command::{Command, Response};
@@ -130,10 +131,10 @@ impl Task {
         let State::Running { row, handler, itl } = ended else { return out_of_sequence() };
         let channel = handler.channel();
         let response = match reply {
-            Ok(data_in) => {
+            Ok(buffer) => {
                 let (status, status_qualifier) = channel.status();
-                let data_in_place = channel.take_in_place();
-                Response { status, status_qualifier, data_in, data_in_place, ..Response::good() }
+                let data_in = buffer.map_or_else(|| channel.take_reply(), Payload::from);
+                Response { status, status_qualifier, data_in, ..Response::good() }
             }
             Err(sense) => {
                 tracing::debug!(command = row.name, ?sense, "failed");
@@ -168,7 +169,7 @@ fn count(row: &Row, unit: &LogicalUnit, response: &Response) {
         counters.write_commands.add(1);
         counters.blocks_received.add(response.data_out_transfer_len / block_size);
     } else if row.direction == Direction::In {
-        let bytes = response.data_in_len() as u64;
+        let bytes = response.data_in.len() as u64;
         counters.read_commands.add(1);
         counters.blocks_transmitted.add(bytes / block_size);
     }

@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use arrayvec::ArrayVec;
-use lunette_buffer::FileSlice;
+use lunette_buffer::{FileSlice, PayloadRef};
 
 /// The longest list that one send takes. A PDU needs three slices at most.
 pub const MAX_GATHER_SLICES: usize = 256;
@@ -50,6 +50,19 @@ impl<'a> Gather<'a> {
             self.file = Some(fitting);
         }
         !self.is_full()
+    }
+
+    /// Appends `pieces` until the list is full.
+    pub fn fill(&mut self, pieces: impl IntoIterator<Item = PayloadRef<'a>>) {
+        for piece in pieces {
+            let room = match piece {
+                PayloadRef::Bytes(bytes) => self.push(bytes),
+                PayloadRef::File { slice, sent } => self.push_file(&slice.slice(sent..slice.len())),
+            };
+            if !room {
+                return;
+            }
+        }
     }
 
     /// No further byte fits.

@@ -62,7 +62,6 @@ mod traffic;
 pub use chap::{Authentication, Credentials, Secret};
 pub use entropy::Entropy;
 pub use name::{NameError, check_name};
-pub use outbox::Piece;
 pub use time::Time;
 pub use timers::Timers;
 pub use timetable::Timetable;

@@ -1,23 +1,21 @@
 //! PDUs that are ready to be sent, as a list of slices.
 
-mod segment;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 
+use lunette_buffer::{Payload, PayloadRef};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
-pub use self::segment::Piece;
-pub(crate) use self::segment::Segment;
 use crate::markers::{Weaver, Woven};
 
 /// A PDU; or a part of it, when markers or additional header segments stand in it, or its data lies in several places.
 struct Pdu {
     head: [u8; BHS_LEN + DIGEST_LEN],
     head_len: u8,
-    segment: Segment,
+    segment: Payload,
     tail: [u8; 3 + DIGEST_LEN],
     tail_len: u8,
     /// Whether another part of the same PDU follows.
@@ -26,23 +24,23 @@ struct Pdu {
 
 impl Pdu {
     /// A part of a PDU that is neither its header nor its end.
-    fn part(bytes: &[u8], segment: Segment) -> Self {
+    fn part(bytes: &[u8], segment: Payload) -> Self {
         let mut head = [0; _];
         head[..bytes.len()].copy_from_slice(bytes);
         Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, goes_on: true }
     }
 
-    fn pieces(&self) -> [Piece<'_>; 3] {
-        let [head, segment, tail] = self.parts().map(Piece::Bytes);
+    fn pieces(&self) -> [PayloadRef<'_>; 3] {
+        let [head, segment, tail] = self.parts().map(PayloadRef::Bytes);
         let segment = match &self.segment {
-            Segment::File(slice) => Piece::File { slice, sent: 0 },
+            Payload::File(slice) => PayloadRef::File { slice, sent: 0 },
             _ => segment,
         };
         [head, segment, tail]
     }
 
     fn parts(&self) -> [&[u8]; 3] {
-        [&self.head[..usize::from(self.head_len)], self.segment.bytes(), &self.tail[..usize::from(self.tail_len)]]
+        [&self.head[..usize::from(self.head_len)], self.segment.first_run(), &self.tail[..usize::from(self.tail_len)]]
     }
 
     fn len(&self) -> usize {
@@ -97,7 +95,7 @@ impl Outbox {
     }
 
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`.
-    pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Segment) {
+    pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload) {
         let mut head = [0; BHS_LEN + DIGEST_LEN];
         head[..BHS_LEN].copy_from_slice(&bhs);
         let mut head_len = BHS_LEN;
@@ -112,13 +110,13 @@ impl Outbox {
     }
 
     /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
-    pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Segment) {
+    pub(crate) fn push_with_ahs(&mut self, bhs: [u8; BHS_LEN], ahs: &[u8], segment: Payload) {
         let mut header = [&bhs[..], ahs].concat();
         if self.header_digest {
             header.extend(to_wire(crc32c(&header)));
         }
         let (tail, tail_len) = self.tail(&segment);
-        let header = Segment::owned(header);
+        let header = Payload::from(header);
         self.owned_bytes += header.owned_len() + segment.owned_len();
         self.segment_bytes += header.len() + segment.len();
         let end = Pdu { tail, tail_len: tail_len as u8, goes_on: false, ..Pdu::part(&[], segment) };
@@ -129,7 +127,7 @@ impl Outbox {
     #[inline]
     fn enqueue(&mut self, pdu: Pdu) {
         match &mut self.markers {
-            _ if matches!(pdu.segment, Segment::Loan(_)) => return self.enqueue_parts([pdu]),
+            _ if matches!(pdu.segment, Payload::Lent(_)) => return self.enqueue_parts([pdu]),
             Markers::Off => {}
             Markers::Login { len } => *len += pdu.len() as u64,
             Markers::On(_) => return self.enqueue_parts([pdu]),
@@ -158,7 +156,7 @@ impl Outbox {
 
     /// Pad and digest, and how long they are.
     #[inline]
-    fn tail(&self, segment: &Segment) -> ([u8; 3 + DIGEST_LEN], usize) {
+    fn tail(&self, segment: &Payload) -> ([u8; 3 + DIGEST_LEN], usize) {
         let pad = pad_len(segment.len());
         if self.data_digest { digested_tail(segment, pad) } else { ([0; _], pad) }
     }
@@ -169,7 +167,7 @@ impl Outbox {
     }
 
     /// What is to be sent, in order; nothing is empty.
-    pub(crate) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         let mut skip = self.front_sent;
         self.queue.iter().flat_map(Pdu::pieces).filter_map(move |piece| {
             let skipped = skip.min(piece.len());
@@ -178,13 +176,11 @@ impl Outbox {
         })
     }
 
-    /// What is to be sent, in order; empty slices are left out. There is nothing in files.
+    /// The same, where nothing is in files.
     pub(crate) fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let mut skip = self.front_sent;
-        self.queue.iter().flat_map(Pdu::parts).filter_map(move |part| {
-            let skipped = skip.min(part.len());
-            skip -= skipped;
-            (skipped < part.len()).then(|| &part[skipped..])
+        self.pieces().map(|piece| match piece {
+            PayloadRef::Bytes(bytes) => bytes,
+            PayloadRef::File { .. } => &[],
         })
     }
 
@@ -250,17 +246,13 @@ impl Outbox {
 }
 
 /// Pad and digest of a data segment, which has none when it is empty.
-fn digested_tail(segment: &Segment, pad: usize) -> ([u8; 3 + DIGEST_LEN], usize) {
+fn digested_tail(segment: &Payload, pad: usize) -> ([u8; 3 + DIGEST_LEN], usize) {
     let mut tail = [0; 3 + DIGEST_LEN];
-    let bytes = segment.bytes();
-    if bytes.is_empty() {
+    if segment.first_run().is_empty() {
         return (tail, pad);
     }
     let mut digest = Crc32c::new();
-    match segment {
-        Segment::Loan(loan) => loan.runs().for_each(|run| digest.update(run)),
-        _ => digest.update(bytes),
-    }
+    segment.for_each_run(|run| digest.update(run));
     digest.update(&tail[..pad]);
     tail[pad..pad + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
     (tail, pad + DIGEST_LEN)
@@ -278,16 +270,16 @@ fn push_runs(mut pdu: Pdu, queue: &mut VecDeque<Pdu>) {
 /// Cuts a PDU to parts where markers stand in it. Pooled data is not copied.
 fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
     let mut left = pdu.iter().map(Pdu::len).sum::<usize>() as u32;
-    queue.extend(weaver.before_pdu().map(|marker| Pdu::part(&marker, Segment::Empty)));
+    queue.extend(weaver.before_pdu().map(|marker| Pdu::part(&marker, Payload::Empty)));
     for whole in pdu {
         let [head, _, tail] = whole.parts();
         let inline = |bytes: &[u8], woven| match woven {
-            Woven::Marker(marker) => Pdu::part(&marker, Segment::Empty),
-            Woven::Bytes(range) => Pdu::part(&bytes[range], Segment::Empty),
+            Woven::Marker(marker) => Pdu::part(&marker, Payload::Empty),
+            Woven::Bytes(range) => Pdu::part(&bytes[range], Payload::Empty),
         };
         weaver.weave(head.len(), &mut left, |woven| queue.push_back(inline(head, woven)));
         weaver.weave(whole.segment.len(), &mut left, |woven| match woven {
-            Woven::Marker(marker) => queue.push_back(Pdu::part(&marker, Segment::Empty)),
+            Woven::Marker(marker) => queue.push_back(Pdu::part(&marker, Payload::Empty)),
             Woven::Bytes(range) => push_runs(Pdu::part(&[], whole.segment.slice(range)), queue),
         });
         weaver.weave(tail.len(), &mut left, |woven| queue.push_back(inline(tail, woven)));

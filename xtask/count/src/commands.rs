@@ -42,7 +42,7 @@ fn counted_target(pair: &mut Pair, sent: usize, mut input: &[u8], answers: &mut 
                 connection.want_data(command.task, answers.pop().expect("one buffer for each command"));
             }
             iscsi_target::Event::Command(command) => {
-                let data_in = answers.pop().map(iscsi_target::AnswerData::from);
+                let data_in = answers.pop().expect("one buffer for each command").into();
                 connection
                     .complete(command.task, iscsi_target::Response { data_in, ..iscsi_target::Response::default() });
             }

@@ -1,9 +1,9 @@
 //! READ and WRITE (SBC-4 5.13 and following), the fast path: one buffer, and one request to the store.
 
+use lunette_buffer::Payload;
 use lunette_scsi::OpCode;
 
 use super::FUA;
-use crate::command::InPlace;
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
 
@@ -17,7 +17,7 @@ pub(crate) async fn read(cx: Cx) -> Reply {
         return Ok(None);
     }
     if let Some(slice) = cx.file_slice().await? {
-        cx.channel.reply_in_place(InPlace::File(slice));
+        cx.channel.reply(Payload::File(slice));
         return Ok(None);
     }
     let buffer = cx.buffer(cx.extent.len as usize).await?;

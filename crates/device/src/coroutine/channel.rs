@@ -8,10 +8,10 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use lunette_buffer::Payload;
 use lunette_scsi::Status;
 
 use super::{Input, Step};
-use crate::command::InPlace;
 use crate::unit::LogicalUnit;
 
 /// The channel between a task and its handler. The lock is never contended: the task polls the handler on its own
@@ -25,7 +25,7 @@ struct State {
     answered: Option<Input>,
     data_out_transfer_len: u64,
     status: Option<(Status, u16)>,
-    data_in_place: Option<InPlace>,
+    reply: Payload,
     /// Logical units that the command accesses besides its own.
     others: Vec<Arc<LogicalUnit>>,
 }
@@ -57,14 +57,14 @@ impl Channel {
         self.state().data_out_transfer_len
     }
 
-    /// Makes the command end with Data-In that no buffer holds.
-    pub(crate) fn reply_in_place(&self, data: InPlace) {
-        self.state().data_in_place = Some(data);
+    /// Makes the command end with Data-In that its handler does not return: no buffer holds it.
+    pub(crate) fn reply(&self, data: Payload) {
+        self.state().reply = data;
     }
 
-    /// Takes the Data-In of [`Self::reply_in_place`].
-    pub(crate) fn take_in_place(&self) -> Option<InPlace> {
-        self.state().data_in_place.take()
+    /// Takes the Data-In of [`Self::reply`].
+    pub(crate) fn take_reply(&self) -> Payload {
+        std::mem::take(&mut self.state().reply)
     }
 
     /// Makes the command end with a status other than GOOD and CHECK CONDITION, and its qualifier.

@@ -37,7 +37,7 @@ fn add_unit(fixture: &Fixture, config: LogicalUnitConfig) -> Arc<LogicalUnit> {
 fn target(fixture: &Fixture, lun: [u8; 8]) -> Vec<u8> {
     let mut cdb = [0; 16];
     cdb[..5].copy_from_slice(&[0x12, 1, 0x83, 1, 0]);
-    let page = fixture.run_on(&fixture.nexus, lun, cdb, &[]).data_in.unwrap();
+    let page = fixture.run_on(&fixture.nexus, lun, cdb, &[]).data_in.to_vec();
     let designator = &page[4..16];
     let mut descriptor = [&[0xe4, 0, 0, 0], designator].concat();
     descriptor.resize(32, 0);
@@ -182,7 +182,7 @@ fn a_unit_that_the_initiator_does_not_see_is_unreachable() {
     let nexus = other.attach(name("iqn.2026-11.host:a"));
     let mut cdb = [0; 16];
     cdb[..5].copy_from_slice(&[0x12, 1, 0x83, 1, 0]);
-    let page = fixture.run_on(&nexus, [0; 8], cdb, &[]).data_in.unwrap();
+    let page = fixture.run_on(&nexus, [0; 8], cdb, &[]).data_in.to_vec();
     let mut hidden = [&[0xe4, 0, 0, 0], &page[4..16]].concat();
     hidden.resize(32, 0);
     let targets = [target(&fixture, [0; 8]), hidden];
@@ -252,7 +252,7 @@ fn a_failure_ends_the_copy_and_is_remembered() {
     assert_eq!(code(failed), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
     assert_eq!(status_of(&fixture, 9)[4..7], [2, 0, 1], "an error, and one segment before it");
     let details = |id| fixture.run(&[0x84, 4, id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0], &[]);
-    let data = details(9).data_in.unwrap();
+    let data = details(9).data_in.to_vec();
     assert_eq!((data[56], usize::from(data[59])), (2, data.len() - 60));
     assert_eq!(SenseData::decode(&data[60..]), Ok(failed));
     assert_eq!(details(9).status, Status::CHECK_CONDITION, "it was told");
@@ -509,7 +509,7 @@ fn a_copy_ends_when_it_may_not_go_on() {
         |_, unit| unit.eject().unwrap(),
         |fixture, _| {
             let control = [0x1a, 0x08, 0x0a, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-            let mut protect = fixture.run_on(&fixture.nexus, SECOND, control, &[]).data_in.unwrap().to_vec();
+            let mut protect = fixture.run_on(&fixture.nexus, SECOND, control, &[]).data_in.to_vec();
             // The length and DPOFUA are reserved in MODE SELECT.
             protect[..4].fill(0);
             protect[4 + 4] |= 0x08;

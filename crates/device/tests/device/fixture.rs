@@ -273,7 +273,7 @@ impl Fixture {
     pub(crate) fn read(&self, bytes: &[u8]) -> Vec<u8> {
         let response = self.run(bytes, &[]);
         assert_eq!(response.status, Status::GOOD, "{response:?}");
-        response.data_in.map(|data| data.to_vec()).unwrap_or_default()
+        response.data_in.to_vec()
     }
 
     /// The sense data of a failed command.
@@ -398,7 +398,7 @@ impl Fixture {
 
 pub(crate) fn sense(response: &Response) -> SenseData {
     assert_eq!(response.status, Status::CHECK_CONDITION, "{response:?}");
-    assert!(response.data_in.is_none());
+    assert!(response.data_in.is_empty());
     SenseData::decode(response.sense.as_ref().expect("CHECK CONDITION has sense data")).unwrap()
 }
 

@@ -57,7 +57,7 @@ fn a_replaced_unit_raises_an_attention_at_its_lun_alone() {
     let told = [AdditionalSense::POWER_ON_OR_RESET, AdditionalSense::INQUIRY_DATA_CHANGED];
     assert_eq!(attentions(&fixture, &fixture.nexus, LUN_1), told);
     assert_eq!(attentions(&fixture, &fixture.nexus, [0; 8]), []);
-    let page = fixture.run_on(&fixture.nexus, LUN_1, cdb(&[0x12, 1, 0x80, 0, 64]), &[]).data_in.unwrap();
+    let page = fixture.run_on(&fixture.nexus, LUN_1, cdb(&[0x12, 1, 0x80, 0, 64]), &[]).data_in.to_vec();
     assert_eq!(&page[4..], b"serial-3");
 }
 

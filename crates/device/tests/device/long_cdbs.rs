@@ -33,7 +33,7 @@ fn written_blocks_are_read_and_verified() {
     assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 1024), "tags mean nothing");
     assert_eq!(fixture.seen(), [Seen { kind: OpKind::Write, offset: 3 * 512, len: 1024, fua: true }]);
     let read = run(&fixture, &long(0x09, 0, 3, 2), &[]);
-    assert_eq!(read.data_in.unwrap()[..], [7; 1024]);
+    assert_eq!(read.data_in.first_run(), [7; 1024]);
     assert_eq!(run(&fixture, &long(0x0a, 0x02, 3, 2), &[7; 1024]).status, Status::GOOD, "VERIFY, BYTCHK 1");
     let differs = sense(&run(&fixture, &long(0x0a, 0x06, 3, 2), &[8; 512]));
     assert_eq!(differs.code, AdditionalSense::MISCOMPARE_DURING_VERIFY, "VERIFY, BYTCHK 3");
@@ -51,7 +51,7 @@ fn lba_status_scans_as_far_as_scan_length() {
     fixture.store.bytes.lock().unwrap()[8 * 512..10 * 512].fill(1);
     let mut status = long(0x12, 0, 7, 255);
     status[23] = 2;
-    let data = run(&fixture, &status, &[]).data_in.unwrap();
+    let data = run(&fixture, &status, &[]).data_in.to_vec();
     let descriptors: Vec<_> = data[8..].chunks(16).map(|bytes| (bytes[7], bytes[11], bytes[12])).collect();
     assert_eq!(descriptors, [(7, 1, 1), (8, 1, 0)], "first, number, status");
     let refused = sense(&run(

@@ -63,7 +63,7 @@ impl Paths {
     fn read(&self, nexus: &Nexus, bytes: &[u8]) -> Vec<u8> {
         let response = self.run(nexus, bytes, &[]);
         assert_eq!(response.status, Status::GOOD, "{response:?}");
-        response.data_in.unwrap().to_vec()
+        response.data_in.to_vec()
     }
 
     /// The pending unit attentions, which REQUEST SENSE takes in every access state.

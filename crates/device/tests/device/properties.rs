@@ -57,10 +57,10 @@ proptest! {
             match response.status {
                 Status::GOOD | Status::CONDITION_MET => prop_assert!(response.sense.is_none()),
                 Status::CHECK_CONDITION => {
-                    prop_assert!(response.data_in.is_none());
+                    prop_assert!(response.data_in.is_empty());
                     prop_assert!(SenseData::decode(&response.sense.expect("sense data")).is_ok());
                 }
-                Status::RESERVATION_CONFLICT => prop_assert!(response.sense.is_none() && response.data_in.is_none()),
+                Status::RESERVATION_CONFLICT => prop_assert!(response.sense.is_none() && response.data_in.is_empty()),
                 other => prop_assert!(false, "status {other:?}"),
             }
             for seen in fixture.seen() {

@@ -62,26 +62,26 @@ fn xdwriteread_writes_and_gives_the_difference() {
     let xdwriteread = |flags, data: &[u8]| fixture.run(&[0x53, flags, 0, 0, 0, 8, 0, 0, 2, 0], data);
     let response = xdwriteread(0x08, &[0b0101; 1024]);
     assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 1024));
-    assert_eq!(response.data_in.as_deref(), Some(&[0b0110; 1024][..]));
+    assert_eq!(response.data_in.first_run(), [0b0110; 1024]);
     assert_eq!(fixture.bytes(7 * 512, 2048), [vec![0b0011; 512], vec![0b0101; 1024], vec![0b0011; 512]].concat());
     let seen = |kind, fua| Seen { kind, offset: 8 * 512, len: 1024, fua };
     assert_eq!(fixture.seen(), [seen(OpKind::Read, false), seen(OpKind::Write, true)]);
     // DISABLE WRITE.
     let response = xdwriteread(0x04, &[0b1111; 1024]);
-    assert_eq!(response.data_in.as_deref(), Some(&[0b1010; 1024][..]));
+    assert_eq!(response.data_in.first_run(), [0b1010; 1024]);
     assert_eq!(fixture.bytes(8 * 512, 1024), [0b0101; 1024]);
     assert_eq!(fixture.seen(), [seen(OpKind::Read, false)]);
     // Whole blocks of a short Data-Out, in both directions.
     let response = xdwriteread(0, &[0; 512 + 100]);
     assert_eq!((response.status, response.data_out_transfer_len), (Status::GOOD, 1024));
-    assert_eq!(response.data_in.as_deref(), Some(&[0b0101; 512][..]));
+    assert_eq!(response.data_in.first_run(), [0b0101; 512]);
     assert_eq!(fixture.bytes(8 * 512, 1024), [vec![0; 512], vec![0b0101; 512]].concat());
 }
 
 #[test]
 fn xdwriteread_is_checked_as_a_write() {
     let fixture = Fixture::new(THIN);
-    assert!(fixture.run(&[0x53], &[]).data_in.is_none(), "no blocks, no data");
+    assert!(fixture.run(&[0x53], &[]).data_in.is_empty(), "no blocks, no data");
     let sense = fixture.refused(&[0x53, 0x01, 0, 0, 0, 8, 0, 0, 2], &[0; 1024]);
     assert_eq!(sense.field, Some(FieldPointer::cdb(1).bit(0)), "XORPINFO: there is no protection information");
     let sense = fixture.refused(&[0x53, 0, 0xff, 0, 0, 8, 0, 0, 2], &[0; 1024]);

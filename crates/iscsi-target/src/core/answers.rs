@@ -3,9 +3,9 @@
 
 use std::collections::VecDeque;
 
-use lunette_device::{InPlace, Response as DeviceResponse};
+use lunette_device::Response as DeviceResponse;
 use lunette_reactor::ConnectionId;
-use lunette_session::iscsi_target::{AnswerData, Connection, ConnectionMut, Response, Session, TaskTag};
+use lunette_session::iscsi_target::{Connection, ConnectionMut, Response, Session, TaskTag};
 
 use super::connection::Conn;
 
@@ -51,7 +51,7 @@ impl Conn {
         task: TaskTag,
         response: Response,
     ) {
-        let pooled = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
+        let pooled = response.data_in.pooled_bytes();
         let before = session.connection(id).map_or(0, Connection::queued_bytes);
         session.complete(id, task, response);
         let Some(mut protocol) = session.connection_mut(id) else { return };
@@ -77,15 +77,11 @@ impl Conn {
 
 /// From the device's words to the session's.
 pub(super) fn session_response(response: DeviceResponse, aborted_others: bool) -> Response {
-    let in_place = response.data_in_place.map(|data| match data {
-        InPlace::Loan(loan) => AnswerData::Loan(loan),
-        InPlace::File(file) => AnswerData::File(file),
-    });
     Response {
         status: response.status.0,
         status_qualifier: response.status_qualifier,
         sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
-        data_in: response.data_in.map(AnswerData::from).or(in_place),
+        data_in: response.data_in,
         data_out_transfer_len: response.data_out_transfer_len,
         aborted_others,
     }

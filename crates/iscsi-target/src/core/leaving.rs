@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lunette_buffer::Payload;
 use lunette_device::{LogicalUnit, Response, TargetDevice};
 use lunette_scsi::{AdditionalSense, SenseData, SenseFormat, Status};
 use lunette_store::{Completion, CompletionSink, Op, Outcome};
@@ -135,8 +136,7 @@ fn not_supported() -> Response {
         status: Status::CHECK_CONDITION,
         status_qualifier: 0,
         sense: Some(sense.encode(SenseFormat::Fixed)),
-        data_in: None,
-        data_in_place: None,
+        data_in: Payload::Empty,
         data_out_transfer_len: 0,
     }
 }

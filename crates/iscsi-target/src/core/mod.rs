@@ -42,8 +42,8 @@ use std::time::Instant;
 use lunette_buffer::{Pool, Trimmer};
 use lunette_device::{Entropy, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
+use lunette_session::Time;
 use lunette_session::iscsi_target::{CloseReason, Connection, Directory, Event, LoginEvent, SessionInfo, Timers};
-use lunette_session::{Piece, Time};
 use lunette_store::Outcome;
 
 use crate::control::Updates;
@@ -505,15 +505,7 @@ impl Handler for Core {
         if let Some(conn) = self.connections.get(id) {
             let of_login = conn.login.iter().flat_map(|login| login.pieces());
             let of_session = conn.protocol(id, &self.sessions).into_iter().flat_map(Connection::pieces);
-            for piece in of_login.chain(of_session) {
-                let room = match piece {
-                    Piece::Bytes(bytes) => list.push(bytes),
-                    Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
-                };
-                if !room {
-                    break;
-                }
-            }
+            list.fill(of_login.chain(of_session));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, Payload};
 use lunette_device::{
     Command as DeviceCommand, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step, TargetDevice, Task,
 };
@@ -269,8 +269,7 @@ impl Core {
                 status,
                 status_qualifier: 0,
                 sense: None,
-                data_in: None,
-                data_in_place: None,
+                data_in: Payload::Empty,
                 data_out_transfer_len: 0,
             },
         );

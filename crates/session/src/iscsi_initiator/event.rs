@@ -37,7 +37,7 @@ impl Command {
     /// Bytes of its data, both ways.
     pub(crate) fn data_len(&self) -> usize {
         let data_in_len = self.data_in.as_ref().map_or(0, Buffer::len);
-        data_in_len + self.data_out.as_ref().map_or(0, |data| data.len())
+        data_in_len + self.data_out.as_ref().map_or(0, SharedBuffer::len)
     }
 }
 

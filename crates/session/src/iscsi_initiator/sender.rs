@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{DataOut, LunField, SerialNumber, TargetTransferTag};
 
 use super::error::{SessionError, broken};
@@ -9,7 +10,7 @@ use super::event::TaskTag;
 use super::table::Table;
 use super::task::Task;
 use crate::limits::{MAX_OUTBOX_PDUS, MAX_QUEUED_DATA_OUT_BYTES};
-use crate::outbox::{Outbox, Segment};
+use crate::outbox::Outbox;
 
 /// A run of Data-Out PDUs that ends with the F bit: unsolicited, or in answer to an R2T.
 #[derive(Debug)]
@@ -121,7 +122,7 @@ impl Sender {
                 task.sequence_ended(sequence.ttt);
                 self.sequences.pop_front();
             }
-            self.outbox.push(pdu.emit(), data.map_or(Segment::Empty, Segment::Shared));
+            self.outbox.push(pdu.emit(), data.map_or(Payload::Empty, Payload::Shared));
         }
     }
 }

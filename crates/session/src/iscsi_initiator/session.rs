@@ -5,6 +5,7 @@ mod retry;
 
 use std::collections::VecDeque;
 
+use lunette_buffer::PayloadRef;
 use lunette_pdu::{AsyncEvent, Cid, LunField, TaskManagementFunction, Tsih};
 
 pub(super) use self::retry::Unacknowledged;
@@ -18,7 +19,6 @@ use super::recoveries::Recoveries;
 use super::shared::Shared;
 use crate::keys::Parameters;
 use crate::limits::{RUN_COMMANDS, RUN_DATA_BYTES};
-use crate::outbox::Piece;
 use crate::{Entropy, Time, Traffic};
 
 /// One session with all of its connections. See the module's documentation for the contract.
@@ -220,7 +220,7 @@ impl Session {
     }
 
     /// The same with the buffers that its data lies in, for a driver that may keep them. Nothing of it lies in files.
-    pub fn pieces(&self, cid: Cid) -> impl Iterator<Item = Piece<'_>> {
+    pub fn pieces(&self, cid: Cid) -> impl Iterator<Item = PayloadRef<'_>> {
         self.connection(cid).into_iter().flat_map(Connection::pieces)
     }
 

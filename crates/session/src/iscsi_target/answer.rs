@@ -6,16 +6,17 @@
 
 use std::ops::Range;
 
+use lunette_buffer::Payload;
 use lunette_pdu::sense::SENSE_LENGTH_LEN;
 use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, LunField, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
     TargetTransferTag,
 };
 
-use super::event::{AnswerData, CommandOrder, Response};
+use super::event::{CommandOrder, Response};
 use super::task::Task;
 use crate::keys::Parameters;
-use crate::outbox::{Outbox, Segment};
+use crate::outbox::Outbox;
 
 const STATUS_GOOD: u8 = 0x00;
 pub(crate) const STATUS_CHECK_CONDITION: u8 = 0x02;
@@ -111,26 +112,6 @@ impl Iterator for Pieces {
     }
 }
 
-impl AnswerData {
-    /// No more than `len` bytes.
-    fn first(self, len: usize) -> Self {
-        match self {
-            whole if whole.len() <= len => whole,
-            Self::Shared(bytes) => Self::Shared(bytes.slice(0..len)),
-            Self::Loan(loan) => Self::Loan(loan.slice(0..len)),
-            Self::File(file) => Self::File(file.slice(0..len)),
-        }
-    }
-
-    fn segment(&self, range: Range<usize>) -> Segment {
-        match self {
-            Self::Shared(bytes) => Segment::Shared(bytes.slice(range)),
-            Self::Loan(loan) => Segment::Loan(loan.slice(range)),
-            Self::File(file) => Segment::File(file.slice(range)),
-        }
-    }
-}
-
 /// A command's answer. It is [sent](Self::send) once; parts of it may be sent again.
 pub(crate) struct Answer {
     itt: InitiatorTaskTag,
@@ -144,7 +125,8 @@ pub(crate) struct Answer {
     bidi_read_residual: Residual,
     /// The status rides on the last Data-In PDU.
     collapsed: bool,
-    data: Option<AnswerData>,
+    /// Empty when it is not kept any more.
+    data: Payload,
     data_len: usize,
     cut: Cut,
     /// Where data begins that has not been acknowledged.
@@ -171,11 +153,15 @@ impl Answer {
     pub(crate) fn new(task: &Answered, response: Response, parameters: &Parameters) -> Self {
         let Response { status, status_qualifier, sense, data_in, data_out_transfer_len, .. } = response;
         let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
-        let read_len = data_in.as_ref().map_or(0, |data| data.len() as u64);
-        let read_residual = residual(read_len, task.data_in_len);
+        let (read_len, room) = (data_in.len(), task.data_in_len as usize);
+        let read_residual = residual(read_len as u64, task.data_in_len);
         let write_residual = residual(data_out_transfer_len, task.data_out_len);
         let writes = task.data_out_len > 0 || data_out_transfer_len > 0;
-        let data = data_in.map(|data| data.first(task.data_in_len as usize)).filter(|data| !data.is_empty());
+        let data = match read_len.min(room) {
+            0 => Payload::Empty,
+            len if len == read_len => data_in,
+            len => data_in.slice(0..len),
+        };
         Self {
             itt: task.itt,
             lun: task.lun,
@@ -190,9 +176,9 @@ impl Answer {
                 && status_qualifier == 0
                 && sense.is_empty()
                 && !task.bidirectional
-                && data.is_some(),
+                && read_len.min(room) > 0,
             sense,
-            data_len: data.as_ref().map_or(0, AnswerData::len),
+            data_len: read_len.min(room),
             data,
             cut: parameters.into(),
             unacknowledged: Mark { data_sn: task.first_data_sn, offset: 0 },
@@ -222,7 +208,7 @@ impl Answer {
 
     /// Bytes of the pool that it keeps.
     pub(crate) fn pooled_bytes(&self) -> usize {
-        self.data.as_ref().and_then(AnswerData::pooled_bytes).unwrap_or(0)
+        self.data.pooled_bytes().unwrap_or(0)
     }
 
     /// The DataSN that a next Data-In PDU would have.
@@ -297,7 +283,7 @@ impl Answer {
 
     /// Whether [`resend_status`](Self::resend_status) can send it: it may have ridden on data that is not kept any more.
     pub(crate) fn keeps_status(&self) -> bool {
-        !self.collapsed || self.data.is_some()
+        !self.collapsed || !self.data.is_empty()
     }
 
     /// Queues the PDU with the status again.
@@ -324,7 +310,7 @@ impl Answer {
         if self.unacknowledged.offset >= self.data_len {
             // If the status rode on the last of it, it has arrived too.
             self.collapsed = false;
-            self.data = None;
+            self.data = Payload::Empty;
         }
         Ok(())
     }
@@ -343,12 +329,12 @@ impl Answer {
 
     /// Gives the buffer back. Its data cannot be sent again.
     pub(crate) fn forget_data(&mut self) {
-        self.data = None;
+        self.data = Payload::Empty;
     }
 
     /// Whether there is data that was not acknowledged and is not kept.
     pub(crate) fn is_forgotten(&self) -> bool {
-        self.data.is_none() && self.unacknowledged.offset < self.data_len
+        self.data.is_empty() && self.unacknowledged.offset < self.data_len
     }
 
     fn pieces(&self) -> Pieces {
@@ -358,18 +344,20 @@ impl Answer {
     /// Queues the Data-In PDUs of a run. Gives the DataSN after the last.
     fn push_data(&self, run: Range<u32>, numbers: CommandNumbers, outbox: &mut Outbox) -> u32 {
         let mut pieces = self.pieces();
-        let Some(data) = &self.data else { return pieces.at.data_sn };
+        if self.data.is_empty() {
+            return pieces.at.data_sn;
+        }
         while pieces.at.data_sn < run.end
             && let Some(piece) = pieces.next()
         {
             if run.contains(&piece.at.data_sn) {
-                self.push_piece(&piece, data, numbers, outbox);
+                self.push_piece(&piece, numbers, outbox);
             }
         }
         pieces.at.data_sn
     }
 
-    fn push_piece(&self, piece: &Piece, data: &AnswerData, numbers: CommandNumbers, outbox: &mut Outbox) {
+    fn push_piece(&self, piece: &Piece, numbers: CommandNumbers, outbox: &mut Outbox) {
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let status = (piece.last && self.collapsed).then_some(DataInStatus {
             status: STATUS_GOOD,
@@ -394,7 +382,7 @@ impl Answer {
             buffer_offset: offset as u32,
             data_segment_len: piece.len,
         };
-        outbox.push(pdu.emit(), data.segment(offset..offset + piece.len));
+        outbox.push(pdu.emit(), self.data.slice(offset..offset + piece.len));
     }
 
     fn push_response(&self, numbers: CommandNumbers, outbox: &mut Outbox) {
@@ -414,7 +402,7 @@ impl Answer {
             bidi_read_residual: self.bidi_read_residual,
             data_segment_len: segment.len(),
         };
-        outbox.push(pdu.emit(), Segment::owned(segment));
+        outbox.push(pdu.emit(), Payload::from(segment));
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a connection tells its driver, and what the driver answers with.
 
-use lunette_buffer::{Buffer, FileSlice, Loan, SharedBuffer};
+use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{
     Cid, InitiatorTaskTag, LunField, SerialNumber, TaskAttribute, TaskManagementFunction, TaskManagementResponseCode,
 };
@@ -154,48 +154,6 @@ pub struct Command {
     pub data_in_len: u32,
 }
 
-/// Bytes for the initiator, wherever they are.
-#[derive(Debug)]
-pub enum AnswerData {
-    /// In a buffer.
-    Shared(SharedBuffer),
-    /// In the memory of a store.
-    Loan(Loan),
-    /// In a file: see [`super::Connection::sends_files`].
-    File(FileSlice),
-}
-
-impl AnswerData {
-    /// How many bytes.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Shared(bytes) => bytes.len(),
-            Self::Loan(loan) => loan.len(),
-            Self::File(file) => file.len(),
-        }
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Bytes of the pool that it keeps, however few of them it shows; `None` for what is in a file.
-    pub fn pooled_bytes(&self) -> Option<usize> {
-        match self {
-            Self::Shared(bytes) => Some(bytes.pooled_bytes()),
-            Self::Loan(loan) => Some(loan.pooled_bytes()),
-            Self::File(_) => None,
-        }
-    }
-}
-
-impl From<Buffer> for AnswerData {
-    fn from(buffer: Buffer) -> Self {
-        Self::Shared(buffer.share())
-    }
-}
-
 /// How a task ended, in the device server's words.
 #[derive(Debug, Default)]
 pub struct Response {
@@ -205,8 +163,9 @@ pub struct Response {
     pub status_qualifier: u16,
     /// Sense data; empty when there is none.
     pub sense: Vec<u8>,
-    /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow.
-    pub data_in: Option<AnswerData>,
+    /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow. Of a file, only where
+    /// [`super::Connection::sends_files`].
+    pub data_in: Payload,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
     /// The command has aborted tasks of others (PREEMPT AND ABORT).

@@ -19,8 +19,7 @@ pub use crate::{Entropy, Timers};
 pub use connection::{Connection, ConnectionConfig, ConnectionMut, KnownTask, LoginConnection, LoginEvent};
 pub use directory::{Directory, Moved, Portal, TargetNode};
 pub use event::{
-    AnswerData, CloseReason, Command, CommandOrder, Event, LogoutTicket, Response, TaskManagement,
-    TaskManagementTicket, TaskTag,
+    CloseReason, Command, CommandOrder, Event, LogoutTicket, Response, TaskManagement, TaskManagementTicket, TaskTag,
 };
 pub use full_feature::MovedTask;
 pub use session::{Session, SessionInfo};

@@ -3,15 +3,16 @@
 
 use std::collections::VecDeque;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{AsyncEvent, BHS_LEN, Bhs, InitiatorTaskTag, SerialNumber, TargetPdu};
 
 use super::answer::{Answer, Unsendable};
 use crate::limits::{ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_OWNED_BYTES, MAX_RETAINED_STATUSES};
-use crate::outbox::{Outbox, Segment};
+use crate::outbox::Outbox;
 
 enum Entry {
     /// A PDU that answers no command.
-    Pdu { bhs: [u8; BHS_LEN], segment: Segment },
+    Pdu { bhs: [u8; BHS_LEN], segment: Payload },
     /// The answer to a command, and the bytes of data that it counts for.
     Answer { answer: Answer, data_len: usize },
     /// It cannot be sent again.
@@ -42,7 +43,7 @@ impl Retained {
     }
 
     /// The PDU that carries the next StatSN.
-    pub(crate) fn keep(&mut self, bhs: [u8; BHS_LEN], segment: &Segment) {
+    pub(crate) fn keep(&mut self, bhs: [u8; BHS_LEN], segment: &Payload) {
         self.owned_bytes += segment.owned_len();
         self.push(Entry::Pdu { bhs, segment: segment.clone() });
     }
@@ -261,7 +262,7 @@ mod tests {
 
     fn keep(retained: &mut Retained, count: usize) {
         for _ in 0..count {
-            retained.keep([0; BHS_LEN], &Segment::Empty);
+            retained.keep([0; BHS_LEN], &Payload::Empty);
         }
     }
 
@@ -300,7 +301,7 @@ mod tests {
     fn echoes_are_bounded_by_their_bytes() {
         let first = SerialNumber(0);
         let mut retained = Retained::new(first);
-        let half = Segment::owned(vec![0; MAX_RETAINED_OWNED_BYTES / 2]);
+        let half = Payload::from(vec![0; MAX_RETAINED_OWNED_BYTES / 2]);
         for _ in 0..3 {
             retained.keep([0; BHS_LEN], &half);
         }

@@ -1,10 +1,11 @@
 //! The way out of a connection: its PDU queue, its StatSN, and what may have to be sent again.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
 
 use super::answer::{Answer, Unsendable};
 use super::retained::Retained;
-use crate::outbox::{Outbox, Segment};
+use crate::outbox::Outbox;
 
 pub(crate) struct Sender {
     pub(crate) outbox: Outbox,
@@ -53,7 +54,7 @@ impl Sender {
     }
 
     /// Queues the PDU that carries the StatSN given out last.
-    pub(crate) fn push_numbered(&mut self, bhs: [u8; BHS_LEN], segment: Segment) {
+    pub(crate) fn push_numbered(&mut self, bhs: [u8; BHS_LEN], segment: Payload) {
         if let Some(retained) = &mut self.retained {
             retained.keep(bhs, &segment);
         }

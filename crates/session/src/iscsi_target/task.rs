@@ -241,7 +241,7 @@ impl Task {
     /// Bytes of the pool that its answer keeps, when it has ended and the answer waits.
     pub(crate) fn pooled_bytes(&self) -> Option<usize> {
         match &self.phase {
-            Phase::Draining(Some(response)) => response.data_in.as_ref()?.pooled_bytes(),
+            Phase::Draining(Some(response)) => response.data_in.pooled_bytes(),
             _ => None,
         }
     }

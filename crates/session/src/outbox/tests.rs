@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use lunette_buffer::{Pool, Run};
+use lunette_buffer::{Payload, PayloadRef, Pool, Run};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -19,10 +19,10 @@ fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
 
 fn filled() -> Outbox {
     let mut outbox = Outbox::default();
-    outbox.push([1; BHS_LEN], Segment::Empty);
+    outbox.push([1; BHS_LEN], Payload::Empty);
     outbox.configure(true, true);
-    outbox.push([2; BHS_LEN], Segment::owned(b"hello".to_vec()));
-    outbox.push([3; BHS_LEN], Segment::owned(Vec::new()));
+    outbox.push([2; BHS_LEN], Payload::from(b"hello".to_vec()));
+    outbox.push([3; BHS_LEN], Payload::Empty);
     outbox
 }
 
@@ -44,8 +44,8 @@ fn the_wire_holds_headers_digests_segments_and_pads_in_order() {
 fn additional_header_segments_stand_between_header_and_its_digest() {
     let mut outbox = Outbox::default();
     outbox.configure(true, true);
-    outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Segment::owned(b"hello".to_vec()));
-    outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Segment::Empty);
+    outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Payload::from(b"hello".to_vec()));
+    outbox.push_with_ahs([2; BHS_LEN], &[9; 8], Payload::Empty);
     let header = [&[2; BHS_LEN][..], &[9; 8]].concat();
     let header = [&header[..], &to_wire(crc32c(&header))].concat();
     let expected = [&header[..], b"hello\0\0\0", &to_wire(crc32c(b"hello\0\0\0")), &header].concat();
@@ -61,8 +61,8 @@ fn markers_stand_in_headers_segments_and_tails_and_are_not_digested() {
     // As a connection counts: everything up to here was the login.
     outbox.start_markers(Some(32));
     let data: Vec<u8> = (0..61).collect();
-    outbox.push([4; BHS_LEN], Segment::owned(data.clone()));
-    outbox.push([5; BHS_LEN], Segment::Empty);
+    outbox.push([4; BHS_LEN], Payload::from(data.clone()));
+    outbox.push([5; BHS_LEN], Payload::Empty);
     assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (2, 61, 61));
     let wire = drain(&mut outbox, 7);
     assert_eq!((outbox.pdus(), outbox.owned_bytes(), outbox.segment_bytes()), (0, 0, 0));
@@ -86,7 +86,7 @@ fn markers_stand_in_headers_segments_and_tails_and_are_not_digested() {
 }
 
 /// A loan of `bytes` in runs of these lengths; the last takes the rest.
-fn lent(bytes: &[u8], lens: &[usize]) -> Segment {
+fn lent(bytes: &[u8], lens: &[usize]) -> Payload {
     let mut rest = bytes;
     let mut runs = Vec::new();
     for len in lens.iter().copied().chain([usize::MAX]) {
@@ -96,7 +96,7 @@ fn lent(bytes: &[u8], lens: &[usize]) -> Segment {
     }
     let mut buffer = Pool::new(1 << 20).reserve(bytes.len()).unwrap();
     buffer.allow_loan();
-    Segment::Loan(buffer.lend(runs.into_iter()).unwrap())
+    Payload::Lent(buffer.lend(runs.into_iter()).unwrap())
 }
 
 proptest! {
@@ -112,7 +112,7 @@ proptest! {
             outbox.configure(digests.0, digests.1);
             outbox.start_markers(markers.map(|words| 4 * words));
             for (bytes, lens, ahs) in &segments {
-                let segment = if lends { lent(bytes, lens) } else { Segment::owned(bytes.clone()) };
+                let segment = if lends { lent(bytes, lens) } else { Payload::from(bytes.clone()) };
                 if *ahs {
                     outbox.push_with_ahs([7; BHS_LEN], &[9; 8], segment);
                 } else {
@@ -133,11 +133,13 @@ proptest! {
 fn pieces_lie_in_the_buffer_behind_what_was_sent() {
     let buffer = Pool::new(1 << 20).take(100).unwrap().share();
     let mut outbox = Outbox::default();
-    outbox.push([1; BHS_LEN], Segment::Shared(buffer.slice(0..50)));
+    outbox.push([1; BHS_LEN], Payload::Shared(buffer.slice(0..50)));
     outbox.sent(BHS_LEN + 7);
     let mut pieces = outbox.pieces();
-    assert!(matches!(pieces.next(), Some(Piece::Bytes(data)) if data.as_ptr_range() == buffer[7..50].as_ptr_range()));
-    assert!(matches!(pieces.next(), Some(Piece::Bytes(pad)) if pad == [0; 2]));
+    assert!(
+        matches!(pieces.next(), Some(PayloadRef::Bytes(data)) if data.as_ptr_range() == buffer[7..50].as_ptr_range())
+    );
+    assert!(matches!(pieces.next(), Some(PayloadRef::Bytes(pad)) if pad == [0; 2]));
     assert!(pieces.next().is_none());
 }
 

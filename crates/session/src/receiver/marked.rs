@@ -125,13 +125,13 @@ impl Receiver {
 
 #[cfg(test)]
 mod tests {
-    use lunette_buffer::{Pool, SharedBuffer};
+    use lunette_buffer::{Payload, Pool, SharedBuffer};
     use proptest::prelude::*;
 
     use super::super::Stage;
     use super::*;
     use crate::markers::MARKER_LEN;
-    use crate::outbox::{Outbox, Segment};
+    use crate::outbox::Outbox;
 
     /// The n-th PDU, and its data.
     type Received = Vec<(u8, Vec<u8>)>;
@@ -150,7 +150,7 @@ mod tests {
         let mut bhs = [0; BHS_LEN];
         bhs[0] = n;
         bhs[5..8].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
-        let segment = if len == 0 { Segment::Empty } else { Segment::Shared(shared(&data(n, len))) };
+        let segment = if len == 0 { Payload::Empty } else { Payload::Shared(shared(&data(n, len))) };
         if n % 5 == 4 {
             bhs[4] = 3;
             outbox.push_with_ahs(bhs, &[n; 12], segment);

@@ -5,12 +5,12 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use lunette_buffer::{Pool, SharedBuffer};
+use lunette_buffer::{Payload, Pool, SharedBuffer};
 use lunette_initiator::{Completion, Initiator, IoBackend, Options, Outcome, Portal, Request, Session, Sink, wait};
 use lunette_scsi::{Lun, requests};
 use lunette_session::iscsi_target::{
-    AnswerData, ConnectionConfig, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, Response, SessionKey,
-    Sessions, TargetNode, TaskTag,
+    ConnectionConfig, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, Response, SessionKey, Sessions,
+    TargetNode, TaskTag,
 };
 use lunette_session::{Authentication, Entropy, Time};
 
@@ -208,7 +208,7 @@ impl ScriptedTarget {
         let Load { reads, len, .. } = self.load;
         for task in self.waiting.drain(..tasks).collect::<Vec<_>>() {
             let buffer = || self.pool.take(len).expect("the pool is large enough");
-            let data_in = reads.then(|| AnswerData::from(buffer()));
+            let data_in = if reads { buffer().into() } else { Payload::Empty };
             let data_out_transfer_len = if reads { 0 } else { len as u64 };
             self.connection().complete(task, Response { data_in, data_out_transfer_len, ..Response::default() });
         }

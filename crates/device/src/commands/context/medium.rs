@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use lunette_buffer::{Buffer, FileSlice};
+use lunette_buffer::{Buffer, FileSlice, Payload};
 use lunette_scsi::SenseData;
 use lunette_store::{AllocationMap, CopySource, Op, OpKind, Outcome, Run, StoreError};
 
 use super::{Cx, INTERNAL_FAILURE, store_error};
-use crate::command::InPlace;
 use crate::commands::row::{Direction, RangeRule};
 use crate::coroutine::{Input, Reply, Step};
 use crate::extent::Extent;
@@ -233,7 +232,7 @@ impl Cx {
             return Err(INTERNAL_FAILURE);
         };
         if let Some(loan) = loan {
-            self.channel.reply_in_place(InPlace::Loan(loan));
+            self.channel.reply(Payload::Lent(loan));
         }
         self.count(unit, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lunette_pdu::Isid;
 use lunette_reactor::{Closed, ConnectionId, Context, Gather};
 use lunette_session::iscsi_initiator::{Session, SessionConfig};
-use lunette_session::{Entropy, Piece, Time};
+use lunette_session::{Entropy, Time};
 
 use super::{ActiveSession, Connection, Phase, SessionDriver};
 use crate::Error;
@@ -137,15 +137,7 @@ impl SessionDriver {
     pub(in crate::engine) fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
         let Phase::Active(active) = &self.phase else { return };
         let Some(connection) = active.connections.iter().find(|connection| connection.id == id) else { return };
-        for piece in active.session.pieces(connection.cid) {
-            let room = match piece {
-                Piece::Bytes(bytes) => list.push(bytes),
-                Piece::File { slice, sent } => list.push_file(&slice.slice(sent..slice.len())),
-            };
-            if !room {
-                return;
-            }
-        }
+        list.fill(active.session.pieces(connection.cid));
     }
 
     pub(in crate::engine) fn sent(&mut self, id: ConnectionId, len: usize) {

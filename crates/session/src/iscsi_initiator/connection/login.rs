@@ -1,5 +1,6 @@
 //! The login, and what it has agreed on.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{LoginResponse, Tsih};
 
 use super::{Connection, Phase};
@@ -10,7 +11,6 @@ use crate::iscsi_initiator::full_feature::FullFeature;
 use crate::iscsi_initiator::login::{Outcome, Step};
 use crate::iscsi_initiator::shared::Shared;
 use crate::keys::Digest;
-use crate::outbox::Segment;
 
 impl Connection {
     pub(super) fn login_response(
@@ -39,7 +39,7 @@ impl Connection {
         match step {
             Step::Send(mut request, text) => {
                 request.exp_stat_sn = self.sender.exp_stat_sn();
-                self.sender.outbox.push(request.emit(), Segment::owned(text));
+                self.sender.outbox.push(request.emit(), Payload::from(text));
             }
             Step::Redirected { addresses, permanent } => {
                 self.over();

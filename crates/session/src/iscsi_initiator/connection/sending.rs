@@ -1,16 +1,17 @@
 //! Bytes out.
 
+use lunette_buffer::PayloadRef;
+
 use super::{Connection, Phase};
 use crate::Traffic;
 use crate::iscsi_initiator::shared::Shared;
-use crate::outbox::Piece;
 
 impl Connection {
     pub(in crate::iscsi_initiator) fn slices(&self) -> impl Iterator<Item = &[u8]> {
         self.sender.outbox.slices()
     }
 
-    pub(in crate::iscsi_initiator) fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    pub(in crate::iscsi_initiator) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         self.sender.outbox.pieces()
     }
 

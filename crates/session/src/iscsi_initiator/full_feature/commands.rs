@@ -1,5 +1,6 @@
 //! SCSI commands, from their submission to their end.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{
     Ahs, Cid, DataIn, DataInStatus, MAX_AHS_LEN, R2t, ScsiCommand, ScsiResponse, ScsiResponseCode, sense,
 };
@@ -10,7 +11,6 @@ use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::{Command, Event, Response, TaskTag};
 use crate::iscsi_initiator::task::Task;
 use crate::keys::Parameters;
-use crate::outbox::Segment;
 
 /// How much of a command's data goes without being asked for (RFC 7143 sections 13.10, 13.11 and 13.14): bytes in the command
 /// itself, and the end of the unsolicited Data-Out that follows.
@@ -45,8 +45,8 @@ impl FullFeature {
         let data_in_len = command.data_in.as_ref().map_or(0, |data| data.len() as u32);
         let (immediate, unasked_end) = unasked(data_out_len, &self.parameters);
         let segment = match &command.data_out {
-            Some(data) if immediate > 0 => Segment::Shared(data.slice(0..immediate as usize)),
-            _ => Segment::Empty,
+            Some(data) if immediate > 0 => Payload::Shared(data.slice(0..immediate as usize)),
+            _ => Payload::Empty,
         };
         let header = ScsiCommand {
             immediate: false,

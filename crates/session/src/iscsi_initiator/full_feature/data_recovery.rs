@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{
     DataIn, InitiatorTaskTag, LunField, R2t, SerialNumber, SnackRequest, SnackType, TargetPdu, TargetTransferTag,
 };
@@ -15,7 +16,6 @@ use crate::iscsi_initiator::connection::Expect;
 use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::task::{DATA, DataAck, Task};
-use crate::outbox::Segment;
 
 impl FullFeature {
     /// The header of a Data-In. What has come before, and what is for a task that has ended, is discarded.
@@ -214,6 +214,6 @@ fn acknowledge(ack: DataAck, context: &mut Context<'_>) -> Result<(), SessionErr
 
 fn send(pdu: &SnackRequest, context: &mut Context<'_>) -> Result<(), SessionError> {
     answers_are_read(context)?;
-    context.sender.outbox.push(pdu.emit(), Segment::Empty);
+    context.sender.outbox.push(pdu.emit(), Payload::Empty);
     Ok(())
 }

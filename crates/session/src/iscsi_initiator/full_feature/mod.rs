@@ -12,6 +12,7 @@ mod unanswered;
 
 use std::collections::VecDeque;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, Cid, LunField, SerialNumber, TargetPdu};
 
 use self::commands::scsi_response;
@@ -28,7 +29,6 @@ use super::sender::Sender;
 use super::shared::Shared;
 use crate::Time;
 use crate::keys::Parameters;
-use crate::outbox::Segment;
 
 pub(super) use self::commands::data_in_ended;
 pub(super) use self::task_management::manage_tasks;
@@ -207,7 +207,7 @@ impl Context<'_> {
         {
             underway.sent = Some(Box::new(SentRequest::new(header, segment.clone())));
         }
-        self.sender.outbox.push(header, Segment::owned(segment));
+        self.sender.outbox.push(header, Payload::from(segment));
     }
 
     /// The number of a request that takes its turn among the commands.

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, SnackRequest, SnackType, TargetPdu, TargetTransferTag};
 
 use super::control::answers_are_read;
@@ -16,7 +17,6 @@ use crate::iscsi_initiator::error::{SessionError, broken};
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::statuses::Statuses;
 use crate::limits::MAX_STATUSES_AHEAD;
-use crate::outbox::Segment;
 
 /// What a connection knows of losses.
 #[derive(Default)]
@@ -179,7 +179,7 @@ impl FullFeature {
             beg_run: exp_stat_sn.add(place as u32).0,
             run_length: len as u32,
         };
-        context.sender.outbox.push(pdu.emit(), Segment::Empty);
+        context.sender.outbox.push(pdu.emit(), Payload::Empty);
         Ok(())
     }
 

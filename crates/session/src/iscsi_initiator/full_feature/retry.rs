@@ -4,6 +4,7 @@
 //! The target waits for the number of a request that it has discarded, and takes it from the retry. One that it has already is
 //! ignored. Commands follow each retry soon enough to keep to the rule of section 4.2.2.1 on wraps.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{Bhs, InitiatorPdu, Opcode, RejectReason, SerialNumber};
 
 use super::{Context, FullFeature};
@@ -11,7 +12,6 @@ use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::TaskTag;
 use crate::iscsi_initiator::request::{Request, Underway};
 use crate::limits::MAX_DAMAGED_RESENDS;
-use crate::outbox::Segment;
 
 /// Where ExpStatSN stands in every request.
 const EXP_STAT_SN: std::ops::Range<usize> = 28..32;
@@ -86,7 +86,7 @@ impl FullFeature {
             // The target may take less than it did when the ping was sent.
             sent.shorten(self.ping_limit());
         }
-        let (header, segment) = (sent.header, Segment::owned(sent.segment.clone()));
+        let (header, segment) = (sent.header, Payload::from(sent.segment.clone()));
         context.sender.outbox.push(header, segment);
         context.shared.recoveries.retries += 1;
     }

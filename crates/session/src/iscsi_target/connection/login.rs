@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lunette_buffer::{Payload, PayloadRef};
 use lunette_pdu::{LoginRequest, LoginStatus, Opcode};
 
 use super::progress::Progress;
@@ -19,7 +20,6 @@ use crate::iscsi_target::sessions::AdmitRequest;
 use crate::iscsi_target::window::CommandWindow;
 use crate::keys::Digest;
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_LOGIN_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
-use crate::outbox::{Piece, Segment};
 use crate::receiver::{Receiver, Stage};
 use crate::{Entropy, Time, Timers, Traffic};
 
@@ -127,7 +127,7 @@ impl LoginConnection {
     }
 
     /// The same, as a [`Connection`] gives it.
-    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    pub fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         self.sender.outbox.pieces()
     }
 
@@ -197,7 +197,7 @@ impl LoginConnection {
         let full = FullFeature::new(&mut login, session)?;
         response.stat_sn = self.sender.next_stat_sn();
         response.data_segment_len = text.len();
-        self.sender.outbox.push(response.emit(), Segment::owned(text));
+        self.sender.outbox.push(response.emit(), Payload::from(text));
         let parameters = full.parameters();
         let digests = (parameters.header_digest == Digest::Crc32c, parameters.data_digest == Digest::Crc32c);
         self.receiver.configure(digests.0, digests.1, parameters.recv_data_segment_len);
@@ -271,7 +271,7 @@ impl LoginConnection {
             Ok(Step::Reply(mut response, text)) => {
                 response.stat_sn = self.sender.next_stat_sn();
                 response.data_segment_len = text.len();
-                self.sender.outbox.push(response.emit(), Segment::owned(text));
+                self.sender.outbox.push(response.emit(), Payload::from(text));
             }
             Ok(Step::Admit(admit)) => self.events.push_back(LoginEvent::Admit(admit)),
             Err(refusal) => self.end(request, refusal),
@@ -282,7 +282,7 @@ impl LoginConnection {
         let mut response = refused(request, refusal.status);
         response.stat_sn = self.sender.next_stat_sn();
         response.data_segment_len = refusal.keys.len();
-        self.sender.outbox.push(response.emit(), Segment::owned(refusal.keys));
+        self.sender.outbox.push(response.emit(), Payload::from(refusal.keys));
         self.close(CloseReason::LoginRefused(refusal.why));
     }
 

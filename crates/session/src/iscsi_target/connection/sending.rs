@@ -1,10 +1,11 @@
 //! Bytes out: what the connection has to send, and how much it keeps.
 
+use lunette_buffer::PayloadRef;
+
 use super::{Connection, Phase};
 use crate::Traffic;
 use crate::keys::Digest;
 use crate::limits::{MAX_DISCOVERY_OUTBOX_BYTES, MAX_DISCOVERY_OUTBOX_PDUS, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
-use crate::outbox::Piece;
 
 impl Connection {
     /// What is ready to be sent, in order.
@@ -12,14 +13,13 @@ impl Connection {
         self.sender.outbox.slices()
     }
 
-    /// The same with the buffers that its data lies in, for a driver that may keep them, and with what is sent from files, for
-    /// one that has given such data: see [`sends_files`](Self::sends_files).
-    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+    /// The same, for a driver that has given data in files: see [`sends_files`](Self::sends_files).
+    pub fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         self.sender.outbox.pieces()
     }
 
-    /// Whether [`AnswerData::File`](crate::iscsi_target::AnswerData::File) may be used: the bytes are not looked at,
-    /// now (a digest, markers) or later (to send them again).
+    /// Whether [`Payload::File`](lunette_buffer::Payload::File) may be used: the bytes are not looked at, now (a digest,
+    /// markers) or later (to send them again).
     pub fn sends_files(&self) -> bool {
         let Phase::FullFeature(full) = &self.phase else { return false };
         full.parameters().data_digest == Digest::None

@@ -1,6 +1,6 @@
 //! SCSI commands, from their header to their response.
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransferTag};
 
 use super::early::{Turn, Waiting};
@@ -11,7 +11,6 @@ use crate::iscsi_target::data_out::Collector;
 use crate::iscsi_target::event::{Command, CommandOrder, Response, Signal, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
 use crate::limits::MAX_IMMEDIATE_TASKS;
-use crate::outbox::Segment;
 
 impl FullFeature {
     pub(super) fn command_header(
@@ -172,7 +171,7 @@ impl FullFeature {
         // RFC 7143 section 11.4.2: the answer waits for the last data that the initiator was allowed to send. The task keeps
         // its place in the window until then.
         if task.data.open() {
-            self.may_keep_answers |= response.data_in.is_some();
+            self.may_keep_answers |= !response.data_in.is_empty();
             self.tasks.end(tag, Some(response));
         } else {
             let answered = Answered::from(task);
@@ -187,7 +186,7 @@ impl FullFeature {
         let Some(task) = self.tasks.get_mut(tag).filter(|task| !matches!(task.phase, Phase::Draining(_))) else {
             return;
         };
-        self.may_keep_answers |= response.data_in.is_some();
+        self.may_keep_answers |= !response.data_in.is_empty();
         task.data.discard();
         task.is_fenced = true;
         task.phase = Phase::Draining(Some(response));
@@ -229,7 +228,7 @@ impl FullFeature {
         if was_closed && !cx.window.is_closed() {
             let reserved = TargetTransferTag::RESERVED;
             let pdu = cx.nop_in(InitiatorTaskTag::RESERVED, reserved, cx.sender.stat_sn(), 0);
-            cx.sender.outbox.push(pdu, Segment::Empty);
+            cx.sender.outbox.push(pdu, Payload::Empty);
         }
     }
 

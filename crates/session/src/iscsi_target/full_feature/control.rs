@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{
     AsyncEvent, AsyncMessage, BHS_LEN, Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LogoutResponse,
     LogoutResponseCode, LunField, NopIn, NopOut, Reject, RejectReason, SerialNumber, TargetTransferTag,
@@ -12,7 +13,6 @@ use super::{Context, FullFeature};
 use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::{CloseReason, Signal};
 use crate::keys::Parameters;
-use crate::outbox::Segment;
 
 impl FullFeature {
     pub(super) fn nop_out(&mut self, nop: NopOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
@@ -32,7 +32,7 @@ impl FullFeature {
         data.truncate(self.parameters.send_data_segment_len as usize);
         let stat_sn = cx.sender.next_stat_sn();
         let pdu = cx.nop_in(nop.itt, TargetTransferTag::RESERVED, stat_sn, data.len());
-        cx.sender.push_numbered(pdu, Segment::owned(data));
+        cx.sender.push_numbered(pdu, Payload::from(data));
     }
 
     /// Asks the initiator whether it is there. The next StatSN is reported, not used up (RFC 7143 section 11.19).
@@ -41,7 +41,7 @@ impl FullFeature {
         let stat_sn = cx.sender.stat_sn();
         let ttt = TargetTransferTag(self.last_ping);
         let pdu = cx.nop_in(InitiatorTaskTag::RESERVED, ttt, stat_sn, 0);
-        cx.sender.outbox.push(pdu, Segment::Empty);
+        cx.sender.outbox.push(pdu, Payload::Empty);
     }
 
     pub(super) fn logout(&mut self, request: &LogoutRequest, cx: &mut Context<'_>) -> Result<Expect, Violation> {
@@ -105,7 +105,7 @@ impl FullFeature {
             time2wait: *time2wait_s as u16,
             time2retain: *time2retain_s as u16,
         };
-        cx.sender.push_numbered(pdu.emit(), Segment::Empty);
+        cx.sender.push_numbered(pdu.emit(), Payload::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 3: the session ends; Parameter2 and Parameter3 say when it may come again.
@@ -116,7 +116,7 @@ impl FullFeature {
             parameter3: self.parameters.time2retain_s as u16,
             ..cx.news()
         };
-        cx.sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Payload::Empty);
     }
 
     /// RFC 7143 section 11.9.1, event 2: a connection of the session is lost; Parameter2 and Parameter3 say when its tasks
@@ -129,7 +129,7 @@ impl FullFeature {
             parameter3: self.parameters.time2retain_s as u16,
             ..cx.news()
         };
-        cx.sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Payload::Empty);
     }
 }
 
@@ -140,7 +140,7 @@ impl Context<'_> {
         let stat_sn = self.sender.next_stat_sn();
         let data_segment_len = BHS_LEN;
         let reject = Reject { reason, stat_sn, exp_cmd_sn, max_cmd_sn, data_sn, data_segment_len };
-        self.sender.push_numbered(reject.emit(), Segment::owned(header.to_vec()));
+        self.sender.push_numbered(reject.emit(), Payload::from(header.to_vec()));
     }
 
     /// RFC 7143 section 11.9.1, event 1: the target asks for a logout; Parameter3 is the time that it gives, in seconds.
@@ -150,7 +150,7 @@ impl Context<'_> {
             parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
             ..self.news()
         };
-        self.sender.push_numbered(message.emit(), Segment::Empty);
+        self.sender.push_numbered(message.emit(), Payload::Empty);
     }
 
     /// RFC 7143 sections 11.9.1, event 0, and 11.9.4: sense data with its length in front.
@@ -159,7 +159,7 @@ impl Context<'_> {
         let sense = &sense[..usize::from(sense_len)];
         let data = [&sense_len.to_be_bytes()[..], sense].concat();
         let message = AsyncMessage { lun, data_segment_len: data.len(), ..self.news() };
-        self.sender.push_numbered(message.emit(), Segment::owned(data));
+        self.sender.push_numbered(message.emit(), Payload::from(data));
     }
 
     /// A NOP-In with the numbers filled in.

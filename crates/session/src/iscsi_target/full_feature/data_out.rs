@@ -1,15 +1,15 @@
 //! Data-Out PDUs and R2Ts.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{DataOut, R2t, RejectReason, SerialNumber, TargetTransferTag};
 
 use super::{Context, FullFeature};
 use crate::iscsi_target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::data_out::{DataOutError, DataRules, Solicitation};
-use crate::iscsi_target::event::{AnswerData, Response, Signal, TaskTag};
+use crate::iscsi_target::event::{Response, Signal, TaskTag};
 use crate::iscsi_target::task::{Phase, Task, TaskTable};
 use crate::limits::MAX_OUTBOX_PDUS;
-use crate::outbox::Segment;
 
 impl FullFeature {
     pub(super) fn data_out(&mut self, pdu: &DataOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
@@ -132,7 +132,7 @@ impl FullFeature {
             let Some(task) = self.tasks.get_mut(tag) else { return };
             task.data.solicited(ttt, asked);
             let pdu = r2t(task, ttt, asked, cx.sender.stat_sn(), cx.window.numbers());
-            cx.sender.outbox.push(pdu.emit(), Segment::Empty);
+            cx.sender.outbox.push(pdu.emit(), Payload::Empty);
             task.asked_at_pdu = cx.sender.outbox.pushed_pdus();
         }
     }
@@ -149,7 +149,7 @@ impl FullFeature {
 
     /// Sends an answer that has waited, and counts what it keeps.
     pub(super) fn answer_late(&mut self, task: &Answered, response: Response, cx: &mut Context<'_>) {
-        let pooled_bytes = response.data_in.as_ref().and_then(AnswerData::pooled_bytes);
+        let pooled_bytes = response.data_in.pooled_bytes();
         let queued_before = cx.sender.outbox.segment_bytes();
         self.answer(task, response, cx);
         self.count_late(pooled_bytes, cx.sender.outbox.segment_bytes() - queued_before);

@@ -6,6 +6,7 @@
 //! its turn may keep the stream from being read: data of a command that waits is dropped, and asked for when its turn has
 //! come.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{ScsiCommand, SerialNumber, SnackRequest};
 
 use super::data_out::r2t;
@@ -17,7 +18,6 @@ use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::TaskTag;
 use crate::keys::Digest;
 use crate::limits::MAX_EARLY_BYTES;
-use crate::outbox::Segment;
 
 impl FullFeature {
     /// Whether PDUs that are lost come again.
@@ -159,7 +159,7 @@ impl FullFeature {
         let Some(task) = self.tasks.get(tag) else { return };
         for (ttt, asked) in task.data.outstanding(tag.slot).filter(|(_, asked)| concerns(asked.r2t_sn)) {
             let pdu = r2t(task, ttt, asked, cx.sender.stat_sn(), cx.window.numbers());
-            cx.sender.outbox.push(pdu.emit(), Segment::Empty);
+            cx.sender.outbox.push(pdu.emit(), Payload::Empty);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tasks that outlive the stream of their connection, and tasks that another one has brought (RFC 7143 section 7.2.2).
 
-use lunette_buffer::Buffer;
+use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
 
 use super::{Context, FullFeature};
@@ -8,7 +8,6 @@ use crate::iscsi_target::answer::{Answer, Answered};
 use crate::iscsi_target::connection::{KnownTask, Sender};
 use crate::iscsi_target::event::{Response, Signal, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
-use crate::outbox::Segment;
 
 /// A task on its way from a suspended connection to another one of its session.
 pub struct MovedTask {
@@ -199,6 +198,6 @@ impl Context<'_> {
     pub(crate) fn announce_window(&mut self) {
         let reserved = TargetTransferTag::RESERVED;
         let pdu = self.nop_in(InitiatorTaskTag::RESERVED, reserved, self.sender.stat_sn(), 0);
-        self.sender.outbox.push(pdu, Segment::Empty);
+        self.sender.outbox.push(pdu, Payload::Empty);
     }
 }

@@ -1,5 +1,6 @@
 //! Task management requests and their answers.
 
+use lunette_buffer::Payload;
 use lunette_pdu::{
     InitiatorTaskTag, LunField, RejectReason, SerialNumber, TaskManagementFunction, TaskManagementRequest,
     TaskManagementResponse, TaskManagementResponseCode,
@@ -12,7 +13,6 @@ use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::{Signal, TaskManagement, TaskTag};
 use crate::iscsi_target::task::{Phase, Task};
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
-use crate::outbox::Segment;
 
 impl FullFeature {
     pub(super) fn task_management(
@@ -187,6 +187,6 @@ impl FullFeature {
             exp_cmd_sn,
             max_cmd_sn,
         };
-        cx.sender.push_numbered(pdu.emit(), Segment::Empty);
+        cx.sender.push_numbered(pdu.emit(), Payload::Empty);
     }
 }

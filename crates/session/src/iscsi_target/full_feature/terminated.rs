@@ -1,10 +1,10 @@
 //! Tasks that were ended together while data for them is under way (RFC 7143 sections 4.2.3.3 to 4.2.3.5).
 
+use lunette_buffer::Payload;
 use lunette_pdu::{AsyncEvent, AsyncMessage, LunField, NopOut, SerialNumber};
 
 use super::{Context, FullFeature};
 use crate::keys::TaskReporting;
-use crate::outbox::Segment;
 
 /// News of ended tasks that the initiator has not acknowledged.
 pub(super) struct Termination {
@@ -27,7 +27,7 @@ impl FullFeature {
         // The last one covers those before it.
         self.terminations.retain(|known| known.lun != lun);
         self.terminations.push(Termination { stat_sn: message.stat_sn, lun });
-        cx.sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Payload::Empty);
     }
 
     /// A NOP-Out without tags, which may acknowledge such news: nothing more comes for the tasks.

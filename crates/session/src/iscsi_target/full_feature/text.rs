@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use lunette_buffer::Payload;
 use lunette_pdu::{AsyncEvent, AsyncMessage, RejectReason, SerialNumber, TargetTransferTag, TextRequest, TextResponse};
 
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::text::{Asker, Declared, Part, TEXT_TAG};
-use crate::outbox::Segment;
 
 /// The longest data segment that we take.
 pub(crate) struct ReceiveLimit {
@@ -62,7 +62,7 @@ impl FullFeature {
             max_cmd_sn,
             data_segment_len: text.len(),
         };
-        cx.sender.push_numbered(pdu.emit(), Segment::owned(text));
+        cx.sender.push_numbered(pdu.emit(), Payload::from(text));
         self.commit(declared.unwrap_or_default(), stat_sn);
         Ok(())
     }
@@ -101,7 +101,7 @@ impl FullFeature {
             parameter3: u16::try_from(grace.as_secs()).unwrap_or(u16::MAX),
             ..cx.news()
         };
-        cx.sender.push_numbered(message.emit(), Segment::Empty);
+        cx.sender.push_numbered(message.emit(), Payload::Empty);
         true
     }
 }

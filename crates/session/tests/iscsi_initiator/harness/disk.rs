@@ -95,13 +95,13 @@ impl Disk {
                     *byte = self.bytes[offset + at] ^ data[at];
                 }
                 self.bytes[offset..offset + len].copy_from_slice(&data[..len]);
-                let data_in = Some(difference.into());
+                let data_in = difference.into();
                 Response { data_in, data_out_transfer_len: data.len() as u64, ..Response::default() }
             }
             (READ, _) => {
                 let mut buffer = pool.take(len).unwrap();
                 buffer.copy_from_slice(&self.bytes[offset..offset + len]);
-                Response { data_in: Some(buffer.into()), ..Response::default() }
+                Response { data_in: buffer.into(), ..Response::default() }
             }
             _ => Response::default(),
         }

@@ -5,12 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_buffer::{Pool, Run};
+use lunette_buffer::{Payload, Pool, Run};
 use lunette_pdu::{InitiatorTaskTag, LoginStatus, TaskManagementResponseCode};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, AnswerData, CloseReason, Command, ConnectionMut, Event, LoginConnection, LoginEvent, LogoutTicket,
-    Response, Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
+    AdmitRequest, CloseReason, Command, ConnectionMut, Event, LoginConnection, LoginEvent, LogoutTicket, Response,
+    Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
 };
 
 use super::pattern;
@@ -358,9 +358,9 @@ impl Driver {
                 buffer.copy_from_slice(&pattern);
                 buffer.into()
             },
-            AnswerData::Loan,
+            Payload::Lent,
         );
-        Response { data_in: Some(data_in), ..Response::default() }
+        Response { data_in, ..Response::default() }
     }
 
     /// The daemon ends.
