@@ -142,7 +142,7 @@ fn wait(on: &dyn Waitable) -> DeviceInput {
 fn check(response: &Response) {
     let sense = response.sense.as_ref().map(|sense| SenseData::decode(sense).expect("the sense data can be read"));
     assert_eq!(response.status == Status::CHECK_CONDITION, sense.is_some(), "{response:?}");
-    assert!(response.data_in.as_ref().is_none_or(|data| data.len() <= MAX_TRANSFER_BYTES));
+    assert!(response.data_in.len() <= MAX_TRANSFER_BYTES);
 }
 
 fn test_unit_ready() -> Command {

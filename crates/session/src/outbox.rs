@@ -9,29 +9,27 @@ use lunette_buffer::{Payload, PayloadRef};
 use lunette_crc32c::{Crc32c, crc32c, to_wire};
 use lunette_pdu::{BHS_LEN, DIGEST_LEN, pad_len};
 
-use crate::markers::{Weaver, Woven};
-
-/// A PDU; or a part of it, when markers or additional header segments stand in it, or its data lies in several places.
-struct Pdu {
+/// A PDU; or a part of it, when it has additional header segments, or its data lies in several places.
+pub(crate) struct Part {
     head: [u8; BHS_LEN + DIGEST_LEN],
     head_len: u8,
-    segment: Payload,
+    pub(crate) segment: Payload,
     tail: [u8; 3 + DIGEST_LEN],
     tail_len: u8,
     /// Whether another part of the same PDU follows.
-    goes_on: bool,
+    pub(crate) goes_on: bool,
 }
 
-impl Pdu {
-    /// A part of a PDU that is neither its header nor its end.
-    fn part(bytes: &[u8], segment: Payload) -> Self {
+impl Part {
+    /// A part that begins with `bytes`, no more than a header, and is not the end of its PDU.
+    pub(crate) fn new(bytes: &[u8], segment: Payload) -> Self {
         let mut head = [0; _];
         head[..bytes.len()].copy_from_slice(bytes);
         Self { head, head_len: bytes.len() as u8, segment, tail: [0; _], tail_len: 0, goes_on: true }
     }
 
     fn pieces(&self) -> [PayloadRef<'_>; 3] {
-        let [head, segment, tail] = self.parts().map(PayloadRef::Bytes);
+        let [head, segment, tail] = self.bytes().map(PayloadRef::Bytes);
         let segment = match &self.segment {
             Payload::File(slice) => PayloadRef::File { slice, sent: 0 },
             _ => segment,
@@ -39,11 +37,12 @@ impl Pdu {
         [head, segment, tail]
     }
 
-    fn parts(&self) -> [&[u8]; 3] {
+    /// What is in memory: the head, the first run of the segment, and the tail.
+    pub(crate) fn bytes(&self) -> [&[u8]; 3] {
         [&self.head[..usize::from(self.head_len)], self.segment.first_run(), &self.tail[..usize::from(self.tail_len)]]
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         usize::from(self.head_len) + self.segment.len() + usize::from(self.tail_len)
     }
 }
@@ -51,7 +50,7 @@ impl Pdu {
 /// The queue between the protocol and the socket.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    queue: VecDeque<Pdu>,
+    queue: VecDeque<Part>,
     /// Bytes of the first PDU that the socket has already taken.
     front_sent: usize,
     pdus: usize,
@@ -63,22 +62,6 @@ pub(crate) struct Outbox {
     segment_bytes: usize,
     header_digest: bool,
     data_digest: bool,
-    markers: Markers,
-}
-
-enum Markers {
-    /// The login may agree on them: they will count its bytes.
-    Login {
-        len: u64,
-    },
-    Off,
-    On(Weaver),
-}
-
-impl Default for Markers {
-    fn default() -> Self {
-        Self::Login { len: 0 }
-    }
 }
 
 impl Outbox {
@@ -86,12 +69,6 @@ impl Outbox {
     pub(crate) fn configure(&mut self, header_digest: bool, data_digest: bool) {
         self.header_digest = header_digest;
         self.data_digest = data_digest;
-    }
-
-    /// The login has ended: from now on there are markers at this distance, in bytes, or none.
-    pub(crate) fn start_markers(&mut self, interval: Option<u32>) {
-        let Markers::Login { len } = self.markers else { return };
-        self.markers = interval.map_or(Markers::Off, |interval| Markers::On(Weaver::new(len, interval)));
     }
 
     /// Appends a PDU. The header's DataSegmentLength is that of `segment`.
@@ -106,7 +83,12 @@ impl Outbox {
         let (tail, tail_len) = self.tail(&segment);
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.len();
-        self.enqueue(Pdu { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false });
+        let part = Part { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false };
+        self.count();
+        match part.segment {
+            Payload::Lent(_) => push_runs(part, &mut self.queue),
+            _ => self.queue.push_back(part),
+        }
     }
 
     /// Appends a PDU with additional header segments. They are rare, so the header goes as if it were a segment.
@@ -119,39 +101,22 @@ impl Outbox {
         let header = Payload::from(header);
         self.owned_bytes += header.owned_len() + segment.owned_len();
         self.segment_bytes += header.len() + segment.len();
-        let end = Pdu { tail, tail_len: tail_len as u8, goes_on: false, ..Pdu::part(&[], segment) };
-        self.enqueue_parts([Pdu::part(&[], header), end]);
+        self.count();
+        self.queue.push_back(Part::new(&[], header));
+        push_runs(Part { tail, tail_len: tail_len as u8, goes_on: false, ..Part::new(&[], segment) }, &mut self.queue);
     }
 
-    /// Appends a PDU of one part.
+    /// Counts a PDU whose parts are appended next.
     #[inline]
-    fn enqueue(&mut self, pdu: Pdu) {
-        match &mut self.markers {
-            _ if matches!(pdu.segment, Payload::Lent(_)) => return self.enqueue_parts([pdu]),
-            Markers::Off => {}
-            Markers::Login { len } => *len += pdu.len() as u64,
-            Markers::On(_) => return self.enqueue_parts([pdu]),
-        }
+    fn count(&mut self) {
         self.pdus += 1;
         self.queued_pdus += 1;
         self.pushed_pdus += 1;
-        self.queue.push_back(pdu);
     }
 
-    /// Appends the parts of one PDU.
-    #[inline(never)]
-    fn enqueue_parts<const N: usize>(&mut self, pdu: [Pdu; N]) {
-        self.pdus += 1;
-        self.queued_pdus += 1;
-        self.pushed_pdus += 1;
-        match &mut self.markers {
-            Markers::Off => {}
-            Markers::Login { len } => *len += pdu.iter().map(Pdu::len).sum::<usize>() as u64,
-            Markers::On(weaver) => return weave(weaver, &pdu, &mut self.queue),
-        }
-        for part in pdu {
-            push_runs(part, &mut self.queue);
-        }
+    /// What is to be sent, for a decorator that cuts the parts of a PDU again. Their bytes must stay the same.
+    pub(crate) fn parts(&mut self) -> &mut VecDeque<Part> {
+        &mut self.queue
     }
 
     /// Pad and digest, and how long they are.
@@ -169,7 +134,7 @@ impl Outbox {
     /// What is to be sent, in order; nothing is empty.
     pub(crate) fn pieces(&self) -> impl Iterator<Item = PayloadRef<'_>> {
         let mut skip = self.front_sent;
-        self.queue.iter().flat_map(Pdu::pieces).filter_map(move |piece| {
+        self.queue.iter().flat_map(Part::pieces).filter_map(move |piece| {
             let skipped = skip.min(piece.len());
             skip -= skipped;
             (skipped < piece.len()).then(|| piece.after(skipped))
@@ -205,10 +170,6 @@ impl Outbox {
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         (self.front_sent, self.pdus, self.owned_bytes, self.segment_bytes) = (0, 0, 0, 0);
-    }
-
-    pub(crate) fn has_markers(&self) -> bool {
-        matches!(self.markers, Markers::On(_))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -259,32 +220,11 @@ fn digested_tail(segment: &Payload, pad: usize) -> ([u8; 3 + DIGEST_LEN], usize)
 }
 
 /// Appends a part, cut so that each segment lies in one place.
-fn push_runs(mut pdu: Pdu, queue: &mut VecDeque<Pdu>) {
-    while let Some((first, rest)) = pdu.segment.split_run() {
-        queue.push_back(Pdu { segment: first, tail_len: 0, goes_on: true, ..pdu });
-        (pdu.head_len, pdu.segment) = (0, rest);
+#[inline(never)]
+fn push_runs(mut part: Part, queue: &mut VecDeque<Part>) {
+    while let Some((first, rest)) = part.segment.split_run() {
+        queue.push_back(Part { segment: first, tail_len: 0, goes_on: true, ..part });
+        (part.head_len, part.segment) = (0, rest);
     }
-    queue.push_back(pdu);
-}
-
-/// Cuts a PDU to parts where markers stand in it. Pooled data is not copied.
-fn weave(weaver: &mut Weaver, pdu: &[Pdu], queue: &mut VecDeque<Pdu>) {
-    let mut left = pdu.iter().map(Pdu::len).sum::<usize>() as u32;
-    queue.extend(weaver.before_pdu().map(|marker| Pdu::part(&marker, Payload::Empty)));
-    for whole in pdu {
-        let [head, _, tail] = whole.parts();
-        let inline = |bytes: &[u8], woven| match woven {
-            Woven::Marker(marker) => Pdu::part(&marker, Payload::Empty),
-            Woven::Bytes(range) => Pdu::part(&bytes[range], Payload::Empty),
-        };
-        weaver.weave(head.len(), &mut left, |woven| queue.push_back(inline(head, woven)));
-        weaver.weave(whole.segment.len(), &mut left, |woven| match woven {
-            Woven::Marker(marker) => queue.push_back(Pdu::part(&marker, Payload::Empty)),
-            Woven::Bytes(range) => push_runs(Pdu::part(&[], whole.segment.slice(range)), queue),
-        });
-        weaver.weave(tail.len(), &mut left, |woven| queue.push_back(inline(tail, woven)));
-    }
-    if let Some(last) = queue.back_mut() {
-        last.goes_on = false;
-    }
+    queue.push_back(part);
 }

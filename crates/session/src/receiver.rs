@@ -3,12 +3,9 @@
 //! A header is collected (it is short); a data segment is not: its bytes go straight to the place that the header's owner
 //! names, digested on the way, so no PDU is ever held as a whole.
 
-mod marked;
-
 use lunette_crc32c::{Crc32c, crc32c, from_wire};
 use lunette_pdu::{BHS_LEN, Bhs, DIGEST_LEN, MAX_AHS_LEN, pad_len};
 
-use self::marked::Markers;
 use crate::limits::DIRECT_RECEIVE_BYTES;
 use crate::traffic::Traffic;
 
@@ -45,7 +42,6 @@ pub(crate) struct Receiver {
     header_digest: bool,
     data_digest: bool,
     max_segment_len: usize,
-    markers: Markers,
     traffic: Traffic,
 }
 
@@ -62,7 +58,6 @@ impl Receiver {
             header_digest: false,
             data_digest: false,
             max_segment_len: max_segment_len as usize,
-            markers: Markers::Login { len: 0 },
             traffic: Traffic::default(),
         }
     }
@@ -99,17 +94,9 @@ impl Receiver {
     }
 
     /// Collects a header from the front of `input`. True when one is complete and the stage has become [`Stage::Data`].
-    pub(crate) fn header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
-        match self.markers {
-            Markers::On(_) => self.marked_header(input),
-            _ => self.plain_header(input),
-        }
-    }
-
-    /// Without markers, which are rare, this is all of [`header`](Self::header).
     #[expect(clippy::inline_always, reason = "a call would cost a tenth of it")]
     #[inline(always)]
-    fn plain_header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
+    pub(crate) fn header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
         if !self.collect(BHS_LEN, input) {
             return Ok(false);
         }
@@ -136,26 +123,15 @@ impl Receiver {
     /// Takes bytes of the data segment from the front of `input`. The segment's first bytes go to `place`; what does not fit
     /// there is digested and dropped. True when the segment is complete and verified. The next header follows then, and after a
     /// wrong data digest, too.
-    pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
-        match self.markers {
-            Markers::On(_) => self.marked_data(input, place),
-            _ => self.plain_data(input, place),
-        }
-    }
-
-    /// Without markers, which are rare, this is all of [`data`](Self::data).
     #[expect(clippy::inline_always, reason = "a call would cost a tenth of it")]
     #[inline(always)]
-    fn plain_data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
+    pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
         let segment_len = self.bhs().data_segment_len();
         if segment_len > 0 {
             self.copy_segment(input, place, segment_len);
             if self.segment_filled < segment_len || !self.collect_tail(input, segment_len) {
                 return Ok(false);
             }
-        }
-        if let Markers::Login { len } = &mut self.markers {
-            *len += (self.head_filled + segment_len + self.tail_filled) as u64;
         }
         self.stage = Stage::Header;
         self.head_filled = 0;
@@ -169,10 +145,7 @@ impl Receiver {
             return None;
         }
         let end = self.bhs().data_segment_len().min(place.len());
-        let mut rest = place.get_mut(self.segment_filled..end)?;
-        if let Markers::On(stream) = &self.markers {
-            rest = stream.before_marker(rest);
-        }
+        let rest = place.get_mut(self.segment_filled..end)?;
         (rest.len() >= DIRECT_RECEIVE_BYTES).then_some(rest)
     }
 
@@ -184,9 +157,18 @@ impl Receiver {
         }
         self.segment_filled += len;
         self.traffic.direct_receives += 1;
-        if let Markers::On(stream) = &mut self.markers {
-            stream.pass(len);
-        }
+    }
+
+    /// Forgets what has been collected of a header: the next byte begins another one.
+    pub(crate) fn drop_header(&mut self) {
+        self.head_filled = 0;
+    }
+
+    /// The most bytes that a PDU has.
+    pub(crate) fn max_pdu_len(&self) -> usize {
+        let digest_len = |on| if on { DIGEST_LEN } else { 0 };
+        let header_len = BHS_LEN + MAX_AHS_LEN + digest_len(self.header_digest);
+        header_len + self.max_segment_len + pad_len(self.max_segment_len) + digest_len(self.data_digest)
     }
 
     fn collect(&mut self, want: usize, input: &mut &[u8]) -> bool {

@@ -22,6 +22,7 @@ use super::sender::Sender;
 use super::shared::Shared;
 use super::window::Window;
 use crate::limits::LOGIN_DATA_SEGMENT_BYTES;
+use crate::markers::MarkedReceiver;
 use crate::receiver::Receiver;
 use crate::{Entropy, Time, Timers};
 
@@ -33,7 +34,7 @@ enum Phase {
 
 pub(super) struct Connection {
     cid: Cid,
-    receiver: Receiver,
+    receiver: MarkedReceiver,
     sender: Sender,
     phase: Phase,
     expect: Expect,
@@ -60,7 +61,7 @@ impl Connection {
         let leads = shared.tsih == Tsih::NEW;
         let mut connection = Self {
             cid,
-            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
+            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES).into(),
             sender: Sender::default(),
             phase: Phase::Closed,
             expect: Expect::Nothing,
@@ -97,7 +98,7 @@ impl Connection {
         let why = LoginError::Incompatible("MaxConnections".into()).into();
         Self {
             cid,
-            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
+            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES).into(),
             sender: Sender::default(),
             phase: Phase::Closed,
             expect: Expect::Nothing,

@@ -10,7 +10,7 @@ use super::event::TaskTag;
 use super::table::Table;
 use super::task::Task;
 use crate::limits::{MAX_OUTBOX_PDUS, MAX_QUEUED_DATA_OUT_BYTES};
-use crate::outbox::Outbox;
+use crate::markers::MarkedOutbox;
 
 /// A run of Data-Out PDUs that ends with the F bit: unsolicited, or in answer to an R2T.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct Sequence {
 
 #[derive(Default)]
 pub(crate) struct Sender {
-    pub(crate) outbox: Outbox,
+    pub(crate) outbox: MarkedOutbox,
     exp_stat_sn: SerialNumber,
     /// In order: unsolicited data follows the order of its commands (RFC 7143 section 4.2.5.2).
     sequences: VecDeque<Sequence>,

@@ -16,7 +16,7 @@ use lunette_pdu::{
 use super::event::{CommandOrder, Response};
 use super::task::Task;
 use crate::keys::Parameters;
-use crate::outbox::Outbox;
+use crate::markers::MarkedOutbox;
 
 const STATUS_GOOD: u8 = 0x00;
 pub(crate) const STATUS_CHECK_CONDITION: u8 = 0x02;
@@ -217,7 +217,13 @@ impl Answer {
     }
 
     /// Queues all of it. `asks` wants the data acknowledged.
-    pub(crate) fn send(&mut self, stat_sn: SerialNumber, asks: bool, numbers: CommandNumbers, outbox: &mut Outbox) {
+    pub(crate) fn send(
+        &mut self,
+        stat_sn: SerialNumber,
+        asks: bool,
+        numbers: CommandNumbers,
+        outbox: &mut MarkedOutbox,
+    ) {
         self.stat_sn = stat_sn;
         // The transfer tag of an acknowledgement is the StatSN, and one of them is reserved.
         self.asks = asks && !TargetTransferTag(stat_sn.0).is_reserved();
@@ -238,7 +244,7 @@ impl Answer {
         beg_run: u32,
         run_length: u32,
         numbers: CommandNumbers,
-        outbox: &mut Outbox,
+        outbox: &mut MarkedOutbox,
     ) -> Result<(), Unsendable> {
         let unacknowledged = self.unacknowledged.data_sn..self.end_data_sn;
         let run = match (beg_run, run_length) {
@@ -268,7 +274,7 @@ impl Answer {
         snack_tag: u32,
         parameters: &Parameters,
         numbers: CommandNumbers,
-        outbox: &mut Outbox,
+        outbox: &mut MarkedOutbox,
     ) -> Result<(), Unsendable> {
         if self.is_forgotten() {
             return Err(Unsendable::Forgotten);
@@ -287,7 +293,7 @@ impl Answer {
     }
 
     /// Queues the PDU with the status again.
-    pub(crate) fn resend_status(&self, numbers: CommandNumbers, outbox: &mut Outbox) {
+    pub(crate) fn resend_status(&self, numbers: CommandNumbers, outbox: &mut MarkedOutbox) {
         if self.collapsed {
             self.push_data(self.end_data_sn - 1..self.end_data_sn, numbers, outbox);
         } else {
@@ -342,7 +348,7 @@ impl Answer {
     }
 
     /// Queues the Data-In PDUs of a run. Gives the DataSN after the last.
-    fn push_data(&self, run: Range<u32>, numbers: CommandNumbers, outbox: &mut Outbox) -> u32 {
+    fn push_data(&self, run: Range<u32>, numbers: CommandNumbers, outbox: &mut MarkedOutbox) -> u32 {
         let mut pieces = self.pieces();
         if self.data.is_empty() {
             return pieces.at.data_sn;
@@ -357,7 +363,7 @@ impl Answer {
         pieces.at.data_sn
     }
 
-    fn push_piece(&self, piece: &Piece, numbers: CommandNumbers, outbox: &mut Outbox) {
+    fn push_piece(&self, piece: &Piece, numbers: CommandNumbers, outbox: &mut MarkedOutbox) {
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let status = (piece.last && self.collapsed).then_some(DataInStatus {
             status: STATUS_GOOD,
@@ -385,7 +391,7 @@ impl Answer {
         outbox.push(pdu.emit(), self.data.slice(offset..offset + piece.len));
     }
 
-    fn push_response(&self, numbers: CommandNumbers, outbox: &mut Outbox) {
+    fn push_response(&self, numbers: CommandNumbers, outbox: &mut MarkedOutbox) {
         let (exp_cmd_sn, max_cmd_sn) = numbers;
         let segment = sense_segment(&self.sense, self.cut.segment_len);
         let pdu = ScsiResponse {

@@ -33,7 +33,8 @@ use super::session::SessionInfo;
 use super::window::CommandWindow;
 use crate::held::Held;
 use crate::limits::MAX_DISCOVERY_AHEAD_BYTES;
-use crate::receiver::{Receiver, Stage};
+use crate::markers::MarkedReceiver;
+use crate::receiver::Stage;
 use crate::{Time, Timers};
 
 enum Phase {
@@ -45,7 +46,7 @@ enum Phase {
 
 /// One connection of a session.
 pub struct Connection {
-    receiver: Receiver,
+    receiver: MarkedReceiver,
     sender: Sender,
     phase: Phase,
     expect: Expect,

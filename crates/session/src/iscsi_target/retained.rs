@@ -8,7 +8,7 @@ use lunette_pdu::{AsyncEvent, BHS_LEN, Bhs, InitiatorTaskTag, SerialNumber, Targ
 
 use super::answer::{Answer, Unsendable};
 use crate::limits::{ASK_RETAINED_BYTES, MAX_RETAINED_BYTES, MAX_RETAINED_OWNED_BYTES, MAX_RETAINED_STATUSES};
-use crate::outbox::Outbox;
+use crate::markers::MarkedOutbox;
 
 enum Entry {
     /// A PDU that answers no command.
@@ -197,7 +197,7 @@ impl Retained {
         run_length: u32,
         acknowledged: SerialNumber,
         numbers: (SerialNumber, SerialNumber),
-        outbox: &mut Outbox,
+        outbox: &mut MarkedOutbox,
     ) -> Result<(), Unsendable> {
         let end = self.first.add(self.entries.len() as u32);
         let from = if (beg_run, run_length) == (0, 0) { acknowledged } else { SerialNumber(beg_run) };
@@ -228,7 +228,7 @@ impl Entry {
     }
 
     /// Queues the PDU with the status as it was, with current numbers (RFC 7143 section 11.16).
-    fn resend(&self, numbers: (SerialNumber, SerialNumber), outbox: &mut Outbox) {
+    fn resend(&self, numbers: (SerialNumber, SerialNumber), outbox: &mut MarkedOutbox) {
         match self {
             Self::Pdu { bhs, segment } if names_ended_tasks(bhs) => {
                 let at_their_end = SerialNumber(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     fn resent(retained: &Retained, from: u32, len: u32, acknowledged: SerialNumber) -> Result<usize, Unsendable> {
-        let mut outbox = Outbox::default();
+        let mut outbox = MarkedOutbox::default();
         retained.resend_statuses(from, len, acknowledged, NUMBERS, &mut outbox)?;
         Ok(outbox.pdus())
     }

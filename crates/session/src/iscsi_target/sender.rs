@@ -5,10 +5,10 @@ use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
 
 use super::answer::{Answer, Unsendable};
 use super::retained::Retained;
-use crate::outbox::Outbox;
+use crate::markers::MarkedOutbox;
 
 pub(crate) struct Sender {
-    pub(crate) outbox: Outbox,
+    pub(crate) outbox: MarkedOutbox,
     stat_sn: SerialNumber,
     /// ExpStatSN, as the initiator reported it last.
     acknowledged: SerialNumber,
@@ -18,7 +18,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     pub(crate) fn new(first: SerialNumber) -> Self {
-        Self { outbox: Outbox::default(), stat_sn: first, acknowledged: first, retained: None }
+        Self { outbox: MarkedOutbox::default(), stat_sn: first, acknowledged: first, retained: None }
     }
 
     /// From now on, what carries a StatSN is kept until it is acknowledged.
@@ -114,7 +114,7 @@ impl Sender {
     }
 
     /// The answer to an ended task that the initiator has not acknowledged, and the way out.
-    pub(crate) fn find_answer(&mut self, itt: InitiatorTaskTag) -> Option<(&mut Answer, &mut Outbox)> {
+    pub(crate) fn find_answer(&mut self, itt: InitiatorTaskTag) -> Option<(&mut Answer, &mut MarkedOutbox)> {
         Some((self.retained.as_mut()?.find(itt)?, &mut self.outbox))
     }
 }

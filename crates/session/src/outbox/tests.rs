@@ -5,6 +5,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::markers::MarkedOutbox;
 
 fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
     let mut wire = Vec::new();
@@ -17,8 +18,8 @@ fn drain(outbox: &mut Outbox, step: usize) -> Vec<u8> {
     wire
 }
 
-fn filled() -> Outbox {
-    let mut outbox = Outbox::default();
+fn filled() -> MarkedOutbox {
+    let mut outbox = MarkedOutbox::default();
     outbox.push([1; BHS_LEN], Payload::Empty);
     outbox.configure(true, true);
     outbox.push([2; BHS_LEN], Payload::from(b"hello".to_vec()));
@@ -108,7 +109,7 @@ proptest! {
         step in 1..400_usize,
     ) {
         let mut outboxes = [false, true].map(|lends| {
-            let mut outbox = Outbox::default();
+            let mut outbox = MarkedOutbox::default();
             outbox.configure(digests.0, digests.1);
             outbox.start_markers(markers.map(|words| 4 * words));
             for (bytes, lens, ahs) in &segments {

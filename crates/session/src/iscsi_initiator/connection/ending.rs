@@ -9,7 +9,7 @@ use super::{Connection, Phase};
 use crate::iscsi_initiator::error::SessionError;
 use crate::iscsi_initiator::event::{Event, TaskTag};
 use crate::iscsi_initiator::shared::Shared;
-use crate::outbox::Outbox;
+use crate::markers::MarkedOutbox;
 
 impl Connection {
     /// No more commands go over the connection; when those under way have ended, it logs out.
@@ -82,7 +82,7 @@ impl Connection {
     /// The connection is lost: nothing more is sent on it, and what came in part did not come. Gives the next StatSN that was
     /// expected.
     pub(in crate::iscsi_initiator) fn clear(&mut self, shared: &mut Shared) -> SerialNumber {
-        self.sender.outbox = Outbox::default();
+        self.sender.outbox = MarkedOutbox::default();
         if let Some(pdu) = self.cut_short.take()
             && let Some(task) = shared.tasks.get_mut(TaskTag::from_itt(pdu.itt))
         {

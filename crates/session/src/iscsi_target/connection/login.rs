@@ -20,6 +20,7 @@ use crate::iscsi_target::sessions::AdmitRequest;
 use crate::iscsi_target::window::CommandWindow;
 use crate::keys::Digest;
 use crate::limits::{LOGIN_DATA_SEGMENT_BYTES, MAX_LOGIN_BYTES, MAX_OUTBOX_OWNED_BYTES, MAX_OUTBOX_PDUS};
+use crate::markers::MarkedReceiver;
 use crate::receiver::{Receiver, Stage};
 use crate::{Entropy, Time, Timers, Traffic};
 
@@ -49,7 +50,7 @@ pub enum LoginEvent {
 
 /// A connection from its beginning to the end of its login, when it [enters](crate::iscsi_target::Sessions::enter) a session.
 pub struct LoginConnection {
-    receiver: Receiver,
+    receiver: MarkedReceiver,
     sender: Sender,
     /// `None` when the connection is over.
     login: Option<Box<Login>>,
@@ -68,7 +69,7 @@ impl LoginConnection {
     pub fn new(config: ConnectionConfig, now: Time) -> Self {
         let ConnectionConfig { directory, local, portal_group, timers, entropy } = config;
         Self {
-            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES),
+            receiver: Receiver::new(LOGIN_DATA_SEGMENT_BYTES).into(),
             sender: Sender::new(entropy.first_serial_number()),
             login: Some(Box::new(Login::new(directory, local, portal_group, entropy))),
             request: None,

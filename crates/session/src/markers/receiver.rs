@@ -1,21 +1,19 @@
-//! Receiving a stream with markers (RFC 3720 appendix A): pieces between them go the way of all bytes, so each byte is still copied
-//! once and digested on the way.
+//! Markers taken out of what is received: pieces between them go the way of all bytes, so each byte is still copied once and
+//! digested on the way.
 
-use lunette_pdu::{BHS_LEN, DIGEST_LEN, MAX_AHS_LEN, pad_len};
+use std::ops::{Deref, DerefMut};
 
-use super::{FrameError, Receiver};
-use crate::markers::Stripper;
+use super::{Distance, MARKER_LEN, Markers, pointer};
+use crate::limits::DIRECT_RECEIVE_BYTES;
+use crate::receiver::{FrameError, Receiver};
 
-pub(super) enum Markers {
-    /// The login may agree on them: they will count its bytes.
-    Login {
-        len: u64,
-    },
-    Off,
-    On(Box<MarkedStream>),
+/// A receiver for a stream that has markers between its bytes, once there are some.
+pub(crate) struct MarkedReceiver {
+    receiver: Receiver,
+    markers: Markers<MarkedStream>,
 }
 
-pub(super) struct MarkedStream {
+struct MarkedStream {
     stripper: Stripper,
     /// A wrong header digest costs the bytes up to the next header that a marker names, not the connection.
     resync: bool,
@@ -23,43 +21,33 @@ pub(super) struct MarkedStream {
     lost_headers: u64,
 }
 
-impl MarkedStream {
-    /// The part of `place` that the stream fills before the next marker.
-    pub(super) fn before_marker<'a>(&self, place: &'a mut [u8]) -> &'a mut [u8] {
-        let len = self.stripper.before_marker(place.len());
-        &mut place[..len]
-    }
-
-    /// So many bytes were received past [`Stripper::piece`].
-    pub(super) fn pass(&mut self, len: usize) {
-        self.stripper.pass(len);
+impl From<Receiver> for MarkedReceiver {
+    fn from(receiver: Receiver) -> Self {
+        Self { receiver, markers: Markers::default() }
     }
 }
 
-/// What has come of a piece.
-enum Taken {
-    /// A header or a data segment is complete.
-    Whole,
-    /// It needs more bytes.
-    Part,
-    /// Nobody knows where the next header is.
-    Lost,
-}
+impl Deref for MarkedReceiver {
+    type Target = Receiver;
 
-impl From<bool> for Taken {
-    fn from(complete: bool) -> Self {
-        if complete { Self::Whole } else { Self::Part }
+    #[inline]
+    fn deref(&self) -> &Receiver {
+        &self.receiver
     }
 }
 
-impl Receiver {
+impl DerefMut for MarkedReceiver {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+}
+
+impl MarkedReceiver {
     /// The login has ended: from now on there are markers at this distance, in bytes, or none. `resync`: a wrong header digest costs
     /// the bytes up to the next header that a marker names, not the connection (RFC 7143 section 7.8).
     pub(crate) fn start_markers(&mut self, interval: Option<u32>, resync: bool) {
-        let Markers::Login { len } = self.markers else { return };
-        self.markers = interval.map_or(Markers::Off, |interval| {
-            Markers::On(Box::new(MarkedStream { stripper: Stripper::new(len, interval), resync, lost_headers: 0 }))
-        });
+        self.markers.start(interval, |next| MarkedStream { stripper: Stripper::new(next), resync, lost_headers: 0 });
     }
 
     /// Headers with a wrong digest that did not end the connection, since it was asked last.
@@ -70,68 +58,170 @@ impl Receiver {
         }
     }
 
-    pub(super) fn marked_header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
-        let resync = matches!(&self.markers, Markers::On(stream) if stream.resync);
-        self.between_markers(input, |receiver, piece| match receiver.plain_header(piece) {
-            Err(FrameError::HeaderDigest) if resync => Ok(Taken::Lost),
-            outcome => outcome.map(Taken::from),
-        })
+    /// As [`Receiver::header`].
+    #[inline]
+    pub(crate) fn header(&mut self, input: &mut &[u8]) -> Result<bool, FrameError> {
+        match self.markers {
+            Markers::Off => self.receiver.header(input),
+            _ => self.between_markers(input, Receiver::header),
+        }
     }
 
-    pub(super) fn marked_data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
-        self.between_markers(input, |receiver, piece| receiver.plain_data(piece, place).map(Taken::from))
+    /// As [`Receiver::data`].
+    #[inline]
+    pub(crate) fn data(&mut self, input: &mut &[u8], place: &mut [u8]) -> Result<bool, FrameError> {
+        match self.markers {
+            Markers::Off => self.receiver.data(input, place),
+            _ => self.between_markers(input, |receiver, piece| receiver.data(piece, place)),
+        }
     }
 
-    /// Gives `take` the pieces of `input` between markers, until one of them completes something.
+    /// As [`Receiver::direct`], up to the next marker.
+    pub(crate) fn direct<'a>(&self, place: &'a mut [u8]) -> Option<&'a mut [u8]> {
+        let mut rest = self.receiver.direct(place)?;
+        if let Markers::On(stream) = &self.markers {
+            let len = stream.stripper.next.before_marker(rest.len());
+            rest = &mut rest[..len];
+        }
+        (rest.len() >= DIRECT_RECEIVE_BYTES).then_some(rest)
+    }
+
+    /// As [`Receiver::direct_filled`].
+    pub(crate) fn direct_filled(&mut self, place: &[u8], len: usize) {
+        self.receiver.direct_filled(place, len);
+        if let Markers::On(stream) = &mut self.markers {
+            stream.stripper.next.pass(len);
+        }
+    }
+
+    /// Lets the receiver `take` the pieces of `input` between markers, until one of them completes something.
+    #[inline(never)]
     fn between_markers(
         &mut self,
         input: &mut &[u8],
-        mut take: impl FnMut(&mut Self, &mut &[u8]) -> Result<Taken, FrameError>,
+        mut take: impl FnMut(&mut Receiver, &mut &[u8]) -> Result<bool, FrameError>,
     ) -> Result<bool, FrameError> {
-        let Markers::On(mut stream) = std::mem::replace(&mut self.markers, Markers::Off) else { return Ok(false) };
-        let longest_pdu = self.longest_pdu();
-        let outcome = loop {
-            let piece = stream.stripper.piece(input, longest_pdu);
+        let stream = match &mut self.markers {
+            Markers::On(stream) => stream,
+            Markers::Off => return take(&mut self.receiver, input),
+            Markers::Login { len } => {
+                let before = input.len();
+                let outcome = take(&mut self.receiver, input);
+                *len += (before - input.len()) as u64;
+                return outcome;
+            }
+        };
+        loop {
+            let piece = stream.stripper.piece(input, self.receiver.max_pdu_len());
             let mut rest = piece;
-            let outcome = take(self, &mut rest);
+            let outcome = take(&mut self.receiver, &mut rest);
             let taken = piece.len() - rest.len();
             *input = &input[taken..];
-            stream.pass(taken);
+            stream.stripper.next.pass(taken);
             match outcome {
-                Ok(Taken::Whole) => break Ok(true),
-                Ok(Taken::Part) => {}
-                Ok(Taken::Lost) => {
+                Ok(false) => {}
+                Err(FrameError::HeaderDigest) if stream.resync => {
                     tracing::debug!("a header digest is wrong; the stream goes on where a marker says");
                     stream.lost_headers += 1;
                     stream.stripper.lose_step();
-                    self.head_filled = 0;
+                    self.receiver.drop_header();
                 }
-                Err(error) => break Err(error),
+                ended => return ended,
             }
             if input.is_empty() {
-                break Ok(false);
+                return Ok(false);
             }
-        };
-        self.markers = Markers::On(stream);
-        outcome
+        }
+    }
+}
+
+/// Whether the receiver knows where headers begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    In,
+    /// It does not: bytes are dropped up to a marker.
+    Lost,
+    /// A marker has named the place, so many bytes ahead.
+    Named(u32),
+}
+
+/// Takes markers out of the bytes that are received.
+struct Stripper {
+    next: Distance,
+    marker: [u8; MARKER_LEN],
+    /// Bytes of the marker that have arrived.
+    marker_filled: usize,
+    step: Step,
+}
+
+impl Stripper {
+    fn new(next: Distance) -> Self {
+        Self { next, marker: [0; MARKER_LEN], marker_filled: 0, step: Step::In }
     }
 
-    fn longest_pdu(&self) -> usize {
-        let digest_len = |on| if on { DIGEST_LEN } else { 0 };
-        let header_len = BHS_LEN + MAX_AHS_LEN + digest_len(self.header_digest);
-        header_len + self.max_segment_len + pad_len(self.max_segment_len) + digest_len(self.data_digest)
+    /// The receiver has lost its place: all bytes are dropped up to the next header that a marker names.
+    fn lose_step(&mut self) {
+        self.step = Step::Lost;
+    }
+
+    /// Takes markers, and bytes that are dropped, from the front of `input`. Gives what comes before the next marker, to be
+    /// passed in [`Self::next`] when it has been taken.
+    fn piece<'a>(&mut self, input: &mut &'a [u8], max_pdu_len: usize) -> &'a [u8] {
+        loop {
+            if self.next.is_over() && !self.take_marker(input, max_pdu_len) {
+                return &[];
+            }
+            let piece = &input[..self.next.before_marker(input.len())];
+            let drop = match self.step {
+                Step::In => return piece,
+                Step::Lost => piece.len(),
+                Step::Named(ahead) => piece.len().min(ahead as usize),
+            };
+            *input = &input[drop..];
+            self.next.pass(drop);
+            self.step = match self.step {
+                Step::Named(ahead) if ahead as usize == drop => Step::In,
+                Step::Named(ahead) => Step::Named(ahead - drop as u32),
+                step => step,
+            };
+            if input.is_empty() {
+                return &[];
+            }
+        }
+    }
+
+    /// False when it needs more bytes.
+    fn take_marker(&mut self, input: &mut &[u8], max_pdu_len: usize) -> bool {
+        let len = input.len().min(MARKER_LEN - self.marker_filled);
+        let (taken, rest) = input.split_at(len);
+        self.marker[self.marker_filled..self.marker_filled + len].copy_from_slice(taken);
+        self.marker_filled += len;
+        *input = rest;
+        if self.marker_filled < MARKER_LEN {
+            return false;
+        }
+        self.marker_filled = 0;
+        self.next.pass_marker();
+        if self.step == Step::Lost {
+            match pointer(self.marker, max_pdu_len) {
+                Ok(ahead) => self.step = Step::Named(ahead),
+                // The next one may be whole.
+                Err(error) => tracing::debug!(%error, "marker passed over"),
+            }
+        }
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
     use lunette_buffer::{Payload, Pool, SharedBuffer};
+    use lunette_pdu::BHS_LEN;
     use proptest::prelude::*;
 
-    use super::super::Stage;
     use super::*;
-    use crate::markers::MARKER_LEN;
-    use crate::outbox::Outbox;
+    use crate::markers::MarkedOutbox;
+    use crate::receiver::Stage;
 
     /// The n-th PDU, and its data.
     type Received = Vec<(u8, Vec<u8>)>;
@@ -146,7 +236,7 @@ mod tests {
         buffer.share()
     }
 
-    fn push(outbox: &mut Outbox, n: u8, len: usize) {
+    fn push(outbox: &mut MarkedOutbox, n: u8, len: usize) {
         let mut bhs = [0; BHS_LEN];
         bhs[0] = n;
         bhs[5..8].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
@@ -159,15 +249,15 @@ mod tests {
         }
     }
 
-    fn drain(outbox: &mut Outbox) -> Vec<u8> {
+    fn drain(outbox: &mut MarkedOutbox) -> Vec<u8> {
         let wire: Vec<u8> = outbox.slices().flatten().copied().collect();
         outbox.sent(wire.len());
         wire
     }
 
     /// Both ends of a connection behind a login that carried `login_text` bytes.
-    fn connection(login_text: usize, interval: u32, resync: bool) -> (Outbox, Receiver) {
-        let (mut outbox, mut receiver) = (Outbox::default(), Receiver::new(8192));
+    fn connection(login_text: usize, interval: u32, resync: bool) -> (MarkedOutbox, MarkedReceiver) {
+        let (mut outbox, mut receiver) = (MarkedOutbox::default(), MarkedReceiver::from(Receiver::new(8192)));
         push(&mut outbox, 1, login_text);
         receive(&mut receiver, &drain(&mut outbox), usize::MAX).unwrap();
         outbox.configure(true, true);
@@ -178,7 +268,7 @@ mod tests {
     }
 
     /// What a receiver makes of a stream that comes in pieces of `step`.
-    fn receive(receiver: &mut Receiver, wire: &[u8], step: usize) -> Result<Received, FrameError> {
+    fn receive(receiver: &mut MarkedReceiver, wire: &[u8], step: usize) -> Result<Received, FrameError> {
         let (mut received, mut place) = (Vec::new(), vec![0; 1 << 20]);
         for mut input in wire.chunks(step.min(wire.len())) {
             loop {
@@ -190,7 +280,7 @@ mod tests {
                     break;
                 }
                 if receiver.stage() == Stage::Header {
-                    received.push((receiver.head[0], place[..receiver.bhs().data_segment_len()].to_vec()));
+                    received.push((receiver.bhs().as_array()[0], place[..receiver.bhs().data_segment_len()].to_vec()));
                 }
             }
             assert!(input.is_empty(), "everything is taken");
