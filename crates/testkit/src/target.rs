@@ -160,3 +160,25 @@ pub fn serve(listener: TcpListener, act: impl Fn(TcpStream) + Send + Sync + 'sta
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use lunette_pdu::LogoutResponseCode;
+
+    use super::*;
+    use crate::{BLOCK_LEN, Port, ScriptedInitiator, blocks};
+
+    #[test]
+    fn the_scripted_peers_understand_each_other() {
+        let target = ScriptedTarget::start(Script::default());
+        let written = blocks(300, 1);
+        for keys in [&[][..], &[("HeaderDigest", "CRC32C"), ("DataDigest", "CRC32C")]] {
+            let mut initiator = ScriptedInitiator::log_in(target.address(), Port::A, keys);
+            initiator.write(0, 8, written.clone()).good();
+            assert!(initiator.read(0, 8, 300).good() == written);
+            initiator.send_logout();
+            assert_eq!(initiator.logout_response(), LogoutResponseCode::CLOSED);
+        }
+        assert!(target.content()[8 * BLOCK_LEN..][..written.len()] == written);
+    }
+}

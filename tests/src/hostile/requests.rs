@@ -1,9 +1,10 @@
 //! Requests other than commands, as a hostile initiator sends them.
 
 use lunette_pdu::{
-    Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, LunField, NopOut, SerialNumber, SnackRequest, SnackType,
+    Cid, InitiatorTaskTag, LogoutReason, LogoutRequest, NopOut, SerialNumber, SnackRequest, SnackType,
     TargetTransferTag, TaskManagementFunction, TaskManagementRequest, TextRequest,
 };
+use lunette_testkit::requests;
 
 use super::commands::{draw_lun, some_transfer_tag};
 use super::dice::Dice;
@@ -21,7 +22,6 @@ pub(super) fn task_management(walk: &mut Walk) -> String {
         .map_or((session.some_tag(dice), SerialNumber(dice.word()), draw_lun(dice)), |t| (t.itt, t.cmd_sn, t.lun));
     let request = TaskManagementRequest {
         immediate,
-        function: TaskManagementFunction(function),
         lun: if dice.one_in(3) { draw_lun(dice) } else { referenced.2 },
         itt: session.new_tag(dice),
         referenced_task_tag: referenced.0,
@@ -29,6 +29,7 @@ pub(super) fn task_management(walk: &mut Walk) -> String {
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
         ref_cmd_sn: if dice.mishap(6) { SerialNumber(dice.word()) } else { referenced.1 },
         exp_data_sn: if dice.mishap(4) { dice.word() } else { 0 },
+        ..requests::task_management(0, TaskManagementFunction(function))
     };
     let cid = session.connections[at].cid;
     let sent = session.send(at, &request.emit(), &[]);
@@ -39,13 +40,12 @@ pub(super) fn snack(walk: &mut Walk) -> String {
     let Some((session, at, dice)) = walk.connection() else { return "no connection".into() };
     let small = |dice: &mut Dice| if dice.one_in(4) { dice.word() } else { dice.word() % 8 };
     let request = SnackRequest {
-        snack_type: SnackType(dice.below(5) as u8),
         lun: draw_lun(dice),
-        itt: session.some_tag(dice),
         ttt: some_transfer_tag(dice),
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
         beg_run: small(dice),
         run_length: small(dice),
+        ..requests::snack(session.some_tag(dice), SnackType(dice.below(5) as u8))
     };
     let cid = session.connections[at].cid;
     let sent = session.send(at, &request.emit(), &[]);
@@ -65,12 +65,12 @@ pub(super) fn nop_out(walk: &mut Walk) -> String {
     let data = vec![0x55; dice.pick(&[0, 0, 4, 8192, 8192])];
     let request = NopOut {
         immediate,
-        lun: LunField([0; 8]),
         itt,
         ttt,
         cmd_sn: session.number(dice, immediate),
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
         data_segment_len: data.len(),
+        ..requests::nop_out(0)
     };
     let cid = session.connections[at].cid;
     let sent = session.send(at, &request.emit(), &data);
@@ -101,12 +101,12 @@ pub(super) fn text(walk: &mut Walk) -> String {
         immediate,
         final_: !continue_ && !dice.one_in(4),
         continue_,
-        lun: LunField([0; 8]),
         itt: if dice.one_in(3) { InitiatorTaskTag(0x7e7e) } else { session.new_tag(dice) },
         ttt: some_transfer_tag(dice),
         cmd_sn: session.number(dice, immediate),
         exp_stat_sn: session.connections[at].exp_stat_sn(dice),
         data_segment_len: text.len(),
+        ..requests::text(0)
     };
     let cid = session.connections[at].cid;
     let sent = session.send(at, &request.emit(), text.as_bytes());

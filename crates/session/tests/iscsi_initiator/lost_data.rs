@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use lunette_pdu::{
-    DataIn, InitiatorPdu, InitiatorTaskTag, R2t, RejectReason, Residual, ScsiResponse, SerialNumber, SnackRequest,
-    SnackType, TargetTransferTag,
+    AsyncEvent, AsyncMessage, DataIn, InitiatorPdu, InitiatorTaskTag, R2t, RejectReason, Residual, ScsiResponse,
+    SerialNumber, SnackRequest, SnackType, TargetTransferTag,
 };
 use lunette_session::iscsi_initiator::{Command, Event, Recoveries, SessionError};
 use lunette_testkit::Numbers;
@@ -250,19 +250,8 @@ fn an_aborted_command_is_not_asked_about_again() {
     let (_, itt) = target.read(4096);
     target.send_damaged_data(part(&target, itt, 0));
     assert_asked(&mut target, itt, 0, 1);
-    let (gone, news) = (target.next_stat_sn(), lunette_pdu::AsyncEvent::TASK_TERMINATION);
-    let pdu = lunette_pdu::AsyncMessage {
-        lun: LUN,
-        stat_sn: gone,
-        exp_cmd_sn: target.exp_cmd_sn,
-        max_cmd_sn: target.max_cmd_sn(),
-        event: news,
-        vcode: 0,
-        parameter1: 0,
-        parameter2: 0,
-        parameter3: 0,
-        data_segment_len: 0,
-    };
+    let news = target.used().async_message(AsyncEvent::TASK_TERMINATION);
+    let pdu = AsyncMessage { lun: LUN, ..news };
     target.send(pdu.emit(), &[]);
     assert!(matches!(target.event(), Event::Aborted(_)));
     target.sent.clear();

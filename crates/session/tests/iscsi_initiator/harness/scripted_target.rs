@@ -245,10 +245,6 @@ impl ScriptedTarget {
         numbers
     }
 
-    pub(crate) fn max_cmd_sn(&self) -> SerialNumber {
-        self.exp_cmd_sn.add(31)
-    }
-
     pub(crate) fn login_response(&self, request: &LoginRequest, transit: bool) -> LoginResponse {
         let nsg = if transit { request.nsg } else { Stage::SecurityNegotiation };
         let response = Numbers::new(self.stat_sn, request.cmd_sn).login_response(request);
