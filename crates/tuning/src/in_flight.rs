@@ -1,0 +1,166 @@
+//! How many requests to keep in flight, found while they run.
+
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// Requests in flight for each one that fills the path: the spare ones cover the jitter of responses.
+const GAIN: f64 = 2.0;
+
+/// Rounds whose best rate is taken for the path's.
+const RATE_ROUNDS: usize = 8;
+
+/// How long a shortest latency is believed. Then it is measured again with few requests in flight.
+const LATENCY_LIFE: Duration = Duration::from_secs(10);
+
+/// Requests in flight for each one that fills the path, while the latency is measured: the path is not full, so nothing queues.
+const DRAIN_GAIN: f64 = 0.5;
+
+/// Finds how many requests to keep in flight: about twice what fills the path, by the delay and the rate that they see.
+///
+/// By Little's law `rate × shortest latency` requests fill a path whose queues are empty. As long as they do not fill it, that product is
+/// their number, so a limit of twice the product doubles from round to round. Once they fill it, the rate grows no more, the shortest
+/// latency stays what it was with few requests, and the limit stays at twice what fills the path.
+///
+/// Requests may be of several kinds (reads of a source and writes to a destination), of which each has its own latency and rate.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use lunette_tuning::InFlight;
+///
+/// let mut in_flight = InFlight::<1>::new(1..=256);
+/// assert_eq!(in_flight.limit(), 1);
+/// // A path of 50 ms that is far from full: the limit doubles after each round.
+/// in_flight.ended(0, Duration::from_millis(50), Duration::from_millis(50));
+/// assert_eq!(in_flight.limit(), 2);
+/// ```
+#[derive(Debug, Clone)]
+pub struct InFlight<const KINDS: usize> {
+    bounds: RangeInclusive<usize>,
+    limit: usize,
+    kinds: [Kind; KINDS],
+    round: Round,
+    /// When the shortest latencies were last measured with few requests.
+    drained: Duration,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The path is kept full.
+    Filling,
+    /// The requests that were sent with a full path come to their end.
+    Draining,
+    /// The path is not full: its latency shows.
+    Measuring,
+}
+
+/// What is known of one kind of request.
+#[derive(Debug, Clone, Default)]
+struct Kind {
+    /// The shortest since the queues were last drained.
+    latency: Option<Duration>,
+    /// The shortest of this round.
+    latency_of_round: Option<Duration>,
+    /// Requests per second in the last rounds.
+    rates: VecDeque<f64>,
+    /// Those of this round.
+    ended: u32,
+}
+
+/// A round ends with the last of the requests that were in flight when it began, so it lasts one latency.
+#[derive(Debug, Clone, Copy, Default)]
+struct Round {
+    began: Duration,
+    /// Requests that have to end.
+    len: usize,
+    ended: usize,
+}
+
+impl<const KINDS: usize> InFlight<KINDS> {
+    /// Begins with the least of `bounds`, which must be at least 1, and never leaves them.
+    pub fn new(bounds: RangeInclusive<usize>) -> Self {
+        debug_assert!(*bounds.start() >= 1, "nothing in flight never ends");
+        Self {
+            limit: *bounds.start(),
+            kinds: std::array::from_fn(|_| Kind::default()),
+            round: Round { len: *bounds.start(), ..Round::default() },
+            drained: Duration::ZERO,
+            bounds,
+            phase: Phase::Filling,
+        }
+    }
+
+    /// Requests that should be in flight, of all kinds together.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// A request of `kind` ended at `now`, a time since any fixed moment, after `latency`.
+    pub fn ended(&mut self, kind: usize, now: Duration, latency: Duration) {
+        let Some(of_kind) = self.kinds.get_mut(kind) else { return };
+        of_kind.ended += 1;
+        for least in [&mut of_kind.latency, &mut of_kind.latency_of_round] {
+            *least = Some(least.map_or(latency, |least| least.min(latency)));
+        }
+        self.round.ended += 1;
+        // Completions come in batches. A round that is shorter than a request would take a batch for the rate.
+        if self.round.ended >= self.round.len && now.saturating_sub(self.round.began) >= self.shortest_latency() {
+            self.end_round(now);
+        }
+    }
+
+    fn shortest_latency(&self) -> Duration {
+        let latencies = self.kinds.iter().filter_map(|kind| kind.latency);
+        latencies.min().unwrap_or_default().max(Duration::from_nanos(1))
+    }
+
+    fn end_round(&mut self, now: Duration) {
+        let time_s = now.saturating_sub(self.round.began).as_secs_f64();
+        let latencies: [_; KINDS] = std::array::from_fn(|kind| self.kinds[kind].end_round(time_s));
+        let in_flight = self.limit;
+        self.phase = match self.phase {
+            Phase::Filling if now.saturating_sub(self.drained) > LATENCY_LIFE => Phase::Draining,
+            Phase::Filling => Phase::Filling,
+            Phase::Draining => Phase::Measuring,
+            Phase::Measuring => {
+                self.drained = now;
+                for (kind, latency) in self.kinds.iter_mut().zip(latencies) {
+                    kind.latency = latency.or(kind.latency);
+                }
+                Phase::Filling
+            }
+        };
+        self.limit = self.filling(if self.phase == Phase::Filling { GAIN } else { DRAIN_GAIN });
+        self.round = Round { began: now, len: in_flight.max(self.limit), ended: 0 };
+    }
+
+    /// The number of requests that fill the path, times `gain`, within the bounds.
+    fn filling(&self, gain: f64) -> usize {
+        let filling: f64 = self.kinds.iter().map(Kind::filling).sum();
+        // Rounding up by a hair would add a request per round to a path that is full.
+        let limit = (gain * filling - 1e-6).ceil();
+        (limit as usize).clamp(*self.bounds.start(), *self.bounds.end())
+    }
+}
+
+impl Kind {
+    /// Takes note of the rate of a round. Gives its shortest latency.
+    fn end_round(&mut self, time_s: f64) -> Option<Duration> {
+        if self.rates.len() == RATE_ROUNDS {
+            self.rates.pop_front();
+        }
+        self.rates.push_back(f64::from(std::mem::take(&mut self.ended)) / time_s);
+        self.latency_of_round.take()
+    }
+
+    /// Requests of this kind that fill the path.
+    fn filling(&self) -> f64 {
+        let rate = self.rates.iter().copied().fold(0.0, f64::max);
+        self.latency.map_or(0.0, |latency| rate * latency.as_secs_f64())
+    }
+}
+
+#[cfg(test)]
+mod tests;

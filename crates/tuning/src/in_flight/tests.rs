@@ -1,0 +1,132 @@
+//! The rule on simulated paths: a line that takes one request after the other, with a delay.
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// A path under virtual time, in nanoseconds.
+struct Line {
+    now_ns: u64,
+    /// The time that a request takes on the line.
+    service_ns: u64,
+    delay_ns: u64,
+    free_at_ns: u64,
+    /// When each request in flight began, and when it ends.
+    in_flight: VecDeque<(u64, u64)>,
+    ended: usize,
+}
+
+impl Line {
+    fn new(service_ns: u64, delay_ns: u64) -> Self {
+        Self { now_ns: 0, service_ns, delay_ns, free_at_ns: 0, in_flight: VecDeque::new(), ended: 0 }
+    }
+
+    /// Keeps as many requests in flight as the rule says, for a time.
+    fn run(&mut self, rule: &mut InFlight<1>, time_ns: u64) {
+        let end_ns = self.now_ns + time_ns;
+        while self.now_ns < end_ns {
+            while self.in_flight.len() < rule.limit() {
+                self.free_at_ns = self.free_at_ns.max(self.now_ns) + self.service_ns;
+                self.in_flight.push_back((self.now_ns, self.free_at_ns + self.delay_ns));
+            }
+            let (began_ns, ends_ns) = self.in_flight.pop_front().expect("the rule keeps at least one in flight");
+            self.now_ns = self.now_ns.max(ends_ns);
+            self.ended += 1;
+            rule.ended(0, Duration::from_nanos(self.now_ns), Duration::from_nanos(self.now_ns - began_ns));
+        }
+    }
+
+    /// The share of the line that requests of the next `time_ns` use.
+    fn use_of(&mut self, rule: &mut InFlight<1>, time_ns: u64) -> f64 {
+        let (began_ns, before) = (self.now_ns, self.ended);
+        self.run(rule, time_ns);
+        ((self.ended - before) as u64 * self.service_ns) as f64 / (self.now_ns - began_ns) as f64
+    }
+
+    /// Requests that fill the path.
+    fn filling(&self) -> f64 {
+        (self.service_ns + self.delay_ns) as f64 / self.service_ns as f64
+    }
+}
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+proptest! {
+    // A case is a minute of a path, request by request.
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn a_path_is_filled_and_no_more_than_twice(service_us in 5_u64..5_000, delay_us in 0_u64..200_000) {
+        let mut line = Line::new(service_us * 1_000, delay_us * 1_000);
+        let mut rule = InFlight::new(1..=100_000);
+        line.run(&mut rule, 4 * SECOND_NS);
+        let used = line.use_of(&mut rule, 4 * SECOND_NS);
+        prop_assert!(used > 0.97, "{used} of the line is used");
+        let limit = rule.limit() as f64;
+        prop_assert!(limit <= GAIN * line.filling() * 1.05 + 1.0, "{limit} in flight where {} fill the path", line.filling());
+    }
+
+    #[test]
+    fn the_bounds_are_kept(service_us in 5_u64..5_000, delay_us in 0_u64..200_000, least in 1_usize..8, most in 8_usize..64) {
+        let mut line = Line::new(service_us * 1_000, delay_us * 1_000);
+        let mut rule = InFlight::new(least..=most);
+        for _ in 0..20 {
+            line.run(&mut rule, SECOND_NS / 10);
+            prop_assert!((least..=most).contains(&rule.limit()));
+        }
+    }
+
+    #[test]
+    fn a_path_that_changes_is_followed(faster in 1_u64..8, delay_ms in 1_u64..50) {
+        let mut line = Line::new(400_000, delay_ms * 1_000_000);
+        let mut rule = InFlight::new(1..=100_000);
+        line.run(&mut rule, 5 * SECOND_NS);
+        // The delay doubles, and the line becomes faster: what was twice the path may be less than it now.
+        (line.service_ns, line.delay_ns) = (line.service_ns / faster, 2 * line.delay_ns);
+        line.run(&mut rule, 40 * SECOND_NS);
+        let used = line.use_of(&mut rule, 20 * SECOND_NS);
+        prop_assert!(used > 0.95, "{used} of the line is used");
+        // And back.
+        (line.service_ns, line.delay_ns) = (line.service_ns * faster, line.delay_ns / 2);
+        line.run(&mut rule, 40 * SECOND_NS);
+        let limit = rule.limit() as f64;
+        prop_assert!(limit <= GAIN * line.filling() * 1.05 + 1.0, "{limit} in flight where {} fill the path", line.filling());
+    }
+}
+
+#[test]
+fn the_way_up_takes_one_round_for_each_doubling() {
+    // 50 ms and room for 128 requests: 7 doublings.
+    let mut line = Line::new(390_000, 49_610_000);
+    let mut rule = InFlight::new(1..=1_024);
+    line.run(&mut rule, 9 * 50_000_000);
+    assert!(rule.limit() >= 128, "{} in flight", rule.limit());
+}
+
+#[test]
+fn each_kind_has_its_own_latency() {
+    // A copy: reads of 1 ms and writes of 49 ms take turns, so 50 ms pass per piece. Far from full, the limit doubles.
+    let mut rule = InFlight::<2>::new(1..=1_000);
+    let mut now = Duration::ZERO;
+    for _ in 0..2 {
+        for (kind, latency_ms) in [(0, 1), (1, 49)] {
+            let latency = Duration::from_millis(latency_ms);
+            now += latency;
+            rule.ended(kind, now, latency);
+        }
+    }
+    assert!((2..=4).contains(&rule.limit()), "{}", rule.limit());
+}
+
+#[test]
+fn a_batch_of_completions_is_not_taken_for_a_rate() {
+    // 8 requests end at once every 10 ms, each after 10 ms.
+    let mut rule = InFlight::<1>::new(8..=1_000_000);
+    for batch in 1..200 {
+        let now = Duration::from_millis(10 * batch);
+        (0..8).for_each(|_| rule.ended(0, now, Duration::from_millis(10)));
+    }
+    assert!(rule.limit() <= 32, "{} in flight", rule.limit());
+}
