@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use self::endpoint::{Disk, Location, Place, Role};
 use self::engine::{CopyError, Engine, Options, Totals};
+use self::flight::Depth;
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
 use self::progress::Progress;
@@ -34,6 +35,9 @@ const WINDOW_BYTES: u64 = 64 << 20;
 
 /// The most requests in flight.
 const MAX_DEPTH: u16 = 256;
+
+/// Bytes of buffers that a copy takes at most when it measures how many requests it needs: enough for 10 Gb/s over 100 ms.
+const MAX_MEASURED_BYTES: u64 = 256 << 20;
 
 const AFTER_HELP: &str = "\
 A file as DST becomes exactly as long as SRC; holes of SRC, and blocks of zeroes, become holes. A device as DST may be longer
@@ -61,9 +65,9 @@ pub(crate) struct Arguments {
     /// A file, a block device, iscsi://HOST/TARGET/LUN, or - for standard output
     #[arg(value_name = "DST")]
     destination: Place,
-    /// Requests in flight
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_DEPTH)))]
-    depth: u16,
+    /// Requests in flight [default: as many as fill the path, measured on the way]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(MAX_DEPTH)))]
+    depth: Option<u16>,
     /// Bytes of a request: a multiple of 4K, 16M at most
     #[arg(long, value_name = "SIZE", default_value = "256K", value_parser = block)]
     bs: u64,
@@ -81,6 +85,12 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
+/// The number of requests in flight: given, or measured within the memory that a copy may take.
+fn depth(arguments: &Arguments) -> Depth {
+    let affordable = (MAX_MEASURED_BYTES / arguments.bs).clamp(1, MAX_DEPTH.into());
+    arguments.depth.map_or(Depth::Measured(affordable as usize), |depth| Depth::Given(depth.into()))
+}
+
 fn block(text: &str) -> Result<u64, String> {
     let Size(bytes) = text.parse().map_err(|error: crate::size::NotASize| error.to_string())?;
     let good = bytes > 0 && bytes.is_multiple_of(PAGE_LEN as u64) && bytes <= MAX_BUFFER_LEN as u64;
@@ -90,7 +100,7 @@ fn block(text: &str) -> Result<u64, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     let started = Instant::now();
     let options = Options {
-        depth: arguments.depth.into(),
+        depth: depth(arguments),
         block: arguments.bs,
         verify: arguments.verify,
         window_bytes: if arguments.verify || arguments.resume { WINDOW_BYTES } else { u64::MAX },

@@ -8,7 +8,7 @@ use lunette_crc32c::crc32c;
 use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
 use super::endpoint::Disk;
-use super::flight::Flight;
+use super::flight::{Depth, Flight, Moving, Purpose};
 use super::plan::{Piece, Plan};
 use super::progress::Progress;
 use crate::io::PoolIo;
@@ -37,7 +37,7 @@ pub(crate) enum CopyError {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Options {
     /// The number of requests in flight.
-    pub(crate) depth: usize,
+    pub(crate) depth: Depth,
     /// Bytes in one request.
     pub(crate) block: u64,
     /// Whether to read everything back and compare digests.
@@ -76,6 +76,17 @@ enum Step {
     LookBack(Piece, Arc<AllocationMap>),
 }
 
+impl Purpose for Step {
+    fn moving(&self) -> Option<Moving> {
+        match self {
+            Self::Read(_) => Some(Moving::Read),
+            Self::Write(_) => Some(Moving::Write),
+            Self::ReadBack(_) => Some(Moving::ReadBack),
+            Self::Map(_) | Self::Look(..) | Self::Zero(_) | Self::LookBack(..) => None,
+        }
+    }
+}
+
 /// Work that waits for a buffer or a free request.
 #[derive(Debug, Clone, Copy)]
 enum Task {
@@ -101,7 +112,7 @@ pub(crate) struct Engine<'a> {
 impl<'a> Engine<'a> {
     pub(crate) fn new(destination: &'a Disk, options: Options, io: PoolIo, progress: &'a Progress) -> Self {
         // One buffer more than requests in flight: the last piece moves to a buffer of whole blocks.
-        let budget = (options.depth + 1) * (options.block as usize).next_power_of_two();
+        let budget = (options.depth.most() + 1) * (options.block as usize).next_power_of_two();
         Self {
             destination,
             options,

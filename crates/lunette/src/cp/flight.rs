@@ -2,18 +2,67 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Instant;
 
 use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
+use lunette_tuning::InFlight;
 
 use crate::io::PoolIo;
 
-/// A bounded number of requests to stores, each with a note of its purpose.
+/// How many requests a copy keeps in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// As many as the user says.
+    Given(usize),
+    /// As many as fill the path between source and destination, at most this many; measured on the way.
+    Measured(usize),
+}
+
+impl Depth {
+    /// The most requests that are ever in flight.
+    pub(crate) fn most(self) -> usize {
+        let (Self::Given(most) | Self::Measured(most)) = self;
+        most
+    }
+}
+
+/// Requests that move data, of which each kind has a latency of its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Moving {
+    /// From the source.
+    Read,
+    /// To the destination.
+    Write,
+    /// From the destination, to be compared.
+    ReadBack,
+}
+
+/// The number of kinds in [`Moving`].
+const KINDS: usize = 3;
+
+/// The purpose of a request.
+pub(crate) trait Purpose {
+    /// How the request moves data. `None`: it moves none, so its latency says nothing about the path.
+    fn moving(&self) -> Option<Moving>;
+}
+
+/// Fewer requests than this leave a core idle that could fetch the next piece, even on a path without delay.
+const LEAST_MEASURED: usize = 4;
+
+/// A bounded number of requests to stores, each with its purpose.
 pub(crate) struct Flight<T> {
     io: PoolIo,
-    notes: Vec<Option<T>>,
+    notes: Vec<Option<Note<T>>>,
     free: Vec<usize>,
     landed: Receiver<(u64, Outcome)>,
     sink: Arc<Landing>,
+    depth: InFlight<KINDS>,
+    began: Instant,
+}
+
+struct Note<T> {
+    purpose: T,
+    since: Instant,
 }
 
 struct Landing(Sender<(u64, Outcome)>);
@@ -25,16 +74,25 @@ impl CompletionSink for Landing {
     }
 }
 
-impl<T> Flight<T> {
+impl<T: Purpose> Flight<T> {
     /// A flight with room for `depth` requests.
-    pub(crate) fn new(depth: usize, io: PoolIo) -> Self {
+    pub(crate) fn new(depth: Depth, io: PoolIo) -> Self {
         let (sender, landed) = mpsc::channel();
-        let notes = std::iter::repeat_with(|| None).take(depth).collect();
-        Self { io, notes, free: (0..depth).collect(), landed, sink: Arc::new(Landing(sender)) }
+        let most = depth.most();
+        let least = if depth == Depth::Given(most) { most } else { LEAST_MEASURED.min(most) };
+        Self {
+            io,
+            notes: std::iter::repeat_with(|| None).take(most).collect(),
+            free: (0..most).collect(),
+            landed,
+            sink: Arc::new(Landing(sender)),
+            depth: InFlight::new(least..=most),
+            began: Instant::now(),
+        }
     }
 
     pub(crate) fn has_room(&self) -> bool {
-        !self.free.is_empty()
+        self.in_flight() < self.depth.limit()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -45,10 +103,10 @@ impl<T> Flight<T> {
         self.notes.len() - self.free.len()
     }
 
-    /// Starts `op`. The flight must have room.
-    pub(crate) fn start(&mut self, store: &dyn Store, op: Op, note: T) {
+    /// Starts `op`. The flight must have room, or a request must have landed right before.
+    pub(crate) fn start(&mut self, store: &dyn Store, op: Op, purpose: T) {
         let tag = self.free.pop().expect("the flight has room for another request");
-        self.notes[tag] = Some(note);
+        self.notes[tag] = Some(Note { purpose, since: Instant::now() });
         let sink: Arc<dyn CompletionSink> = Arc::<Landing>::clone(&self.sink);
         store.submit(op, &self.io, Completion::new(sink, tag as u64));
     }
@@ -59,6 +117,10 @@ impl<T> Flight<T> {
         let tag = tag as usize;
         let note = self.notes[tag].take().expect("a store ends each request once");
         self.free.push(tag);
-        (note, outcome)
+        if let Some(moving) = note.purpose.moving() {
+            let now = Instant::now();
+            self.depth.ended(moving as usize, now.duration_since(self.began), now.duration_since(note.since));
+        }
+        (note.purpose, outcome)
     }
 }

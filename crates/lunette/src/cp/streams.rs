@@ -8,7 +8,7 @@ use lunette_store::{Op, execute};
 
 use super::endpoint::Disk;
 use super::engine::{self, CopyError, Engine, Options, Totals};
-use super::flight::Flight;
+use super::flight::{Flight, Moving, Purpose};
 use super::plan::{Piece, Plan};
 use super::progress::Progress;
 use crate::io::PoolIo;
@@ -88,13 +88,13 @@ pub(crate) fn copy_out(
     let len = source.len_bytes();
     let mut plan = Plan::new(0, len, source.granularity(), options.block);
     let mut flight = Flight::new(options.depth, io);
-    let pool = Pool::trimmed(options.depth * (options.block as usize).next_power_of_two());
+    let pool = Pool::trimmed(options.depth.most() * (options.block as usize).next_power_of_two());
     let mut ready = BTreeMap::new();
     let mut totals = Totals::default();
     let mut written = 0;
     while written < len {
         // Pieces that wait for their turn hold a buffer too.
-        while flight.in_flight() + ready.len() < options.depth {
+        while flight.has_room() && flight.in_flight() + ready.len() < options.depth.most() {
             let Some(piece) = next_piece(&mut plan, source) else { break };
             if piece.hole {
                 ready.insert(piece.offset, Ready::Zeroes(piece.len));
@@ -117,6 +117,13 @@ pub(crate) fn copy_out(
     }
     output.flush().map_err(|error| CopyError::Stream { action: "write", offset: written, error })?;
     Ok(totals)
+}
+
+/// A read of a piece.
+impl Purpose for Piece {
+    fn moving(&self) -> Option<Moving> {
+        Some(Moving::Read)
+    }
 }
 
 fn next_piece(plan: &mut Plan, source: &Disk) -> Option<Piece> {

@@ -5,12 +5,13 @@ use lunette_store::{
     Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError, execute,
 };
 
+use super::flight::Depth;
 use super::*;
 
 const LEN: u64 = 4 << 20;
 const BLOCK: u64 = 64 << 10;
 
-const OPTIONS: Options = Options { depth: 4, block: BLOCK, verify: true, window_bytes: 3 * BLOCK };
+const OPTIONS: Options = Options { depth: Depth::Given(4), block: BLOCK, verify: true, window_bytes: 3 * BLOCK };
 
 fn disk(name: &str, store: Arc<dyn Store>) -> Disk {
     Disk { name: name.into(), store, file: None, blank: false, identity: name.into() }
