@@ -22,10 +22,10 @@ use rustix::io::Errno;
 
 use self::endpoint::{Disk, Location, Place, Role};
 use self::engine::{CopyError, Engine, Options, Totals};
-use self::flight::Depth;
 use self::journal::{Entry, Journal};
 use self::plan::Plan;
 use self::progress::Progress;
+use crate::depth::Depth;
 use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::size::Size;

@@ -10,6 +10,7 @@ mod config;
 mod counts;
 mod cp;
 mod crc;
+mod depth;
 mod disk;
 mod event_loop;
 mod failure;

@@ -7,9 +7,11 @@ use hdrhistogram::Histogram;
 use lunette_buffer::SharedBuffer;
 use lunette_initiator::{Completion, Disk, Error, Outcome, Repeat, Request, Sink};
 use lunette_scsi::requests;
+use lunette_tuning::InFlight;
 
 use super::Mode;
 use super::pattern::{Order, Random, Stamp};
+use crate::depth::Depth;
 
 /// The work of a job.
 #[derive(Clone, Copy)]
@@ -17,7 +19,7 @@ pub(super) struct Plan {
     pub(super) mode: Mode,
     /// Bytes in one request.
     pub(super) chunk_len: usize,
-    pub(super) depth: usize,
+    pub(super) depth: Depth,
     pub(super) time: Duration,
     /// Percentage of requests that read, in modes that mix reads and writes.
     pub(super) read_percent: u8,
@@ -33,6 +35,8 @@ pub(super) struct Tally {
     pub(super) writes: u64,
     /// Chunks whose bytes were compared.
     pub(super) verified: u64,
+    /// Requests in flight at the end.
+    pub(super) depth: usize,
     /// Latencies in nanoseconds.
     pub(super) latency: Histogram<u64>,
     pub(super) elapsed: Duration,
@@ -64,9 +68,17 @@ struct State {
     busy: Vec<bool>,
     tally: Tally,
     started: Instant,
+    /// Finds the depth, unless it is given.
+    measured: Option<InFlight<KINDS>>,
+    /// Requests in flight.
     running: usize,
+    /// Slots without a request that a greater depth may use.
+    idle: Vec<usize>,
     error: Option<JobError>,
 }
+
+/// Reads and writes have latencies of their own.
+const KINDS: usize = 2;
 
 /// One of the requests in flight.
 #[derive(Clone)]
@@ -87,12 +99,17 @@ impl Job {
         let state = State {
             random: Random::new(plan.seed),
             order,
-            slots: vec![Slot { since: now, chunk: 0, writes: false, data: None }; plan.depth],
+            slots: vec![Slot { since: now, chunk: 0, writes: false, data: None }; plan.depth.most()],
             versions: vec![0; chunks],
             busy: vec![false; chunks],
             tally: Tally::empty(),
             started: now,
+            measured: match plan.depth {
+                Depth::Given(_) => None,
+                Depth::Measured(most) => Some(InFlight::new(plan.depth.least()..=most)),
+            },
             running: 0,
+            idle: (0..plan.depth.most()).rev().collect(),
             error: None,
         };
         Arc::new(Self { disk, plan, state: Mutex::new(state), ended: Condvar::new() })
@@ -100,19 +117,14 @@ impl Job {
 
     /// Runs for the planned time and waits for the last request.
     pub(super) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
-        {
-            let mut state = self.lock();
-            state.started = Instant::now();
-            state.running = self.plan.depth;
-        }
-        for slot in 0..self.plan.depth {
-            self.go_on(self.lock(), slot, Instant::now());
-        }
+        self.lock().started = Instant::now();
+        self.fill();
         let mut state = self.lock();
         while state.running > 0 {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.tally.elapsed = state.started.elapsed();
+        state.tally.depth = self.depth(&state);
         match state.error.take() {
             Some(error) => Err(error),
             None => Ok(std::mem::replace(&mut state.tally, Tally::empty())),
@@ -123,10 +135,29 @@ impl Job {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends the next request of a slot, or retires the slot when the time is over.
+    /// Requests that should be in flight.
+    fn depth(&self, state: &State) -> usize {
+        state.measured.as_ref().map_or(self.plan.depth.least(), InFlight::limit)
+    }
+
+    /// Puts idle slots to work, as many as the depth says.
+    fn fill(self: &Arc<Self>) {
+        loop {
+            let mut state = self.lock();
+            if state.running >= self.depth(&state) {
+                return;
+            }
+            let Some(slot) = state.idle.pop() else { return };
+            state.running += 1;
+            self.go_on(state, slot, Instant::now());
+        }
+    }
+
+    /// Sends the next request of a slot that is running, or retires the slot when the time is over or too many run.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
         let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
-        let request = if over { None } else { Some(self.prepare(&mut state, slot, now)) };
+        let too_many = state.running > self.depth(&state);
+        let request = if over || too_many { None } else { Some(self.prepare(&mut state, slot, now)) };
         match request {
             Some(Ok(request)) => {
                 drop(state);
@@ -136,6 +167,7 @@ impl Job {
             Some(Err(error)) => {
                 state.error.get_or_insert(error.into());
             }
+            None if !over => state.idle.push(slot),
             None => {}
         }
         state.running -= 1;
@@ -195,6 +227,9 @@ impl Job {
         let Slot { since, chunk, writes, .. } = state.slots[slot];
         outcome.check_whole()?;
         state.tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
+        if let Some(measured) = &mut state.measured {
+            measured.ended(writes.into(), now.duration_since(state.started), now.duration_since(since));
+        }
         if writes {
             state.tally.writes += 1;
         } else {
@@ -228,6 +263,7 @@ impl Tally {
             reads: 0,
             writes: 0,
             verified: 0,
+            depth: 0,
             latency: Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("bounds of a histogram"),
             elapsed: Duration::ZERO,
         }
@@ -238,6 +274,7 @@ impl Tally {
         self.reads += other.reads;
         self.writes += other.writes;
         self.verified += other.verified;
+        self.depth = self.depth.max(other.depth);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.latency.add(&other.latency).expect("histograms of one range");
     }
@@ -253,6 +290,10 @@ impl Sink for Job {
         }
         state.slots[slot].data = outcome.data_out.take();
         drop(outcome);
+        let is_growing = !state.idle.is_empty() && state.running < self.depth(&state);
         self.go_on(state, slot, now);
+        if is_growing {
+            self.fill();
+        }
     }
 }

@@ -8,9 +8,10 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lunette_initiator::{Counts, Disk, Initiator, Recoveries, Traffic, wait};
+use lunette_initiator::{Counts, Disk, Initiator, Recoveries, Traffic, limits, wait};
 use serde::Serialize;
 
+use crate::depth::Depth;
 use crate::failure::Failure;
 use crate::output;
 use crate::remote::{Remote, remote_failure};
@@ -22,6 +23,9 @@ const MAX_VERIFIED_CHUNKS: u64 = 16 << 20;
 
 /// The most requests of one job in flight.
 const MAX_DEPTH: usize = 4096;
+
+/// Bytes in flight of a job that measures its depth: half of what a client has for buffers.
+const MAX_MEASURED_BYTES: u64 = limits::DEFAULT_BUFFER_BYTES as u64 / 2;
 
 const AFTER_HELP: &str = "\
 Everything but read and randread WRITES TO THE DISK and destroys what is there.
@@ -78,9 +82,9 @@ pub(crate) struct Arguments {
     /// Bytes of a request
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     bs: Size,
-    /// Requests in flight, per job
-    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=MAX_DEPTH as i64))]
-    depth: u16,
+    /// Requests in flight, per job [default: as many as fill the path, measured on the way]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=MAX_DEPTH as i64))]
+    depth: Option<u16>,
     /// Sessions side by side, each with an event loop of its own
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
@@ -172,13 +176,17 @@ fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
     if arguments.rw == Mode::Verify {
         chunks = chunks.min(MAX_VERIFIED_CHUNKS);
     }
-    if chunks <= u64::from(arguments.depth) {
+    // Chunks that are verified have one request at a time, and one chunk is free for the next.
+    let most = chunks.saturating_sub(1).min(MAX_DEPTH as u64);
+    let affordable = most.min((MAX_MEASURED_BYTES / bs).max(1)) as usize;
+    let depth = arguments.depth.map_or(Depth::Measured(affordable), |depth| Depth::Given(depth.into()));
+    if depth.most() == 0 || depth.most() as u64 > most {
         return usage(format!("{len_bytes} bytes are too few for {} jobs of this depth and --bs", arguments.jobs));
     }
     let plan = |job: u16| Plan {
         mode: arguments.rw,
         chunk_len: bs as usize,
-        depth: arguments.depth.into(),
+        depth,
         time: Duration::from_secs(arguments.time.into()),
         read_percent: arguments.rwmix,
         first_chunk: chunks * u64::from(job),
@@ -199,7 +207,7 @@ fn cpu_time() -> Duration {
 struct Report {
     rw: Mode,
     bs: u64,
-    depth: u16,
+    depth: usize,
     jobs: u16,
     seconds: f64,
     reads: u64,
@@ -306,7 +314,7 @@ impl Report {
         Self {
             rw: arguments.rw,
             bs: arguments.bs.0,
-            depth: arguments.depth,
+            depth: total.depth,
             jobs: arguments.jobs,
             seconds,
             reads: total.reads,

@@ -8,9 +8,10 @@ use lunette_crc32c::crc32c;
 use lunette_store::{AllocationMap, Op, OpKind, Outcome, Run, StoreError};
 
 use super::endpoint::Disk;
-use super::flight::{Depth, Flight, Moving, Purpose};
+use super::flight::{Flight, Moving, Purpose};
 use super::plan::{Piece, Plan};
 use super::progress::Progress;
+use crate::depth::Depth;
 use crate::io::PoolIo;
 
 /// The most pieces between two flushes when their digests are kept: a bound on memory.

@@ -7,24 +7,8 @@ use std::time::Instant;
 use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
 use lunette_tuning::InFlight;
 
+use crate::depth::Depth;
 use crate::io::PoolIo;
-
-/// How many requests a copy keeps in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Depth {
-    /// As many as the user says.
-    Given(usize),
-    /// As many as fill the path between source and destination, at most this many; measured on the way.
-    Measured(usize),
-}
-
-impl Depth {
-    /// The most requests that are ever in flight.
-    pub(crate) fn most(self) -> usize {
-        let (Self::Given(most) | Self::Measured(most)) = self;
-        most
-    }
-}
 
 /// Requests that move data, of which each kind has a latency of its own.
 #[derive(Debug, Clone, Copy)]
@@ -45,9 +29,6 @@ pub(crate) trait Purpose {
     /// How the request moves data. `None`: it moves none, so its latency says nothing about the path.
     fn moving(&self) -> Option<Moving>;
 }
-
-/// Fewer requests than this leave a core idle that could fetch the next piece, even on a path without delay.
-const LEAST_MEASURED: usize = 4;
 
 /// A bounded number of requests to stores, each with its purpose.
 pub(crate) struct Flight<T> {
@@ -79,14 +60,13 @@ impl<T: Purpose> Flight<T> {
     pub(crate) fn new(depth: Depth, io: PoolIo) -> Self {
         let (sender, landed) = mpsc::channel();
         let most = depth.most();
-        let least = if depth == Depth::Given(most) { most } else { LEAST_MEASURED.min(most) };
         Self {
             io,
             notes: std::iter::repeat_with(|| None).take(most).collect(),
             free: (0..most).collect(),
             landed,
             sink: Arc::new(Landing(sender)),
-            depth: InFlight::new(least..=most),
+            depth: InFlight::new(depth.least()..=most),
             began: Instant::now(),
         }
     }

@@ -5,8 +5,8 @@ use lunette_store::{
     Capabilities, Completion, FileIo, Geometry, MemoryStore, Op, OpKind, Outcome, Store, StoreError, execute,
 };
 
-use super::flight::Depth;
 use super::*;
+use crate::depth::Depth;
 
 const LEN: u64 = 4 << 20;
 const BLOCK: u64 = 64 << 10;
