@@ -29,6 +29,7 @@ mod serve;
 mod served;
 mod size;
 mod system;
+mod tune;
 
 use clap::{Parser, Subcommand};
 use failure::Failure;
@@ -50,6 +51,7 @@ enum Command {
     Info(info::Arguments),
     Ping(ping::Arguments),
     Bench(bench::Arguments),
+    Tune(tune::Arguments),
     Crc(crc::Arguments),
 }
 
@@ -64,6 +66,7 @@ fn main() -> std::process::ExitCode {
         Command::Info(arguments) => info::run(&arguments),
         Command::Ping(arguments) => ping::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
     };
     outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
