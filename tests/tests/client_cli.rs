@@ -151,6 +151,32 @@ fn json_has_the_keys_that_the_guide_lists() {
 }
 
 #[test]
+fn tune_tells_what_limits_a_path_and_what_lifts_the_limit() {
+    let path = ["tune", "--json", "--rtt", "50ms", "--rate", "155M", "--request", "64K", "--depth", "1"];
+    let tune = printed(&path, &["delay_bandwidth_bytes", "today", "tuned", "paste"]);
+    let row = [
+        "request_bytes",
+        "depth",
+        "connections",
+        "first_burst_bytes",
+        "max_burst_bytes",
+        "max_outstanding_r2t",
+        "read",
+        "write",
+    ];
+    has_keys(&tune["today"], &row);
+    has_keys(&tune["tuned"], &row);
+    let rate = |row: &str, way: &str| tune[row][way]["bytes_per_second"].as_f64().unwrap();
+    let limit = tune["today"]["read"]["limit"].as_str().unwrap();
+    assert!(limit.contains("1 request of 64.00 KiB in flight"), "{limit}");
+    for way in ["read", "write"] {
+        assert!(rate("tuned", way) > 10.0 * rate("today", way), "{tune}");
+    }
+    let pasted = tune["paste"].to_string();
+    assert!(pasted.contains("max_connections=") && pasted.contains("node.session.cmds_max"), "{pasted}");
+}
+
+#[test]
 fn a_missing_target_is_reported_with_its_address() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let url = format!("iscsi://{address}/{DEFAULT_TARGET}/0");
@@ -210,6 +236,7 @@ fn bad_usage_is_reported() {
     fails(USAGE, &["--rw"], &["bench", "--rw", "sideways", url]);
     fails(USAGE, &["--bs 1000"], &["bench", "--bs", "1000", url]);
     fails(USAGE, &["too few"], &["bench", "--size", "64K", "--depth", "64", url]);
+    fails(USAGE, &["not a rate"], &["tune", "--rtt", "50ms", "--rate", "fast"]);
     fails(USAGE, &["--count"], &["ping", "-c", "0", url]);
     server.stop();
 }
