@@ -80,7 +80,7 @@ impl MultiPair {
         }
     }
 
-    /// A session with so many connections, all logged in.
+    /// A session with this number of connections, all logged in.
     pub(crate) fn connected(config: SessionConfig, target: TargetNode, seed: u64, connections: usize) -> Self {
         let mut lanes = Self::new(config, target, Authentication::None, seed);
         for _ in 0..connections {

@@ -8,7 +8,7 @@ use lunette_testkit::{Dice, Format};
 /// One direction of a connection in full feature phase with data digests. Headers are left alone.
 pub(crate) struct Storm {
     header_digest: bool,
-    /// One data segment in so many is damaged.
+    /// The mean number of data segments for each one that is damaged.
     one_in: usize,
     header: Vec<u8>,
     /// Bytes up to the end of the PDU.
