@@ -8,9 +8,9 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{AdmitRequest, Place, SessionInfo};
 
 use super::Core;
-use super::aborts::Doomed;
-use super::barrier::Behind;
 use super::orders::Departure;
+use super::quiesced::OnQuiesced;
+use super::tasks::AbortScope;
 
 impl Core {
     /// Lets the core decide where the session lives.
@@ -48,17 +48,17 @@ impl Core {
         }
         let device = self.device_of(&admitted.session);
         if let Some(conn) = self.connections.get_mut(id) {
-            conn.holdings.belong_to(self.shares.account(&admitted.session, conn.peer));
+            conn.join(self.buffers.open_account(&admitted.session, conn.peer));
             conn.session = Some(admitted.session);
             conn.key = Some(place.session());
             conn.device.clone_from(&device);
             conn.nexus = nexus;
         }
-        let barrier = self.barriers.open(Behind::Login { connection: id, place });
+        let barrier = self.barriers.open(OnQuiesced::Login { connection: id, place });
         if let Some(device) = device {
-            let theirs = Doomed::Orphans { device, initiator: request.initiator_name };
+            let theirs = AbortScope::Orphans { device, initiator: request.initiator_name };
             if self.post.is_alone() {
-                for key in self.tasks_where(|task| theirs.covers(task)) {
+                for key in self.tasks.tasks_where(|task| theirs.covers(task)) {
                     self.abort_task(key, Some(barrier));
                 }
             } else {

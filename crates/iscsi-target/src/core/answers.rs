@@ -2,25 +2,31 @@
 //! they may have to be sent again.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use lunette_device::Response as DeviceResponse;
 use lunette_reactor::ConnectionId;
 use lunette_session::iscsi_target::{Connection, ConnectionMut, Response, Session, TaskTag};
 
+use super::buffers::{Account, Reservation};
 use super::connection::Conn;
 
 /// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of what
 /// a command has read keeps all of its buffer.
-#[derive(Default)]
 pub(super) struct Answers {
     /// Where in the stream of data segments each ends, and its bytes of the pool.
     waiting: VecDeque<(u64, usize)>,
     /// Bytes of data segments that were ever queued by answers.
     queued: u64,
     held_bytes: usize,
+    reservation: Reservation,
 }
 
 impl Answers {
+    pub(super) fn new(account: &Rc<Account>) -> Self {
+        Self { waiting: VecDeque::new(), queued: 0, held_bytes: 0, reservation: Reservation::new(account) }
+    }
+
     /// Bytes of the pool that they hold.
     pub(super) fn held_bytes(&self) -> usize {
         self.held_bytes
@@ -71,7 +77,7 @@ impl Conn {
         let suspended = protocol.is_suspended();
         let held =
             if suspended { protocol.suspended_bytes() } else { self.answers.held_bytes() + protocol.draining_bytes() };
-        self.holdings.set_answers(held);
+        self.answers.reservation.resize(held);
     }
 }
 
@@ -93,7 +99,7 @@ mod tests {
 
     #[test]
     fn an_answer_counts_as_a_whole_until_its_last_byte_is_sent() {
-        let mut answers = Answers::default();
+        let mut answers = Answers::new(&Rc::default());
         answers.push(4, 4096);
         answers.push(100, 8192);
         for (left, held) in [(104, 12288), (101, 12288), (100, 8192), (1, 8192), (0, 0)] {
@@ -107,7 +113,7 @@ mod tests {
 
     #[test]
     fn bytes_of_others_make_it_late_and_the_end_makes_it_right() {
-        let mut answers = Answers::default();
+        let mut answers = Answers::new(&Rc::default());
         answers.push(4, 4096);
         answers.released(50);
         assert_eq!(answers.held_bytes(), 4096);

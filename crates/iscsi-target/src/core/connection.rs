@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lunette_device::{Nexus, TargetDevice};
@@ -14,10 +15,10 @@ use lunette_session::iscsi_target::{
 
 use super::Core;
 use super::answers::Answers;
+use super::buffers::Account;
 use super::homes::Home;
 use super::orders::Departure;
 use super::places::Place;
-use super::shares::Holdings;
 use super::table::TaskKeys;
 use crate::limits::LOGOUT_GRACE;
 
@@ -35,7 +36,8 @@ pub(super) struct Conn {
     /// That of the session, which all its connections share.
     pub(super) nexus: Option<Arc<Nexus>>,
     pub(super) tasks: TaskKeys,
-    pub(super) holdings: Holdings,
+    /// The buffers that it holds. Everything it holds counts here.
+    pub(super) account: Rc<Account>,
     pub(super) answers: Answers,
     /// Commands that the initiator waits for, as far as one can tell here: those in hand, and those whose answers it had not
     /// seen when it last sent something.
@@ -54,9 +56,34 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    /// It comes to another event loop, which reads from it and knows nothing of it yet.
-    pub(super) fn arrive(&mut self) {
-        (self.touched, self.watched_for, self.paused) = (false, None, false);
+    /// A connection that logs in.
+    pub(super) fn new(login: Box<LoginConnection>, peer: SocketAddr, place: Place) -> Self {
+        let account = Rc::default();
+        Self {
+            login: Some(login),
+            key: None,
+            peer,
+            session: None,
+            device: None,
+            nexus: None,
+            tasks: TaskKeys::default(),
+            answers: Answers::new(&account),
+            account,
+            under_way: 0,
+            touched: false,
+            watched_for: None,
+            place: Some(place),
+            home: None,
+            target_reset: None,
+            departure: None,
+            paused: false,
+        }
+    }
+
+    /// Counts what it holds for this account from now on.
+    pub(super) fn join(&mut self, account: Rc<Account>) {
+        self.answers = Answers::new(&account);
+        self.account = account;
     }
 
     /// Whether it does not read from its socket.
@@ -187,24 +214,6 @@ impl Core {
             timers: self.timers,
             entropy: Entropy(entropy),
         };
-        Ok(Conn {
-            login: Some(Box::new(LoginConnection::new(config, self.time(cx)))),
-            key: None,
-            peer,
-            session: None,
-            device: None,
-            nexus: None,
-            tasks: TaskKeys::default(),
-            holdings: Holdings::default(),
-            answers: Answers::default(),
-            under_way: 0,
-            touched: false,
-            watched_for: None,
-            place: Some(place),
-            home: None,
-            target_reset: None,
-            departure: None,
-            paused: false,
-        })
+        Ok(Conn::new(Box::new(LoginConnection::new(config, self.time(cx))), peer, place))
     }
 }

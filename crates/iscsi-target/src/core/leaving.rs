@@ -5,10 +5,10 @@ use std::sync::Arc;
 use lunette_buffer::Payload;
 use lunette_device::{LogicalUnit, Response, TargetDevice};
 use lunette_scsi::{AdditionalSense, SenseData, SenseFormat, Status};
-use lunette_store::{Completion, CompletionSink, Op, Outcome};
+use lunette_store::Outcome;
 
 use super::orders::Order;
-use super::running::{RunningTask, TaskKey, Waiting};
+use super::tasks::TaskKey;
 use super::{Core, FIRST};
 
 /// The tag of these flushes. No slab key has this index.
@@ -68,13 +68,9 @@ impl Core {
     /// now.
     pub(super) fn let_go(&mut self, leaver: Leaver) {
         if let Leaver::Unit(unit) = &leaver {
-            let wait_for_initiator = |running: &RunningTask| {
-                running.task.uses(unit)
-                    && matches!(running.waiting, Waiting::Data | Waiting::Buffer { .. } | Waiting::DataBuffer { .. })
-            };
-            let waiting: Vec<TaskKey> = self.tasks_where(wait_for_initiator);
+            let waiting: Vec<TaskKey> = self.tasks.tasks_where(|task| task.uses(unit) && task.waits_for_initiator());
             for key in waiting {
-                self.finish(key, not_supported());
+                self.end_task(key, not_supported());
             }
         }
         let others = if self.post.me() == FIRST { self.post.others().count() } else { 0 };
@@ -97,10 +93,10 @@ impl Core {
         let (connections, tasks) = (&mut self.connections, &self.tasks);
         let mut in_use = |leaver: &Leaver| match leaver {
             Leaver::Target(device) => {
-                tasks.iter().any(|(_, running)| Arc::ptr_eq(&running.device, device))
+                tasks.any(|task| task.is_of_device(device))
                     || connections.iter_mut().any(|(_, conn)| conn.is_of(device))
             }
-            Leaver::Unit(unit) => tasks.iter().any(|(_, running)| running.task.uses(unit)),
+            Leaver::Unit(unit) => tasks.any(|task| task.uses(unit)),
         };
         let is_over = |parting: &mut Parting| parting.others == 0 && !in_use(&parting.leaver);
         let gone: Vec<_> = self.leaving.here.extract_if(.., is_over).map(|parting| parting.leaver).collect();
@@ -110,13 +106,7 @@ impl Core {
         let units: Vec<_> = gone.into_iter().flat_map(Leaver::units).collect();
         for unit in units.iter().filter(|unit| needs_flush(unit)) {
             self.leaving.flushes += 1;
-            let (sink, store) = (Arc::clone(&self.completions), Arc::clone(unit.store()));
-            let done = move |outcome| {
-                sink.complete(LEAVE_TAG, outcome);
-                // Its file is open until now. Who wants it again takes over the store, for no second one can be opened.
-                drop(store);
-            };
-            unit.store().submit(Op::Flush, &self.io.own(), Completion::call(done));
+            self.tasks.flush(unit.store(), LEAVE_TAG);
         }
         self.take_completions();
     }

@@ -1,13 +1,10 @@
 //! One core's share of the target: its connections, tasks and timers, driven by a reactor.
 
-mod aborts;
 mod admission;
 mod answers;
-mod background;
-mod barrier;
-mod completions;
+mod buffers;
 mod connection;
-mod files;
+mod dispatch;
 mod homes;
 mod leaving;
 mod news;
@@ -17,43 +14,35 @@ mod places;
 mod portals;
 mod post;
 mod queries;
+mod quiesced;
 mod recovery;
-mod room;
-mod running;
-mod shares;
 mod siblings;
 mod stop;
 mod table;
 mod targetless;
 mod task_management;
-mod task_order;
-mod task_set;
+mod tasks;
 mod timers;
 mod updates;
 mod watchdog;
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use lunette_buffer::{Pool, Trimmer};
+use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{CloseReason, Connection, Directory, Event, LoginEvent, SessionInfo, Timers};
-use lunette_store::Outcome;
 
 use crate::control::Updates;
 use crate::monitor::Counts;
 pub(crate) use admission::port_name;
-use background::Background;
-use barrier::Barriers;
-use completions::CompletionQueue;
+use buffers::BufferQueue;
 use connection::{Conn, Sessions};
-use files::{FileWork, Files};
 pub(crate) use homes::Homes;
 use leaving::Leaving;
 pub(crate) use orders::Order;
@@ -61,12 +50,11 @@ use pace::Pace;
 pub(crate) use places::{Places, Source};
 pub(crate) use portals::Portals;
 pub(crate) use post::{FIRST, Mailbox};
-use running::{RunningTask, TaskKey};
-use shares::Shares;
+use quiesced::OnQuiesced;
 use stop::Stopping;
-use table::{ConnectionTable, Slab};
+use table::ConnectionTable;
 use targetless::Targetless;
-use task_order::TaskSets;
+use tasks::{Barriers, FileWork, TaskRunner};
 use timers::Timetable;
 use watchdog::{MAX_EVENTS, Verdict, Watchdog};
 
@@ -104,16 +92,11 @@ pub(crate) struct Core {
     timers: Timers,
     connections: ConnectionTable<Conn>,
     sessions: Sessions,
-    tasks: Slab<RunningTask>,
+    tasks: TaskRunner,
+    buffers: BufferQueue,
     /// Targets whose TARGET COLD RESET was not answered, for its connection is gone: their sessions end all the same.
     due_resets: Vec<Arc<TargetDevice>>,
-    barriers: Barriers,
-    task_sets: TaskSets,
-    pool: Pool,
-    shares: Shares,
-    trimmer: Trimmer,
-    /// Tasks that wait for a buffer, first come, first served.
-    starving: VecDeque<TaskKey>,
+    barriers: Barriers<OnQuiesced>,
     /// Connections that may have become able to go on since the batch began.
     touched: Vec<ConnectionId>,
     /// Empty: the memory of the one before, for the next one.
@@ -122,11 +105,6 @@ pub(crate) struct Core {
     unsettled: bool,
     pace: Pace,
     timetable: Timetable,
-    completions: Arc<CompletionQueue>,
-    /// Empty: the memory for the next completions.
-    outcomes: Vec<(u64, Outcome)>,
-    background: Background,
-    io: Files,
     epoch: Instant,
     entropy: Entropy,
     stop_asked: Arc<AtomicBool>,
@@ -155,23 +133,15 @@ impl Core {
             timers: config.timers,
             connections: ConnectionTable::default(),
             sessions,
-            tasks: Slab::default(),
+            tasks: TaskRunner::new(config.waker, config.file_threads, config.files_on_ring, config.epoch),
+            buffers: BufferQueue::new(config.pool),
             due_resets: Vec::new(),
             barriers: Barriers::default(),
-            task_sets: TaskSets::default(),
-            trimmer: Trimmer::new(config.pool.clone()),
-            pool: config.pool,
-            shares: Shares::default(),
-            starving: VecDeque::new(),
             touched: Vec::new(),
             touched_before: Vec::new(),
             unsettled: false,
             pace: Pace::default(),
             timetable: Timetable::default(),
-            completions: Arc::new(CompletionQueue::new(config.waker.clone())),
-            outcomes: Vec::new(),
-            background: Background::new(config.waker, config.epoch),
-            io: Files::new(config.file_threads, config.files_on_ring),
             epoch: config.epoch,
             entropy: config.entropy,
             stop_asked: config.stop_asked,
@@ -237,6 +207,15 @@ impl Core {
         let moved = events > 0;
         let left = self.rest(cx, id, bytes, stops);
         Pumped { left, moved }
+    }
+
+    /// Goes on with what an earlier process has left on the units that are served, unless another core does.
+    fn resume_all_background(&mut self) {
+        if self.post.me() == FIRST {
+            for task in self.devices.iter().flat_map(|device| device.background()) {
+                self.tasks.begin_background(task, &self.buffers);
+            }
+        }
     }
 
     /// Takes note of what the events of a connection have come to. Gives how many `bytes` are left for later.
@@ -361,19 +340,19 @@ impl Core {
     fn settle(&mut self, cx: &mut Context<'_>) {
         self.unsettled = false;
         self.bound_suspended();
-        self.continue_background(cx.now());
+        self.tasks.step_background(cx.now(), !self.stopping.is_no(), &self.buffers);
         let mut watchdog = Watchdog::default();
         let mut suspects: Vec<ConnectionId> = Vec::new();
         loop {
             let mut moved = self.take_completions();
             self.pass_barriers(cx);
             self.end_reset_targets(cx);
-            self.feed_starving();
+            self.feed_waiting();
             self.make_room(self.time(cx));
             self.begin_ready();
             self.give_up_stalled();
             // A store in memory may have answered one that was fed.
-            if self.touched.is_empty() && self.completions.is_empty() && self.task_sets.is_settled() {
+            if self.touched.is_empty() && !self.tasks.can_go_on() {
                 break;
             }
             let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
@@ -401,7 +380,7 @@ impl Core {
         }
         self.part();
         self.continue_stop(cx);
-        self.io.submit_queued(cx);
+        self.tasks.submit_files(cx);
         self.timetable.tidy(&mut self.connections);
         self.count();
     }
@@ -433,6 +412,7 @@ impl Core {
         self.counts.suspended.store(self.connections.parked().count(), Ordering::Release);
         self.counts.sessions.store(self.sessions.len(), Ordering::Release);
         self.counts.tasks.store(self.tasks.len(), Ordering::Release);
+        self.counts.buffer_waits.store(self.buffers.waits(), Ordering::Release);
         self.counts.timers.store(self.timetable.len(), Ordering::Release);
     }
 }
@@ -517,7 +497,7 @@ impl Handler for Core {
                 protocol.sent(len);
                 conn.count_answers(&mut protocol);
             }
-            if conn.is_held_up() || !self.starving.is_empty() {
+            if conn.is_held_up() || self.buffers.has_waiting() {
                 self.touch(id);
             }
         }
@@ -533,7 +513,7 @@ impl Handler for Core {
     }
 
     fn file_done(&mut self, _: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
-        self.io.done(tag, request, result);
+        self.tasks.file_done(tag, request, result);
     }
 
     fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
@@ -548,11 +528,12 @@ impl Handler for Core {
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
-        if self.unsettled || !self.touched.is_empty() || self.background.is_due() || self.io.are_queued() {
+        if self.unsettled || !self.touched.is_empty() || self.tasks.background_is_due() || self.tasks.has_queued_files()
+        {
             return Some(self.epoch);
         }
         let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
-        let others = [self.stopping.deadline(), self.background.next_timeout(), self.trimmer.next_timeout(now)];
+        let others = [self.stopping.deadline(), self.tasks.next_timeout(), self.buffers.next_timeout(now)];
         others.into_iter().flatten().chain(connections).min()
     }
 
@@ -570,7 +551,7 @@ impl Handler for Core {
                 self.touch(id);
             }
         }
-        self.trimmer.time_has_come(cx.now());
+        self.buffers.time_has_come(cx.now());
         self.end_stop_if_overdue(cx);
     }
 

@@ -5,7 +5,7 @@ use lunette_pdu::{LunField, SerialNumber};
 use lunette_reactor::ConnectionId;
 
 use super::Core;
-use super::running::TaskKey;
+use super::tasks::TaskKey;
 
 /// A connection that has tasks on a logical unit that were ended by a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +28,9 @@ impl Core {
         let issuer = issuing.and_then(session_of).map(|session| session.info().tsih);
         let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         let affected = tasks.filter_map(|task| {
-            let session = session_of(task.connection)?;
+            let session = session_of(task.address().0)?;
             let before = before.filter(|_| issuer == Some(session.info().tsih));
-            let (connection, lun) = (task.connection, LunField(task.lun.encode()));
+            let (connection, lun) = (task.address().0, LunField(task.lun().encode()));
             Some(Affected { connection, lun, before: before.unwrap_or_else(|| session.exp_cmd_sn()) })
         });
         let mut affected: Vec<Affected> = affected.collect();

@@ -1,20 +1,20 @@
 //! What cores ask of each other, and how they obey.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
 use lunette_device::{NexusId, PendingEvent, TargetDevice};
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::AdmitRequest;
+use lunette_session::iscsi_target::{AdmitRequest, LoginConnection};
 
 use super::Core;
-use super::aborts::Doomed;
-use super::barrier::{BarrierKey, Behind};
 use super::connection::Conn;
 use super::homes::Home;
 use super::leaving::Leaver;
-use super::running::TaskKey;
+use super::places::Place;
+use super::quiesced::OnQuiesced;
+use super::tasks::{AbortScope, BarrierKey, TaskKey};
 use super::updates::News;
 
 /// A letter.
@@ -22,9 +22,9 @@ pub(crate) enum Order {
     /// The session of this connection lives on your core.
     Take(Box<Arrival>),
     /// End these tasks, and say so when no store works for them any more.
-    Abort { ticket: Ticket, doomed: Doomed },
+    Abort { ticket: Ticket, scope: AbortScope },
     /// The same for a login, whose initiator may have closed connections before it: look at them first.
-    AbortLost { ticket: Ticket, doomed: Doomed },
+    AbortLost { ticket: Ticket, scope: AbortScope },
     /// That is done; these nexuses lost tasks by it.
     Aborted { ticket: BarrierKey, lost: Vec<NexusId> },
     /// TARGET COLD RESET: end all sessions of the target.
@@ -52,7 +52,10 @@ pub(crate) struct Ticket {
 
 /// A connection on its way to its home.
 pub(crate) struct Arrival {
-    conn: Conn,
+    login: Box<LoginConnection>,
+    peer: SocketAddr,
+    permit: Place,
+    home: Home,
     stream: TcpStream,
     request: Box<AdmitRequest>,
 }
@@ -68,13 +71,15 @@ impl Core {
         for order in self.post.take() {
             match order {
                 Order::Take(arrival) => self.take(cx, *arrival),
-                Order::Abort { ticket, doomed } => self.abort_for_another(ticket, &doomed),
+                Order::Abort { ticket, scope } => self.abort_for_another(ticket, &scope),
                 // This batch may have begun before; the next one brings all that was closed by now.
-                Order::AbortLost { ticket, doomed } => {
-                    self.post.send(self.post.me(), Order::Abort { ticket, doomed });
+                Order::AbortLost { ticket, scope } => {
+                    self.post.send(self.post.me(), Order::Abort { ticket, scope });
                 }
                 Order::Aborted { ticket, lost } => {
-                    self.barriers.add_lost(ticket, lost);
+                    if let Some(OnQuiesced::Resume { lost: all, .. }) = self.barriers.get_mut(ticket) {
+                        all.extend(lost);
+                    }
                     self.barriers.one_less(ticket);
                 }
                 Order::Reset(device) => self.drop_sessions(cx, None, &device),
@@ -105,20 +110,23 @@ impl Core {
 
     /// Nothing of the connection is under way here any more.
     pub(super) fn departed(&mut self, id: ConnectionId, stream: TcpStream) {
-        let Some(mut conn) = self.connections.remove(id) else { return };
+        let Some(Conn { departure, login, peer, place, .. }) = self.connections.remove(id) else { return };
         // Others were told to stop already; a connection would come too late.
-        let Some(Departure { home, request }) = conn.departure.take().filter(|_| self.stopping.is_no()) else { return };
-        let core = home.core();
-        conn.home = Some(home);
-        self.post.send(core, Order::Take(Box::new(Arrival { conn, stream, request })));
+        let Some(Departure { home, request }) = departure.filter(|_| self.stopping.is_no()) else { return };
+        if let (Some(login), Some(permit)) = (login, place) {
+            let core = home.core();
+            let arrival = Arrival { login, peer, permit, home, stream, request };
+            self.post.send(core, Order::Take(Box::new(arrival)));
+        }
     }
 
-    fn take(&mut self, cx: &mut Context<'_>, Arrival { mut conn, stream, request }: Arrival) {
+    fn take(&mut self, cx: &mut Context<'_>, Arrival { login, peer, permit, home, stream, request }: Arrival) {
         let id = match cx.adopt(stream) {
             Ok(id) => id,
-            Err(error) => return tracing::warn!(peer = %conn.peer, %error, "cannot take on a connection"),
+            Err(error) => return tracing::warn!(%peer, %error, "cannot take on a connection"),
         };
-        conn.arrive();
+        let mut conn = Conn::new(login, peer, permit);
+        conn.home = Some(home);
         self.connections.insert(id, conn);
         self.admit_here(cx, id, *request);
     }
@@ -126,35 +134,35 @@ impl Core {
     // Aborts on several cores.
 
     /// Has all other cores end tasks, too. `barrier` learns when no store works for them any more.
-    pub(super) fn abort_on_others(&mut self, barrier: BarrierKey, doomed: &Doomed) {
+    pub(super) fn abort_on_others(&mut self, barrier: BarrierKey, scope: &AbortScope) {
         for core in self.post.others() {
             self.barriers.one_more(barrier);
             let ticket = Ticket { core: self.post.me(), barrier };
-            self.post.send(core, Order::Abort { ticket, doomed: doomed.clone() });
+            self.post.send(core, Order::Abort { ticket, scope: scope.clone() });
         }
     }
 
     /// Has all cores end what a login waits for. This one, too, may have got the connection before it has heard of the end of others.
-    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, doomed: &Doomed) {
+    pub(super) fn abort_lost(&mut self, barrier: BarrierKey, scope: &AbortScope) {
         for core in 0..self.post.cores() {
             self.barriers.one_more(barrier);
             let ticket = Ticket { core: self.post.me(), barrier };
-            self.post.send(core, Order::AbortLost { ticket, doomed: doomed.clone() });
+            self.post.send(core, Order::AbortLost { ticket, scope: scope.clone() });
         }
     }
 
-    fn abort_for_another(&mut self, ticket: Ticket, doomed: &Doomed) {
-        let keys = self.tasks_where(|task| doomed.covers(task));
-        let lost = self.nexuses_of(&keys);
-        let affected = match doomed {
-            Doomed::OfUnit { device, .. } | Doomed::OfTarget(device) => {
+    fn abort_for_another(&mut self, ticket: Ticket, scope: &AbortScope) {
+        let keys = self.tasks.tasks_where(|task| scope.covers(task));
+        let lost = self.tasks.nexuses_of(&keys);
+        let affected = match scope {
+            AbortScope::Unit { device, .. } | AbortScope::Target(device) => {
                 self.raise_again(device, &keys);
                 self.affected_by(&keys, None, None)
             }
             _ => Vec::new(),
         };
-        let news = self.barriers.open(Behind::News { issuing: None, affected });
-        let barrier = self.barriers.open(Behind::Order { ticket, lost });
+        let news = self.barriers.open(OnQuiesced::TellAffected { issuing: None, affected });
+        let barrier = self.barriers.open(OnQuiesced::TellCore { ticket, lost });
         for key in keys {
             for barrier in [news, barrier] {
                 self.abort_task(key, Some(barrier));
@@ -169,11 +177,11 @@ impl Core {
     fn raise_again(&mut self, device: &TargetDevice, keys: &[TaskKey]) {
         let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         for task in tasks {
-            let Some(conn) = self.connections.get(task.connection) else { continue };
+            let Some(conn) = self.connections.get(task.address().0) else { continue };
             if let Some(nexus) = &conn.nexus
-                && device.query_asynchronous_event(task.lun.encode(), nexus) == PendingEvent::Nothing
+                && device.query_asynchronous_event(task.lun().encode(), nexus) == PendingEvent::Nothing
             {
-                device.commands_cleared(nexus, [task.lun]);
+                device.commands_cleared(nexus, [task.lun()]);
             }
         }
     }

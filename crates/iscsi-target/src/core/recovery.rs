@@ -10,8 +10,8 @@ use lunette_session::iscsi_target::{CloseReason, SessionKey, TaskTag};
 
 use super::Core;
 use super::answers::Answers;
-use super::barrier::BarrierKey;
 use super::connection::Conn;
+use super::tasks::BarrierKey;
 use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
 
 impl Core {
@@ -54,7 +54,7 @@ impl Core {
     /// What was not sent is lost with the socket.
     fn park(&mut self, id: ConnectionId) {
         if let Some((conn, mut protocol)) = self.link(id) {
-            (conn.answers, conn.place) = (Answers::default(), None);
+            (conn.answers, conn.place) = (Answers::new(&conn.account), None);
             conn.count_answers(&mut protocol);
         }
         self.connections.park(id);
@@ -103,7 +103,7 @@ impl Core {
             && let Some(session) = conn.key.and_then(|key| self.sessions.get(key))
             && session.members().any(|other| other != id)
         {
-            device.commands_cleared(nexus, conn.tasks.keys().filter_map(|key| Some(self.tasks.get(key)?.lun)));
+            device.commands_cleared(nexus, conn.tasks.keys().filter_map(|key| Some(self.tasks.get(key)?.lun())));
         }
         self.abandon_tasks(id, barrier);
     }
@@ -129,11 +129,11 @@ impl Core {
     /// Ends what waits beyond the bounds, the longest waiting first. A connection that has failed, and whose last PDUs are still on
     /// their way, does not count before its socket is gone, in five seconds at most: until then it has the share of a live one.
     pub(super) fn bound_suspended(&mut self) {
-        let most_bytes = self.pool.budget_bytes() / SUSPENDED_BUFFER_SHARE;
+        let most_bytes = self.buffers.budget_bytes() / SUSPENDED_BUFFER_SHARE;
         let too_old = |core: &Self| {
             let (oldest, _) = core.connections.parked().next()?;
-            let held = || core.connections.parked().map(|(_, conn)| conn.holdings.bytes()).sum::<usize>();
-            let too_much = core.pool.used_bytes() > most_bytes && held() > most_bytes;
+            let held = || core.connections.parked().map(|(_, conn)| conn.account.bytes()).sum::<usize>();
+            let too_much = core.buffers.used_bytes() > most_bytes && held() > most_bytes;
             (core.connections.parked().count() > MAX_SUSPENDED_CONNECTIONS || too_much).then_some(oldest)
         };
         while let Some(oldest) = too_old(self) {
@@ -165,14 +165,12 @@ impl Core {
 
     /// Connection `id` has taken over a task of one that was lost.
     pub(super) fn task_moved(&mut self, id: ConnectionId, from: ConnectionId, old: TaskTag, new: TaskTag) {
-        let Some(conn) = self.connections.get_mut(from) else { return };
-        let Some(key) = conn.tasks.remove(old) else { return };
-        let Some(running) = self.tasks.get_mut(key) else { return };
-        conn.holdings.sub_task(running.bytes);
-        (running.connection, running.tag) = (id, new);
-        if let Some(conn) = self.connections.get_mut(id) {
-            conn.holdings.add_task(running.bytes);
+        let key = self.connections.get_mut(from).and_then(|conn| conn.tasks.remove(old));
+        if let Some(key) = key
+            && let Some(conn) = self.connections.get_mut(id)
+        {
             conn.tasks.insert(new, key);
+            self.tasks.reassign(key, id, new, &conn.account);
         }
     }
 }

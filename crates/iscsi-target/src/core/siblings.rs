@@ -8,7 +8,7 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{AdmitRequest, CloseReason, LogoutTicket, Session, SessionKey};
 
 use super::Core;
-use super::barrier::Behind;
+use super::quiesced::OnQuiesced;
 
 impl Core {
     /// The session that a connection belongs to, while it does.
@@ -66,7 +66,7 @@ impl Core {
         leaving: ConnectionId,
         ticket: LogoutTicket,
     ) {
-        let barrier = self.barriers.open(Behind::Logout { connection: id, ticket });
+        let barrier = self.barriers.open(OnQuiesced::Logout { connection: id, ticket });
         self.terminate_tasks(leaving, Some(barrier));
         if leaving != id {
             self.cut(cx, leaving);

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use lunette_reactor::Context;
-use lunette_store::{Completion, CompletionSink, Op, Outcome};
+use lunette_store::Outcome;
 
 use super::leaving::needs_flush;
 use super::orders::Order;
@@ -90,9 +90,8 @@ impl Core {
     pub(super) fn continue_stop(&mut self, cx: &mut Context<'_>) {
         if let Stopping::LoggingOut { deadline } = self.stopping
             && self.connections.len() == 0
-            && self.tasks.is_empty()
+            && self.tasks.is_idle()
             && self.leaving.is_empty()
-            && self.background.is_idle()
         {
             if self.post.me() != FIRST {
                 self.stopping = Stopping::Quiet;
@@ -132,8 +131,7 @@ impl Core {
             .collect();
         self.stopping = Stopping::Flushing { deadline, left: stores.len(), result: Ok(()) };
         for store in stores {
-            let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
-            store.submit(Op::Flush, &self.io.own(), Completion::new(sink, FLUSH_TAG));
+            self.tasks.flush(&store, FLUSH_TAG);
         }
     }
 

@@ -1,7 +1,6 @@
 //! Tables by small numbers.
 
-use lunette_reactor::ConnectionId;
-pub(super) use lunette_reactor::{Key, Slab};
+use lunette_reactor::{ConnectionId, Key};
 use lunette_session::iscsi_target::TaskTag;
 
 /// Values by connection. Ids of connections that are gone find nothing, unless their value was parked.

@@ -10,10 +10,9 @@ use lunette_session::Time;
 use lunette_session::iscsi_target::{TaskManagement, TaskManagementTicket};
 
 use super::Core;
-use super::aborts::Doomed;
-use super::barrier::Behind;
 use super::orders::Order;
-use super::running::TaskKey;
+use super::quiesced::OnQuiesced;
+use super::tasks::{AbortScope, TaskKey};
 
 impl Core {
     pub(super) fn manage_tasks(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
@@ -33,8 +32,8 @@ impl Core {
         let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(|nexus| nexus.id())) else {
             return;
         };
-        let barrier = self.barriers.open(Behind::TaskManagement { connection: id, device, ticket });
-        for key in self.tasks_where(|task| task.is_orphan() && task.nexus == nexus) {
+        let barrier = self.barriers.open(OnQuiesced::TaskManagement { connection: id, device, ticket });
+        for key in self.tasks.tasks_where(|task| task.is_orphan() && task.is_of_nexus(nexus)) {
             self.abort_task(key, Some(barrier));
         }
         self.barriers.close(barrier);
@@ -56,17 +55,17 @@ impl Core {
             _ => self.affected_by(&covered, Some(id), request.before),
         };
         // An initiator that is told that a task has ended may repeat its work, so the news wait for the stores as the answer does.
-        let news = self.barriers.open(Behind::News { issuing: Some(id), affected });
+        let news = self.barriers.open(OnQuiesced::TellAffected { issuing: Some(id), affected });
         let barrier =
-            self.barriers.open(Behind::TaskManagement { connection: id, device: Arc::clone(&device), ticket });
+            self.barriers.open(OnQuiesced::TaskManagement { connection: id, device: Arc::clone(&device), ticket });
         for key in covered {
             for barrier in [news, barrier] {
                 self.abort_task(key, Some(barrier));
             }
         }
         self.barriers.close(news);
-        if let Some(doomed) = doomed_elsewhere(&request, device) {
-            self.abort_on_others(barrier, &doomed);
+        if let Some(scope) = scope_elsewhere(&request, device) {
+            self.abort_on_others(barrier, &scope);
         }
         self.barriers.close(barrier);
     }
@@ -91,13 +90,13 @@ impl Core {
             _ => (false, false),
         };
         let lun = Lun::decode(request.lun.0);
-        self.tasks_where(|task| {
-            let own = task.nexus == nexus;
-            Arc::ptr_eq(&task.device, device)
-                && (!of_unit || task.lun == lun)
+        self.tasks.tasks_where(|task| {
+            let own = task.is_of_nexus(nexus);
+            task.is_of_device(device)
+                && (!of_unit || task.lun() == lun)
                 && (!of_nexus || own)
                 // What the initiator sent after the request may have come before it, on another connection.
-                && (!own || request.before.is_none_or(|before| task.order.is_covered_by(before)))
+                && (!own || request.before.is_none_or(|before| task.is_covered_by(before)))
         })
     }
 
@@ -192,10 +191,10 @@ fn notify_device(request: &TaskManagement, device: &TargetDevice, nexus: &Nexus)
 }
 
 /// What a reset ends on other cores.
-fn doomed_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>) -> Option<Doomed> {
+fn scope_elsewhere(request: &TaskManagement, device: Arc<TargetDevice>) -> Option<AbortScope> {
     match request.function {
-        Function::LOGICAL_UNIT_RESET => Some(Doomed::OfUnit { device, lun: Lun::decode(request.lun.0) }),
-        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(Doomed::OfTarget(device)),
+        Function::LOGICAL_UNIT_RESET => Some(AbortScope::Unit { device, lun: Lun::decode(request.lun.0) }),
+        Function::TARGET_WARM_RESET | Function::TARGET_COLD_RESET => Some(AbortScope::Target(device)),
         _ => None,
     }
 }

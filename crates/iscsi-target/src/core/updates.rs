@@ -10,10 +10,11 @@ use lunette_session::Authentication;
 use lunette_session::iscsi_target::{ConnectionMut, Directory};
 
 use super::Core;
-use super::barrier::{BarrierKey, Behind};
 use super::connection::Conn;
 use super::leaving::Leaver;
 use super::orders::{Order, Ticket};
+use super::quiesced::OnQuiesced;
+use super::tasks::BarrierKey;
 use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
 use crate::limits::NEGOTIATION_GRACE;
 use crate::server::{TargetConfig, declare_ports, node};
@@ -35,7 +36,7 @@ impl Core {
             match outcome {
                 Ok(news) => {
                     let portals = self.portals.to_vec().iter().map(|portal| portal.address).collect();
-                    let barrier = self.barriers.open(Behind::Update { answer, portals });
+                    let barrier = self.barriers.open(OnQuiesced::Update { answer, portals });
                     self.tell_others(barrier, &news);
                     self.take_news(cx, news);
                     self.barriers.close(barrier);

@@ -4,10 +4,9 @@ use std::cell::RefCell;
 use std::io;
 use std::thread;
 
-use lunette_reactor::{Context, FileCall, FileRequest, Flow, Job, ThreadPool, Work};
+use lunette_reactor::{Context, FileCall, FileRequest, Flow, Job, Key, Slab, ThreadPool, Work};
 use lunette_store::{Completion, FileIo, FileOp, FileOpKind};
 
-use super::table::{Key, Slab};
 use crate::limits::MAX_INLINE_FILE_BYTES;
 
 /// What the threads do.

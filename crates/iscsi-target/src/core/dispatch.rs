@@ -1,0 +1,277 @@
+//! Tasks and their connections: commands become tasks, and the effects of tasks are applied to connections, barriers and cores.
+
+use std::sync::Arc;
+
+use lunette_buffer::{Buffer, Payload};
+use lunette_device::{Command as DeviceCommand, Input, LogicalUnit, NexusId, Response as DeviceResponse};
+use lunette_reactor::{ConnectionId, Key, is_in_page_cache};
+use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseFormat, Status, TaskAttribute};
+use lunette_session::Time;
+use lunette_session::iscsi_target::{Command, Connection, Response, TaskTag};
+
+use super::Core;
+use super::answers::session_response;
+use super::leaving::LEAVE_TAG;
+use super::quiesced::OnQuiesced;
+use super::stop::FLUSH_TAG;
+use super::tasks::{AbortScope, BarrierKey, Effect, RunningTask, TaskKey};
+
+impl Core {
+    pub(super) fn start_task(&mut self, id: ConnectionId, command: &Command) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let (Some(nexus), Some(device)) = (&conn.nexus, &conn.device) else { return };
+        let Ok(cdb) = Cdb::extended(command.cdb, &command.cdb_rest) else {
+            let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
+            let sense = sense.encode(SenseFormat::Fixed).to_vec();
+            let response = Response { status: Status::CHECK_CONDITION.0, sense, ..Response::default() };
+            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                protocol.complete(command.task, response);
+            }
+            return;
+        };
+        let (attribute, opcode) = (device_attribute(command.attribute), cdb.opcode());
+        let task = device.start(
+            nexus,
+            DeviceCommand {
+                lun: command.lun.0,
+                cdb,
+                attribute,
+                data_out_len: command.data_out_len,
+                data_in_len: command.data_in_len,
+            },
+        );
+        let running = RunningTask::new(task, id, command, device, nexus.id(), &conn.account);
+        let (key, begins) = self.tasks.add(running, attribute, opcode);
+        conn.tasks.insert(command.task, key);
+        if begins {
+            self.drive(key, Input::Start);
+        }
+    }
+
+    pub(super) fn data_arrived(&mut self, id: ConnectionId, tag: TaskTag, buffer: Buffer) {
+        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(tag));
+        if let Some(key) = key {
+            self.drive(key, Input::DataOut(buffer));
+        }
+    }
+
+    // What tasks come to.
+
+    /// Steps a task until it waits for something that is not here.
+    pub(super) fn drive(&mut self, key: TaskKey, input: Input) {
+        let effect = self.tasks.drive(key, input, &mut self.buffers);
+        self.apply_effect(key, effect);
+    }
+
+    fn apply_effect(&mut self, key: TaskKey, effect: Effect) {
+        match effect {
+            Effect::Stale | Effect::Waits => {}
+            Effect::WantsData { connection, tag, buffer } => {
+                if let Some((_, mut protocol)) = self.link(connection) {
+                    protocol.want_data(tag, buffer);
+                }
+                self.touch(connection);
+            }
+            Effect::AsksForFile { connection, slice } => {
+                let may = self.protocol(connection).is_some_and(Connection::sends_files) && is_in_page_cache(&slice);
+                self.drive(key, Input::File(may));
+            }
+            Effect::Aborts { connection, nexuses, unit } => self.abort_for(key, connection, nexuses, unit),
+            Effect::Ended { connection, tag, aborted_others, response } => {
+                self.answer(connection, tag, session_response(response, aborted_others));
+            }
+            Effect::Reaped { barriers } => {
+                for barrier in barriers {
+                    self.barriers.one_less(barrier);
+                }
+            }
+        }
+    }
+
+    /// Answers a task that has ended. The session may hold the response back.
+    fn answer(&mut self, id: ConnectionId, tag: TaskTag, response: Response) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        conn.tasks.remove(tag);
+        let Some(key) = conn.key else { return };
+        let Some(session) = self.sessions.get_mut(key) else { return };
+        conn.complete(id, session, tag, response);
+        self.touch_members(key);
+        self.touch(id);
+    }
+
+    /// Ends a task with this response.
+    pub(super) fn end_task(&mut self, key: TaskKey, response: DeviceResponse) {
+        let effect = self.tasks.end(key, response);
+        self.apply_effect(key, effect);
+    }
+
+    /// Takes the completions that are there. Those that come of them, when a store answers at once, are left for the next call:
+    /// one command may be thousands of requests to its store. Tells whether there were any.
+    pub(super) fn take_completions(&mut self) -> bool {
+        let mut outcomes = self.tasks.take_outcomes();
+        let any = !outcomes.is_empty();
+        for (tag, outcome) in outcomes.drain(..) {
+            match tag {
+                FLUSH_TAG => self.store_flushed(outcome),
+                LEAVE_TAG => self.left(&outcome),
+                tag => {
+                    let key = Key::from_u64(tag);
+                    let effect = self.tasks.complete(key, outcome, &mut self.buffers);
+                    self.apply_effect(key, effect);
+                }
+            }
+        }
+        self.tasks.recycle(outcomes);
+        any
+    }
+
+    /// Begins the tasks that their task sets hold no more.
+    pub(super) fn begin_ready(&mut self) {
+        while let Some(key) = self.tasks.next_ready() {
+            self.drive(key, Input::Start);
+        }
+    }
+
+    // Tasks that wait.
+
+    /// Gives buffers to tasks that wait for them.
+    pub(super) fn feed_waiting(&mut self) {
+        for _ in 0..self.buffers.begin_round() {
+            let Some(waiter) = self.buffers.next_waiter() else { return };
+            let key = waiter.task;
+            match self.tasks.feed(key, &mut self.buffers) {
+                Some(effect) => self.apply_effect(key, effect),
+                None if self.holds_up_its_data(key) => self.end_task(key, task_set_full()),
+                None => self.buffers.wait_again(waiter),
+            }
+        }
+    }
+
+    /// Lets connections give back what they keep to be able to send it again (ErrorRecoveryLevel 1 and above), while tasks wait for
+    /// buffers.
+    pub(super) fn make_room(&mut self, now: Time) {
+        if !self.buffers.has_waiting() {
+            return;
+        }
+        let holders = self.tasks.holders_of_wanted(&self.buffers);
+        for id in holders.unwrap_or_else(|| self.connections.iter_mut().map(|(id, _)| id).collect()) {
+            if let Some((conn, mut protocol)) = self.link(id)
+                && protocol.make_room(now)
+            {
+                conn.count_answers(&mut protocol);
+                self.touch(id);
+            }
+        }
+    }
+
+    /// A task that is held does not take its data, which may stand in the stream before the data of a task that it waits for.
+    /// That would be waiting for ever: it is told to retry.
+    pub(super) fn give_up_stalled(&mut self) {
+        for key in self.tasks.held() {
+            if self.holds_up_its_data(key) {
+                self.end_task(key, task_set_full());
+            }
+        }
+    }
+
+    /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
+    /// before it in the stream. Waiting for their end would be waiting for ever.
+    fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
+        let Some((id, tag)) = self.tasks.get(key).map(RunningTask::address) else { return false };
+        self.protocol(id).is_some_and(|protocol| protocol.stopped_by() == Some(tag))
+            && (self.keeps_data_waiting(id) || self.keeps_siblings_waiting(id))
+    }
+
+    /// Whether a connection is not read from while tasks of it wait for data.
+    pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
+        let Some(conn) = self.connections.get(id) else { return false };
+        if conn.protocol(id, &self.sessions).is_none_or(Connection::wants_input) {
+            return false;
+        }
+        let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));
+        tasks.any(RunningTask::waits_for_data)
+    }
+
+    // Abortion.
+
+    /// Ends a task without a response. What its store is doing goes on; `barrier` learns when it is done.
+    pub(super) fn abort_task(&mut self, key: TaskKey, barrier: Option<BarrierKey>) {
+        let Some(task) = self.tasks.get(key) else { return };
+        let (id, tag) = task.address();
+        let mut session = None;
+        if !task.is_orphan()
+            && let Some(conn) = self.connections.get_mut(id)
+        {
+            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
+                protocol.abort(tag);
+            }
+            conn.tasks.remove(tag);
+            session = conn.session.as_ref();
+        }
+        if self.tasks.abort(key, session, barrier)
+            && let Some(barrier) = barrier
+        {
+            self.barriers.one_more(barrier);
+        }
+        self.touch(id);
+    }
+
+    /// The connection has answered the task itself.
+    pub(super) fn forget_task(&mut self, id: ConnectionId, tag: TaskTag) {
+        let key = self.connections.get_mut(id).and_then(|conn| conn.tasks.get(tag));
+        if let Some(key) = key {
+            self.abort_task(key, None);
+        }
+    }
+
+    /// Ends the tasks that `by` wants to end (PREEMPT AND ABORT). It goes on when no store works for them any more.
+    fn abort_for(
+        &mut self,
+        by: TaskKey,
+        connection: ConnectionId,
+        nexuses: Vec<(NexusId, Lun)>,
+        unit: Arc<LogicalUnit>,
+    ) {
+        let scope = AbortScope::Nexuses { nexuses, unit };
+        let mut keys = self.tasks.tasks_where(|task| scope.covers(task));
+        keys.retain(|key| *key != by);
+        let lost = self.tasks.nexuses_of(&keys);
+        let barrier = self.barriers.open(OnQuiesced::Resume { key: by, lost });
+        for key in keys {
+            self.abort_task(key, Some(barrier));
+        }
+        self.abort_on_others(barrier, &scope);
+        self.barriers.close(barrier);
+        self.touch(connection);
+    }
+
+    /// The connection is gone: so are its tasks. `barrier` learns when no store works for them any more.
+    pub(super) fn abandon_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
+        let Some(conn) = self.connections.get_mut(id) else { return };
+        let keys: Vec<TaskKey> = conn.tasks.keys().collect();
+        for key in keys {
+            self.abort_task(key, barrier);
+        }
+    }
+}
+
+/// Tells the initiator to come again (SAM-5 5.3.1).
+fn task_set_full() -> DeviceResponse {
+    DeviceResponse {
+        status: Status::TASK_SET_FULL,
+        status_qualifier: 0,
+        sense: None,
+        data_in: Payload::Empty,
+        data_out_transfer_len: 0,
+    }
+}
+
+/// From the session's words to the device's. RFC 7143 section 11.3.1: an untagged task is treated as a simple one.
+fn device_attribute(attribute: lunette_pdu::TaskAttribute) -> TaskAttribute {
+    match attribute {
+        lunette_pdu::TaskAttribute::ORDERED => TaskAttribute::Ordered,
+        lunette_pdu::TaskAttribute::HEAD_OF_QUEUE => TaskAttribute::HeadOfQueue,
+        lunette_pdu::TaskAttribute::ACA => TaskAttribute::Aca,
+        _ => TaskAttribute::Simple,
+    }
+}

@@ -1,0 +1,59 @@
+//! What happens when stores are done with what was aborted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+
+use lunette_device::{Input, NexusId, TargetDevice};
+use lunette_reactor::{ConnectionId, Context};
+use lunette_session::iscsi_target::{LogoutTicket, Place, TaskManagementTicket};
+
+use super::Core;
+use super::news::Affected;
+use super::orders::{Order, Ticket};
+use super::tasks::TaskKey;
+use crate::control::UpdateError;
+
+/// What a barrier holds back.
+pub(super) enum OnQuiesced {
+    /// Connections are told that their tasks were ended by a function that another one has asked for, which may be on
+    /// another core.
+    TellAffected { issuing: Option<ConnectionId>, affected: Vec<Affected> },
+    /// A task management function is answered.
+    TaskManagement { connection: ConnectionId, device: Arc<TargetDevice>, ticket: TaskManagementTicket<ConnectionId> },
+    /// A task that aborted others goes on. The nexuses `lost` tasks.
+    Resume { key: TaskKey, lost: Vec<NexusId> },
+    /// A logout is answered: the connection that it names is closed.
+    Logout { connection: ConnectionId, ticket: LogoutTicket },
+    /// A login is answered.
+    Login { connection: ConnectionId, place: Place<ConnectionId> },
+    /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
+    TellCore { ticket: Ticket, lost: Vec<NexusId> },
+    /// An update is answered: the sessions of all cores know of it.
+    Update { answer: Sender<Result<Vec<SocketAddr>, UpdateError>>, portals: Vec<SocketAddr> },
+}
+
+impl Core {
+    /// Does what waited for barriers that have passed.
+    pub(super) fn pass_barriers(&mut self, cx: &mut Context<'_>) {
+        let now = self.time(cx);
+        for then in self.barriers.take_passed() {
+            match then {
+                OnQuiesced::TellAffected { issuing, affected } => self.tell_of_aborts(issuing, &affected),
+                OnQuiesced::TaskManagement { connection, device, ticket } => {
+                    self.aborted(now, connection, device, ticket);
+                }
+                OnQuiesced::Logout { connection, ticket } => {
+                    self.in_session(connection, |session| session.logged_out(connection, ticket));
+                }
+                OnQuiesced::Resume { key, lost } => self.drive(key, Input::Aborted { lost }),
+                OnQuiesced::Login { connection, place } => self.finish_login(cx, connection, place),
+                OnQuiesced::TellCore { ticket, lost } => {
+                    self.post.send(ticket.core, Order::Aborted { ticket: ticket.barrier, lost });
+                }
+                // The caller of `Control::begin` may have dropped its end.
+                OnQuiesced::Update { answer, portals } => drop(answer.send(Ok(portals))),
+            }
+        }
+    }
+}

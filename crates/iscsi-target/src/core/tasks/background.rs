@@ -1,0 +1,126 @@
+//! Background work of logical units: it belongs to no connection, and nothing but the end of the process ends it early.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lunette_device::{BackgroundTask, Input, Step};
+use lunette_reactor::{Key, Slab, Waker};
+use lunette_store::{Completion, CompletionSink, Outcome};
+
+use super::completions::CompletionQueue;
+use super::files::Files;
+use crate::core::buffers::BufferQueue;
+
+/// The background work of one core.
+pub(super) struct Background {
+    tasks: Slab<Working>,
+    /// Apart from those of commands: see [`Background::step_all`].
+    completions: Arc<CompletionQueue>,
+    /// Tasks that wait for a buffer.
+    waiting: Vec<(Key, usize)>,
+    /// Tasks that let time pass, and when they go on. There is one for each unit at most.
+    pausing: Vec<(Instant, Key)>,
+    /// When the core last looked here.
+    now: Instant,
+}
+
+struct Working {
+    task: BackgroundTask,
+    /// What completes is its turn, not its store.
+    waits_for_others: bool,
+}
+
+impl Background {
+    pub(super) fn new(waker: Waker, now: Instant) -> Self {
+        let completions = Arc::new(CompletionQueue::new(waker));
+        Self { tasks: Slab::default(), completions, waiting: Vec::new(), pausing: Vec::new(), now }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// When the next task goes on that lets time pass.
+    pub(super) fn next_timeout(&self) -> Option<Instant> {
+        self.pausing.iter().map(|(at, _)| *at).min()
+    }
+
+    /// Whether a task can go on at once.
+    pub(super) fn is_due(&self) -> bool {
+        !self.is_idle() && !self.completions.is_empty()
+    }
+
+    pub(super) fn begin(&mut self, task: BackgroundTask, files: &Files, buffers: &BufferQueue) {
+        let key = self.tasks.insert(Working { task, waits_for_others: false });
+        self.drive(key, Input::Start, files, buffers);
+    }
+
+    /// Lets each task go on by one step. It is not for a loop that runs until nothing moves: a store in memory answers at
+    /// once, and connections would wait until all of a disk is done.
+    ///
+    /// When the core `stops`, a task ends after its step instead: the next start goes on with it.
+    pub(super) fn step_all(&mut self, now: Instant, stops: bool, files: &Files, buffers: &BufferQueue) {
+        self.now = now;
+        if self.is_idle() {
+            return;
+        }
+        let mut outcomes = Vec::new();
+        self.completions.drain_to(&mut outcomes);
+        let mut inputs = Vec::new();
+        for (tag, outcome) in outcomes {
+            let key = Key::from_u64(tag);
+            let Some(working) = self.tasks.get(key) else { continue };
+            inputs.push((key, if working.waits_for_others { Input::Waited } else { Input::Store(outcome) }));
+        }
+        let paused = self.pausing.extract_if(.., |(at, _)| stops || *at <= now);
+        inputs.extend(paused.map(|(_, key)| (key, Input::Waited)));
+        let waiting = std::mem::take(&mut self.waiting);
+        if stops {
+            for key in inputs.into_iter().map(|(key, _)| key).chain(waiting.into_iter().map(|(key, _)| key)) {
+                self.tasks.remove(key);
+            }
+            return;
+        }
+        for (key, input) in inputs {
+            self.drive(key, input, files, buffers);
+        }
+        for (key, len) in waiting {
+            self.feed(key, len, files, buffers);
+        }
+    }
+
+    fn feed(&mut self, key: Key, len: usize, files: &Files, buffers: &BufferQueue) {
+        match buffers.take_for_background(len) {
+            Some(buffer) => self.drive(key, Input::Buffer(buffer), files, buffers),
+            None => self.waiting.push((key, len)),
+        }
+    }
+
+    /// Steps a task until it waits for something.
+    fn drive(&mut self, key: Key, input: Input, files: &Files, buffers: &BufferQueue) {
+        let Some(working) = self.tasks.get_mut(key) else {
+            debug_assert!(false, "background work goes on that has ended");
+            return;
+        };
+        let Some(step) = working.task.step(input) else {
+            self.tasks.remove(key);
+            return;
+        };
+        working.waits_for_others = matches!(step, Step::Wait { .. });
+        let sink: Arc<dyn CompletionSink> = Arc::clone(&self.completions) as _;
+        let done = Completion::new(sink, key.to_u64());
+        match step {
+            Step::Buffer { len } => self.feed(key, len, files, buffers),
+            Step::Store { store, op } => store.submit(op, &files.own(), done),
+            Step::Wait { on } => on.wait(done),
+            Step::Pause { time } => self.pausing.push((self.now + time, key)),
+            Step::Work(work) => {
+                files.own().run(Box::new(move || done.complete(Outcome::new(work(), None))));
+            }
+            Step::DataOut { .. } | Step::File { .. } | Step::Background(_) | Step::Abort { .. } | Step::Done(_) => {
+                tracing::error!(?step, "background work asks for what it cannot have; it ends");
+                self.tasks.remove(key);
+            }
+        }
+    }
+}

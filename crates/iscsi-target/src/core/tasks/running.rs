@@ -1,0 +1,135 @@
+//! One task, from its command to its response or the end of its store's work.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lunette_device::{LogicalUnit, NexusId, TargetDevice, Task};
+use lunette_pdu::SerialNumber;
+use lunette_reactor::{ConnectionId, Flow};
+use lunette_scsi::Lun;
+use lunette_session::iscsi_target::{Command, CommandOrder, SessionInfo, TaskTag};
+
+use super::barrier::BarrierKey;
+use crate::core::buffers::{Account, Reservation};
+
+/// What a task waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Waiting {
+    /// Its place in the task set.
+    Order,
+    /// A buffer of its own.
+    Buffer { len: usize },
+    /// A buffer for the command's data.
+    DataBuffer { len: usize },
+    /// The command's data.
+    Data,
+    /// Its store, or work on a thread.
+    Store,
+    /// Other tasks.
+    Turn,
+    /// The end of the tasks that it aborted.
+    Aborts,
+}
+
+/// A device task and where it belongs.
+pub(in crate::core) struct RunningTask {
+    pub(super) task: Task,
+    pub(super) connection: ConnectionId,
+    pub(super) tag: TaskTag,
+    order: CommandOrder,
+    pub(super) device: Arc<TargetDevice>,
+    pub(super) nexus: NexusId,
+    pub(super) lun: Lun,
+    /// From 1, the most urgent, to 15; 0 is none.
+    pub(super) priority: u8,
+    pub(super) waiting: Waiting,
+    /// It has ended tasks of others (PREEMPT AND ABORT).
+    pub(super) aborted_others: bool,
+    /// The buffers that it has been given.
+    pub(super) reservation: Reservation,
+    /// It was aborted, and its store still works on it: the session that it belonged to.
+    pub(super) orphan_of: Option<Arc<SessionInfo>>,
+    /// What waits for the store to be done with it.
+    pub(super) barriers: Vec<BarrierKey>,
+}
+
+impl RunningTask {
+    pub(in crate::core) fn new(
+        task: Task,
+        connection: ConnectionId,
+        command: &Command,
+        device: &Arc<TargetDevice>,
+        nexus: NexusId,
+        account: &Rc<Account>,
+    ) -> Self {
+        Self {
+            task,
+            connection,
+            tag: command.task,
+            order: command.order,
+            device: Arc::clone(device),
+            nexus,
+            lun: Lun::decode(command.lun.0),
+            priority: command.priority,
+            waiting: Waiting::Order,
+            aborted_others: false,
+            reservation: Reservation::new(account),
+            orphan_of: None,
+            barriers: Vec::new(),
+        }
+    }
+
+    /// The connection that the task belongs to, and its name there.
+    pub(in crate::core) fn address(&self) -> (ConnectionId, TaskTag) {
+        (self.connection, self.tag)
+    }
+
+    pub(in crate::core) fn lun(&self) -> Lun {
+        self.lun
+    }
+
+    /// Whether the task was aborted, and only its store still works on it.
+    pub(in crate::core) fn is_orphan(&self) -> bool {
+        self.orphan_of.is_some()
+    }
+
+    pub(in crate::core) fn is_of_device(&self, device: &Arc<TargetDevice>) -> bool {
+        Arc::ptr_eq(&self.device, device)
+    }
+
+    pub(in crate::core) fn is_of_nexus(&self, nexus: NexusId) -> bool {
+        self.nexus == nexus
+    }
+
+    /// Whether the command came before the one with CmdSN `before`.
+    pub(in crate::core) fn is_covered_by(&self, before: SerialNumber) -> bool {
+        self.order.is_covered_by(before)
+    }
+
+    /// Whether the task works with `unit`.
+    pub(in crate::core) fn uses(&self, unit: &Arc<LogicalUnit>) -> bool {
+        self.task.uses(unit)
+    }
+
+    pub(in crate::core) fn waits_for_data(&self) -> bool {
+        self.waiting == Waiting::Data
+    }
+
+    /// Whether the task goes on only when its initiator sends data, or buffers come back.
+    pub(in crate::core) fn waits_for_initiator(&self) -> bool {
+        matches!(self.waiting, Waiting::Data | Waiting::Buffer { .. } | Waiting::DataBuffer { .. })
+    }
+
+    /// Bytes of the buffer that the task waits for.
+    pub(super) fn wanted_len(&self) -> usize {
+        match self.waiting {
+            Waiting::Buffer { len } | Waiting::DataBuffer { len } => len,
+            _ => 0,
+        }
+    }
+
+    /// Its initiator's turns at the file threads.
+    pub(super) fn flow(&self) -> Flow {
+        self.reservation.account().flow()
+    }
+}
