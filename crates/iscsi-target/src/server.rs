@@ -14,7 +14,7 @@ use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
-use crate::core::{CoreConfig, FIRST, Homes, Mailbox, Order, Places, Portals, port_name};
+use crate::core::{ConnectionLimit, CoreConfig, FIRST, Homes, Mailbox, Order, Portals, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::Monitor;
 use crate::threads::{Seat, run_all};
@@ -167,7 +167,7 @@ impl Server {
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let common = Common {
             homes: Homes::new(config.cores),
-            places: Places::default(),
+            limit: ConnectionLimit::default(),
             epoch,
             entropy,
             devices,
@@ -225,7 +225,7 @@ impl Server {
 /// What all cores have in common.
 struct Common {
     homes: Arc<Homes>,
-    places: Places,
+    limit: ConnectionLimit,
     epoch: Instant,
     entropy: Entropy,
     devices: Vec<Arc<TargetDevice>>,
@@ -244,7 +244,7 @@ impl Common {
             counts: Arc::default(),
             post,
             homes: Arc::clone(&self.homes),
-            places: self.places.clone(),
+            limit: self.limit.clone(),
             epoch: self.epoch,
             entropy: Arc::clone(&self.entropy),
             portals: Portals::default(),

@@ -24,7 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 const DIRECT_PATIENCE: u8 = 8;
 
 /// Names one connection of one reactor, for ever: it is not given out again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) Key);
 
 impl ConnectionId {

@@ -1,14 +1,16 @@
 //! Logins that have passed: sessions made, joined and replaced.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lunette_device::{Nexus, NexusName, TargetDevice};
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{AdmitRequest, Place, SessionInfo};
+use lunette_session::iscsi_target::{AdmitRequest, ConnectionConfig, Entropy, LoginConnection, Place, SessionInfo};
 
 use super::Core;
-use super::orders::Departure;
+use super::connections::Departure;
 use super::quiesced::OnQuiesced;
 use super::tasks::AbortScope;
 
@@ -32,7 +34,7 @@ impl Core {
 
     /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
     pub(super) fn admit_here(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
-        let admitted = match self.recheck(id, &mut request).and_then(|()| self.sessions.admit(&request, id)) {
+        let admitted = match self.recheck(id, &mut request).and_then(|()| self.connections.admit(&request, id)) {
             Ok(admitted) => admitted,
             Err(status) => return self.refuse(id, status),
         };
@@ -69,6 +71,29 @@ impl Core {
         self.touch(id);
     }
 
+    /// The protocol's side of a connection that has come in at this portal group.
+    ///
+    /// # Errors
+    ///
+    /// When there are no random numbers.
+    pub(super) fn new_login(
+        &self,
+        cx: &Context<'_>,
+        portal_group: u16,
+        local: SocketAddr,
+    ) -> io::Result<LoginConnection> {
+        let mut entropy = [0; Entropy::BYTES];
+        (self.entropy)(&mut entropy)?;
+        let config = ConnectionConfig {
+            directory: Arc::clone(&self.directory),
+            local,
+            portal_group,
+            timers: self.timers,
+            entropy: Entropy(entropy),
+        };
+        Ok(LoginConnection::new(config, self.time(cx)))
+    }
+
     fn refuse(&mut self, id: ConnectionId, status: LoginStatus) {
         if let Some(login) = self.connections.get_mut(id).and_then(|conn| conn.login.as_mut()) {
             login.refuse(status);
@@ -100,11 +125,11 @@ impl Core {
             target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
             "logged in"
         );
-        if self.sessions.enter(place, *login, now).is_none() {
+        if !self.connections.enter(place, *login, now) {
             return self.cut(cx, id);
         }
         let directory = Arc::clone(&self.directory);
-        if let Some((_, mut protocol)) = self.link(id) {
+        if let Some((_, mut protocol)) = self.connections.link(id) {
             protocol.set_directory(&directory);
         }
         self.touch(id);

@@ -10,7 +10,6 @@ use lunette_session::Time;
 use lunette_session::iscsi_target::{Command, Connection, Response, TaskTag};
 
 use super::Core;
-use super::answers::session_response;
 use super::leaving::LEAVE_TAG;
 use super::quiesced::OnQuiesced;
 use super::stop::FLUSH_TAG;
@@ -24,9 +23,7 @@ impl Core {
             let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
             let sense = sense.encode(SenseFormat::Fixed).to_vec();
             let response = Response { status: Status::CHECK_CONDITION.0, sense, ..Response::default() };
-            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
-                protocol.complete(command.task, response);
-            }
+            self.connections.refuse(id, command.task, response);
             return;
         };
         let (attribute, opcode) = (device_attribute(command.attribute), cdb.opcode());
@@ -67,18 +64,16 @@ impl Core {
         match effect {
             Effect::Stale | Effect::Waits => {}
             Effect::WantsData { connection, tag, buffer } => {
-                if let Some((_, mut protocol)) = self.link(connection) {
-                    protocol.want_data(tag, buffer);
-                }
-                self.touch(connection);
+                self.connections.want_data(connection, tag, buffer);
             }
             Effect::AsksForFile { connection, slice } => {
-                let may = self.protocol(connection).is_some_and(Connection::sends_files) && is_in_page_cache(&slice);
+                let may = self.connections.protocol(connection).is_some_and(Connection::sends_files)
+                    && is_in_page_cache(&slice);
                 self.drive(key, Input::File(may));
             }
             Effect::Aborts { connection, nexuses, unit } => self.abort_for(key, connection, nexuses, unit),
             Effect::Ended { connection, tag, aborted_others, response } => {
-                self.answer(connection, tag, session_response(response, aborted_others));
+                self.connections.answer(connection, tag, response, aborted_others);
             }
             Effect::Reaped { barriers } => {
                 for barrier in barriers {
@@ -86,17 +81,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    /// Answers a task that has ended. The session may hold the response back.
-    fn answer(&mut self, id: ConnectionId, tag: TaskTag, response: Response) {
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        conn.tasks.remove(tag);
-        let Some(key) = conn.key else { return };
-        let Some(session) = self.sessions.get_mut(key) else { return };
-        conn.complete(id, session, tag, response);
-        self.touch_members(key);
-        self.touch(id);
     }
 
     /// Ends a task with this response.
@@ -154,8 +138,8 @@ impl Core {
             return;
         }
         let holders = self.tasks.holders_of_wanted(&self.buffers);
-        for id in holders.unwrap_or_else(|| self.connections.iter_mut().map(|(id, _)| id).collect()) {
-            if let Some((conn, mut protocol)) = self.link(id)
+        for id in holders.unwrap_or_else(|| self.connections.ids_where(|_| true)) {
+            if let Some((conn, mut protocol)) = self.connections.link(id)
                 && protocol.make_room(now)
             {
                 conn.count_answers(&mut protocol);
@@ -178,14 +162,14 @@ impl Core {
     /// before it in the stream. Waiting for their end would be waiting for ever.
     fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
         let Some((id, tag)) = self.tasks.get(key).map(RunningTask::address) else { return false };
-        self.protocol(id).is_some_and(|protocol| protocol.stopped_by() == Some(tag))
+        self.connections.protocol(id).is_some_and(|protocol| protocol.stopped_by() == Some(tag))
             && (self.keeps_data_waiting(id) || self.keeps_siblings_waiting(id))
     }
 
     /// Whether a connection is not read from while tasks of it wait for data.
     pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
         let Some(conn) = self.connections.get(id) else { return false };
-        if conn.protocol(id, &self.sessions).is_none_or(Connection::wants_input) {
+        if self.connections.protocol(id).is_none_or(Connection::wants_input) {
             return false;
         }
         let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));
@@ -198,16 +182,8 @@ impl Core {
     pub(super) fn abort_task(&mut self, key: TaskKey, barrier: Option<BarrierKey>) {
         let Some(task) = self.tasks.get(key) else { return };
         let (id, tag) = task.address();
-        let mut session = None;
-        if !task.is_orphan()
-            && let Some(conn) = self.connections.get_mut(id)
-        {
-            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
-                protocol.abort(tag);
-            }
-            conn.tasks.remove(tag);
-            session = conn.session.as_ref();
-        }
+        let conn = if task.is_orphan() { None } else { self.connections.forget_task(id, tag) };
+        let session = conn.and_then(|conn| conn.session.as_ref());
         if self.tasks.abort(key, session, barrier)
             && let Some(barrier) = barrier
         {

@@ -90,11 +90,10 @@ impl Core {
         if self.leaving.here.is_empty() {
             return;
         }
-        let (connections, tasks) = (&mut self.connections, &self.tasks);
-        let mut in_use = |leaver: &Leaver| match leaver {
+        let (connections, tasks) = (&self.connections, &self.tasks);
+        let in_use = |leaver: &Leaver| match leaver {
             Leaver::Target(device) => {
-                tasks.any(|task| task.is_of_device(device))
-                    || connections.iter_mut().any(|(_, conn)| conn.is_of(device))
+                tasks.any(|task| task.is_of_device(device)) || connections.any(|conn| conn.is_of(device))
             }
             Leaver::Unit(unit) => tasks.any(|task| task.uses(unit)),
         };

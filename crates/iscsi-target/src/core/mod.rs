@@ -1,16 +1,13 @@
 //! One core's share of the target: its connections, tasks and timers, driven by a reactor.
 
 mod admission;
-mod answers;
 mod buffers;
-mod connection;
+mod connections;
 mod dispatch;
 mod homes;
 mod leaving;
 mod news;
 mod orders;
-mod pace;
-mod places;
 mod portals;
 mod post;
 mod queries;
@@ -18,11 +15,8 @@ mod quiesced;
 mod recovery;
 mod siblings;
 mod stop;
-mod table;
-mod targetless;
 mod task_management;
 mod tasks;
-mod timers;
 mod updates;
 mod watchdog;
 
@@ -36,32 +30,28 @@ use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice};
 use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
-use lunette_session::iscsi_target::{CloseReason, Connection, Directory, Event, LoginEvent, SessionInfo, Timers};
+use lunette_session::iscsi_target::{CloseReason, Directory, Event, LoginEvent, SessionInfo, Timers};
 
 use crate::control::Updates;
 use crate::monitor::Counts;
 pub(crate) use admission::port_name;
 use buffers::BufferQueue;
-use connection::{Conn, Sessions};
+use connections::{Conn, Connections, Next};
+pub(crate) use connections::{ConnectionLimit, Source};
 pub(crate) use homes::Homes;
 use leaving::Leaving;
 pub(crate) use orders::Order;
-use pace::Pace;
-pub(crate) use places::{Places, Source};
 pub(crate) use portals::Portals;
 pub(crate) use post::{FIRST, Mailbox};
 use quiesced::OnQuiesced;
 use stop::Stopping;
-use table::ConnectionTable;
-use targetless::Targetless;
 use tasks::{Barriers, FileWork, TaskRunner};
-use timers::Timetable;
 use watchdog::{MAX_EVENTS, Verdict, Watchdog};
 
 pub(crate) struct CoreConfig {
     pub(crate) post: Mailbox<Order>,
     pub(crate) homes: Arc<Homes>,
-    pub(crate) places: Places,
+    pub(crate) limit: ConnectionLimit,
     /// What time is counted from, by all cores.
     pub(crate) epoch: Instant,
     /// Where random numbers come from.
@@ -84,27 +74,18 @@ pub(crate) struct CoreConfig {
 pub(crate) struct Core {
     post: Mailbox<Order>,
     homes: Arc<Homes>,
-    places: Places,
-    targetless: Targetless<ConnectionId>,
     portals: Portals,
     devices: Vec<Arc<TargetDevice>>,
     directory: Arc<Directory>,
     timers: Timers,
-    connections: ConnectionTable<Conn>,
-    sessions: Sessions,
+    connections: Connections,
     tasks: TaskRunner,
     buffers: BufferQueue,
     /// Targets whose TARGET COLD RESET was not answered, for its connection is gone: their sessions end all the same.
     due_resets: Vec<Arc<TargetDevice>>,
     barriers: Barriers<OnQuiesced>,
-    /// Connections that may have become able to go on since the batch began.
-    touched: Vec<ConnectionId>,
-    /// Empty: the memory of the one before, for the next one.
-    touched_before: Vec<ConnectionId>,
     /// A connection ended after the batch was settled: what it held may let others go on.
     unsettled: bool,
-    pace: Pace,
-    timetable: Timetable,
     epoch: Instant,
     entropy: Entropy,
     stop_asked: Arc<AtomicBool>,
@@ -118,30 +99,22 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(config: CoreConfig) -> Self {
-        // The numbers of sessions tell their homes.
-        let sessions = Sessions::sharing(config.post.me(), config.post.cores());
+        let connections = Connections::new(config.limit, config.post.me(), config.post.cores());
         let waker = config.waker.clone();
         config.pool.when_back(move || waker.wake());
         let mut core = Self {
             post: config.post,
             homes: config.homes,
-            places: config.places,
-            targetless: Targetless::default(),
             portals: config.portals,
             devices: config.devices,
             directory: config.directory,
             timers: config.timers,
-            connections: ConnectionTable::default(),
-            sessions,
+            connections,
             tasks: TaskRunner::new(config.waker, config.file_threads, config.files_on_ring, config.epoch),
             buffers: BufferQueue::new(config.pool),
             due_resets: Vec::new(),
             barriers: Barriers::default(),
-            touched: Vec::new(),
-            touched_before: Vec::new(),
             unsettled: false,
-            pace: Pace::default(),
-            timetable: Timetable::default(),
             epoch: config.epoch,
             entropy: config.entropy,
             stop_asked: config.stop_asked,
@@ -184,29 +157,21 @@ impl Core {
     /// Lets the connection's state machine go on: over `bytes`, and over what it held back.
     fn pump(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8]) -> Pumped {
         let now = self.time(cx);
-        let mut stops = false;
         let mut events = 0;
-        while let Some(conn) = self.connections.get_mut(id) {
-            stops = !bytes.is_empty() && self.pace.is_due(conn.under_way);
-            if stops {
-                break;
-            }
-            if let Some(login) = &mut conn.login {
-                let Some(event) = login.next_event(&mut bytes) else { break };
-                self.handle_login(cx, id, event);
-            } else {
-                let session = conn.key.and_then(|key| self.sessions.get_mut(key));
-                let Some(event) = session.and_then(|session| session.next_event(id, &mut bytes, now)) else { break };
-                self.handle(cx, id, event);
+        let answers_first = loop {
+            match self.connections.next_event(id, &mut bytes, now) {
+                Next::Login(event) => self.handle_login(cx, id, event),
+                Next::Session(event) => self.handle(cx, id, event),
+                Next::Nothing => break false,
+                Next::AnswersFirst => break true,
             }
             events += 1;
             if events > MAX_EVENTS {
                 self.end_runaway(cx, id);
             }
-        }
-        let moved = events > 0;
-        let left = self.rest(cx, id, bytes, stops);
-        Pumped { left, moved }
+        };
+        let left = self.connections.end_events(cx, id, bytes, answers_first, &self.counts.traffic);
+        Pumped { left, moved: events > 0 }
     }
 
     /// Goes on with what an earlier process has left on the units that are served, unless another core does.
@@ -218,38 +183,6 @@ impl Core {
         }
     }
 
-    /// Takes note of what the events of a connection have come to. Gives how many `bytes` are left for later.
-    fn rest(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut bytes: &[u8], stops: bool) -> usize {
-        let Some(conn) = self.connections.get_mut(id) else { return 0 };
-        if let Some(login) = &mut conn.login {
-            if !stops {
-                login.hold(std::mem::take(&mut bytes));
-            }
-            self.counts.traffic.add(login.take_traffic());
-            let (wants_input, has_output, timeout) = (login.wants_input(), login.has_output(), login.next_timeout());
-            conn.update_socket(cx, id, wants_input, has_output);
-            self.timetable.watch(id, conn, timeout);
-            return bytes.len();
-        }
-        let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) else { return 0 };
-        if !stops {
-            protocol.hold(std::mem::take(&mut bytes));
-            conn.under_way = conn.tasks.len() + protocol.unacknowledged_answers();
-        }
-        conn.count_answers(&mut protocol);
-        self.counts.traffic.add(protocol.take_traffic());
-        conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
-        let key = conn.key;
-        let session = key.and_then(|key| self.sessions.get_mut(key));
-        let (timeout, touched) =
-            session.map_or((None, Vec::new()), |session| (session.next_timeout(id), session.take_touched()));
-        self.timetable.watch(id, conn, timeout);
-        for other in touched {
-            self.touch(other);
-        }
-        bytes.len()
-    }
-
     fn handle_login(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: LoginEvent) {
         match event {
             LoginEvent::Admit(request) => self.admit(cx, id, request),
@@ -259,16 +192,10 @@ impl Core {
 
     fn handle(&mut self, cx: &mut Context<'_>, id: ConnectionId, event: Event<ConnectionId>) {
         match event {
-            Event::Command(command) => {
-                self.pace.count();
-                self.start_task(id, &command);
-            }
+            Event::Command(command) => self.start_task(id, &command),
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
-            Event::TaskManagement(ticket) => {
-                self.pace.count();
-                self.manage_tasks(id, ticket);
-            }
+            Event::TaskManagement(ticket) => self.manage_tasks(id, ticket),
             Event::Moved { from, old, new } => self.task_moved(id, from, old, new),
             Event::NexusReset => self.drop_session(cx, id),
             Event::TargetReset => self.reset_target(cx, id),
@@ -301,7 +228,7 @@ impl Core {
         }
         if *reason == CloseReason::LogoutTimeout && !self.stopping.is_no() {
             // It had its time to read what it was sent: the stop waits no longer for it.
-            self.remove(id);
+            self.connections.remove(id);
             return cx.close(id);
         }
         cx.close_after_send(id);
@@ -315,24 +242,19 @@ impl Core {
         conn.session = None;
         self.due_resets.extend(conn.target_reset.take());
         if let Some(key) = conn.key {
-            self.sessions.leave(key, id);
-            self.touch_members(key);
+            self.connections.leave(key, id);
         }
     }
 
     /// Cuts a connection off: another one takes its place, or the target is reset.
     fn cut(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         self.end_session_part(id);
-        self.remove(id);
+        self.connections.remove(id);
         cx.close(id);
     }
 
     fn touch(&mut self, id: ConnectionId) {
-        if let Some(conn) = self.connections.get_mut(id)
-            && !std::mem::replace(&mut conn.touched, true)
-        {
-            self.touched.push(id);
-        }
+        self.connections.touch(id);
     }
 
     /// Carries on with everything that completions, freed buffers and answered events have made possible, until nothing
@@ -352,20 +274,17 @@ impl Core {
             self.begin_ready();
             self.give_up_stalled();
             // A store in memory may have answered one that was fed.
-            if self.touched.is_empty() && !self.tasks.can_go_on() {
+            if !self.connections.are_touched() && !self.tasks.can_go_on() {
                 break;
             }
-            let mut touched = std::mem::replace(&mut self.touched, std::mem::take(&mut self.touched_before));
+            let touched = self.connections.take_touched();
             if watchdog.is_suspicious() {
                 suspects.clone_from(&touched);
             }
-            for id in touched.drain(..) {
-                if let Some(conn) = self.connections.get_mut(id) {
-                    conn.touched = false;
-                    moved |= self.pump(cx, id, &[]).moved;
-                }
+            for id in &touched {
+                moved |= self.pump(cx, *id, &[]).moved;
             }
-            self.touched_before = touched;
+            self.connections.recycle(touched);
             match watchdog.count_round(moved) {
                 Verdict::GoOn => {}
                 Verdict::Yield => {
@@ -381,7 +300,7 @@ impl Core {
         self.part();
         self.continue_stop(cx);
         self.tasks.submit_files(cx);
-        self.timetable.tidy(&mut self.connections);
+        self.connections.tidy_timers();
         self.count();
     }
 
@@ -410,10 +329,10 @@ impl Core {
     fn count(&self) {
         self.counts.connections.store(self.connections.len(), Ordering::Release);
         self.counts.suspended.store(self.connections.parked().count(), Ordering::Release);
-        self.counts.sessions.store(self.sessions.len(), Ordering::Release);
+        self.counts.sessions.store(self.connections.sessions_len(), Ordering::Release);
         self.counts.tasks.store(self.tasks.len(), Ordering::Release);
         self.counts.buffer_waits.store(self.buffers.waits(), Ordering::Release);
-        self.counts.timers.store(self.timetable.len(), Ordering::Release);
+        self.counts.timers.store(self.connections.timers_len(), Ordering::Release);
     }
 }
 
@@ -444,16 +363,20 @@ impl Handler for Core {
         local: SocketAddr,
     ) {
         let source = Source::of(peer);
-        let (group, place) = (self.portals.group_of(listener), self.places.take(source));
-        let (Some(portal_group), Some(place), true) = (group, place, self.stopping.is_no()) else {
+        let (group, permit) = (self.portals.group_of(listener), self.connections.permit(source));
+        let (Some(portal_group), Some(permit), true) = (group, permit, self.stopping.is_no()) else {
             tracing::warn!(%peer, "connection refused: too many, or stopping");
-            cx.close(id);
-            return;
+            return cx.close(id);
         };
-        match self.new_connection(cx, place, portal_group, peer, local) {
-            Ok(conn) => {
-                self.connections.insert(id, conn);
-                self.begin_targetless(cx, id, source);
+        match self.new_login(cx, portal_group, local) {
+            Ok(login) => {
+                let conn = Conn::new(Box::new(login), peer, permit);
+                if let Some(evicted) = self.connections.insert_targetless(id, conn, source) {
+                    if let Some(conn) = self.connections.get(evicted) {
+                        tracing::warn!(peer = %conn.peer, "connection ended: too many others have no target");
+                    }
+                    self.cut(cx, evicted);
+                }
                 self.touch(id);
             }
             Err(error) => {
@@ -464,17 +387,11 @@ impl Handler for Core {
     }
 
     fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
-        let session = self.sessions.get_mut(self.connections.get(id)?.key?)?;
-        session.connection_mut(id)?.into_direct()
+        self.connections.direct(id)
     }
 
     fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
-        let now = self.time(cx);
-        if let Some((_, mut protocol)) = self.link(id) {
-            protocol.direct_received(len, now);
-            // It may have been the end of the segment, and of all that the peer has to send for now.
-            self.touch(id);
-        }
+        self.connections.direct_received(id, len, self.time(cx));
     }
 
     fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
@@ -482,25 +399,11 @@ impl Handler for Core {
     }
 
     fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
-        if let Some(conn) = self.connections.get(id) {
-            let of_login = conn.login.iter().flat_map(|login| login.pieces());
-            let of_session = conn.protocol(id, &self.sessions).into_iter().flat_map(Connection::pieces);
-            list.fill(of_login.chain(of_session));
-        }
+        self.connections.gather(id, list);
     }
 
     fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
-        if let Some(conn) = self.connections.get_mut(id) {
-            if let Some(login) = &mut conn.login {
-                login.sent(len);
-            } else if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
-                protocol.sent(len);
-                conn.count_answers(&mut protocol);
-            }
-            if conn.is_held_up() || self.buffers.has_waiting() {
-                self.touch(id);
-            }
-        }
+        self.connections.sent(id, len, self.buffers.has_waiting());
     }
 
     fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
@@ -528,35 +431,26 @@ impl Handler for Core {
 
     fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
         // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
-        if self.unsettled || !self.touched.is_empty() || self.tasks.background_is_due() || self.tasks.has_queued_files()
+        if self.unsettled
+            || self.connections.are_touched()
+            || self.tasks.background_is_due()
+            || self.tasks.has_queued_files()
         {
             return Some(self.epoch);
         }
-        let connections = self.timetable.next().map(|time| self.epoch + time.since_epoch());
+        let connections = self.connections.next_timeout().map(|time| self.epoch + time.since_epoch());
         let others = [self.stopping.deadline(), self.tasks.next_timeout(), self.buffers.next_timeout(now)];
         others.into_iter().flatten().chain(connections).min()
     }
 
     fn timeout(&mut self, cx: &mut Context<'_>) {
-        let now = self.time(cx);
-        while let Some((at, id)) = self.timetable.pop_due(now) {
-            // Others were entered for an earlier time since.
-            if let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.watched_for == Some(at)) {
-                conn.watched_for = None;
-                if let Some(login) = &mut conn.login {
-                    login.time_has_come(now);
-                } else if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
-                    protocol.time_has_come(now);
-                }
-                self.touch(id);
-            }
-        }
+        self.connections.time_has_come(self.time(cx));
         self.buffers.time_has_come(cx.now());
         self.end_stop_if_overdue(cx);
     }
 
     fn batch_end(&mut self, cx: &mut Context<'_>) {
-        self.pace.begin();
+        self.connections.begin_batch();
         self.settle(cx);
     }
 }

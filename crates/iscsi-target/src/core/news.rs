@@ -42,7 +42,8 @@ impl Core {
     /// Tells these connections that their tasks are gone. On the `issuing` one no more data comes.
     pub(super) fn tell_of_aborts(&mut self, issuing: Option<ConnectionId>, affected: &[Affected]) {
         for Affected { connection, lun, before } in affected {
-            self.in_session(*connection, |session| session.tasks_terminated(*connection, issuing, *lun, *before));
+            self.connections
+                .in_session(*connection, |session| session.tasks_terminated(*connection, issuing, *lun, *before));
         }
     }
 }

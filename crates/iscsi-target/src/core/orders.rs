@@ -9,10 +9,9 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{AdmitRequest, LoginConnection};
 
 use super::Core;
-use super::connection::Conn;
+use super::connections::{Conn, Departure, Permit};
 use super::homes::Home;
 use super::leaving::Leaver;
-use super::places::Place;
 use super::quiesced::OnQuiesced;
 use super::tasks::{AbortScope, BarrierKey, TaskKey};
 use super::updates::News;
@@ -54,16 +53,10 @@ pub(crate) struct Ticket {
 pub(crate) struct Arrival {
     login: Box<LoginConnection>,
     peer: SocketAddr,
-    permit: Place,
+    permit: Permit,
     home: Home,
     stream: TcpStream,
     request: Box<AdmitRequest>,
-}
-
-/// Where a connection is to go.
-pub(super) struct Departure {
-    pub(super) home: Home,
-    pub(super) request: Box<AdmitRequest>,
 }
 
 impl Core {
@@ -110,10 +103,10 @@ impl Core {
 
     /// Nothing of the connection is under way here any more.
     pub(super) fn departed(&mut self, id: ConnectionId, stream: TcpStream) {
-        let Some(Conn { departure, login, peer, place, .. }) = self.connections.remove(id) else { return };
+        let Some(Conn { departure, login, peer, permit, .. }) = self.connections.remove(id) else { return };
         // Others were told to stop already; a connection would come too late.
         let Some(Departure { home, request }) = departure.filter(|_| self.stopping.is_no()) else { return };
-        if let (Some(login), Some(permit)) = (login, place) {
+        if let (Some(login), Some(permit)) = (login, permit) {
             let core = home.core();
             let arrival = Arrival { login, peer, permit, home, stream, request };
             self.post.send(core, Order::Take(Box::new(arrival)));

@@ -16,14 +16,14 @@ impl Core {
         let pending = device.query_asynchronous_event(request.lun.0, nexus);
         let yes = match (request.function, pending) {
             (_, PendingEvent::UnknownLun) => {
-                self.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
+                self.connections.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
                 return;
             }
             (Function::QUERY_ASYNCHRONOUS_EVENT, PendingEvent::UnitAttention(information)) => Some(information),
             (Function::QUERY_ASYNCHRONOUS_EVENT, PendingEvent::Nothing) => None,
             _ => self.session_of(id).is_some_and(|session| session.has_tasks(request.lun)).then_some([0; 3]),
         };
-        self.in_session(id, |session| match yes {
+        self.connections.in_session(id, |session| match yes {
             Some(information) => session.succeed(id, ticket, information),
             None => session.answer(id, ticket, Answer::FUNCTION_COMPLETE),
         });

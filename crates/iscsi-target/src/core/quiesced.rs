@@ -44,7 +44,7 @@ impl Core {
                     self.aborted(now, connection, device, ticket);
                 }
                 OnQuiesced::Logout { connection, ticket } => {
-                    self.in_session(connection, |session| session.logged_out(connection, ticket));
+                    self.connections.in_session(connection, |session| session.logged_out(connection, ticket));
                 }
                 OnQuiesced::Resume { key, lost } => self.drive(key, Input::Aborted { lost }),
                 OnQuiesced::Login { connection, place } => self.finish_login(cx, connection, place),

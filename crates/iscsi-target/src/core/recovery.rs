@@ -9,8 +9,7 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{CloseReason, SessionKey, TaskTag};
 
 use super::Core;
-use super::answers::Answers;
-use super::connection::Conn;
+use super::connections::{Answers, Conn};
 use super::tasks::BarrierKey;
 use crate::limits::{MAX_SESSION_SUSPENDED, MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
 
@@ -19,7 +18,7 @@ impl Core {
     pub(super) fn connection_lost(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         let now = self.time(cx);
         let may_wait = self.may_be_recovered(id);
-        if may_wait && self.in_session(id, |session| session.stream_lost(id, now)) == Some(true) {
+        if may_wait && self.connections.in_session(id, |session| session.stream_lost(id, now)) == Some(true) {
             self.park(id);
             self.touch(id);
             return self.bound_session(id);
@@ -33,7 +32,9 @@ impl Core {
 
     /// A connection that has failed keeps its tasks, and gets rid of its socket. False when it has to end.
     pub(super) fn keep_failed(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) -> bool {
-        if !self.may_be_recovered(id) || self.in_session(id, |session| session.keep(id, reason)) != Some(true) {
+        if !self.may_be_recovered(id)
+            || self.connections.in_session(id, |session| session.keep(id, reason)) != Some(true)
+        {
             return false;
         }
         self.bound_session(id);
@@ -53,8 +54,8 @@ impl Core {
 
     /// What was not sent is lost with the socket.
     fn park(&mut self, id: ConnectionId) {
-        if let Some((conn, mut protocol)) = self.link(id) {
-            (conn.answers, conn.place) = (Answers::new(&conn.account), None);
+        if let Some((conn, mut protocol)) = self.connections.link(id) {
+            (conn.answers, conn.permit) = (Answers::new(&conn.account), None);
             conn.count_answers(&mut protocol);
         }
         self.connections.park(id);
@@ -63,7 +64,7 @@ impl Core {
     /// A login takes the place of a connection: that is its logout for recovery. `received`: how far the initiator has come there.
     pub(super) fn detach(&mut self, cx: &mut Context<'_>, id: ConnectionId, received: SerialNumber) {
         let now = self.time(cx);
-        if self.in_session(id, |session| session.detach(id, received, now)) == Some(true) {
+        if self.connections.in_session(id, |session| session.detach(id, received, now)) == Some(true) {
             self.detached(cx, id);
         } else {
             self.terminate_tasks(id, None);
@@ -87,7 +88,7 @@ impl Core {
     /// Nothing of a lost connection is left to be taken over.
     pub(super) fn gone(&mut self, id: ConnectionId) {
         self.end_session_part(id);
-        self.remove(id);
+        self.connections.remove(id);
     }
 
     /// The session that a connection belongs to, while it does.
@@ -98,9 +99,9 @@ impl Core {
     /// The tasks of a connection end without an answer while the session goes on. The initiator is told by unit attention (RFC
     /// 7143 section 11.14.5).
     pub(super) fn terminate_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
-        if let Some(conn) = self.connections.get_mut(id)
+        if let Some(conn) = self.connections.get(id)
             && let (Some(device), Some(nexus), Some(_)) = (&conn.device, &conn.nexus, &conn.session)
-            && let Some(session) = conn.key.and_then(|key| self.sessions.get(key))
+            && let Some(session) = conn.key.and_then(|key| self.connections.session(key))
             && session.members().any(|other| other != id)
         {
             device.commands_cleared(nexus, conn.tasks.keys().filter_map(|key| Some(self.tasks.get(key)?.lun())));
@@ -112,7 +113,7 @@ impl Core {
     pub(super) fn end_unrecovered(&mut self, id: ConnectionId) {
         let key = self.key_of(id);
         self.end_session_part(id);
-        self.remove(id);
+        self.connections.remove(id);
         if let Some(key) = key {
             self.announce_window(key);
         }
@@ -120,10 +121,10 @@ impl Core {
 
     /// Tasks of a session have ended without an answer. They may have held the command window shut.
     pub(super) fn announce_window(&mut self, session: SessionKey) {
-        if let Some(session) = self.sessions.get_mut(session) {
+        if let Some(session) = self.connections.session_mut(session) {
             session.announce_window();
         }
-        self.touch_members(session);
+        self.connections.touch_members(session);
     }
 
     /// Ends what waits beyond the bounds, the longest waiting first. A connection that has failed, and whose last PDUs are still on
@@ -146,7 +147,7 @@ impl Core {
     fn bound_session(&mut self, id: ConnectionId) {
         let Some(session) = self.key_of(id) else { return };
         let oldest = |core: &Self| {
-            let mut suspended = core.sessions.get(session)?.suspended();
+            let mut suspended = core.connections.session(session)?.suspended();
             let oldest = suspended.next()?;
             (suspended.count() >= MAX_SESSION_SUSPENDED).then_some(oldest)
         };

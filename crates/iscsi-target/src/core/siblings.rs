@@ -14,7 +14,7 @@ impl Core {
     /// The session that a connection belongs to, while it does.
     pub(super) fn session_of(&self, id: ConnectionId) -> Option<&Session<ConnectionId>> {
         let conn = self.connections.get(id).filter(|conn| conn.session.is_some())?;
-        self.sessions.get(conn.key?)
+        self.connections.session(conn.key?)
     }
 
     /// The other connections of the session.
@@ -33,8 +33,8 @@ impl Core {
         if request.tsih == Tsih::NEW {
             return None;
         }
-        let others = self.sessions.get(session)?.members();
-        others.chain(displaced.iter().copied()).find_map(|id| self.connections.get_mut(id)?.nexus.clone())
+        let others = self.connections.session(session)?.members();
+        others.chain(displaced.iter().copied()).find_map(|id| self.connections.get(id)?.nexus.clone())
     }
 
     /// At recovery level 0 a session does not survive the loss of a connection (RFC 7143 sections 7.14 and 7.1.4.4). After a
@@ -43,11 +43,11 @@ impl Core {
         let Some(key) = self.connections.get(id).filter(|conn| conn.session.is_some()).and_then(|conn| conn.key) else {
             return;
         };
-        let siblings = self.sessions.end(key);
+        let siblings = self.connections.end_session(key);
         for other in siblings.into_iter().filter(|other| *other != id) {
             if *reason == CloseReason::Logout || self.connections.is_parked(other) {
                 self.cut(cx, other);
-            } else if let Some((_, mut protocol)) = self.link(other) {
+            } else if let Some((_, mut protocol)) = self.connections.link(other) {
                 protocol.drop_session();
                 self.touch(other);
             } else {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use lunette_reactor::Context;
+use lunette_reactor::{ConnectionId, Context};
 use lunette_store::Outcome;
 
 use super::leaving::needs_flush;
 use super::orders::Order;
 use super::{Core, FIRST};
-use crate::limits::STOP_TIMEOUT;
+use crate::limits::{LOGOUT_GRACE, STOP_TIMEOUT};
 
 /// The tag of flushes that belong to no task. No slab key has this index.
 pub(super) const FLUSH_TAG: u64 = u64::MAX;
@@ -62,7 +62,7 @@ impl Core {
         if !self.stopping.is_no() || !self.stop_asked.load(Ordering::Acquire) {
             return;
         }
-        tracing::info!(connections = self.places.taken(), "stopping");
+        tracing::info!(connections = self.connections.len_everywhere(), "stopping");
         let deadline = cx.now() + STOP_TIMEOUT;
         for core in self.post.others() {
             self.post.send(core, Order::Stop { deadline });
@@ -74,16 +74,21 @@ impl Core {
     pub(super) fn begin_stop(&mut self, cx: &mut Context<'_>, deadline: Instant) {
         self.portals.close(cx);
         self.end_suspended(cx, |_| true);
-        let now = self.time(cx);
-        let mut asked = Vec::new();
-        for (id, conn) in self.connections.iter_mut() {
-            conn.request_logout(id, &mut self.sessions, now);
-            asked.push(id);
-        }
-        for id in asked {
-            self.touch(id);
+        for id in self.connections.ids_where(|_| true) {
+            self.request_logout(cx, id);
         }
         self.stopping = Stopping::LoggingOut { deadline };
+    }
+
+    /// Asks the initiator to log out. A login that has not ended does so at once.
+    pub(super) fn request_logout(&mut self, cx: &Context<'_>, id: ConnectionId) {
+        let now = self.time(cx);
+        if let Some(login) = self.connections.get_mut(id).and_then(|conn| conn.login.as_mut()) {
+            login.stop();
+        } else if let Some((_, mut protocol)) = self.connections.link(id) {
+            protocol.request_logout(LOGOUT_GRACE, now);
+        }
+        self.touch(id);
     }
 
     /// Goes on when nothing of a stage is left.

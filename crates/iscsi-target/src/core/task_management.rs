@@ -47,7 +47,7 @@ impl Core {
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");
         let covered = self.covered_tasks(&ticket, &device, nexus.id());
         if !notify_device(&request, &device, &nexus) {
-            self.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
+            self.connections.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
             return;
         }
         let affected = match request.function {
@@ -115,7 +115,7 @@ impl Core {
             None if is_cold_reset => return self.due_resets.push(device),
             None => return,
         }
-        self.in_session(id, |session| session.aborted(id, ticket, now));
+        self.connections.in_session(id, |session| session.aborted(id, ticket, now));
     }
 
     /// A TARGET COLD RESET is answered.
@@ -148,14 +148,16 @@ impl Core {
         asked: Option<ConnectionId>,
         device: &Arc<TargetDevice>,
     ) {
-        let reset = self.connections.iter_mut().filter(|(_, conn)| conn.is_of(device)).map(|(id, _)| id).collect();
+        let reset = self.connections.ids_where(|conn| conn.is_of(device));
         self.drop_connections(cx, asked, reset);
     }
 
     /// RFC 7144 section 6.3: I_T NEXUS RESET drops all connections of the session, after its answer, and nothing waits to be
     /// recovered. The device hears of the loss of the nexus when it goes with them.
     pub(super) fn drop_session(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
-        let Some(session) = self.connections.get(id).and_then(|conn| self.sessions.get(conn.key?)) else { return };
+        let Some(session) = self.connections.get(id).and_then(|conn| self.connections.session(conn.key?)) else {
+            return;
+        };
         let all = session.members().collect();
         self.drop_connections(cx, Some(id), all);
     }
@@ -167,7 +169,9 @@ impl Core {
                 self.end_session_part(other);
                 cx.send(other);
                 cx.close_after_send(other);
-            } else if let Some((_, mut protocol)) = self.link(other).filter(|(_, protocol)| !protocol.is_suspended()) {
+            } else if let Some((_, mut protocol)) =
+                self.connections.link(other).filter(|(_, protocol)| !protocol.is_suspended())
+            {
                 protocol.drop_session();
                 self.touch(other);
             } else {

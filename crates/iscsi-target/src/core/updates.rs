@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use lunette_device::{LogicalUnit, NexusId, PortGroupsChange, TargetDevice};
 use lunette_pdu::LunField;
-use lunette_reactor::{ConnectionId, Context};
+use lunette_reactor::Context;
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat};
 use lunette_session::Authentication;
 use lunette_session::iscsi_target::{ConnectionMut, Directory};
 
 use super::Core;
-use super::connection::Conn;
+use super::connections::Conn;
 use super::leaving::Leaver;
 use super::orders::{Order, Ticket};
 use super::quiesced::OnQuiesced;
@@ -121,21 +121,17 @@ impl Core {
         let sense = SenseData::unit_attention(code).encode(SenseFormat::Fixed).to_vec();
         // One connection of each session.
         let mut nexuses: Vec<NexusId> = Vec::new();
-        let mut told: Vec<ConnectionId> = Vec::new();
-        for (id, conn) in self.connections.iter_mut().filter(|(_, conn)| conn.is_of(device)) {
-            let Some(nexus) = conn.nexus.as_ref().map(|nexus| nexus.id()) else { continue };
-            let protocol = conn.protocol_mut(id, &mut self.sessions);
-            let is_served = |protocol: &ConnectionMut<'_>| protocol.session().is_some() && !protocol.is_suspended();
-            if let Some(mut protocol) = protocol.filter(is_served)
+        for id in self.connections.ids_where(|conn| conn.is_of(device)) {
+            if let Some((conn, mut protocol)) = self.connections.link(id)
+                && let Some(nexus) = conn.nexus.as_ref().map(|nexus| nexus.id())
+                && protocol.session().is_some()
+                && !protocol.is_suspended()
                 && !nexuses.contains(&nexus)
             {
                 protocol.scsi_event(LunField(lun.encode()), &sense);
                 nexuses.push(nexus);
-                told.push(id);
+                self.touch(id);
             }
-        }
-        for id in told {
-            self.touch(id);
         }
     }
 
@@ -143,21 +139,17 @@ impl Core {
     fn revise_sessions(&mut self, cx: &mut Context<'_>) {
         let (directory, devices) = (Arc::clone(&self.directory), self.devices.clone());
         self.end_suspended(cx, |conn| !conn.may_stay(&directory, &devices));
-        let now = self.time(cx);
-        let mut touched = Vec::new();
-        for (id, conn) in self.connections.iter_mut() {
-            if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
-                protocol.set_directory(&self.directory);
-                touched.extend(conn.renegotiate(&mut protocol, &self.directory).then_some(id));
+        for id in self.connections.ids_where(|_| true) {
+            if let Some((conn, mut protocol)) = self.connections.link(id) {
+                protocol.set_directory(&directory);
+                if conn.renegotiate(&mut protocol, &directory) {
+                    self.touch(id);
+                }
             }
-            if !conn.may_stay(&self.directory, &self.devices) {
+            if let Some(conn) = self.connections.get(id).filter(|conn| !conn.may_stay(&directory, &devices)) {
                 tracing::info!(peer = %conn.peer, initiator = conn.initiator(), "asked to log out");
-                conn.request_logout(id, &mut self.sessions, now);
-                touched.push(id);
+                self.request_logout(cx, id);
             }
-        }
-        for id in touched {
-            self.touch(id);
         }
     }
 }

@@ -72,20 +72,21 @@ impl<T> ConnectionTable<T> {
         self.len
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (ConnectionId, &mut T)> {
-        self.entries.iter_mut().flatten().chain(&mut self.parked).map(|(id, value)| (*id, value))
+    /// All values, those that were parked last.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ConnectionId, &T)> {
+        self.entries.iter().flatten().chain(&self.parked).map(|(id, value)| (*id, value))
     }
 }
 
 /// The tasks of a connection, by the name that its protocol gives them.
 #[derive(Default)]
-pub(super) struct TaskKeys {
+pub(in crate::core) struct TaskKeys {
     keys: Vec<Option<(TaskTag, Key)>>,
     len: usize,
 }
 
 impl TaskKeys {
-    pub(super) fn insert(&mut self, tag: TaskTag, key: Key) {
+    pub(in crate::core) fn insert(&mut self, tag: TaskTag, key: Key) {
         if tag.index() >= self.keys.len() {
             self.keys.resize(tag.index() + 1, None);
         }
@@ -93,23 +94,23 @@ impl TaskKeys {
         self.len += usize::from(before.is_none());
     }
 
-    pub(super) fn get(&self, tag: TaskTag) -> Option<Key> {
+    pub(in crate::core) fn get(&self, tag: TaskTag) -> Option<Key> {
         let (owner, key) = (*self.keys.get(tag.index())?)?;
         (owner == tag).then_some(key)
     }
 
-    pub(super) fn remove(&mut self, tag: TaskTag) -> Option<Key> {
+    pub(in crate::core) fn remove(&mut self, tag: TaskTag) -> Option<Key> {
         let entry = self.keys.get_mut(tag.index())?;
         let (_, key) = entry.take_if(|(owner, _)| *owner == tag)?;
         self.len -= 1;
         Some(key)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::core) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn keys(&self) -> impl Iterator<Item = Key> {
+    pub(in crate::core) fn keys(&self) -> impl Iterator<Item = Key> {
         self.keys.iter().flatten().map(|(_, key)| *key)
     }
 }

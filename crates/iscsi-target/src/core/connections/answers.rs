@@ -8,12 +8,12 @@ use lunette_device::Response as DeviceResponse;
 use lunette_reactor::ConnectionId;
 use lunette_session::iscsi_target::{Connection, ConnectionMut, Response, Session, TaskTag};
 
-use super::buffers::{Account, Reservation};
 use super::connection::Conn;
+use crate::core::buffers::{Account, Reservation};
 
 /// Buffers of answers, in the order in which they leave. Each counts as a whole: an initiator that takes four bytes of what
 /// a command has read keeps all of its buffer.
-pub(super) struct Answers {
+pub(in crate::core) struct Answers {
     /// Where in the stream of data segments each ends, and its bytes of the pool.
     waiting: VecDeque<(u64, usize)>,
     /// Bytes of data segments that were ever queued by answers.
@@ -23,7 +23,7 @@ pub(super) struct Answers {
 }
 
 impl Answers {
-    pub(super) fn new(account: &Rc<Account>) -> Self {
+    pub(in crate::core) fn new(account: &Rc<Account>) -> Self {
         Self { waiting: VecDeque::new(), queued: 0, held_bytes: 0, reservation: Reservation::new(account) }
     }
 
@@ -69,7 +69,7 @@ impl Conn {
     }
 
     /// Looks what its answers still hold.
-    pub(super) fn count_answers(&mut self, protocol: &mut ConnectionMut<'_>) {
+    pub(in crate::core) fn count_answers(&mut self, protocol: &mut ConnectionMut<'_>) {
         for (segment_bytes, pooled_bytes) in protocol.take_drained() {
             self.answers.push(segment_bytes, pooled_bytes);
         }

@@ -2,9 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use lunette_reactor::{ConnectionId, Context};
-
-use super::{Core, Source};
+use super::limit::Source;
 use crate::limits::MAX_TARGETLESS_CONNECTIONS;
 
 /// Connections that may have no target yet, the oldest first. Those that have one, or that are gone, are taken out when the table is
@@ -21,7 +19,7 @@ impl<H> Default for Targetless<H> {
 
 impl<H: Copy> Targetless<H> {
     /// Makes room for one more. Gives the connection that has to end for it: the oldest of the source that has the most.
-    fn make_room(&mut self, has_none: impl Fn(H) -> bool) -> Option<H> {
+    pub(super) fn make_room(&mut self, has_none: impl Fn(H) -> bool) -> Option<H> {
         if self.accepted.len() < MAX_TARGETLESS_CONNECTIONS {
             return None;
         }
@@ -37,26 +35,10 @@ impl<H: Copy> Targetless<H> {
         let oldest = self.accepted.iter().position(|(_, source)| counts[source] == most)?;
         self.accepted.remove(oldest).map(|(id, _)| id)
     }
-}
 
-impl Core {
     /// A connection has been accepted.
-    pub(super) fn begin_targetless(&mut self, cx: &mut Context<'_>, id: ConnectionId, source: Source) {
-        let connections = &self.connections;
-        // One that goes to another core has passed its login. One that was refused lingers until its peer has read the answer.
-        let has_none = |id: ConnectionId| {
-            connections.get(id).is_some_and(|conn| {
-                let target = conn.session.as_ref().and_then(|session| session.target.as_ref());
-                target.is_none() && conn.departure.is_none()
-            })
-        };
-        if let Some(oldest) = self.targetless.make_room(has_none) {
-            if let Some(conn) = self.connections.get(oldest) {
-                tracing::warn!(peer = %conn.peer, "connection ended: {MAX_TARGETLESS_CONNECTIONS} others have no target");
-            }
-            self.cut(cx, oldest);
-        }
-        self.targetless.accepted.push_back((id, source));
+    pub(super) fn push(&mut self, id: H, source: Source) {
+        self.accepted.push_back((id, source));
     }
 }
 

@@ -20,9 +20,9 @@ impl Source {
     }
 }
 
-/// The places of all connections that are served.
+/// The connections that are served on all cores, and how many more may be.
 #[derive(Clone, Default)]
-pub(crate) struct Places(Arc<Mutex<Taken>>);
+pub(crate) struct ConnectionLimit(Arc<Mutex<Taken>>);
 
 #[derive(Default)]
 struct Taken {
@@ -30,15 +30,15 @@ struct Taken {
     by_source: HashMap<Source, usize>,
 }
 
-/// The place of one, which it takes along to another core.
-pub(super) struct Place {
-    places: Places,
+/// One of the connections that the server may have. It goes along to another core.
+pub(crate) struct Permit {
+    limit: ConnectionLimit,
     source: Source,
 }
 
-impl Places {
-    /// A place for one more connection from `source`, if there is one.
-    pub(super) fn take(&self, source: Source) -> Option<Place> {
+impl ConnectionLimit {
+    /// A permit for one more connection from `source`, unless there are too many.
+    pub(super) fn take(&self, source: Source) -> Option<Permit> {
         let mut taken = self.lock();
         if taken.count >= MAX_CONNECTIONS {
             return None;
@@ -49,7 +49,7 @@ impl Places {
         }
         *from_there += 1;
         taken.count += 1;
-        Some(Place { places: self.clone(), source })
+        Some(Permit { limit: self.clone(), source })
     }
 
     /// How many are taken.
@@ -62,9 +62,9 @@ impl Places {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut taken = self.places.lock();
+        let mut taken = self.limit.lock();
         taken.count -= 1;
         let from_there = taken.by_source.get_mut(&self.source).map_or(0, |count| {
             *count -= 1;
@@ -84,33 +84,33 @@ mod tests {
         Source::of(SocketAddr::new(address.parse().unwrap(), 1234))
     }
 
-    fn fill(places: &Places, source: Source) -> Vec<Place> {
-        std::iter::from_fn(|| places.take(source)).collect()
+    fn fill(limit: &ConnectionLimit, source: Source) -> Vec<Permit> {
+        std::iter::from_fn(|| limit.take(source)).collect()
     }
 
     #[test]
-    fn there_are_so_many_places_and_no_more() {
-        let places = Places::default();
-        let mut all = fill(&places, source("192.0.2.1"));
-        all.extend(fill(&places, source("192.0.2.2")));
+    fn connections_are_limited() {
+        let limit = ConnectionLimit::default();
+        let mut all = fill(&limit, source("192.0.2.1"));
+        all.extend(fill(&limit, source("192.0.2.2")));
         assert_eq!(all.len(), MAX_CONNECTIONS);
-        assert!(places.take(source("192.0.2.3")).is_none());
+        assert!(limit.take(source("192.0.2.3")).is_none());
         all.pop();
-        assert!(places.take(source("192.0.2.3")).is_some());
+        assert!(limit.take(source("192.0.2.3")).is_some());
         drop(all);
-        assert_eq!(places.taken(), 0);
-        assert!(places.lock().by_source.is_empty());
+        assert_eq!(limit.taken(), 0);
+        assert!(limit.lock().by_source.is_empty());
     }
 
     #[test]
-    fn one_address_leaves_places_to_others() {
-        let places = Places::default();
-        let mut all = fill(&places, source("2001:db8::1"));
+    fn one_address_leaves_connections_to_others() {
+        let limit = ConnectionLimit::default();
+        let mut all = fill(&limit, source("2001:db8::1"));
         assert_eq!(all.len(), MAX_ADDRESS_CONNECTIONS);
-        assert!(places.take(source("2001:db8::2")).is_none(), "it is of the same network");
-        assert!(places.take(source("2001:db8:0:1::1")).is_some());
+        assert!(limit.take(source("2001:db8::2")).is_none(), "it is of the same network");
+        assert!(limit.take(source("2001:db8:0:1::1")).is_some());
         all.pop();
-        assert!(places.take(source("2001:db8::2")).is_some());
+        assert!(limit.take(source("2001:db8::2")).is_some());
     }
 
     #[test]

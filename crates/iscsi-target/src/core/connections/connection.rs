@@ -1,0 +1,152 @@
+//! One connection: its protocol, its nexus, its tasks.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lunette_device::{Nexus, TargetDevice};
+use lunette_reactor::{Closed, ConnectionId, Context};
+use lunette_session::Time;
+use lunette_session::iscsi_target::{
+    AdmitRequest, CloseReason, Connection, ConnectionMut, LoginConnection, SessionInfo, SessionKey,
+};
+
+use super::answers::Answers;
+use super::limit::Permit;
+use super::table::TaskKeys;
+use crate::core::buffers::Account;
+use crate::core::homes::Home;
+
+pub(super) type Sessions = lunette_session::iscsi_target::Sessions<ConnectionId>;
+
+pub(in crate::core) struct Conn {
+    /// Until it is in its session.
+    pub(in crate::core) login: Option<Box<LoginConnection>>,
+    /// The session that it is in, or has a place in.
+    pub(in crate::core) key: Option<SessionKey>,
+    pub(in crate::core) peer: SocketAddr,
+    /// That session, until the connection is over.
+    pub(in crate::core) session: Option<Arc<SessionInfo>>,
+    pub(in crate::core) device: Option<Arc<TargetDevice>>,
+    /// That of the session, which all its connections share.
+    pub(in crate::core) nexus: Option<Arc<Nexus>>,
+    pub(in crate::core) tasks: TaskKeys,
+    /// The buffers that it holds. Everything it holds counts here.
+    pub(in crate::core) account: Rc<Account>,
+    pub(in crate::core) answers: Answers,
+    /// Commands that the initiator waits for, as far as one can tell here: those in hand, and those whose answers it had not
+    /// seen when it last sent something.
+    pub(in crate::core) under_way: usize,
+    pub(in crate::core) touched: bool,
+    pub(in crate::core) watched_for: Option<Time>,
+    /// While the connection has a stream.
+    pub(in crate::core) permit: Option<Permit>,
+    /// Where its session lives, among several cores.
+    pub(in crate::core) home: Option<Home>,
+    /// It has asked for a TARGET COLD RESET, whose answer is on its way.
+    pub(in crate::core) target_reset: Option<Arc<TargetDevice>>,
+    /// It waits to go to another core.
+    pub(in crate::core) departure: Option<Departure>,
+    paused: bool,
+}
+
+/// Where a connection is to go.
+pub(in crate::core) struct Departure {
+    pub(in crate::core) home: Home,
+    pub(in crate::core) request: Box<AdmitRequest>,
+}
+
+impl Conn {
+    /// A connection that logs in.
+    pub(in crate::core) fn new(login: Box<LoginConnection>, peer: SocketAddr, permit: Permit) -> Self {
+        let account = Rc::default();
+        Self {
+            login: Some(login),
+            key: None,
+            peer,
+            session: None,
+            device: None,
+            nexus: None,
+            tasks: TaskKeys::default(),
+            answers: Answers::new(&account),
+            account,
+            under_way: 0,
+            touched: false,
+            watched_for: None,
+            permit: Some(permit),
+            home: None,
+            target_reset: None,
+            departure: None,
+            paused: false,
+        }
+    }
+
+    /// Counts what it holds for this account from now on.
+    pub(in crate::core) fn join(&mut self, account: Rc<Account>) {
+        self.answers = Answers::new(&account);
+        self.account = account;
+    }
+
+    /// Whether it does not read from its socket.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.paused
+    }
+
+    /// Reads or pauses, and sends what there is.
+    pub(super) fn update_socket(
+        &mut self,
+        cx: &mut Context<'_>,
+        id: ConnectionId,
+        wants_input: bool,
+        has_output: bool,
+    ) {
+        let paused = !wants_input;
+        if paused != self.paused {
+            self.paused = paused;
+            if paused { cx.pause(id) } else { cx.resume(id) }
+        }
+        if has_output {
+            cx.send(id);
+        }
+    }
+
+    /// The protocol's side of it, once it is in its session.
+    #[inline]
+    pub(super) fn protocol<'a>(&self, id: ConnectionId, sessions: &'a Sessions) -> Option<&'a Connection> {
+        sessions.get(self.key?)?.connection(id)
+    }
+
+    /// The same, to work with.
+    #[inline]
+    pub(super) fn protocol_mut<'a>(&self, id: ConnectionId, sessions: &'a mut Sessions) -> Option<ConnectionMut<'a>> {
+        sessions.get_mut(self.key?)?.connection_mut(id)
+    }
+
+    /// Whether the connection has no target, and waits for one. One that goes to another core has passed its login. One that was refused
+    /// lingers until its peer has read the answer.
+    pub(super) fn is_targetless(&self) -> bool {
+        let target = self.session.as_ref().and_then(|session| session.target.as_ref());
+        target.is_none() && self.departure.is_none()
+    }
+
+    pub(in crate::core) fn log_close(&self, reason: &CloseReason) {
+        let (peer, initiator) = (self.peer, self.initiator());
+        match reason {
+            CloseReason::Logout | CloseReason::ConnectionLogout | CloseReason::RecoveryLogout => {
+                tracing::info!(%peer, initiator, "logged out");
+            }
+            reason => tracing::warn!(%peer, initiator, %reason, "connection ended"),
+        }
+    }
+
+    pub(in crate::core) fn log_closed(&self, why: &Closed) {
+        // Without a session it was ended by us and told of before, or never became one.
+        if self.session.is_some() {
+            tracing::info!(peer = %self.peer, initiator = self.initiator(), ?why, "connection lost");
+        }
+    }
+
+    pub(in crate::core) fn initiator(&self) -> &str {
+        self.session.as_ref().map_or("-", |session| &session.initiator_name)
+    }
+}
