@@ -88,17 +88,31 @@ impl<T> Slab<T> {
 
     /// Takes the value of a key out.
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let place = self.places.get_mut(key.index as usize)?;
-        if place.generation != key.generation {
-            return None;
-        }
+        let place = self.places.get_mut(key.index as usize).filter(|place| place.generation == key.generation)?;
         let value = place.value.take()?;
+        self.free(key);
+        Some(value)
+    }
+
+    /// Drops the value of a key in its place, for large values: a value that is taken out is moved.
+    pub fn discard(&mut self, key: Key) {
+        if let Some(place) = self.places.get_mut(key.index as usize)
+            && place.generation == key.generation
+            && place.value.is_some()
+        {
+            place.value = None;
+            self.free(key);
+        }
+    }
+
+    #[inline]
+    fn free(&mut self, key: Key) {
         self.len -= 1;
-        if let Some(next) = place.generation.checked_add(1) {
-            place.generation = next;
+        let generation = &mut self.places[key.index as usize].generation;
+        if let Some(next) = generation.checked_add(1) {
+            *generation = next;
             self.free.push(key.index);
         }
-        Some(value)
     }
 
     /// Removes all values, and returns them.
@@ -138,6 +152,16 @@ mod tests {
         assert_eq!(slab.get_mut(first), None);
         assert_eq!(slab.remove(first), None);
         assert_eq!(slab.get_mut(second), Some(&mut 'b'));
+    }
+
+    #[test]
+    fn a_discarded_value_is_dropped_once_and_its_place_is_used_again() {
+        let (mut slab, value) = (Slab::default(), std::rc::Rc::new(()));
+        let first = slab.insert(value.clone());
+        slab.discard(first);
+        let second = slab.insert(value.clone());
+        slab.discard(first);
+        assert_eq!((second.index, slab.len(), std::rc::Rc::strong_count(&value)), (first.index, 1, 2));
     }
 
     #[test]

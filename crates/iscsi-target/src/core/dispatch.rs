@@ -60,6 +60,7 @@ impl Core {
         self.apply_effect(key, effect);
     }
 
+    #[inline]
     fn apply_effect(&mut self, key: TaskKey, effect: Effect) {
         match effect {
             Effect::Stale | Effect::Waits => {}
@@ -72,9 +73,7 @@ impl Core {
                 self.drive(key, Input::File(may));
             }
             Effect::Aborts { connection, nexuses, unit } => self.abort_for(key, connection, nexuses, unit),
-            Effect::Ended { connection, tag, aborted_others, response } => {
-                self.connections.answer(connection, tag, response, aborted_others);
-            }
+            Effect::Ended { connection, tag, response } => self.connections.answer(connection, tag, response),
             Effect::Reaped { barriers } => {
                 for barrier in barriers {
                     self.barriers.one_less(barrier);

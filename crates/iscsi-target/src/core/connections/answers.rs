@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use lunette_device::Response as DeviceResponse;
 use lunette_reactor::ConnectionId;
 use lunette_session::iscsi_target::{Connection, ConnectionMut, Response, Session, TaskTag};
 
@@ -78,18 +77,6 @@ impl Conn {
         let held =
             if suspended { protocol.suspended_bytes() } else { self.answers.held_bytes() + protocol.draining_bytes() };
         self.answers.reservation.resize(held);
-    }
-}
-
-/// From the device's words to the session's.
-pub(super) fn session_response(response: DeviceResponse, aborted_others: bool) -> Response {
-    Response {
-        status: response.status.0,
-        status_qualifier: response.status_qualifier,
-        sense: response.sense.map(|sense| sense.to_vec()).unwrap_or_default(),
-        data_in: response.data_in,
-        data_out_transfer_len: response.data_out_transfer_len,
-        aborted_others,
     }
 }
 

@@ -7,7 +7,6 @@ mod pace;
 mod table;
 mod targetless;
 
-use lunette_device::Response as DeviceResponse;
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
@@ -212,6 +211,7 @@ impl Connections {
     // Tasks.
 
     /// Gives a task the buffer for its data.
+    #[inline]
     pub(super) fn want_data(&mut self, id: ConnectionId, tag: TaskTag, buffer: lunette_buffer::Buffer) {
         if let Some((_, mut protocol)) = self.link(id) {
             protocol.want_data(tag, buffer);
@@ -220,7 +220,8 @@ impl Connections {
     }
 
     /// Answers a task that has ended. The session may hold the response back.
-    pub(super) fn answer(&mut self, id: ConnectionId, tag: TaskTag, response: DeviceResponse, aborted_others: bool) {
+    #[inline]
+    pub(super) fn answer(&mut self, id: ConnectionId, tag: TaskTag, response: Response) {
         let Some(conn) = self.table.get_mut(id) else {
             debug_assert!(false, "a task outlives its connection");
             return;
@@ -228,7 +229,7 @@ impl Connections {
         conn.tasks.remove(tag);
         let Some(key) = conn.key else { return };
         let Some(session) = self.sessions.get_mut(key) else { return };
-        conn.complete(id, session, tag, answers::session_response(response, aborted_others));
+        conn.complete(id, session, tag, response);
         self.touch_members(key);
         self.touch(id);
     }

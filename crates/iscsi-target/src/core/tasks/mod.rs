@@ -5,6 +5,7 @@ mod barrier;
 mod completions;
 mod files;
 mod order;
+mod response;
 mod running;
 mod scope;
 mod task_set;
@@ -13,10 +14,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lunette_buffer::{Buffer, FileSlice};
-use lunette_device::{BackgroundTask, Input, LogicalUnit, NexusId, Response, Step};
+use lunette_device::{BackgroundTask, Input, LogicalUnit, NexusId, Response as DeviceResponse, Step};
 use lunette_reactor::{ConnectionId, Context, FileRequest, Key, Slab, ThreadPool, Waker};
 use lunette_scsi::{Lun, OpCode, TaskAttribute};
-use lunette_session::iscsi_target::{SessionInfo, TaskTag};
+use lunette_session::iscsi_target::{Response, SessionInfo, TaskTag};
 use lunette_store::{Completion, CompletionSink, Op, Outcome, Store};
 
 use super::buffers::{Account, BufferQueue};
@@ -28,7 +29,7 @@ pub(crate) use files::FileWork;
 use files::Files;
 use order::TaskSets;
 pub(super) use running::RunningTask;
-use running::Waiting;
+use running::{Orphan, Waiting};
 pub(crate) use scope::AbortScope;
 
 pub(super) type TaskKey = Key;
@@ -46,7 +47,7 @@ pub(super) enum Effect {
     /// The task waits until the tasks of these nexuses on that unit are aborted, on all cores. Drive it with [`Input::Aborted`].
     Aborts { connection: ConnectionId, nexuses: Vec<(NexusId, Lun)>, unit: Arc<LogicalUnit> },
     /// The task has ended, and is answered.
-    Ended { connection: ConnectionId, tag: TaskTag, aborted_others: bool, response: Response },
+    Ended { connection: ConnectionId, tag: TaskTag, response: Response },
     /// The store is done with a task that was aborted.
     Reaped { barriers: Vec<BarrierKey> },
 }
@@ -169,9 +170,13 @@ impl TaskRunner {
     }
 
     /// Ends a task with this response.
-    pub(super) fn end(&mut self, key: TaskKey, response: Response) -> Effect {
-        let Some(RunningTask { connection, tag, aborted_others, .. }) = self.remove(key) else { return Effect::Stale };
-        Effect::Ended { connection, tag, aborted_others, response }
+    #[inline]
+    pub(super) fn end(&mut self, key: TaskKey, response: DeviceResponse) -> Effect {
+        let Some(running) = self.running.get(key) else { return Effect::Stale };
+        let (connection, tag, aborted_others) = (running.connection, running.tag, running.aborted_others);
+        self.order.leave(&self.running, key);
+        self.running.discard(key);
+        Effect::Ended { connection, tag, response: response::encode(response, aborted_others) }
     }
 
     /// Lets a task that has waited for a buffer try again. `None` when it has to go on waiting.
@@ -233,19 +238,13 @@ impl TaskRunner {
         self.order.leave(&self.running, key);
         let Some(running) = self.running.get_mut(key) else { return false };
         if running.waiting != Waiting::Store {
-            self.running.remove(key);
+            self.running.discard(key);
             return false;
         }
-        if running.orphan_of.is_none() {
-            running.orphan_of = session.cloned();
-        }
-        running.barriers.extend(barrier);
+        let orphan =
+            running.orphan.get_or_insert_with(|| Box::new(Orphan { session: session.cloned(), barriers: Vec::new() }));
+        orphan.barriers.extend(barrier);
         true
-    }
-
-    fn remove(&mut self, key: TaskKey) -> Option<RunningTask> {
-        self.order.leave(&self.running, key);
-        self.running.remove(key)
     }
 
     // Stores and files.
@@ -267,13 +266,13 @@ impl TaskRunner {
     }
 
     /// Goes on with a task whose store is done, or whose turn has come.
+    #[inline]
     pub(super) fn complete(&mut self, key: TaskKey, outcome: Outcome, buffers: &mut BufferQueue) -> Effect {
         // A task may have been aborted before its turn came.
         let Some(running) = self.running.get_mut(key) else { return Effect::Stale };
-        if running.is_orphan() {
-            let barriers = std::mem::take(&mut running.barriers);
-            self.running.remove(key);
-            return Effect::Reaped { barriers };
+        if let Some(orphan) = running.orphan.take() {
+            self.running.discard(key);
+            return Effect::Reaped { barriers: orphan.barriers };
         }
         let input = if running.waiting == Waiting::Turn { Input::Waited } else { Input::Store(outcome) };
         self.drive(key, input, buffers)

@@ -47,8 +47,14 @@ pub(in crate::core) struct RunningTask {
     pub(super) aborted_others: bool,
     /// The buffers that it has been given.
     pub(super) reservation: Reservation,
-    /// It was aborted, and its store still works on it: the session that it belonged to.
-    pub(super) orphan_of: Option<Arc<SessionInfo>>,
+    /// It was aborted, and its store still works on it.
+    pub(super) orphan: Option<Box<Orphan>>,
+}
+
+/// What is known of a task that was aborted while its store works on it.
+pub(super) struct Orphan {
+    /// The session that it belonged to.
+    pub(super) session: Option<Arc<SessionInfo>>,
     /// What waits for the store to be done with it.
     pub(super) barriers: Vec<BarrierKey>,
 }
@@ -74,8 +80,7 @@ impl RunningTask {
             waiting: Waiting::Order,
             aborted_others: false,
             reservation: Reservation::new(account),
-            orphan_of: None,
-            barriers: Vec::new(),
+            orphan: None,
         }
     }
 
@@ -90,7 +95,7 @@ impl RunningTask {
 
     /// Whether the task was aborted, and only its store still works on it.
     pub(in crate::core) fn is_orphan(&self) -> bool {
-        self.orphan_of.is_some()
+        self.orphan.is_some()
     }
 
     pub(in crate::core) fn is_of_device(&self, device: &Arc<TargetDevice>) -> bool {

@@ -30,7 +30,7 @@ impl AbortScope {
                 nexuses.iter().any(|(nexus, lun)| task.nexus == *nexus && (task.lun == *lun || works_there))
             }
             Self::Orphans { device, initiator } => {
-                let session = task.orphan_of.as_ref();
+                let session = task.orphan.as_ref().and_then(|orphan| orphan.session.as_ref());
                 session.is_some_and(|session| session.initiator_name.eq_ignore_ascii_case(initiator))
                     && task.is_of_device(device)
             }
