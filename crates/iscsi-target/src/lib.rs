@@ -41,7 +41,7 @@
 //! # Cores
 //!
 //! [`ServerConfig::cores`] event loops run on as many threads. Each has sessions, tasks, buffers and timers of its own; a session
-//! lives on one of them with all its connections. The few things that concern several travel as letters (`core::orders`).
+//! lives on one of them with all its connections. The few things that concern several travel as messages (`core::mesh`).
 
 #![forbid(unsafe_code)]
 

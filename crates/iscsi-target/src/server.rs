@@ -14,7 +14,7 @@ use lunette_session::keys::Offer;
 use lunette_session::{Authentication, Credentials};
 
 use crate::control::{Control, Updates, UpdatesEnd};
-use crate::core::{ConnectionLimit, CoreConfig, FIRST, Homes, Mailbox, Order, Portals, port_name};
+use crate::core::{ConnectionLimit, CoreConfig, CoreMessage, FIRST, Mailbox, Portals, SessionAffinity, port_name};
 use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MAX_QUEUED_FILE_OPS, MIN_BUFFER_BYTES};
 use crate::monitor::Monitor;
 use crate::threads::{Seat, run_all};
@@ -153,7 +153,7 @@ impl Server {
     pub(crate) fn bind_at(config: ServerConfig, epoch: Instant, entropy: Entropy) -> Result<Self, BindError> {
         check_targets(&config.targets)?;
         let mut reactors = open_reactors(&config)?;
-        let post = Mailbox::between(reactors.iter().map(Reactor::waker));
+        let mailboxes = Mailbox::between(reactors.iter().map(Reactor::waker));
         let first = &mut reactors[FIRST];
         tracing::info!(cores = config.cores, "the event loop runs on {}", first.backend());
         let stopper = Stopper { asked: Arc::default(), waker: first.waker() };
@@ -166,7 +166,7 @@ impl Server {
         declare_ports(&devices, &portals);
         let targets = config.targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
         let common = Common {
-            homes: Homes::new(config.cores),
+            affinity: SessionAffinity::new(config.cores),
             limit: ConnectionLimit::default(),
             epoch,
             entropy,
@@ -176,7 +176,7 @@ impl Server {
             pool_bytes: pool_bytes(config.buffer_bytes, config.cores),
             file_threads: config.file_threads.div_ceil(config.cores),
         };
-        let seats = reactors.into_iter().zip(post).map(|(reactor, post)| common.seat(reactor, post));
+        let seats = reactors.into_iter().zip(mailboxes).map(|(reactor, mailbox)| common.seat(reactor, mailbox));
         let mut seats = seats.collect::<io::Result<Vec<_>>>()?;
         let first = &mut seats[FIRST].config;
         first.portals = open;
@@ -224,7 +224,7 @@ impl Server {
 
 /// What all cores have in common.
 struct Common {
-    homes: Arc<Homes>,
+    affinity: Arc<SessionAffinity>,
     limit: ConnectionLimit,
     epoch: Instant,
     entropy: Entropy,
@@ -239,11 +239,11 @@ struct Common {
 
 impl Common {
     /// A core on `reactor`.
-    fn seat(&self, mut reactor: Reactor, post: Mailbox<Order>) -> io::Result<Seat> {
+    fn seat(&self, mut reactor: Reactor, mailbox: Mailbox<CoreMessage>) -> io::Result<Seat> {
         let config = CoreConfig {
             counts: Arc::default(),
-            post,
-            homes: Arc::clone(&self.homes),
+            mailbox,
+            affinity: Arc::clone(&self.affinity),
             limit: self.limit.clone(),
             epoch: self.epoch,
             entropy: Arc::clone(&self.entropy),

@@ -59,7 +59,7 @@ impl SteppedServer {
         let (monitor, stopper, control) = (server.monitor(), server.stopper(), server.control());
         let (seats, updates_end) = server.into_seats();
         let core = |Seat { reactor, config }| {
-            let farewell = Farewell(config.post.clone());
+            let farewell = Farewell(config.mailbox.clone());
             SteppedCore { reactor, running: Some((Core::new(config), farewell)) }
         };
         Ok(Self { cores: seats.into_iter().map(core).collect(), monitor, stopper, control, _updates_end: updates_end })

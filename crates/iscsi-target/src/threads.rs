@@ -8,7 +8,7 @@ use std::thread;
 use lunette_reactor::Reactor;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use crate::core::{Core, CoreConfig, Mailbox, Order};
+use crate::core::{Core, CoreConfig, CoreMessage, Mailbox};
 use crate::monitor::Watched;
 
 /// A core that has no thread yet.
@@ -25,8 +25,8 @@ impl Seat {
 
     /// Runs the core on this thread: here it is made, so that it touches its memory first.
     fn run(mut self, pinning: &Pinning) -> io::Result<()> {
-        let _farewell = Farewell(self.config.post.clone());
-        let _pinned = pinning.pin(self.config.post.me());
+        let _farewell = Farewell(self.config.mailbox.clone());
+        let _pinned = pinning.pin(self.config.mailbox.me());
         let mut core = Core::new(self.config);
         if let Err(error) = self.reactor.run(&mut core) {
             core.abandon();
@@ -47,10 +47,10 @@ pub(crate) fn run_all(mut seats: Vec<Seat>) -> io::Result<()> {
     let Some(first) = seats.pop() else { return Ok(()) };
     thread::scope(|scope| {
         // Whatever happens here ends the others, for the scope waits for them.
-        let _farewell = Farewell(first.config.post.clone());
+        let _farewell = Farewell(first.config.mailbox.clone());
         let mut threads = Vec::new();
         for seat in others {
-            let thread = thread::Builder::new().name(format!("lunette-core-{}", seat.config.post.me()));
+            let thread = thread::Builder::new().name(format!("lunette-core-{}", seat.config.mailbox.me()));
             threads.push(thread.spawn_scoped(scope, || seat.run(&pinning))?);
         }
         let mut results = vec![first.run(&pinning)];
@@ -67,12 +67,12 @@ fn worst(results: Vec<io::Result<()>>) -> io::Result<()> {
 }
 
 /// Has all other cores leave their event loops when this one has left its own, by whatever way.
-pub(crate) struct Farewell(pub(crate) Mailbox<Order>);
+pub(crate) struct Farewell(pub(crate) Mailbox<CoreMessage>);
 
 impl Drop for Farewell {
     fn drop(&mut self) {
         for core in self.0.others() {
-            self.0.send(core, Order::Leave);
+            self.0.send(core, CoreMessage::Leave);
         }
     }
 }

@@ -17,15 +17,12 @@ use super::tasks::AbortScope;
 impl Core {
     /// Lets the core decide where the session lives.
     pub(super) fn admit(&mut self, cx: &mut Context<'_>, id: ConnectionId, request: Box<AdmitRequest>) {
-        if self.post.is_alone() {
-            return self.admit_here(cx, id, *request);
-        }
-        match self.homes.find(&request) {
+        match self.mesh.claim_home(&request) {
             Err(status) => self.refuse(id, status),
-            Ok(home) if home.core() != self.post.me() => self.depart(cx, id, Departure { home, request }),
+            Ok(Some(home)) if !self.mesh.is_here(&home) => self.depart(cx, id, Departure { home, request }),
             Ok(home) => {
                 if let Some(conn) = self.connections.get_mut(id) {
-                    conn.home = Some(home);
+                    conn.home = home;
                 }
                 self.admit_here(cx, id, *request);
             }
@@ -59,7 +56,7 @@ impl Core {
         let barrier = self.barriers.open(OnQuiesced::Login { connection: id, place });
         if let Some(device) = device {
             let theirs = AbortScope::Orphans { device, initiator: request.initiator_name };
-            if self.post.is_alone() {
+            if self.mesh.is_alone() {
                 for key in self.tasks.tasks_where(|task| theirs.covers(task)) {
                     self.abort_task(key, Some(barrier));
                 }
@@ -85,7 +82,7 @@ impl Core {
         let mut entropy = [0; Entropy::BYTES];
         (self.entropy)(&mut entropy)?;
         let config = ConnectionConfig {
-            directory: Arc::clone(&self.directory),
+            directory: Arc::clone(self.lifecycle.directory()),
             local,
             portal_group,
             timers: self.timers,
@@ -103,7 +100,7 @@ impl Core {
 
     /// What is served may have changed during the login.
     fn recheck(&mut self, id: ConnectionId, request: &mut AdmitRequest) -> Result<(), LoginStatus> {
-        let directory = Arc::clone(&self.directory);
+        let directory = Arc::clone(self.lifecycle.directory());
         let began_with = self.connections.get(id).and_then(|conn| conn.login.as_ref()?.directory());
         match began_with {
             Some(older) if !Arc::ptr_eq(older, &directory) => directory.recheck(older, request),
@@ -128,7 +125,7 @@ impl Core {
         if !self.connections.enter(place, *login, now) {
             return self.cut(cx, id);
         }
-        let directory = Arc::clone(&self.directory);
+        let directory = Arc::clone(self.lifecycle.directory());
         if let Some((_, mut protocol)) = self.connections.link(id) {
             protocol.set_directory(&directory);
         }
@@ -136,8 +133,7 @@ impl Core {
     }
 
     fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
-        let name = &session.target.as_ref()?.name;
-        self.devices.iter().find(|device| device.name().eq_ignore_ascii_case(name)).cloned()
+        self.lifecycle.device(&session.target.as_ref()?.name).cloned()
     }
 }
 

@@ -10,10 +10,10 @@ use lunette_session::Time;
 use lunette_session::iscsi_target::{Command, Connection, Response, TaskTag};
 
 use super::Core;
-use super::leaving::LEAVE_TAG;
 use super::quiesced::OnQuiesced;
-use super::stop::FLUSH_TAG;
+use super::stop::STOP_FLUSH_TAG;
 use super::tasks::{AbortScope, BarrierKey, Effect, RunningTask, TaskKey};
+use super::updates::REMOVAL_FLUSH_TAG;
 
 impl Core {
     pub(super) fn start_task(&mut self, id: ConnectionId, command: &Command) {
@@ -95,8 +95,8 @@ impl Core {
         let any = !outcomes.is_empty();
         for (tag, outcome) in outcomes.drain(..) {
             match tag {
-                FLUSH_TAG => self.store_flushed(outcome),
-                LEAVE_TAG => self.left(&outcome),
+                STOP_FLUSH_TAG => self.lifecycle.store_flushed(outcome),
+                REMOVAL_FLUSH_TAG => self.lifecycle.removed_flushed(&outcome),
                 tag => {
                     let key = Key::from_u64(tag);
                     let effect = self.tasks.complete(key, outcome, &mut self.buffers);

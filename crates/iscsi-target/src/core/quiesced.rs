@@ -9,8 +9,8 @@ use lunette_reactor::{ConnectionId, Context};
 use lunette_session::iscsi_target::{LogoutTicket, Place, TaskManagementTicket};
 
 use super::Core;
-use super::news::Affected;
-use super::orders::{Order, Ticket};
+use super::affected::Affected;
+use super::mesh::{CoreMessage, RemoteBarrier};
 use super::tasks::TaskKey;
 use crate::control::UpdateError;
 
@@ -28,7 +28,7 @@ pub(super) enum OnQuiesced {
     /// A login is answered.
     Login { connection: ConnectionId, place: Place<ConnectionId> },
     /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
-    TellCore { ticket: Ticket, lost: Vec<NexusId> },
+    TellCore { answer_to: RemoteBarrier, lost: Vec<NexusId> },
     /// An update is answered: the sessions of all cores know of it.
     Update { answer: Sender<Result<Vec<SocketAddr>, UpdateError>>, portals: Vec<SocketAddr> },
 }
@@ -39,7 +39,7 @@ impl Core {
         let now = self.time(cx);
         for then in self.barriers.take_passed() {
             match then {
-                OnQuiesced::TellAffected { issuing, affected } => self.tell_of_aborts(issuing, &affected),
+                OnQuiesced::TellAffected { issuing, affected } => self.announce_aborts(issuing, &affected),
                 OnQuiesced::TaskManagement { connection, device, ticket } => {
                     self.aborted(now, connection, device, ticket);
                 }
@@ -48,8 +48,8 @@ impl Core {
                 }
                 OnQuiesced::Resume { key, lost } => self.drive(key, Input::Aborted { lost }),
                 OnQuiesced::Login { connection, place } => self.finish_login(cx, connection, place),
-                OnQuiesced::TellCore { ticket, lost } => {
-                    self.post.send(ticket.core, Order::Aborted { ticket: ticket.barrier, lost });
+                OnQuiesced::TellCore { answer_to: RemoteBarrier { core, barrier }, lost } => {
+                    self.mesh.send(core, CoreMessage::Aborted { barrier, lost });
                 }
                 // The caller of `Control::begin` may have dropped its end.
                 OnQuiesced::Update { answer, portals } => drop(answer.send(Ok(portals))),

@@ -44,12 +44,9 @@ impl Core {
 
     /// Whether anybody would be let in to recover it.
     fn may_be_recovered(&mut self, id: ConnectionId) -> bool {
-        let (directory, devices) = (&self.directory, &self.devices);
-        self.stopping.is_no()
-            && self
-                .connections
-                .get_mut(id)
-                .is_some_and(|conn| conn.session.is_some() && conn.may_stay(directory, devices))
+        let (directory, devices) = (self.lifecycle.directory(), self.lifecycle.devices());
+        !self.lifecycle.is_stopping()
+            && self.connections.get(id).is_some_and(|conn| conn.session.is_some() && conn.may_stay(directory, devices))
     }
 
     /// What was not sent is lost with the socket.
@@ -75,7 +72,7 @@ impl Core {
     /// A connection is logged out for recovery; its tasks wait.
     pub(super) fn detached(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         // A stop has ended all others that wait; it would wait for the tasks of this one.
-        if !self.stopping.is_no() {
+        if self.lifecycle.is_stopping() {
             self.gone(id);
             return cx.close(id);
         }

@@ -10,7 +10,7 @@ use lunette_session::Time;
 use lunette_session::iscsi_target::{TaskManagement, TaskManagementTicket};
 
 use super::Core;
-use super::orders::Order;
+use super::mesh::CoreMessage;
 use super::quiesced::OnQuiesced;
 use super::tasks::{AbortScope, TaskKey};
 
@@ -54,16 +54,16 @@ impl Core {
             Function::ABORT_TASK => Vec::new(),
             _ => self.affected_by(&covered, Some(id), request.before),
         };
-        // An initiator that is told that a task has ended may repeat its work, so the news wait for the stores as the answer does.
-        let news = self.barriers.open(OnQuiesced::TellAffected { issuing: Some(id), affected });
+        // An initiator that is told that a task has ended may repeat its work, so the announcement waits for the stores as the answer does.
+        let announcement = self.barriers.open(OnQuiesced::TellAffected { issuing: Some(id), affected });
         let barrier =
             self.barriers.open(OnQuiesced::TaskManagement { connection: id, device: Arc::clone(&device), ticket });
         for key in covered {
-            for barrier in [news, barrier] {
+            for barrier in [announcement, barrier] {
                 self.abort_task(key, Some(barrier));
             }
         }
-        self.barriers.close(news);
+        self.barriers.close(announcement);
         if let Some(scope) = scope_elsewhere(&request, device) {
             self.abort_on_others(barrier, &scope);
         }
@@ -129,9 +129,7 @@ impl Core {
     /// The connection that asked for it may be gone.
     fn drop_target(&mut self, cx: &mut Context<'_>, asked: Option<ConnectionId>, device: &Arc<TargetDevice>) {
         self.drop_sessions(cx, asked, device);
-        for core in self.post.others() {
-            self.post.send(core, Order::Reset(Arc::clone(device)));
-        }
+        self.mesh.send_to_others(|| CoreMessage::Reset(Arc::clone(device)));
     }
 
     /// The same where the connection was gone before the answer.

@@ -12,10 +12,9 @@ use lunette_session::iscsi_target::{
 };
 
 use super::answers::Answers;
-use super::limit::Permit;
 use super::table::TaskKeys;
 use crate::core::buffers::Account;
-use crate::core::homes::Home;
+use crate::core::mesh::{Home, Permit};
 
 pub(super) type Sessions = lunette_session::iscsi_target::Sessions<ConnectionId>;
 

@@ -2,7 +2,6 @@
 
 mod answers;
 mod connection;
-mod limit;
 mod pace;
 mod table;
 mod targetless;
@@ -15,10 +14,10 @@ use lunette_session::iscsi_target::{
 };
 use lunette_session::{SharedTraffic, Time, Timetable};
 
+use super::mesh::Source;
 pub(super) use answers::Answers;
 use connection::Sessions;
 pub(super) use connection::{Conn, Departure};
-pub(crate) use limit::{ConnectionLimit, Permit, Source};
 use pace::Pace;
 use table::ConnectionTable;
 use targetless::Targetless;
@@ -36,7 +35,6 @@ pub(super) struct Connections {
     /// Empty: spare memory for `touched`.
     spare_touched: Vec<ConnectionId>,
     timetable: Timetable<ConnectionId>,
-    limit: ConnectionLimit,
     targetless: Targetless<ConnectionId>,
     pace: Pace,
 }
@@ -53,30 +51,19 @@ pub(super) enum Next {
 
 impl Connections {
     /// Those of core number `core` of `cores`: the numbers of sessions tell their core.
-    pub(super) fn new(limit: ConnectionLimit, core: usize, cores: usize) -> Self {
+    pub(super) fn new(core: usize, cores: usize) -> Self {
         Self {
             table: ConnectionTable::default(),
             sessions: Sessions::sharing(core, cores),
             touched: Vec::new(),
             spare_touched: Vec::new(),
             timetable: Timetable::default(),
-            limit,
             targetless: Targetless::default(),
             pace: Pace::default(),
         }
     }
 
     // The table.
-
-    /// A permit for one more connection from `source`, unless there are too many on all cores.
-    pub(super) fn permit(&self, source: Source) -> Option<Permit> {
-        self.limit.take(source)
-    }
-
-    /// The connections of all cores.
-    pub(super) fn len_everywhere(&self) -> usize {
-        self.limit.taken()
-    }
 
     pub(super) fn insert(&mut self, id: ConnectionId, conn: Conn) {
         self.table.insert(id, conn);

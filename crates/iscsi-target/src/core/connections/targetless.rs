@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use super::limit::Source;
+use crate::core::mesh::Source;
 use crate::limits::MAX_TARGETLESS_CONNECTIONS;
 
 /// Connections that may have no target yet, the oldest first. Those that have one, or that are gone, are taken out when the table is

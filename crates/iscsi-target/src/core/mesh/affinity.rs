@@ -10,15 +10,15 @@ use lunette_pdu::{Isid, LoginStatus, Tsih};
 use lunette_session::iscsi_target::AdmitRequest;
 use lunette_session::limits::{MAX_SESSIONS, max_table_sessions};
 
-use super::post::FIRST;
+use super::FIRST;
 
-/// The homes of all sessions.
-pub(crate) struct Homes {
+/// The homes of all sessions, which all cores share.
+pub(crate) struct SessionAffinity {
     table: Mutex<Table>,
 }
 
 struct Table {
-    normal: HashMap<Name, Tenancy>,
+    normal: HashMap<Name, Residence>,
     /// Sessions of each core.
     sessions: Vec<usize>,
     /// How many a core may have: it has its share of the numbers.
@@ -36,7 +36,7 @@ struct Name {
     portal_group: u16,
 }
 
-struct Tenancy {
+struct Residence {
     core: usize,
     /// Connections that are there or on their way.
     connections: usize,
@@ -44,7 +44,7 @@ struct Tenancy {
 
 /// A connection's claim to its home. While there is one, sessions of the same nexus go there.
 pub(crate) struct Home {
-    homes: Arc<Homes>,
+    affinity: Arc<SessionAffinity>,
     core: usize,
     claim: Claim,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Home {
 enum Claim {
     Nexus(Name),
     Discovery,
-    /// To a session that nobody knows.
+    /// To a session that no core has.
     Nothing,
 }
 
@@ -62,7 +62,7 @@ impl Home {
     }
 }
 
-impl Homes {
+impl SessionAffinity {
     pub(crate) fn new(cores: usize) -> Arc<Self> {
         let most = max_table_sessions(cores);
         let table = Table { normal: HashMap::new(), sessions: vec![0; cores], most, discovery: 0 };
@@ -93,7 +93,7 @@ impl Homes {
                 (core, claim)
             }
         };
-        Ok(Home { homes: Arc::clone(self), core, claim })
+        Ok(Home { affinity: Arc::clone(self), core, claim })
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -113,29 +113,31 @@ impl Table {
     }
 
     fn place(&mut self, name: &Name) -> Result<usize, LoginStatus> {
-        if let Some(tenancy) = self.normal.get_mut(name) {
-            tenancy.connections += 1;
-            return Ok(tenancy.core);
+        if let Some(residence) = self.normal.get_mut(name) {
+            residence.connections += 1;
+            return Ok(residence.core);
         }
         self.check_room()?;
         let core = self.emptiest();
         self.sessions[core] += 1;
-        self.normal.insert(name.clone(), Tenancy { core, connections: 1 });
+        self.normal.insert(name.clone(), Residence { core, connections: 1 });
         Ok(core)
     }
 
     /// False when no session of that nexus is there.
     fn join(&mut self, name: &Name, core: usize) -> bool {
-        let Some(tenancy) = self.normal.get_mut(name).filter(|tenancy| tenancy.core == core) else { return false };
-        tenancy.connections += 1;
+        let Some(residence) = self.normal.get_mut(name).filter(|residence| residence.core == core) else {
+            return false;
+        };
+        residence.connections += 1;
         true
     }
 
     fn leave(&mut self, name: &Name) {
-        let Some(tenancy) = self.normal.get_mut(name) else { return };
-        tenancy.connections -= 1;
-        if tenancy.connections == 0 {
-            self.sessions[tenancy.core] -= 1;
+        let Some(residence) = self.normal.get_mut(name) else { return };
+        residence.connections -= 1;
+        if residence.connections == 0 {
+            self.sessions[residence.core] -= 1;
             self.normal.remove(name);
         }
     }
@@ -155,7 +157,7 @@ impl Name {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        let mut table = self.homes.table();
+        let mut table = self.affinity.table();
         match &self.claim {
             Claim::Nexus(name) => table.leave(name),
             Claim::Discovery => {
@@ -202,66 +204,66 @@ mod tests {
 
     #[test]
     fn new_sessions_go_where_the_fewest_are() {
-        let homes = Homes::new(3);
-        let mut held: Vec<_> = (0..6).map(|isid| homes.find(&login("iqn.a", isid, 0)).unwrap()).collect();
+        let affinity = SessionAffinity::new(3);
+        let mut held: Vec<_> = (0..6).map(|isid| affinity.find(&login("iqn.a", isid, 0)).unwrap()).collect();
         assert_eq!(held.iter().map(Home::core).collect::<Vec<_>>(), [0, 1, 2, 0, 1, 2]);
         held.remove(1);
-        assert_eq!(homes.find(&login("iqn.b", 0, 0)).unwrap().core(), 1);
+        assert_eq!(affinity.find(&login("iqn.b", 0, 0)).unwrap().core(), 1);
     }
 
     #[test]
     fn the_nexus_stays_as_long_as_any_connection_of_it() {
-        let homes = Homes::new(2);
-        let _other = homes.find(&login("iqn.other", 1, 0)).unwrap();
-        let first = homes.find(&login("iqn.a", 1, 0)).unwrap();
+        let affinity = SessionAffinity::new(2);
+        let _other = affinity.find(&login("iqn.other", 1, 0)).unwrap();
+        let first = affinity.find(&login("iqn.a", 1, 0)).unwrap();
         assert_eq!(first.core(), 1);
-        let _fills = homes.find(&login("iqn.b", 1, 0)).unwrap();
+        let _fills = affinity.find(&login("iqn.b", 1, 0)).unwrap();
         // Its second connection, and a login that takes its place.
-        let joined = homes.find(&login("iqn.a", 1, 7)).unwrap();
+        let joined = affinity.find(&login("iqn.a", 1, 7)).unwrap();
         drop(first);
-        let again = homes.find(&login("IQN.A", 1, 0)).unwrap();
+        let again = affinity.find(&login("IQN.A", 1, 0)).unwrap();
         assert_eq!((joined.core(), again.core()), (1, 1));
         drop((joined, again));
-        let _others = ["iqn.c", "iqn.d"].map(|name| homes.find(&login(name, 1, 0)).unwrap());
-        assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 0, "it is forgotten");
+        let _others = ["iqn.c", "iqn.d"].map(|name| affinity.find(&login(name, 1, 0)).unwrap());
+        assert_eq!(affinity.find(&login("iqn.a", 1, 0)).unwrap().core(), 0, "it is forgotten");
     }
 
     #[test]
-    fn a_number_that_nobody_has_claims_nothing() {
-        let homes = Homes::new(2);
-        let stray = homes.find(&login("iqn.a", 1, 3)).unwrap();
+    fn a_number_that_no_session_has_claims_nothing() {
+        let affinity = SessionAffinity::new(2);
+        let stray = affinity.find(&login("iqn.a", 1, 3)).unwrap();
         assert_eq!(stray.core(), 1);
-        let _there = homes.find(&login("iqn.b", 1, 0)).unwrap();
+        let _there = affinity.find(&login("iqn.b", 1, 0)).unwrap();
         // A session of that nexus on another core is not the one that is meant.
-        let _wrong = homes.find(&login("iqn.b", 1, 3)).unwrap();
+        let _wrong = affinity.find(&login("iqn.b", 1, 3)).unwrap();
         drop(stray);
-        assert_eq!(homes.table().sessions, [1, 0]);
+        assert_eq!(affinity.table().sessions, [1, 0]);
     }
 
     #[test]
     fn discovery_stays_where_it_came_in_and_counts() {
-        let homes = Homes::new(2);
+        let affinity = SessionAffinity::new(2);
         let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
-        let first = homes.find(&discovery).unwrap();
-        assert_eq!(homes.find(&login("iqn.a", 1, 0)).unwrap().core(), 1, "where fewer are");
+        let first = affinity.find(&discovery).unwrap();
+        assert_eq!(affinity.find(&login("iqn.a", 1, 0)).unwrap().core(), 1, "where fewer are");
         drop(first);
-        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
+        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| affinity.find(&discovery).unwrap()).collect();
         assert!(held.iter().all(|home| home.core() == FIRST));
-        assert_eq!(homes.find(&login("iqn.a", 1, 0)).err(), Some(LoginStatus::OUT_OF_RESOURCES));
+        assert_eq!(affinity.find(&login("iqn.a", 1, 0)).err(), Some(LoginStatus::OUT_OF_RESOURCES));
         drop(held);
-        assert!(homes.find(&login("iqn.a", 1, 0)).is_ok());
+        assert!(affinity.find(&login("iqn.a", 1, 0)).is_ok());
     }
 
     #[test]
     fn discovery_goes_elsewhere_when_the_first_core_has_no_numbers_left() {
         const CORES: usize = 64;
-        let (homes, most) = (Homes::new(CORES), max_table_sessions(CORES));
+        let (affinity, most) = (SessionAffinity::new(CORES), max_table_sessions(CORES));
         let discovery = AdmitRequest { target: None, ..login("iqn.a", 1, 0) };
-        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| homes.find(&discovery).unwrap()).collect();
-        let sessions = homes.table().sessions.clone();
+        let held: Vec<_> = (0..MAX_SESSIONS).map(|_| affinity.find(&discovery).unwrap()).collect();
+        let sessions = affinity.table().sessions.clone();
         assert_eq!((sessions[FIRST], sessions.iter().sum()), (most, MAX_SESSIONS));
         assert!(sessions.iter().all(|sessions| *sessions <= most));
         drop(held);
-        assert_eq!(homes.table().sessions, [0; CORES]);
+        assert_eq!(affinity.table().sessions, [0; CORES]);
     }
 }

@@ -1,4 +1,4 @@
-//! News of aborts: connections learn that their tasks were ended by a function that came another way (RFC 7143 sections 4.2.3.4
+//! Announcements of aborts: connections learn that their tasks were ended by a function that came another way (RFC 7143 sections 4.2.3.4
 //! and 4.2.3.5).
 
 use lunette_pdu::{LunField, SerialNumber};
@@ -39,8 +39,8 @@ impl Core {
         affected
     }
 
-    /// Tells these connections that their tasks are gone. On the `issuing` one no more data comes.
-    pub(super) fn tell_of_aborts(&mut self, issuing: Option<ConnectionId>, affected: &[Affected]) {
+    /// Tells these connections that their tasks were aborted. On the `issuing` one no more data comes.
+    pub(super) fn announce_aborts(&mut self, issuing: Option<ConnectionId>, affected: &[Affected]) {
         for Affected { connection, lun, before } in affected {
             self.connections
                 .in_session(*connection, |session| session.tasks_terminated(*connection, issuing, *lun, *before));

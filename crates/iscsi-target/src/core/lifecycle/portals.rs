@@ -87,7 +87,7 @@ impl Portals {
     }
 
     /// The portal group that a connection came in through.
-    pub(super) fn group_of(&self, listener: ListenerId) -> Option<u16> {
+    pub(in crate::core) fn group_of(&self, listener: ListenerId) -> Option<u16> {
         self.open.iter().find(|portal| portal.listener == listener).map(|portal| portal.config.group)
     }
 

@@ -1,0 +1,113 @@
+//! What the reactor brings to a core.
+
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
+
+use lunette_reactor::{Closed, ConnectionId, Context, FileRequest, Gather, Handler, ListenerId};
+
+use super::Core;
+use super::connections::Conn;
+use super::mesh::Source;
+
+impl Handler for Core {
+    fn accepted(
+        &mut self,
+        cx: &mut Context<'_>,
+        listener: ListenerId,
+        id: ConnectionId,
+        peer: SocketAddr,
+        local: SocketAddr,
+    ) {
+        let source = Source::of(peer);
+        let (group, permit) = (self.lifecycle.portals().group_of(listener), self.mesh.permit(source));
+        let (Some(portal_group), Some(permit), true) = (group, permit, !self.lifecycle.is_stopping()) else {
+            tracing::warn!(%peer, "connection refused: too many, or stopping");
+            return cx.close(id);
+        };
+        match self.new_login(cx, portal_group, local) {
+            Ok(login) => {
+                let conn = Conn::new(Box::new(login), peer, permit);
+                if let Some(evicted) = self.connections.insert_targetless(id, conn, source) {
+                    if let Some(conn) = self.connections.get(evicted) {
+                        tracing::warn!(peer = %conn.peer, "connection ended: too many others have no target");
+                    }
+                    self.cut(cx, evicted);
+                }
+                self.touch(id);
+            }
+            Err(error) => {
+                tracing::error!(%peer, %error, "connection refused: no random numbers");
+                cx.close(id);
+            }
+        }
+    }
+
+    fn direct(&mut self, id: ConnectionId) -> Option<&mut [u8]> {
+        self.connections.direct(id)
+    }
+
+    fn direct_received(&mut self, cx: &mut Context<'_>, id: ConnectionId, len: usize) {
+        self.connections.direct_received(id, len, self.time(cx));
+    }
+
+    fn received(&mut self, cx: &mut Context<'_>, id: ConnectionId, bytes: &[u8]) -> usize {
+        bytes.len() - self.pump(cx, id, bytes).left
+    }
+
+    fn gather<'a>(&'a self, id: ConnectionId, list: &mut Gather<'a>) {
+        self.connections.gather(id, list);
+    }
+
+    fn sent(&mut self, _: &mut Context<'_>, id: ConnectionId, len: usize) {
+        self.connections.sent(id, len, self.buffers.has_waiting());
+    }
+
+    fn closed(&mut self, cx: &mut Context<'_>, id: ConnectionId, why: Closed) {
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.log_closed(&why);
+            self.connection_lost(cx, id);
+            // It may have ended in the sends, which come after the batch's end.
+            self.unsettled = true;
+        }
+    }
+
+    fn file_done(&mut self, _: &mut Context<'_>, tag: u64, request: FileRequest, result: io::Result<usize>) {
+        self.tasks.file_done(tag, request, result);
+    }
+
+    fn released(&mut self, _: &mut Context<'_>, id: ConnectionId, stream: TcpStream) {
+        self.departed(id, stream);
+    }
+
+    fn woken(&mut self, cx: &mut Context<'_>) {
+        self.take_messages(cx);
+        self.begin_stop_if_asked(cx);
+        self.apply_updates(cx);
+    }
+
+    fn next_timeout(&mut self, now: Instant) -> Option<Instant> {
+        // Sends come after the batch's end; what they made possible is due now. Background work takes a step in each batch.
+        if self.unsettled
+            || self.connections.are_touched()
+            || self.tasks.background_is_due()
+            || self.tasks.has_queued_files()
+        {
+            return Some(self.epoch);
+        }
+        let connections = self.connections.next_timeout().map(|time| self.epoch + time.since_epoch());
+        let others = [self.lifecycle.stop_deadline(), self.tasks.next_timeout(), self.buffers.next_timeout(now)];
+        others.into_iter().flatten().chain(connections).min()
+    }
+
+    fn timeout(&mut self, cx: &mut Context<'_>) {
+        self.connections.time_has_come(self.time(cx));
+        self.buffers.time_has_come(cx.now());
+        self.end_overdue_stop(cx);
+    }
+
+    fn batch_end(&mut self, cx: &mut Context<'_>) {
+        self.connections.begin_batch();
+        self.settle(cx);
+    }
+}

@@ -1,0 +1,132 @@
+//! Changes to what is served, as all cores share them.
+
+use std::sync::Arc;
+
+use lunette_device::{LogicalUnit, PortGroupsChange, TargetDevice};
+use lunette_reactor::Context;
+use lunette_scsi::{AdditionalSense, Lun};
+use lunette_session::Authentication;
+use lunette_session::iscsi_target::Directory;
+
+use super::{Lifecycle, Removed};
+use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
+use crate::server::{TargetConfig, declare_ports, node};
+
+/// What an update has changed, for the sessions of each core.
+#[derive(Clone)]
+pub(crate) struct ConfigChange {
+    pub(in crate::core) directory: Arc<Directory>,
+    pub(in crate::core) devices: Vec<Arc<TargetDevice>>,
+    /// Unit attentions that initiators are told of.
+    pub(in crate::core) attentions: Vec<(Arc<TargetDevice>, Lun, AdditionalSense)>,
+    pub(in crate::core) removed: Vec<Removed>,
+}
+
+impl Lifecycle {
+    /// The updates that were asked for since the last call.
+    pub(in crate::core) fn take_updates(&self) -> Vec<Asked> {
+        self.updates.take()
+    }
+
+    /// Changes what all cores share: first what can fail, then the rest.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Control::apply`](crate::Control::apply). Then nothing has changed.
+    pub(in crate::core) fn apply(&mut self, cx: &mut Context<'_>, update: Update) -> Result<ConfigChange, UpdateError> {
+        if self.is_stopping() {
+            return Err(UpdateError::Stopping);
+        }
+        let Update { portals, targets, discovery, port_groups, units, growth } = update;
+        let outcome = self.withdraw(&targets, &units).and_then(|()| Ok(self.portals.change(cx, &portals)?));
+        if let Err(error) = outcome {
+            keep(&self.devices);
+            return Err(error);
+        }
+        let mut change = self.replace_targets(targets, discovery);
+        for port_groups in port_groups {
+            change.change_port_groups(port_groups);
+        }
+        change.change_units(units);
+        for Growth { unit, grow } in growth {
+            grow();
+            change.announce_growth(&unit);
+        }
+        keep(&change.devices);
+        Ok(change)
+    }
+
+    /// Serves what a change says from now on.
+    pub(in crate::core) fn adopt(&mut self, change: &ConfigChange) {
+        (self.directory, self.devices) = (Arc::clone(&change.directory), change.devices.clone());
+    }
+
+    /// A sanitize operation may have begun since the update was made, and on another core one may be about to: from now on none
+    /// begins on what goes.
+    fn withdraw(&self, targets: &[TargetConfig], units: &[UnitChange]) -> Result<(), UpdateError> {
+        for device in &self.devices {
+            let stays = targets.iter().any(|target| Arc::ptr_eq(&target.device, device));
+            let goes = |lun: Lun| units.iter().any(|change| Arc::ptr_eq(&change.device, device) && change.lun == lun);
+            let mut gone = device.units().into_iter().filter(|(lun, _)| !stays || goes(*lun));
+            if let Some((lun, _)) = gone.find(|(_, unit)| !unit.prepare_removal()) {
+                return Err(UpdateError::Sanitizing { target: device.name().into(), lun });
+            }
+        }
+        Ok(())
+    }
+
+    /// A directory in place of the other one. Connections have it by reference: each knows the old one or the new one.
+    fn replace_targets(&self, targets: Vec<TargetConfig>, discovery: Authentication) -> ConfigChange {
+        let portals = self.portals.to_vec();
+        let devices: Vec<_> = targets.iter().map(|target| Arc::clone(&target.device)).collect();
+        declare_ports(&devices, &portals);
+        let targets = targets.into_iter().map(|target| Arc::new(node(target, &portals))).collect();
+        let directory = Arc::new(Directory { targets, discovery });
+        let stays = |device: &&Arc<TargetDevice>| devices.iter().any(|stays| Arc::ptr_eq(stays, device));
+        let gone = self.devices.iter().filter(|device| !stays(device));
+        let removed = gone.map(|device| Removed::Target(Arc::clone(device))).collect();
+        ConfigChange { directory, devices, attentions: Vec::new(), removed }
+    }
+}
+
+/// What is served may be sanitized.
+fn keep(devices: &[Arc<TargetDevice>]) {
+    for (_, unit) in devices.iter().flat_map(|device| device.units()) {
+        unit.cancel_removal();
+    }
+}
+
+impl ConfigChange {
+    fn change_port_groups(&mut self, change: PortGroupsChange) {
+        let device = Arc::clone(change.device());
+        let changed = change.apply().into_iter();
+        self.attentions.extend(changed.map(|lun| (Arc::clone(&device), lun, AdditionalSense::ACCESS_STATE_CHANGED)));
+    }
+
+    fn change_units(&mut self, changes: Vec<UnitChange>) {
+        let mut luns_changed: Vec<Arc<TargetDevice>> = Vec::new();
+        for UnitChange { device, lun, unit } in changes {
+            let comes = unit.is_some();
+            let old = device.assign(lun, unit);
+            if comes && old.is_some() {
+                self.attentions.push((device, lun, AdditionalSense::INQUIRY_DATA_CHANGED));
+            } else if !luns_changed.iter().any(|known| Arc::ptr_eq(known, &device)) {
+                luns_changed.push(device);
+            }
+            self.removed.extend(old.map(Removed::Unit));
+        }
+        for device in luns_changed {
+            let first = device.units().first().map_or(Lun::ZERO, |(lun, _)| *lun);
+            self.attentions.push((device, first, AdditionalSense::REPORTED_LUNS_DATA_CHANGED));
+        }
+    }
+
+    fn announce_growth(&mut self, unit: &Arc<LogicalUnit>) {
+        unit.capacity_changed();
+        for device in &self.devices {
+            for (lun, _) in device.units().iter().filter(|(_, known)| Arc::ptr_eq(known, unit)) {
+                self.attentions.push((Arc::clone(device), *lun, AdditionalSense::CAPACITY_DATA_CHANGED));
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a core serves, from the start over changes and removals to the stop.
+
+mod change;
+mod portals;
+mod removals;
+mod stop;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use lunette_device::TargetDevice;
+use lunette_session::iscsi_target::Directory;
+use lunette_store::Store;
+
+use crate::control::Updates;
+pub(crate) use change::ConfigChange;
+pub(crate) use portals::Portals;
+use removals::Removals;
+pub(crate) use removals::Removed;
+pub(super) use stop::StopStep;
+use stop::Stopping;
+
+/// What a core serves, and what of it ends: stores that are removed, and the core itself. The core asks at the end of each batch
+/// what is to be done next.
+pub(super) struct Lifecycle {
+    portals: Portals,
+    devices: Vec<Arc<TargetDevice>>,
+    directory: Arc<Directory>,
+    updates: Arc<Updates>,
+    removals: Removals,
+    stop_asked: Arc<AtomicBool>,
+    stopping: Stopping,
+    /// Other cores that have nothing left to stop.
+    quiet_cores: usize,
+}
+
+impl Lifecycle {
+    pub(super) fn new(
+        portals: Portals,
+        devices: Vec<Arc<TargetDevice>>,
+        directory: Arc<Directory>,
+        updates: Arc<Updates>,
+        stop_asked: Arc<AtomicBool>,
+    ) -> Self {
+        Self {
+            portals,
+            devices,
+            directory,
+            updates,
+            removals: Removals::default(),
+            stop_asked,
+            stopping: Stopping::No,
+            quiet_cores: 0,
+        }
+    }
+
+    pub(super) fn portals(&self) -> &Portals {
+        &self.portals
+    }
+
+    pub(super) fn devices(&self) -> &[Arc<TargetDevice>] {
+        &self.devices
+    }
+
+    pub(super) fn directory(&self) -> &Arc<Directory> {
+        &self.directory
+    }
+
+    /// The device of this name.
+    pub(super) fn device(&self, name: &str) -> Option<&Arc<TargetDevice>> {
+        self.devices.iter().find(|device| device.name().eq_ignore_ascii_case(name))
+    }
+
+    /// The stores to flush at the end.
+    fn stores(&self) -> Vec<Arc<dyn Store>> {
+        let units = self.devices.iter().flat_map(|device| device.units());
+        units.filter(|(_, unit)| removals::needs_flush(unit)).map(|(_, unit)| Arc::clone(unit.store())).collect()
+    }
+}

@@ -1,0 +1,56 @@
+//! What cores tell each other.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use lunette_device::{NexusId, TargetDevice};
+use lunette_session::iscsi_target::{AdmitRequest, LoginConnection};
+
+use super::affinity::Home;
+use super::limit::Permit;
+use crate::core::lifecycle::{ConfigChange, Removed};
+use crate::core::tasks::{AbortScope, BarrierKey};
+
+/// A message from one core to another, read between two batches.
+pub(crate) enum CoreMessage {
+    /// The session of this connection lives on your core.
+    Take(Box<Arrival>),
+    /// End these tasks, and answer when no store works for them any more.
+    Abort { answer_to: RemoteBarrier, scope: AbortScope },
+    /// The same for a login, whose initiator may have closed connections before it: look at them first.
+    AbortLost { answer_to: RemoteBarrier, scope: AbortScope },
+    /// The tasks are gone; these nexuses `lost` tasks by it.
+    Aborted { barrier: BarrierKey, lost: Vec<NexusId> },
+    /// TARGET COLD RESET: end all sessions of the target.
+    Reset(Arc<TargetDevice>),
+    /// Something else is served from now on. Answer when your sessions know.
+    Change { answer_to: RemoteBarrier, change: ConfigChange },
+    /// The sessions know of the change.
+    Changed { barrier: BarrierKey },
+    /// No connection or task here works any more with what was removed.
+    Unused(Removed),
+    /// End all sessions.
+    Stop { deadline: Instant },
+    /// All sessions have ended.
+    Quiet,
+    /// Leave the event loop.
+    Leave,
+}
+
+/// A barrier of another core, which an answer goes to.
+#[derive(Clone, Copy)]
+pub(crate) struct RemoteBarrier {
+    pub(in crate::core) core: usize,
+    pub(in crate::core) barrier: BarrierKey,
+}
+
+/// A connection on its way to its home.
+pub(crate) struct Arrival {
+    pub(in crate::core) login: Box<LoginConnection>,
+    pub(in crate::core) peer: SocketAddr,
+    pub(in crate::core) permit: Permit,
+    pub(in crate::core) home: Home,
+    pub(in crate::core) stream: TcpStream,
+    pub(in crate::core) request: Box<AdmitRequest>,
+}
