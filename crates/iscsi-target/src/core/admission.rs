@@ -110,9 +110,12 @@ impl Core {
 
     pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId, place: Place<ConnectionId>) {
         let now = self.time(cx);
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        let Some(session) = conn.session.clone() else { return };
-        let Some(login) = conn.login.take() else { return };
+        // The connection may have ended while the login waited for stores.
+        let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.session.is_some()) else { return };
+        let (Some(session), Some(login)) = (conn.session.clone(), conn.login.take()) else {
+            debug_assert!(false, "a login ends twice");
+            return;
+        };
         if conn.nexus.is_none() {
             conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
         }

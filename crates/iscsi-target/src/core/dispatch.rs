@@ -17,7 +17,8 @@ use super::updates::REMOVAL_FLUSH_TAG;
 
 impl Core {
     pub(super) fn start_task(&mut self, id: ConnectionId, command: &Command) {
-        let Some(conn) = self.connections.get_mut(id) else { return };
+        let Some(conn) = self.connections.of_event(id) else { return };
+        // A reset may have ended the nexus, while the connection still sends its last answer.
         let (Some(nexus), Some(device)) = (&conn.nexus, &conn.device) else { return };
         let Ok(cdb) = Cdb::extended(command.cdb, &command.cdb_rest) else {
             let sense = SenseData::illegal_request(AdditionalSense::INVALID_FIELD_IN_CDB);
@@ -167,12 +168,11 @@ impl Core {
 
     /// Whether a connection is not read from while tasks of it wait for data.
     pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
-        let Some(conn) = self.connections.get(id) else { return false };
-        if self.connections.protocol(id).is_none_or(Connection::wants_input) {
-            return false;
-        }
-        let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));
-        tasks.any(RunningTask::waits_for_data)
+        self.connections.protocol(id).is_some_and(|protocol| !protocol.wants_input())
+            && self.connections.get(id).is_some_and(|conn| {
+                let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));
+                tasks.any(RunningTask::waits_for_data)
+            })
     }
 
     // Abortion.
@@ -222,9 +222,8 @@ impl Core {
 
     /// The connection is gone: so are its tasks. `barrier` learns when no store works for them any more.
     pub(super) fn abandon_tasks(&mut self, id: ConnectionId, barrier: Option<BarrierKey>) {
-        let Some(conn) = self.connections.get_mut(id) else { return };
-        let keys: Vec<TaskKey> = conn.tasks.keys().collect();
-        for key in keys {
+        let keys = self.connections.get(id).map(|conn| conn.tasks.keys().collect::<Vec<_>>());
+        for key in keys.unwrap_or_default() {
             self.abort_task(key, barrier);
         }
     }

@@ -61,7 +61,7 @@ impl Core {
 
     /// The connection is over: its answers still go out, its tasks end.
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
-        let Some(conn) = self.connections.get_mut(id) else { return };
+        let Some(conn) = self.connections.of_event(id) else { return };
         conn.log_close(reason);
         let (session, key) = (conn.session.clone(), conn.key);
         let takes_along = session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
@@ -75,7 +75,7 @@ impl Core {
             self.end_siblings(cx, id, reason);
         }
         self.end_session_part(id);
-        // Who logs a connection out hears of the window in the answer.
+        // After a logout the answer announces the window.
         if let Some(key) = key.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
             self.announce_window(key);
         }

@@ -11,7 +11,7 @@ impl Core {
     /// Answers QUERY TASK SET or QUERY ASYNCHRONOUS EVENT. They end nothing, so nothing is waited for.
     pub(super) fn answer_query(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
         let request = *ticket.request();
-        let Some(conn) = self.connections.get_mut(id) else { return };
+        let Some(conn) = self.connections.of_event(id) else { return };
         let (Some(device), Some(nexus)) = (&conn.device, &conn.nexus) else { return };
         let pending = device.query_asynchronous_event(request.lun.0, nexus);
         let yes = match (request.function, pending) {

@@ -28,7 +28,7 @@ impl Core {
 
     /// A request for a task that is gone. It may be one of those that were aborted before and whose stores still work.
     fn answer_gone(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
-        let Some(conn) = self.connections.get(id) else { return };
+        let Some(conn) = self.connections.of_event(id) else { return };
         let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.as_ref().map(|nexus| nexus.id())) else {
             return;
         };
@@ -41,7 +41,7 @@ impl Core {
 
     /// Aborts what the request covers.
     fn abort_covered(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
-        let Some(conn) = self.connections.get(id) else { return };
+        let Some(conn) = self.connections.of_event(id) else { return };
         let (Some(device), Some(nexus)) = (conn.device.clone(), conn.nexus.clone()) else { return };
         let request = *ticket.request();
         tracing::info!(peer = %conn.peer, function = %request.function, "task management");

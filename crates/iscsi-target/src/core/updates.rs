@@ -151,7 +151,7 @@ impl Conn {
         protocol.renegotiate(now.offer.recv_data_segment_len, NEGOTIATION_GRACE)
     }
 
-    /// Whether its target is still served here and admits it. Who has no session yet is looked at when it asks for one.
+    /// Whether its target is still served here and admits it. A connection without a session is checked when it logs in.
     pub(super) fn may_stay(&self, directory: &Directory, devices: &[Arc<TargetDevice>]) -> bool {
         let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return true };
         devices.iter().any(|device| self.is_of(device))

@@ -32,7 +32,7 @@ pub(super) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Whether so many rounds have moved nothing that what they looked at is worth remembering.
+    /// Whether many rounds have moved nothing, so that the connections they looked at are worth remembering.
     pub(super) fn is_suspicious(&self) -> bool {
         self.idle >= MAX_IDLE_ROUNDS / 2
     }

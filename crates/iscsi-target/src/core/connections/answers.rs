@@ -37,7 +37,7 @@ impl Answers {
         self.held_bytes += pooled_bytes;
     }
 
-    /// So many bytes of data segments are still held. Those that no answer queued make this late, never early.
+    /// `left` bytes of data segments are still held. Those that no answer queued make this late, never early.
     pub(super) fn released(&mut self, left: usize) {
         let released = self.queued.saturating_sub(left as u64);
         while let Some((_, pooled_bytes)) = self.waiting.front().filter(|(end, _)| *end <= released) {
@@ -59,7 +59,10 @@ impl Conn {
         let pooled = response.data_in.pooled_bytes();
         let before = session.connection(id).map_or(0, Connection::queued_bytes);
         session.complete(id, task, response);
-        let Some(mut protocol) = session.connection_mut(id) else { return };
+        let Some(mut protocol) = session.connection_mut(id) else {
+            debug_assert!(false, "an answer ends its connection");
+            return;
+        };
         let segment_bytes = protocol.queued_bytes() - before;
         if let Some(pooled_bytes) = pooled.filter(|_| segment_bytes > 0) {
             self.answers.push(segment_bytes, pooled_bytes);

@@ -33,7 +33,7 @@ pub(in crate::core) struct Conn {
     /// The buffers that it holds. Everything it holds counts here.
     pub(in crate::core) account: Rc<Account>,
     pub(in crate::core) answers: Answers,
-    /// Commands that the initiator waits for, as far as one can tell here: those in hand, and those whose answers it had not
+    /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
     /// seen when it last sent something.
     pub(in crate::core) under_way: usize,
     pub(in crate::core) touched: bool,

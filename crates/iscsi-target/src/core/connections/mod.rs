@@ -78,11 +78,20 @@ impl Connections {
         evicted
     }
 
+    /// The connection of an event that was just taken from it. It is there.
+    pub(super) fn of_event(&mut self, id: ConnectionId) -> Option<&mut Conn> {
+        let conn = self.table.get_mut(id);
+        debug_assert!(conn.is_some(), "an event of a connection that is gone");
+        conn
+    }
+
+    /// A connection, unless it is gone: an id may be older than the batch.
     #[inline]
     pub(super) fn get(&self, id: ConnectionId) -> Option<&Conn> {
         self.table.get(id)
     }
 
+    /// A connection, unless it is gone.
     #[inline]
     pub(super) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Conn> {
         self.table.get_mut(id)
@@ -209,13 +218,13 @@ impl Connections {
     /// Answers a task that has ended. The session may hold the response back.
     #[inline]
     pub(super) fn answer(&mut self, id: ConnectionId, tag: TaskTag, response: Response) {
-        let Some(conn) = self.table.get_mut(id) else {
+        let conn = self.table.get_mut(id).and_then(|conn| Some((conn.key?, conn)));
+        let Some((key, conn, session)) = conn.and_then(|(key, conn)| Some((key, conn, self.sessions.get_mut(key)?)))
+        else {
             debug_assert!(false, "a task outlives its connection");
             return;
         };
         conn.tasks.remove(tag);
-        let Some(key) = conn.key else { return };
-        let Some(session) = self.sessions.get_mut(key) else { return };
         conn.complete(id, session, tag, response);
         self.touch_members(key);
         self.touch(id);

@@ -134,7 +134,10 @@ impl Table {
     }
 
     fn leave(&mut self, name: &Name) {
-        let Some(residence) = self.normal.get_mut(name) else { return };
+        let Some(residence) = self.normal.get_mut(name) else {
+            debug_assert!(false, "a claim outlives the residence of its nexus");
+            return;
+        };
         residence.connections -= 1;
         if residence.connections == 0 {
             self.sessions[residence.core] -= 1;

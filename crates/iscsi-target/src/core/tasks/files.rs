@@ -84,7 +84,10 @@ impl Files {
 
     /// A request has ended.
     pub(super) fn done(&mut self, tag: u64, request: FileRequest, result: io::Result<usize>) {
-        let Some(Pending { flow, done }) = self.under_way.remove(Key::from_u64(tag)) else { return };
+        let Some(Pending { flow, done }) = self.under_way.remove(Key::from_u64(tag)) else {
+            debug_assert!(false, "a file operation ends twice");
+            return;
+        };
         match op(request).attempted(result) {
             Ok(outcome) => done.complete(outcome),
             Err(op) => self.of(flow).run_op(op, done),

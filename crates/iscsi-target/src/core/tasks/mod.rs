@@ -81,6 +81,7 @@ impl TaskRunner {
         self.running.len()
     }
 
+    /// A task, unless it has ended.
     pub(super) fn get(&self, key: TaskKey) -> Option<&RunningTask> {
         self.running.get(key)
     }

@@ -54,7 +54,10 @@ impl TaskSets {
         if (attribute == TaskAttribute::Simple && self.sets.is_empty()) || never_waits(opcode) {
             return true;
         }
-        let Some(id) = tasks.get(key).map(set_of) else { return true };
+        let Some(id) = tasks.get(key).map(set_of) else {
+            debug_assert!(false, "a task is ordered that is not there");
+            return true;
+        };
         let is_kept = self.sets.contains_key(&id);
         // An ACA task is refused, which needs no order.
         if !is_kept && matches!(attribute, TaskAttribute::Simple | TaskAttribute::Aca) {
