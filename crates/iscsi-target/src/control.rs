@@ -21,7 +21,7 @@ pub struct Update {
     pub portals: Vec<PortalConfig>,
     /// All targets. Those that stay bring the device that they have.
     pub targets: Vec<TargetConfig>,
-    /// Who may open a discovery session.
+    /// How initiators prove themselves for a discovery session.
     pub discovery: Authentication,
     /// Other target port groups of targets that stay.
     pub port_groups: Vec<PortGroupsChange>,
@@ -128,7 +128,7 @@ impl PendingUpdate {
     }
 }
 
-/// An update, and who waits for its end.
+/// An update, and where its result goes.
 pub(crate) struct Asked {
     pub(crate) update: Update,
     pub(crate) answer: Sender<Result<Vec<SocketAddr>, UpdateError>>,
@@ -180,7 +180,7 @@ impl Updates {
     }
 }
 
-/// Held by the server: with it ends the taking of updates, so that nobody waits for an answer in vain.
+/// Held by the server: when it is dropped, updates that were not applied end with [`UpdateError::Stopping`].
 pub(crate) struct UpdatesEnd(pub(crate) Arc<Updates>);
 
 impl Drop for UpdatesEnd {

@@ -20,15 +20,15 @@ const _: () =
 pub const DEFAULT_FILE_THREADS: usize = 8;
 
 /// The longest read or write of a file that the reactor's thread makes itself when it need not wait for the medium. The hop to
-/// another thread that it saves costs more than copying so many bytes; longer copies are better made side by side, and keep
+/// another thread that it saves costs more than copying this many bytes; longer copies are better made side by side, and keep
 /// the connections waiting.
 pub(crate) const MAX_INLINE_FILE_BYTES: usize = 16 << 10;
 
 /// File operations that wait for a thread. Beyond it, the reactor does them itself and so slows its initiators down. There
-/// is room for every command that may be in hand, or a medium that hangs would stop the reactor too.
+/// is room for every command that may be running, or a medium that hangs would stop the reactor too.
 pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize;
 
-/// Buffers of so many bytes and more get their memory when it is first looked at: a store may lend what they are to hold.
+/// Buffers of this length and longer get their memory when it is first looked at: a store may lend what they are to hold.
 pub(crate) const MIN_LENDABLE_LEN: usize = 64 << 10;
 
 /// The share of the buffers that one connection may hold, in tasks and in data that its peer does not read: one part in
@@ -80,7 +80,7 @@ pub(crate) const MAX_SESSION_SUSPENDED: usize = MAX_SESSION_CONNECTIONS as usize
 pub(crate) const MAX_SUSPENDED_CONNECTIONS: usize = 1024;
 
 /// The share of the buffers that they may hold, all together: one part in this many. Beyond it the longest waiting one is
-/// given up: nobody reads from it, and live connections want buffers.
+/// given up: no initiator reads from it, and live connections want buffers.
 pub(crate) const SUSPENDED_BUFFER_SHARE: usize = 4;
 
 /// The time that initiators have to log out when the target stops.

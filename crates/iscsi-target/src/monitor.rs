@@ -1,4 +1,4 @@
-//! What a server has in hand, for whoever watches it from another thread.
+//! The numbers of a server, for other threads that watch it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ pub(crate) struct Watched {
     pub(crate) pool: Pool,
 }
 
-/// What a server has in hand, as it stood after the last events.
+/// What a server has and has done, as it stood after the last batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Connections, in whatever state.
@@ -29,7 +29,7 @@ pub struct Statistics {
     pub suspended: usize,
     /// Sessions, with those whose login is about to be answered.
     pub sessions: usize,
-    /// Commands in hand, with those that were aborted and that a store still works on.
+    /// Running commands, with those that were aborted and that a store still works on.
     pub tasks: usize,
     /// Entries in the table of times.
     pub timers: usize,

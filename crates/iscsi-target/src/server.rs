@@ -45,7 +45,7 @@ pub struct TargetConfig {
 }
 
 impl TargetConfig {
-    /// A target that everybody may use.
+    /// A target that all initiators may use.
     pub fn open(device: Arc<TargetDevice>) -> Self {
         let authentication = Authentication::None;
         Self { device, alias: None, authentication, initiators: None, offer: Offer::default(), moved: None }
@@ -58,7 +58,7 @@ pub struct ServerConfig {
     pub portals: Vec<PortalConfig>,
     /// What to serve; names are unique.
     pub targets: Vec<TargetConfig>,
-    /// Who may open a discovery session.
+    /// How initiators prove themselves for a discovery session.
     pub discovery: Authentication,
     /// How long to wait for what.
     pub timers: Timers,

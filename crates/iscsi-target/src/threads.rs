@@ -59,7 +59,7 @@ pub(crate) fn run_all(mut seats: Vec<Seat>) -> io::Result<()> {
     })
 }
 
-/// A core that fails ends all others, which then come late with what they have in hand: it is the one to tell of.
+/// The error to report. A core that fails ends all others, whose tasks then end too late: its own error is the cause.
 fn worst(results: Vec<io::Result<()>>) -> io::Result<()> {
     let (late, failed): (Vec<_>, Vec<_>) =
         results.into_iter().filter_map(Result::err).partition(|error| error.kind() == io::ErrorKind::TimedOut);

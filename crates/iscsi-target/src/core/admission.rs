@@ -39,7 +39,7 @@ impl Core {
         let nexus = self.joined_nexus(&request, place.session(), &admitted.displaced);
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
-            self.cut(cx, displaced);
+            self.close_now(cx, displaced);
         }
         if let Some(detached) = admitted.detached {
             tracing::info!(initiator = request.initiator_name, "connection replaced by a new login");
@@ -126,7 +126,7 @@ impl Core {
             "logged in"
         );
         if !self.connections.enter(place, *login, now) {
-            return self.cut(cx, id);
+            return self.close_now(cx, id);
         }
         let directory = Arc::clone(self.lifecycle.directory());
         if let Some((_, mut protocol)) = self.connections.link(id) {

@@ -12,21 +12,21 @@ use super::tasks::TaskKey;
 pub(super) struct Affected {
     connection: ConnectionId,
     lun: LunField,
-    /// Those with smaller numbers.
+    /// The tasks with smaller CmdSNs.
     before: SerialNumber,
 }
 
 impl Core {
-    /// The connections that have tasks among these, which a request of connection `issuing` ends.
+    /// The connections that have tasks among these, which a request of connection `issuing` aborts.
     pub(super) fn affected_by(
         &self,
-        doomed: &[TaskKey],
+        keys: &[TaskKey],
         issuing: Option<ConnectionId>,
         before: Option<SerialNumber>,
     ) -> Vec<Affected> {
         let session_of = |id| self.session_of(id);
         let issuer = issuing.and_then(session_of).map(|session| session.info().tsih);
-        let tasks = doomed.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
+        let tasks = keys.iter().filter_map(|key| self.tasks.get(*key)).filter(|task| !task.is_orphan());
         let affected = tasks.filter_map(|task| {
             let session = session_of(task.address().0)?;
             let before = before.filter(|_| issuer == Some(session.info().tsih));

@@ -99,8 +99,8 @@ impl Core {
         }
     }
 
-    /// Cuts a connection off: another one takes its place, or the target is reset.
-    pub(super) fn cut(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+    /// Closes a connection at once, with what it still has to send: another one takes its place, or the target is reset.
+    pub(super) fn close_now(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
         self.end_session_part(id);
         self.connections.remove(id);
         cx.close(id);

@@ -32,7 +32,7 @@ impl Handler for Core {
                     if let Some(conn) = self.connections.get(evicted) {
                         tracing::warn!(peer = %conn.peer, "connection ended: too many others have no target");
                     }
-                    self.cut(cx, evicted);
+                    self.close_now(cx, evicted);
                 }
                 self.touch(id);
             }

@@ -52,11 +52,11 @@ pub(crate) struct CoreConfig {
     pub(crate) mailbox: Mailbox<CoreMessage>,
     pub(crate) affinity: Arc<SessionAffinity>,
     pub(crate) limit: ConnectionLimit,
-    /// What time is counted from, by all cores.
+    /// The moment from which all cores count time.
     pub(crate) epoch: Instant,
-    /// Where random numbers come from.
+    /// The source of random numbers.
     pub(crate) entropy: Entropy,
-    /// Of the first core, as are the updates and the wish to stop.
+    /// The first core has them, the updates and the wish to stop. Those of other cores stay empty.
     pub(crate) portals: Portals,
     pub(crate) devices: Vec<Arc<TargetDevice>>,
     pub(crate) directory: Arc<Directory>,
@@ -213,7 +213,7 @@ impl Core {
         );
         debug_assert!(false, "a loop of the event loop's turn does not end");
         self.end_siblings(cx, id, &CloseReason::SessionLost);
-        self.cut(cx, id);
+        self.close_now(cx, id);
     }
 
     /// Tells monitors how much there is.

@@ -65,7 +65,7 @@ impl Core {
             self.detached(cx, id);
         } else {
             self.terminate_tasks(id, None);
-            self.cut(cx, id);
+            self.close_now(cx, id);
         }
     }
 
@@ -157,7 +157,7 @@ impl Core {
     pub(super) fn end_suspended(&mut self, cx: &mut Context<'_>, concerned: impl Fn(&Conn) -> bool) {
         let ids: Vec<_> = self.connections.parked().filter(|(_, conn)| concerned(conn)).map(|(id, _)| id).collect();
         for id in ids {
-            self.cut(cx, id);
+            self.close_now(cx, id);
         }
     }
 

@@ -46,13 +46,13 @@ impl Core {
         let siblings = self.connections.end_session(key);
         for other in siblings.into_iter().filter(|other| *other != id) {
             if *reason == CloseReason::Logout || self.connections.is_parked(other) {
-                self.cut(cx, other);
+                self.close_now(cx, other);
             } else if let Some((_, mut protocol)) = self.connections.link(other) {
                 protocol.drop_session();
                 self.touch(other);
             } else {
                 // Its login waits to be answered.
-                self.cut(cx, other);
+                self.close_now(cx, other);
             }
         }
     }
@@ -69,7 +69,7 @@ impl Core {
         let barrier = self.barriers.open(OnQuiesced::Logout { connection: id, ticket });
         self.terminate_tasks(leaving, Some(barrier));
         if leaving != id {
-            self.cut(cx, leaving);
+            self.close_now(cx, leaving);
         }
         self.barriers.close(barrier);
         self.touch(id);

@@ -173,7 +173,7 @@ impl Core {
                 protocol.drop_session();
                 self.touch(other);
             } else {
-                self.cut(cx, other);
+                self.close_now(cx, other);
             }
         }
     }

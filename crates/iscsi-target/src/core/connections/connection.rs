@@ -24,13 +24,13 @@ pub(in crate::core) struct Conn {
     /// The session that it is in, or has a place in.
     pub(in crate::core) key: Option<SessionKey>,
     pub(in crate::core) peer: SocketAddr,
-    /// That session, until the connection is over.
+    /// What is known of that session, until the connection is over.
     pub(in crate::core) session: Option<Arc<SessionInfo>>,
     pub(in crate::core) device: Option<Arc<TargetDevice>>,
-    /// That of the session, which all its connections share.
+    /// The nexus of the session, which all its connections share.
     pub(in crate::core) nexus: Option<Arc<Nexus>>,
     pub(in crate::core) tasks: TaskKeys,
-    /// The buffers that it holds. Everything it holds counts here.
+    /// The bytes of buffers that its tasks and answers hold.
     pub(in crate::core) account: Rc<Account>,
     pub(in crate::core) answers: Answers,
     /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
@@ -42,9 +42,9 @@ pub(in crate::core) struct Conn {
     pub(in crate::core) permit: Option<Permit>,
     /// Where its session lives, among several cores.
     pub(in crate::core) home: Option<Home>,
-    /// It has asked for a TARGET COLD RESET, whose answer is on its way.
+    /// The target of a TARGET COLD RESET that the connection has asked for, and whose answer is on its way.
     pub(in crate::core) target_reset: Option<Arc<TargetDevice>>,
-    /// It waits to go to another core.
+    /// The core that the connection waits to go to, with its login.
     pub(in crate::core) departure: Option<Departure>,
     paused: bool,
 }
