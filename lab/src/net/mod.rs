@@ -1,0 +1,10 @@
+//! Two network namespaces, a device in each, and the relay between them.
+
+mod namespace;
+mod pair;
+mod relay;
+pub(crate) mod sys;
+mod tun;
+
+pub(crate) use pair::{End, Pair};
+pub(crate) use relay::{Flow, Relay, Relayed};

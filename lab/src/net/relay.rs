@@ -1,0 +1,180 @@
+//! The thread that moves packets between the two devices as their links say.
+
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::link::{Counts, Link, Nanos, Settings};
+use crate::units::EachWay;
+
+use super::pair::Pair;
+use super::tun::Tun;
+
+/// Packets that are read from one device before the other has its turn.
+const BATCH: usize = 64;
+/// Before other threads, which are what is measured.
+const NICENESS: i32 = -20;
+/// The longest lateness that is told apart: a minute.
+const MAX_LATENESS: Nanos = 60_000_000_000;
+
+/// A link between the two ends of a pair, in operation.
+pub(crate) struct Relay {
+    stop: OwnedFd,
+    thread: JoinHandle<Result<Relayed>>,
+}
+
+/// What a relay did.
+pub(crate) struct Relayed {
+    pub(crate) flows: EachWay<Flow>,
+    /// CPU time, with that of the system for it: packets are received by the other end within the relay's writes.
+    pub(crate) cpu: Duration,
+    pub(crate) elapsed: Duration,
+}
+
+/// What a relay did in one direction.
+pub(crate) struct Flow {
+    pub(crate) counts: Counts,
+    /// Packets that arrived, and that the system at their end refused.
+    pub(crate) refused: u64,
+    /// By how many nanoseconds packets were handed over later than the link says.
+    pub(crate) lateness: Histogram<u64>,
+}
+
+impl Relay {
+    /// Begins to relay packets. What the devices have kept from before is thrown away.
+    pub(crate) fn start(pair: &Pair, links: EachWay<Settings>, mtu: u16) -> Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let stopped = stop.try_clone()?;
+        let (near, far) = (&pair.near.device, &pair.far.device);
+        let mut directions = [Direction::new(links.there, near, far, mtu), Direction::new(links.back, far, near, mtu)];
+        for direction in &mut directions {
+            direction.discard()?;
+        }
+        let thread = thread::Builder::new().name("relay".into()).spawn(move || relay(directions, &stopped))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Ends it. Packets that are on their way are gone.
+    pub(crate) fn stop(self) -> Result<Relayed> {
+        rustix::io::write(&self.stop, &1_u64.to_ne_bytes()).context("cannot stop the relay")?;
+        self.thread.join().expect("the relay does not panic")
+    }
+}
+
+fn relay(mut directions: [Direction; 2], stop: &OwnedFd) -> Result<Relayed> {
+    // Timers of threads that are not urgent may fire 50 µs late.
+    rustix::thread::set_current_timer_slack(NonZero::new(1)).context("cannot ask for exact timers")?;
+    // On Linux this is the calling thread alone.
+    rustix::process::setpriority_process(None, NICENESS).context("cannot raise the relay's priority")?;
+    let start = Instant::now();
+    loop {
+        let due = directions.iter().filter_map(|direction| direction.link.next_due()).min();
+        let timeout = due.map(|due| timespec(due.saturating_sub(nanos_since(start))));
+        let mut ready = [
+            PollFd::new(&*directions[0].from, PollFlags::IN),
+            PollFd::new(&*directions[1].from, PollFlags::IN),
+            PollFd::new(stop, PollFlags::IN),
+        ];
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for packets"),
+        }
+        let events = ready.map(|device| device.revents());
+        if !events[2].is_empty() {
+            break;
+        }
+        for (direction, events) in directions.iter_mut().zip(events) {
+            if events.intersects(PollFlags::ERR | PollFlags::NVAL) {
+                bail!("a device of the link is gone");
+            }
+            direction.deliver(start);
+            if events.contains(PollFlags::IN) {
+                direction.collect(start)?;
+            }
+        }
+    }
+    let elapsed = start.elapsed();
+    let cpu = clock_gettime(ClockId::ThreadCPUTime);
+    let cpu = Duration::new(cpu.tv_sec.cast_unsigned(), cpu.tv_nsec.cast_unsigned() as u32);
+    let [there, back] = directions.map(Direction::into_flow);
+    Ok(Relayed { flows: EachWay { there, back }, cpu, elapsed })
+}
+
+/// A packet in a buffer that is long enough for any.
+struct Packet {
+    buffer: Box<[u8]>,
+    len: usize,
+}
+
+/// One direction of the relay.
+struct Direction {
+    link: Link<Packet>,
+    from: Arc<Tun>,
+    to: Arc<Tun>,
+    /// Buffers that no packet is in.
+    free: Vec<Box<[u8]>>,
+    mtu: u16,
+    refused: u64,
+    lateness: Histogram<u64>,
+}
+
+impl Direction {
+    fn new(link: Settings, from: &Arc<Tun>, to: &Arc<Tun>, mtu: u16) -> Self {
+        let lateness = Histogram::new_with_max(MAX_LATENESS, 2).expect("two digits of a minute");
+        let (from, to) = (Arc::clone(from), Arc::clone(to));
+        Self { link: Link::new(link), from, to, free: Vec::new(), mtu, refused: 0, lateness }
+    }
+
+    /// Takes what the device has, up to a batch, into the link.
+    fn collect(&mut self, start: Instant) -> Result<()> {
+        for _ in 0..BATCH {
+            let mut buffer = self.free.pop().unwrap_or_else(|| vec![0; usize::from(self.mtu)].into());
+            let Some(len) = self.from.read(&mut buffer).context("cannot read packets")? else {
+                self.free.push(buffer);
+                break;
+            };
+            let unsent = self.link.offer(nanos_since(start), len as u32, Packet { buffer, len });
+            self.free.extend(unsent.map(|packet| packet.buffer));
+        }
+        Ok(())
+    }
+
+    /// Hands over what has arrived.
+    fn deliver(&mut self, start: Instant) {
+        loop {
+            let now = nanos_since(start);
+            let Some((due, packet)) = self.link.arrival(now) else { break };
+            let accepted = self.to.write(&packet.buffer[..packet.len]);
+            self.refused += u64::from(!accepted);
+            self.lateness.saturating_record(now - due);
+            self.free.push(packet.buffer);
+        }
+    }
+
+    /// Throws away what the device has.
+    fn discard(&mut self) -> Result<()> {
+        let mut buffer = vec![0; usize::from(self.mtu)];
+        while self.from.read(&mut buffer).context("cannot read packets")?.is_some() {}
+        Ok(())
+    }
+
+    fn into_flow(self) -> Flow {
+        Flow { counts: self.link.counts().clone(), refused: self.refused, lateness: self.lateness }
+    }
+}
+
+fn nanos_since(start: Instant) -> Nanos {
+    start.elapsed().as_nanos() as Nanos
+}
+
+fn timespec(nanos: Nanos) -> Timespec {
+    let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
+    Timespec { tv_sec: seconds.cast_signed(), tv_nsec: rest.cast_signed() }
+}

@@ -1,0 +1,51 @@
+//! The system calls for which no safe wrapper exists: the only unsafe code of the laboratory.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+
+use rustix::ioctl::{self, Opcode, Updater, opcode};
+use rustix::thread::UnshareFlags;
+
+/// `TUNSETIFF`, whose number is made with an `int` though it takes an `ifreq`.
+const TUNSETIFF: Opcode = opcode::write::<i32>(b'T', 202);
+const IFF_TUN: u16 = 0x0001;
+const IFF_NO_PI: u16 = 0x1000;
+
+/// `struct ifreq`, as far as a TUN device needs it.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; 16],
+    flags: u16,
+    rest: [u8; 22],
+}
+
+/// What the calling thread, or for processes its children, get for themselves.
+#[derive(Clone, Copy)]
+pub(crate) enum Unshared {
+    Network,
+    Mounts,
+    /// Of children alone. No thread can start afterwards in this process.
+    Processes,
+}
+
+pub(crate) fn unshare(what: Unshared) -> io::Result<()> {
+    let flags = match what {
+        Unshared::Network => UnshareFlags::NEWNET,
+        Unshared::Mounts => UnshareFlags::NEWNS,
+        Unshared::Processes => UnshareFlags::NEWPID,
+    };
+    // SAFETY: of all flags only `FILES` breaks what other code relies on, and it is none of these.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(Into::into)
+}
+
+/// Makes `/dev/net/tun`, opened, a TUN device of that name in the network namespace of the calling thread.
+pub(crate) fn attach_tun(file: &File, name: &str) -> io::Result<()> {
+    let mut request = InterfaceRequest { name: [0; 16], flags: IFF_TUN | IFF_NO_PI, rest: [0; 22] };
+    assert!(name.len() < request.name.len(), "a name of an interface has up to 15 bytes");
+    request.name[..name.len()].copy_from_slice(name.as_bytes());
+    // SAFETY: `TUNSETIFF` reads and writes one `struct ifreq` of 40 bytes, which `InterfaceRequest` is.
+    unsafe { ioctl::ioctl(file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }.map_err(Into::into)
+}
+
+const _: () = assert!(size_of::<InterfaceRequest>() == 40);

@@ -1,0 +1,119 @@
+//! The commands at the two ends, and the orphans that they leave to the first process of the namespace.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process_group, wait, waitpid};
+
+use crate::net::End;
+
+use super::BY_SIGNAL;
+
+/// How long a server may take until it listens, and until it ends.
+const START: Duration = Duration::from_secs(10);
+const END: Duration = Duration::from_secs(2);
+/// How often it is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// The state of a socket that listens, in /proc/net/tcp.
+const LISTENS: &str = "0A";
+
+/// Starts a command at that end of the link.
+pub(crate) fn start(end: &End, mut command: Command) -> io::Result<Pid> {
+    command.env("LAB_ADDRESS", end.address.to_string()).env("LAB_PEER", end.peer.to_string());
+    end.namespace.run(move || command.spawn()).map(|child| Pid::from_child(&child))
+}
+
+/// The command with its arguments.
+pub(crate) fn command(words: &[OsString]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// The server: a line for the shell, in a process group of its own, whose output goes to standard error.
+pub(crate) fn server(line: &str) -> Result<Command> {
+    let mut command = Command::new("sh");
+    let output = io::stderr().as_fd().try_clone_to_owned()?;
+    command.args(["-c", line]).stdin(Stdio::null()).stdout(output).process_group(0);
+    Ok(command)
+}
+
+/// Waits until something at that end listens on a port.
+pub(crate) fn await_listener(end: &End, server: Pid, port: u16) -> Result<()> {
+    let began = Instant::now();
+    loop {
+        if end.namespace.run(move || listens(port)) {
+            return Ok(());
+        }
+        if let Some((_, status)) = waitpid(Some(server), WaitOptions::NOHANG)? {
+            bail!("the command of --serve ended before it listened on port {port}, with status {}", code(status));
+        }
+        if began.elapsed() > START {
+            bail!("nothing at the other end listens on TCP port {port} after {START:?}");
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn listens(port: u16) -> bool {
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"].map(fs::read_to_string);
+    tables.into_iter().flatten().any(|table| table.lines().skip(1).any(|line| is_listener(line, port)))
+}
+
+/// A line of /proc/net/tcp: number, local address and port, remote address and port, state, ...
+fn is_listener(line: &str, port: u16) -> bool {
+    let mut columns = line.split_whitespace();
+    let local = columns.nth(1).and_then(|address| address.rsplit_once(':'));
+    local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port)) && columns.nth(1) == Some(LISTENS)
+}
+
+/// Waits for the end of a process, and buries all others that end meanwhile. Returns its exit status.
+pub(crate) fn await_end(pid: Pid) -> Result<i32> {
+    loop {
+        match wait(WaitOptions::empty()) {
+            Ok(Some((ended, status))) if ended == pid => return Ok(code(status)),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error).context("cannot wait for the command"),
+        }
+    }
+}
+
+/// Asks the server and its children to end, and gives them a little time for it. The namespace ends the others.
+pub(crate) fn stop_server(server: Pid) {
+    let began = Instant::now();
+    // Once they are all gone there is no such group.
+    while kill_process_group(server, Signal::TERM).is_ok() && began.elapsed() < END {
+        let _ = waitpid(Some(server), WaitOptions::NOHANG);
+        thread::sleep(LOOK);
+    }
+}
+
+fn code(status: WaitStatus) -> i32 {
+    let by_signal = || status.terminating_signal().map(|signal| BY_SIGNAL + signal);
+    status.exit_status().or_else(by_signal).unwrap_or(BY_SIGNAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners_are_found_in_both_tables() {
+        let listener = "   0: 0200C612:0CBC 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
+        assert!(is_listener(listener, 3260));
+        assert!(!is_listener(listener, 3261));
+        let connection = listener.replace(" 0A ", " 01 ");
+        assert!(!is_listener(&connection, 3260));
+        let any =
+            "   0: 00000000000000000000000000000000:1451 00000000000000000000000000000000:0000 0A 00000000:00000000";
+        assert!(is_listener(any, 5201));
+        assert!(!is_listener("", 0));
+    }
+}
