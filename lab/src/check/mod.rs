@@ -52,6 +52,8 @@ pub(crate) struct Throughput {
     pub(crate) bits_per_second: f64,
     /// The payload that packets of the link's MTU can carry at its rate. `None` if the link has no rate.
     pub(crate) most_bits_per_second: Option<f64>,
+    /// CPU time of the relay per second, with that of the system for its packets.
+    pub(crate) relay_cores: f64,
 }
 
 /// Losses of both directions.
@@ -73,8 +75,8 @@ pub(crate) fn run(pair: &Pair, link: &EachWay<Settings>, mtu: u16) -> Result<Che
     let clean = EachWay { there: clean(&link.there, link), back: clean(&link.back, link) };
     let relay = Relay::start(pair, clean.clone(), mtu)?;
     let idle = idle(pair, &clean)?;
-    let tcp = throughput(pair, &clean, mtu)?;
     relay.stop()?;
+    let tcp = throughput(pair, &clean, mtu)?;
     let lossy = link.there.loss.mean() > 0.0 || link.back.loss.mean() > 0.0;
     let loss = if lossy { Some(losses::count(pair, link, mtu)?) } else { None };
     Ok(Check { idle, tcp, loss })
@@ -122,9 +124,12 @@ fn throughput(pair: &Pair, link: &EachWay<Settings>, mtu: u16) -> Result<Through
     let round_trip = Duration::from_nanos(round_trip(link));
     let window =
         LEAST_QUEUE_BYTES.max(2 * (QUEUE_ROUND_TRIPS + 1) * bytes_per(round_trip.as_nanos() as Nanos, &link.there));
+    let relay = Relay::start(pair, link.clone(), mtu)?;
     let bits_per_second = greedy::bits_per_second(pair, round_trip, window).context("cannot measure the throughput")?;
+    let relayed = relay.stop()?;
     let payload = f64::from(mtu - TCP_HEADERS) / f64::from(mtu);
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
     let most = link.there.bits_per_second.map(|rate| rate as f64 * payload);
-    Ok(Throughput { bits_per_second, most_bits_per_second: most })
+    let relay_cores = relayed.cpu.as_secs_f64() / relayed.elapsed.as_secs_f64();
+    Ok(Throughput { bits_per_second, most_bits_per_second: most, relay_cores })
 }

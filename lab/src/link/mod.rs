@@ -142,6 +142,11 @@ impl<P> Link<P> {
         self.line.next_due()
     }
 
+    /// Packets that wait for the line or are on their way.
+    pub(crate) fn packets(&self) -> usize {
+        self.line.len()
+    }
+
     /// Takes the next packet that has arrived by `now`, and the time at which it was due.
     pub(crate) fn arrival(&mut self, now: Nanos) -> Option<(Nanos, P)> {
         let (due, (bytes, packet)) = self.line.pop_due(now)?;

@@ -15,12 +15,18 @@ use crate::link::{Counts, Link, Nanos, Settings};
 use crate::units::EachWay;
 
 use super::pair::Pair;
+use super::sys;
 use super::tun::Tun;
 
 /// Packets that are read from one device before the other has its turn.
 const BATCH: usize = 64;
-/// Before other threads, which are what is measured.
-const NICENESS: i32 = -20;
+/// A CPU that slept for long wakes up late, so long sleeps end earlier and the rest is spent awake.
+const LONG_SLEEP: Nanos = 1_000_000;
+const WAKES_EARLIER: Nanos = 150_000;
+/// A short sleep costs more CPU time than it lasts, so packets that follow each other closely are handed over in groups...
+const SHORTEST_SLEEP: Nanos = 50_000;
+/// ...and so few packets as a request and its answer are waited for awake.
+const FEW_PACKETS: usize = 2;
 /// The longest lateness that is told apart: a minute.
 const MAX_LATENESS: Nanos = 60_000_000_000;
 
@@ -71,12 +77,14 @@ impl Relay {
 fn relay(mut directions: [Direction; 2], stop: &OwnedFd) -> Result<Relayed> {
     // Timers of threads that are not urgent may fire 50 µs late.
     rustix::thread::set_current_timer_slack(NonZero::new(1)).context("cannot ask for exact timers")?;
-    // On Linux this is the calling thread alone.
-    rustix::process::setpriority_process(None, NICENESS).context("cannot raise the relay's priority")?;
+    // Containers may forbid it. The check shows what that costs.
+    let _ = sys::run_first();
     let start = Instant::now();
+    let mut sleeper = Sleeper::default();
     loop {
         let due = directions.iter().filter_map(|direction| direction.link.next_due()).min();
-        let timeout = due.map(|due| timespec(due.saturating_sub(nanos_since(start))));
+        let packets = directions.iter().map(|direction| direction.link.packets()).sum();
+        let timeout = due.map(|due| timespec(sleeper.time(due, nanos_since(start), packets)));
         let mut ready = [
             PollFd::new(&*directions[0].from, PollFlags::IN),
             PollFd::new(&*directions[1].from, PollFlags::IN),
@@ -105,6 +113,26 @@ fn relay(mut directions: [Direction; 2], stop: &OwnedFd) -> Result<Relayed> {
     let cpu = Duration::new(cpu.tv_sec.cast_unsigned(), cpu.tv_nsec.cast_unsigned() as u32);
     let [there, back] = directions.map(Direction::into_flow);
     Ok(Relayed { flows: EachWay { there, back }, cpu, elapsed })
+}
+
+/// Decides how long the relay sleeps.
+#[derive(Default)]
+struct Sleeper {
+    /// The end of a long sleep, for which this has woken up already.
+    awake_until: Nanos,
+}
+
+impl Sleeper {
+    /// The time to sleep before a packet that is due, while that many are on their way.
+    fn time(&mut self, due: Nanos, now: Nanos, packets: usize) -> Nanos {
+        let wait = due.saturating_sub(now);
+        if wait > LONG_SLEEP {
+            self.awake_until = due;
+            return wait - WAKES_EARLIER;
+        }
+        let stays_awake = now < self.awake_until || (packets <= FEW_PACKETS && wait < SHORTEST_SLEEP);
+        if wait == 0 || stays_awake { 0 } else { wait.max(SHORTEST_SLEEP) }
+    }
 }
 
 /// A packet in a buffer that is long enough for any.
@@ -177,4 +205,27 @@ fn nanos_since(start: Instant) -> Nanos {
 fn timespec(nanos: Nanos) -> Timespec {
     let (seconds, rest) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
     Timespec { tv_sec: seconds.cast_signed(), tv_nsec: rest.cast_signed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_sleep_ends_before_its_time_and_only_once() {
+        let mut sleeper = Sleeper::default();
+        assert_eq!(sleeper.time(5_000_000, 0, 1), 5_000_000 - WAKES_EARLIER);
+        assert_eq!(sleeper.time(5_000_000, 5_000_000 - WAKES_EARLIER, 1), 0);
+        assert_eq!(sleeper.time(5_000_000, 4_999_999, 9), 0);
+        assert_eq!(sleeper.time(5_400_000, 5_000_000, 9), 400_000);
+    }
+
+    #[test]
+    fn packets_that_follow_closely_come_in_groups() {
+        let mut sleeper = Sleeper::default();
+        assert_eq!(sleeper.time(12_000, 0, 500), SHORTEST_SLEEP);
+        assert_eq!(sleeper.time(77_000, 0, 500), 77_000);
+        assert_eq!(sleeper.time(12_000, 0, 1), 0, "an exchange is not slowed down");
+        assert_eq!(sleeper.time(12_000, 13_000, 500), 0, "due");
+    }
 }

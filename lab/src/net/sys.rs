@@ -48,4 +48,12 @@ pub(crate) fn attach_tun(file: &File, name: &str) -> io::Result<()> {
     unsafe { ioctl::ioctl(file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }.map_err(Into::into)
 }
 
+/// Runs the calling thread before all threads with an ordinary priority. Root needs CAP_SYS_NICE for it.
+pub(crate) fn run_first() -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the call reads the parameter and changes nothing but how the thread is scheduled.
+    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 const _: () = assert!(size_of::<InterfaceRequest>() == 40);

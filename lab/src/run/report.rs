@@ -213,11 +213,12 @@ fn idle_text(check: &Check) -> String {
 
 fn throughput_text(check: &Check) -> String {
     let measured = bits(check.tcp.bits_per_second);
+    let cores = format!("the relay takes {:.2} of a core", check.tcp.relay_cores);
     let (Some(most), Some(share)) = (check.tcp.most_bits_per_second, check.tcp.share()) else {
-        return format!("check: one TCP connection carries {measured}");
+        return format!("check: one TCP connection carries {measured}; {cores}");
     };
     let verdict = if share < LEAST_SHARE { "; warning: this machine does not hold the rate now" } else { "" };
-    format!("check: one TCP connection carries {measured} of {}, {:.1}%{verdict}", bits(most), share * 100.0)
+    format!("check: one TCP connection carries {measured} of {}, {:.1}%; {cores}{verdict}", bits(most), share * 100.0)
 }
 
 fn losses_text(way: &str, losses: &Losses) -> String {
