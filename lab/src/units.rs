@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::link::{LossModel, Nanos, Share};
 
 /// The slowest and the fastest line, in bits per second.
-const RATES: std::ops::RangeInclusive<f64> = 1e3..=1e12;
+const RATES: std::ops::RangeInclusive<f64> = 64e3..=1e12;
 /// The longest delay, jitter or queue, in seconds.
 const MAX_SECONDS: f64 = 60.0;
 /// The longest queue in bytes: 1 GiB.
@@ -21,7 +21,7 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, String> {
         let units = [("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)];
         let rate = number_of(text, &units).filter(|rate| RATES.contains(rate));
-        rate.map(|rate| Self(whole(rate))).ok_or_else(|| "write bits per second from 1k to 1T, like 155M or 1G".into())
+        rate.map(|rate| Self(whole(rate))).ok_or_else(|| "write bits per second from 64k to 1T, like 155M or 1G".into())
     }
 }
 
@@ -150,7 +150,8 @@ mod tests {
 
     #[test]
     fn values_are_read_as_people_write_them() {
-        for (text, bits) in [("155M", 155_000_000), ("1G", 1_000_000_000), ("9.6k", 9600), ("10000000", 10_000_000)] {
+        for (text, bits) in [("155M", 155_000_000), ("1G", 1_000_000_000), ("96.5k", 96_500), ("10000000", 10_000_000)]
+        {
             assert_eq!(text.parse(), Ok(Rate(bits)), "{text}");
         }
         for (text, nanos) in [("50ms", 50_000_000), ("0.5s", 500_000_000), ("120us", 120_000), ("7ns", 7), ("0", 0)] {
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["", "M", "-1M", "1e9", "inf", "NaN", "1", "2T", "155 M", "155Mb"] {
+        for text in ["", "M", "-1M", "1e9", "9.6k", "inf", "NaN", "1", "2T", "155 M", "155Mb"] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }
         for text in ["", "50", "s", "-1s", "61s", "1h", "infs"] {

@@ -121,11 +121,13 @@ fn idle(pair: &Pair, link: &EachWay<Settings>) -> Result<Idle> {
 }
 
 fn throughput(pair: &Pair, link: &EachWay<Settings>, mtu: u16) -> Result<Throughput> {
-    let round_trip = Duration::from_nanos(round_trip(link));
-    let window =
-        LEAST_QUEUE_BYTES.max(2 * (QUEUE_ROUND_TRIPS + 1) * bytes_per(round_trip.as_nanos() as Nanos, &link.there));
+    let round_trip = round_trip(link);
+    let window = LEAST_QUEUE_BYTES.max(2 * (QUEUE_ROUND_TRIPS + 1) * bytes_per(round_trip, &link.there));
+    let bits = greedy::MEASURED_PACKETS * u64::from(mtu) * 8;
+    let least = Duration::from_nanos(link.there.bits_per_second.map_or(0, |rate| bits * 1_000_000_000 / rate));
     let relay = Relay::start(pair, link.clone(), mtu)?;
-    let bits_per_second = greedy::bits_per_second(pair, round_trip, window).context("cannot measure the throughput")?;
+    let bits_per_second = greedy::bits_per_second(pair, Duration::from_nanos(round_trip), least, window)
+        .context("cannot measure the throughput")?;
     let relayed = relay.stop()?;
     let payload = f64::from(mtu - TCP_HEADERS) / f64::from(mtu);
     #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
