@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod check;
+mod limits;
 mod link;
 mod net;
 mod options;

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 
 use anyhow::{Result, bail};
 
+use crate::limits::{MAX_BYTES_ON_THE_WAY, MIN_MTU};
 use crate::link::{LossModel, Reordering, Settings};
 use crate::units::{EachWay, Percent, Queue, Rate, Time};
 
-/// The memory for packets on their way in one direction.
-const MAX_BYTES_ON_THE_WAY: usize = 1 << 30;
 /// A queue without an option holds at least what the line sends in that time...
 const LEAST_QUEUE: Time = Time(20_000_000);
 /// ...and that many packets.
@@ -51,7 +50,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "QUEUE[/QUEUE]", requires = "rate")]
     queue: Option<EachWay<Queue>>,
     /// Bytes of the longest IP packet
-    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(576..))]
+    #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u16).range(MIN_MTU..))]
     pub(crate) mtu: u16,
     /// Seed of what is random
     #[arg(long, default_value_t = 1)]

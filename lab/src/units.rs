@@ -2,14 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::limits::{MAX_QUEUE_BYTES, MAX_SECONDS, RATES};
 use crate::link::{LossModel, Nanos, Share};
-
-/// The slowest and the fastest line, in bits per second.
-const RATES: std::ops::RangeInclusive<f64> = 64e3..=1e12;
-/// The longest delay, jitter or queue, in seconds.
-const MAX_SECONDS: f64 = 60.0;
-/// The longest queue in bytes: 1 GiB.
-const MAX_QUEUE_BYTES: f64 = 1_073_741_824.0;
 
 /// Bits per second.
 #[derive(Clone, Copy, Debug, PartialEq)]

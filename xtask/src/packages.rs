@@ -8,8 +8,9 @@ use anyhow::{Result, bail};
 use crate::process;
 
 /// A package, and a program in `PATH` whose presence shows on other systems that its content is installed.
-const NEEDED: [(&str, Option<&str>); 10] = [
+const NEEDED: [(&str, Option<&str>); 11] = [
     ("fio", Some("fio")),
+    ("iproute2", Some("ip")),
     ("istgt", Some("istgt")),
     ("libiscsi-bin", Some("iscsi-ls")),
     ("libnbd-bin", Some("nbdcopy")),

@@ -50,8 +50,8 @@ pub(crate) fn count(pair: &Pair, link: &EachWay<Settings>, mtu: u16) -> Result<B
     let there = one_way(&pair.near, &pair.far, &link.there).context("cannot count the losses of the way there")?;
     let back = one_way(&pair.far, &pair.near, &link.back).context("cannot count the losses of the way back")?;
     let relayed = relay.stop()?;
-    for (seen, flow) in [(&there, &relayed.flows.there), (&back, &relayed.flows.back)] {
-        let known = flow.counts.lost + flow.counts.dropped + flow.counts.overflowed;
+    for (seen, way) in [(&there, &relayed.ways.there), (&back, &relayed.ways.back)] {
+        let known = way.counts.lost + way.counts.dropped + way.counts.overflowed;
         ensure!(seen.lost == known, "{} packets did not arrive, and the link lost {known}", seen.lost);
     }
     Ok(BothLosses { there, back })

@@ -7,4 +7,4 @@ pub(crate) mod sys;
 mod tun;
 
 pub(crate) use pair::{End, Pair};
-pub(crate) use relay::{Flow, Relay, Relayed};
+pub(crate) use relay::{OneWay, Relay, Relayed};

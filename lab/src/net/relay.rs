@@ -19,7 +19,7 @@ use super::sys;
 use super::tun::Tun;
 
 /// Packets that are read from one device before the other has its turn.
-const BATCH: usize = 64;
+const MOST_PER_TURN: usize = 64;
 /// A CPU that slept for long wakes up late, so long sleeps end earlier and the rest is spent awake.
 const LONG_SLEEP: Nanos = 1_000_000;
 const WAKES_EARLIER: Nanos = 150_000;
@@ -38,14 +38,14 @@ pub(crate) struct Relay {
 
 /// What a relay did.
 pub(crate) struct Relayed {
-    pub(crate) flows: EachWay<Flow>,
+    pub(crate) ways: EachWay<OneWay>,
     /// CPU time, with that of the system for it: packets are received by the other end within the relay's writes.
     pub(crate) cpu: Duration,
     pub(crate) elapsed: Duration,
 }
 
 /// What a relay did in one direction.
-pub(crate) struct Flow {
+pub(crate) struct OneWay {
     pub(crate) counts: Counts,
     /// Packets that arrived, and that the system at their end refused.
     pub(crate) refused: u64,
@@ -111,8 +111,8 @@ fn relay(mut directions: [Direction; 2], stop: &OwnedFd) -> Result<Relayed> {
     let elapsed = start.elapsed();
     let cpu = clock_gettime(ClockId::ThreadCPUTime);
     let cpu = Duration::new(cpu.tv_sec.cast_unsigned(), cpu.tv_nsec.cast_unsigned() as u32);
-    let [there, back] = directions.map(Direction::into_flow);
-    Ok(Relayed { flows: EachWay { there, back }, cpu, elapsed })
+    let [there, back] = directions.map(Direction::into_one_way);
+    Ok(Relayed { ways: EachWay { there, back }, cpu, elapsed })
 }
 
 /// Decides how long the relay sleeps.
@@ -160,9 +160,9 @@ impl Direction {
         Self { link: Link::new(link), from, to, free: Vec::new(), mtu, refused: 0, lateness }
     }
 
-    /// Takes what the device has, up to a batch, into the link.
+    /// Takes what the device has, up to the most for one turn, into the link.
     fn collect(&mut self, start: Instant) -> Result<()> {
-        for _ in 0..BATCH {
+        for _ in 0..MOST_PER_TURN {
             let mut buffer = self.free.pop().unwrap_or_else(|| vec![0; usize::from(self.mtu)].into());
             let Some(len) = self.from.read(&mut buffer).context("cannot read packets")? else {
                 self.free.push(buffer);
@@ -193,8 +193,8 @@ impl Direction {
         Ok(())
     }
 
-    fn into_flow(self) -> Flow {
-        Flow { counts: self.link.counts().clone(), refused: self.refused, lateness: self.lateness }
+    fn into_one_way(self) -> OneWay {
+        OneWay { counts: self.link.counts().clone(), refused: self.refused, lateness: self.lateness }
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::check::{Check, LEAST_SHARE, Losses};
 use crate::link::{Counts, Nanos, Settings};
-use crate::net::{Flow, Relayed};
+use crate::net::{OneWay, Relayed};
 use crate::units::EachWay;
 
 /// A report, which grows while the tool works. Text is printed as it comes, JSON at the end.
@@ -48,8 +48,8 @@ struct Command {
 /// What passed over the link.
 #[derive(Serialize)]
 pub(crate) struct Traffic {
-    there: FlowCounts,
-    back: FlowCounts,
+    there: WayCounts,
+    back: WayCounts,
     /// Packets that the devices dropped before they were part of the link.
     dropped_before_the_link: u64,
     relay_cpu_seconds: f64,
@@ -57,7 +57,7 @@ pub(crate) struct Traffic {
 }
 
 #[derive(Serialize)]
-struct FlowCounts {
+struct WayCounts {
     #[serde(flatten)]
     counts: Counts,
     refused: u64,
@@ -158,8 +158,8 @@ impl Direction {
 impl Traffic {
     pub(crate) fn new(relayed: &Relayed, dropped_before_the_link: u64) -> Self {
         Self {
-            there: FlowCounts::new(&relayed.flows.there),
-            back: FlowCounts::new(&relayed.flows.back),
+            there: WayCounts::new(&relayed.ways.there),
+            back: WayCounts::new(&relayed.ways.back),
             dropped_before_the_link,
             relay_cpu_seconds: relayed.cpu.as_secs_f64(),
             relay_seconds: relayed.elapsed.as_secs_f64(),
@@ -167,9 +167,9 @@ impl Traffic {
     }
 }
 
-impl FlowCounts {
-    fn new(flow: &Flow) -> Self {
-        Self { counts: flow.counts.clone(), refused: flow.refused, late_us: Lateness::new(&flow.lateness) }
+impl WayCounts {
+    fn new(way: &OneWay) -> Self {
+        Self { counts: way.counts.clone(), refused: way.refused, late_us: Lateness::new(&way.lateness) }
     }
 
     fn text(&self, way: &str) -> String {
