@@ -17,7 +17,7 @@ const WARM_UP_ROUND_TRIPS: u32 = 25;
 /// How long is measured.
 const MEASURED: Duration = Duration::from_millis(500);
 const MEASURED_ROUND_TRIPS: u32 = 4;
-/// What has arrived does not come evenly: with so many packets one more or less is no matter.
+/// The measurement lasts at least as long as these packets take, so that one more or less is no matter.
 pub(crate) const MEASURED_PACKETS: u64 = 50;
 /// How often the sender sees whether it is over.
 const LOOK: Duration = Duration::from_millis(100);

@@ -16,7 +16,7 @@ use super::BothLosses;
 
 /// Headers of IP and UDP, and four bytes.
 const PACKET_BYTES: u64 = 32;
-/// So many losses are expected, if they can be had with these numbers of packets...
+/// The number of losses to expect, if a number of packets within these bounds has them...
 const ENOUGH: f64 = 400.0;
 const FEWEST: u64 = 1_000;
 const MOST: u64 = 40_000;

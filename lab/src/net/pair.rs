@@ -95,7 +95,7 @@ fn sysctl_path(key: &str) -> Result<String> {
     Ok(format!("/proc/sys/{}", key.replace('.', "/")))
 }
 
-/// Gives the interfaces of this thread's network namespace their addresses, with the program that everybody has for it.
+/// Gives the interfaces of this thread's network namespace their addresses.
 fn configure(address: Ipv4Addr, mtu: u16) -> Result<()> {
     let lines = format!(
         "link set lo up\n\

@@ -25,7 +25,7 @@ const LONG_SLEEP: Nanos = 1_000_000;
 const WAKES_EARLIER: Nanos = 150_000;
 /// A short sleep costs more CPU time than it lasts, so packets that follow each other closely are handed over in groups...
 const SHORTEST_SLEEP: Nanos = 50_000;
-/// ...and so few packets as a request and its answer are waited for awake.
+/// ...unless there are no more of them than a request and its answer: those are waited for awake.
 const FEW_PACKETS: usize = 2;
 /// The longest lateness that is told apart: a minute.
 const MAX_LATENESS: Nanos = 60_000_000_000;

@@ -74,7 +74,7 @@ fn is_listener(line: &str, port: u16) -> bool {
     local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port)) && columns.nth(1) == Some(LISTENS)
 }
 
-/// Waits for the end of a process, and buries all others that end meanwhile. Returns its exit status.
+/// Waits for the end of a process, and reaps all others that end meanwhile. Returns its exit status.
 pub(crate) fn await_end(pid: Pid) -> Result<i32> {
     loop {
         match wait(WaitOptions::empty()) {
