@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_SESSION_CONNECTIONS, MAX_SESSION_TABLES};
+use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_SESSION_TABLES};
 
 /// Event loops that a server may have, each on a thread of its own.
 pub const MAX_CORES: usize = 64;
@@ -72,11 +72,8 @@ pub(crate) const MAX_ADDRESS_CONNECTIONS: usize = MAX_CONNECTIONS / 2;
 pub(crate) const MAX_TARGETLESS_CONNECTIONS: usize = 1024;
 const _: () = assert!(MAX_TARGETLESS_CONNECTIONS < MAX_CONNECTIONS - MAX_ADDRESS_CONNECTIONS);
 
-/// Lost connections whose tasks wait to be taken over, of one session. A connection ends with its last task, so more of them
-/// than the session has connections tell of one that fails again and again.
-pub(crate) const MAX_SESSION_SUSPENDED: usize = MAX_SESSION_CONNECTIONS as usize;
-
-/// The same of all sessions of a core. Beyond it the longest waiting one is given up.
+/// Lost connections whose tasks wait to be taken over, of all sessions of a core; of one session there may be
+/// [`MAX_SESSION_SUSPENDED`](lunette_session::limits::MAX_SESSION_SUSPENDED). Beyond it the longest waiting one is given up.
 pub(crate) const MAX_SUSPENDED_CONNECTIONS: usize = 1024;
 
 /// The share of the buffers that they may hold, all together: one part in this many. Beyond it the longest waiting one is

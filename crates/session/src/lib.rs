@@ -15,7 +15,7 @@
 //!   A large data segment can skip that way: [`iscsi_target::Connection::direct`] is the place it should be received into.
 //! - **bytes out:** [`iscsi_target::Connection::slices`] are ready to be sent, in order; report with
 //!   [`iscsi_target::Connection::sent`].
-//! - **time:** [`iscsi_target::Connection::next_timeout`] says when [`iscsi_target::ConnectionMut::time_has_come`] wants to be called.
+//! - **time:** [`iscsi_target::Session::next_timeout`] says when [`iscsi_target::ConnectionMut::time_has_come`] wants to be called.
 //!
 //! After each call that changes the machine, drain events and bytes before the next one.
 //!
@@ -28,17 +28,98 @@
 //! connection.
 //!
 //! The target's session decides what its connections have to do with each other: the order of commands, response fences, task
-//! management over several connections, and with ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3 and 7.2.2) the tasks that outlive the
-//! connection that brought them. The driver does what its [`iscsi_target::Event`]s say, and then asks the connections that the session
-//! has [touched](iscsi_target::Session::take_touched) for theirs. What a driver has to answer comes with a ticket, which the answer
-//! consumes. It tells the session of what happens outside:
+//! management over several connections, which connections end together, and with ErrorRecoveryLevel 2 (RFC 7143 sections 7.1.4.3
+//! and 7.2.2) the tasks that outlive the connection that brought them. The driver does what its [`iscsi_target::Event`]s say, and
+//! then asks the connections that the session has [touched](iscsi_target::Session::take_touched) for theirs. What a driver has to
+//! answer comes with a ticket, which the answer consumes. It tells the session of what happens outside:
 //!
 //! | outside | the driver calls |
 //! |---|---|
-//! | a socket is gone | [`iscsi_target::Session::stream_lost`]; when that is false, [`iscsi_target::Sessions::leave`] and [`remove`](iscsi_target::Sessions::remove) |
-//! | [`iscsi_target::Event::Close`] | [`iscsi_target::Session::keep`]; when that is false, the same, once all is sent |
-//! | a login takes the place of a connection ([`iscsi_target::Admitted::detached`]) | [`iscsi_target::Session::detach`] |
-//! | stores are at rest after an abort | [`iscsi_target::Session::aborted`] |
+//! | a socket is gone | [`iscsi_target::Session::stream_lost`]; when that is false, [`iscsi_target::Sessions::remove`] |
+//! | the tasks of a connection that is over have ended | [`iscsi_target::Sessions::leave`], and [`remove`](iscsi_target::Sessions::remove) when all is sent |
+//! | what a task management request asks for is done | [`iscsi_target::Session::done`] |
+//! | a connection that was logged out of is gone | [`iscsi_target::Session::logged_out`] |
+//! | the target stops, or serves the session no longer | [`iscsi_target::Session::request_logout`] |
+//! | the target is reset | [`iscsi_target::Session::reset`] |
+//!
+//! # A driver
+//!
+//! The target's side without its sockets: what is done with bytes that have come. Its device knows commands without data only.
+//!
+//! ```
+//! use std::collections::HashMap;
+//!
+//! use lunette_session::Time;
+//! use lunette_session::iscsi_target::{Event, LoginConnection, LoginEvent, Response, SessionKey, Sessions};
+//!
+//! #[derive(Default)]
+//! struct Driver {
+//!     logins: HashMap<u32, LoginConnection>,
+//!     keys: HashMap<u32, SessionKey>,
+//!     sessions: Sessions<u32>,
+//! }
+//!
+//! impl Driver {
+//!     /// Gives false when the connection is over: what is ready is sent, and its socket is closed.
+//!     fn received(&mut self, id: u32, mut bytes: &[u8], now: Time) -> bool {
+//!         while let Some(login) = self.logins.get_mut(&id) {
+//!             match login.next_event(&mut bytes) {
+//!                 Some(LoginEvent::Admit(request)) => match self.sessions.admit(&request, id, now) {
+//!                     Ok(admitted) => {
+//!                         admitted.displaced.iter().for_each(|old| self.gone(*old));
+//!                         let entered = self.logins.remove(&id).and_then(|login| self.sessions.enter(admitted.place, login, now));
+//!                         self.keys.extend(entered.map(|key| (id, key)));
+//!                     }
+//!                     Err(status) => login.refuse(status),
+//!                 },
+//!                 Some(LoginEvent::Close(_)) => return false,
+//!                 None => {
+//!                     login.hold(bytes);
+//!                     return true;
+//!                 }
+//!             }
+//!         }
+//!         let Some(key) = self.keys.get(&id).copied() else { return false };
+//!         while let Some(session) = self.sessions.get_mut(key) {
+//!             match session.next_event(id, &mut bytes, now) {
+//!                 Some(Event::Command(command)) => session.complete(id, command.task, Response::default()),
+//!                 Some(Event::TaskManagement(ticket)) => session.done(id, ticket, now),
+//!                 Some(Event::Logout { ticket, connection }) => {
+//!                     session.logged_out(id, ticket);
+//!                     if connection != id {
+//!                         self.gone(connection);
+//!                     }
+//!                 }
+//!                 Some(Event::Close(_)) => {
+//!                     self.sessions.leave(key, id);
+//!                     return false;
+//!                 }
+//!                 Some(Event::Gone) => self.gone(id),
+//!                 Some(other) => panic!("{other:?} of a session without recovery and a device without data"),
+//!                 None => {
+//!                     session.connection_mut(id).into_iter().for_each(|mut connection| connection.hold(bytes));
+//!                     // Others may have something to send, or go on with what they hold.
+//!                     let touched = session.take_touched();
+//!                     return touched.into_iter().filter(|other| *other != id).all(|other| self.received(other, &[], now));
+//!                 }
+//!             }
+//!         }
+//!         false
+//!     }
+//!
+//!     fn gone(&mut self, id: u32) {
+//!         if let Some(key) = self.keys.remove(&id) {
+//!             self.sessions.remove(key, id);
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! # Tasks and transport
+//!
+//! Of the target's side, `iscsi_target::tasks` is what any transport would need: tasks, the data that they collect, and the order of
+//! commands. `iscsi_target::transport`, with the crate's `receiver`, `outbox` and `markers`, is what TCP needs: PDUs, digests, StatSN, and
+//! what is kept to be sent again. Tasks import nothing of the transport. `iscsi_target::full_feature` and `connection` join the two.
 
 #![forbid(unsafe_code)]
 

@@ -111,6 +111,10 @@ pub const MIN_MARKER_INTERVAL_WORDS: u32 = 64;
 /// Connections of one session.
 pub const MAX_SESSION_CONNECTIONS: u32 = 64;
 
+/// Lost connections whose tasks wait to be taken over, of one session. A connection ends with its last task, so more of them
+/// than the session has connections tell of one that fails again and again: the first lost is given up.
+pub const MAX_SESSION_SUSPENDED: usize = MAX_SESSION_CONNECTIONS as usize;
+
 /// How long a command may wait for those before it, which other connections of the session bring (RFC 7143 section 7.14: a
 /// gap that is not filled for a long time tells of a failed connection).
 pub const COMMAND_GAP_TIMEOUT: Duration = Duration::from_secs(30);

@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         }
         "read" => {
             let task = submit(&mut pair, command(Some(buffer()), None)).task;
-            pair.connection().complete(task, Response { data_in: buffer().into(), ..Response::default() });
+            pair.target().complete((), task, Response { data_in: buffer().into(), ..Response::default() });
             let bytes = reorder(&pair.target_output(), digests, &order);
             let event = counted_read(&mut pair.session, pair.cid, &bytes, now);
             assert!(matches!(black_box(&event), Some(iscsi_initiator::Event::Completed { .. })), "{event:?}");

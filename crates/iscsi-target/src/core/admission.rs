@@ -13,6 +13,7 @@ use super::Core;
 use super::connections::Departure;
 use super::quiesced::OnQuiesced;
 use super::tasks::AbortScope;
+use crate::limits::NEGOTIATION_GRACE;
 
 impl Core {
     /// Lets the core decide where the session lives.
@@ -31,7 +32,8 @@ impl Core {
 
     /// Ends what the login replaces, then waits until no store works for an initiator port of that name any more.
     pub(super) fn admit_here(&mut self, cx: &mut Context<'_>, id: ConnectionId, mut request: AdmitRequest) {
-        let admitted = match self.recheck(id, &mut request).and_then(|()| self.connections.admit(&request, id)) {
+        let now = self.time(cx);
+        let admitted = match self.recheck(id, &mut request).and_then(|()| self.connections.admit(&request, id, now)) {
             Ok(admitted) => admitted,
             Err(status) => return self.refuse(id, status),
         };
@@ -40,10 +42,6 @@ impl Core {
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
             self.close_now(cx, displaced);
-        }
-        if let Some(detached) = admitted.detached {
-            tracing::info!(initiator = request.initiator_name, "connection replaced by a new login");
-            self.detach(cx, detached, request.exp_stat_sn);
         }
         let device = self.device_of(&admitted.session);
         if let Some(conn) = self.connections.get_mut(id) {
@@ -125,13 +123,9 @@ impl Core {
             target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
             "logged in"
         );
-        if !self.connections.enter(place, *login, now) {
-            return self.close_now(cx, id);
-        }
+        let Some(key) = self.connections.enter(place, *login, now) else { return self.close_now(cx, id) };
         let directory = Arc::clone(self.lifecycle.directory());
-        if let Some((_, mut protocol)) = self.connections.link(id) {
-            protocol.set_directory(&directory);
-        }
+        self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
         self.touch(id);
     }
 

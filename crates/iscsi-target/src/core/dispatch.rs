@@ -142,7 +142,7 @@ impl Core {
             if let Some((conn, mut protocol)) = self.connections.link(id)
                 && protocol.make_room(now)
             {
-                conn.count_answers(&mut protocol);
+                conn.answers.resize(protocol.answer_bytes());
                 self.touch(id);
             }
         }
@@ -160,14 +160,14 @@ impl Core {
 
     /// Whether a task without a buffer keeps the data of others, which have theirs, from being read: its own data stands
     /// before it in the stream. Waiting for their end would be waiting for ever.
-    fn holds_up_its_data(&mut self, key: TaskKey) -> bool {
+    fn holds_up_its_data(&self, key: TaskKey) -> bool {
         let Some((id, tag)) = self.tasks.get(key).map(RunningTask::address) else { return false };
         self.connections.protocol(id).is_some_and(|protocol| protocol.stopped_by() == Some(tag))
             && (self.keeps_data_waiting(id) || self.keeps_siblings_waiting(id))
     }
 
     /// Whether a connection is not read from while tasks of it wait for data.
-    pub(super) fn keeps_data_waiting(&mut self, id: ConnectionId) -> bool {
+    pub(super) fn keeps_data_waiting(&self, id: ConnectionId) -> bool {
         self.connections.protocol(id).is_some_and(|protocol| !protocol.wants_input())
             && self.connections.get(id).is_some_and(|conn| {
                 let mut tasks = conn.tasks.keys().filter_map(|other| self.tasks.get(other));

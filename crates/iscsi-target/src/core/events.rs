@@ -1,7 +1,7 @@
 //! What the events of connections come to.
 
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{CloseReason, Event, LoginEvent, SessionInfo};
+use lunette_session::iscsi_target::{CloseReason, Event, LoginEvent};
 
 use super::Core;
 use super::connections::Next;
@@ -48,13 +48,13 @@ impl Core {
             Event::Command(command) => self.start_task(id, &command),
             Event::DataOut { task, buffer } => self.data_arrived(id, task, buffer),
             Event::Aborted(task) => self.forget_task(id, task),
-            Event::TaskManagement(ticket) => self.manage_tasks(id, ticket),
+            Event::TaskManagement(ticket) => self.manage_tasks(self.time(cx), id, ticket),
             Event::Moved { from, old, new } => self.task_moved(id, from, old, new),
-            Event::NexusReset => self.drop_session(cx, id),
-            Event::TargetReset => self.reset_target(cx, id),
+            Event::TargetReset => self.reset_target(id),
             Event::Logout { ticket, connection } => self.log_out(cx, id, connection, ticket),
+            Event::Suspended(reason) => self.suspended(cx, id, &reason),
             Event::Detached => self.detached(cx, id),
-            Event::Gone => self.gone(id),
+            Event::Gone => self.close_now(cx, id),
             Event::Close(reason) => self.close(cx, id, &reason),
         }
     }
@@ -63,40 +63,25 @@ impl Core {
     fn close(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
         let Some(conn) = self.connections.of_event(id) else { return };
         conn.log_close(reason);
-        let (session, key) = (conn.session.clone(), conn.key);
-        let takes_along = session.as_ref().is_some_and(|session| takes_siblings_along(session, reason));
-        if self.keep_failed(cx, id, reason) {
-            return;
-        }
-        if self.connections.is_parked(id) {
-            return self.end_unrecovered(id);
-        }
-        if takes_along {
-            self.end_siblings(cx, id, reason);
+        // After the time for a logout a stop waits no longer for what the connection was sent to be read.
+        let is_overdue = *reason == CloseReason::LogoutTimeout && self.lifecycle.is_stopping();
+        if self.connections.is_parked(id) || is_overdue {
+            return self.close_now(cx, id);
         }
         self.end_session_part(id);
-        // After a logout the answer announces the window.
-        if let Some(key) = key.filter(|_| !takes_along && *reason != CloseReason::ConnectionLogout) {
-            self.announce_window(key);
-        }
-        if *reason == CloseReason::LogoutTimeout && self.lifecycle.is_stopping() {
-            // It had its time to read what it was sent: the stop waits no longer for it.
-            self.connections.remove(id);
-            return cx.close(id);
-        }
         cx.close_after_send(id);
     }
 
     /// Ends what a connection has in this process beside its socket.
-    pub(super) fn end_session_part(&mut self, id: ConnectionId) {
+    fn end_session_part(&mut self, id: ConnectionId) {
+        if let Some(key) = self.connections.get(id).and_then(|conn| conn.key) {
+            self.connections.leave(key, id);
+        }
         self.terminate_tasks(id, None);
         let Some(conn) = self.connections.get_mut(id) else { return };
         conn.nexus = None;
         conn.session = None;
         self.due_resets.extend(conn.target_reset.take());
-        if let Some(key) = conn.key {
-            self.connections.leave(key, id);
-        }
     }
 
     /// Closes a connection at once, with what it still has to send: another one takes its place, or the target is reset.
@@ -104,14 +89,5 @@ impl Core {
         self.end_session_part(id);
         self.connections.remove(id);
         cx.close(id);
-    }
-}
-
-/// Whether the other connections of the session end with this one. At recovery level 2 they outlive a failure.
-fn takes_siblings_along(session: &SessionInfo, reason: &CloseReason) -> bool {
-    match reason {
-        CloseReason::ConnectionLogout => false,
-        CloseReason::Logout | CloseReason::LogoutTimeout | CloseReason::SessionLost => true,
-        _ => !session.recovers_connections(),
     }
 }

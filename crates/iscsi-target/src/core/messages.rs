@@ -27,7 +27,7 @@ impl Core {
                     }
                     self.barriers.one_less(barrier);
                 }
-                CoreMessage::Reset(device) => self.drop_sessions(cx, None, &device),
+                CoreMessage::Reset(device) => self.drop_sessions(None, &device),
                 CoreMessage::Change { answer_to: RemoteBarrier { core, barrier }, change } => {
                     self.take_change(cx, change);
                     self.mesh.send(core, CoreMessage::Changed { barrier });

@@ -32,7 +32,7 @@ use lunette_buffer::Pool;
 use lunette_device::{Entropy, TargetDevice};
 use lunette_reactor::{ConnectionId, Context, ListenerId, ThreadPool, Waker};
 use lunette_session::Time;
-use lunette_session::iscsi_target::{CloseReason, Directory, Timers};
+use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::control::Updates;
 use crate::monitor::Counts;
@@ -153,7 +153,7 @@ impl Core {
     /// Carries on with everything that the batch has made possible.
     fn settle(&mut self, cx: &mut Context<'_>) {
         self.unsettled = false;
-        self.bound_suspended();
+        self.bound_suspended(cx);
         self.tasks.step_background(cx.now(), self.lifecycle.is_stopping(), &self.buffers);
         self.settle_rounds(cx);
         self.finish_removals();
@@ -170,7 +170,7 @@ impl Core {
         loop {
             let mut moved = self.take_completions();
             self.pass_barriers(cx);
-            self.end_reset_targets(cx);
+            self.end_reset_targets();
             self.feed_waiting();
             self.make_room(self.time(cx));
             self.begin_ready();
@@ -212,7 +212,7 @@ impl Core {
             "a fault of this server: what the connection asked for does not come to an end, so the connection is ended"
         );
         debug_assert!(false, "a loop of the event loop's turn does not end");
-        self.end_siblings(cx, id, &CloseReason::SessionLost);
+        self.connections.in_session(id, |session| session.reset(None));
         self.close_now(cx, id);
     }
 

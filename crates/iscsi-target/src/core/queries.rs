@@ -3,29 +3,24 @@
 use lunette_device::PendingEvent;
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
 use lunette_reactor::ConnectionId;
+use lunette_session::Time;
 use lunette_session::iscsi_target::TaskManagementTicket;
 
 use super::Core;
 
 impl Core {
     /// Answers QUERY TASK SET or QUERY ASYNCHRONOUS EVENT. They end nothing, so nothing is waited for.
-    pub(super) fn answer_query(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
+    pub(super) fn answer_query(&mut self, now: Time, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
         let request = *ticket.request();
         let Some(conn) = self.connections.of_event(id) else { return };
         let (Some(device), Some(nexus)) = (&conn.device, &conn.nexus) else { return };
         let pending = device.query_asynchronous_event(request.lun.0, nexus);
-        let yes = match (request.function, pending) {
-            (_, PendingEvent::UnknownLun) => {
-                self.connections.in_session(id, |session| session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST));
-                return;
+        self.connections.in_session(id, |session| match (request.function, pending) {
+            (_, PendingEvent::UnknownLun) => session.answer(id, ticket, Answer::LUN_DOES_NOT_EXIST),
+            (Function::QUERY_ASYNCHRONOUS_EVENT, PendingEvent::UnitAttention(information)) => {
+                session.succeed(id, ticket, information);
             }
-            (Function::QUERY_ASYNCHRONOUS_EVENT, PendingEvent::UnitAttention(information)) => Some(information),
-            (Function::QUERY_ASYNCHRONOUS_EVENT, PendingEvent::Nothing) => None,
-            _ => self.session_of(id).is_some_and(|session| session.has_tasks(request.lun)).then_some([0; 3]),
-        };
-        self.connections.in_session(id, |session| match yes {
-            Some(information) => session.succeed(id, ticket, information),
-            None => session.answer(id, ticket, Answer::FUNCTION_COMPLETE),
+            _ => session.done(id, ticket, now),
         });
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_device::Nexus;
 use lunette_pdu::Tsih;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{AdmitRequest, CloseReason, LogoutTicket, Session, SessionKey};
+use lunette_session::iscsi_target::{AdmitRequest, LogoutTicket, Session, SessionKey};
 
 use super::Core;
 use super::quiesced::OnQuiesced;
@@ -15,12 +15,6 @@ impl Core {
     pub(super) fn session_of(&self, id: ConnectionId) -> Option<&Session<ConnectionId>> {
         let conn = self.connections.get(id).filter(|conn| conn.session.is_some())?;
         self.connections.session(conn.key?)
-    }
-
-    /// The other connections of the session.
-    pub(super) fn siblings(&mut self, id: ConnectionId) -> Vec<ConnectionId> {
-        let Some(session) = self.session_of(id) else { return Vec::new() };
-        session.connections().filter(|other| *other != id).collect()
     }
 
     /// The nexus that a login joins: it outlives the connection that this one replaces. A new session has a new one.
@@ -35,26 +29,6 @@ impl Core {
         }
         let others = self.connections.session(session)?.members();
         others.chain(displaced.iter().copied()).find_map(|id| self.connections.get(id)?.nexus.clone())
-    }
-
-    /// At recovery level 0 a session does not survive the loss of a connection (RFC 7143 sections 7.14 and 7.1.4.4). After a
-    /// logout there is nothing to tell.
-    pub(super) fn end_siblings(&mut self, cx: &mut Context<'_>, id: ConnectionId, reason: &CloseReason) {
-        let Some(key) = self.connections.get(id).filter(|conn| conn.session.is_some()).and_then(|conn| conn.key) else {
-            return;
-        };
-        let siblings = self.connections.end_session(key);
-        for other in siblings.into_iter().filter(|other| *other != id) {
-            if *reason == CloseReason::Logout || self.connections.is_parked(other) {
-                self.close_now(cx, other);
-            } else if let Some((_, mut protocol)) = self.connections.link(other) {
-                protocol.drop_session();
-                self.touch(other);
-            } else {
-                // Its login waits to be answered.
-                self.close_now(cx, other);
-            }
-        }
     }
 
     /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works for the
@@ -79,7 +53,8 @@ impl Core {
 
     /// Whether commands of other connections may wait for those of this one, which is not read from, and keep the data of
     /// tasks from being read.
-    pub(super) fn keeps_siblings_waiting(&mut self, id: ConnectionId) -> bool {
-        self.siblings(id).into_iter().any(|other| self.keeps_data_waiting(other))
+    pub(super) fn keeps_siblings_waiting(&self, id: ConnectionId) -> bool {
+        self.session_of(id)
+            .is_some_and(|session| session.connections().any(|other| other != id && self.keeps_data_waiting(other)))
     }
 }

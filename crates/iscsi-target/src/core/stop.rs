@@ -23,20 +23,19 @@ impl Core {
 
     /// Asks all initiators to log out.
     pub(super) fn begin_stop(&mut self, cx: &mut Context<'_>, deadline: Instant) {
-        self.end_suspended(cx, |_| true);
         for id in self.connections.ids_where(|_| true) {
             self.request_logout(cx, id);
         }
         self.lifecycle.begin_stop(cx, deadline);
     }
 
-    /// Asks the initiator to log out. A login that has not ended does so at once.
+    /// Asks the initiator to log out of the session of a connection. A login that has not ended does so at once.
     pub(super) fn request_logout(&mut self, cx: &Context<'_>, id: ConnectionId) {
         let now = self.time(cx);
         if let Some(login) = self.connections.get_mut(id).and_then(|conn| conn.login.as_mut()) {
             login.stop();
-        } else if let Some((_, mut protocol)) = self.connections.link(id) {
-            protocol.request_logout(LOGOUT_GRACE, now);
+        } else {
+            self.connections.in_session(id, |session| session.request_logout(LOGOUT_GRACE, now));
         }
         self.touch(id);
     }

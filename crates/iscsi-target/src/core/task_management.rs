@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_device::{Nexus, NexusId, ResetOutcome, TargetDevice};
 use lunette_pdu::{TaskManagementFunction as Function, TaskManagementResponseCode as Answer};
-use lunette_reactor::{ConnectionId, Context};
+use lunette_reactor::ConnectionId;
 use lunette_scsi::Lun;
 use lunette_session::Time;
 use lunette_session::iscsi_target::{TaskManagement, TaskManagementTicket};
@@ -15,9 +15,9 @@ use super::quiesced::OnQuiesced;
 use super::tasks::{AbortScope, TaskKey};
 
 impl Core {
-    pub(super) fn manage_tasks(&mut self, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
+    pub(super) fn manage_tasks(&mut self, now: Time, id: ConnectionId, ticket: TaskManagementTicket<ConnectionId>) {
         match (ticket.request().function, ticket.referenced()) {
-            (Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT, _) => self.answer_query(id, ticket),
+            (Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT, _) => self.answer_query(now, id, ticket),
             (Function::ABORT_TASK | Function::TASK_REASSIGN | Function::QUERY_TASK, None) => {
                 self.answer_gone(id, ticket);
             }
@@ -115,66 +115,34 @@ impl Core {
             None if is_cold_reset => return self.due_resets.push(device),
             None => return,
         }
-        self.connections.in_session(id, |session| session.aborted(id, ticket, now));
+        self.connections.in_session(id, |session| session.done(id, ticket, now));
     }
 
     /// A TARGET COLD RESET is answered.
-    pub(super) fn reset_target(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+    pub(super) fn reset_target(&mut self, id: ConnectionId) {
         if let Some(device) = self.connections.get_mut(id).and_then(|conn| conn.target_reset.take()) {
-            self.drop_target(cx, Some(id), &device);
+            self.drop_target(Some(id), &device);
         }
     }
 
     /// RFC 7143 section 11.5.1: TARGET COLD RESET ends all sessions of the target, after its answer.
     /// The connection that asked for it may be gone.
-    fn drop_target(&mut self, cx: &mut Context<'_>, asked: Option<ConnectionId>, device: &Arc<TargetDevice>) {
-        self.drop_sessions(cx, asked, device);
+    fn drop_target(&mut self, asked: Option<ConnectionId>, device: &Arc<TargetDevice>) {
+        self.drop_sessions(asked, device);
         self.mesh.send_to_others(|| CoreMessage::Reset(Arc::clone(device)));
     }
 
     /// The same where the connection was gone before the answer.
-    pub(super) fn end_reset_targets(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn end_reset_targets(&mut self) {
         while let Some(device) = self.due_resets.pop() {
-            self.drop_target(cx, None, &device);
+            self.drop_target(None, &device);
         }
     }
 
     /// Ends all sessions of a target here. One of their connections may have asked for it.
-    pub(super) fn drop_sessions(
-        &mut self,
-        cx: &mut Context<'_>,
-        asked: Option<ConnectionId>,
-        device: &Arc<TargetDevice>,
-    ) {
-        let reset = self.connections.ids_where(|conn| conn.is_of(device));
-        self.drop_connections(cx, asked, reset);
-    }
-
-    /// RFC 7144 section 6.3: I_T NEXUS RESET drops all connections of the session, after its answer, and nothing waits to be
-    /// recovered. The device hears of the loss of the nexus when it goes with them.
-    pub(super) fn drop_session(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
-        let Some(session) = self.connections.get(id).and_then(|conn| self.connections.session(conn.key?)) else {
-            return;
-        };
-        let all = session.members().collect();
-        self.drop_connections(cx, Some(id), all);
-    }
-
-    /// Drops connections after a reset that one of them has asked for: that one when its answer is sent.
-    fn drop_connections(&mut self, cx: &mut Context<'_>, asked: Option<ConnectionId>, all: Vec<ConnectionId>) {
-        for other in all {
-            if Some(other) == asked && !self.connections.is_parked(other) {
-                self.end_session_part(other);
-                cx.send(other);
-                cx.close_after_send(other);
-            } else if let Some((_, mut protocol)) =
-                self.connections.link(other).filter(|(_, protocol)| !protocol.is_suspended())
-            {
-                protocol.drop_session();
-                self.touch(other);
-            } else {
-                self.close_now(cx, other);
-            }
+    pub(super) fn drop_sessions(&mut self, asked: Option<ConnectionId>, device: &Arc<TargetDevice>) {
+        for id in self.connections.ids_where(|conn| conn.is_of(device)) {
+            self.connections.in_session(id, |session| session.reset(asked));
         }
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use lunette_buffer::Payload;
-use lunette_device::{NexusId, Response, TargetDevice};
+use lunette_device::{Response, TargetDevice};
 use lunette_pdu::LunField;
 use lunette_reactor::Context;
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseFormat, Status};
-use lunette_session::iscsi_target::{ConnectionMut, Directory};
+use lunette_session::iscsi_target::Directory;
 
 use super::Core;
 use super::connections::Conn;
@@ -57,37 +57,22 @@ impl Core {
     /// Tells the initiators of a target at once of a unit attention that their next command would find.
     fn announce_attention(&mut self, device: &Arc<TargetDevice>, lun: Lun, code: AdditionalSense) {
         let sense = SenseData::unit_attention(code).encode(SenseFormat::Fixed).to_vec();
-        // One connection of each session.
-        let mut nexuses: Vec<NexusId> = Vec::new();
-        for id in self.connections.ids_where(|conn| conn.is_of(device)) {
-            if let Some((conn, mut protocol)) = self.connections.link(id)
-                && let Some(nexus) = conn.nexus.as_ref().map(|nexus| nexus.id())
-                && protocol.session().is_some()
-                && !protocol.is_suspended()
-                && !nexuses.contains(&nexus)
-            {
-                protocol.scsi_event(LunField(lun.encode()), &sense);
-                nexuses.push(nexus);
-                self.touch(id);
-            }
+        for key in self.connections.sessions_where(|conn| conn.is_of(device)) {
+            self.connections.change_session(key, |session| session.scsi_event(LunField(lun.encode()), &sense));
         }
     }
 
     /// Lets sessions know the new directory and what it declares, and asks those to log out that have no place in it.
     fn revise_sessions(&mut self, cx: &mut Context<'_>) {
         let (directory, devices) = (Arc::clone(self.lifecycle.directory()), self.lifecycle.devices().to_vec());
-        self.end_suspended(cx, |conn| !conn.may_stay(&directory, &devices));
-        for id in self.connections.ids_where(|_| true) {
-            if let Some((conn, mut protocol)) = self.connections.link(id) {
-                protocol.set_directory(&directory);
-                if conn.renegotiate(&mut protocol, &directory) {
-                    self.touch(id);
-                }
-            }
-            if let Some(conn) = self.connections.get(id).filter(|conn| !conn.may_stay(&directory, &devices)) {
+        for key in self.connections.sessions_where(|_| true) {
+            self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
+        }
+        for id in self.connections.ids_where(|conn| !conn.may_stay(&directory, &devices)) {
+            if let Some(conn) = self.connections.get(id) {
                 tracing::info!(peer = %conn.peer, initiator = conn.initiator(), "asked to log out");
-                self.request_logout(cx, id);
             }
+            self.request_logout(cx, id);
         }
     }
 
@@ -142,13 +127,6 @@ impl Conn {
     /// Whether it belongs to a session of that target.
     pub(super) fn is_of(&self, device: &Arc<TargetDevice>) -> bool {
         self.device.as_ref().is_some_and(|own| Arc::ptr_eq(own, device))
-    }
-
-    /// Declares the longest data segment that its target takes now, when it is another one.
-    fn renegotiate(&self, protocol: &mut ConnectionMut<'_>, directory: &Directory) -> bool {
-        let Some(target) = self.session.as_ref().and_then(|session| session.target.as_ref()) else { return false };
-        let Some(now) = directory.find(&target.name) else { return false };
-        protocol.renegotiate(now.offer.recv_data_segment_len, NEGOTIATION_GRACE)
     }
 
     /// Whether its target is still served here and admits it. A connection without a session is checked when it logs in.

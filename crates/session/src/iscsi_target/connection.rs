@@ -23,14 +23,13 @@ use lunette_pdu::SerialNumber;
 pub use self::login::{ConnectionConfig, LoginConnection, LoginEvent};
 use self::progress::Progress;
 pub(crate) use self::receiving::Expect;
-pub use self::recovery::KnownTask;
+pub(crate) use self::recovery::KnownTask;
 pub(crate) use self::violation::Violation;
 use super::directory::Directory;
 use super::event::{CloseReason, Signal, TaskTag};
 use super::full_feature::{Context, FullFeature};
-pub(crate) use super::sender::Sender;
-use super::session::SessionInfo;
-use super::window::CommandWindow;
+use super::tasks::window::CommandWindow;
+pub(crate) use super::transport::sender::Sender;
 use crate::held::Held;
 use crate::limits::MAX_DISCOVERY_AHEAD_BYTES;
 use crate::markers::MarkedReceiver;
@@ -103,7 +102,7 @@ impl Connection {
         matches!(self.phase, Phase::FullFeature(_)) && !self.waits_for_driver() && !self.outbox_is_full()
     }
 
-    /// The task whose data is next in the stream, while nobody has said where it goes: until then nothing is read.
+    /// The task whose data is next in the stream, while the driver has not said where it goes: until then nothing is read.
     pub fn stopped_by(&self) -> Option<TaskTag> {
         match (&self.phase, &self.expect) {
             (Phase::FullFeature(full), Expect::Data { task, .. }) if self.receiver.stage() == Stage::Data => {
@@ -133,17 +132,9 @@ impl Connection {
     }
 
     /// Answers from now on with these targets.
-    pub fn set_directory(&mut self, directory: &Arc<Directory>) {
+    pub(crate) fn set_directory(&mut self, directory: &Arc<Directory>) {
         if let Phase::FullFeature(full) = &mut self.phase {
             full.set_directory(Arc::clone(directory));
-        }
-    }
-
-    /// The session, until the connection is over.
-    pub fn session(&self) -> Option<&Arc<SessionInfo>> {
-        match &self.phase {
-            Phase::FullFeature(full) | Phase::Suspended(full) => Some(full.session()),
-            Phase::Closed => None,
         }
     }
 
@@ -176,6 +167,8 @@ impl Connection {
             std::mem::replace(&mut self.phase, Phase::Closed)
         {
             full.end(&mut Context { window, sender: &mut self.sender, events: &mut self.events });
+            self.sender.release();
+            self.stop_timers();
         }
     }
 }
@@ -246,13 +239,12 @@ impl<'a> ConnectionMut<'a> {
         }
     }
 
-    fn close(&mut self, reason: CloseReason) {
+    pub(super) fn close(&mut self, reason: CloseReason) {
         if matches!(self.phase, Phase::Closed) {
             return;
         }
         if !(reason.is_recoverable() && self.suspend()) {
             self.connection.end(self.window);
-            self.sender.release();
         }
         self.stop_timers();
         self.held = Held::default();

@@ -43,12 +43,10 @@ pub enum Event<H> {
         /// As it is called from now on.
         new: TaskTag,
     },
-    /// Do what it says, then answer with [`aborted`](super::Session::aborted), or with [`answer`](super::Session::answer) when there is
+    /// Do what it says, then answer with [`done`](super::Session::done), or with [`answer`](super::Session::answer) when there is
     /// nothing to wait for.
     TaskManagement(TaskManagementTicket<H>),
-    /// I_T NEXUS RESET has been answered: end the session (RFC 7144 section 6.3).
-    NexusReset,
-    /// TARGET COLD RESET has been answered: end all sessions of the target (RFC 7143 section 11.5.1).
+    /// TARGET COLD RESET has been answered: [reset](super::Session::reset) all sessions of the target (RFC 7143 section 11.5.1).
     TargetReset,
     /// End the tasks of a connection, and it, too, unless it is this one. Then answer with
     /// [`logged_out`](super::Session::logged_out).
@@ -58,12 +56,15 @@ pub enum Event<H> {
         /// It may be this one, which then ends by itself.
         connection: H,
     },
-    /// The connection is logged out for recovery. Close its socket; its tasks wait for another connection.
+    /// The connection has failed, or the initiator has logged out of it for recovery. Send what is ready, and close its socket; its tasks
+    /// wait for another connection.
+    Suspended(CloseReason),
+    /// The connection is logged out for recovery over another one. Close its socket at once; its tasks wait.
     Detached,
-    /// Nothing of the lost connection is left to be taken over: forget it.
+    /// The connection ends with its session, or nothing of it is left to be taken over. End its tasks, close its socket and
+    /// [remove](super::Sessions::remove) it.
     Gone,
-    /// The connection is over. Send what is ready, and close it. End its tasks too, unless its session
-    /// [keeps](super::Session::keep) them.
+    /// The connection is over. End its tasks and let it [leave](super::Sessions::leave); send what is ready, and close its socket.
     Close(CloseReason),
 }
 
@@ -182,7 +183,7 @@ pub struct TaskManagement {
     /// The logical unit; not used by target resets and I_T NEXUS RESET.
     pub lun: LunField,
     /// The task to abort, for ABORT TASK. `None`: it may wait on a suspended connection of the session, or it is gone. Perhaps an
-    /// earlier request aborted it and its store still works, so the answer, [`done`](Self::done), waits for what was aborted before.
+    /// earlier request aborted it and its store still works, so the answer waits for what was aborted before.
     pub referenced: Option<TaskTag>,
     /// The initiator's name for the task, for ABORT TASK, QUERY TASK and TASK REASSIGN.
     pub referenced_itt: InitiatorTaskTag,
@@ -195,7 +196,7 @@ pub struct TaskManagement {
 
 impl TaskManagement {
     /// The answer once everything is done that the request waits for. Of a task that is nowhere: it does not exist.
-    pub fn done(&self) -> TaskManagementResponseCode {
+    pub(crate) fn response(&self) -> TaskManagementResponseCode {
         match self.function {
             TaskManagementFunction::ABORT_TASK | TaskManagementFunction::TASK_REASSIGN if self.referenced.is_none() => {
                 TaskManagementResponseCode::TASK_DOES_NOT_EXIST
@@ -217,9 +218,12 @@ pub enum CloseReason {
     /// The initiator logged out of the connection to go on with its tasks on another one.
     #[error("the initiator logged out of the connection for recovery")]
     RecoveryLogout,
-    /// Nobody took over the tasks of the lost connection in time.
+    /// The tasks of the lost connection were not taken over in time.
     #[error("the connection was not recovered in time")]
     NotRecovered,
+    /// The target or the nexus was reset.
+    #[error("the session was reset")]
+    Reset,
     /// Another connection of the session was lost, which at recovery level 0 ends the session.
     #[error("the session was lost with another of its connections")]
     SessionLost,

@@ -1,5 +1,6 @@
 //! A session with its connections: what is decided between them.
 
+mod ending;
 mod fences;
 mod recovery;
 mod task_management;
@@ -8,18 +9,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
+use lunette_pdu::{Cid, Isid, LoginStatus, LunField, SerialNumber, Tsih};
 
 use self::fences::Fence;
 use super::connection::{Connection, ConnectionMut, LoginConnection};
-use super::directory::TargetNode;
+use super::directory::{Directory, TargetNode};
 use super::event::{Event, Signal};
 use super::sessions::AdmitRequest;
-use super::window::CommandWindow;
+use super::tasks::window::CommandWindow;
 use crate::keys::Parameters;
 use crate::{Time, Timers};
 
-/// Whom a session is between, and what its leading login agreed on.
+/// The initiator and the target of a session, and what its leading login agreed on.
 #[derive(Debug)]
 pub struct SessionInfo {
     /// The initiator's iSCSI name.
@@ -47,7 +48,7 @@ impl SessionInfo {
 
     /// Whether the session outlives the loss of a connection (ErrorRecoveryLevel 2): its tasks wait to be taken over by
     /// another one.
-    pub fn recovers_connections(&self) -> bool {
+    pub(crate) fn recovers_connections(&self) -> bool {
         self.parameters.error_recovery_level >= 2
     }
 
@@ -66,12 +67,12 @@ impl SessionInfo {
     }
 }
 
-/// How a connection stands in its session.
+/// The state of a connection in its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// It is served under this number, or its login waits to be answered.
+enum State {
+    /// It is served under this CID, or its login waits to be answered.
     Served(Cid),
-    /// It is lost and its tasks wait. The number is its own until it is logged out.
+    /// It is lost and its tasks wait. The CID is its own until it is logged out.
     Suspended(Option<Cid>),
     /// It has ended. What is ready is still sent.
     Over,
@@ -79,7 +80,7 @@ enum Standing {
 
 struct Member<H> {
     handle: H,
-    standing: Standing,
+    state: State,
     /// `None` while its login waits to be answered.
     connection: Option<Connection>,
 }
@@ -87,11 +88,11 @@ struct Member<H> {
 impl<H> Member<H> {
     /// Whether this is its number: it is served, or lost and not logged out.
     fn has_cid(&self, cid: Cid) -> bool {
-        self.standing == Standing::Served(cid) || self.standing == Standing::Suspended(Some(cid))
+        self.state == State::Served(cid) || self.state == State::Suspended(Some(cid))
     }
 
     fn is_served(&self) -> bool {
-        matches!(self.standing, Standing::Served(_))
+        matches!(self.state, State::Served(_))
     }
 }
 
@@ -106,6 +107,8 @@ pub struct Session<H> {
     /// What the connections do not tell by themselves.
     events: VecDeque<(H, Event<H>)>,
     touched: Vec<H>,
+    /// The initiator was asked to log out of the session: a connection that is lost takes its tasks along.
+    is_ending: bool,
 }
 
 impl<H: Copy + PartialEq> Session<H> {
@@ -129,12 +132,13 @@ impl<H: Copy + PartialEq> Session<H> {
             fences: Vec::new(),
             events: VecDeque::new(),
             touched: Vec::new(),
+            is_ending: false,
         };
         session.add(request.cid, leading);
         session
     }
 
-    /// Whom it is between, and what was agreed on.
+    /// The initiator, the target, and what was agreed on.
     pub fn info(&self) -> &Arc<SessionInfo> {
         &self.info
     }
@@ -147,21 +151,23 @@ impl<H: Copy + PartialEq> Session<H> {
     // Its connections.
 
     fn add(&mut self, cid: Cid, handle: H) {
-        self.members.push(Member { handle, standing: Standing::Served(cid), connection: None });
+        self.members.push(Member { handle, state: State::Served(cid), connection: None });
     }
 
-    /// Keeps a place for a connection whose login was let pass. Gives the one whose number it takes.
-    pub(super) fn join(&mut self, cid: Cid, handle: H) -> Result<Option<H>, LoginStatus> {
-        let is_new = self.members.iter().all(|member| member.standing != Standing::Served(cid));
+    /// Keeps a place for a connection whose login was let pass. Gives the connection that it replaces, unless the tasks of that one wait
+    /// to be taken over: then this is its logout for recovery (RFC 7143 section 6.3.4).
+    pub(super) fn join(&mut self, request: &AdmitRequest, handle: H, now: Time) -> Result<Option<H>, LoginStatus> {
+        let is_new = self.members.iter().all(|member| member.state != State::Served(request.cid));
         if is_new && self.connections().count() >= self.most_connections() {
             return Err(LoginStatus::TOO_MANY_CONNECTIONS);
         }
-        let old = self.find(cid);
-        if let Some(old) = old {
-            if self.info.recovers_connections() { self.free_number(old) } else { self.leave(old) }
+        let replaced = self.find(request.cid).filter(|old| !self.detach(*old, request.exp_stat_sn, now));
+        if let Some(old) = replaced {
+            self.leave(old);
         }
-        self.add(cid, handle);
-        Ok(old)
+        self.add(request.cid, handle);
+        self.let_go_of_empty();
+        Ok(replaced)
     }
 
     /// Connections that may be served at one time. At recovery level 2 there is a second one in any case, to log out a first
@@ -175,23 +181,11 @@ impl<H: Copy + PartialEq> Session<H> {
     pub(super) fn enter(&mut self, handle: H, login: LoginConnection, now: Time) -> bool {
         self.timers = login.timers();
         let (info, window) = (&self.info, &mut self.window);
-        let waits = |member: &&mut Member<H>| member.handle == handle && member.connection.is_none();
+        let waits =
+            |member: &&mut Member<H>| member.handle == handle && member.is_served() && member.connection.is_none();
         let Some(member) = self.members.iter_mut().find(waits) else { return false };
         member.connection = login.admitted(info, window, now);
         member.connection.is_some()
-    }
-
-    /// A connection has ended.
-    pub(super) fn leave(&mut self, handle: H) {
-        if let Some(member) = self.member_mut(handle) {
-            member.standing = Standing::Over;
-        }
-        self.touch_fenced();
-    }
-
-    /// All have.
-    pub(super) fn end(&mut self) {
-        self.members.iter_mut().for_each(|member| member.standing = Standing::Over);
     }
 
     /// A connection that is gone holds up nothing.
@@ -218,17 +212,13 @@ impl<H: Copy + PartialEq> Session<H> {
 
     /// A connection is gone.
     pub(super) fn remove(&mut self, handle: H) {
-        let Some(at) = self.members.iter().position(|member| member.handle == handle) else { return };
-        if let Some(mut connection) = self.members.remove(at).connection {
-            connection.end(&mut self.window);
-        }
+        self.members.retain(|member| member.handle != handle);
         self.events.retain(|(of, _)| *of != handle);
-        self.touch_fenced();
     }
 
     /// Whether no connection is served or waits to be recovered.
-    pub fn is_over(&self) -> bool {
-        self.members.iter().all(|member| member.standing == Standing::Over)
+    pub(super) fn is_over(&self) -> bool {
+        self.members.iter().all(|member| member.state == State::Over)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -236,7 +226,7 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// The connection of that number: one that is served, or that is lost and not logged out.
-    pub fn find(&self, cid: Cid) -> Option<H> {
+    pub(super) fn find(&self, cid: Cid) -> Option<H> {
         self.members.iter().find(|member| member.has_cid(cid)).map(|member| member.handle)
     }
 
@@ -246,27 +236,19 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// The lost connections whose tasks wait to be taken over, the first lost first.
-    pub fn suspended(&self) -> impl DoubleEndedIterator<Item = H> {
-        let lost = self.members.iter().filter(|member| matches!(member.standing, Standing::Suspended(_)));
+    fn suspended(&self) -> impl Iterator<Item = H> {
+        let lost = self.members.iter().filter(|member| matches!(member.state, State::Suspended(_)));
         lost.map(|member| member.handle)
     }
 
     /// Whether a connection is lost and was logged out for recovery.
-    pub fn is_detached(&self, handle: H) -> bool {
-        self.member(handle).is_some_and(|member| member.standing == Standing::Suspended(None))
-    }
-
-    /// Whether a connection is served, and its number then.
-    pub fn cid(&self, handle: H) -> Option<Cid> {
-        match self.member(handle)?.standing {
-            Standing::Served(cid) => Some(cid),
-            _ => None,
-        }
+    fn is_detached(&self, handle: H) -> bool {
+        self.member(handle).is_some_and(|member| member.state == State::Suspended(None))
     }
 
     /// All connections, served and lost.
     pub fn members(&self) -> impl Iterator<Item = H> {
-        self.members.iter().filter(|member| member.standing != Standing::Over).map(|member| member.handle)
+        self.members.iter().filter(|member| member.state != State::Over).map(|member| member.handle)
     }
 
     #[inline]
@@ -290,6 +272,44 @@ impl<H: Copy + PartialEq> Session<H> {
     pub fn connection_mut(&mut self, handle: H) -> Option<ConnectionMut<'_>> {
         let member = self.members.iter_mut().find(|member| member.handle == handle)?;
         Some(ConnectionMut::new(member.connection.as_mut()?, &mut self.window))
+    }
+
+    /// Does what concerns the session on one of its connections.
+    fn on_any_served(&mut self, act: impl FnOnce(&mut ConnectionMut<'_>)) {
+        let served = self.members.iter().find(|member| member.is_served() && member.connection.is_some());
+        let Some(connection) = served.map(|member| member.handle) else { return };
+        if let Some(mut protocol) = self.connection_mut(connection) {
+            act(&mut protocol);
+        }
+        self.touch(connection);
+    }
+
+    fn for_each_served(&mut self, mut act: impl FnMut(&mut ConnectionMut<'_>)) {
+        let served: Vec<H> = self.connections().collect();
+        for connection in served {
+            if let Some(mut protocol) = self.connection_mut(connection) {
+                act(&mut protocol);
+            }
+            self.touch(connection);
+        }
+    }
+
+    /// Answers from now on with these targets. What they declare otherwise than before is negotiated within `grace`.
+    pub fn set_directory(&mut self, directory: &Arc<Directory>, grace: Duration) {
+        let target = self.info.target.as_ref().and_then(|target| directory.find(&target.name));
+        let declared = target.map(|target| target.offer.recv_data_segment_len);
+        self.for_each_served(|protocol| {
+            protocol.set_directory(directory);
+            if let Some(declared) = declared {
+                protocol.renegotiate(declared, grace);
+            }
+        });
+    }
+
+    /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section 11.9). The
+    /// next command finds it too, so a peer that does not read is not told.
+    pub fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
+        self.on_any_served(|protocol| protocol.scsi_event(lun, sense));
     }
 
     /// Consumes bytes from the front of `input`, which came on a connection, up to the next event. `None`: everything is consumed, or
@@ -317,7 +337,7 @@ impl<H: Copy + PartialEq> Session<H> {
                 Some(Signal::LogoutForRecovery { cid, received }) => {
                     self.log_out_for_recovery(handle, cid, received, now)
                 }
-                Some(Signal::Close(reason)) => Some(Event::Close(reason)),
+                Some(Signal::Close(reason)) => Some(self.closed(handle, reason)),
                 None if self.pass_fences(now) => None,
                 None => return None,
             };
@@ -329,8 +349,11 @@ impl<H: Copy + PartialEq> Session<H> {
 
     /// Commands of a connection have made way for those that another one holds.
     fn resume(&mut self, by: H, cid: Option<Cid>) {
-        let is_meant = |other: &H| *other != by && cid.is_none_or(|cid| self.cid(*other) == Some(cid));
-        let waiting: Vec<H> = self.connections().filter(is_meant).collect();
+        let is_meant = |member: &&Member<H>| match member.state {
+            State::Served(own) => member.handle != by && cid.is_none_or(|cid| cid == own),
+            _ => false,
+        };
+        let waiting: Vec<H> = self.members.iter().filter(is_meant).map(|member| member.handle).collect();
         for other in waiting {
             self.touch(other);
         }

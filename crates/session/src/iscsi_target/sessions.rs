@@ -47,9 +47,6 @@ pub struct Admitted<H> {
     pub session: Arc<SessionInfo>,
     /// Connections that it replaces. End them, with their tasks, before the login is answered.
     pub displaced: Vec<H>,
-    /// The connection that it takes the place of at recovery level 2: this is its logout for recovery (RFC 7143 section
-    /// 6.3.4). Its tasks wait to be taken over.
-    pub detached: Option<H>,
 }
 
 /// A place in a session, for the one connection whose login was admitted.
@@ -67,7 +64,7 @@ impl<H> Place<H> {
 }
 
 /// Names a session among the [`Sessions`] of a daemon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     index: usize,
     /// Numbers come again later than places.
@@ -123,8 +120,8 @@ impl<H: Copy + PartialEq> Sessions<H> {
     ///
     /// The login status to refuse it with. A session of another user is not told from one that does not exist, except by a login that
     /// would replace it.
-    pub fn admit(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
-        if request.tsih == Tsih::NEW { self.open(request, connection) } else { self.join(request, connection) }
+    pub fn admit(&mut self, request: &AdmitRequest, connection: H, now: Time) -> Result<Admitted<H>, LoginStatus> {
+        if request.tsih == Tsih::NEW { self.open(request, connection) } else { self.join(request, connection, now) }
     }
 
     /// Takes a login that was admitted into its session. The response goes out, and the connection is in its full feature phase.
@@ -156,32 +153,27 @@ impl<H: Copy + PartialEq> Sessions<H> {
         self.slots[index] = Some(Box::new(session));
         let key = SessionKey { index, tsih };
         self.by_tsih.insert(tsih, key);
-        Ok(Admitted { place: Place { session: key, connection }, session: info, displaced, detached: None })
+        Ok(Admitted { place: Place { session: key, connection }, session: info, displaced })
     }
 
-    fn join(&mut self, request: &AdmitRequest, connection: H) -> Result<Admitted<H>, LoginStatus> {
-        let key = self.by_tsih.get(&request.tsih).copied().ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
+    fn join(&mut self, request: &AdmitRequest, connection: H, now: Time) -> Result<Admitted<H>, LoginStatus> {
+        let key = self.find(request.tsih).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let may_join = |session: &&mut Session<H>| {
             same_name(session.info(), request) && session.info().chap_user == request.chap_user
         };
         let session = self.get_mut(key).filter(may_join).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
-        let old = session.join(request.cid, connection)?;
-        let info = Arc::clone(session.info());
-        let (displaced, detached) = if info.recovers_connections() { (None, old) } else { (old, None) };
-        let place = Place { session: key, connection };
-        Ok(Admitted { place, session: info, displaced: displaced.into_iter().collect(), detached })
+        let replaced = session.join(request, connection, now)?;
+        let (session, place) = (Arc::clone(session.info()), Place { session: key, connection });
+        Ok(Admitted { place, session, displaced: replaced.into_iter().collect() })
     }
 
-    /// A connection has ended. What is ready is still to be sent, until it is [removed](Self::remove). True when its session
-    /// ended with it.
-    pub fn leave(&mut self, key: SessionKey, connection: H) -> bool {
-        let Some(session) = self.get_mut(key) else { return false };
+    /// A connection has ended. What is ready is still to be sent, until it is [removed](Self::remove).
+    pub fn leave(&mut self, key: SessionKey, connection: H) {
+        let Some(session) = self.get_mut(key) else { return };
         session.leave(connection);
-        let ended = session.is_over();
-        if ended {
+        if session.is_over() {
             self.by_tsih.remove(&key.tsih);
         }
-        ended
     }
 
     /// A connection is gone, and so is what it had to send.
@@ -195,17 +187,16 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 
     /// The session has ended: gives the connections that it still had, those that wait to be recovered among them.
-    pub fn end(&mut self, key: SessionKey) -> Vec<H> {
+    fn end(&mut self, key: SessionKey) -> Vec<H> {
         self.by_tsih.remove(&key.tsih);
         let Some(session) = self.get_mut(key) else { return Vec::new() };
-        let members = session.members().collect();
-        session.end();
-        members
+        session.end()
     }
 
     /// The session of that number, unless it has ended.
-    pub fn find(&self, tsih: Tsih) -> Option<SessionKey> {
-        self.by_tsih.get(&tsih).copied()
+    pub(super) fn find(&self, tsih: Tsih) -> Option<SessionKey> {
+        let key = self.by_tsih.get(&tsih).copied()?;
+        self.get(key).is_some_and(|session| !session.is_over()).then_some(key)
     }
 
     /// How many sessions there are.
@@ -259,19 +250,18 @@ mod tests {
     use super::*;
     use crate::{Authentication, Credentials, Secret};
 
+    const NOW: Time = Time::new(std::time::Duration::from_secs(1));
+
     fn session<H: Copy + PartialEq>(sessions: &mut Sessions<H>, tsih: Tsih) -> &mut Session<H> {
         let key = sessions.find(tsih).unwrap();
         sessions.get_mut(key).unwrap()
     }
 
-    fn sorted(mut connections: Vec<char>) -> Vec<char> {
-        connections.sort_unstable();
-        connections
-    }
-
     /// True when the session ended with it.
     fn leaves(sessions: &mut Sessions<char>, tsih: Tsih, connection: char) -> bool {
-        sessions.find(tsih).is_some_and(|key| sessions.leave(key, connection))
+        let Some(key) = sessions.find(tsih) else { return false };
+        sessions.leave(key, connection);
+        sessions.find(tsih).is_none()
     }
 
     fn request(initiator: &str, isid: u8, tsih: Tsih, cid: u16) -> AdmitRequest {
@@ -301,8 +291,8 @@ mod tests {
     #[test]
     fn the_same_initiator_port_replaces_its_session() {
         let mut sessions = Sessions::default();
-        let first = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap();
-        let second = sessions.admit(&request("IQN.A", 1, Tsih::NEW, 0), 'b').unwrap();
+        let first = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a', NOW).unwrap();
+        let second = sessions.admit(&request("IQN.A", 1, Tsih::NEW, 0), 'b', NOW).unwrap();
         assert_eq!(second.displaced, ['a']);
         assert_ne!(first.session.tsih, second.session.tsih);
         assert_eq!(sessions.len(), 1);
@@ -314,7 +304,7 @@ mod tests {
     fn another_port_or_another_initiator_has_its_own_session() {
         let mut sessions = Sessions::default();
         for (n, (initiator, isid)) in [("iqn.a", 1), ("iqn.a", 2), ("iqn.b", 1)].into_iter().enumerate() {
-            assert!(sessions.admit(&request(initiator, isid, Tsih::NEW, 0), n).unwrap().displaced.is_empty());
+            assert!(sessions.admit(&request(initiator, isid, Tsih::NEW, 0), n, NOW).unwrap().displaced.is_empty());
         }
         assert_eq!(sessions.len(), 3);
     }
@@ -324,7 +314,7 @@ mod tests {
         let mut sessions = Sessions::default();
         for n in 0..2 {
             let discovery = AdmitRequest { target: None, ..request("iqn.a", 1, Tsih::NEW, 0) };
-            assert!(sessions.admit(&discovery, n).unwrap().displaced.is_empty());
+            assert!(sessions.admit(&discovery, n, NOW).unwrap().displaced.is_empty());
         }
         assert_eq!(sessions.len(), 2);
     }
@@ -332,9 +322,9 @@ mod tests {
     #[test]
     fn a_tsih_must_name_a_session_of_the_same_initiator_port() {
         let mut sessions = Sessions::default();
-        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap().session.tsih;
+        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a', NOW).unwrap().session.tsih;
         for (initiator, isid, tsih) in [("iqn.a", 1, Tsih(tsih.0 + 1)), ("iqn.b", 1, tsih), ("iqn.a", 2, tsih)] {
-            let refused = sessions.admit(&request(initiator, isid, tsih, 0), 'x');
+            let refused = sessions.admit(&request(initiator, isid, tsih, 0), 'x', NOW);
             assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
         }
     }
@@ -374,9 +364,9 @@ mod tests {
         for (owner, user, now, replaces) in cases {
             let mut sessions = Sessions::default();
             let first = of_user(*owner, request("iqn.a", 1, Tsih::NEW, 0));
-            let tsih = sessions.admit(&first, 'a').unwrap().session.tsih;
+            let tsih = sessions.admit(&first, 'a', NOW).unwrap().session.tsih;
             let second = at_target_of(now, of_user(*user, request("iqn.a", 1, Tsih::NEW, 0)));
-            let displaced = sessions.admit(&second, 'b').map(|admitted| admitted.displaced);
+            let displaced = sessions.admit(&second, 'b', NOW).map(|admitted| admitted.displaced);
             let expected = if *replaces { Ok(vec!['a']) } else { Err(LoginStatus::AUTHORIZATION_FAILURE) };
             assert_eq!(displaced, expected, "{owner:?}, then {user:?} of {now:?}");
             assert_eq!(sessions.find(tsih).is_some(), !replaces);
@@ -392,13 +382,13 @@ mod tests {
                     if target { at_target_of(now, request) } else { AdmitRequest { target: None, ..request } }
                 };
                 let first = node(of_user(Some("alice"), request("iqn.a", 1, Tsih::NEW, 0)));
-                let tsih = sessions.admit(&first, 'a').unwrap().session.tsih;
+                let tsih = sessions.admit(&first, 'a', NOW).unwrap().session.tsih;
                 for (user, cid) in [(Some("bob"), 0), (Some("bob"), 1), (None, 0), (None, 1)] {
-                    let refused = sessions.admit(&node(of_user(user, request("iqn.a", 1, tsih, cid))), 'b');
+                    let refused = sessions.admit(&node(of_user(user, request("iqn.a", 1, tsih, cid))), 'b', NOW);
                     assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::SESSION_DOES_NOT_EXIST);
                 }
                 let session = session(&mut sessions, tsih);
-                assert_eq!((session.connections().collect::<Vec<_>>(), session.cid('a')), (vec!['a'], Some(Cid(0))));
+                assert_eq!((session.connections().collect::<Vec<_>>(), session.find(Cid(0))), (vec!['a'], Some('a')));
             }
         }
     }
@@ -406,10 +396,10 @@ mod tests {
     #[test]
     fn a_session_takes_no_more_connections_than_agreed_but_lets_one_be_replaced() {
         let mut sessions = Sessions::default();
-        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a').unwrap().session.tsih;
-        let refused = sessions.admit(&request("iqn.a", 1, tsih, 1), 'b');
+        let tsih = sessions.admit(&request("iqn.a", 1, Tsih::NEW, 0), 'a', NOW).unwrap().session.tsih;
+        let refused = sessions.admit(&request("iqn.a", 1, tsih, 1), 'b', NOW);
         assert_eq!(refused.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
-        assert_eq!(sessions.admit(&request("iqn.a", 1, tsih, 0), 'c').unwrap().displaced, ['a']);
+        assert_eq!(sessions.admit(&request("iqn.a", 1, tsih, 0), 'c', NOW).unwrap().displaced, ['a']);
         assert!(leaves(&mut sessions, tsih, 'c'));
     }
 
@@ -419,48 +409,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_keeps_its_session_and_its_number_until_it_is_logged_out() {
-        let mut sessions = Sessions::default();
-        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
-        let lost = session(&mut sessions, tsih);
-        lost.suspend('a');
-        assert_eq!((lost.connections().next(), lost.suspended().collect::<Vec<_>>()), (None, vec!['a']));
-        assert!(!lost.is_detached('a'));
-        assert_eq!(lost.find(Cid(0)), Some('a'));
-        let joined = sessions.admit(&recoverable(tsih, 7), 'b').unwrap();
-        assert!(joined.displaced.is_empty() && joined.detached.is_none());
-        let lost = session(&mut sessions, tsih);
-        lost.free_number('a');
-        assert_eq!(lost.find(Cid(0)), None);
-        assert_eq!(lost.connections().chain(lost.suspended()).collect::<Vec<_>>(), ['b', 'a']);
-        assert!(!leaves(&mut sessions, tsih, 'b'), "tasks wait");
-        assert!(leaves(&mut sessions, tsih, 'a'));
-    }
-
-    #[test]
-    fn at_level_2_a_login_with_the_number_of_another_connection_detaches_it() {
-        for lost in [false, true] {
-            let mut sessions = Sessions::default();
-            let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
-            if lost {
-                session(&mut sessions, tsih).suspend('a');
-            }
-            let again = sessions.admit(&recoverable(tsih, 0), 'b').unwrap();
-            assert_eq!((again.displaced.as_slice(), again.detached), (&[][..], Some('a')));
-            let session = session(&mut sessions, tsih);
-            assert!(session.suspended().eq(['a']) && session.is_detached('a'));
-            assert!(session.connections().eq(['b']) && session.cid('b') == Some(Cid(0)));
-            let new = sessions.admit(&recoverable(Tsih::NEW, 0), 'c').unwrap();
-            assert_eq!(sorted(new.displaced), ['a', 'b'], "session reinstatement ends all of it");
-        }
-    }
-
-    #[test]
     fn at_level_2_a_second_connection_may_come_to_log_out_the_first() {
         let mut sessions = Sessions::default();
-        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a').unwrap().session.tsih;
-        assert!(sessions.admit(&recoverable(tsih, 1), 'b').is_ok());
-        let third = sessions.admit(&recoverable(tsih, 2), 'c');
+        let tsih = sessions.admit(&recoverable(Tsih::NEW, 0), 'a', NOW).unwrap().session.tsih;
+        assert!(sessions.admit(&recoverable(tsih, 1), 'b', NOW).is_ok());
+        let third = sessions.admit(&recoverable(tsih, 2), 'c', NOW);
         assert_eq!(third.map(drop).unwrap_err(), LoginStatus::TOO_MANY_CONNECTIONS);
     }
 
@@ -468,7 +421,7 @@ mod tests {
     fn tsihs_are_never_zero_nor_taken_twice() {
         let mut sessions = Sessions { last_tsih: u16::MAX - 1, ..Sessions::default() };
         let taken: Vec<_> =
-            (0..3).map(|n| sessions.admit(&request("iqn.a", n, Tsih::NEW, 0), n).unwrap().session.tsih).collect();
+            (0..3).map(|n| sessions.admit(&request("iqn.a", n, Tsih::NEW, 0), n, NOW).unwrap().session.tsih).collect();
         assert_eq!(taken, [Tsih(u16::MAX), Tsih(1), Tsih(2)]);
     }
 }

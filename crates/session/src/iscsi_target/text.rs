@@ -15,7 +15,7 @@ use crate::limits::{MAX_KEYS, MAX_TEXT_BYTES, MAX_TEXT_SEGMENT_BYTES};
 /// The transfer tag of text exchanges. A connection has one exchange at a time, so one tag is enough.
 pub(crate) const TEXT_TAG: TargetTransferTag = TargetTransferTag(0x0007_e870);
 
-/// Who asks, and through which address.
+/// The session that asks, and the address through which it does.
 pub(crate) struct Asker<'a> {
     pub(crate) directory: &'a Arc<Directory>,
     pub(crate) session: &'a SessionInfo,

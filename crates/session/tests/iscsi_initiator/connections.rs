@@ -215,7 +215,7 @@ fn a_gap_that_nobody_fills_ends_the_connection() {
     two_commands(&mut lanes, &mut Oracle::default());
     deliver(&mut lanes, 0);
     let due = lanes.now + COMMAND_GAP_TIMEOUT;
-    assert_eq!(lanes.target(0).next_timeout(), Some(due));
+    assert_eq!(lanes.target_session(0).next_timeout(0), Some(due));
     lanes.target(0).time_has_come(due);
     deliver(&mut lanes, 0);
     assert_eq!(lanes.lanes[0].closed, Some(CloseReason::Gap));

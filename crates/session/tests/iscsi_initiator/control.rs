@@ -246,7 +246,7 @@ fn a_logout_without_an_answer_ends_all_the_same() {
 fn our_target_may_ask_for_a_logout() {
     let mut pair = Pair::logged_in();
     let now = pair.ends.now;
-    pair.target().request_logout(Duration::from_secs(9), now);
+    pair.target_session().request_logout(Duration::from_secs(9), now);
     pair.run();
     let Some(Event::Async { message, .. }) = pair.ends.events.pop_front() else { panic!() };
     assert_eq!((message.event, message.parameter3), (AsyncEvent::LOGOUT_REQUEST, 9));

@@ -1,11 +1,15 @@
 //! Text negotiation in the full feature phase (RFC 7143 sections 6.4, 11.9.1, 11.10, 11.11 and 13.12).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_pdu::{AsyncEvent, AsyncMessage, InitiatorPdu, InitiatorTaskTag, TextRequest};
+use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionError};
+use lunette_session::iscsi_target::Directory;
+use lunette_session::keys::Offer;
 
-use crate::harness::{LUN, Pair, ScriptedTarget, config, pattern, read, write};
+use crate::harness::{LUN, Pair, ScriptedTarget, config, node, pattern, read, write};
 
 fn request(target: &mut ScriptedTarget) -> (TextRequest, Vec<u8>) {
     let sent = target.next();
@@ -95,7 +99,10 @@ fn write_and_read(pair: &mut Pair, len: u32) {
 fn our_target_declares_and_both_sides_go_on() {
     let mut pair = Pair::logged_in();
     for theirs in [512, 100_000, 4096, 262_144] {
-        assert!(pair.target().renegotiate(theirs, Duration::from_secs(5)));
+        let offer = Offer { recv_data_segment_len: theirs, ..Offer::default() };
+        let targets = vec![Arc::new(node(Authentication::None, offer))];
+        let directory = Arc::new(Directory { targets, discovery: Authentication::None });
+        pair.target_session().set_directory(&directory, Duration::from_secs(5));
         pair.run();
         assert!(matches!(pair.ends.events.pop_front(), Some(Event::Async { .. })));
         assert_eq!(pair.ends.session.parameters(pair.cid).unwrap().send_data_segment_len, theirs);

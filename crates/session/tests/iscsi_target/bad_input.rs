@@ -89,7 +89,6 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn take(peer: &mut Peer, step: &Step) {
-    let now = peer.driver.now;
     let task = |peer: &Peer, index: usize| peer.driver.commands.iter().rev().nth(index).map(|command| command.task);
     match *step {
         Step::Pdu { mut bhs, number, data_len } => {
@@ -111,7 +110,7 @@ fn take(peer: &mut Peer, step: &Step) {
         Step::Complete { index, data_len, status } => {
             if let Some(task) = task(peer, index) {
                 let response = Response { status, ..peer.driver.read_response(data_len) };
-                peer.driver.act(|c| c.complete(task, response));
+                peer.driver.complete(task, response);
             }
         }
         Step::Abort { index } => {
@@ -127,7 +126,7 @@ fn take(peer: &mut Peer, step: &Step) {
         }
         Step::Pass(seconds) => peer.pass(Duration::from_secs(seconds)),
         Step::Reads(reads) => peer.reads = reads,
-        Step::RequestLogout => peer.driver.act(|c| c.request_logout(Duration::from_secs(5), now)),
+        Step::RequestLogout => peer.driver.request_logout(Duration::from_secs(5)),
     }
     peer.collect();
     is_bounded(peer);

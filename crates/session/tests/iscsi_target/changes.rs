@@ -37,7 +37,7 @@ fn an_event_carries_its_sense_data_and_a_status_number() {
     let mut peer = Peer::logged_in(Setup::default());
     let (lun, sense) =
         (LunField([0, 3, 0, 0, 0, 0, 0, 0]), [0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0]);
-    peer.driver.act(|c| c.scsi_event(lun, &sense));
+    peer.driver.in_session(|session, _| session.scsi_event(lun, &sense));
     let (message, data) = peer.async_message();
     assert_eq!((message.event, message.lun), (AsyncEvent::SCSI_EVENT, lun));
     assert_eq!(split_sense(&data), Ok((&sense[..], &[][..])));
@@ -49,38 +49,38 @@ fn an_event_carries_its_sense_data_and_a_status_number() {
 #[test]
 fn nobody_is_told_after_the_end() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.driver.act(|connection| {
-        connection.drop_session();
-    });
+    peer.driver.in_session(|session, _| session.reset(None));
     peer.async_message();
-    peer.driver.act(|c| c.scsi_event(LunField([0; 8]), &[0x70]));
+    peer.driver.in_session(|session, _| session.scsi_event(LunField([0; 8]), &[0x70]));
     assert_eq!(peer.rest(), []);
 }
 
 #[test]
 fn a_second_request_to_log_out_gives_no_more_time() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.driver.act(|c| c.request_logout(Duration::from_secs(3), peer.driver.now));
+    peer.driver.request_logout(Duration::from_secs(3));
     peer.async_message();
     peer.pass(Duration::from_secs(2));
-    peer.driver.act(|c| c.request_logout(Duration::from_secs(3), peer.driver.now));
+    peer.driver.request_logout(Duration::from_secs(3));
     peer.silence();
     peer.pass(Duration::from_secs(1));
     assert!(peer.driver.closed.is_some());
 }
+
+const GRACE: Duration = Duration::from_secs(7);
 
 #[test]
 fn sessions_learn_of_other_targets_and_portals() {
     let mut peer = Peer::logged_in(Setup::default());
     let portal = Portal { address: "198.51.100.1:860".parse().unwrap(), group: 1 };
     let new = Arc::new(directory(vec![node(TARGET, vec![portal])]));
-    peer.driver.act(|c| c.set_directory(&new));
+    peer.driver.set_directory(&new, GRACE);
     let ask = |peer: &mut Peer| {
         peer.text(text_request(1), &text(&[("SendTargets", "")]));
         String::from_utf8(peer.text_response().1).unwrap()
     };
     assert_eq!(ask(&mut peer), format!("TargetName={TARGET}\0TargetAddress=198.51.100.1:860,1\0"));
-    peer.driver.act(|c| c.set_directory(&Arc::new(directory(Vec::new()))));
+    peer.driver.set_directory(&Arc::new(directory(Vec::new())), GRACE);
     assert_eq!(ask(&mut peer), "");
 }
 

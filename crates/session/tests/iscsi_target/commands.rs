@@ -1,10 +1,11 @@
 //! SCSI commands: order, window, tags, extensions (RFC 7143 sections 4.2.2.1, 11.2.2 and 11.3).
 
-use lunette_pdu::{Ahs, RejectReason, Residual, ScsiCommand, SerialNumber, TaskAttribute};
+use lunette_pdu::{Ahs, Cid, LoginRequest, NopOut, RejectReason, Residual, ScsiCommand, SerialNumber, TaskAttribute};
 use lunette_session::iscsi_target::Response;
+use lunette_session::keys::Offer;
 use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS};
 
-use crate::harness::{Peer, Setup, command, nop_out, read, write};
+use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, nop_out, read, text, write};
 
 #[test]
 fn a_command_reaches_the_device_as_it_was_sent() {
@@ -25,12 +26,12 @@ fn commands_without_data_are_answered_in_the_order_of_completion() {
     }
     for index in [1, 2, 0] {
         let task = peer.driver.commands[index].task;
-        peer.driver.act(|c| c.complete(task, Response::default()));
+        peer.driver.complete(task, Response::default());
         let (response, data) = peer.scsi_response();
         assert_eq!((response.itt.0, response.status, response.residual), (index as u32, 0, Residual::None));
         assert!(data.is_empty());
         // A task ends once.
-        peer.driver.act(|c| c.complete(task, Response::default()));
+        peer.driver.complete(task, Response::default());
         peer.driver.act(|c| c.abort(task));
         peer.silence();
     }
@@ -112,14 +113,14 @@ fn the_window_closes_at_its_limit_and_opens_again() {
         assert_eq!(nop.exp_cmd_sn, peer.cmd_sn);
         assert_eq!(nop.max_cmd_sn.next(), nop.exp_cmd_sn, "closed");
         let task = peer.driver.commands[17].task;
-        peer.driver.act(|c| c.complete(task, Response::default()));
+        peer.driver.complete(task, Response::default());
         let (response, _) = peer.scsi_response();
         assert_eq!(response.max_cmd_sn, response.exp_cmd_sn, "open for one");
         peer.command(command(6000), &[]);
         assert_eq!(peer.driver.commands.len() as u32, itt + 1);
         for index in 0..peer.driver.commands.len() {
             let task = peer.driver.commands[index].task;
-            peer.driver.act(|c| c.complete(task, Response::default()));
+            peer.driver.complete(task, Response::default());
         }
         assert_eq!(peer.rest().len() as u32, itt);
         peer.nop_out(nop_out(5000), &[]);
@@ -193,7 +194,7 @@ fn immediate_commands_have_their_own_limit() {
     peer.command(immediate(100), &[]);
     peer.rejected(RejectReason::TOO_MANY_IMMEDIATE_COMMANDS);
     let task = peer.driver.commands[3].task;
-    peer.driver.act(|c| c.complete(task, Response::default()));
+    peer.driver.complete(task, Response::default());
     assert_eq!(peer.scsi_response().0.exp_cmd_sn, SerialNumber(1), "immediate commands use up no number");
     peer.command(immediate(100), &[]);
     peer.silence();
@@ -218,21 +219,36 @@ fn an_old_tag_never_means_a_new_task() {
         peer.command(command(itt), &[]);
         let task = peer.driver.commands[0].task;
         assert_ne!(task, old);
-        peer.driver.act(|c| c.complete(task, Response::default()));
+        peer.driver.complete(task, Response::default());
         peer.scsi_response();
     }
 }
 
+/// The response of `a` is fenced: it waits for what `b` has yet to acknowledge.
 #[test]
 fn data_of_a_task_whose_response_waits_does_not_hold_up_what_follows() {
-    let mut peer = Peer::logged_in(Setup::default()).manual();
-    peer.command(write(1, 512), &[7; 512]);
-    peer.nop_out(nop_out(2), &[]);
-    peer.silence();
-    let task = peer.driver.commands[0].task;
-    peer.driver.act(|c| c.decline_data(task));
-    assert_eq!(peer.nop_in().0.itt.0, 2);
-    assert_eq!(peer.driver.data_out, []);
-    peer.driver.act(|c| c.complete(task, Response { status: 0x28, ..Response::default() }));
-    assert_eq!(peer.scsi_response().0.status, 0x28);
+    let fenced = || Setup {
+        offer: Offer { max_connections: 2, ..Offer::default() },
+        ..Setup::keys(&[("MaxConnections", "2"), ("TaskReporting", "ResponseFence")])
+    };
+    let mut a = Peer::logged_in(fenced()).manual();
+    let mut b = Peer::connect(fenced());
+    b.driver.share(&a.driver);
+    let (tsih, names) = (a.driver.session().unwrap().tsih, [("InitiatorName", INITIATOR), ("TargetName", TARGET)]);
+    b.login(LoginRequest { tsih, cid: Cid(9), ..login_request() }, &text(&names));
+    assert!(b.login_response().0.status.is_success());
+    a.command(write(1, 512), &[7; 512]);
+    a.nop_out(nop_out(2), &[]);
+    a.silence();
+    let task = a.driver.commands[0].task;
+    // A unit attention that tells of commands that were cleared.
+    let sense = vec![0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2f, 0];
+    a.driver.complete(task, Response { status: 2, sense, ..Response::default() });
+    assert_eq!(a.nop_in().0.itt.0, 2);
+    a.silence();
+    assert_eq!(a.driver.data_out, []);
+    b.cmd_sn = a.cmd_sn;
+    b.nop_in();
+    b.nop_out(NopOut { immediate: true, ..nop_out(3) }, &[]);
+    assert_eq!(a.scsi_response().0.status, 2);
 }

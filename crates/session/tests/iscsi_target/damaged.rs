@@ -292,7 +292,7 @@ fn the_driver_may_refuse_a_command_that_brought_data() {
     peer.silence();
     let task = peer.driver.commands[0].task;
     assert_eq!(peer.driver.act(|c| c.stopped_by()), Some(task));
-    peer.driver.act(|c| c.complete(task, Response { status: 8, ..Response::default() }));
+    peer.driver.complete(task, Response { status: 8, ..Response::default() });
     assert_eq!(peer.scsi_response().0.status, 8);
     assert_eq!(peer.nop_in().0.itt.0, 2);
 }

@@ -13,7 +13,7 @@ fn run(peer: &mut Peer, announced: u32, available: usize, status: u8) {
     peer.command(read(1, announced), &[]);
     let task = peer.driver.commands.last().unwrap().task;
     let response = Response { status, ..peer.driver.read_response(available) };
-    peer.driver.act(|c| c.complete(task, response));
+    peer.driver.complete(task, response);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn residuals_of_writes() {
         peer.command(write(1, announced), &[]);
         let task = peer.driver.commands[0].task;
         let response = Response { status, data_out_transfer_len: wanted, ..Response::default() };
-        peer.driver.act(|c| c.complete(task, response));
+        peer.driver.complete(task, response);
         let (pdu, _) = peer.scsi_response();
         assert_eq!((pdu.status, pdu.residual), (status, residual), "{announced} {wanted}");
     }
@@ -112,7 +112,7 @@ fn sense_data_follows_its_length() {
         peer.command(command(1), &[]);
         let task = peer.driver.commands[0].task;
         let response = Response { status: 2, sense: pattern(len), ..Response::default() };
-        peer.driver.act(|c| c.complete(task, response));
+        peer.driver.complete(task, response);
         let (_, data) = peer.scsi_response();
         assert_eq!(split_sense(&data), Ok((&pattern(len)[..], &[][..])));
     }
@@ -124,7 +124,7 @@ fn sense_data_is_no_longer_than_a_segment() {
     peer.command(command(1), &[]);
     let task = peer.driver.commands[0].task;
     let response = Response { status: 2, sense: pattern(70_000), ..Response::default() };
-    peer.driver.act(|c| c.complete(task, response));
+    peer.driver.complete(task, response);
     assert_eq!(split_sense(&peer.scsi_response().1), Ok((&pattern(510)[..], &[][..])));
 }
 
@@ -146,7 +146,7 @@ fn bidirectional_commands_count_r2ts_and_data_in_together() {
     }
     assert_eq!(peer.driver.data_out[0].1, pattern(10_000));
     let response = Response { data_out_transfer_len: 9000, ..peer.driver.read_response(4000) };
-    peer.driver.act(|c| c.complete(got.task, response));
+    peer.driver.complete(got.task, response);
     for data_sn in 3..6 {
         let (pdu, _) = peer.data_in();
         assert_eq!((pdu.data_sn, pdu.status), (data_sn, None));

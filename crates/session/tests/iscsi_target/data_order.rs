@@ -187,9 +187,8 @@ fn gaps_in_unsolicited_data_are_asked_for() {
         peer.answer(r2t, &data, 130);
     }
     assert_eq!(peer.driver.data_out, [(task, data)]);
-    peer.driver.act(|c| {
-        c.complete(task, lunette_session::iscsi_target::Response { data_out_transfer_len: 2000, ..Default::default() });
-    });
+    let response = lunette_session::iscsi_target::Response { data_out_transfer_len: 2000, ..Default::default() };
+    peer.driver.complete(task, response);
     assert_eq!(peer.scsi_response().0.residual, Residual::None);
 }
 

@@ -182,7 +182,7 @@ fn a_device_may_want_less_than_announced() {
             assert_eq!(asked_until, wanted.max(immediate + unasked), "nothing beyond is asked for");
             assert_eq!(peer.driver.data_out, [(task, data[..wanted].to_vec())], "{immediate} {unasked} {wanted}");
             let response = Response { data_out_transfer_len: wanted as u64, ..Response::default() };
-            peer.driver.act(|c| c.complete(task, response));
+            peer.driver.complete(task, response);
             assert_eq!(peer.scsi_response().0.residual, Residual::Underflow(5000 - wanted as u32));
         }
     }
@@ -201,7 +201,7 @@ fn a_device_may_want_more_than_announced() {
     assert_eq!(peer.driver.data_out[0].1.len(), 1024);
     assert_eq!(peer.driver.data_out[0].1[..700], data);
     let response = Response { data_out_transfer_len: 1024, ..Response::default() };
-    peer.driver.act(|c| c.complete(task, response));
+    peer.driver.complete(task, response);
     assert_eq!(peer.scsi_response().0.residual, Residual::Overflow(324));
 }
 
@@ -209,7 +209,7 @@ const CHECK_CONDITION: u8 = 2;
 
 fn refuse(peer: &mut Peer, task: TaskTag) {
     let response = Response { status: CHECK_CONDITION, sense: vec![0x70; 18], ..Response::default() };
-    peer.driver.act(|c| c.complete(task, response));
+    peer.driver.complete(task, response);
 }
 
 #[test]

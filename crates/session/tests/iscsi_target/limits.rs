@@ -103,7 +103,7 @@ fn bytes_that_are_held_are_kept_once() {
         peer.driver.want_data(task, 512);
         peer.collect();
         assert_eq!(peer.driver.data_out[round as usize].1, vec![round as u8; 512]);
-        peer.driver.act(|c| c.complete(task, Response::default()));
+        peer.driver.complete(task, Response::default());
     }
     let itts: Vec<u32> = peer
         .rest()
@@ -131,7 +131,7 @@ fn a_connection_may_end_while_bytes_are_held() {
     peer.driver.want_data(first, 512);
     peer.collect();
     assert_eq!(peer.driver.commands.len(), 2, "the second command waits in the middle of what is held");
-    peer.driver.act(|c| c.request_logout(Duration::from_secs(1), peer.driver.now));
+    peer.driver.request_logout(Duration::from_secs(1));
     peer.async_message();
     peer.pass(Duration::from_secs(1));
     assert_eq!(peer.driver.closed, Some(CloseReason::LogoutTimeout));

@@ -87,9 +87,9 @@ fn nothing_is_heard_after_a_logout() {
     assert!(!peer.driver.wants_input());
     // What the driver still says about its tasks is harmless.
     let task = peer.driver.commands[0].task;
-    peer.driver.act(|c| c.complete(task, lunette_session::iscsi_target::Response::default()));
+    peer.driver.complete(task, lunette_session::iscsi_target::Response::default());
     peer.driver.act(|c| c.abort(task));
-    peer.driver.act(|c| c.request_logout(Duration::from_secs(1), peer.driver.now));
+    peer.driver.request_logout(Duration::from_secs(1));
     assert_eq!(peer.rest(), []);
     assert_eq!(peer.driver.next_timeout(), None);
 }
@@ -97,7 +97,7 @@ fn nothing_is_heard_after_a_logout() {
 #[test]
 fn the_target_may_ask_for_a_logout() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.driver.act(|c| c.request_logout(Duration::from_secs(7), peer.driver.now));
+    peer.driver.request_logout(Duration::from_secs(7));
     let (message, _) = peer.async_message();
     assert_eq!((message.event, message.parameter3), (AsyncEvent::LOGOUT_REQUEST, 7));
     peer.pass(Duration::from_secs(6));
@@ -111,7 +111,7 @@ fn the_target_may_ask_for_a_logout() {
 #[test]
 fn a_logout_that_does_not_come_ends_the_connection() {
     let mut peer = Peer::logged_in(Setup::default());
-    peer.driver.act(|c| c.request_logout(Duration::from_secs(100), peer.driver.now));
+    peer.driver.request_logout(Duration::from_secs(100));
     peer.async_message();
     for _ in 0..99 {
         peer.pass(Duration::from_secs(1));

@@ -171,7 +171,7 @@ impl Play {
         } else {
             Response { status: CHECK_CONDITION, sense: vec![0x70; 18], ..Response::default() }
         };
-        self.peer.driver.act(|c| c.complete(command.task, response));
+        self.peer.driver.complete(command.task, response);
     }
 
     /// Takes note of what both sides have got.

@@ -2,19 +2,23 @@
 //! 6.3.4, 7.2.2, 11.5.1 and 11.14).
 
 mod answered;
+mod members;
 mod requests;
 
 use std::time::Duration;
 
 use lunette_pdu::{
-    Ahs, AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, R2t, Residual, ScsiCommand, SerialNumber,
-    TargetTransferTag,
+    Ahs, AsyncEvent, Cid, DataOut, InitiatorTaskTag, LoginRequest, LogoutReason, LogoutRequest, LogoutResponseCode,
+    LunField, R2t, Residual, ScsiCommand, SerialNumber, TargetTransferTag, TaskManagementFunction,
+    TaskManagementRequest, TaskManagementResponseCode,
 };
-use lunette_session::iscsi_target::{CloseReason, Command, KnownTask, Response, TaskTag};
+use lunette_session::iscsi_target::{CloseReason, Response, TaskTag};
 use lunette_session::keys::Offer;
+use lunette_session::limits::COMMAND_WINDOW;
 
 use crate::harness::{
-    INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, text, write,
+    INITIATOR, Peer, Setup, TARGET, command, data_out, login_request, pattern, read, solicited, task_management, text,
+    write,
 };
 
 /// Seconds that the tests agree to.
@@ -32,6 +36,7 @@ fn setup() -> Setup {
             ("MaxConnections", "2"),
             ("InitialR2T", "No"),
             ("DataDigest", "CRC32C"),
+            ("iSCSIProtocolLevel", "2"),
         ],
         ..Setup::default()
     }
@@ -56,25 +61,75 @@ fn join(peer: &mut Peer, cid: Cid) -> Peer {
 
 /// The socket of the connection is gone, and the driver drains what follows.
 fn cut(peer: &mut Peer) -> bool {
-    let suspended = peer.driver.act(|c| c.stream_lost(peer.driver.now));
+    let suspended = peer.driver.stream_lost();
     peer.collect();
     suspended
 }
 
-/// Moves a task, as a driver does; gives its new tag.
+/// Logs a connection out for recovery over another one. `received`: ExpStatSN of the lost connection.
+fn log_out_cid(over: &mut Peer, cid: Cid, received: SerialNumber) -> LogoutResponseCode {
+    let request = LogoutRequest {
+        immediate: true,
+        reason: LogoutReason::REMOVE_CONNECTION_FOR_RECOVERY,
+        itt: InitiatorTaskTag(0x7000_0000),
+        cid,
+        cmd_sn: over.cmd_sn,
+        exp_stat_sn: received,
+    };
+    over.send(request.emit(), &[]);
+    over.logout_response().0.response
+}
+
+/// The same, and the driver of the lost connection hears of it.
+fn log_out(lost: &mut Peer, over: &mut Peer, received: SerialNumber) {
+    assert_eq!(log_out_cid(over, lost.cid, received), LogoutResponseCode::CLOSED);
+    lost.collect();
+    assert!(lost.driver.detached);
+}
+
+/// What TASK REASSIGN of a task is answered with; a request that finds none waits for the driver, which ends none.
+fn ask_for(to: &mut Peer, itt: u32, exp_data_sn: u32) -> TaskManagementResponseCode {
+    let request = task_management(0x7000_0001, TaskManagementFunction::TASK_REASSIGN);
+    to.task_management(TaskManagementRequest { referenced_task_tag: InitiatorTaskTag(itt), exp_data_sn, ..request });
+    to.driver.done(request.itt);
+    to.task_management_response().0.response
+}
+
+/// Moves a task over `to`; gives its new tag, when the driver has it.
 fn reassign(from: &mut Peer, to: &mut Peer, itt: u32, exp_data_sn: u32) -> Option<TaskTag> {
-    let itt = InitiatorTaskTag(itt);
-    from.driver.act(|c| c.log_out_for_recovery(SerialNumber(0), from.driver.now));
-    let known = from.driver.act(|c| c.known_task(itt)).expect("the connection knows the task");
-    let moved = from.driver.act(|c| c.release_task(itt)).expect("the connection is suspended");
-    assert_eq!(from.driver.act(|c| c.known_task(itt)), None);
-    to.checker.task_sent(itt, false);
+    if !from.driver.detached {
+        log_out(from, to, SerialNumber(0));
+    }
+    to.checker.task_sent(InitiatorTaskTag(itt), false);
     // It counts R2Ts from 0.
     to.checker.strict &= exp_data_sn == 0;
-    let tag = to.driver.act(|c| c.adopt_task(moved, exp_data_sn));
-    assert_eq!(tag.is_some(), known.tag.is_some(), "the driver has the task as before");
-    to.collect();
-    tag
+    assert_eq!(ask_for(to, itt, exp_data_sn), TaskManagementResponseCode::FUNCTION_COMPLETE);
+    let (handle, old, new) = to.driver.moved.pop()?;
+    assert_eq!(handle, from.driver.handle);
+    assert!(!from.driver.completed.borrow().contains(&old), "the driver has the task as before");
+    Some(new)
+}
+
+/// Whether the session knows the task of that name, on another connection than `by`.
+fn knows(by: &mut Peer, itt: u32) -> bool {
+    knows_at(by, itt, command(itt).lun)
+}
+
+fn knows_at(by: &mut Peer, itt: u32, lun: LunField) -> bool {
+    let request = task_management(0x7000_0002, TaskManagementFunction::QUERY_TASK);
+    by.task_management(TaskManagementRequest { referenced_task_tag: InitiatorTaskTag(itt), lun, ..request });
+    by.driver.done(request.itt);
+    match by.task_management_response().0.response {
+        TaskManagementResponseCode::FUNCTION_SUCCEEDED => true,
+        TaskManagementResponseCode::FUNCTION_COMPLETE => false,
+        other => panic!("{other:?} to QUERY TASK"),
+    }
+}
+
+/// Nothing is left on a lost connection that another one could take over: when it is logged out, it is let go of.
+fn is_gone(lost: &mut Peer, over: &mut Peer) -> bool {
+    log_out(lost, over, SerialNumber(0));
+    lost.driver.gone
 }
 
 fn tag(peer: &Peer) -> TaskTag {
@@ -109,7 +164,7 @@ fn a_write_that_nobody_has_looked_at_keeps_what_was_verified() {
         assert_eq!(range(&r2t), missing);
         b.answer(&r2t, &data, 8192);
         assert_eq!(b.driver.data_out, [(new, data)]);
-        b.driver.act(|c| c.complete(new, answer(8192)));
+        b.driver.complete(new, answer(8192));
         assert_eq!(b.scsi_response().0.itt.0, 1);
     }
 }
@@ -136,7 +191,10 @@ fn data_that_has_just_become_complete_moves_with_its_task() {
     // The driver does not hear of it before the task moves.
     a.driver.want_data(old, 4096);
     let mut b = join(&mut a, Cid(7));
-    let new = reassign(&mut a, &mut b, 1, 0).unwrap();
+    assert_eq!(log_out_cid(&mut b, a.cid, SerialNumber(0)), LogoutResponseCode::CLOSED);
+    b.checker.task_sent(InitiatorTaskTag(1), false);
+    assert_eq!(ask_for(&mut b, 1, 0), TaskManagementResponseCode::FUNCTION_COMPLETE);
+    let (_, _, new) = b.driver.moved[0];
     assert_eq!(b.driver.data_out, [(new, data)]);
     a.collect();
     assert_eq!(a.driver.data_out, []);
@@ -208,9 +266,10 @@ fn a_task_that_runs_is_answered_where_it_has_come_to() {
     let mut b = join(&mut a, Cid(7));
     let new = reassign(&mut a, &mut b, 1, 0).unwrap();
     b.silence();
+    assert_eq!(ask_for(&mut b, 1, 0), TaskManagementResponseCode::TASK_STILL_ALLEGIANT, "it is here alone");
     let response = b.driver.read_response(4096);
-    a.driver.act(|c| c.complete(old, answer(0)));
-    b.driver.act(|c| c.complete(new, response));
+    a.driver.complete(old, answer(0));
+    b.driver.complete(new, response);
     let (data, bytes) = b.data_in();
     assert_eq!((data.itt.0, bytes), (1, pattern(4096)));
     assert!(data.status.is_some());
@@ -224,15 +283,14 @@ fn a_task_that_ended_meanwhile_is_answered_by_whoever_takes_it_over() {
     let old = tag(&a);
     cut(&mut a);
     let response = a.driver.read_response(4096);
-    a.driver.act(|c| c.complete(old, response));
-    assert_eq!((a.rest(), a.driver.act(|c| c.suspended_bytes())), (vec![], 4096));
-    let Command { order, lun, .. } = a.driver.commands[0];
-    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), Some(KnownTask { tag: None, order, lun }));
+    a.driver.complete(old, response);
+    assert_eq!((a.rest(), a.driver.act(|c| c.answer_bytes())), (vec![], 4096));
     let mut b = join(&mut a, Cid(7));
+    assert!(knows(&mut b, 1) && !knows_at(&mut b, 1, LunField([0; 8])));
     assert_eq!(reassign(&mut a, &mut b, 1, 0), None);
     assert_eq!(b.data_in().1, pattern(4096));
-    assert_eq!(a.driver.act(|c| c.suspended_bytes()), 0);
-    assert!(a.driver.act(|c| c.keeps_nothing()));
+    a.collect();
+    assert!(a.driver.gone, "it keeps nothing");
 }
 
 #[test]
@@ -240,7 +298,7 @@ fn an_answer_that_waited_for_data_does_not_wait_any_more() {
     let mut a = first();
     a.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
     let old = tag(&a);
-    a.driver.act(|c| c.complete(old, Response { status: 8, ..Response::default() }));
+    a.driver.complete(old, Response { status: 8, ..Response::default() });
     a.silence();
     cut(&mut a);
     let mut b = join(&mut a, Cid(7));
@@ -283,7 +341,7 @@ fn the_command_window_counts_tasks_wherever_they_are() {
     assert!(b.driver.commands.is_empty(), "the window is shut");
     for itt in 0..128 {
         let tag = reassign(&mut a, &mut b, itt, 0).unwrap();
-        b.driver.act(|c| c.complete(tag, Response::default()));
+        b.driver.complete(tag, Response::default());
         b.scsi_response();
     }
     b.cmd_sn = a.cmd_sn;
@@ -299,26 +357,26 @@ fn a_name_that_is_used_twice_costs_no_place_in_the_window() {
     let mut b = join(&mut a, Cid(7));
     b.command(ScsiCommand { final_: false, ..write(1, 8192) }, &[]);
     let draining = tag(&b);
-    b.driver.act(|c| c.complete(draining, Response { status: 8, ..Response::default() }));
+    b.driver.complete(draining, Response { status: 8, ..Response::default() });
     let moved = reassign(&mut a, &mut b, 1, 0).unwrap();
-    b.driver.act(|c| c.complete(moved, Response::default()));
+    b.driver.complete(moved, Response::default());
     let (response, _) = b.scsi_response();
     assert_eq!(response.max_cmd_sn, response.exp_cmd_sn.add(127));
 }
 
 #[test]
-fn a_task_whose_name_is_taken_over_is_told_of_to_the_driver() {
+fn a_task_does_not_move_where_its_name_is_in_use() {
     let mut a = first();
     a.command(command(1), &[]);
     cut(&mut a);
     let mut b = join(&mut a, Cid(7));
+    b.cmd_sn = a.cmd_sn;
     b.command(write(1, 8192), &[]);
-    let lost = tag(&b);
-    let moved = reassign(&mut a, &mut b, 1, 0).unwrap();
-    b.collect();
-    assert_eq!(b.driver.aborted, [lost]);
-    b.driver.act(|c| c.complete(moved, Response::default()));
-    b.scsi_response();
+    let own = tag(&b);
+    log_out(&mut a, &mut b, SerialNumber(0));
+    assert_eq!(ask_for(&mut b, 1, 0), TaskManagementResponseCode::TASK_STILL_ALLEGIANT);
+    b.driver.complete(own, Response { status: 8, ..Response::default() });
+    assert_eq!(b.scsi_response().0.status, 8);
 }
 
 #[test]
@@ -328,7 +386,7 @@ fn immediate_commands_end_with_their_connection() {
     let task = tag(&a);
     cut(&mut a);
     assert_eq!(a.driver.aborted, [task]);
-    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
+    assert!(!knows(&mut join(&mut a, Cid(7)), 1));
 }
 
 #[test]
@@ -347,7 +405,7 @@ fn a_task_that_ends_with_its_connection_is_not_told_of_its_data_first() {
         a.driver.act(|c| c.time_has_come(a.driver.now + Duration::from_secs(late)));
     }
     a.driver.pump();
-    assert!(a.driver.act(|c| c.is_suspended()));
+    assert!(a.driver.suspended.is_some());
     assert_eq!((a.driver.aborted, a.driver.data_out), (vec![task], vec![]));
 }
 
@@ -359,9 +417,9 @@ fn what_came_before_its_turn_may_come_again() {
     a.command(command(2), &[]);
     assert!(a.driver.commands.is_empty());
     cut(&mut a);
-    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(2))), None);
     a.cmd_sn = gap;
     let mut b = join(&mut a, Cid(7));
+    assert!(!knows(&mut b, 2));
     b.command(command(1), &[]);
     b.command(command(2), &[]);
     assert_eq!(b.driver.commands.len(), 2);
@@ -374,8 +432,19 @@ fn an_aborted_task_is_gone() {
     let task = tag(&a);
     cut(&mut a);
     a.driver.act(|c| c.abort(task));
-    assert!(a.driver.act(|c| c.keeps_nothing()));
-    assert!(a.driver.act(|c| c.release_task(InitiatorTaskTag(1))).is_none());
+    let mut b = join(&mut a, Cid(7));
+    assert!(is_gone(&mut a, &mut b));
+    assert_eq!(ask_for(&mut b, 1, 0), TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
+}
+
+/// TARGET WARM RESET, with that CmdSN.
+fn reset(by: &mut Peer, cmd_sn: SerialNumber) {
+    let next = std::mem::replace(&mut by.cmd_sn, cmd_sn);
+    let request = task_management(0x7000_0003, TaskManagementFunction::TARGET_WARM_RESET);
+    by.task_management(request);
+    by.cmd_sn = next;
+    by.driver.done(request.itt);
+    assert_eq!(by.task_management_response().0.response, TaskManagementResponseCode::FUNCTION_COMPLETE);
 }
 
 #[test]
@@ -384,13 +453,14 @@ fn kept_answers_are_dropped_when_a_request_covers_their_tasks() {
     a.command(command(1), &[]);
     let task = tag(&a);
     cut(&mut a);
-    a.driver.act(|c| c.complete(task, Response::default()));
+    a.driver.complete(task, Response::default());
     let before = a.driver.commands[0].order.cmd_sn;
-    a.driver.act(|c| c.silence(None, before));
-    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))).is_some(), "the request was sent before");
-    a.driver.act(|c| c.silence(None, before.next()));
-    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
-    assert!(a.driver.act(|c| c.keeps_nothing()));
+    let mut b = join(&mut a, Cid(7));
+    reset(&mut b, before);
+    assert!(knows(&mut b, 1), "the request was sent before");
+    reset(&mut b, before.next());
+    assert!(!knows(&mut b, 1));
+    assert!(is_gone(&mut a, &mut b));
 }
 
 #[test]
@@ -402,12 +472,13 @@ fn tasks_wait_for_time2wait_and_time2retain() {
     assert_eq!(a.driver.next_timeout(), Some(lost + Duration::from_secs(WAIT + RETAIN)));
     a.pass(Duration::from_secs(10));
     let logged_out = a.driver.now;
-    assert!(a.driver.act(|c| c.log_out_for_recovery(SerialNumber(0), logged_out)), "the time starts again");
-    assert_eq!(a.driver.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)));
+    let mut b = join(&mut a, Cid(7));
+    log_out(&mut a, &mut b, SerialNumber(0));
+    assert_eq!(a.driver.next_timeout(), Some(logged_out + Duration::from_secs(WAIT + RETAIN)), "the time starts again");
     a.pass(Duration::from_secs(WAIT + RETAIN));
     assert_eq!(a.driver.closed, Some(CloseReason::NotRecovered));
-    assert_eq!((a.driver.act(|c| c.is_suspended()), a.driver.next_timeout()), (false, None));
-    assert!(a.driver.act(|c| c.release_task(InitiatorTaskTag(1))).is_none());
+    assert_eq!(a.driver.next_timeout(), None);
+    assert_eq!(ask_for(&mut b, 1, 0), TaskManagementResponseCode::TASK_DOES_NOT_EXIST);
 }
 
 #[test]
@@ -429,11 +500,11 @@ fn a_connection_that_fails_by_itself_is_suspended_too() {
     a.checker.strict = false;
     let cmd_sn = a.cmd_sn;
     a.command_numbered(ScsiCommand { final_: false, cmd_sn, ..command(2) }, &[], &[]);
-    assert!(matches!(a.driver.closed, Some(CloseReason::Protocol(_))), "{:?}", a.driver.closed);
+    assert!(matches!(a.driver.suspended, Some(CloseReason::Protocol(_))), "{:?}", a.driver.suspended);
     a.reject();
-    assert!(a.driver.act(|c| c.is_suspended()) && !a.driver.wants_input());
+    assert!(!a.driver.wants_input());
     assert!(a.driver.next_timeout().is_some());
-    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))).is_some());
+    assert!(knows(&mut join(&mut a, Cid(7)), 1));
 }
 
 #[test]
@@ -441,8 +512,7 @@ fn a_ping_without_an_answer_suspends() {
     let mut a = first();
     a.command(command(1), &[]);
     a.pass(Duration::from_secs(51));
-    assert_eq!(a.driver.closed, Some(CloseReason::PingTimeout));
-    assert!(a.driver.act(|c| c.is_suspended()));
+    assert_eq!(a.driver.suspended, Some(CloseReason::PingTimeout));
 }
 
 #[test]
@@ -480,7 +550,7 @@ fn a_command_both_ways_moves_with_its_numbers() {
     b.answer(&r2t, &data, 8192);
     assert_eq!(b.driver.data_out, [(new, data)]);
     let response = Response { data_out_transfer_len: 8192, ..b.driver.read_response(4096) };
-    b.driver.act(|c| c.complete(new, response));
+    b.driver.complete(new, response);
     let (data_in, bytes) = b.data_in();
     assert_eq!((data_in.data_sn, data_in.status, bytes), (2, None, pattern(4096)));
     assert_eq!(b.scsi_response().0.exp_data_sn, 3);
@@ -500,18 +570,33 @@ fn a_command_both_ways_moves_with_its_numbers() {
 #[test]
 fn the_loss_of_another_connection_is_announced() {
     let mut a = first();
-    a.driver.act(|c| c.announce_loss(Cid(9)));
+    let mut b = join(&mut a, Cid(9));
+    cut(&mut b);
     let (message, _) = a.async_message();
     assert_eq!((message.event, message.parameter1), (AsyncEvent::CONNECTION_DROP, 9));
     assert_eq!((u64::from(message.parameter2), u64::from(message.parameter3)), (WAIT, RETAIN));
 }
 
+/// RFC 7143 section 11.19: no answer tells the initiator that it may send again.
 #[test]
-fn the_window_is_announced_without_tags() {
-    let mut a = first();
-    a.driver.act(|connection| {
-        connection.announce_window();
-    });
-    let (nop, _) = a.nop_in();
-    assert_eq!((nop.itt, nop.ttt), (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED));
+fn a_window_that_opens_with_the_end_of_a_connection_is_announced_without_tags() {
+    for tasks in [0, 1, COMMAND_WINDOW] {
+        let mut a = first();
+        for itt in 0..tasks {
+            a.command(command(itt), &[]);
+        }
+        let mut b = join(&mut a, Cid(9));
+        cut(&mut a);
+        assert_eq!(b.async_message().0.event, AsyncEvent::CONNECTION_DROP);
+        a.pass(Duration::from_secs(WAIT + RETAIN));
+        assert_eq!(a.driver.closed, Some(CloseReason::NotRecovered));
+        a.driver.remove();
+        if tasks == 0 {
+            b.silence();
+            continue;
+        }
+        let (nop, _) = b.nop_in();
+        assert_eq!((nop.itt, nop.ttt), (InitiatorTaskTag::RESERVED, TargetTransferTag::RESERVED));
+        assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), COMMAND_WINDOW.cast_signed() - 1);
+    }
 }

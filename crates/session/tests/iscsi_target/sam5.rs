@@ -32,7 +32,7 @@ fn without_the_level_nothing_of_it_is_there() {
     let got = peer.driver.commands[0].clone();
     assert_eq!(got.priority, 0);
     let response = Response { status: TASK_SET_FULL, status_qualifier: 5, ..Response::default() };
-    peer.driver.act(|c| c.complete(got.task, response));
+    peer.driver.complete(got.task, response);
     assert_eq!(peer.scsi_response().0.status_qualifier, 0);
 }
 
@@ -43,7 +43,7 @@ fn priority_and_qualifier_are_carried() {
     let got = peer.driver.commands[0].clone();
     assert_eq!(got.priority, 7);
     let response = Response { status: TASK_SET_FULL, status_qualifier: 0x4005, ..Response::default() };
-    peer.driver.act(|c| c.complete(got.task, response));
+    peer.driver.complete(got.task, response);
     let (response, _) = peer.scsi_response();
     assert_eq!((response.status, response.status_qualifier), (TASK_SET_FULL, 0x4005));
 }
@@ -54,7 +54,7 @@ fn a_qualifier_keeps_the_status_out_of_the_last_data_in() {
     peer.command(read(1, 512), &[]);
     let task = peer.driver.commands[0].task;
     let response = Response { status_qualifier: 1, ..peer.driver.read_response(512) };
-    peer.driver.act(|c| c.complete(task, response));
+    peer.driver.complete(task, response);
     assert_eq!(peer.data_in().0.status, None);
     assert_eq!(peer.scsi_response().0.status_qualifier, 1);
 }
@@ -72,7 +72,7 @@ fn query_task_finds_a_task_until_its_response_is_sent() {
     assert_eq!(ask(&mut peer, 1), Code::FUNCTION_SUCCEEDED);
     assert_eq!(ask(&mut peer, 2), Code::FUNCTION_SUCCEEDED);
     // It has ended for the device, and its response waits for its data.
-    peer.driver.act(|c| c.complete(waits, Response { status: 2, ..Response::default() }));
+    peer.driver.complete(waits, Response { status: 2, ..Response::default() });
     assert_eq!(ask(&mut peer, 1), Code::FUNCTION_SUCCEEDED);
     let elsewhere = LunField([0, 9, 0, 0, 0, 0, 0, 0]);
     peer.task_management(TaskManagementRequest { lun: elsewhere, ..query_task(9, 1) });
@@ -83,8 +83,8 @@ fn query_task_finds_a_task_until_its_response_is_sent() {
     for gone in [2, 3] {
         peer.task_management(query_task(9, gone));
         let request = peer.driver.task_management.pop().unwrap();
-        assert_eq!((request.referenced_itt, request.done()), (InitiatorTaskTag(gone), Code::FUNCTION_COMPLETE));
-        peer.driver.answer(request.itt, request.done());
+        assert_eq!(request.referenced_itt, InitiatorTaskTag(gone));
+        peer.driver.done(request.itt);
         assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     }
 }
@@ -137,16 +137,22 @@ fn other_questions_and_the_reset_go_to_the_driver() {
 }
 
 #[test]
-fn a_driver_can_ask_for_tasks_of_a_unit() {
+fn query_task_set_is_answered_by_the_tasks_of_the_unit() {
     let mut peer = modern();
     let lun = command(0).lun;
-    assert!(!peer.driver.act(|c| c.has_tasks(lun)));
+    let has_tasks = |peer: &mut Peer, lun| {
+        peer.task_management(TaskManagementRequest { lun, ..task_management(9, Function::QUERY_TASK_SET) });
+        peer.driver.done(InitiatorTaskTag(9));
+        peer.task_management_response().0.response == Code::FUNCTION_SUCCEEDED
+    };
+    assert!(!has_tasks(&mut peer, lun));
     peer.command(command(1), &[]);
     let task = peer.driver.commands[0].task;
-    assert!(peer.driver.act(|c| c.has_tasks(lun)));
-    assert!(!peer.driver.act(|c| c.has_tasks(LunField([0, 9, 0, 0, 0, 0, 0, 0]))));
-    peer.driver.act(|c| c.complete(task, Response::default()));
-    assert!(!peer.driver.act(|c| c.has_tasks(lun)));
+    assert!(has_tasks(&mut peer, lun));
+    assert!(!has_tasks(&mut peer, LunField([0, 9, 0, 0, 0, 0, 0, 0])));
+    peer.driver.complete(task, Response::default());
+    peer.scsi_response();
+    assert!(!has_tasks(&mut peer, lun));
 }
 
 #[test]
@@ -154,7 +160,7 @@ fn an_answer_that_waits_for_data_does_not_follow_that_of_a_nexus_reset() {
     let mut peer = modern();
     peer.command(ScsiCommand { final_: false, ..write(1, 4096) }, &[]);
     let task = peer.driver.commands[0].task;
-    peer.driver.act(|c| c.complete(task, Response { status: 2, ..Response::default() }));
+    peer.driver.complete(task, Response { status: 2, ..Response::default() });
     peer.task_management(task_management(9, Function::I_T_NEXUS_RESET));
     peer.driver.answer(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);
     peer.task_management_response();

@@ -121,7 +121,7 @@ fn what_comes_again_carries_the_numbers_of_today() {
 fn news_of_ended_tasks_that_come_again_name_the_same_tasks() {
     let mut peer = level_1(&[("TaskReporting", "FastAbort")]);
     let before = peer.cmd_sn;
-    peer.driver.act(|c| c.tasks_terminated(LunField([0; 8]), before));
+    peer.driver.in_session(|session, handle| session.tasks_terminated(handle, None, LunField([0; 8]), before));
     let (news, _) = peer.async_message();
     peer.command(command(1), &[]);
     peer.scsi_response();
@@ -289,7 +289,7 @@ fn an_answer_without_data_gets_its_tag_too() {
     let task = peer.driver.commands[0].task;
     peer.refused(r_data_snack(1, 7), first, RejectReason::PROTOCOL_ERROR);
     let first = peer.stat_sn().next();
-    peer.driver.act(|c| c.complete(task, Response { status: BUSY, ..Response::default() }));
+    peer.driver.complete(task, Response { status: BUSY, ..Response::default() });
     let (before, _) = peer.scsi_response();
     assert_eq!(before.stat_sn, first);
     peer.ask(r_data_snack(1, 7), first);
@@ -332,9 +332,9 @@ fn what_is_kept_is_bounded() {
     }
     peer.ask(data_snack(0, 0, 1), first);
     peer.data_in();
-    assert_eq!(peer.driver.act(|c| c.kept_bytes()), MAX_RETAINED_BYTES);
+    assert_eq!(peer.driver.act(|c| c.answer_bytes()), MAX_RETAINED_BYTES);
     unacknowledged(&mut peer, fit);
-    assert_eq!(peer.driver.act(|c| c.kept_bytes()), MAX_RETAINED_BYTES);
+    assert_eq!(peer.driver.act(|c| c.answer_bytes()), MAX_RETAINED_BYTES);
     assert_eq!(peer.driver.pool.used_bytes(), MAX_RETAINED_BYTES);
     peer.refused(data_snack(0, 0, 1), first, RejectReason::SNACK_REJECT);
     peer.refused(snack(SnackType::STATUS, first.0, 1), first, RejectReason::SNACK_REJECT);
@@ -342,7 +342,7 @@ fn what_is_kept_is_bounded() {
     peer.data_in();
     let end = first.add(fit + 3);
     peer.acknowledge(end);
-    assert_eq!((peer.driver.act(|c| c.kept_bytes()), peer.driver.pool.used_bytes()), (0, 0));
+    assert_eq!((peer.driver.act(|c| c.answer_bytes()), peer.driver.pool.used_bytes()), (0, 0));
 }
 
 #[test]
@@ -370,7 +370,7 @@ fn level_0_keeps_nothing() {
     let first = peer.stat_sn();
     peer.command(read(1, 512), &[]);
     peer.data_in();
-    assert_eq!((peer.driver.act(|c| c.kept_bytes()), peer.driver.pool.used_bytes()), (0, 0));
+    assert_eq!((peer.driver.act(|c| c.answer_bytes()), peer.driver.pool.used_bytes()), (0, 0));
     peer.refused(data_snack(1, 0, 0), first, RejectReason::SNACK_REJECT);
 }
 
@@ -388,13 +388,13 @@ fn others_may_need_the_buffers() {
     let (ping, _) = peer.nop_in();
     assert!(ping.itt.is_reserved() && !ping.ttt.is_reserved());
     peer.acknowledge(first.next());
-    assert_eq!(peer.driver.act(|c| c.kept_bytes()), 5000);
+    assert_eq!(peer.driver.act(|c| c.answer_bytes()), 8192, "of whole buffers");
     peer.pass(ACKNOWLEDGE_TIMEOUT.saturating_sub(Duration::from_secs(1)));
     peer.command(read(3, 4000), &[]);
     peer.pdus();
-    assert_eq!(peer.driver.act(|c| c.kept_bytes()), 9000);
+    assert_eq!(peer.driver.act(|c| c.answer_bytes()), 12288);
     peer.pass(Duration::from_secs(1));
-    assert_eq!(peer.driver.act(|c| c.kept_bytes()), 4000, "what came later was not asked for");
+    assert_eq!(peer.driver.act(|c| c.answer_bytes()), 4096, "what came later was not asked for");
     peer.refused(data_snack(2, 0, 0), first.next(), RejectReason::SNACK_REJECT);
     assert!(peer.driver.act(|c| c.make_room(peer.driver.now)));
 }
@@ -410,7 +410,7 @@ fn what_cannot_be_acknowledged_is_forgotten_at_once() {
     peer.command(write(2, 512), &[0; 512]);
     assert!(!peer.driver.wants_input(), "the data has no buffer yet");
     assert!(peer.driver.act(|c| c.make_room(peer.driver.now)));
-    assert_eq!((peer.driver.act(|c| c.kept_bytes()), peer.driver.pool.used_bytes()), (0, 0));
+    assert_eq!((peer.driver.act(|c| c.answer_bytes()), peer.driver.pool.used_bytes()), (0, 0));
     assert!(!peer.driver.act(|c| c.make_room(peer.driver.now)));
     let task = peer.driver.commands[1].task;
     peer.driver.want_data(task, 512);
@@ -426,5 +426,5 @@ fn the_end_of_a_connection_gives_its_buffers_back() {
     peer.command(ScsiCommand { itt: InitiatorTaskTag::RESERVED, ..command(0) }, &[]);
     peer.rejected(RejectReason::INVALID_PDU_FIELD);
     assert!(peer.driver.closed.is_some());
-    assert_eq!((peer.driver.act(|c| c.kept_bytes()), peer.driver.pool.used_bytes()), (0, 0));
+    assert_eq!((peer.driver.act(|c| c.answer_bytes()), peer.driver.pool.used_bytes()), (0, 0));
 }

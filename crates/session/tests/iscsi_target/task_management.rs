@@ -81,7 +81,7 @@ fn abort_task_names_a_task_that_lives() {
     peer.driver.answer(got.itt, Code::FUNCTION_COMPLETE);
     assert_eq!(peer.task_management_response().0.response, Code::FUNCTION_COMPLETE);
     // Its response never comes, and its tag is free.
-    peer.driver.act(|c| c.complete(got.referenced.unwrap(), Response::default()));
+    peer.driver.complete(got.referenced.unwrap(), Response::default());
     peer.silence();
     peer.command(command(2), &[]);
     peer.silence();
@@ -95,10 +95,10 @@ fn abort_task_does_not_mean_a_task_of_another_logical_unit() {
     let other = LunField(command(1).lun.0.map(|byte| byte ^ 1));
     peer.task_management(TaskManagementRequest { lun: other, ..abort(9, 1) });
     let got = peer.driver.task_management[0];
-    assert_eq!((got.referenced, got.done()), (None, Code::TASK_DOES_NOT_EXIST));
-    peer.driver.answer(got.itt, got.done());
-    peer.task_management_response();
-    peer.driver.act(|c| c.complete(peer.driver.commands[0].task, Response::default()));
+    assert_eq!(got.referenced, None);
+    peer.driver.done(got.itt);
+    assert_eq!(peer.task_management_response().0.response, Code::TASK_DOES_NOT_EXIST);
+    peer.driver.complete(peer.driver.commands[0].task, Response::default());
     assert_eq!(peer.scsi_response().0.itt.0, 1, "it lives on");
 }
 
@@ -154,8 +154,8 @@ fn an_aborted_task_stays_aborted_while_its_data_comes() {
     // The store may still work on what is gone here, so the driver has the last word.
     peer.silence();
     let again = peer.driver.task_management[1];
-    assert_eq!((again.referenced, again.done()), (None, Code::TASK_DOES_NOT_EXIST));
-    peer.driver.answer(again.itt, again.done());
+    assert_eq!(again.referenced, None);
+    peer.driver.done(again.itt);
     assert_eq!(peer.task_management_response().0.response, Code::TASK_DOES_NOT_EXIST);
     peer.answer(&r2t, &[0; 4096], 512);
     peer.silence();
@@ -224,7 +224,7 @@ fn a_refused_task_whose_answer_waits_for_data_can_be_aborted() {
         let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "No")])).manual();
         peer.command(ScsiCommand { final_: false, ..write(1, 4096) }, &[]);
         let task = peer.driver.commands[0].task;
-        peer.driver.act(|c| c.complete(task, Response { status: 2, ..Response::default() }));
+        peer.driver.complete(task, Response { status: 2, ..Response::default() });
         peer.silence();
         peer.task_management(TaskManagementRequest { function, ..abort(9, 1) });
         if let Some(request) = peer.driver.task_management.pop() {
@@ -246,7 +246,7 @@ fn tasks_of_other_units_keep_their_answers() {
     let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "No")])).manual();
     peer.command(ScsiCommand { final_: false, ..write(1, 4096) }, &[]);
     let task = peer.driver.commands[0].task;
-    peer.driver.act(|c| c.complete(task, Response { status: 2, ..Response::default() }));
+    peer.driver.complete(task, Response { status: 2, ..Response::default() });
     let other = LunField([0, 9, 0, 0, 0, 0, 0, 0]);
     peer.task_management(TaskManagementRequest { lun: other, ..task_management(9, Function::LOGICAL_UNIT_RESET) });
     peer.driver.answer(InitiatorTaskTag(9), Code::FUNCTION_COMPLETE);

@@ -1,16 +1,19 @@
 //! Text negotiation in the full feature phase: F, C and transfer tags in every combination, and what may be declared again
 //! (RFC 7143 sections 6.4, 11.10, 11.11 and 13.12).
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_pdu::{
     AsyncEvent, Cid, LogoutReason, LogoutRequest, LogoutResponseCode, RejectReason, ScsiCommand, SerialNumber,
     TargetPdu, TargetTransferTag, TextRequest, TextResponse,
 };
+use lunette_session::Authentication;
+use lunette_session::iscsi_target::{Directory, TargetNode};
 use lunette_session::keys::Offer;
 use lunette_testkit::requests::logout;
 
-use crate::harness::{Peer, Setup, nop_out, pattern, read, text, text_request, write};
+use crate::harness::{Peer, Setup, TARGET, node, nop_out, pattern, read, text, text_request, write};
 
 const GRACE: Duration = Duration::from_secs(7);
 
@@ -154,10 +157,18 @@ fn what_is_declared_holds_when_the_exchange_is_over() {
     assert_eq!(peer.data_in().1.len(), 512);
 }
 
+/// The target takes data segments of that length from now on.
+fn declare(peer: &Peer, len: u32) {
+    let offer = Offer { recv_data_segment_len: len, ..Offer::default() };
+    let target = Arc::new(TargetNode { offer, ..node(TARGET, Vec::new()) });
+    let directory = Arc::new(Directory { targets: vec![target], discovery: Authentication::None });
+    peer.driver.set_directory(&directory, GRACE);
+}
+
 /// Our own declaration, after a login with 262,144.
 fn declares(len: u32) -> Peer {
     let mut peer = Peer::logged_in(Setup::keys(&[("InitialR2T", "Yes")]));
-    assert!(peer.driver.act(|c| c.renegotiate(len, GRACE)));
+    declare(&peer, len);
     let (message, _) = peer.async_message();
     assert_eq!((message.event, message.parameter3), (AsyncEvent::NEGOTIATION_REQUEST, 7));
     peer
@@ -179,7 +190,7 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
     peer.nop_out(nop_out(9), &vec![0; 400_000]);
     assert_eq!(peer.nop_in().0.itt.0, 9);
     assert_eq!(answer(&mut peer, part(true, false), &[]).1, []);
-    assert!(!peer.driver.act(|c| c.renegotiate(400_000, GRACE)));
+    declare(&peer, 400_000);
     peer.silence();
 }
 
@@ -188,7 +199,7 @@ fn the_target_declares_in_the_negotiation_that_it_asked_for() {
 fn a_request_that_waited_for_its_turn_declares_too() {
     let offer = Offer { error_recovery_level: 2, ..Offer::default() };
     let mut peer = Peer::logged_in(Setup { offer, ..Setup::keys(&[("ErrorRecoveryLevel", "1")]) });
-    assert!(peer.driver.act(|c| c.renegotiate(400_000, GRACE)));
+    declare(&peer, 400_000);
     peer.async_message();
     let missing = peer.cmd_sn;
     peer.cmd_sn = missing.next();

@@ -71,7 +71,7 @@ impl Pair {
             assert!(session.next_event(cid, &mut &answer[..], now).is_none(), "the login goes on");
         };
         let mut sessions = Sessions::default();
-        let admitted = sessions.admit(&request, ()).expect("there is room");
+        let admitted = sessions.admit(&request, (), now).expect("there is room");
         let key = sessions.enter(admitted.place, login, now).expect("nothing has taken its place");
         let mut pair = Self { session, cid, sessions, key, commands: Vec::new(), now };
         while pair.feed_target() | pair.feed_initiator() {}

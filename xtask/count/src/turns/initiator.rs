@@ -168,7 +168,7 @@ impl ScriptedTarget {
             request.is_some()
         });
         let request = request.expect("it is there");
-        let admitted = sessions.admit(&request, ()).expect("there is room");
+        let admitted = sessions.admit(&request, (), NOW).expect("there is room");
         let session = sessions.enter(admitted.place, login, NOW).expect("nothing has taken its place");
         let mut target = Self { load, wire, sessions, session, pool: Pool::new(BUFFER_BYTES), waiting: Vec::new() };
         target.send();
@@ -210,7 +210,8 @@ impl ScriptedTarget {
             let buffer = || self.pool.take(len).expect("the pool is large enough");
             let data_in = if reads { buffer().into() } else { Payload::Empty };
             let data_out_transfer_len = if reads { 0 } else { len as u64 };
-            self.connection().complete(task, Response { data_in, data_out_transfer_len, ..Response::default() });
+            let response = Response { data_in, data_out_transfer_len, ..Response::default() };
+            self.sessions.get_mut(self.session).expect("it lives").complete((), task, response);
         }
         self.send()
     }

@@ -11,9 +11,8 @@ use lunette_session::iscsi_target::{
     AdmitRequest, CloseReason, Connection, ConnectionMut, LoginConnection, SessionInfo, SessionKey,
 };
 
-use super::answers::Answers;
 use super::table::TaskKeys;
-use crate::core::buffers::Account;
+use crate::core::buffers::{Account, Reservation};
 use crate::core::mesh::{Home, Permit};
 
 pub(super) type Sessions = lunette_session::iscsi_target::Sessions<ConnectionId>;
@@ -32,7 +31,8 @@ pub(in crate::core) struct Conn {
     pub(in crate::core) tasks: TaskKeys,
     /// The bytes of buffers that its tasks and answers hold.
     pub(in crate::core) account: Rc<Account>,
-    pub(in crate::core) answers: Answers,
+    /// Of that, what its answers hold.
+    pub(in crate::core) answers: Reservation,
     /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
     /// seen when it last sent something.
     pub(in crate::core) under_way: usize,
@@ -67,7 +67,7 @@ impl Conn {
             device: None,
             nexus: None,
             tasks: TaskKeys::default(),
-            answers: Answers::new(&account),
+            answers: Reservation::new(&account),
             account,
             under_way: 0,
             touched: false,
@@ -82,7 +82,7 @@ impl Conn {
 
     /// Counts what it holds for this account from now on.
     pub(in crate::core) fn join(&mut self, account: Rc<Account>) {
-        self.answers = Answers::new(&account);
+        self.answers = Reservation::new(&account);
         self.account = account;
     }
 

@@ -1,10 +1,11 @@
 //! The connections of one core and their sessions.
 
-mod answers;
 mod connection;
 mod pace;
 mod table;
 mod targetless;
+
+use std::collections::HashSet;
 
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context, Gather};
@@ -15,7 +16,6 @@ use lunette_session::iscsi_target::{
 use lunette_session::{SharedTraffic, Time, Timetable};
 
 use super::mesh::Source;
-pub(super) use answers::Answers;
 use connection::Sessions;
 pub(super) use connection::{Conn, Departure};
 use pace::Pace;
@@ -145,10 +145,6 @@ impl Connections {
         self.sessions.get(key)
     }
 
-    pub(super) fn session_mut(&mut self, key: SessionKey) -> Option<&mut Session<ConnectionId>> {
-        self.sessions.get_mut(key)
-    }
-
     /// Lets a login into its session.
     ///
     /// # Errors
@@ -158,13 +154,21 @@ impl Connections {
         &mut self,
         request: &AdmitRequest,
         id: ConnectionId,
+        now: Time,
     ) -> Result<Admitted<ConnectionId>, LoginStatus> {
-        self.sessions.admit(request, id)
+        let admitted = self.sessions.admit(request, id, now)?;
+        self.touch_members(admitted.place.session());
+        Ok(admitted)
     }
 
-    /// A connection whose login is answered enters its session. False when its place is gone.
-    pub(super) fn enter(&mut self, place: Place<ConnectionId>, login: LoginConnection, now: Time) -> bool {
-        self.sessions.enter(place, login, now).is_some()
+    /// A connection whose login is answered enters its session. `None` when its place is gone.
+    pub(super) fn enter(
+        &mut self,
+        place: Place<ConnectionId>,
+        login: LoginConnection,
+        now: Time,
+    ) -> Option<SessionKey> {
+        self.sessions.enter(place, login, now)
     }
 
     /// A connection is over for its session.
@@ -173,9 +177,21 @@ impl Connections {
         self.touch_members(key);
     }
 
-    /// Ends a session. Gives its connections.
-    pub(super) fn end_session(&mut self, key: SessionKey) -> Vec<ConnectionId> {
-        self.sessions.end(key)
+    /// Changes a session, which may be gone.
+    pub(super) fn change_session(&mut self, key: SessionKey, change: impl FnOnce(&mut Session<ConnectionId>)) {
+        if let Some(session) = self.sessions.get_mut(key) {
+            change(session);
+        }
+        self.touch_members(key);
+    }
+
+    /// The sessions of the connections that `concerns` holds for, in the order of their first connections.
+    pub(super) fn sessions_where(&self, concerns: impl Fn(&Conn) -> bool) -> Vec<SessionKey> {
+        let mut keys = Vec::new();
+        let mut seen = HashSet::new();
+        let concerned = self.table.iter().filter(|(_, conn)| concerns(conn)).filter_map(|(_, conn)| conn.key);
+        keys.extend(concerned.filter(|key| seen.insert(*key)));
+        keys
     }
 
     /// Does something with the session of a connection.
@@ -225,16 +241,17 @@ impl Connections {
             return;
         };
         conn.tasks.remove(tag);
-        conn.complete(id, session, tag, response);
+        session.complete(id, tag, response);
+        if let Some(mut protocol) = session.connection_mut(id) {
+            conn.answers.resize(protocol.answer_bytes());
+        }
         self.touch_members(key);
         self.touch(id);
     }
 
     /// Answers a command that has not become a task.
     pub(super) fn refuse(&mut self, id: ConnectionId, tag: TaskTag, response: Response) {
-        if let Some((_, mut protocol)) = self.link(id) {
-            protocol.complete(tag, response);
-        }
+        self.in_session(id, |session| session.complete(id, tag, response));
     }
 
     /// Forgets a task that is aborted. Gives the connection.
@@ -345,7 +362,7 @@ impl Connections {
             protocol.hold(std::mem::take(&mut bytes));
             conn.under_way = conn.tasks.len() + protocol.unacknowledged_answers();
         }
-        conn.count_answers(&mut protocol);
+        conn.answers.resize(protocol.answer_bytes());
         traffic.add(protocol.take_traffic());
         conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
         let session = conn.key.and_then(|key| self.sessions.get_mut(key));
@@ -389,7 +406,7 @@ impl Connections {
             login.sent(len);
         } else if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
             protocol.sent(len);
-            conn.count_answers(&mut protocol);
+            conn.answers.resize(protocol.answer_bytes());
         }
         if conn.is_held_up() || buffers_are_short {
             self.touch(id);

@@ -10,7 +10,7 @@ use crate::limits::ACKNOWLEDGE_TIMEOUT;
 impl ConnectionMut<'_> {
     /// The status number that the initiator has to acknowledge before it has received everything that is sent by now; `None`
     /// when it has. It is asked to answer at once.
-    pub fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {
+    pub(crate) fn ask_acknowledgement(&mut self) -> Option<SerialNumber> {
         let (full, mut cx) = self.full()?;
         let due = cx.sender.stat_sn();
         if cx.sender.acknowledged() == due {
@@ -23,7 +23,7 @@ impl ConnectionMut<'_> {
     /// The initiator has been [asked](Self::ask_acknowledgement) to acknowledge and has had time enough. The connection ends, unless
     /// something still waits to be sent on it: then the initiator may not have been asked yet, and whether it reads is looked at
     /// by itself.
-    pub fn acknowledgement_overdue(&mut self) {
+    pub(crate) fn acknowledgement_overdue(&mut self) {
         if self.sender.outbox.is_empty() {
             self.close(CloseReason::NotAcknowledged);
         }
@@ -59,7 +59,7 @@ impl Connection {
 
     /// Whether the initiator has received everything before that status number. A connection that is over will hear of
     /// nothing more.
-    pub fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
+    pub(crate) fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {
         !matches!(self.phase, Phase::FullFeature(_)) || !stat_sn.is_after(self.sender.acknowledged())
     }
 }

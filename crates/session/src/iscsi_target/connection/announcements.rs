@@ -10,7 +10,7 @@ use crate::iscsi_target::event::CloseReason;
 
 impl ConnectionMut<'_> {
     /// Asks the initiator to log out within `grace`; ends the connection when it does not. To ask again changes nothing.
-    pub fn request_logout(&mut self, grace: Duration, now: Time) {
+    pub(crate) fn request_logout(&mut self, grace: Duration, now: Time) {
         if matches!(self.deadline, Some((_, CloseReason::LogoutTimeout))) {
             return;
         }
@@ -23,13 +23,13 @@ impl ConnectionMut<'_> {
     /// Declares another MaxRecvDataSegmentLength: asks the initiator for a negotiation within `grace` (RFC 7143 section 11.9.1,
     /// event 4). It holds when the initiator has begun one, now or later. To ask again for the same changes nothing.
     /// False then.
-    pub fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration) -> bool {
+    pub(crate) fn renegotiate(&mut self, recv_data_segment_len: u32, grace: Duration) -> bool {
         self.full().is_some_and(|(full, mut cx)| full.renegotiate(recv_data_segment_len, grace, &mut cx))
     }
 
     /// Tells the initiator at once of a unit attention on a logical unit, with its `sense` data (RFC 7143 section 11.9). The
     /// next command finds it too, so a peer that does not read is not told.
-    pub fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
+    pub(crate) fn scsi_event(&mut self, lun: LunField, sense: &[u8]) {
         if self.outbox_is_full() {
             return;
         }
@@ -39,7 +39,7 @@ impl ConnectionMut<'_> {
     }
 
     /// Answers a logout: the connection that it names has ended, or there is none.
-    pub fn logout_done(&mut self, response: LogoutResponseCode) {
+    pub(crate) fn logout_done(&mut self, response: LogoutResponseCode) {
         if let Some((full, mut cx)) = self.full() {
             full.logout_done(response, &mut cx);
             self.close_if_logged_out();
@@ -47,7 +47,7 @@ impl ConnectionMut<'_> {
     }
 
     /// Ends the connection because another one of its session was lost (RFC 7143 section 7.1.4.4); tells the initiator so.
-    pub fn drop_session(&mut self) {
+    pub(crate) fn drop_session(&mut self) {
         if let Some((full, mut cx)) = self.full() {
             full.drop_session(&mut cx);
         }

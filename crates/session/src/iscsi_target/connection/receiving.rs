@@ -19,7 +19,7 @@ pub(crate) enum Expect {
     Ping(NopOut),
     /// Bytes `offset..offset + len` of a task.
     Data { task: TaskTag, offset: u32, len: u32 },
-    /// The same, but nobody can take them now. They will be asked for again.
+    /// The same, but they cannot be taken now. They will be asked for again.
     Lost { task: TaskTag, offset: u32, len: u32 },
     /// Immediate data of a command that does not count before its data is verified.
     Command(ScsiCommand),

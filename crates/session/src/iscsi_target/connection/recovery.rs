@@ -12,19 +12,19 @@ use crate::receiver::Stage;
 
 /// A task that a connection knows by the initiator's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KnownTask {
+pub(crate) struct KnownTask {
     /// Names the task while the driver has it; `None` when it has ended, and the initiator may not know.
-    pub tag: Option<TaskTag>,
+    pub(crate) tag: Option<TaskTag>,
     /// Its place among the commands of the session.
-    pub order: CommandOrder,
+    pub(crate) order: CommandOrder,
     /// Its logical unit: a request that names the task and another one does not mean it.
-    pub lun: LunField,
+    pub(crate) lun: LunField,
 }
 
 impl KnownTask {
     /// Whether their name means this task and not `other`, of another connection of the session. A name may have been used
     /// before, by a task whose end the initiator has not acknowledged: the last one is meant.
-    pub fn supersedes(&self, other: &Self) -> bool {
+    pub(crate) fn supersedes(&self, other: &Self) -> bool {
         self.tag.is_some() || other.tag.is_none() && self.order.cmd_sn.is_after(other.order.cmd_sn)
     }
 }
@@ -32,12 +32,12 @@ impl KnownTask {
 impl Connection {
     /// Whether the connection is lost and its tasks wait to be taken over. It sends nothing new and receives nothing; the
     /// driver goes on answering for its tasks.
-    pub fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         matches!(self.phase, Phase::Suspended(_))
     }
 
     /// The task of that name, unless it is forgotten.
-    pub fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
+    pub(crate) fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
         match &self.phase {
             Phase::FullFeature(full) | Phase::Suspended(full) => full.known_task(itt, &self.sender),
             Phase::Closed => None,
@@ -46,7 +46,7 @@ impl Connection {
 
     /// Whether that is the name of a request that is no command and was not answered. Such a request is not taken over (RFC
     /// 7143 section 11.5.1).
-    pub fn is_request(&self, itt: InitiatorTaskTag) -> bool {
+    pub(crate) fn is_request(&self, itt: InitiatorTaskTag) -> bool {
         match &self.phase {
             Phase::FullFeature(full) | Phase::Suspended(full) => full.is_request(itt),
             Phase::Closed => false,
@@ -54,7 +54,7 @@ impl Connection {
     }
 
     /// Whether a suspended connection has nothing that another one could take over.
-    pub fn keeps_nothing(&self) -> bool {
+    pub(crate) fn keeps_nothing(&self) -> bool {
         match &self.phase {
             Phase::Suspended(full) => full.keeps_nothing(&self.sender),
             _ => false,
@@ -72,7 +72,7 @@ impl Connection {
 impl ConnectionMut<'_> {
     /// The stream is gone. True when the connection is suspended now: keep it. False when it is over: end its tasks and
     /// forget it.
-    pub fn stream_lost(&mut self, now: Time) -> bool {
+    pub(crate) fn stream_lost(&mut self, now: Time) -> bool {
         self.suspend();
         self.sender.outbox.clear();
         self.await_recovery(now);
@@ -80,16 +80,16 @@ impl ConnectionMut<'_> {
     }
 
     /// The initiator has logged out of the connection for recovery, on another one or by a login that takes its place. The
-    /// stream counts as lost; other connections may adopt the tasks from now on, and the time for that begins anew.
+    /// stream counts as lost; other connections may adopt the tasks from now on, and the time for that begins again.
     /// `received`: ExpStatSN, which that request says. False when the tasks do not wait: end them.
-    pub fn log_out_for_recovery(&mut self, received: SerialNumber, now: Time) -> bool {
+    pub(crate) fn log_out_for_recovery(&mut self, received: SerialNumber, now: Time) -> bool {
         self.sender.acknowledge(received);
         self.deadline = None;
         self.stream_lost(now)
     }
 
     /// Takes a task out, for another connection. [`known_task`](Connection::known_task) has told its tag, which ends here.
-    pub fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
+    pub(crate) fn release_task(&mut self, itt: InitiatorTaskTag) -> Option<MovedTask> {
         match self.alive() {
             Some((full, mut cx, true)) => full.release_task(itt, &mut cx),
             _ => None,
@@ -98,21 +98,21 @@ impl ConnectionMut<'_> {
 
     /// Goes on with a task of another connection: what is missing of its data is asked for, or its answer is sent.
     /// `exp_data_sn` is that of the request. Gives its new tag, when the driver has the task; events may follow.
-    pub fn adopt_task(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
+    pub(crate) fn adopt_task(&mut self, task: MovedTask, exp_data_sn: u32) -> Option<TaskTag> {
         let (full, mut cx) = self.full()?;
         full.adopt_task(task, exp_data_sn, &mut cx)
     }
 
     /// Lets the initiator know how far the command window is open (RFC 7143 section 11.19: a NOP-In without tags). A
     /// connection that is gone may have held it shut.
-    pub fn announce_window(&mut self) {
+    pub(crate) fn announce_window(&mut self) {
         if let Some((_, mut cx)) = self.full() {
             cx.announce_window();
         }
     }
 
     /// Lets the initiator know that another connection of the session is lost (RFC 7143 section 11.9.1, event 2).
-    pub fn announce_loss(&mut self, cid: Cid) {
+    pub(crate) fn announce_loss(&mut self, cid: Cid) {
         if self.outbox_is_full() {
             return;
         }

@@ -38,32 +38,14 @@ impl Connection {
         !self.sender.outbox.is_empty()
     }
 
-    /// Bytes of data segments that wait to be sent: what a peer that does not read keeps from others.
-    pub fn queued_bytes(&self) -> usize {
-        self.sender.outbox.segment_bytes()
-    }
-
-    /// The same, and bytes that were sent and may have to be sent again: at recovery level 1 and above, data is kept until
-    /// the initiator acknowledges it.
-    pub fn kept_bytes(&self) -> usize {
-        self.sender.kept_bytes()
-    }
-
-    /// Bytes of the pool that answers keep which wait for data that the initiator still has to send (RFC 7143 section 11.4.2).
-    pub fn draining_bytes(&mut self) -> usize {
-        if let Phase::FullFeature(full) = &mut self.phase { full.draining_bytes() } else { 0 }
-    }
-
-    /// Answers that waited so and have been queued since this was asked last: bytes of data segments, and of the pool.
-    pub fn take_drained(&mut self) -> Vec<(usize, usize)> {
-        if let Phase::FullFeature(full) = &mut self.phase { full.take_drained() } else { Vec::new() }
-    }
-
-    /// Bytes of the pool that the answers of a suspended connection keep until they are taken over. A buffer
-    /// counts as a whole, however few of its bytes are wanted.
-    pub fn suspended_bytes(&self) -> usize {
-        let Phase::Suspended(full) = &self.phase else { return 0 };
-        full.kept_bytes() + self.sender.pooled_bytes()
+    /// Bytes of the pool that answers hold: until they are sent or, at recovery level 1 and above, acknowledged. A buffer counts as a
+    /// whole, however few of its bytes are wanted.
+    pub fn answer_bytes(&mut self) -> usize {
+        match &mut self.phase {
+            Phase::FullFeature(full) => self.sender.held_bytes() + full.draining_bytes(),
+            Phase::Suspended(full) => full.kept_bytes() + self.sender.pooled_bytes(),
+            Phase::Closed => self.sender.held_bytes(),
+        }
     }
 
     /// What has been moved since this was asked last.

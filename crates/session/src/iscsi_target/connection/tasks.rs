@@ -18,14 +18,6 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// The device has ended a task, and its response comes later. Data that it has not taken is dropped, so that it does not stand
-    /// in the way of what follows in the stream.
-    pub fn decline_data(&mut self, task: TaskTag) {
-        if let Some((full, _, _)) = self.alive() {
-            full.decline_data(task);
-        }
-    }
-
     /// Ends a task with a response that waits for [`release_answer`](Self::release_answer).
     pub(crate) fn hold_answer(&mut self, task: TaskTag, response: Response) {
         if let Some((full, _, _)) = self.alive() {
@@ -42,7 +34,9 @@ impl ConnectionMut<'_> {
         }
     }
 
-    /// Ends a task with its response.
+    /// Ends a task with a response that waits for no other: in a session of one connection. [`Session::complete`] is for all.
+    ///
+    /// [`Session::complete`]: crate::iscsi_target::Session::complete
     pub fn complete(&mut self, task: TaskTag, response: Response) {
         match self.alive() {
             Some((full, mut cx, false)) => full.complete(task, response, &mut cx),
@@ -61,14 +55,14 @@ impl ConnectionMut<'_> {
     }
 
     /// Answers a task management request.
-    pub fn task_management_done(&mut self, itt: InitiatorTaskTag, response: TaskManagementResponseCode) {
+    pub(crate) fn task_management_done(&mut self, itt: InitiatorTaskTag, response: TaskManagementResponseCode) {
         if let Some((full, mut cx)) = self.full() {
             full.task_management_done(itt, response, &mut cx);
         }
     }
 
     /// Answers a task management request that asks: yes, with what QUERY ASYNCHRONOUS EVENT has found (SAM-5 7.8). RFC 7144.
-    pub fn task_management_succeeded(&mut self, itt: InitiatorTaskTag, information: [u8; 3]) {
+    pub(crate) fn task_management_succeeded(&mut self, itt: InitiatorTaskTag, information: [u8; 3]) {
         if let Some((full, mut cx)) = self.full() {
             full.task_management_succeeded(itt, information, &mut cx);
         }
@@ -77,7 +71,7 @@ impl ConnectionMut<'_> {
     /// A task management function on another connection of the session concerns these tasks too: for the driver they have
     /// ended, but their responses still wait for data, or for another connection. None may follow its answer. `lun`: of that
     /// logical unit, or of all.
-    pub fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
+    pub(crate) fn silence(&mut self, lun: Option<LunField>, before: SerialNumber) {
         let Some((full, mut cx, is_suspended)) = self.alive() else { return };
         full.silence_covered(lun, before, &mut cx);
         if is_suspended {
@@ -90,14 +84,14 @@ impl ConnectionMut<'_> {
     /// Call it when nothing works for them any more: the initiator may repeat their work. `before`: of those on their way, the
     /// commands with smaller numbers were ended; see
     /// [`Session::exp_cmd_sn`](crate::iscsi_target::Session::exp_cmd_sn).
-    pub fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber) {
+    pub(crate) fn tasks_terminated(&mut self, lun: LunField, before: SerialNumber) {
         if let Some((full, mut cx)) = self.full() {
             full.tasks_terminated(lun, before, &mut cx);
         }
     }
 
     /// That data is not waited for any more. What comes of it is dropped.
-    pub fn forget_data(&mut self, lun: Option<LunField>) {
+    pub(crate) fn forget_data(&mut self, lun: Option<LunField>) {
         if let Some((full, _)) = self.full() {
             full.forget_data(lun);
         }
@@ -111,12 +105,12 @@ impl Connection {
     }
 
     /// Whether the initiator waits for the end of any task of the logical unit here.
-    pub fn has_tasks(&self, lun: LunField) -> bool {
+    pub(crate) fn has_tasks(&self, lun: LunField) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) | Phase::Suspended(full) if full.has_tasks(lun))
     }
 
     /// Whether the initiator has yet to send data of tasks that were ended without a response: of that logical unit, or of all.
-    pub fn owes_data(&self, lun: Option<LunField>) -> bool {
+    pub(crate) fn owes_data(&self, lun: Option<LunField>) -> bool {
         matches!(&self.phase, Phase::FullFeature(full) if full.owes_data(lun))
     }
 }

@@ -7,7 +7,7 @@ use crate::limits::DATA_OUT_TIMEOUT;
 
 impl Connection {
     /// When [`time_has_come`](ConnectionMut::time_has_come) wants to be called.
-    pub fn next_timeout(&self) -> Option<Time> {
+    pub(crate) fn next_timeout(&self) -> Option<Time> {
         let ping = match &self.phase {
             Phase::FullFeature(_) if self.deadline.is_none() => Some(self.last_received + self.timers.ping_after),
             _ => None,

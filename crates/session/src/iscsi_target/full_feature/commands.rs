@@ -5,11 +5,11 @@ use lunette_pdu::{Ahs, InitiatorTaskTag, RejectReason, ScsiCommand, TargetTransf
 
 use super::early::{Turn, Waiting};
 use super::{Context, FullFeature};
-use crate::iscsi_target::answer::{Answer, Answered};
 use crate::iscsi_target::connection::{Expect, Violation};
-use crate::iscsi_target::data_out::Collector;
 use crate::iscsi_target::event::{Command, CommandOrder, Response, Signal, TaskTag};
-use crate::iscsi_target::task::{Phase, Task};
+use crate::iscsi_target::tasks::data_out::Collector;
+use crate::iscsi_target::tasks::task::{Phase, Task};
+use crate::iscsi_target::transport::answer::{Answer, Answered};
 use crate::limits::MAX_IMMEDIATE_TASKS;
 
 impl FullFeature {
@@ -157,13 +157,6 @@ impl FullFeature {
         task.data.want(buffer, task.data_out_len);
         task.phase = Phase::Collecting;
         self.collect(tag, cx);
-    }
-
-    pub(crate) fn decline_data(&mut self, tag: TaskTag) {
-        if let Some(task) = self.tasks.get_mut(tag).filter(|task| task.is_undecided()) {
-            task.data.discard();
-            task.phase = Phase::Running;
-        }
     }
 
     pub(crate) fn complete(&mut self, tag: TaskTag, response: Response, cx: &mut Context<'_>) {

@@ -4,18 +4,18 @@ use lunette_buffer::Payload;
 use lunette_pdu::{DataOut, R2t, RejectReason, SerialNumber, TargetTransferTag};
 
 use super::{Context, FullFeature};
-use crate::iscsi_target::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::iscsi_target::connection::{Expect, Violation};
-use crate::iscsi_target::data_out::{DataOutError, DataRules, Solicitation};
 use crate::iscsi_target::event::{Response, Signal, TaskTag};
-use crate::iscsi_target::task::{Phase, Task, TaskTable};
+use crate::iscsi_target::tasks::data_out::{DataOutError, DataRules, Solicitation};
+use crate::iscsi_target::tasks::task::{Phase, Task, TaskTable};
+use crate::iscsi_target::transport::answer::{Answer, Answered, STATUS_CHECK_CONDITION};
 use crate::limits::MAX_OUTBOX_PDUS;
 
 impl FullFeature {
     pub(super) fn data_out(&mut self, pdu: &DataOut, cx: &mut Context<'_>) -> Result<Expect, Violation> {
         let found = if pdu.ttt.is_reserved() { self.tasks.find(pdu.itt) } else { self.tasks.find_by_ttt(pdu.ttt) };
         let recovers = self.recovers();
-        // Late data of a task that was aborted is nobody's fault (RFC 7143 section 4.2.3.3): dropped in silence. So is the
+        // Late data of a task that was aborted breaks no rule (RFC 7143 section 4.2.3.3): dropped in silence. So is the
         // answer to an R2T that was given up.
         let Some((tag, task)) = found.and_then(|tag| Some((tag, self.tasks.get_mut(tag)?))) else {
             let named = self.tasks.find(pdu.itt).and_then(|tag| self.tasks.get(tag));
@@ -143,20 +143,8 @@ impl FullFeature {
         }
         let Some(mut task) = self.tasks.remove(tag) else { return };
         if let Phase::Draining(Some(response)) = std::mem::replace(&mut task.phase, Phase::Running) {
-            self.answer_late(&Answered::from(&task), response, cx);
+            self.answer(&Answered::from(&task), response, cx);
         }
-    }
-
-    /// Sends an answer that has waited, and counts what it keeps.
-    pub(super) fn answer_late(&mut self, task: &Answered, response: Response, cx: &mut Context<'_>) {
-        let pooled_bytes = response.data_in.pooled_bytes();
-        let queued_before = cx.sender.outbox.segment_bytes();
-        self.answer(task, response, cx);
-        self.count_late(pooled_bytes, cx.sender.outbox.segment_bytes() - queued_before);
-    }
-
-    pub(super) fn count_late(&mut self, pooled_bytes: Option<usize>, queued: usize) {
-        self.drained.extend(pooled_bytes.filter(|_| queued > 0).map(|pooled| (queued, pooled)));
     }
 
     /// Bytes of the pool that answers keep which wait for the rest of their task's data.
@@ -167,11 +155,6 @@ impl FullFeature {
         let bytes = self.tasks.kept_bytes();
         self.may_keep_answers = bytes > 0;
         bytes
-    }
-
-    /// The answers that waited so and have been queued since this was asked last: bytes of data segments, and of the pool.
-    pub(crate) fn take_drained(&mut self) -> Vec<(usize, usize)> {
-        std::mem::take(&mut self.drained)
     }
 }
 

@@ -2,7 +2,7 @@
 //! session (RFC 7143 section 4.2.2.1).
 //!
 //! A SCSI command waits beside the stream, with its task; immediate commands behind it pass. A data segment waits in the
-//! stream: nobody has said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
+//! stream: the driver has not said yet where it goes. From recovery level 1 on what is missing may come behind it in the same stream,
 //! so nothing waits there: see [`recovery`](super::recovery).
 
 use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagementRequest, TextRequest};
@@ -10,7 +10,7 @@ use lunette_pdu::{LogoutRequest, NopOut, RejectReason, SerialNumber, TaskManagem
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::Violation;
 use crate::iscsi_target::event::{Command, Signal, TaskTag};
-use crate::iscsi_target::window::{Arrival, Waiters};
+use crate::iscsi_target::tasks::window::{Arrival, Waiters};
 
 /// When a request is to be dealt with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(super) struct Early {
 }
 
 impl FullFeature {
-    /// Counts the number of a request. Who waited for it is told when it has been dealt with.
+    /// Counts the number of a request. Connections that waited for it are told when it has been dealt with.
     pub(super) fn arrive(
         &mut self,
         immediate: bool,

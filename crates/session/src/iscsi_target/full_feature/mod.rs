@@ -21,18 +21,18 @@ use lunette_pdu::{
 };
 
 use self::early::{Early, Turn, Waiting};
-pub use self::suspended::MovedTask;
+pub(crate) use self::suspended::MovedTask;
 use self::terminated::Termination;
 use self::text::ReceiveLimit;
-use super::answer::Answer;
 use super::connection::{Expect, Sender, Violation};
 use super::directory::Directory;
 use super::event::{CloseReason, Signal, TaskTag};
 use super::login::Login;
 use super::session::SessionInfo;
-use super::task::{Task, TaskTable};
+use super::tasks::task::{Task, TaskTable};
+use super::tasks::window::{CommandWindow, Waiters};
 use super::text::TextExchanges;
-use super::window::{CommandWindow, Waiters};
+use super::transport::answer::Answer;
 use crate::keys::Parameters;
 
 /// What the full feature phase of a connection works on beside its own state.
@@ -60,8 +60,6 @@ pub(crate) struct FullFeature {
     immediate_tasks: u32,
     /// Some tasks may have ended with an answer that waits for the rest of their data.
     may_keep_answers: bool,
-    /// Of those that waited for it and have been queued since: bytes of data segments, and of the pool.
-    drained: Vec<(usize, usize)>,
     /// Tasks that hold a place in the session's command window.
     numbered_tasks: u32,
     pending_task_management: Vec<InitiatorTaskTag>,
@@ -71,7 +69,7 @@ pub(crate) struct FullFeature {
     last_ping: u32,
     /// What came before its turn.
     early: Vec<Early>,
-    /// Who waited for the request that is being dealt with.
+    /// The connections that waited for the request that is being dealt with.
     waiters: Waiters,
     /// The task that came last with data of its own, at recovery level 1 and above.
     brought_data: Option<TaskTag>,
@@ -95,7 +93,6 @@ impl FullFeature {
             tasks: TaskTable::default(),
             immediate_tasks: 0,
             may_keep_answers: false,
-            drained: Vec::new(),
             numbered_tasks: 0,
             pending_task_management: Vec::new(),
             text: TextExchanges::default(),
@@ -225,9 +222,7 @@ impl FullFeature {
     /// ended with this one leave the command window.
     pub(crate) fn end(&mut self, cx: &mut Context<'_>) {
         self.discard_early(cx);
-        for _ in 0..std::mem::take(&mut self.numbered_tasks) {
-            cx.window.task_ended();
-        }
+        cx.window.tasks_lost(std::mem::take(&mut self.numbered_tasks));
     }
 
     /// Counts the number of a PDU that acts when its data segment is here.

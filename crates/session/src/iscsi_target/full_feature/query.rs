@@ -5,7 +5,7 @@ use lunette_pdu::{
 };
 
 use super::{Context, FullFeature};
-use crate::iscsi_target::task::Task;
+use crate::iscsi_target::tasks::task::Task;
 
 /// Whether a function only asks. It waits for no command that is still on its way: what it learns is a snapshot in any case.
 pub(super) fn is_query(function: TaskManagementFunction) -> bool {
@@ -26,7 +26,7 @@ impl FullFeature {
         request: &TaskManagementRequest,
         cx: &mut Context<'_>,
     ) -> Option<TaskManagementResponseCode> {
-        // RFC 7144 section 6.3: nobody asks for requests that are no commands.
+        // RFC 7144 section 6.3: QUERY TASK is for SCSI commands alone.
         if self.is_request(request.referenced_task_tag) && request.referenced_task_tag != request.itt {
             return Some(TaskManagementResponseCode::FUNCTION_REJECTED);
         }

@@ -13,9 +13,9 @@ use super::data_out::r2t;
 use super::early::{Turn, Waiting};
 use super::snack::unsendable;
 use super::{Context, FullFeature};
-use crate::iscsi_target::answer::Unsendable;
 use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::TaskTag;
+use crate::iscsi_target::transport::answer::Unsendable;
 use crate::keys::Digest;
 use crate::limits::MAX_EARLY_BYTES;
 
@@ -30,7 +30,7 @@ impl FullFeature {
         self.recovers() && self.parameters.data_digest == Digest::Crc32c
     }
 
-    /// The task whose data is here while nobody has said where it goes: nothing more is read until then.
+    /// The task whose data is here while the driver has not said where it goes: nothing more is read until then.
     pub(crate) fn brought_data(&self) -> Option<TaskTag> {
         self.brought_data.filter(|task| self.is_undecided(*task))
     }

@@ -3,8 +3,8 @@
 use lunette_pdu::{RejectReason, SerialNumber, SnackRequest, SnackType};
 
 use super::{Context, FullFeature};
-use crate::iscsi_target::answer::Unsendable;
 use crate::iscsi_target::connection::{Expect, Violation};
+use crate::iscsi_target::transport::answer::Unsendable;
 
 impl FullFeature {
     /// What was not sent or has been acknowledged is a protocol error; what is not kept any more is refused (RFC 7143

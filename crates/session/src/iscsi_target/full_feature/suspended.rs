@@ -4,13 +4,13 @@ use lunette_buffer::{Buffer, Payload};
 use lunette_pdu::{InitiatorTaskTag, LunField, SerialNumber, TargetTransferTag};
 
 use super::{Context, FullFeature};
-use crate::iscsi_target::answer::{Answer, Answered};
 use crate::iscsi_target::connection::{KnownTask, Sender};
 use crate::iscsi_target::event::{Response, Signal, TaskTag};
-use crate::iscsi_target::task::{Phase, Task};
+use crate::iscsi_target::tasks::task::{Phase, Task};
+use crate::iscsi_target::transport::answer::{Answer, Answered};
 
 /// A task on its way from a suspended connection to another one of its session.
-pub struct MovedTask {
+pub(crate) struct MovedTask {
     state: Moved,
     /// Its data, when the driver has yet to hear that it is complete.
     complete: Option<Buffer>,
@@ -135,21 +135,17 @@ impl FullFeature {
                 return None;
             }
         };
-        // A name that is in use here twice costs its task here.
-        if let Some(tag) = self.tasks.find(task.itt)
-            && let Some(named) = self.tasks.remove(tag)
-            && !named.is_silent()
+        // A task of that name that has ended here is not answered any more. One that lives keeps others of its name away.
+        if let Some(ended) = self.tasks.find(task.itt).and_then(|tag| self.tasks.remove(tag))
+            && !ended.is_silent()
         {
-            self.release(named.order.immediate, cx);
-            if !matches!(named.phase, Phase::Draining(_)) {
-                cx.events.push_back(Signal::Aborted(tag));
-            }
+            self.release(ended.order.immediate, cx);
         }
         self.numbered_tasks += 1;
         task.data.resume(exp_data_sn);
         match std::mem::replace(&mut task.phase, Phase::Running) {
             Phase::Draining(Some(response)) if !task.is_fenced => {
-                self.answer_late(&Answered::from(&task), response, cx);
+                self.answer(&Answered::from(&task), response, cx);
                 None
             }
             phase => {
@@ -167,12 +163,10 @@ impl FullFeature {
 
     /// The status comes again, and the data that the initiator does not have. A number that no Data-In PDU had means nothing
     /// (RFC 7143 section 11.5.6).
-    fn answer_again(&mut self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
+    fn answer_again(&self, mut answer: Answer, exp_data_sn: u32, cx: &mut Context<'_>) {
         let _ = answer.acknowledge_data(exp_data_sn);
         answer.recut(&self.parameters);
-        let (pooled, queued_before) = (answer.pooled_bytes(), cx.sender.outbox.segment_bytes());
         cx.push_answer(answer);
-        self.count_late(Some(pooled).filter(|len| *len > 0), cx.sender.outbox.segment_bytes() - queued_before);
     }
 
     /// A request on another connection covers these tasks: what was kept of their answers is not sent any more.

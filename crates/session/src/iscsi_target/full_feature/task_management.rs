@@ -11,7 +11,7 @@ use super::query::is_query;
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::{Expect, Violation};
 use crate::iscsi_target::event::{Signal, TaskManagement, TaskTag};
-use crate::iscsi_target::task::{Phase, Task};
+use crate::iscsi_target::tasks::task::{Phase, Task};
 use crate::limits::MAX_PENDING_TASK_MANAGEMENT;
 
 impl FullFeature {

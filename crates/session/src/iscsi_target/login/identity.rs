@@ -1,4 +1,4 @@
-//! Who logs in, and to what.
+//! The names that a login gives: of the initiator and of the target.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::iscsi_target::directory::{Moved, TargetNode};
 use crate::keys::Negotiation;
 use crate::limits::{MAX_NAME_BYTES, MAX_SESSION_CONNECTIONS};
 
-/// Who logs in to what; known after the first complete key list.
+/// The initiator and the target of a login; known after the first complete key list.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) initiator_name: String,

@@ -119,14 +119,19 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// Ends a task with its response, which may wait for others.
+    #[inline]
     pub fn complete(&mut self, connection: H, task: TaskTag, response: Response) {
         let concerned = !self.fences.is_empty() || !response.sense.is_empty() || response.aborted_others;
-        if !concerned || !self.is_held(connection, task, &response) {
-            if let Some(mut protocol) = self.connection_mut(connection) {
-                protocol.complete(task, response);
-            }
-            return;
+        if concerned && self.is_held(connection, task, &response) {
+            return self.complete_behind_fence(connection, task, response);
         }
+        if let Some(mut protocol) = self.connection_mut(connection) {
+            protocol.complete(task, response);
+        }
+    }
+
+    #[cold]
+    fn complete_behind_fence(&mut self, connection: H, task: TaskTag, response: Response) {
         let fenced = response.aborted_others || tells_of_aborts(&response.sense);
         let behind = if fenced { self.unacknowledged(|other| other != connection) } else { Vec::new() };
         if let Some(mut protocol) = self.connection_mut(connection) {
@@ -287,12 +292,7 @@ impl<H: Copy + PartialEq> Session<H> {
 
     /// That data is not waited for any more; what comes of it is dropped.
     fn forget_data(&mut self, lun: Option<LunField>) {
-        let served: Vec<H> = self.connections().collect();
-        for connection in served {
-            if let Some(mut protocol) = self.connection_mut(connection) {
-                protocol.forget_data(lun);
-            }
-        }
+        self.for_each_served(|protocol| protocol.forget_data(lun));
     }
 
     /// Tasks of a connection on a logical unit were ended by a function that `issuing` has asked for, or that came over no connection

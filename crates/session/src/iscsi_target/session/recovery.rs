@@ -3,10 +3,11 @@
 
 use lunette_pdu::{Cid, InitiatorTaskTag, LogoutResponseCode, SerialNumber, TaskManagementFunction as Function};
 
-use super::{Session, Standing};
+use super::{Session, State};
 use crate::Time;
 use crate::iscsi_target::connection::{Connection, KnownTask};
-use crate::iscsi_target::event::{CloseReason, Event, LogoutTicket, TaskManagement};
+use crate::iscsi_target::event::{Event, LogoutTicket, TaskManagement};
+use crate::limits::MAX_SESSION_SUSPENDED;
 
 /// Where a task is that the initiator names.
 pub(super) enum Whereabouts<H> {
@@ -24,73 +25,46 @@ pub(super) enum Whereabouts<H> {
 }
 
 impl<H: Copy + PartialEq> Session<H> {
-    /// The socket of a connection is gone. True when its tasks wait to be taken over: keep them. False when the connection is over:
-    /// end its tasks, and let it [leave](super::super::Sessions::leave).
-    pub fn stream_lost(&mut self, connection: H, now: Time) -> bool {
-        let waits = self.connection_mut(connection).is_some_and(|mut protocol| protocol.stream_lost(now));
-        if waits {
-            self.suspend(connection);
-        }
-        waits
-    }
-
-    /// A connection has ended by itself. True when its tasks wait to be taken over: send what is ready, close its socket, and keep them.
-    pub fn keep(&mut self, connection: H, reason: &CloseReason) -> bool {
-        let waits = self.connection(connection).is_some_and(Connection::is_suspended);
-        if waits && *reason == CloseReason::RecoveryLogout {
-            // The initiator knows.
-            self.free_number(connection);
-            self.touch(connection);
-        } else if waits {
-            self.suspend(connection);
-        }
-        waits
-    }
-
-    /// A connection is lost and waits to be recovered. It keeps its number until it is logged out. The initiator is told (RFC 7143
+    /// A connection is lost and waits to be recovered. It keeps its CID until it is logged out. The initiator is told (RFC 7143
     /// section 7.1.4.3).
-    pub fn suspend(&mut self, connection: H) {
+    pub(super) fn suspend(&mut self, connection: H) {
         let Some(cid) = self.move_to_suspended(connection) else { return };
-        let other = self.connections().next();
-        if let Some(other) = other
-            && let Some(mut protocol) = self.connection_mut(other)
-        {
-            protocol.announce_loss(cid);
-            self.touch(other);
-        }
+        self.on_any_served(|protocol| protocol.announce_loss(cid));
         self.touch(connection);
     }
 
+    /// Gives its CID, when it was served. When too many connections wait, the first lost is given up.
     fn move_to_suspended(&mut self, connection: H) -> Option<Cid> {
         let at = self.members.iter().position(|member| member.handle == connection)?;
-        let Standing::Served(cid) = self.members[at].standing else { return None };
+        let State::Served(cid) = self.members[at].state else { return None };
         let mut member = self.members.remove(at);
-        member.standing = Standing::Suspended(Some(cid));
+        member.state = State::Suspended(Some(cid));
         self.members.push(member);
+        let first = self.suspended().next().filter(|_| self.suspended().count() > MAX_SESSION_SUSPENDED);
+        if let Some(first) = first {
+            self.give_up(first);
+        }
         Some(cid)
     }
 
-    /// A connection is logged out for recovery: its number is free.
-    pub(in crate::iscsi_target) fn free_number(&mut self, connection: H) {
+    /// A connection is logged out for recovery.
+    pub(super) fn free_cid(&mut self, connection: H) {
         self.move_to_suspended(connection);
-        if let Some(member) = self.member_mut(connection).filter(|member| member.standing != Standing::Over) {
-            member.standing = Standing::Suspended(None);
+        if let Some(member) = self.member_mut(connection).filter(|member| member.state != State::Over) {
+            member.state = State::Suspended(None);
         }
     }
 
-    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. False when its tasks do not
-    /// wait.
-    pub fn detach(&mut self, connection: H, received: SerialNumber, now: Time) -> bool {
-        let waits = self.suspend_for_recovery(connection, received, now);
-        self.let_go_of_empty();
-        waits
-    }
-
-    fn suspend_for_recovery(&mut self, connection: H, received: SerialNumber, now: Time) -> bool {
-        let protocol = self.connection_mut(connection);
+    /// The initiator has logged out of a connection for recovery. `received`: how far it has come there. False when the tasks of the
+    /// connection do not wait.
+    pub(super) fn detach(&mut self, connection: H, received: SerialNumber, now: Time) -> bool {
+        let may_wait = !self.is_ending;
+        let protocol = self.connection_mut(connection).filter(|_| may_wait);
         let waits = protocol.is_some_and(|mut protocol| protocol.log_out_for_recovery(received, now));
         if waits {
-            self.free_number(connection);
+            self.free_cid(connection);
+            // Its socket is closed before it may be let go of.
+            self.events.push_back((connection, Event::Detached));
             self.touch(connection);
         }
         waits
@@ -118,19 +92,15 @@ impl<H: Copy + PartialEq> Session<H> {
             return None;
         };
         let waits = if connection == by {
-            self.info.parameters.time2retain_s > 0
+            !self.is_ending && self.info.recovery_time().is_some()
         } else {
-            self.suspend_for_recovery(connection, received, now)
+            self.detach(connection, received, now)
         };
         if !waits {
             return Some(Event::Logout { ticket: LogoutTicket(()), connection });
         }
         self.answer_logout(by, LogoutResponseCode::CLOSED);
-        if connection != by {
-            // Its socket is closed before it may be let go of.
-            self.events.push_back((connection, Event::Detached));
-            self.let_go_of_empty();
-        }
+        self.let_go_of_empty();
         None
     }
 
@@ -157,21 +127,8 @@ impl<H: Copy + PartialEq> Session<H> {
         for connection in empty {
             if left > 1 {
                 left -= 1;
-                self.leave(connection);
-                self.events.push_back((connection, Event::Gone));
-                self.touch(connection);
+                self.give_up(connection);
             }
-        }
-    }
-
-    /// Tasks of the session have ended without an answer. They may have held the command window shut.
-    pub fn announce_window(&mut self) {
-        let served = self.connections().next();
-        if let Some(served) = served
-            && let Some(mut protocol) = self.connection_mut(served)
-        {
-            protocol.announce_window();
-            self.touch(served);
         }
     }
 

@@ -10,9 +10,17 @@ use crate::iscsi_target::connection::{Connection, KnownTask};
 use crate::iscsi_target::event::{Event, TaskManagement, TaskManagementTicket};
 
 impl<H: Copy + PartialEq> Session<H> {
-    /// Everything that the request has ended is at rest: no store works for it any more. The answer goes out once the initiator has
-    /// received what was sent before it.
-    pub fn aborted(&mut self, connection: H, TaskManagementTicket { request, .. }: TaskManagementTicket<H>, now: Time) {
+    /// What the request asks for is done. Everything that it has ended is at rest: no store works for it any more. The answer to
+    /// such a request goes out once the initiator has received what was sent before it.
+    pub fn done(&mut self, connection: H, ticket: TaskManagementTicket<H>, now: Time) {
+        let request = *ticket.request();
+        match request.function {
+            Function::QUERY_TASK_SET if self.has_tasks(request.lun) => return self.succeed(connection, ticket, [0; 3]),
+            Function::QUERY_TASK_SET | Function::QUERY_ASYNCHRONOUS_EVENT => {
+                return self.answer_at_once(connection, &request, request.response());
+            }
+            _ => {}
+        }
         // Only now: a request that is refused, for it names no logical unit, silences no task.
         if let Some(covered) = request.covers() {
             self.silence(connection, covered, |_| true);
@@ -45,7 +53,7 @@ impl<H: Copy + PartialEq> Session<H> {
     }
 
     /// Whether the initiator waits for the end of any task of the logical unit, on any connection (SAM-5 7.11).
-    pub fn has_tasks(&self, lun: LunField) -> bool {
+    fn has_tasks(&self, lun: LunField) -> bool {
         self.members().any(|member| self.connection(member).is_some_and(|protocol| protocol.has_tasks(lun)))
     }
 
@@ -73,22 +81,15 @@ impl<H: Copy + PartialEq> Session<H> {
 
     /// Answers a request, and says what follows.
     pub(super) fn task_management_done(&mut self, connection: H, request: &TaskManagement) {
-        self.answer_at_once(connection, request, request.done());
-        let follows = match request.function {
-            Function::TARGET_COLD_RESET => Event::TargetReset,
-            Function::I_T_NEXUS_RESET => Event::NexusReset,
-            _ => return,
-        };
-        // A connection that is gone hears of nothing. The target learns elsewhere of its reset; that of the nexus concerns any
-        // other connection of the session.
-        let hears = match request.function {
-            _ if self.member(connection).is_some() => Some(connection),
-            Function::I_T_NEXUS_RESET => self.connections().next(),
-            _ => None,
-        };
-        if let Some(hears) = hears {
-            self.events.push_back((hears, follows));
-            self.touch(hears);
+        self.answer_at_once(connection, request, request.response());
+        match request.function {
+            // The target learns elsewhere of its reset when the connection is gone.
+            Function::TARGET_COLD_RESET if self.member(connection).is_some() => {
+                self.events.push_back((connection, Event::TargetReset));
+                self.touch(connection);
+            }
+            Function::I_T_NEXUS_RESET => self.reset(Some(connection)),
+            _ => {}
         }
     }
 

@@ -231,7 +231,7 @@ impl MultiPair {
         }
     }
 
-    fn target_session(&mut self, lane: usize) -> &mut iscsi_target::Session<usize> {
+    pub(crate) fn target_session(&mut self, lane: usize) -> &mut iscsi_target::Session<usize> {
         self.lanes[lane].key.and_then(|key| self.sessions.get_mut(key)).expect("the login has ended")
     }
 
@@ -242,7 +242,7 @@ impl MultiPair {
 
     fn login_event(&mut self, lane: usize, event: LoginEvent) {
         match event {
-            LoginEvent::Admit(request) => match self.sessions.admit(&request, lane) {
+            LoginEvent::Admit(request) => match self.sessions.admit(&request, lane, self.now) {
                 Ok(admitted) => {
                     for old in admitted.displaced {
                         self.end_lane(old);
@@ -287,6 +287,8 @@ impl MultiPair {
                 self.lanes[lane].closed = Some(reason);
                 self.forget(|job| job.lane == lane);
             }
+            // The session was logged out of.
+            iscsi_target::Event::Gone => self.forget(|job| job.lane == lane),
             event => panic!("{event:?} at recovery level 0"),
         }
     }
@@ -294,7 +296,8 @@ impl MultiPair {
     /// Cut off by the target.
     fn end_lane(&mut self, lane: usize) {
         self.forget(|job| job.lane == lane);
-        self.target(lane).drop_session();
+        let key = self.lanes[lane].key.expect("the login has ended");
+        self.sessions.leave(key, lane);
         self.lanes[lane].closed = Some(CloseReason::SessionLost);
     }
 
@@ -322,7 +325,7 @@ impl MultiPair {
             self.target(lane).abort(task);
         }
         let now = self.now;
-        self.target_session(lane).aborted(lane, ticket, now);
+        self.target_session(lane).done(lane, ticket, now);
     }
 
     /// The device does one of its jobs.
@@ -334,7 +337,7 @@ impl MultiPair {
         self.last_cdb_rest.clone_from(&job.command.cdb_rest);
         let response = self.disk.run(&job.command, job.data, &self.pool);
         *self.runs.entry(Disk::name(&job.command)).or_default() += 1;
-        self.target(job.lane).complete(job.command.task, response);
+        self.target_session(job.lane).complete(job.lane, job.command.task, response);
         true
     }
 }

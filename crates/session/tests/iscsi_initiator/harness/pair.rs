@@ -6,7 +6,7 @@ use std::time::Duration;
 use lunette_pdu::Cid;
 use lunette_session::Authentication;
 use lunette_session::iscsi_initiator::{Event, SessionConfig};
-use lunette_session::iscsi_target::{CloseReason, ConnectionMut, TargetNode};
+use lunette_session::iscsi_target::{CloseReason, ConnectionMut, Session, TargetNode};
 
 use super::multi_pair::MultiPair;
 use super::setup::{config, node};
@@ -63,6 +63,11 @@ impl Pair {
     /// Why the target has ended the connection.
     pub(crate) fn closed(&self) -> Option<&CloseReason> {
         self.ends.lanes[LANE].closed.as_ref()
+    }
+
+    /// The target's session.
+    pub(crate) fn target_session(&mut self) -> &mut Session<usize> {
+        self.ends.target_session(LANE)
     }
 
     /// The target's end, in its session.
@@ -124,7 +129,7 @@ impl Pair {
             self.run();
             let of_target = match &self.ends.lanes[LANE].login {
                 Some(login) => login.next_timeout(),
-                None => self.target().next_timeout(),
+                None => self.target_session().next_timeout(LANE),
             };
             let due = self.ends.session.next_timeout().into_iter().chain(of_target).min();
             let Some(at) = due.filter(|at| *at <= end) else { break };

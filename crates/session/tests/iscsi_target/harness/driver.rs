@@ -9,8 +9,8 @@ use lunette_buffer::{Payload, Pool, Run};
 use lunette_pdu::{InitiatorTaskTag, LoginStatus, TaskManagementResponseCode};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, CloseReason, Command, ConnectionMut, Event, LoginConnection, LoginEvent, LogoutTicket, Response,
-    Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
+    AdmitRequest, CloseReason, Command, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, LogoutTicket,
+    Response, Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
 };
 
 use super::pattern;
@@ -56,9 +56,19 @@ pub(crate) struct Driver {
     pub(crate) task_management: Vec<TaskManagement>,
     tickets: Vec<TaskManagementTicket<u32>>,
     logouts: Vec<LogoutTicket>,
+    /// The connections that they name.
+    pub(crate) leaving: Vec<u32>,
     pub(crate) admissions: usize,
     pub(crate) admit_requests: Vec<AdmitRequest>,
     pub(crate) closed: Option<CloseReason>,
+    /// Tasks of other connections that this one has taken over: from where, and what they were called there and are here.
+    pub(crate) moved: Vec<(u32, TaskTag, TaskTag)>,
+    /// The connection has ended by itself, and its tasks wait.
+    pub(crate) suspended: Option<CloseReason>,
+    pub(crate) detached: bool,
+    pub(crate) gone: bool,
+    /// Tasks that the device has ended with a response.
+    pub(crate) completed: RefCell<Vec<TaskTag>>,
     /// Whether the next answer is lent.
     pub(crate) lends: Cell<bool>,
 }
@@ -82,9 +92,15 @@ impl Driver {
             task_management: Vec::new(),
             tickets: Vec::new(),
             logouts: Vec::new(),
+            leaving: Vec::new(),
             admissions: 0,
             admit_requests: Vec::new(),
             closed: None,
+            moved: Vec::new(),
+            suspended: None,
+            detached: false,
+            gone: false,
+            completed: RefCell::default(),
             lends: Cell::new(false),
         }
     }
@@ -107,22 +123,59 @@ impl Driver {
         act(&mut session.connection_mut(self.handle).expect("it is there"))
     }
 
+    /// The socket of the connection is gone. True when its tasks wait.
+    pub(crate) fn stream_lost(&mut self) -> bool {
+        let now = self.now;
+        let waits = self.in_session(|session, handle| session.stream_lost(handle, now));
+        if !waits {
+            self.remove();
+        }
+        waits
+    }
+
+    /// The target asks for the logout.
+    pub(crate) fn request_logout(&self, grace: Duration) {
+        self.in_session(|session, _| session.request_logout(grace, self.now));
+    }
+
+    /// The targets are others now.
+    pub(crate) fn set_directory(&self, directory: &Arc<Directory>, grace: Duration) {
+        self.in_session(|session, _| session.set_directory(directory, grace));
+    }
+
+    /// Ends a task with its response.
+    pub(crate) fn complete(&self, task: TaskTag, response: Response) {
+        self.completed.borrow_mut().push(task);
+        self.in_session(|session, handle| session.complete(handle, task, response));
+    }
+
     /// The connection is gone.
     pub(crate) fn remove(&mut self) {
         let key = self.session.take().expect("the login has ended");
         self.sessions.borrow_mut().remove(key, self.handle);
     }
 
+    fn is_removed(&self) -> bool {
+        self.login.is_none() && self.session.is_none()
+    }
+
     pub(crate) fn wants_input(&self) -> bool {
+        if self.is_removed() {
+            return false;
+        }
         self.login.as_ref().map_or_else(|| self.act(|c| c.wants_input()), LoginConnection::wants_input)
     }
 
     pub(crate) fn has_output(&self) -> bool {
+        if self.is_removed() {
+            return false;
+        }
         self.login.as_ref().map_or_else(|| self.act(|c| c.has_output()), LoginConnection::has_output)
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Time> {
-        self.login.as_ref().map_or_else(|| self.act(|c| c.next_timeout()), LoginConnection::next_timeout)
+        let of_session = || self.in_session(|session, handle| session.next_timeout(handle));
+        self.login.as_ref().map_or_else(of_session, LoginConnection::next_timeout)
     }
 
     pub(crate) fn login_bytes(&self) -> usize {
@@ -131,7 +184,7 @@ impl Driver {
 
     pub(crate) fn session(&self) -> Option<Arc<SessionInfo>> {
         self.session?;
-        self.act(|c| c.session().cloned())
+        Some(self.in_session(|session, _| Arc::clone(session.info())))
     }
 
     /// Bytes that are ready to be sent.
@@ -200,7 +253,7 @@ impl Driver {
 
     fn drain(&mut self, mut input: &[u8]) {
         for _ in 0..MAX_EVENTS_PER_PIECE {
-            if !self.next(&mut input) {
+            if self.is_removed() || !self.next(&mut input) {
                 return;
             }
         }
@@ -244,7 +297,7 @@ impl Driver {
 
     fn admit(&mut self, request: &AdmitRequest) {
         let mut sessions = self.sessions.borrow_mut();
-        match sessions.admit(request, self.handle) {
+        match sessions.admit(request, self.handle, self.now) {
             Ok(admitted) => {
                 self.displaced.extend(admitted.displaced);
                 let login = self.login.take().expect("the login has just passed");
@@ -266,7 +319,7 @@ impl Driver {
             Event::DataOut { task, buffer } => {
                 self.data_out.push((task, buffer.to_vec()));
                 if self.automatic {
-                    self.act(|c| c.complete(task, wrote(buffer.len())));
+                    self.complete(task, wrote(buffer.len()));
                 }
             }
             Event::Aborted(task) => self.aborted.push(task),
@@ -278,18 +331,24 @@ impl Driver {
                     if let Some(task) = request.referenced {
                         self.act(|c| c.abort(task));
                     }
-                    self.answer(request.itt, request.done());
+                    self.done(request.itt);
                 }
             }
-            Event::Logout { ticket, .. } => {
+            Event::Logout { ticket, connection } => {
                 self.logouts.push(ticket);
+                self.leaving.push(connection);
                 if self.automatic {
                     self.log_out();
                 }
             }
-            Event::Moved { .. } | Event::NexusReset | Event::TargetReset | Event::Detached | Event::Gone => {
-                panic!("{event:?} on the only connection");
+            Event::Moved { from, old, new } => self.moved.push((from, old, new)),
+            Event::Suspended(reason) => self.suspended = Some(reason),
+            Event::Detached => self.detached = true,
+            Event::Gone => {
+                self.gone = true;
+                self.remove();
             }
+            Event::TargetReset => panic!("no test asks for the reset of the target"),
             Event::Close(reason) => self.closed = Some(reason),
         }
     }
@@ -298,6 +357,14 @@ impl Driver {
     pub(crate) fn answer(&mut self, itt: InitiatorTaskTag, answer: TaskManagementResponseCode) {
         if let Some(ticket) = self.ticket(itt) {
             self.in_session(|session, handle| session.answer(handle, ticket, answer));
+        }
+    }
+
+    /// What a task management request asks for is done.
+    pub(crate) fn done(&mut self, itt: InitiatorTaskTag) {
+        let now = self.now;
+        if let Some(ticket) = self.ticket(itt) {
+            self.in_session(|session, handle| session.done(handle, ticket, now));
         }
     }
 
@@ -319,9 +386,10 @@ impl Driver {
         Some(self.tickets.remove(at))
     }
 
-    fn in_session(&self, act: impl FnOnce(&mut Session<u32>, u32)) {
+    /// Does something with the session.
+    pub(crate) fn in_session<R>(&self, act: impl FnOnce(&mut Session<u32>, u32) -> R) -> R {
         let mut sessions = self.sessions.borrow_mut();
-        act(self.session.and_then(|key| sessions.get_mut(key)).expect("the login has ended"), self.handle);
+        act(self.session.and_then(|key| sessions.get_mut(key)).expect("the login has ended"), self.handle)
     }
 
     /// Takes all data that is offered, gives all data that is taken.
@@ -331,7 +399,7 @@ impl Driver {
         } else if command.data_in_len > 0 {
             self.give_data(command.task, command.data_in_len as usize);
         } else {
-            self.act(|c| c.complete(command.task, Response::default()));
+            self.complete(command.task, Response::default());
         }
     }
 
@@ -341,7 +409,7 @@ impl Driver {
     }
 
     pub(crate) fn give_data(&mut self, task: TaskTag, len: usize) {
-        self.act(|c| c.complete(task, self.read_response(len)));
+        self.complete(task, self.read_response(len));
     }
 
     /// GOOD with that much data; each second time as a store lends it, if it is not too long.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lunette_pdu::text::pairs;
 use lunette_pdu::{
-    AsyncMessage, BHS_LEN, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, NopIn, NopOut,
-    R2t, Reject, RejectReason, ScsiCommand, ScsiResponse, SerialNumber, TargetPdu, TaskManagementRequest,
+    AsyncMessage, BHS_LEN, Cid, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse, NopIn,
+    NopOut, R2t, Reject, RejectReason, ScsiCommand, ScsiResponse, SerialNumber, TargetPdu, TaskManagementRequest,
     TaskManagementResponse, TextRequest, TextResponse,
 };
 use lunette_session::Time;
@@ -20,6 +20,8 @@ use super::setup::{INITIATOR, Setup, TARGET};
 
 pub(crate) struct Peer {
     pub(crate) driver: Driver,
+    /// As its login says.
+    pub(crate) cid: Cid,
     pub(crate) checker: Checker,
     /// The CmdSN of the next non-immediate request.
     pub(crate) cmd_sn: SerialNumber,
@@ -53,6 +55,7 @@ impl Peer {
         let cmd_sn = SerialNumber(setup.first_cmd_sn);
         Self {
             driver: Driver::new(setup.connection(now), now),
+            cid: login_request().cid,
             checker: Checker::new(),
             cmd_sn,
             reads: true,
@@ -111,6 +114,7 @@ impl Peer {
         for (key, value) in pairs(data).flatten().filter(|(key, _)| *key == "MaxRecvDataSegmentLength") {
             self.checker.max_segment_len = value.parse().unwrap_or_else(|_| panic!("{key}={value}"));
         }
+        self.cid = request.cid;
         let (cmd_sn, exp_stat_sn) = (self.cmd_sn, self.exp_stat_sn());
         self.send(LoginRequest { cmd_sn, exp_stat_sn, data_segment_len: data.len(), ..request }.emit(), data);
     }

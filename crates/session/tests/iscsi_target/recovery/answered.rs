@@ -1,10 +1,10 @@
 //! Answers that the initiator has not acknowledged when their connection is lost.
 
-use lunette_pdu::{Cid, InitiatorTaskTag, LunField, ScsiCommand};
+use lunette_pdu::{Cid, LunField, ScsiCommand, SerialNumber, TaskManagementFunction, TaskManagementRequest};
 use lunette_session::iscsi_target::Response;
 
-use super::{cut, first, join, reassign, setup, tag};
-use crate::harness::{Peer, command, pattern, read};
+use super::{cut, first, is_gone, join, knows, log_out, reassign, setup, tag};
+use crate::harness::{Peer, command, pattern, read, task_management};
 
 /// A read of three bursts that was answered in PDUs of 4096 bytes; the connection is lost before the initiator said anything.
 fn with_an_answered_read() -> (Peer, Vec<u8>) {
@@ -17,7 +17,7 @@ fn with_an_answered_read() -> (Peer, Vec<u8>) {
     a.command(command(2), &[]);
     let second = tag(&a);
     a.driver.give_data(first, 12288);
-    a.driver.act(|c| c.complete(second, Response::default()));
+    a.driver.complete(second, Response::default());
     assert_eq!(a.rest().len(), 4);
     cut(&mut a);
     (a, pattern(12288))
@@ -29,7 +29,7 @@ fn an_answer_comes_again_from_where_the_initiator_has_it() {
     let all = [(0, 8192), (8192, 12288)];
     for (exp_data_sn, pieces) in [(0, &all[..]), (1, &[(4096, 12288)]), (3, &[]), (4, &all)] {
         let (mut a, data) = with_an_answered_read();
-        assert_eq!(a.driver.act(|c| c.suspended_bytes()), 16384, "a buffer counts as a whole");
+        assert_eq!(a.driver.act(|c| c.answer_bytes()), 16384, "a buffer counts as a whole");
         let mut b = join(&mut a, Cid(7));
         assert_eq!(reassign(&mut a, &mut b, 1, exp_data_sn), None);
         let first = if exp_data_sn == 4 { 0 } else { exp_data_sn };
@@ -43,33 +43,44 @@ fn an_answer_comes_again_from_where_the_initiator_has_it() {
             let (response, _) = b.scsi_response();
             assert_eq!((response.status, response.exp_data_sn, response.snack_tag), (0, 3, 0));
         }
-        assert_eq!(a.driver.act(|c| c.suspended_bytes()), 0);
+        assert_eq!(a.driver.act(|c| c.answer_bytes()), 0);
         b.silence();
     }
 }
 
 #[test]
 fn what_was_acknowledged_does_not_exist_any_more() {
-    let (a, _) = with_an_answered_read();
-    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))).is_some());
+    let (mut a, _) = with_an_answered_read();
+    let mut b = join(&mut a, Cid(7));
+    assert!(knows(&mut b, 1));
     let received = a.checker.stat_sn.unwrap();
-    a.driver.act(|c| c.log_out_for_recovery(received, a.driver.now));
+    log_out(&mut a, &mut b, received);
     for itt in [1, 2] {
-        assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(itt))), None);
+        assert!(!knows(&mut b, itt));
     }
-    assert!(a.driver.act(|c| c.keeps_nothing()));
+    assert!(a.driver.gone);
 }
 
 #[test]
 fn requests_that_cover_answered_tasks_forget_their_answers() {
-    let (a, _) = with_an_answered_read();
+    let (mut a, _) = with_an_answered_read();
+    let mut b = join(&mut a, Cid(7));
     let second = a.driver.commands[1].order.cmd_sn;
-    a.driver.act(|c| c.silence(Some(LunField([0, 3, 0, 0, 0, 0, 0, 0])), second));
-    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
-    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(2))).is_some(), "it was sent after the request");
-    assert_eq!(a.driver.act(|c| c.suspended_bytes()), 0);
-    a.driver.act(|c| c.silence(Some(LunField([0, 4, 0, 0, 0, 0, 0, 0])), second.next()));
-    assert!(a.driver.act(|c| c.known_task(InitiatorTaskTag(2))).is_some(), "of another logical unit");
+    reset_unit(&mut b, command(1).lun, second);
+    assert!(!knows(&mut b, 1));
+    assert!(knows(&mut b, 2), "it was sent after the request");
+    assert_eq!(a.driver.act(|c| c.answer_bytes()), 0);
+    reset_unit(&mut b, LunField([0, 4, 0, 0, 0, 0, 0, 0]), second.next());
+    assert!(knows(&mut b, 2), "of another logical unit");
+}
+
+fn reset_unit(by: &mut Peer, lun: LunField, cmd_sn: SerialNumber) {
+    let request = task_management(0x7000_0004, TaskManagementFunction::LOGICAL_UNIT_RESET);
+    let next = std::mem::replace(&mut by.cmd_sn, cmd_sn);
+    by.task_management(TaskManagementRequest { lun, ..request });
+    by.cmd_sn = next;
+    by.driver.done(request.itt);
+    by.task_management_response();
 }
 
 #[test]
@@ -100,9 +111,10 @@ fn answers_of_immediate_commands_do_not_move() {
     let mut a = first();
     a.command(ScsiCommand { immediate: true, ..command(1) }, &[]);
     let task = tag(&a);
-    a.driver.act(|c| c.complete(task, Response::default()));
+    a.driver.complete(task, Response::default());
     a.scsi_response();
     cut(&mut a);
-    assert_eq!(a.driver.act(|c| c.known_task(InitiatorTaskTag(1))), None);
-    assert!(a.driver.act(|c| c.keeps_nothing()));
+    let mut b = join(&mut a, Cid(7));
+    assert!(!knows(&mut b, 1));
+    assert!(is_gone(&mut a, &mut b));
 }

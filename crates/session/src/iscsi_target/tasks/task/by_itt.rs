@@ -69,7 +69,7 @@ impl ByItt {
         self.links[usize::from(slot)] = Link { itt, next };
     }
 
-    /// Makes room for so many slots, and enters all again.
+    /// Makes room for `slots` of them, and enters all again.
     fn grow(&mut self, slots: usize) {
         let linked: Vec<(InitiatorTaskTag, u16)> = self.heads.iter().flat_map(|head| self.list(*head)).collect();
         let slots = slots.next_power_of_two();

@@ -131,7 +131,7 @@ pub(crate) type Sequences = VecDeque<Option<Sequence>>;
 /// The data of one task on its way.
 #[derive(Debug)]
 pub(crate) struct Collector {
-    /// Where it goes; none before the device has said, and none when nobody wants it any more.
+    /// Where it goes; none before the device has said, and none when it is not wanted any more.
     buffer: Option<Buffer>,
     /// Bytes that are wanted: the buffer's length, or less when the initiator announced less.
     wanted: u32,
@@ -149,7 +149,7 @@ pub(crate) struct Collector {
     /// A PDU whose header has been accepted and whose data segment has not been verified.
     arriving: bool,
     next_r2t_sn: u32,
-    /// Immediate data that was verified before anybody said where it goes.
+    /// Immediate data that was verified before the driver has said where it goes.
     brought: Vec<u8>,
     /// The command has come again: so does its unsolicited data.
     repeats: bool,
@@ -221,7 +221,7 @@ impl Collector {
         self.brought = data;
     }
 
-    /// Nobody wants the data any more. What is under way is still checked, then dropped.
+    /// The data is not wanted any more. What is under way is still checked, then dropped.
     pub(crate) fn discard(&mut self) {
         self.buffer = None;
         self.wanted = 0;
@@ -294,7 +294,7 @@ impl Collector {
         !moved && !self.arriving && self.open()
     }
 
-    /// Waits no longer for data that is overdue. First, R2Ts that nobody has answered count as lost: they are
+    /// Waits no longer for data that is overdue. First, R2Ts without an answer count as lost: they are
     /// [outstanding](Self::outstanding) still and may be sent again, as they were. True then. Later the data counts as lost,
     /// and `solicit` asks for it (a recovery R2T because of a reception timeout).
     pub(crate) fn give_up(&mut self) -> bool {

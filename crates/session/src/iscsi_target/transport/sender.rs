@@ -4,6 +4,7 @@ use lunette_buffer::Payload;
 use lunette_pdu::{BHS_LEN, InitiatorTaskTag, SerialNumber};
 
 use super::answer::{Answer, Unsendable};
+use super::held_answers::HeldAnswers;
 use super::retained::Retained;
 use crate::markers::MarkedOutbox;
 
@@ -14,11 +15,18 @@ pub(crate) struct Sender {
     acknowledged: SerialNumber,
     /// At recovery level 1 and above.
     retained: Option<Box<Retained>>,
+    answers: HeldAnswers,
 }
 
 impl Sender {
     pub(crate) fn new(first: SerialNumber) -> Self {
-        Self { outbox: MarkedOutbox::default(), stat_sn: first, acknowledged: first, retained: None }
+        Self {
+            outbox: MarkedOutbox::default(),
+            stat_sn: first,
+            acknowledged: first,
+            retained: None,
+            answers: HeldAnswers::default(),
+        }
     }
 
     /// From now on, what carries a StatSN is kept until it is acknowledged.
@@ -65,7 +73,12 @@ impl Sender {
     pub(crate) fn push_answer(&mut self, mut answer: Answer, numbers: (SerialNumber, SerialNumber)) {
         let stat_sn = self.next_stat_sn();
         let asks = self.retained.as_ref().is_some_and(|retained| retained.is_much_with(&answer));
+        let pooled_bytes = answer.pooled_bytes();
+        let before = if pooled_bytes > 0 { self.outbox.segment_bytes() } else { 0 };
         answer.send(stat_sn, asks, numbers, &mut self.outbox);
+        if pooled_bytes > 0 {
+            self.answers.push(self.outbox.segment_bytes() - before, pooled_bytes);
+        }
         if let Some(retained) = &mut self.retained {
             retained.keep_answer(answer);
         }
@@ -95,6 +108,12 @@ impl Sender {
     /// so the longer one holds the other.
     pub(crate) fn kept_bytes(&self) -> usize {
         self.outbox.segment_bytes().max(self.retained_bytes())
+    }
+
+    /// Bytes of the pool that answers hold which were queued.
+    pub(crate) fn held_bytes(&mut self) -> usize {
+        let left = self.kept_bytes();
+        self.answers.bytes(left)
     }
 
     /// Bytes of the pool that are kept to be sent again.

@@ -13,8 +13,8 @@ use lunette_pdu::{
     TargetTransferTag,
 };
 
-use super::event::{CommandOrder, Response};
-use super::task::Task;
+use crate::iscsi_target::event::{CommandOrder, Response};
+use crate::iscsi_target::tasks::task::Task;
 use crate::keys::Parameters;
 use crate::markers::MarkedOutbox;
 

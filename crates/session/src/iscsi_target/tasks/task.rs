@@ -7,7 +7,7 @@ use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 
 use self::by_itt::ByItt;
 use super::data_out::{Collector, Sequences};
-use super::event::{CommandOrder, Response, TaskTag};
+use crate::iscsi_target::event::{CommandOrder, Response, TaskTag};
 use crate::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
 
 /// What a task waits for.
@@ -233,7 +233,7 @@ impl Task {
         matches!(self.phase, Phase::Undecided)
     }
 
-    /// Whether it only waits for data that nobody wants, and has nothing more to say.
+    /// Whether it only waits for data that is dropped, and has nothing more to say.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(self.phase, Phase::Draining(None))
     }

@@ -18,7 +18,7 @@ pub(crate) enum Arrival {
 /// Connections that hold what is due now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waiters {
-    /// Nobody waits.
+    /// None.
     None,
     /// This connection holds the next command.
     One(Cid),
@@ -47,6 +47,8 @@ pub(crate) struct CommandWindow {
     early: Vec<Option<Early>>,
     /// How many of these there are.
     early_len: u32,
+    /// Tasks have ended with their connection, so that no answer tells the initiator how far the window is open.
+    is_untold: bool,
     /// Numbers that task management requests wait for: they are due once every command before them has been received.
     fences: Vec<SerialNumber>,
 }
@@ -61,6 +63,7 @@ impl CommandWindow {
             active: 0,
             early: Vec::new(),
             early_len: 0,
+            is_untold: false,
             fences: Vec::new(),
         }
     }
@@ -177,7 +180,7 @@ impl CommandWindow {
         self.is_open(cmd_sn) && matches!(self.early.get(place(cmd_sn)), Some(Some(Early::Held(_))))
     }
 
-    /// Whether all commands before `cmd_sn` have been received; if not, who waits for them is told when they are.
+    /// Whether all commands before `cmd_sn` have been received; if not, the connection that waits for them is told when they are.
     pub(crate) fn fence(&mut self, cmd_sn: SerialNumber) -> bool {
         let passed = !cmd_sn.is_after(self.exp_cmd_sn);
         if !passed {
@@ -195,7 +198,7 @@ impl CommandWindow {
         passed
     }
 
-    /// Nobody waits at `fence` any more.
+    /// No request waits at `fence` any more.
     pub(crate) fn remove_fence(&mut self, fence: SerialNumber) {
         if let Some(at) = self.fences.iter().position(|known| *known == fence) {
             self.fences.swap_remove(at);
@@ -211,6 +214,17 @@ impl CommandWindow {
     pub(crate) fn task_ended(&mut self) {
         self.active = self.active.saturating_sub(1);
         self.advance();
+    }
+
+    /// `tasks` of them have ended with their connection.
+    pub(crate) fn tasks_lost(&mut self, tasks: u32) {
+        (0..tasks).for_each(|_| self.task_ended());
+        self.is_untold |= tasks > 0;
+    }
+
+    /// Whether the initiator has to be told how far the window is open.
+    pub(crate) fn take_untold(&mut self) -> bool {
+        std::mem::take(&mut self.is_untold)
     }
 
     fn advance(&mut self) {

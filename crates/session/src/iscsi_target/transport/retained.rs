@@ -93,7 +93,7 @@ impl Retained {
         debug_assert!(self.data_bytes <= MAX_RETAINED_BYTES && self.owned_bytes <= MAX_RETAINED_OWNED_BYTES);
     }
 
-    /// Forgets the oldest data until no more than so many bytes are left.
+    /// Forgets the oldest data until no more than these bytes are left.
     fn forget(&mut self, max_data_bytes: usize, max_owned_bytes: usize) {
         for entry in &mut self.entries {
             match entry {
