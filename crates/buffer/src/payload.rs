@@ -17,7 +17,7 @@ pub enum Payload {
     Shared(SharedBuffer),
     /// In the memory of a store.
     Lent(Loan),
-    /// In a file. Whoever must look at the bytes, to digest them for example, cannot take this.
+    /// In a file. A sender that must look at the bytes, to digest them for example, cannot take this.
     File(FileSlice),
 }
 

@@ -67,7 +67,7 @@
 //!                 Some(LoginEvent::Admit(request)) => match self.sessions.admit(&request, id, now) {
 //!                     Ok(admitted) => {
 //!                         admitted.displaced.iter().for_each(|old| self.gone(*old));
-//!                         let entered = self.logins.remove(&id).and_then(|login| self.sessions.enter(admitted.place, login, now));
+//!                         let entered = self.logins.remove(&id).and_then(|login| self.sessions.enter(admitted.ticket, login, now));
 //!                         self.keys.extend(entered.map(|key| (id, key)));
 //!                     }
 //!                     Err(status) => login.refuse(status),

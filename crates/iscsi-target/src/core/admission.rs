@@ -7,7 +7,9 @@ use std::sync::Arc;
 use lunette_device::{Nexus, NexusName, TargetDevice};
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{AdmitRequest, ConnectionConfig, Entropy, LoginConnection, Place, SessionInfo};
+use lunette_session::iscsi_target::{
+    AdmitRequest, ConnectionConfig, Entropy, LoginConnection, LoginTicket, SessionInfo,
+};
 
 use super::Core;
 use super::connections::Departure;
@@ -37,8 +39,8 @@ impl Core {
             Ok(admitted) => admitted,
             Err(status) => return self.refuse(id, status),
         };
-        let place = admitted.place;
-        let nexus = self.joined_nexus(&request, place.session(), &admitted.displaced);
+        let ticket = admitted.ticket;
+        let nexus = self.joined_nexus(&request, ticket.session(), &admitted.displaced);
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
             self.close_now(cx, displaced);
@@ -47,11 +49,11 @@ impl Core {
         if let Some(conn) = self.connections.get_mut(id) {
             conn.join(self.buffers.open_account(&admitted.session, conn.peer));
             conn.session = Some(admitted.session);
-            conn.key = Some(place.session());
+            conn.key = Some(ticket.session());
             conn.device.clone_from(&device);
             conn.nexus = nexus;
         }
-        let barrier = self.barriers.open(OnQuiesced::Login { connection: id, place });
+        let barrier = self.barriers.open(OnQuiesced::Login { connection: id, ticket });
         if let Some(device) = device {
             let theirs = AbortScope::Orphans { device, initiator: request.initiator_name };
             if self.mesh.is_alone() {
@@ -106,7 +108,7 @@ impl Core {
         }
     }
 
-    pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId, place: Place<ConnectionId>) {
+    pub(super) fn finish_login(&mut self, cx: &mut Context<'_>, id: ConnectionId, ticket: LoginTicket<ConnectionId>) {
         let now = self.time(cx);
         // The connection may have ended while the login waited for stores.
         let Some(conn) = self.connections.get_mut(id).filter(|conn| conn.session.is_some()) else { return };
@@ -123,7 +125,7 @@ impl Core {
             target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
             "logged in"
         );
-        let Some(key) = self.connections.enter(place, *login, now) else { return self.close_now(cx, id) };
+        let Some(key) = self.connections.enter(ticket, *login, now) else { return self.close_now(cx, id) };
         let directory = Arc::clone(self.lifecycle.directory());
         self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
         self.touch(id);

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 
 use lunette_device::{Input, NexusId, TargetDevice};
 use lunette_reactor::{ConnectionId, Context};
-use lunette_session::iscsi_target::{LogoutTicket, Place, TaskManagementTicket};
+use lunette_session::iscsi_target::{LoginTicket, LogoutTicket, TaskManagementTicket};
 
 use super::Core;
 use super::affected::Affected;
@@ -26,7 +26,7 @@ pub(super) enum OnQuiesced {
     /// A logout is answered: the connection that it names is closed.
     Logout { connection: ConnectionId, ticket: LogoutTicket },
     /// A login is answered.
-    Login { connection: ConnectionId, place: Place<ConnectionId> },
+    Login { connection: ConnectionId, ticket: LoginTicket<ConnectionId> },
     /// Another core learns that what it wanted aborted here is gone. The nexuses `lost` tasks.
     TellCore { answer_to: RemoteBarrier, lost: Vec<NexusId> },
     /// An update is answered: the sessions of all cores know of it.
@@ -47,7 +47,7 @@ impl Core {
                     self.connections.in_session(connection, |session| session.logged_out(connection, ticket));
                 }
                 OnQuiesced::Resume { key, lost } => self.drive(key, Input::Aborted { lost }),
-                OnQuiesced::Login { connection, place } => self.finish_login(cx, connection, place),
+                OnQuiesced::Login { connection, ticket } => self.finish_login(cx, connection, ticket),
                 OnQuiesced::TellCore { answer_to: RemoteBarrier { core, barrier }, lost } => {
                     self.mesh.send(core, CoreMessage::Aborted { barrier, lost });
                 }

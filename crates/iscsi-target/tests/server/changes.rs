@@ -331,7 +331,7 @@ fn a_login_that_waits_for_a_store_ends_with_its_target() {
     served.wait_until_dropped(&store);
 }
 
-/// A store of which nobody but its unit and its requests knows.
+/// A store that only its unit and its requests refer to.
 struct Own(Arc<Delay>);
 
 impl Store for Own {

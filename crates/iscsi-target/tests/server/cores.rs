@@ -31,7 +31,7 @@ fn sessions(target: &Target) -> Vec<usize> {
     target.monitor.read_cores().map(|core| core.sessions).collect()
 }
 
-/// Waits until there are so many sessions on each core.
+/// Waits until each core has its number of sessions.
 fn wait_for(target: &Target, wanted: &[usize]) {
     target.wait_until("sessions on their cores", |_| sessions(target) == wanted);
 }
@@ -471,7 +471,7 @@ fn who_changes_a_server_is_answered_when_a_core_fails_meanwhile() {
     assert!(matches!(answered.recv_timeout(crate::common::LIMIT), Ok(Err(UpdateError::Stopping))));
 }
 
-/// A place for states that never comes to its end while somebody can tell it to.
+/// A state store whose writes hang until the test lets them end.
 struct Hanging {
     asked: Sender<()>,
     told: Mutex<Receiver<()>>,

@@ -94,7 +94,7 @@ fn others_are_told_when_the_store_is_done() {
     let after = b.cmd_sn;
     let reset = a.start_management(Function::LOGICAL_UNIT_RESET, 0, None);
     settle(&mut a);
-    // Who hears of the end may write the same blocks anew.
+    // An initiator that hears of the end may write the same blocks again.
     b.is_undisturbed();
     assert_eq!(b.test_unit_ready(0).sense(), RESET);
     delay.release();

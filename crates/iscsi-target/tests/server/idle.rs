@@ -1,4 +1,4 @@
-//! A target that nobody asks for anything does not wake up.
+//! An idle target does not wake up.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -28,7 +28,7 @@ fn write_all(initiator: &mut Initiator, version: u8) {
     }
 }
 
-/// More than the sockets hold is read by one who does not look, and overwritten by another.
+/// More than the sockets hold is read by an initiator that does not take it, and overwritten by another one.
 #[test]
 fn answers_that_wait_are_what_was_read_whatever_is_written_meanwhile() {
     for keys in [

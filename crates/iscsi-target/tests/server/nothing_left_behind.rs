@@ -23,7 +23,7 @@ fn connections_that_come_and_go_leave_nothing() {
                 initiator.start_write(0, 0, blocks(64, 1), 512);
                 initiator.round_trip();
             }
-            // With answers that nobody has read, and a reset on top.
+            // With answers that were never read, and a reset on top.
             _ => {
                 let mut initiator = Initiator::attach(&target, port);
                 for _ in 0..4 {

@@ -37,7 +37,7 @@ fn registered(target: &Target) -> (Initiator, Initiator) {
     (a, b)
 }
 
-/// A slow store under a target on so many cores. On two, the nexuses are apart.
+/// A slow store under a target on a number of cores. On two, the nexuses are apart.
 fn slow_on(cores: usize) -> (Arc<Delay>, Target) {
     let delay = Arc::new(Delay::new(memory()));
     let target = Target::of(vec![device(TARGET, vec![delay.clone()])], |config| config.cores = cores);

@@ -40,7 +40,7 @@ fn a_task_set_is_that_of_the_nexus_on_all_its_connections() {
     assert_eq!(ask(&mut a, Function::QUERY_TASK_SET, 0), Answer::FUNCTION_COMPLETE);
 }
 
-/// Who hears that its task is gone may do its work anew.
+/// An initiator that hears that its task is gone may repeat its work.
 #[test]
 fn a_task_that_another_session_has_ended_is_there_until_its_store_is_done() {
     let delay = Arc::new(Delay::new(memory()));

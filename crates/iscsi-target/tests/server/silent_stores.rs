@@ -1,4 +1,4 @@
-//! A store that never answers keeps what it was given, and holds up nobody who does not ask for it.
+//! A store that never answers keeps what it was given, and holds up no other disk.
 
 use std::sync::Arc;
 use std::time::Duration;

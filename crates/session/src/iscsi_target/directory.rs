@@ -16,7 +16,7 @@ use crate::limits::MAX_MOVED_ADDRESSES;
 pub struct Directory {
     /// All of them; names are unique.
     pub targets: Vec<Arc<TargetNode>>,
-    /// Who may open a discovery session.
+    /// The proof that a discovery session asks for.
     pub discovery: Authentication,
 }
 

@@ -345,7 +345,7 @@ impl Answers {
     }
 }
 
-/// Keys that say who talks to whom. They are read by name and not answered.
+/// Keys that name both ends. They are read by name and not answered.
 fn is_name_key(key: &str) -> bool {
     matches!(key, "InitiatorName" | "InitiatorAlias" | "TargetName" | "SessionType")
 }

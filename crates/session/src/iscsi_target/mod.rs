@@ -18,4 +18,4 @@ pub use event::{
     CloseReason, Command, CommandOrder, Event, LogoutTicket, Response, TaskManagement, TaskManagementTicket, TaskTag,
 };
 pub use session::{Session, SessionInfo};
-pub use sessions::{AdmitRequest, Admitted, Place, SessionKey, Sessions};
+pub use sessions::{AdmitRequest, Admitted, LoginTicket, SessionKey, Sessions};

@@ -41,22 +41,22 @@ pub struct AdmitRequest {
 /// What an admitted login has to do with others.
 #[derive(Debug)]
 pub struct Admitted<H> {
-    /// Where the connection is to be in its session: [`Sessions::enter`] takes it there.
-    pub place: Place<H>,
+    /// Takes the connection into its session, by [`Sessions::enter`].
+    pub ticket: LoginTicket<H>,
     /// The session.
     pub session: Arc<SessionInfo>,
     /// Connections that it replaces. End them, with their tasks, before the login is answered.
     pub displaced: Vec<H>,
 }
 
-/// A place in a session, for the one connection whose login was admitted.
+/// The right of one connection, whose login was admitted, to enter its session.
 #[derive(Debug)]
-pub struct Place<H> {
+pub struct LoginTicket<H> {
     session: SessionKey,
     connection: H,
 }
 
-impl<H> Place<H> {
+impl<H> LoginTicket<H> {
     /// The session that it is in.
     pub fn session(&self) -> SessionKey {
         self.session
@@ -128,7 +128,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// `None`, and the login is dropped, when its place is gone: it was replaced meanwhile.
     pub fn enter(
         &mut self,
-        Place { session, connection }: Place<H>,
+        LoginTicket { session, connection }: LoginTicket<H>,
         login: LoginConnection,
         now: Time,
     ) -> Option<SessionKey> {
@@ -153,7 +153,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
         self.slots[index] = Some(Box::new(session));
         let key = SessionKey { index, tsih };
         self.by_tsih.insert(tsih, key);
-        Ok(Admitted { place: Place { session: key, connection }, session: info, displaced })
+        Ok(Admitted { ticket: LoginTicket { session: key, connection }, session: info, displaced })
     }
 
     fn join(&mut self, request: &AdmitRequest, connection: H, now: Time) -> Result<Admitted<H>, LoginStatus> {
@@ -163,8 +163,8 @@ impl<H: Copy + PartialEq> Sessions<H> {
         };
         let session = self.get_mut(key).filter(may_join).ok_or(LoginStatus::SESSION_DOES_NOT_EXIST)?;
         let replaced = session.join(request, connection, now)?;
-        let (session, place) = (Arc::clone(session.info()), Place { session: key, connection });
-        Ok(Admitted { place, session, displaced: replaced.into_iter().collect() })
+        let (session, ticket) = (Arc::clone(session.info()), LoginTicket { session: key, connection });
+        Ok(Admitted { ticket, session, displaced: replaced.into_iter().collect() })
     }
 
     /// A connection has ended. What is ready is still to be sent, until it is [removed](Self::remove).

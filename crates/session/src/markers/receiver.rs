@@ -141,7 +141,7 @@ enum Step {
     In,
     /// It does not: bytes are dropped up to a marker.
     Lost,
-    /// A marker has named the place, so many bytes ahead.
+    /// A marker has named the place, this number of bytes ahead.
     Named(u32),
 }
 

@@ -72,7 +72,7 @@ impl Pair {
         };
         let mut sessions = Sessions::default();
         let admitted = sessions.admit(&request, (), now).expect("there is room");
-        let key = sessions.enter(admitted.place, login, now).expect("nothing has taken its place");
+        let key = sessions.enter(admitted.ticket, login, now).expect("nothing has taken its place");
         let mut pair = Self { session, cid, sessions, key, commands: Vec::new(), now };
         while pair.feed_target() | pair.feed_initiator() {}
         pair

@@ -45,7 +45,7 @@ pub(crate) fn run(load: Load) {
     load.tell("initiator");
 }
 
-/// Who submits requests, and again when a batch has ended.
+/// Submits requests, and again when a batch has ended.
 struct User {
     load: Load,
     session: Session,
@@ -169,7 +169,7 @@ impl ScriptedTarget {
         });
         let request = request.expect("it is there");
         let admitted = sessions.admit(&request, (), NOW).expect("there is room");
-        let session = sessions.enter(admitted.place, login, NOW).expect("nothing has taken its place");
+        let session = sessions.enter(admitted.ticket, login, NOW).expect("nothing has taken its place");
         let mut target = Self { load, wire, sessions, session, pool: Pool::new(BUFFER_BYTES), waiting: Vec::new() };
         target.send();
         target

@@ -10,8 +10,8 @@ use std::collections::HashSet;
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
-    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, Place, Response, Session,
-    SessionKey, TaskTag,
+    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Response,
+    Session, SessionKey, TaskTag,
 };
 use lunette_session::{SharedTraffic, Time, Timetable};
 
@@ -157,18 +157,18 @@ impl Connections {
         now: Time,
     ) -> Result<Admitted<ConnectionId>, LoginStatus> {
         let admitted = self.sessions.admit(request, id, now)?;
-        self.touch_members(admitted.place.session());
+        self.touch_members(admitted.ticket.session());
         Ok(admitted)
     }
 
     /// A connection whose login is answered enters its session. `None` when its place is gone.
     pub(super) fn enter(
         &mut self,
-        place: Place<ConnectionId>,
+        ticket: LoginTicket<ConnectionId>,
         login: LoginConnection,
         now: Time,
     ) -> Option<SessionKey> {
-        self.sessions.enter(place, login, now)
+        self.sessions.enter(ticket, login, now)
     }
 
     /// A connection is over for its session.

@@ -21,7 +21,7 @@ pub(crate) enum DataOutError {
     #[error("bytes up to {got} in a sequence that ends at {end}")]
     TooFar { got: u64, end: u32 },
     #[error("{len} bytes at offset {offset}: {why}")]
-    Place { offset: u32, len: usize, why: ExtentsError },
+    Range { offset: u32, len: usize, why: ExtentsError },
     #[error("the F bit does not stand at the end of the sequence")]
     Final,
     #[error("unsolicited data where none was announced")]
@@ -33,7 +33,7 @@ impl DataOutError {
     pub(crate) fn sense(self) -> Vec<u8> {
         let [code, qualifier] = match self {
             // Protocol service CRC error: what a lost PDU looks like.
-            Self::DataSn { .. } | Self::Offset { .. } | Self::Place { .. } => [0x47, 0x05],
+            Self::DataSn { .. } | Self::Offset { .. } | Self::Range { .. } => [0x47, 0x05],
             // Incorrect amount of data.
             Self::TooFar { .. } | Self::Final => [0x0c, 0x0d],
             // Unexpected unsolicited data.
@@ -263,7 +263,7 @@ impl Collector {
         let lacks = (last && sequence.has_gaps).then_some(sequence.start..sequence.end);
         // The sequence has checked that the end is no overflow.
         let range = offset..offset + len as u32;
-        self.arrived.insert(range).map_err(|why| DataOutError::Place { offset, len, why })?;
+        self.arrived.insert(range).map_err(|why| DataOutError::Range { offset, len, why })?;
         self.arriving = true;
         (self.moved, self.asked_again) = (true, false);
         if last {
@@ -276,7 +276,7 @@ impl Collector {
     fn ask_for_missing(&mut self, range: Range<u32>) -> Result<(), DataOutError> {
         // All gaps at once: one after the other would be the square of them.
         let (offset, len) = (range.start, range.len());
-        let place = |why| DataOutError::Place { offset, len, why };
+        let place = |why| DataOutError::Range { offset, len, why };
         self.asked.copy_within(&range, &self.arrived).map_err(place)?;
         let overlaps = |other: &&Sequence| other.start < range.end && range.start < other.end;
         for Sequence { start, end, .. } in self.solicited.iter().flatten().filter(overlaps) {
@@ -368,7 +368,7 @@ impl Collector {
     /// error means that the task cannot go on.
     pub(crate) fn lost(&mut self, offset: u32, len: u32) -> Result<(), DataOutError> {
         let range = offset..offset.saturating_add(len);
-        let place = |why| DataOutError::Place { offset, len: len as usize, why };
+        let place = |why| DataOutError::Range { offset, len: len as usize, why };
         self.arriving = false;
         self.arrived.remove(&range).map_err(place)?;
         self.asked.remove(&range).map_err(place)

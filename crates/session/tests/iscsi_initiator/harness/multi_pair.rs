@@ -248,7 +248,7 @@ impl MultiPair {
                         self.end_lane(old);
                     }
                     let login = self.lanes[lane].login.take().unwrap();
-                    self.lanes[lane].key = self.sessions.enter(admitted.place, login, self.now);
+                    self.lanes[lane].key = self.sessions.enter(admitted.ticket, login, self.now);
                 }
                 Err(status) => self.lanes[lane].login.as_mut().unwrap().refuse(status),
             },

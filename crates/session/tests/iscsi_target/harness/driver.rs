@@ -301,7 +301,7 @@ impl Driver {
             Ok(admitted) => {
                 self.displaced.extend(admitted.displaced);
                 let login = self.login.take().expect("the login has just passed");
-                self.session = sessions.enter(admitted.place, login, self.now);
+                self.session = sessions.enter(admitted.ticket, login, self.now);
             }
             Err(status) => self.login.as_mut().expect("it is refused").refuse(status),
         }

@@ -150,7 +150,7 @@ fn data_in_too_many_pieces_ends_the_task() {
         }
         data_sn += 1;
     };
-    assert!(matches!(error, DataOutError::Place { why: ExtentsError::TooMany, .. }), "{error}");
+    assert!(matches!(error, DataOutError::Range { why: ExtentsError::TooMany, .. }), "{error}");
 }
 
 const RECOVERS: DataRules = DataRules { in_order: true, recovers: true };
