@@ -10,7 +10,7 @@ use lunette_reactor::Waker;
 use lunette_scsi::Lun;
 use lunette_session::Authentication;
 
-use crate::server::{BindError, PortalConfig, TargetConfig, check_targets};
+use crate::config::{BindError, PortalConfig, TargetConfig, check_targets};
 
 /// What a server is to serve from now on.
 ///

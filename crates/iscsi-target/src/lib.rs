@@ -45,6 +45,7 @@
 
 #![forbid(unsafe_code)]
 
+mod config;
 mod control;
 mod core;
 mod limits;
@@ -67,8 +68,9 @@ pub use lunette_session::iscsi_target::Moved;
 pub use lunette_session::keys::{Choices, Offer};
 pub use lunette_session::{Authentication, Credentials, Secret, Timers, Traffic};
 
+pub use config::{BindError, PortalConfig, ServerConfig, TargetConfig};
 pub use control::{Control, Growth, PendingUpdate, UnitChange, Update, UpdateError};
 pub use limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES, MIN_BUFFER_BYTES};
 pub use monitor::{Monitor, Statistics};
-pub use server::{BindError, PortalConfig, Server, ServerConfig, Stopper, TargetConfig};
+pub use server::{Server, Stopper};
 pub use stepped::{CoreStep, SteppedServer};

@@ -8,9 +8,10 @@ use std::time::Instant;
 use lunette_device::Entropy;
 use lunette_reactor::Reactor;
 
+use crate::config::{BindError, ServerConfig};
 use crate::control::UpdatesEnd;
 use crate::core::{Core, FIRST};
-use crate::server::{BindError, Server, ServerConfig};
+use crate::server::Server;
 use crate::threads::{Farewell, Seat};
 use crate::{Control, Monitor, Stopper};
 

@@ -13,6 +13,7 @@ use lunette_session::iscsi_target::{
 
 use super::Core;
 use super::connections::Departure;
+use super::lifecycle::port_name;
 use super::quiesced::OnQuiesced;
 use super::tasks::AbortScope;
 use crate::limits::NEGOTIATION_GRACE;
@@ -134,11 +135,6 @@ impl Core {
     fn device_of(&self, session: &SessionInfo) -> Option<Arc<TargetDevice>> {
         self.lifecycle.device(&session.target.as_ref()?.name).cloned()
     }
-}
-
-/// The name of a target port (RFC 7143 section 4.4.5).
-pub(crate) fn port_name(target: &str, portal_group: u16) -> String {
-    format!("{target},t,0x{portal_group:04x}")
 }
 
 /// The nexus of a new session.

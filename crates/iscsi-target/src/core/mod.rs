@@ -36,11 +36,10 @@ use lunette_session::iscsi_target::{Directory, Timers};
 
 use crate::control::Updates;
 use crate::monitor::Counts;
-pub(crate) use admission::port_name;
 use buffers::BufferQueue;
 use connections::Connections;
 use lifecycle::Lifecycle;
-pub(crate) use lifecycle::Portals;
+pub(crate) use lifecycle::{Portals, declare_ports};
 use mesh::Mesh;
 pub(crate) use mesh::{ConnectionLimit, CoreMessage, FIRST, Mailbox, SessionAffinity};
 use quiesced::OnQuiesced;

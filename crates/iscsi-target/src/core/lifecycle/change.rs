@@ -8,9 +8,10 @@ use lunette_scsi::{AdditionalSense, Lun};
 use lunette_session::Authentication;
 use lunette_session::iscsi_target::Directory;
 
+use super::portals::declare_ports;
 use super::{Lifecycle, Removed};
+use crate::config::{TargetConfig, node};
 use crate::control::{Asked, Growth, UnitChange, Update, UpdateError};
-use crate::server::{TargetConfig, declare_ports, node};
 
 /// What an update has changed, for the sessions of each core.
 #[derive(Clone)]

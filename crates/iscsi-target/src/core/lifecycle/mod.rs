@@ -14,7 +14,8 @@ use lunette_store::Store;
 
 use crate::control::Updates;
 pub(crate) use change::ConfigChange;
-pub(crate) use portals::Portals;
+pub(in crate::core) use portals::port_name;
+pub(crate) use portals::{Portals, declare_ports};
 use removals::Removals;
 pub(crate) use removals::Removed;
 pub(super) use stop::StopStep;

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use lunette_device::TargetDevice;
 use lunette_reactor::{Context, ListenerId};
 use lunette_session::iscsi_target::Portal;
 
-use crate::server::{BindError, PortalConfig};
+use crate::config::{BindError, PortalConfig};
 
 /// The portals that are open, in the order of the configuration.
 #[derive(Default)]
@@ -138,4 +140,18 @@ impl Change {
         }
         back
     }
+}
+
+/// Lets each device know its target ports: one per portal group.
+pub(crate) fn declare_ports(devices: &[Arc<TargetDevice>], portals: &[Portal]) {
+    for device in devices {
+        let target = device.name().to_ascii_lowercase();
+        let ports: Vec<_> = portals.iter().map(|portal| (port_name(&target, portal.group), portal.group)).collect();
+        device.set_ports(ports.iter().map(|(name, group)| (name.as_str(), *group)));
+    }
+}
+
+/// The name of a target port (RFC 7143 section 4.4.5).
+pub(in crate::core) fn port_name(target: &str, portal_group: u16) -> String {
+    format!("{target},t,0x{portal_group:04x}")
 }

@@ -1,0 +1,137 @@
+//! What a server serves, and how.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lunette_device::TargetDevice;
+use lunette_reactor::LoopConfig;
+use lunette_session::iscsi_target::{Moved, Portal, TargetNode, Timers};
+use lunette_session::keys::Offer;
+use lunette_session::{Authentication, Credentials};
+
+use crate::limits::{DEFAULT_BUFFER_BYTES, DEFAULT_FILE_THREADS, MAX_CORES};
+
+/// One address to listen on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortalConfig {
+    /// Address and port; port 0 lets the system choose.
+    pub address: SocketAddr,
+    /// Target portal group tag.
+    pub group: u16,
+}
+
+/// One target node.
+pub struct TargetConfig {
+    /// The device with its logical units. Its name is the iSCSI name.
+    pub device: Arc<TargetDevice>,
+    /// TargetAlias.
+    pub alias: Option<String>,
+    /// How initiators prove themselves.
+    pub authentication: Authentication,
+    /// Initiators that may see and use the target; `None` admits all.
+    pub initiators: Option<Vec<String>>,
+    /// What the target agrees to in a negotiation.
+    pub offer: Offer,
+    /// Where the target is served instead. Logins are sent there; its sessions are asked to log out.
+    pub moved: Option<Moved>,
+}
+
+impl TargetConfig {
+    /// A target that all initiators may use.
+    pub fn open(device: Arc<TargetDevice>) -> Self {
+        let authentication = Authentication::None;
+        Self { device, alias: None, authentication, initiators: None, offer: Offer::default(), moved: None }
+    }
+}
+
+/// Everything that a server serves.
+pub struct ServerConfig {
+    /// Where to listen. All targets are reached through all portals.
+    pub portals: Vec<PortalConfig>,
+    /// What to serve; names are unique.
+    pub targets: Vec<TargetConfig>,
+    /// How initiators prove themselves for a discovery session.
+    pub discovery: Authentication,
+    /// How long to wait for what.
+    pub timers: Timers,
+    /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`] for each at least.
+    pub buffer_bytes: usize,
+    /// Threads for file operations, of all cores together; one for each at least.
+    pub file_threads: usize,
+    /// How the event loops run.
+    pub event_loop: LoopConfig,
+    /// Event loops, each on a thread of its own, and on a CPU of its own when there are as many; from 1 to [`MAX_CORES`].
+    /// Sessions are spread over them.
+    pub cores: usize,
+}
+
+impl ServerConfig {
+    /// Defaults around these portals and targets.
+    pub fn new(portals: Vec<PortalConfig>, targets: Vec<TargetConfig>) -> Self {
+        Self {
+            portals,
+            targets,
+            discovery: Authentication::None,
+            timers: Timers::default(),
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+            file_threads: DEFAULT_FILE_THREADS,
+            event_loop: LoopConfig::default(),
+            cores: 1,
+        }
+    }
+}
+
+/// Why a server cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// The portal's address.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The event loop or its threads.
+    #[error("cannot start the event loop: {0}")]
+    Reactor(#[from] io::Error),
+    /// No event loop, or too many.
+    #[error("{0} cores are not possible; ask for 1 to {MAX_CORES}")]
+    Cores(usize),
+    /// Two targets of one name.
+    #[error("two targets are named {0}; names must differ")]
+    DuplicateName(String),
+    /// CHAP in both directions with one secret (RFC 7143 section 9.2.1 forbids it).
+    #[error("target {0}: the secret of the target must differ from those of its initiators")]
+    SharedSecret(String),
+}
+
+/// The entry of a target in the directory.
+pub(crate) fn node(target: TargetConfig, portals: &[Portal]) -> TargetNode {
+    TargetNode {
+        name: target.device.name().to_ascii_lowercase(),
+        alias: target.alias,
+        authentication: target.authentication,
+        initiators: target.initiators,
+        portals: portals.to_vec(),
+        offer: target.offer,
+        moved: target.moved,
+    }
+}
+
+/// Refuses targets that contradict each other.
+pub(crate) fn check_targets(targets: &[TargetConfig]) -> Result<(), BindError> {
+    for (index, target) in targets.iter().enumerate() {
+        let name = target.device.name();
+        if targets[..index].iter().any(|other| other.device.name().eq_ignore_ascii_case(name)) {
+            return Err(BindError::DuplicateName(name.into()));
+        }
+        if let Authentication::Chap { initiators, target: Some(Credentials { secret, .. }) } = &target.authentication
+            && initiators.iter().any(|initiator| initiator.secret.same_as(secret))
+        {
+            return Err(BindError::SharedSecret(name.into()));
+        }
+    }
+    Ok(())
+}
