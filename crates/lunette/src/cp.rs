@@ -87,7 +87,9 @@ pub(crate) struct Arguments {
 
 /// The number of requests in flight: given, or measured within the memory that a copy may take.
 fn depth(arguments: &Arguments) -> Depth {
-    let affordable = (MAX_MEASURED_BYTES / arguments.bs).clamp(1, MAX_DEPTH.into());
+    // The pool gives out powers of two, and has one buffer more than requests in flight.
+    let affordable =
+        (MAX_MEASURED_BYTES / arguments.bs.next_power_of_two()).saturating_sub(1).clamp(1, MAX_DEPTH.into());
     arguments.depth.map_or(Depth::Measured(affordable as usize), |depth| Depth::Given(depth.into()))
 }
 

@@ -132,6 +132,7 @@ struct Lines {
     lines: Vec<String>,
 }
 
+#[expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
 impl Report {
     fn new(path: &Path, target: &Target, today: &Settings, tuned: &Settings) -> Self {
         let row = |settings| Row::new(path, target, settings);
@@ -174,6 +175,7 @@ impl Report {
     }
 }
 
+#[expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
 impl Row {
     fn new(path: &Path, target: &Target, settings: &Settings) -> Self {
         let direction = |transfer| {

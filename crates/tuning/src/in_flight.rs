@@ -105,15 +105,16 @@ impl<const KINDS: usize> InFlight<KINDS> {
             *least = Some(least.map_or(latency, |least| least.min(latency)));
         }
         self.round.ended += 1;
-        // Completions come in batches. A round that is shorter than a request would take a batch for the rate.
-        if self.round.ended >= self.round.len && now.saturating_sub(self.round.began) >= self.shortest_latency() {
+        // Completions come in batches. A round that is shorter than a request of any kind would take a batch for the rate.
+        if self.round.ended >= self.round.len && now.saturating_sub(self.round.began) >= self.least_round() {
             self.end_round(now);
         }
     }
 
-    fn shortest_latency(&self) -> Duration {
+    /// The shortest latency of the slowest kind.
+    fn least_round(&self) -> Duration {
         let latencies = self.kinds.iter().filter_map(|kind| kind.latency);
-        latencies.min().unwrap_or_default().max(Duration::from_nanos(1))
+        latencies.max().unwrap_or_default().max(Duration::from_nanos(1))
     }
 
     fn end_round(&mut self, now: Duration) {
@@ -139,7 +140,7 @@ impl<const KINDS: usize> InFlight<KINDS> {
     /// The number of requests that fill the path, times `gain`, within the bounds.
     fn filling(&self, gain: f64) -> usize {
         let filling: f64 = self.kinds.iter().map(Kind::filling).sum();
-        // Rounding up by a hair would add a request per round to a path that is full.
+        // Rounding errors must not add a request per round to a path that is full.
         let limit = (gain * filling - 1e-6).ceil();
         (limit as usize).clamp(*self.bounds.start(), *self.bounds.end())
     }

@@ -1,6 +1,6 @@
 //! A model of iSCSI over a distance: what a path carries, what limits it, and which settings lift that limit.
 //!
-//! Floor 0 of the house: arithmetic without I/O, clock or dependency. The laboratory compares it with measurements, the tuner finds
+//! The crate is arithmetic on floor 0, without I/O, clock or dependency. The laboratory compares it with measurements, the tuner finds
 //! settings with it, and the clients size what they keep in flight.
 //!
 //! # The closed form
@@ -40,6 +40,11 @@
 //! ```
 
 #![forbid(unsafe_code)]
+#![expect(
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "a model in floating point: lengths and counts lie far below 2^52, and nothing that is cast back is negative"
+)]
 
 mod in_flight;
 mod model;

@@ -89,7 +89,7 @@ pub fn predict(path: &Path, target: &Target, settings: &Settings, transfer: Tran
     }
 }
 
-/// A time that a path of nonsense (a rate of 0) may make longer than any.
+/// A time in seconds, which a path without a rate makes longer than any.
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }

@@ -23,11 +23,10 @@ pub(crate) fn loss_rate(path: &Path) -> f64 {
         return f64::INFINITY;
     }
     let segments = match path.congestion {
-        CongestionControl::Reno => reno_window(path.loss),
         // In the region where Reno is faster CUBIC behaves as Reno does (RFC 9438 section 4.3).
         CongestionControl::Cubic => cubic_window(path.loss, round_trip).max(reno_window(path.loss)),
         CongestionControl::Bbr if path.loss <= BBR_TOLERATED_LOSS => return f64::INFINITY,
-        CongestionControl::Bbr => reno_window(path.loss),
+        CongestionControl::Bbr | CongestionControl::Reno => reno_window(path.loss),
     };
     segments * path.segment_len() / round_trip
 }

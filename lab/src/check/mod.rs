@@ -122,7 +122,10 @@ fn idle(pair: &Pair, link: &EachWay<Settings>) -> Result<Idle> {
 
 fn throughput(pair: &Pair, link: &EachWay<Settings>, mtu: u16) -> Result<Throughput> {
     let round_trip = round_trip(link);
-    let window = LEAST_QUEUE_BYTES.max(2 * (QUEUE_ROUND_TRIPS + 1) * bytes_per(round_trip, &link.there));
+    // The system has its limits in an `int`.
+    let window = LEAST_QUEUE_BYTES
+        .max(2 * (QUEUE_ROUND_TRIPS + 1) * bytes_per(round_trip, &link.there))
+        .min(i32::MAX.cast_unsigned().into());
     let bits = greedy::MEASURED_PACKETS * u64::from(mtu) * 8;
     let least = Duration::from_nanos(link.there.bits_per_second.map_or(0, |rate| bits * 1_000_000_000 / rate));
     let relay = Relay::start(pair, link.clone(), mtu)?;

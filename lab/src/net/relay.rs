@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
+use std::process;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ const MAX_LATENESS: Nanos = 60_000_000_000;
 /// A link between the two ends of a pair, in operation.
 pub(crate) struct Relay {
     stop: OwnedFd,
-    thread: JoinHandle<Result<Relayed>>,
+    thread: JoinHandle<Relayed>,
 }
 
 /// What a relay did.
@@ -63,14 +64,20 @@ impl Relay {
         for direction in &mut directions {
             direction.discard()?;
         }
-        let thread = thread::Builder::new().name("relay".into()).spawn(move || relay(directions, &stopped))?;
+        let thread = thread::Builder::new().name("relay".into()).spawn(move || {
+            relay(directions, &stopped).unwrap_or_else(|error| {
+                // Without the relay the link would be a black hole for the command.
+                eprintln!("error: the link has failed: {error:#}");
+                process::exit(crate::run::FAILED.into())
+            })
+        })?;
         Ok(Self { stop, thread })
     }
 
     /// Ends it. Packets that are on their way are gone.
     pub(crate) fn stop(self) -> Result<Relayed> {
         rustix::io::write(&self.stop, &1_u64.to_ne_bytes()).context("cannot stop the relay")?;
-        self.thread.join().expect("the relay does not panic")
+        Ok(self.thread.join().expect("the relay does not panic"))
     }
 }
 

@@ -41,7 +41,7 @@ impl Core {
             Err(status) => return self.refuse(id, status),
         };
         let ticket = admitted.ticket;
-        let nexus = self.joined_nexus(&request, ticket.session(), &admitted.displaced);
+        let nexus = self.joined_nexus(&request, ticket.session());
         for displaced in admitted.displaced {
             tracing::info!(initiator = request.initiator_name, "session or connection replaced by a new login");
             self.close_now(cx, displaced);
@@ -56,14 +56,7 @@ impl Core {
         }
         let barrier = self.barriers.open(OnQuiesced::Login { connection: id, ticket });
         if let Some(device) = device {
-            let theirs = AbortScope::Orphans { device, initiator: request.initiator_name };
-            if self.mesh.is_alone() {
-                for key in self.tasks.tasks_where(|task| theirs.covers(task)) {
-                    self.abort_task(key, Some(barrier));
-                }
-            } else {
-                self.abort_lost(barrier, &theirs);
-            }
+            self.abort_lost(barrier, &AbortScope::Orphans { device, initiator: request.initiator_name });
         }
         self.barriers.close(barrier);
         self.touch(id);
@@ -117,16 +110,18 @@ impl Core {
             debug_assert!(false, "a login ends twice");
             return;
         };
-        if conn.nexus.is_none() {
-            conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
-        }
-        tracing::info!(
-            peer = %conn.peer,
-            initiator = session.initiator_name,
-            target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
-            "logged in"
-        );
         let Some(key) = self.connections.enter(ticket, *login, now) else { return self.close_now(cx, id) };
+        if let Some(conn) = self.connections.get_mut(id) {
+            tracing::info!(
+                peer = %conn.peer,
+                initiator = session.initiator_name,
+                target = session.target.as_ref().map_or("(discovery)", |target| &target.name),
+                "logged in"
+            );
+            if conn.nexus.is_none() {
+                conn.nexus = conn.device.as_ref().map(|device| Arc::new(attach(device, &session)));
+            }
+        }
         let directory = Arc::clone(self.lifecycle.directory());
         self.connections.change_session(key, |session| session.set_directory(&directory, NEGOTIATION_GRACE));
         self.touch(id);

@@ -83,6 +83,7 @@ impl Core {
     /// Connection `id` has taken over a task of one that was lost.
     pub(super) fn task_moved(&mut self, id: ConnectionId, from: ConnectionId, old: TaskTag, new: TaskTag) {
         let key = self.connections.get_mut(from).and_then(|conn| conn.tasks.remove(old));
+        debug_assert!(key.is_some(), "a task moves from a connection that is gone");
         if let Some(key) = key
             && let Some(conn) = self.connections.get_mut(id)
         {

@@ -17,18 +17,10 @@ impl Core {
         self.connections.session(conn.key?)
     }
 
-    /// The nexus that a login joins: it outlives the connection that this one replaces. A new session has a new one.
-    pub(super) fn joined_nexus(
-        &mut self,
-        request: &AdmitRequest,
-        session: SessionKey,
-        displaced: &[ConnectionId],
-    ) -> Option<Arc<Nexus>> {
-        if request.tsih == Tsih::NEW {
-            return None;
-        }
-        let others = self.connections.session(session)?.members();
-        others.chain(displaced.iter().copied()).find_map(|id| self.connections.get(id)?.nexus.clone())
+    /// The nexus that a login joins: that of any connection of its session which is still here, also of one that this login replaces.
+    /// A new session has a new one.
+    pub(super) fn joined_nexus(&self, request: &AdmitRequest, session: SessionKey) -> Option<Arc<Nexus>> {
+        if request.tsih == Tsih::NEW { None } else { self.connections.nexus_of(session) }
     }
 
     /// The initiator logs out of a connection of its session, this one or another one. It is told when no store works for the

@@ -205,6 +205,14 @@ fn a_connection_logs_itself_out_for_recovery() {
 }
 
 #[test]
+fn an_idle_connection_that_is_replaced_hands_on_its_nexus() {
+    let target = target(memory());
+    let a = log_in(&target);
+    // No unit attention of a new nexus.
+    reinstate(&target, &a, 0).test_unit_ready(0).good();
+}
+
+#[test]
 fn below_level_2_nothing_is_recovered() {
     let target = target(memory());
     let mut a = Initiator::log_in(&target, Port::A, &[("MaxConnections", "4")]);

@@ -81,9 +81,10 @@ impl Purpose for Step {
     fn moving(&self) -> Option<Moving> {
         match self {
             Self::Read(_) => Some(Moving::Read),
-            Self::Write(_) => Some(Moving::Write),
+            // Copies of holes would keep few requests in flight if zeroes did not count.
+            Self::Write(_) | Self::Zero(_) => Some(Moving::Write),
             Self::ReadBack(_) => Some(Moving::ReadBack),
-            Self::Map(_) | Self::Look(..) | Self::Zero(_) | Self::LookBack(..) => None,
+            Self::Map(_) | Self::Look(..) | Self::LookBack(..) => None,
         }
     }
 }

@@ -58,6 +58,7 @@ fn iscsid(settings: &Settings) -> Paste {
     Paste { title: "/etc/iscsi/iscsid.conf (or iscsiadm -m node -o update -n NAME -v VALUE)", lines }
 }
 
+#[expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
 fn sysctl(path: &Path, settings: &Settings) -> Paste {
     // What one connection has on the way, twice: the system counts its own overhead to the buffer (tcp(7), tcp_adv_win_scale).
     let in_flight = path.delay_bandwidth_bytes() / f64::from(settings.connections.max(1));

@@ -274,14 +274,16 @@ impl<H: Copy + PartialEq> Session<H> {
         Some(ConnectionMut::new(member.connection.as_mut()?, &mut self.window))
     }
 
-    /// Does what concerns the session on one of its connections.
-    fn on_any_served(&mut self, act: impl FnOnce(&mut ConnectionMut<'_>)) {
-        let served = self.members.iter().find(|member| member.is_served() && member.connection.is_some());
-        let Some(connection) = served.map(|member| member.handle) else { return };
+    /// Does what concerns the session on one of its connections. False when none can send it.
+    fn on_any_served(&mut self, act: impl FnOnce(&mut ConnectionMut<'_>)) -> bool {
+        let can_send = |member: &&Member<H>| member.connection.as_ref().is_some_and(Connection::takes_announcements);
+        let served = self.members.iter().find(|member| member.is_served() && can_send(member));
+        let Some(connection) = served.map(|member| member.handle) else { return false };
         if let Some(mut protocol) = self.connection_mut(connection) {
             act(&mut protocol);
         }
         self.touch(connection);
+        true
     }
 
     fn for_each_served(&mut self, mut act: impl FnMut(&mut ConnectionMut<'_>)) {

@@ -6,7 +6,9 @@ mod table;
 mod targetless;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use lunette_device::Nexus;
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
@@ -143,6 +145,12 @@ impl Connections {
 
     pub(super) fn session(&self, key: SessionKey) -> Option<&Session<ConnectionId>> {
         self.sessions.get(key)
+    }
+
+    /// The nexus of a session, which each of its connections has until its end.
+    pub(super) fn nexus_of(&self, session: SessionKey) -> Option<Arc<Nexus>> {
+        let mut members = self.table.iter().filter(|(_, conn)| conn.key == Some(session));
+        members.find_map(|(_, conn)| conn.nexus.clone())
     }
 
     /// Lets a login into its session.

@@ -36,6 +36,11 @@ impl Connection {
         matches!(self.phase, Phase::Suspended(_))
     }
 
+    /// Whether the initiator can be told something on it: it has not ended and its stream is there.
+    pub(crate) fn takes_announcements(&self) -> bool {
+        matches!(self.phase, Phase::FullFeature(_))
+    }
+
     /// The task of that name, unless it is forgotten.
     pub(crate) fn known_task(&self, itt: InitiatorTaskTag) -> Option<KnownTask> {
         match &self.phase {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Session, State};
 use crate::Time;
-use crate::iscsi_target::connection::Connection;
+use crate::iscsi_target::connection::{Connection, ConnectionMut};
 use crate::iscsi_target::event::{CloseReason, Event};
 
 impl<H: Copy + PartialEq> Session<H> {
@@ -95,10 +95,9 @@ impl<H: Copy + PartialEq> Session<H> {
         if let Some(protocol) = &mut member.connection {
             protocol.end(&mut self.window);
         }
-        if self.window.take_untold() {
-            self.on_any_served(|protocol| {
-                protocol.announce_window();
-            });
+        let announce = |protocol: &mut ConnectionMut<'_>| protocol.announce_window();
+        if self.window.is_untold() && self.on_any_served(announce) {
+            self.window.told();
         }
         self.touch_fenced();
     }

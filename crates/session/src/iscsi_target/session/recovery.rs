@@ -174,7 +174,8 @@ impl<H: Copy + PartialEq> Session<H> {
             self.events.push_back((to, Event::Moved { from, old: tag, new }));
         }
         self.wait_for_adopted(to);
-        self.touch(from);
+        // The task's new connection hears of it while the old one is still there.
         self.touch(to);
+        self.touch(from);
     }
 }

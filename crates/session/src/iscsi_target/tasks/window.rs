@@ -223,8 +223,13 @@ impl CommandWindow {
     }
 
     /// Whether the initiator has to be told how far the window is open.
-    pub(crate) fn take_untold(&mut self) -> bool {
-        std::mem::take(&mut self.is_untold)
+    pub(crate) fn is_untold(&self) -> bool {
+        self.is_untold
+    }
+
+    /// The initiator is told.
+    pub(crate) fn told(&mut self) {
+        self.is_untold = false;
     }
 
     fn advance(&mut self) {
