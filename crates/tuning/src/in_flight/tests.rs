@@ -133,15 +133,15 @@ fn a_batch_of_completions_is_not_taken_for_a_rate() {
 
 #[test]
 fn batches_of_a_slow_kind_are_not_taken_for_its_rate_beside_a_fast_kind() {
-    // A copy: each write of 50 ms follows a read of 20 us, and the answers to writes come eight at a time, every 10 ms.
+    // A copy: each write of 5 ms follows a read of 20 us, and the answers to writes come eight at a time, every 10 ms.
     let mut rule = InFlight::<2>::new(4..=100_000);
     for batch in 1..500 {
         for piece in 0..8 {
             let now = Duration::from_millis(10 * batch) + piece * Duration::from_micros(20);
-            rule.ended(1, now, Duration::from_millis(50));
+            rule.ended(1, now, Duration::from_millis(5));
             rule.ended(0, now, Duration::from_micros(20));
         }
     }
-    // 800 writes a second over 50 ms: 40 fill the path.
-    assert!((60..=160).contains(&rule.limit()), "{} in flight", rule.limit());
+    // 800 writes a second over 5 ms: 4 fill the path, and a batch may count twice.
+    assert!(rule.limit() <= 32, "{} in flight", rule.limit());
 }
