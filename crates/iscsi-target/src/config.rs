@@ -55,7 +55,7 @@ pub struct ServerConfig {
     pub discovery: Authentication,
     /// How long to wait for what.
     pub timers: Timers,
-    /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`] for each at least.
+    /// Bytes of buffers for data in flight, of all cores together; [`MIN_BUFFER_BYTES`](crate::MIN_BUFFER_BYTES) for each at least.
     pub buffer_bytes: usize,
     /// Threads for file operations, of all cores together; one for each at least.
     pub file_threads: usize,
