@@ -29,7 +29,7 @@ const BURST: u64 = 32;
 const RECEIVE_BUFFER: usize = (MOST as usize) << 10;
 /// What a packet may take longer than it should.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Deviations from the mean that are no chance.
+/// Deviations from the mean that are unlikely by chance.
 const DEVIATIONS: f64 = 5.0;
 
 /// Packets that were sent in one direction, and those that did not arrive.

@@ -54,7 +54,7 @@ impl End {
             "cannot make a network namespace: run this as root (a container needs CAP_SYS_ADMIN and CAP_NET_ADMIN)",
         )?;
         let device = namespace.run(move || {
-            // Else the system sends packets of its own: router solicitations, multicast reports.
+            // With IPv6 the system sends packets of its own: router solicitations, multicast reports.
             for interfaces in ["all", "default"] {
                 let _ = fs::write(format!("/proc/sys/net/ipv6/conf/{interfaces}/disable_ipv6"), "1");
             }

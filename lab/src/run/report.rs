@@ -178,7 +178,7 @@ impl WayCounts {
         let others = [
             (counts.lost, "lost"),
             (counts.dropped, "dropped by the queue"),
-            (counts.overflowed, "dropped for want of memory"),
+            (counts.overflowed, "dropped because the link's memory was full"),
             (counts.held, "held back"),
             (*refused, "refused by the other end"),
         ];
@@ -222,7 +222,7 @@ fn throughput_text(check: &Check) -> String {
 }
 
 fn losses_text(way: &str, losses: &Losses) -> String {
-    let verdict = if losses.strange { "; warning: that is no chance" } else { "" };
+    let verdict = if losses.strange { "; warning: unlikely by chance" } else { "" };
     #[expect(clippy::cast_precision_loss, reason = "figures for people")]
     let share = losses.lost as f64 / losses.sent as f64;
     format!(

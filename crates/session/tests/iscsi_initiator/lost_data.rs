@@ -235,7 +235,7 @@ fn data_that_does_not_come_is_asked_for_again_until_the_connection_is_given_up()
             assert_asked(&mut target, itt, 2, 1);
         }
         if round == 1 {
-            // Something comes: the patience begins anew.
+            // Something comes: the time allowed starts over.
             target.send_data(part(&target, itt, 2));
         }
     }

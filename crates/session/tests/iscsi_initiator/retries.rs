@@ -134,7 +134,7 @@ fn what_the_target_waits_for_moves_on() {
     assert!(matches!(target.next().pdu, InitiatorPdu::ScsiCommand(pdu) if pdu.cmd_sn == first && pdu.itt == itt));
     target.exp_cmd_sn = first.next();
     target.pass_in_company(Duration::from_secs(5));
-    assert!(target.sent.is_empty(), "the patience begins anew: {:?}", target.sent);
+    assert!(target.sent.is_empty(), "the time allowed starts over: {:?}", target.sent);
     target.pass_in_company(Duration::from_secs(5));
     assert!(matches!(target.next().pdu, InitiatorPdu::ScsiCommand(pdu) if pdu.cmd_sn == first.next()));
     target.exp_cmd_sn = first.add(2);

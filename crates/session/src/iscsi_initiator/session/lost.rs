@@ -135,7 +135,7 @@ impl Session {
             self.answered(answer, now);
         }
         if self.shared.lost.overdue(now).is_some() {
-            return self.end(SessionError::RecoveryFailed("nobody took over its tasks in time"));
+            return self.end(SessionError::RecoveryFailed("no connection took over its tasks in time"));
         }
         for cid in self.shared.lost.due(Stage::Lost) {
             self.log_out_lost(cid);

@@ -1,4 +1,4 @@
-//! Requests that are no commands, and requests that nobody answers.
+//! Requests that are no commands, and requests that are never answered.
 
 use std::time::Duration;
 
