@@ -74,6 +74,24 @@ fn capacity_is_reported_in_both_block_sizes() {
 }
 
 #[test]
+fn a_unit_of_quanta_has_blocks_of_a_quantum_with_its_slot() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("quanta").display().to_string();
+    for (disk, quantum) in [("mem:64M", 512), ("mem:64M", 4096), (&file, 1024), (&file, 2048)] {
+        let server = Server::start(&[disk, "--create", "64M", "--quantum", &quantum.to_string()]);
+        let capacity = run("iscsi-readcapacity16", [server.url(0)]);
+        let blocks = (64 << 20) / (quantum + 64);
+        for line in [
+            format!("RETURNED LOGICAL BLOCK ADDRESS:{}\n", blocks - 1),
+            format!("LOGICAL BLOCK LENGTH IN BYTES:{}\n", quantum + 64),
+        ] {
+            assert!(capacity.succeeded().contains(&line), "no {line:?} in {capacity}");
+        }
+        server.stop();
+    }
+}
+
+#[test]
 fn two_targets_and_luns_above_255_come_from_a_configuration() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("lunette.toml");

@@ -111,8 +111,8 @@ pub use command::{Command, Response};
 pub use coroutine::{BackgroundTask, Input, Step, Work};
 pub use environment::{Clock, Entropy, system_clock, system_entropy};
 pub use limits::{
-    MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP, MAX_REGISTRATIONS,
-    MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
+    BLOCK_SIZES, MAX_ATOMIC_BYTES, MAX_COMPARE_AND_WRITE_BLOCKS, MAX_PORT_GROUPS, MAX_PORTS_OF_GROUP,
+    MAX_REGISTRATIONS, MAX_TRANSFER_BYTES, MAX_UNMAP_DESCRIPTORS, MAX_WRITE_SAME_BLOCKS,
 };
 pub use nexus::{NexusId, NexusName};
 pub use port_groups::{GroupAccess, PortGroup, PortGroupsConfig, PortGroupsError};

@@ -6,13 +6,17 @@ use lunette_scsi::copy::CopyLimits;
 /// Every such transfer fits into one buffer.
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
 
+/// The lengths that a logical block may have, in bytes: those of disks, and a quantum of 512 to 4096 bytes with the 64 bytes of
+/// its slot. SBC-4 sets no limit, and all of this crate works for any length up to [`MAX_CHUNK_BYTES`].
+pub const BLOCK_SIZES: [u32; 6] = [512, 4096, 576, 1088, 2112, 4160];
+
 /// Blocks that one WRITE SAME may write on a unit that can free space (MAXIMUM WRITE SAME LENGTH): the most that the
 /// 10-byte form can express. Other units set no limit.
 pub const MAX_WRITE_SAME_BLOCKS: u32 = 0xffff;
 
 /// Bytes that one request asks a store to zero. One command may cover a whole medium; it can be aborted between two
 /// requests.
-pub(crate) const MAX_ZEROES_BYTES: u64 = 256 << 20;
+pub(crate) const MAX_ZEROES_BYTES: usize = 256 << 20;
 
 /// Blocks that one COMPARE AND WRITE may compare and write (MAXIMUM COMPARE AND WRITE LENGTH): the most that its CDB
 /// can express.
@@ -55,7 +59,7 @@ pub(crate) const MAX_IDENTIFYING_TEXT_BYTES: u16 = 256;
 
 /// Bytes of one request of a sanitize operation: of a write, and of a request that frees space.
 pub(crate) const SANITIZE_WRITE_BYTES: usize = 1 << 20;
-pub(crate) const SANITIZE_ERASE_BYTES: u64 = 64 << 20;
+pub(crate) const SANITIZE_ERASE_BYTES: usize = 64 << 20;
 
 /// The shortest time between two checkpoints of a sanitize operation. After a restart the operation resumes at the last
 /// one.
@@ -97,7 +101,7 @@ pub(crate) const DEFAULT_TOKEN_TIMEOUT_S: u32 = 60;
 pub(crate) const MAX_BUFFERED_COPY_BYTES: usize = 1 << 20;
 
 /// Bytes that the system copies, or a store zeroes, before a copy checks whether it was aborted.
-pub(crate) const MAX_SYSTEM_COPY_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_SYSTEM_COPY_BYTES: usize = 16 << 20;
 
 /// Workspaces of ended commands that a thread keeps for reuse: as many commands as a few sessions have in flight.
 pub(crate) const MAX_IDLE_WORKSPACES: usize = 1024;

@@ -121,6 +121,19 @@ impl LogicalUnit {
         self.config.block_size
     }
 
+    /// The bytes of the whole blocks that fit into `limit` bytes, at least one block's.
+    pub(crate) fn whole_blocks(&self, limit: usize) -> usize {
+        multiple(limit, self.block_size() as usize)
+    }
+
+    /// Like [`Self::whole_blocks`], and where `limit` has room for them whole units that the store frees at a time. A long erasure
+    /// in such pieces leaves no unit that each of two requests has erased a part of, and that nothing frees.
+    pub(crate) fn whole_freed_units(&self, limit: usize) -> usize {
+        let block_size = self.block_size() as usize;
+        let common = common_multiple(block_size, self.store().geometry().unmap_bytes.max(1) as usize);
+        multiple(limit, if common <= limit { common } else { block_size })
+    }
+
     /// Capacity of the unit in whole blocks. It follows the store, which may grow or shrink.
     pub fn blocks(&self) -> u64 {
         self.config.store.geometry().len_bytes / u64::from(self.config.block_size)
@@ -311,6 +324,20 @@ impl LogicalUnit {
     }
 }
 
+/// The longest multiple of `unit` up to `limit`, at least one.
+fn multiple(limit: usize, unit: usize) -> usize {
+    (limit - limit % unit).max(unit)
+}
+
+/// The least common multiple of two lengths of blocks, or 0.
+pub(crate) fn common_multiple(one: usize, other: usize) -> usize {
+    let (mut gcd, mut rest) = (one, other);
+    while rest != 0 {
+        (gcd, rest) = (rest, gcd % rest);
+    }
+    one / gcd.max(1) * other
+}
+
 impl fmt::Debug for LogicalUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LogicalUnit")
@@ -319,5 +346,29 @@ impl fmt::Debug for LogicalUnit {
             .field("blocks", &self.blocks())
             .field("read_only", &self.read_only())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_store::MemoryStore;
+
+    use super::*;
+    use crate::BLOCK_SIZES;
+    use crate::limits::SANITIZE_ERASE_BYTES;
+
+    #[test]
+    fn a_long_erasure_leaves_no_unit_of_the_store_half_erased() {
+        for block_size in BLOCK_SIZES {
+            let store = Arc::new(MemoryStore::new(1 << 30).unwrap().exact());
+            let config = LogicalUnitConfig { block_size, ..LogicalUnitConfig::new(store, "serial") };
+            let unit = LogicalUnit::new(config).unwrap();
+            let piece = unit.whole_freed_units(SANITIZE_ERASE_BYTES);
+            assert!(piece <= SANITIZE_ERASE_BYTES && piece > SANITIZE_ERASE_BYTES / 2, "{block_size}");
+            assert!(piece.is_multiple_of(block_size as usize), "{block_size}");
+            assert!(piece.is_multiple_of(unit.store().geometry().unmap_bytes as usize), "{block_size}");
+            let short = unit.whole_freed_units(5000);
+            assert_eq!(short % block_size as usize, 0, "one that has no room for a unit of the store has whole blocks");
+        }
     }
 }

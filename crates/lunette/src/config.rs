@@ -15,7 +15,7 @@ use lunette_session::{Authentication, Credentials};
 use lunette_target::{MAX_CORES, PortalConfig};
 use serde::Deserialize;
 
-use crate::disk::{DiskConfig, DiskName, Provisioning};
+use crate::disk::{DiskConfig, DiskName, Provisioning, QUANTUM_SIZES, SLOT_LEN};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
@@ -125,8 +125,9 @@ pub(crate) struct LunEntry {
     pub(crate) number: u16,
     pub(crate) disk: DiskName,
     pub(crate) create: Option<Size>,
-    #[serde(default = "default_block_size")]
-    pub(crate) block_size: u32,
+    pub(crate) block_size: Option<u32>,
+    /// Instead of `block_size`: the bytes of a quantum. A block is a quantum with its slot.
+    pub(crate) quantum: Option<u32>,
     #[serde(default)]
     pub(crate) read_only: bool,
     #[serde(default)]
@@ -181,8 +182,30 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
     }
 }
 
-fn default_block_size() -> u32 {
-    512
+/// Bytes of a logical block when nothing else is asked for.
+const DEFAULT_BLOCK_SIZE: u32 = 512;
+
+/// Checks the bytes of a quantum.
+pub(crate) fn check_quantum(bytes: u32) -> Result<(), String> {
+    if QUANTUM_SIZES.contains(&bytes) {
+        Ok(())
+    } else {
+        Err(format!("quantum = {bytes}: write one of {QUANTUM_SIZES:?}"))
+    }
+}
+
+impl LunEntry {
+    /// Bytes of a logical block.
+    pub(crate) fn block_size(&self) -> u32 {
+        self.quantum.map(|quantum| quantum + SLOT_LEN).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.block_size.is_some() && self.quantum.is_some() {
+            return Err("quantum decides the length of a block; leave out block_size".into());
+        }
+        self.quantum.map_or(Ok(()), check_quantum)
+    }
 }
 
 impl Config {
@@ -225,7 +248,7 @@ impl From<&LunEntry> for DiskConfig {
         Self {
             name: entry.disk.clone(),
             create: entry.create,
-            block_size: entry.block_size,
+            block_size: entry.block_size(),
             read_only: entry.read_only,
             removable: entry.removable,
             thin_threshold: entry.thin_threshold,
@@ -291,6 +314,7 @@ fn check_target(target: &Target) -> Result<(), String> {
         if target.luns[..index].iter().any(|other| other.number == lun.number) {
             return Err(format!("target {}: LUN {} is there twice", target.name, lun.number));
         }
+        lun.check().map_err(|why| format!("target {}: LUN {}: {why}", target.name, lun.number))?;
     }
     Ok(())
 }
@@ -362,7 +386,8 @@ mod tests {
         assert_eq!(config.state, Some("/var/lib/lunette/state".into()));
         let target = &config.targets[0];
         assert_eq!(target.luns[0].create, Some(Size(10 << 30)));
-        assert_eq!((target.luns[1].number, target.luns[1].block_size), (300, 512));
+        assert_eq!(target.luns.iter().map(LunEntry::block_size).collect::<Vec<_>>(), [4096, 512]);
+        assert_eq!(target.luns[1].number, 300);
         assert!(target.luns[1].removable && !target.luns[0].removable);
         assert_eq!(target.luns[0].provisioning, Provisioning::Full);
         assert_eq!(target.luns[1].provisioning, Provisioning::Thin);
@@ -419,6 +444,14 @@ mod tests {
             ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [] }", "1 to 16 addresses"),
             ("[[target]]\nname = \"iqn.a\"\nredirect = { to = [\"host:port\"] }", "\"host:port\" is no address"),
             ("[[target]]\nname = \"iqn.a\"\nsession = { max_burst_length = \"1\" }", "session: max_burst_length = 1"),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 4160 }]",
+                "LUN 3: quantum = 4160: write one of",
+            ),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 512, block_size = 512 }]",
+                "leave out block_size",
+            ),
             ("[[target]]\nname = \"iqn.a\"\nmutual_chap = { user = \"a\", secret_file = \"b\" }", "needs a chap user"),
         ] {
             let error = parse(text).err().unwrap_or_default();

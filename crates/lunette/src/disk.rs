@@ -15,6 +15,12 @@ use sha2::{Digest, Sha256};
 use crate::failure::Failure;
 use crate::size::{NotASize, Size};
 
+/// The bytes that a quantum may have.
+pub(crate) const QUANTUM_SIZES: [u32; 4] = [512, 1024, 2048, 4096];
+
+/// The bytes of the slot behind each quantum.
+pub(crate) const SLOT_LEN: u32 = 64;
+
 /// The location of a disk's blocks: `mem:SIZE`, or the path of a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
@@ -77,6 +83,18 @@ pub(crate) struct DiskConfig {
     pub(crate) serial: Option<String>,
 }
 
+impl DiskConfig {
+    fn store_options(&self) -> OpenOptions {
+        OpenOptions {
+            create: self.create.map(|Size(bytes)| bytes),
+            read_only: self.read_only,
+            preallocate: self.provisioning == Provisioning::Full,
+            // A quantum with its slot is no whole number of sectors.
+            any_length: !self.block_size.is_multiple_of(512),
+        }
+    }
+}
+
 /// A disk that is being served.
 #[derive(Clone)]
 pub(crate) struct Disk {
@@ -111,7 +129,7 @@ pub(crate) fn open(
     open: Option<DiskStore>,
 ) -> Result<Disk, Failure> {
     let serial = config.serial.clone().unwrap_or_else(|| derived_serial(target, lun));
-    let open_it = || open_store(&config.name, config.create, config.read_only, config.provisioning);
+    let open_it = || open_store(&config.name, &config.store_options());
     let store = open.map_or_else(open_it, Ok)?;
     let unit = LogicalUnitConfig {
         block_size: config.block_size,
@@ -153,31 +171,18 @@ fn watch_space(unit: &Arc<LogicalUnit>) -> io::Result<()> {
     thread::Builder::new().name("lunette-space".into()).spawn(watch).map(drop)
 }
 
-/// Opens the store of a disk. A missing file is created with the size `create`.
-pub(crate) fn open_store(
-    name: &DiskName,
-    create: Option<Size>,
-    read_only: bool,
-    provisioning: Provisioning,
-) -> Result<DiskStore, Failure> {
+/// Opens the store of a disk. A missing file is created as `options` say.
+pub(crate) fn open_store(name: &DiskName, options: &OpenOptions) -> Result<DiskStore, Failure> {
     match name {
-        DiskName::Memory(Size(bytes)) if provisioning == Provisioning::Full => {
+        DiskName::Memory(Size(bytes)) if options.preallocate => {
             Err(Failure::configuration(format!("mem:{bytes}: memory is always thin; leave out provisioning")))
         }
         DiskName::Memory(Size(bytes)) => {
             let store = MemoryStore::new(*bytes)
                 .ok_or_else(|| Failure::disk(format!("mem:{bytes}: a disk of that size cannot be made")))?;
-            Ok(DiskStore::Memory(Arc::new(store)))
+            Ok(DiskStore::Memory(Arc::new(if options.any_length { store.exact() } else { store })))
         }
-        DiskName::Path(path) => {
-            let options = OpenOptions {
-                create: create.map(|Size(bytes)| bytes),
-                read_only,
-                preallocate: provisioning == Provisioning::Full,
-                any_length: false,
-            };
-            Ok(DiskStore::File(Arc::new(FileStore::open(path, &options).map_err(Failure::disk)?)))
-        }
+        DiskName::Path(path) => Ok(DiskStore::File(Arc::new(FileStore::open(path, options).map_err(Failure::disk)?))),
     }
 }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use clap::{ArgGroup, Args};
 use lunette_initiator::{Url, is_url};
 use lunette_nbd::{Export, Listener, Server};
-use lunette_store::Store;
+use lunette_store::{OpenOptions, Store};
 
-use crate::disk::{self, DiskName, Provisioning};
+use crate::disk::{self, DiskName};
 use crate::failure::Failure;
 use crate::io::PoolIo;
 use crate::remote_disk;
@@ -107,7 +107,9 @@ impl Arguments {
     fn open(&self) -> Result<Arc<dyn Store>, Failure> {
         match &self.source {
             Source::Local(name) => {
-                Ok(disk::open_store(name, self.create, self.read_only, Provisioning::default())?.to_store())
+                let create = self.create.map(|Size(bytes)| bytes);
+                let options = OpenOptions { create, read_only: self.read_only, ..OpenOptions::default() };
+                Ok(disk::open_store(name, &options)?.to_store())
             }
             Source::Remote(url) if self.create.is_some() => {
                 Err(Failure::Usage(format!("{url} cannot be created; leave out --create")))

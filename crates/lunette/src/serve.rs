@@ -60,9 +60,12 @@ pub(crate) struct Arguments {
     /// Create DISKs that are missing, sparse
     #[arg(long, value_name = "SIZE")]
     create: Option<Size>,
-    /// Bytes of a logical block: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value_t = 512, value_parser = block_size)]
-    block_size: u32,
+    /// Bytes of a logical block: 512 (default) or 4096
+    #[arg(long, value_name = "BYTES", value_parser = block_size)]
+    block_size: Option<u32>,
+    /// Serve quanta of 512, 1024, 2048 or 4096 bytes, which clients encrypt: each block is a quantum and its 64-byte slot
+    #[arg(long, value_name = "BYTES", value_parser = quantum, conflicts_with = "block_size")]
+    quantum: Option<u32>,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
@@ -94,7 +97,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "target", "create", "block_size", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "target", "create", "block_size", "quantum", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -102,6 +105,11 @@ pub(crate) struct Arguments {
 
 fn block_size(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|size| matches!(size, 512 | 4096)).ok_or_else(|| "write 512 or 4096".into())
+}
+
+fn quantum(text: &str) -> Result<u32, String> {
+    let bytes = text.parse().map_err(|_| "write a number".to_owned())?;
+    config::check_quantum(bytes).map(|()| bytes)
 }
 
 fn max_connections(text: &str) -> Result<u32, String> {
@@ -162,6 +170,7 @@ impl Arguments {
             disk: disk.clone(),
             create: self.create,
             block_size: self.block_size,
+            quantum: self.quantum,
             read_only: self.read_only,
             removable: false,
             thin_threshold: None,

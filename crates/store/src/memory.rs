@@ -11,6 +11,9 @@ use lunette_buffer::{Buffer, Run as LentRun};
 use self::slab::{CHUNK_LEN, Memory};
 use crate::{AllocationMap, Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Space, Store, StoreError};
 
+/// The granularity that stores declare unless they are exact: the smallest block of disks, and what NBD clients expect.
+const SECTOR_LEN: u32 = 512;
+
 /// Number of chunks whose table entries are allocated together: 128 KiB of table for 256 MiB of store.
 const GROUP_CHUNKS: usize = 4096;
 
@@ -60,6 +63,7 @@ fn zeroes() -> Arc<Memory> {
 #[derive(Debug)]
 pub struct MemoryStore {
     len_bytes: u64,
+    granularity_bytes: u32,
     groups: Vec<OnceLock<Box<[Chunk]>>>,
 }
 
@@ -80,8 +84,14 @@ impl MemoryStore {
     /// ```
     pub fn new(len_bytes: u64) -> Option<Self> {
         let groups = usize::try_from(len_bytes.div_ceil(GROUP_LEN)).ok()?;
-        let new = || Self { len_bytes, groups: std::iter::repeat_with(OnceLock::new).take(groups).collect() };
-        (len_bytes <= Self::MAX_LEN_BYTES).then(new)
+        let groups = || std::iter::repeat_with(OnceLock::new).take(groups).collect();
+        (len_bytes <= Self::MAX_LEN_BYTES).then(|| Self { len_bytes, granularity_bytes: SECTOR_LEN, groups: groups() })
+    }
+
+    /// The same store with requests exact to the byte, for blocks that are no whole number of sectors.
+    #[must_use]
+    pub fn exact(self) -> Self {
+        Self { granularity_bytes: 1, ..self }
     }
 
     /// Copies bytes out of the store.
@@ -143,7 +153,7 @@ impl MemoryStore {
         Ok(())
     }
 
-    /// Makes bytes read as zero, and frees the chunks that lie wholly inside the range.
+    /// Makes bytes read as zero, and frees the chunks of which nothing else is left.
     ///
     /// # Errors
     ///
@@ -156,20 +166,22 @@ impl MemoryStore {
             // Groups that were never written to are skipped as a whole.
             let group_end = (next / GROUP_LEN + 1).saturating_mul(GROUP_LEN).min(end);
             if self.groups.get((next / GROUP_LEN) as usize).is_some_and(|group| group.get().is_some()) {
-                pieces(next, group_end - next).for_each(|piece| self.zero_piece(piece));
+                pieces(next, group_end - next).for_each(|piece| self.zero_piece(&piece));
             }
             next = group_end;
         }
         Ok(())
     }
 
-    fn zero_piece(&self, piece: ChunkRange) {
+    fn zero_piece(&self, piece: &ChunkRange) {
         let Some(chunk) = self.chunk(piece.chunk) else { return };
         let mut chunk = chunk.write();
-        if piece.range.len() == CHUNK_LEN {
+        let Some(bytes) = &mut *chunk else { return };
+        let (start, end) = (piece.range.start, piece.range.end);
+        if is_zero(&bytes[..start]) && is_zero(&bytes[end..]) {
             *chunk = None;
-        } else if let Some(bytes) = &mut *chunk {
-            Arc::make_mut(bytes)[piece.range].fill(0);
+        } else {
+            Arc::make_mut(bytes)[start..end].fill(0);
         }
     }
 
@@ -218,7 +230,7 @@ impl MemoryStore {
             Some(chunks) => OnceLock::from(chunks.iter().map(copy).collect::<Box<[Chunk]>>()),
             None => OnceLock::new(),
         });
-        Self { len_bytes: self.len_bytes, groups: groups.collect() }
+        Self { len_bytes: self.len_bytes, granularity_bytes: self.granularity_bytes, groups: groups.collect() }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -261,11 +273,17 @@ fn pieces(offset: u64, len: u64) -> impl Iterator<Item = ChunkRange> {
     })
 }
 
+fn is_zero(bytes: &[u8]) -> bool {
+    // Pieces of constant length compile to wide comparisons, and data ends the search at once.
+    let (pieces, rest) = bytes.as_chunks::<64>();
+    pieces.iter().all(|piece| *piece == [0; 64]) && rest.iter().all(|byte| *byte == 0)
+}
+
 impl Store for MemoryStore {
     fn geometry(&self) -> Geometry {
         Geometry {
             len_bytes: self.len_bytes,
-            granularity_bytes: 512,
+            granularity_bytes: self.granularity_bytes,
             // Memory writes any number of bytes without reading first.
             physical_bytes: 512,
             unmap_bytes: CHUNK_LEN as u32,
@@ -312,11 +330,11 @@ mod tests {
     use crate::execute;
 
     #[test]
-    fn memory_is_taken_by_writes_and_freed_by_zeroing_whole_chunks() {
+    fn memory_is_taken_by_writes_and_freed_with_the_last_byte_of_a_chunk() {
         let store = MemoryStore::new(1 << 40).unwrap();
         assert_eq!(store.allocated_bytes(), 0);
         let far = (1 << 40) - 3 * CHUNK_LEN as u64;
-        store.write(far + 10, &vec![1; 2 * CHUNK_LEN]).unwrap();
+        store.write(far, &vec![1; 2 * CHUNK_LEN + 10]).unwrap();
         assert_eq!(store.allocated_bytes(), 3 * CHUNK_LEN as u64);
         store.zero(far + 1, 3 * CHUNK_LEN as u64 - 1).unwrap();
         assert_eq!(store.allocated_bytes(), CHUNK_LEN as u64);
@@ -325,6 +343,9 @@ mod tests {
         let run = |len, allocated| Run { len, allocated };
         let expected = [run(100, false), run(CHUNK_LEN as u64, true), run(2 * CHUNK_LEN as u64, false)];
         assert_eq!(found.take(), expected);
+        store.zero(far, 1).unwrap();
+        assert_eq!(store.allocated_bytes(), 0, "the last byte that was not zero");
+        store.write(far, &[1]).unwrap();
         store.zero(0, 1 << 40).unwrap();
         assert_eq!(store.allocated_bytes(), 0);
     }

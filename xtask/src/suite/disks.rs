@@ -51,10 +51,11 @@ const READING: &[&str] = &[
 ];
 
 /// The disks. The one that takes longest is the first.
-pub(super) const DISKS: [Disk; 8] = [
+pub(super) const DISKS: [Disk; 9] = [
     Disk { name: "slow", medium: Medium::Memory, keys: "sanitize_rate = \"8M\"", patterns: &["ALL.Sanitize.Reset"] },
     Disk { name: "memory 512", medium: Medium::Memory, keys: "", patterns: EVERYTHING },
     Disk { name: "memory 4096", medium: Medium::Memory, keys: "block_size = 4096", patterns: EVERYTHING },
+    Disk { name: "quanta 512", medium: Medium::Memory, keys: "quantum = 512", patterns: EVERYTHING },
     Disk { name: "thin 512", medium: Medium::File, keys: "", patterns: LARGE_PHYSICAL_BLOCKS },
     Disk { name: "thin 4096", medium: Medium::File, keys: "block_size = 4096", patterns: EVERYTHING },
     Disk { name: "full 512", medium: Medium::File, keys: "provisioning = \"full\"", patterns: EVERYTHING },

@@ -12,10 +12,11 @@ use crate::limits::{MAX_CHUNK_BYTES, MAX_TRANSFER_BYTES};
 /// last. A store in memory has nothing to fetch. With IMMED, too, the response comes after the reads, which SBC-4
 /// allows and which promises more.
 pub(crate) async fn pre_fetch(cx: Cx) -> Reply {
-    let len = cx.extent.len.min(MAX_TRANSFER_BYTES as u64);
-    let in_memory = cx.unit()?.capabilities().memory;
+    let unit = cx.unit()?;
+    let len = cx.extent.len.min(unit.whole_blocks(MAX_TRANSFER_BYTES) as u64);
+    let in_memory = unit.capabilities().memory;
     if !in_memory && len > 0 {
-        let chunk_len = len.min(MAX_CHUNK_BYTES as u64);
+        let chunk_len = len.min(unit.whole_blocks(MAX_CHUNK_BYTES) as u64);
         let mut chunk = cx.buffer(chunk_len as usize).await?;
         let mut done = 0;
         while done < len {

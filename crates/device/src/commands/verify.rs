@@ -41,7 +41,7 @@ pub(crate) async fn verify(cx: Cx) -> Reply {
     };
     let extent = Extent { offset, len };
     if len > 0 {
-        let chunk = cx.buffer(chunk_len(extent)).await?;
+        let chunk = cx.buffer(chunk_len(&cx, extent)?).await?;
         compare(&cx, extent, &expected, chunk).await?;
     }
     Ok(None)
@@ -53,7 +53,7 @@ pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
     let block_size = cx.unit()?.block_size();
     let Some(data) = cx.data_out(cx.extent.len, block_size).await? else { return Ok(None) };
     let extent = Extent { offset: cx.extent.offset, len: data.len() as u64 };
-    let chunk = cx.buffer(chunk_len(extent)).await?;
+    let chunk = cx.buffer(chunk_len(&cx, extent)?).await?;
     cx.claim_exclusively(extent).await?;
     let data = cx.write(extent.offset, data, true).await?;
     let expected = if cx.cdb.flag(BYTCHK_COMPARE) { Expected::Bytes(data) } else { Expected::Readable };
@@ -62,16 +62,16 @@ pub(crate) async fn write_and_verify(cx: Cx) -> Reply {
 }
 
 /// Length in bytes of the chunks in which `extent` is compared.
-fn chunk_len(extent: Extent) -> usize {
-    extent.len.min(MAX_CHUNK_BYTES as u64) as usize
+fn chunk_len(cx: &Cx, extent: Extent) -> Result<usize, SenseData> {
+    Ok(extent.len.min(cx.unit()?.whole_blocks(MAX_CHUNK_BYTES) as u64) as usize)
 }
 
 /// Reads `extent` chunk by chunk into `chunk` and compares. INFORMATION of a miscompare is the offset of the first byte
 /// that differs.
 async fn compare(cx: &Cx, extent: Extent, expected: &Expected, mut chunk: Buffer) -> Result<(), SenseData> {
-    let mut done = 0;
+    let (chunk_len, mut done) = (chunk.len() as u64, 0);
     while done < extent.len {
-        chunk.truncate((extent.len - done).min(MAX_CHUNK_BYTES as u64) as usize);
+        chunk.truncate((extent.len - done).min(chunk_len) as usize);
         chunk = cx.read(extent.offset + done, chunk).await?;
         if let Some(at) = expected.first_difference(done as usize, &chunk) {
             let sense = SenseData::new(SenseKey::MISCOMPARE, AdditionalSense::MISCOMPARE_DURING_VERIFY);

@@ -37,7 +37,7 @@ pub(crate) async fn write_same(cx: Cx) -> Reply {
 
 /// Fills `extent` with `block`, chunk by chunk from one buffer.
 async fn repeat(cx: &Cx, extent: Extent, block: &[u8]) -> Result<(), SenseData> {
-    let chunk_len = extent.len.min(MAX_CHUNK_BYTES as u64);
+    let chunk_len = extent.len.min(cx.unit()?.whole_blocks(MAX_CHUNK_BYTES) as u64);
     let mut chunk = cx.buffer(chunk_len as usize).await?;
     for place in chunk.chunks_exact_mut(block.len()) {
         place.copy_from_slice(block);

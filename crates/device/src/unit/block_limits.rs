@@ -35,7 +35,7 @@ impl LogicalUnit {
     }
 
     /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY: the physical block of the medium. A write of part of it
-    /// needs a read first, and so is not atomic.
+    /// needs a read first, and so is not atomic. Blocks that do not divide a physical block are never aligned with the medium.
     pub(crate) fn atomic_unit_blocks(&self) -> u32 {
         1 << self.physical_exponent()
     }
@@ -43,7 +43,9 @@ impl LogicalUnit {
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: a physical block has 2 to this power logical blocks.
     pub(crate) fn physical_exponent(&self) -> u8 {
         const MAX_EXPONENT: u32 = 15;
-        let blocks = self.config.store.geometry().physical_bytes / self.config.block_size;
-        blocks.checked_ilog2().unwrap_or(0).min(MAX_EXPONENT) as u8
+        let physical_bytes = self.config.store.geometry().physical_bytes;
+        let blocks = physical_bytes / self.config.block_size;
+        let whole = blocks * self.config.block_size == physical_bytes;
+        blocks.checked_ilog2().filter(|_| whole).unwrap_or(0).min(MAX_EXPONENT) as u8
     }
 }

@@ -7,7 +7,7 @@ use lunette_store::{Geometry, Store};
 
 use crate::environment::{Clock, system_clock};
 use crate::environment::{Entropy, system_entropy};
-use crate::limits::SANITIZE_WRITE_BYTES;
+use crate::limits::{BLOCK_SIZES, SANITIZE_WRITE_BYTES};
 
 /// The default VENDOR IDENTIFICATION.
 pub const DEFAULT_VENDOR: &str = "LUNETTE";
@@ -31,7 +31,7 @@ pub const MIN_SANITIZE_RATE: u64 = SANITIZE_WRITE_BYTES as u64;
 pub struct LogicalUnitConfig {
     /// The store that holds the blocks.
     pub store: Arc<dyn Store>,
-    /// Length of a logical block in bytes: 512 or 4096.
+    /// Length of a logical block in bytes: one of [`BLOCK_SIZES`](crate::BLOCK_SIZES).
     pub block_size: u32,
     /// Refuses writes, even when the store could take them.
     pub read_only: bool,
@@ -93,7 +93,7 @@ impl LogicalUnitConfig {
     /// Checks that a unit can be created from the configuration.
     pub(super) fn check(&self) -> Result<(), LogicalUnitError> {
         let block_size = self.block_size;
-        if !matches!(block_size, 512 | 4096) {
+        if !BLOCK_SIZES.contains(&block_size) {
             return Err(LogicalUnitError::BlockSize(block_size));
         }
         let Geometry { len_bytes, granularity_bytes, .. } = self.store.geometry();
@@ -120,15 +120,15 @@ impl LogicalUnitConfig {
 /// Why a logical unit cannot be created.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogicalUnitError {
-    /// The block size is neither 512 nor 4096.
-    #[error("block size {0} is not supported; use 512 or 4096")]
+    /// The block size is none of [`BLOCK_SIZES`](crate::BLOCK_SIZES).
+    #[error("block size {0} is not supported; use one of {BLOCK_SIZES:?}")]
     BlockSize(u32),
     /// The sanitize rate is below [`MIN_SANITIZE_RATE`].
     #[error("a sanitize rate of {0} bytes per second is too slow; use {MIN_SANITIZE_RATE} or more")]
     SanitizeRate(u64),
     /// The store cannot address single blocks.
     #[error(
-        "the store works in units of {granularity_bytes} bytes, blocks of {block_size} bytes are smaller; use 4096"
+        "the store works in units of {granularity_bytes} bytes; a block of {block_size} bytes is no multiple of that"
     )]
     Granularity {
         /// The store's granularity in bytes.

@@ -120,7 +120,7 @@ impl TestStore {
 
 impl Store for TestStore {
     fn geometry(&self) -> Geometry {
-        Geometry { len_bytes: self.medium.len_bytes, granularity_bytes: 512, physical_bytes: 4096, unmap_bytes: 65_536 }
+        Geometry { len_bytes: self.medium.len_bytes, granularity_bytes: 64, physical_bytes: 4096, unmap_bytes: 65_536 }
     }
 
     fn capabilities(&self) -> Capabilities {

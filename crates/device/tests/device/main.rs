@@ -4,6 +4,7 @@
 
 mod atomic;
 mod attentions;
+mod block_sizes;
 mod copy;
 mod data;
 mod decoders;

@@ -29,13 +29,12 @@ fn any_cdb() -> impl Strategy<Value = [u8; 16]> {
 }
 
 fn any_medium() -> impl Strategy<Value = Medium> {
-    (prop_oneof![Just(512u32), Just(4096)], any::<bool>(), any::<bool>(), 4096..600_000u64).prop_map(
-        |(block_size, read_only, unmap, len_bytes)| {
+    (proptest::sample::select(&lunette_device::BLOCK_SIZES[..]), any::<bool>(), any::<bool>(), 4160..600_000u64)
+        .prop_map(|(block_size, read_only, unmap, len_bytes)| {
             let mut medium = Medium { len_bytes, block_size, read_only, ..THIN };
             medium.capabilities.unmap = unmap;
             medium
-        },
-    )
+        })
 }
 
 proptest! {

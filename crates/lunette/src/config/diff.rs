@@ -165,7 +165,7 @@ impl Found {
     }
 
     fn lun(&mut self, target: &str, old: &LunEntry, new: &LunEntry) {
-        let LunEntry { number, disk, create, block_size, provisioning, .. } = old;
+        let LunEntry { number, disk, create, provisioning, .. } = old;
         let mut refuse = |why: &str| self.refused.push(format!("target {target}: LUN {number}: {why}"));
         match (disk, &new.disk) {
             (DiskName::Memory(before), DiskName::Memory(after)) if before != after => {
@@ -174,8 +174,8 @@ impl Found {
             (before, after) if before != after => return self.push(target, *number, LunChange::Replaced),
             _ => {}
         }
-        if *block_size != new.block_size {
-            refuse("block_size cannot change while the disk is served");
+        if old.block_size() != new.block_size() {
+            refuse("the length of a block (block_size, quantum) cannot change while the disk is served");
         }
         if *provisioning != new.provisioning {
             refuse("provisioning cannot change while the disk is served");
@@ -188,8 +188,13 @@ impl Found {
             (before, after) => after.filter(|after| before.is_none_or(|before| after.0 > before.0)),
         };
         // A change to any other key makes it another disk to initiators.
-        let as_before =
-            LunEntry { create: new.create, block_size: new.block_size, provisioning: new.provisioning, ..old.clone() };
+        let as_before = LunEntry {
+            create: new.create,
+            block_size: new.block_size,
+            quantum: new.quantum,
+            provisioning: new.provisioning,
+            ..old.clone()
+        };
         if as_before != *new {
             self.push(target, *number, LunChange::Replaced);
         }

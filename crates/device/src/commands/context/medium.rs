@@ -147,10 +147,10 @@ impl Cx {
 
     /// Makes `extent` read as zero, request by request.
     pub(crate) async fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Result<(), SenseData> {
-        let fua = self.unit()?.write_through();
+        let (fua, most) = (self.unit()?.write_through(), self.unit()?.whole_freed_units(MAX_ZEROES_BYTES) as u64);
         let mut done = 0;
         while done < extent.len {
-            let (offset, len) = (extent.offset + done, (extent.len - done).min(MAX_ZEROES_BYTES));
+            let (offset, len) = (extent.offset + done, (extent.len - done).min(most));
             self.store(Op::WriteZeroes { offset, len, may_unmap, fua }).await?;
             done += len;
         }

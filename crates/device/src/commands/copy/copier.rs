@@ -16,11 +16,11 @@ use crate::commands::context::{Cx, MediumAddress};
 use crate::extent::Extent;
 use crate::limits::{MAX_BUFFERED_COPY_BYTES, MAX_SYSTEM_COPY_BYTES};
 use crate::sanitize::SanitizeEpoch;
-use crate::unit::LogicalUnit;
 use crate::unit::change_watch::ChangeWatch;
 use crate::unit::itl_nexus;
 use crate::unit::itl_nexus::ItlNexus;
 use crate::unit::medium::MediumUse;
+use crate::unit::{LogicalUnit, common_multiple};
 
 impl MediumAddress<'_> {
     fn extent(self, at: u64, len: u64) -> Extent {
@@ -63,7 +63,8 @@ impl<'a> Copier<'a> {
         let backwards = overlapping && to.offset > from.offset;
         let source = source_unit.store().copy_source();
         let by_system = !overlapping && source.as_ref().is_some_and(|source| unit.store().can_copy_from(source));
-        let max_piece = if by_system { MAX_SYSTEM_COPY_BYTES } else { MAX_BUFFERED_COPY_BYTES as u64 };
+        let max_piece = if by_system { MAX_SYSTEM_COPY_BYTES } else { MAX_BUFFERED_COPY_BYTES };
+        let max_piece = whole_blocks_of_both(source_unit, unit, max_piece);
         let mut done = 0;
         while done < len {
             let piece = (len - done).min(max_piece);
@@ -89,7 +90,7 @@ impl<'a> Copier<'a> {
         let unit = self.cx.unit()?;
         let mut done = 0;
         while done < extent.len {
-            let len = (extent.len - done).min(MAX_SYSTEM_COPY_BYTES);
+            let len = (extent.len - done).min(unit.whole_freed_units(MAX_SYSTEM_COPY_BYTES) as u64);
             self.cx.write_zeroes(Extent { offset: extent.offset + done, len }, unit.capabilities().unmap).await?;
             done += len;
             self.running.count_bytes(len)?;
@@ -143,4 +144,11 @@ fn check(watch: Option<&ChangeWatch>) -> Result<(), SenseData> {
         Some(watch) if watch.has_changed() => Err(SenseData::illegal_request(AdditionalSense::TOKEN_REVOKED)),
         _ => Ok(()),
     }
+}
+
+/// The most bytes up to `limit` that are whole blocks of both units. The block lengths of [`BLOCK_SIZES`](crate::BLOCK_SIZES)
+/// have common multiples below every limit.
+fn whole_blocks_of_both(one: &LogicalUnit, other: &LogicalUnit, limit: usize) -> u64 {
+    let common = common_multiple(one.block_size() as usize, other.block_size() as usize);
+    (limit / common * common) as u64
 }

@@ -114,7 +114,7 @@ impl Worker {
     async fn chunk(&self) -> Result<Option<Buffer>, StoreError> {
         let block_len = self.unit.block_size() as usize;
         let Some(block) = self.job.block(block_len) else { return Ok(None) };
-        let mut chunk = self.cx.buffer(SANITIZE_WRITE_BYTES).await?;
+        let mut chunk = self.cx.buffer(self.unit.whole_blocks(SANITIZE_WRITE_BYTES)).await?;
         for place in chunk.chunks_exact_mut(block_len) {
             place.copy_from_slice(&block);
         }
@@ -137,7 +137,7 @@ impl Worker {
     }
 
     async fn erase(&self, left: u64) -> Result<u64, StoreError> {
-        let len = left.min(SANITIZE_ERASE_BYTES);
+        let len = left.min(self.unit.whole_freed_units(SANITIZE_ERASE_BYTES) as u64);
         let op = Op::WriteZeroes { offset: self.job.offset, len, may_unmap: true, fua: false };
         self.cx.store(self.unit.store(), op).await?;
         Ok(len)

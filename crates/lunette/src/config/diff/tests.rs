@@ -93,7 +93,11 @@ fn what_needs_a_restart_is_named() {
             "limits cannot change while the server runs",
         ),
         ("state = \"/state\"", "", "state cannot change while the server runs"),
-        ("\"/a\"", "\"/a\", block_size = 4096", "target iqn.a: LUN 0: block_size cannot change"),
+        (
+            "\"/a\"",
+            "\"/a\", block_size = 4096",
+            "target iqn.a: LUN 0: the length of a block (block_size, quantum) cannot change",
+        ),
         ("\"/a\"", "\"/a\", provisioning = \"full\"", "target iqn.a: LUN 0: provisioning cannot change"),
         ("1G", "1M", "target iqn.a: LUN 0: create is less than the 1073741824 bytes that it was"),
         ("mem:64M", "mem:65M", "target iqn.a: LUN 1: a disk in memory cannot change its size"),
