@@ -109,6 +109,11 @@ impl Request {
         matches!(self, Self::Keepalive | Self::Reassign { .. } | Self::LogOutLost { .. })
     }
 
+    /// The task that it asks to reassign.
+    pub(crate) fn reassigned_task(&self) -> Option<TaskTag> {
+        if let Self::Reassign { task, .. } = self { Some(*task) } else { None }
+    }
+
     /// The lost connection whose task is reassigned.
     pub(crate) fn reassigns(&self) -> Option<Cid> {
         if let Self::Reassign { from, .. } = self { Some(*from) } else { None }

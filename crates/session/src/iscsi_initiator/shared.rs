@@ -170,6 +170,15 @@ impl Shared {
         found.sort_unstable_by_key(|(order, _)| *order);
         found.into_iter().map(|(_, tag)| tag).collect()
     }
+
+    /// The tasks among those that a condition holds for that have ended with it: by a reset, or by another initiator's request.
+    /// A task that is being reassigned may have ended before, with a status that was lost with its connection. The answer to
+    /// that request tells: the status follows it, or the target does not know the task (RFC 7143 section 11.6.1).
+    pub(crate) fn tasks_ended_by_others(&self, concerned: impl Fn(&Task) -> bool) -> Vec<TaskTag> {
+        let mut ended = self.tasks_where(concerned);
+        ended.retain(|tag| !self.requests.iter().any(|(_, underway)| underway.request.reassigned_task() == Some(*tag)));
+        ended
+    }
 }
 
 #[cfg(test)]

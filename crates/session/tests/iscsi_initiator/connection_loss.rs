@@ -7,8 +7,8 @@ mod requests;
 use std::time::Duration;
 
 use lunette_pdu::{
-    Cid, InitiatorPdu, InitiatorTaskTag, LogoutResponseCode, LunField, RejectReason, TargetTransferTag,
-    TaskManagementFunction, TaskManagementResponseCode,
+    AsyncEvent, AsyncMessage, Cid, InitiatorPdu, InitiatorTaskTag, LogoutResponseCode, LunField, RejectReason,
+    TargetTransferTag, TaskManagementFunction, TaskManagementResponseCode,
 };
 use lunette_session::Timers;
 use lunette_session::iscsi_initiator::{Event, SessionError};
@@ -47,6 +47,34 @@ fn a_read_goes_on_where_it_stopped() {
     peer.completed();
     let recoveries = peer.session.recoveries();
     assert_eq!((recoveries.connections, recoveries.reassignments, recoveries.retries), (1, 1, 0));
+}
+
+#[test]
+fn a_reset_by_others_leaves_the_end_of_a_task_to_the_answer_about_its_reassignment() {
+    for (answer, ended_before) in [(COMPLETE, true), (TaskManagementResponseCode::TASK_DOES_NOT_EXIST, false)] {
+        let mut peer = ScriptedSession::new(2, 0, 20);
+        let (lost, _, command) = peer.read(32 << 10);
+        peer.exp_cmd_sn = command.cmd_sn.next();
+        peer.cut(lost);
+        let other = 1 - lost;
+        let logout = peer.logout(other);
+        peer.answer_logout(other, &logout, LogoutResponseCode::CLOSED);
+        let reassign = peer.reassign(other);
+        let message = AsyncMessage { lun: command.lun, ..peer.used(other).async_message(AsyncEvent::TASK_TERMINATION) };
+        peer.send(other, message.emit(), &[]);
+        assert!(matches!(peer.event(), Event::Async { .. }), "the task may have ended with a status before");
+        let InitiatorPdu::NopOut(_) = peer.next(other).pdu else { panic!("no acknowledgement") };
+        peer.answer_task_management(other, &reassign, answer);
+        if ended_before {
+            for n in 0..4 {
+                peer.data_in(other, command.itt, n, n * 8192, 8192, n == 3);
+            }
+            peer.completed();
+        } else {
+            assert!(matches!(peer.event(), Event::Aborted(_)));
+        }
+        assert!(!peer.session.is_over());
+    }
 }
 
 #[test]

@@ -97,7 +97,7 @@ impl FullFeature {
                 let (cid, lun) = (self.cid, pdu.lun);
                 let ended =
                     |task: &Task| task.cid == cid && task.command.lun == lun && task.cmd_sn.is_before(pdu.exp_cmd_sn);
-                let ended = context.shared.tasks_where(ended);
+                let ended = context.shared.tasks_ended_by_others(ended);
                 context.give_back(&ended);
                 answers_are_read(context)?;
                 // RFC 7143 section 11.9.1: the target waits for the acknowledgement, which names the logical unit.

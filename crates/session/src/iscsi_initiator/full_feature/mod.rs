@@ -186,7 +186,7 @@ impl Context<'_> {
 
     /// Ends all commands to a logical unit that were submitted before `order`.
     fn give_back_unit(&mut self, lun: LunField, order: u64) {
-        let tasks = self.shared.tasks_where(|task| task.command.lun == lun && task.order < order);
+        let tasks = self.shared.tasks_ended_by_others(|task| task.command.lun == lun && task.order < order);
         self.give_back(&tasks);
     }
 

@@ -196,7 +196,7 @@ fn end_tasks(
         _ if complete => match scope(function) {
             Some(Scope::Unit) => context.give_back_unit(lun, order),
             Some(Scope::All) => {
-                let tasks = context.shared.tasks_where(|task| task.order < order);
+                let tasks = context.shared.tasks_ended_by_others(|task| task.order < order);
                 context.give_back(&tasks);
             }
             None => {}
