@@ -80,7 +80,7 @@ pub use lunette_pdu::{
     AsyncEvent, AsyncMessage, Isid, LoginStatus, Opcode, RejectReason, Residual, TaskAttribute, TaskManagementFunction,
     TaskManagementResponseCode,
 };
-pub use lunette_reactor::{Counts, IoBackend, LoopConfig, Step};
+pub use lunette_reactor::{Counts, IoBackend, LoopConfig, Step, TcpInfo, TcpOptions};
 pub use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
 pub use lunette_session::iscsi_initiator::{ChapIdentity, LoginError, Recoveries, SessionError};
 pub use lunette_session::keys::{Choices, Digest, Offer, Parameters, TaskReporting};
@@ -97,7 +97,7 @@ pub use remote_store::RemoteStore;
 pub use request::{Completion, Outcome, Repeat, Reply, Request, Sink};
 pub use secret::{SecretError, read_secret};
 pub(crate) use session::Opened;
-pub use session::{Initiator, Pending, Session, SessionEvent};
+pub use session::{Initiator, Observation, Pending, Session, SessionEvent};
 pub use stepped::{Dial, SteppedLoop};
 pub use task_management::PendingEvent;
 pub use url::{Url, UrlError, is_url};

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_pdu::Isid;
+use lunette_reactor::TcpOptions;
 use lunette_session::Timers;
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
@@ -129,6 +130,8 @@ pub struct Options {
     pub offer: Offer,
     /// Time limits of the protocol: for the login, for pings, and for what is sent again.
     pub timers: Timers,
+    /// What the TCP connections ask of the system. They cannot be made when the system refuses it.
+    pub tcp: TcpOptions,
     /// The time limit for making a TCP connection, for each address of the host.
     pub connect_timeout: Duration,
     /// The time limit for one request, from its submission. Then its task is aborted. Time without a connection counts, too.
@@ -158,6 +161,7 @@ impl Options {
             chap: None,
             offer: Offer::initiator(),
             timers: Timers::default(),
+            tcp: TcpOptions::default(),
             connect_timeout: Duration::from_secs(10),
             request_timeout: Duration::from_secs(30),
             abort_timeout: Duration::from_secs(5),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_pdu::{AsyncMessage, LunField};
-use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor};
+use lunette_reactor::{Counts, CountsView, LoopConfig, Reactor, TcpInfo};
 use lunette_scsi::{Lun, SenseData};
 use lunette_session::iscsi_initiator::{Recoveries, SessionError};
 use lunette_session::keys::Parameters;
@@ -75,6 +75,16 @@ pub enum SessionEvent {
     },
     /// The session has ended for good: every request ends with this error.
     Over(Error),
+}
+
+/// How a session stands at the moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Observation {
+    /// What the system knows of each connection that is logged in.
+    pub connections: Vec<TcpInfo>,
+    /// Commands that may be in flight: those that are, and those that the target and this side would still take.
+    pub command_window: usize,
 }
 
 /// A session that has just been opened.
@@ -329,6 +339,16 @@ impl Session {
     pub async fn recoveries(&self) -> Result<Recoveries, Error> {
         let session = self.0.owner.key;
         ask(&self.0.initiator.0.queue, |done| Message::Recoveries { session, done }).await
+    }
+
+    /// How the session stands: its TCP connections and its command window. Empty while it has no connection.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`] when the event loop has ended.
+    pub async fn observe(&self) -> Result<Observation, Error> {
+        let session = self.0.owner.key;
+        ask(&self.0.initiator.0.queue, |done| Message::Observe { session, done }).await
     }
 
     /// Counts up `power_ons` whenever the logical unit reports that it was powered on.

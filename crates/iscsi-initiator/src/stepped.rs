@@ -4,7 +4,7 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lunette_buffer::{Pool, Trimmer};
 use lunette_reactor::{Reactor, Step};
@@ -12,7 +12,7 @@ use lunette_session::SharedTraffic;
 
 use crate::engine::{Dialer, Engine, Host, Queue, RandomBytes, Report};
 use crate::session::Running;
-use crate::{Error, Initiator, Portal};
+use crate::{Error, Initiator, Options, Portal};
 
 /// An event loop that runs when it is told to. Its sessions are opened and used by an [`Initiator`], whose futures must not be
 /// waited for by a thread that is to call [`step`](Self::step).
@@ -39,7 +39,7 @@ impl Dial {
 struct CallDialer<F>(F);
 
 impl<F: Fn(Dial) + Send + Sync> Dialer for CallDialer<F> {
-    fn dial(&self, portal: Portal, _: Duration, report: Report) {
+    fn dial(&self, portal: Portal, _: &Options, report: Report) {
         (self.0)(Dial { portal, report });
     }
 }

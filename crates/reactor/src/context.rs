@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use crate::files::FileRequest;
 use crate::sockets::{ConnectionId, ListenerId, Sockets};
+use crate::tcp::TcpInfo;
 
 /// The reactor, as its handler sees it. Calls with ids that are dead do nothing.
 pub struct Context<'a> {
@@ -81,6 +82,11 @@ impl<'a> Context<'a> {
     /// The handler sees to it that it never waits for bytes that do not come.
     pub fn set_low_water(&mut self, connection: ConnectionId, bytes: u32) {
         self.sockets.set_low_water(connection, bytes);
+    }
+
+    /// What the system knows of `connection`. `None` when it is gone, or when its stream is not TCP.
+    pub fn tcp_info(&self, connection: ConnectionId) -> Option<TcpInfo> {
+        self.sockets.tcp_info(connection)
     }
 
     /// Closes `connection` now. What was not yet sent is lost, and what was may be, when bytes of the peer lie unread.

@@ -82,6 +82,7 @@ mod slab;
 mod sockets;
 mod sync;
 mod sys;
+mod tcp;
 mod waker;
 
 pub use backend::IoBackend;
@@ -96,4 +97,5 @@ pub use reactor::{LoopConfig, RECEIVE_BUFFER_BYTES, Reactor, Step};
 pub use slab::{Key, Slab};
 pub use sockets::{ConnectionId, LINGER_TIMEOUT, ListenerId};
 pub use sys::is_in_page_cache;
+pub use tcp::{TcpInfo, TcpOptions, connect};
 pub use waker::Waker;

@@ -12,6 +12,7 @@ use crate::backend::{Armed, Backend, Event, Receiving};
 use crate::counters::Counters;
 use crate::slab::{Key, Slab};
 use crate::sys;
+use crate::tcp::TcpInfo;
 
 /// How long a connection lives after [`Context::close_after_send`](crate::Context::close_after_send): the time that a peer
 /// has to take what is left and to close its side.
@@ -378,6 +379,10 @@ impl Sockets {
             tracing::debug!(%error, "cannot set a low water mark");
         }
         self.counters.system_calls.add(1);
+    }
+
+    pub(crate) fn tcp_info(&self, id: ConnectionId) -> Option<TcpInfo> {
+        TcpInfo::of(&self.connections.get(id.0)?.stream).ok()
     }
 
     pub(crate) fn close(&mut self, id: ConnectionId) {

@@ -15,6 +15,7 @@ use rustix::net::{
 use rustix::param::page_size;
 
 use crate::gather::Gather;
+use crate::tcp::TCP_INFO_LEN;
 
 /// Connections that the kernel completes while we are busy. The system caps it by `net.core.somaxconn`.
 const BACKLOG: i32 = 1024;
@@ -185,6 +186,17 @@ pub(crate) fn set_low_water(stream: &TcpStream, bytes: u32) -> io::Result<()> {
         libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVLOWAT, (&raw const value).cast(), len)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Fills `info` with what the system knows of a TCP connection, and gives the number of bytes that it has.
+#[expect(unsafe_code, reason = "there is no wrapper for this option")]
+pub(crate) fn tcp_info(stream: &TcpStream, info: &mut [u8; TCP_INFO_LEN]) -> io::Result<usize> {
+    let mut len = TCP_INFO_LEN as libc::socklen_t;
+    // SAFETY: the system writes no more than `len` bytes, which `info` has, and both outlive the call.
+    let result = unsafe {
+        libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
+    };
+    if result == 0 { Ok((len as usize).min(TCP_INFO_LEN)) } else { Err(io::Error::last_os_error()) }
 }
 
 /// The number of cachestat(2), the same for all architectures of Linux that are younger than 2011 and for x86-64.

@@ -6,34 +6,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use lunette_reactor::{TcpOptions, connect};
+
 use super::{Env, Message, SessionKey};
 use crate::Error;
-use crate::options::Portal;
+use crate::options::{Options, Portal};
 
 /// Makes connections to portals, and reports each attempt once.
 pub(crate) trait Dialer: Send + Sync {
-    /// Begins to connect to `portal`, and gives up after `timeout`. Does not wait.
-    fn dial(&self, portal: Portal, timeout: Duration, report: Report);
+    /// Begins to connect to `portal`, as `options` say. Does not wait.
+    fn dial(&self, portal: Portal, options: &Options, report: Report);
 }
 
 /// What an attempt to connect reports to.
 pub(crate) type Report = Box<dyn FnOnce(io::Result<TcpStream>) + Send>;
 
 /// Begins to connect to `portal`. [`Message::Dialed`] brings the result.
-pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal: Portal, timeout: Duration) {
+pub(super) fn dial(env: &Env<'_, '_>, session: SessionKey, attempt: u64, portal: Portal, options: &Options) {
     let (queue, name) = (Arc::clone(env.queue), portal.to_string());
     let report = move |result: io::Result<TcpStream>| {
         let result = result.map_err(|source| Error::Connect { portal: name, source: Arc::new(source) });
         queue.push(Message::Dialed { session, attempt, result });
     };
-    env.host.dialer.dial(portal, timeout, Box::new(report));
+    env.host.dialer.dial(portal, options, Box::new(report));
 }
 
 /// Connects on a thread for each attempt.
 pub(crate) struct ThreadDialer;
 
 impl Dialer for ThreadDialer {
-    fn dial(&self, portal: Portal, timeout: Duration, report: Report) {
+    fn dial(&self, portal: Portal, options: &Options, report: Report) {
         // Shared, for a thread that cannot start does not give back what it was to run.
         let report = Arc::new(Mutex::new(Some(report)));
         let tell = |report: &Mutex<Option<Report>>, result| {
@@ -42,7 +44,8 @@ impl Dialer for ThreadDialer {
             }
         };
         let of_thread = Arc::clone(&report);
-        let work = move || tell(&of_thread, connect(&portal, timeout));
+        let (timeout, tcp) = (options.connect_timeout, options.tcp.clone());
+        let work = move || tell(&of_thread, connect_to(&portal, timeout, &tcp));
         if let Err(error) = thread::Builder::new().name("lunette-connect".into()).spawn(work) {
             tell(&report, Err(error));
         }
@@ -50,10 +53,10 @@ impl Dialer for ThreadDialer {
 }
 
 /// Connects to the first address of the portal that accepts.
-fn connect(portal: &Portal, timeout: Duration) -> io::Result<TcpStream> {
+fn connect_to(portal: &Portal, timeout: Duration, options: &TcpOptions) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (portal.host.as_str(), portal.port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+        match connect(address, timeout, options) {
             Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }

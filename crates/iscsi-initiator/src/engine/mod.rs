@@ -23,7 +23,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::options::{Options, Portal};
 use crate::request::{Completion, Outcome, Request};
-use crate::{Error, Opened};
+use crate::{Error, Observation, Opened};
 pub(crate) use dial::{Dialer, Report, ThreadDialer};
 use driver::SessionDriver;
 
@@ -70,6 +70,11 @@ pub(crate) enum Message {
     Recoveries {
         session: SessionKey,
         done: Done<Recoveries>,
+    },
+    /// Asks how the session stands.
+    Observe {
+        session: SessionKey,
+        done: Done<Observation>,
     },
     Close {
         session: SessionKey,
@@ -387,6 +392,9 @@ impl Engine {
             }
             Message::Recoveries { session, done } => {
                 done(self.sessions.get(session.0).map(SessionDriver::recoveries).ok_or(Error::Closed));
+            }
+            Message::Observe { session, done } => {
+                done(self.sessions.get(session.0).map(|driver| driver.observe(cx)).ok_or(Error::Closed));
             }
             Message::Close { session, done } => {
                 if self.sessions.get(session.0).is_some() {

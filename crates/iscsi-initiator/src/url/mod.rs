@@ -12,6 +12,7 @@ mod tests;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use lunette_reactor::TcpOptions;
 use lunette_scsi::{Lun, MAX_FLAT_LUN};
 use lunette_session::iscsi_initiator::ChapIdentity;
 use lunette_session::keys::Offer;
@@ -46,6 +47,8 @@ pub struct Url {
     pub offer: Offer,
     /// See [`Options::coalesce`].
     pub coalesce: bool,
+    /// See [`Options::tcp`].
+    pub tcp: TcpOptions,
     /// The iSCSI name to log in with, if the URL gives one.
     pub initiator_name: Option<String>,
     login: Login,
@@ -117,6 +120,7 @@ impl Url {
             lun,
             offer: Offer::initiator(),
             coalesce: true,
+            tcp: TcpOptions::default(),
             initiator_name: None,
             login: user.map(user_of).transpose()?.unwrap_or_default(),
         };
@@ -160,6 +164,7 @@ impl Url {
             chap: self.chap(|variable| std::env::var(variable).ok())?,
             offer: self.offer.clone(),
             coalesce: self.coalesce,
+            tcp: self.tcp.clone(),
             ..Options::new(self.initiator_name.as_deref().unwrap_or(INITIATOR_NAME))
         })
     }

@@ -45,10 +45,19 @@ pub(super) const KEY_PARAMETERS: [KeyParameter; 17] = [
 /// A short name for `max_connections`.
 const CONNECTIONS: &str = "connections";
 
+/// Bytes of a socket's buffer: from one segment to what the system can count (`SO_RCVBUF` of socket(7), doubled).
+const SOCKET_BUFFER: RangeInclusive<u32> = 2048..=(1 << 30) - 1;
+
+/// Characters of a congestion control's name (`TCP_CA_NAME_MAX` of Linux, less its end).
+const MAX_CONGESTION_CONTROL_LEN: usize = 15;
+
 /// The parameters that are not keys.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 11] = [
     CONNECTIONS,
     "coalesce",
+    "congestion_control",
+    "send_buffer",
+    "receive_buffer",
     "initiator",
     "chap_secret_file",
     "chap_target_secret_file",
@@ -103,6 +112,9 @@ fn one(url: &mut Url, name: &str, value: &str) -> Result<(), UrlError> {
     let value = decode(value)?;
     match name {
         "coalesce" => url.coalesce = yes_or_no(name, &value)?,
+        "congestion_control" => url.tcp.congestion_control = Some(congestion_control(&value)?),
+        "send_buffer" => url.tcp.send_buffer_bytes = Some(number_within(name, &value, &SOCKET_BUFFER)?),
+        "receive_buffer" => url.tcp.receive_buffer_bytes = Some(number_within(name, &value, &SOCKET_BUFFER)?),
         "initiator" => {
             check_name(&value).map_err(|error| UrlError(error.to_string()))?;
             url.initiator_name = Some(value);
@@ -128,6 +140,16 @@ fn value_of(parameter: &KeyParameter, value: &str) -> Result<u32, UrlError> {
         Rule::Minimum(range) | Rule::Maximum(range) | Rule::Declared(range) => number_within(name, value, range),
         Rule::MarkerInterval => number_within(name, value, &(MIN_MARKER_INTERVAL_WORDS..=*keys::MARKER_INTERVAL.end())),
         Rule::FirstOf(values) => choices(name, value, values),
+    }
+}
+
+fn congestion_control(value: &str) -> Result<String, UrlError> {
+    let is_name = value.len() <= MAX_CONGESTION_CONTROL_LEN
+        && value.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c));
+    if is_name {
+        Ok(value.into())
+    } else {
+        wrong(format!("congestion_control={value}: write a name such as cubic or bbr"))
     }
 }
 

@@ -79,6 +79,9 @@ fn errors_say_what_to_write() {
         ("iscsi://h?header_digest=md5", "none, crc32c"),
         ("iscsi://h?initial_r2t=maybe", "yes or no"),
         ("iscsi://h?coalesce=often", "yes or no"),
+        ("iscsi://h?congestion_control=a%20b", "cubic or bbr"),
+        ("iscsi://h?congestion_control=a-name-much-too-long", "cubic or bbr"),
+        ("iscsi://h?send_buffer=1K", "from 2048"),
         ("iscsi://h?marker_interval=63", "from 64 to 65535"),
         ("iscsi://h?error_recovery_level=3", "from 0 to 2"),
         ("iscsi://h?max_burst_length=1", "from 512"),
@@ -101,6 +104,18 @@ fn errors_say_what_to_write() {
 fn answers_may_come_in_groups_unless_the_url_says_no() {
     assert!(parse("iscsi://h").options().unwrap().coalesce);
     assert!(!parse("iscsi://h?coalesce=no").options().unwrap().coalesce);
+}
+
+#[test]
+fn what_the_url_does_not_say_of_tcp_is_the_systems() {
+    let tcp = |text: &str| parse(text).options().unwrap().tcp;
+    assert_eq!(tcp("iscsi://h"), TcpOptions::default());
+    let all = TcpOptions {
+        congestion_control: Some("bbr".into()),
+        send_buffer_bytes: Some(4 << 20),
+        receive_buffer_bytes: Some(8 << 20),
+    };
+    assert_eq!(tcp("iscsi://h?congestion_control=bbr&send_buffer=4M&receive_buffer=8388608"), all);
 }
 
 #[test]

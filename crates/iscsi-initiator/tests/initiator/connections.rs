@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use lunette_initiator::{Disk, Options, SessionEvent, wait};
+use lunette_initiator::{Disk, Observation, Options, Session, SessionEvent, wait};
 use lunette_pdu::{TaskManagementFunction, TaskManagementResponseCode};
 use lunette_scsi::Lun;
 
-use crate::fixture::{Relay, Target, blocks, disk, memory, options, until};
+use crate::fixture::{Relay, TARGET, Target, blocks, connect, disk, event_loop, memory, options, portal, until};
 
 fn several(connections: u32) -> Options {
     let mut options = options();
@@ -146,4 +146,33 @@ fn a_session_of_many_connections_is_closed() {
     drop(disk);
     wait(session.close()).unwrap();
     until("the end of all connections", || relay.open() == 0);
+}
+
+#[test]
+fn a_session_tells_of_its_connections_and_its_window() {
+    let target = Target::with(memory(), |config| config.targets[0].offer.max_connections = 3);
+    let disk = disk(target.address, several(3));
+    let before = wait(disk.session().observe()).unwrap();
+    assert_eq!(before.connections.len(), 3);
+    assert!(before.command_window >= 1, "{before:?}");
+    let mut data = vec![0; 1 << 20];
+    wait(disk.read_into(0, &mut data)).unwrap();
+    let after = wait(disk.session().observe()).unwrap();
+    let received = |observation: &Observation| observation.connections.iter().map(|of| of.received_bytes).sum::<u64>();
+    assert!(received(&after) - received(&before) > 1 << 20, "{before:?} {after:?}");
+}
+
+#[test]
+fn a_session_asks_the_system_for_what_its_options_say() {
+    let target = Target::new();
+    let mut refused = options();
+    refused.tcp.congestion_control = Some("none-such".into());
+    let error = wait(Session::connect(&event_loop(), &portal(target.address), TARGET, refused)).err().unwrap();
+    assert!(error.to_string().contains("none-such"), "{error}");
+    let mut small = options();
+    small.tcp.receive_buffer_bytes = Some(16 << 10);
+    let session = connect(target.address, small);
+    // The window leaves room for the system's own accounts in the buffer, which is twice what was asked for.
+    let window = wait(session.observe()).unwrap().connections[0].receive_window_bytes;
+    assert!(window <= 32 << 10, "{window}");
 }

@@ -4,14 +4,15 @@ use std::sync::Weak;
 use std::sync::atomic::AtomicU64;
 
 use lunette_pdu::{LunField, TaskManagementFunction};
+use lunette_reactor::Context;
 use lunette_session::Time;
 use lunette_session::iscsi_initiator::{Recoveries, Session, SessionError};
 
 use super::{Closing, Phase, SessionDriver};
-use crate::Error;
 use crate::engine::{Done, Env, Question, RequestId, refuse};
 use crate::limits::LOGOUT_TIMEOUT;
 use crate::request::{Completion, Request};
+use crate::{Error, Observation};
 
 /// Whether the negotiated iSCSIProtocolLevel includes the function.
 fn may_ask(function: TaskManagementFunction, session: &Session) -> bool {
@@ -83,6 +84,15 @@ impl SessionDriver {
             sum += *active.session.recoveries();
         }
         sum
+    }
+
+    pub(in crate::engine) fn observe(&self, cx: &Context<'_>) -> Observation {
+        let Phase::Active(active) = &self.phase else { return Observation::default() };
+        let connections = active.connections.iter().filter(|connection| connection.logged_in);
+        Observation {
+            connections: connections.filter_map(|connection| cx.tcp_info(connection.id)).collect(),
+            command_window: active.session.commands() + active.session.room(),
+        }
     }
 
     pub(super) fn disconnected(&self) -> Error {

@@ -19,7 +19,7 @@ impl SessionDriver {
     pub(in crate::engine) fn dial(&mut self, env: &mut Env<'_, '_>) {
         self.phase = Phase::Dialing;
         self.attempt += 1;
-        dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+        dial(env, self.key, self.attempt, self.portal.clone(), &self.options);
     }
 
     pub(in crate::engine) fn dialed(&mut self, attempt: u64, result: Result<TcpStream, Error>, env: &mut Env<'_, '_>) {

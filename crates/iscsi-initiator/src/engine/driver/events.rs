@@ -100,7 +100,7 @@ impl SessionDriver {
         active.replacer = (parameters.error_recovery_level >= CONNECTION_RECOVERY_LEVEL)
             .then(|| ConnectionReplacer::new(parameters.max_connections, env.now));
         for _ in 0..active.joining {
-            dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+            dial(env, self.key, self.attempt, self.portal.clone(), &self.options);
         }
         self.tell(&SessionEvent::Connected { portal: self.portal.clone(), parameters: Box::new(parameters) });
         self.open_if_complete(env);

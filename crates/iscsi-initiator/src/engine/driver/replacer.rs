@@ -85,7 +85,7 @@ impl SessionDriver {
         }
         *joining += due as u32;
         for _ in 0..due {
-            dial(env, self.key, self.attempt, self.portal.clone(), self.options.connect_timeout);
+            dial(env, self.key, self.attempt, self.portal.clone(), &self.options);
         }
     }
 }
