@@ -24,6 +24,9 @@ pub(crate) enum Failure {
     /// A copy differs from its source.
     #[error("{0}")]
     Mismatch(String),
+    /// The target was lost in the middle of a measurement.
+    #[error("{0}")]
+    Lost(String),
     /// Any other failure.
     #[error("{0}")]
     Other(String),
@@ -52,6 +55,7 @@ impl Failure {
             Self::Disk(_) => 5,
             Self::Transfer(_) => 6,
             Self::Mismatch(_) => 7,
+            Self::Lost(_) => 8,
         }
     }
 

@@ -1,6 +1,6 @@
 //! `lunette info`: everything about one remote disk.
 
-mod negotiated;
+pub(crate) mod negotiated;
 
 use clap::Args;
 use lunette_initiator::{Disk, Error, Session, wait};

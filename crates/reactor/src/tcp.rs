@@ -110,7 +110,7 @@ pub struct TcpInfo {
     pub sent_data_segments: u64,
     /// Segments that were sent again.
     pub resent_segments: u64,
-    /// Bytes that the peer has acknowledged.
+    /// Bytes that the peer has acknowledged, its SYN's answer among them.
     pub acknowledged_bytes: u64,
     /// Bytes that were received in order.
     pub received_bytes: u64,
@@ -191,8 +191,8 @@ mod tests {
         far.write_all(&[2; 300]).unwrap();
         near.read_exact(&mut [0; 300]).unwrap();
         let info = TcpInfo::of(&near).unwrap();
-        // The answer carried the acknowledgement.
-        assert_eq!((info.acknowledged_bytes, info.received_bytes), (1000, 300));
+        // The answer carried the acknowledgement. The system counts the SYN as a byte.
+        assert_eq!((info.acknowledged_bytes, info.received_bytes), (1001, 300));
         assert_eq!((info.sent_data_segments, info.received_data_segments), (1, 1));
         assert_eq!(info.resent_segments, 0);
         assert!(info.round_trip > Duration::ZERO && info.min_round_trip <= info.round_trip + LIMIT, "{info:?}");

@@ -52,9 +52,11 @@ mod path;
 mod search;
 mod settings;
 mod tcp;
+mod tuner;
 
 pub use in_flight::InFlight;
 pub use model::{Limit, Prediction, predict};
 pub use path::{CongestionControl, Path, Target};
 pub use search::{Bounds, recommend};
 pub use settings::{Settings, Transfer};
+pub use tuner::{Candidate, Evidence, MAX_TRIALS, Rates, Stage, Survey, Trial, Tuner, Verdict, estimate};

@@ -17,6 +17,20 @@ pub enum CongestionControl {
     Bbr,
 }
 
+impl CongestionControl {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Cubic, Self::Reno, Self::Bbr];
+
+    /// The name that Linux has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cubic => "cubic",
+            Self::Reno => "reno",
+            Self::Bbr => "bbr",
+        }
+    }
+}
+
 /// The network between an initiator and a target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Path {

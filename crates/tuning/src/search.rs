@@ -53,6 +53,22 @@ impl Default for Bounds {
     }
 }
 
+impl Bounds {
+    /// What costs nothing: data goes unsolicited where that is allowed, and bursts are as long as both ends take.
+    pub(crate) fn keys(&self) -> Settings {
+        Settings {
+            initial_r2t: !self.may_send_unsolicited,
+            immediate_data: true,
+            first_burst_len: self.max_first_burst_len.min(self.max_burst_len),
+            max_burst_len: self.max_burst_len,
+            max_outstanding_r2t: self.max_outstanding_r2t,
+            max_data_segment_len: self.max_data_segment_len,
+            digest_len: self.digest_len,
+            ..Settings::default()
+        }
+    }
+}
+
 /// The shortest request that is tried when the load does not decide it.
 const MIN_REQUEST_LEN: u64 = 64 << 10;
 
@@ -92,18 +108,7 @@ fn connections(bounds: &Bounds) -> impl Iterator<Item = u32> + use<> {
 
 /// The settings for requests of one length: as many in flight as fill the path.
 fn candidate(path: &Path, target: &Target, bounds: &Bounds, request_len: u64, connections: u32) -> Settings {
-    let settings = Settings {
-        request_len,
-        depth: 1,
-        connections,
-        initial_r2t: !bounds.may_send_unsolicited,
-        immediate_data: true,
-        first_burst_len: bounds.max_first_burst_len.min(bounds.max_burst_len),
-        max_burst_len: bounds.max_burst_len,
-        max_outstanding_r2t: bounds.max_outstanding_r2t,
-        max_data_segment_len: bounds.max_data_segment_len,
-        digest_len: bounds.digest_len,
-    };
+    let settings = Settings { request_len, depth: 1, connections, ..bounds.keys() };
     let alone = |transfer| predict(path, target, &settings, transfer);
     let filling = [alone(Transfer::Read), alone(Transfer::Write)]
         .map(|one| one.line * one.request_time.as_secs_f64() / request_len as f64)

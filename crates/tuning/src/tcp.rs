@@ -11,6 +11,9 @@ const CUBIC_BETA: f64 = 0.7;
 /// The loss up to which BBR keeps its rate (BBRv1 by its gain cycle; later versions give way earlier, at 2%).
 const BBR_TOLERATED_LOSS: f64 = 0.02;
 
+/// The least loss that is told from none: a packet in 100 GB.
+const LEAST_LOSS: f64 = 1e-8;
+
 /// Bytes of payload per second that one connection carries, for its windows and for loss. Infinite without distance.
 pub(crate) fn connection_rate(path: &Path) -> f64 {
     path.tcp_window as f64 / path.round_trip.as_secs_f64().max(f64::MIN_POSITIVE)
@@ -31,6 +34,22 @@ pub(crate) fn loss_rate(path: &Path) -> f64 {
     segments * path.segment_len() / round_trip
 }
 
+/// The loss under which the congestion window of one connection lets `rate` pass, in bytes of payload per second; 0 when even the
+/// least loss explains no such rate.
+pub(crate) fn loss_at(path: &Path, rate: f64) -> f64 {
+    // The rate falls with the loss, so halving the interval of its logarithm finds it.
+    let (mut least, mut most) = (LEAST_LOSS.ln(), 0.5_f64.ln());
+    let is_slower = |loss_ln: f64| loss_rate(&Path { loss: loss_ln.exp(), ..*path }) < rate;
+    if is_slower(least) || !loss_rate(&Path { loss: 0.5, ..*path }).is_finite() {
+        return 0.0;
+    }
+    for _ in 0..50 {
+        let middle = f64::midpoint(least, most);
+        if is_slower(middle) { most = middle } else { least = middle }
+    }
+    least.exp()
+}
+
 /// The mean window in segments (RFC 9438 section 5.1, with one acknowledgement for two segments not assumed).
 fn reno_window(loss: f64) -> f64 {
     (1.5 / loss).sqrt()
@@ -45,6 +64,18 @@ fn cubic_window(loss: f64, round_trip: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_loss_is_found_from_the_rate() {
+        let path = Path { round_trip: std::time::Duration::from_millis(20), ..Path::default() };
+        for loss in [1e-6, 5e-4, 0.03] {
+            let found = loss_at(&path, loss_rate(&Path { loss, ..path }));
+            assert!((found / loss - 1.0).abs() < 1e-6, "{found} for {loss}");
+        }
+        // A path without distance carries anything, and more than a loss can explain is explained by none.
+        assert!(loss_at(&Path { round_trip: std::time::Duration::ZERO, ..path }, 1e6) == 0.0);
+        assert!(loss_at(&path, 1e12) == 0.0);
+    }
 
     #[test]
     fn the_windows_are_those_of_rfc_9438() {

@@ -15,43 +15,43 @@ use crate::depth::Depth;
 
 /// The work of a job.
 #[derive(Clone, Copy)]
-pub(super) struct Plan {
-    pub(super) mode: Mode,
+pub(crate) struct Plan {
+    pub(crate) mode: Mode,
     /// Bytes in one request.
-    pub(super) chunk_len: usize,
-    pub(super) depth: Depth,
-    pub(super) time: Duration,
+    pub(crate) chunk_len: usize,
+    pub(crate) depth: Depth,
+    pub(crate) time: Duration,
     /// Percentage of requests that read, in modes that mix reads and writes.
-    pub(super) read_percent: u8,
+    pub(crate) read_percent: u8,
     /// The first of the chunks that belong to this job.
-    pub(super) first_chunk: u64,
-    pub(super) chunks: u64,
-    pub(super) seed: u64,
+    pub(crate) first_chunk: u64,
+    pub(crate) chunks: u64,
+    pub(crate) seed: u64,
 }
 
 /// The results of a job.
-pub(super) struct Tally {
-    pub(super) reads: u64,
-    pub(super) writes: u64,
+pub(crate) struct Tally {
+    pub(crate) reads: u64,
+    pub(crate) writes: u64,
     /// Chunks whose bytes were compared.
-    pub(super) verified: u64,
+    pub(crate) verified: u64,
     /// Requests in flight at the end.
-    pub(super) depth: usize,
+    pub(crate) depth: usize,
     /// Latencies in nanoseconds.
-    pub(super) latency: Histogram<u64>,
-    pub(super) elapsed: Duration,
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) elapsed: Duration,
 }
 
 /// The reason why a job ended early.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum JobError {
+pub(crate) enum JobError {
     #[error(transparent)]
     Request(#[from] Error),
     #[error("wrong data at byte {offset} of the disk: not what was written there last (version {version})")]
     WrongData { offset: u64, version: u32 },
 }
 
-pub(super) struct Job {
+pub(crate) struct Job {
     disk: Disk,
     plan: Plan,
     state: Mutex<State>,
@@ -75,6 +75,7 @@ struct State {
     /// Slots without a request that a greater depth may use.
     idle: Vec<usize>,
     error: Option<JobError>,
+    stopped: bool,
 }
 
 /// Reads and writes have latencies of their own.
@@ -91,7 +92,7 @@ struct Slot {
 }
 
 impl Job {
-    pub(super) fn new(disk: Disk, plan: Plan) -> Arc<Self> {
+    pub(crate) fn new(disk: Disk, plan: Plan) -> Arc<Self> {
         let now = Instant::now();
         let verifies = plan.mode == Mode::Verify;
         let chunks = if verifies { plan.chunks as usize } else { 0 };
@@ -111,12 +112,13 @@ impl Job {
             running: 0,
             idle: (0..plan.depth.most()).rev().collect(),
             error: None,
+            stopped: false,
         };
         Arc::new(Self { disk, plan, state: Mutex::new(state), ended: Condvar::new() })
     }
 
     /// Runs for the planned time and waits for the last request.
-    pub(super) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
+    pub(crate) fn run(self: &Arc<Self>) -> Result<Tally, JobError> {
         self.lock().started = Instant::now();
         self.fill();
         let mut state = self.lock();
@@ -129,6 +131,11 @@ impl Job {
             Some(error) => Err(error),
             None => Ok(std::mem::replace(&mut state.tally, Tally::empty())),
         }
+    }
+
+    /// Ends the job before its time: the requests under way are the last.
+    pub(crate) fn stop(&self) {
+        self.lock().stopped = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -155,7 +162,7 @@ impl Job {
 
     /// Sends the next request of a slot that is running, or retires the slot when the time is over or too many run.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
-        let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
+        let over = state.stopped || state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
         let too_many = state.running > self.depth(&state);
         let request = if over || too_many { None } else { Some(self.prepare(&mut state, slot, now)) };
         match request {
@@ -258,7 +265,7 @@ impl Job {
 const MAX_LATENCY_NS: u64 = 600_000_000_000;
 
 impl Tally {
-    pub(super) fn empty() -> Self {
+    pub(crate) fn empty() -> Self {
         Self {
             reads: 0,
             writes: 0,
@@ -270,7 +277,7 @@ impl Tally {
     }
 
     /// Adds the tally of another job that ran at the same time.
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;
         self.verified += other.verified;

@@ -1,6 +1,6 @@
 //! `lunette bench`: load on a remote disk, measured and, if asked for, verified.
 
-mod job;
+pub(crate) mod job;
 mod pattern;
 
 use std::collections::BTreeMap;

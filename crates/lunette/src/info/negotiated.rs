@@ -7,7 +7,7 @@ use super::yes;
 
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct Negotiated {
+pub(crate) struct Negotiated {
     header_digest: &'static str,
     data_digest: &'static str,
     max_recv_data_segment_length: u32,
@@ -39,7 +39,7 @@ pub(super) struct Negotiated {
 }
 
 impl Negotiated {
-    pub(super) fn new(parameters: &Parameters) -> Self {
+    pub(crate) fn new(parameters: &Parameters) -> Self {
         Self {
             header_digest: digest(parameters.header_digest),
             data_digest: digest(parameters.data_digest),

@@ -1,6 +1,10 @@
 //! Settings in the words of the programs that take them.
 
-use lunette_tuning::{Path, Settings};
+use lunette_tuning::{Candidate, Path, Settings};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::output;
 
 /// The longest FirstBurstLength and MaxBurstLength of RFC 7143 sections 13.13 and 13.14: a number of 24 bits.
 const MAX_DATA_LENGTH: u64 = (1 << 24) - 1;
@@ -9,27 +13,68 @@ const MAX_DATA_LENGTH: u64 = (1 << 24) - 1;
 const MAX_CMDS: u32 = 2048;
 
 /// Lines for one program.
-pub(super) struct Paste {
+#[derive(Serialize)]
+pub(super) struct Lines {
     /// What to do with the lines.
-    pub(super) title: &'static str,
-    pub(super) lines: Vec<String>,
+    title: &'static str,
+    lines: Vec<String>,
 }
 
-/// The settings for each program.
-pub(super) fn all(path: &Path, settings: &Settings) -> Vec<Paste> {
-    vec![url(settings), session_table(settings), iscsid(settings), sysctl(path, settings)]
+pub(super) fn print(all: &[Lines]) -> Result<(), Failure> {
+    for Lines { title, lines } in all {
+        output::line(format_args!("\n# {title}"))?;
+        for text in lines {
+            output::line(text)?;
+        }
+    }
+    Ok(())
 }
 
-fn url(settings: &Settings) -> Paste {
-    let Settings { connections, request_len, depth, .. } = settings;
-    let lines = vec![
-        format!("?max_connections={connections}"),
-        format!("# lunette cp --bs {request_len} --depth {depth} (cp finds the depth itself without --depth)"),
+/// The settings for each program. `plain` are the defaults of our initiator, which its URL need not repeat.
+pub(super) fn all(path: &Path, candidate: &Candidate, plain: &Settings) -> Vec<Lines> {
+    let settings = &candidate.settings;
+    vec![url(candidate, plain), session_table(settings), iscsid(settings), sysctl(path, settings)]
+}
+
+/// The parameters of our URL that differ from the defaults, as `NAME=VALUE&...`.
+pub(super) fn url_parameters(candidate: &Candidate, plain: &Settings) -> String {
+    let now = &candidate.settings;
+    let yes_no = |yes: bool| (if yes { "yes" } else { "no" }).to_owned();
+    let numbers = [
+        ("max_connections", now.connections.into(), plain.connections.into()),
+        ("first_burst_length", data_length(now.first_burst_len), plain.first_burst_len),
+        ("max_burst_length", data_length(now.max_burst_len), plain.max_burst_len),
+        ("max_outstanding_r2t", now.max_outstanding_r2t.into(), plain.max_outstanding_r2t.into()),
+        ("max_recv_data_segment_length", data_length(now.max_data_segment_len), plain.max_data_segment_len),
     ];
-    Paste { title: "our URL, after the LUN", lines }
+    let switches = [
+        ("initial_r2t", now.initial_r2t, plain.initial_r2t),
+        ("immediate_data", now.immediate_data, plain.immediate_data),
+    ];
+    let of_tcp = [
+        ("congestion_control", candidate.congestion.map(|control| control.name().to_owned())),
+        ("send_buffer", candidate.send_buffer_bytes.map(|bytes| bytes.to_string())),
+        ("receive_buffer", candidate.receive_buffer_bytes.map(|bytes| bytes.to_string())),
+    ];
+    let numbers =
+        numbers.into_iter().filter(|(_, now, plain)| now != plain).map(|(key, now, _)| (key, now.to_string()));
+    let switches = switches.into_iter().filter(|(_, now, plain)| now != plain).map(|(key, now, _)| (key, yes_no(now)));
+    let of_tcp = of_tcp.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let all: Vec<String> = numbers.chain(switches).chain(of_tcp).map(|(key, value)| format!("{key}={value}")).collect();
+    all.join("&")
 }
 
-fn session_table(settings: &Settings) -> Paste {
+fn url(candidate: &Candidate, plain: &Settings) -> Lines {
+    let Settings { request_len, depth, .. } = candidate.settings;
+    let parameters = url_parameters(candidate, plain);
+    let parameters = if parameters.is_empty() { "# nothing: the defaults".into() } else { format!("?{parameters}") };
+    let load = if candidate.finds_depth { String::new() } else { format!(" --depth {depth}") };
+    let lines =
+        vec![parameters, format!("# lunette cp --bs {request_len}{load} (cp finds the depth itself without --depth)")];
+    Lines { title: "our URL, after the LUN", lines }
+}
+
+fn session_table(settings: &Settings) -> Lines {
     let lines = vec![
         format!("initial_r2t = {}", settings.initial_r2t),
         format!("immediate_data = {}", settings.immediate_data),
@@ -38,11 +83,11 @@ fn session_table(settings: &Settings) -> Paste {
         format!("max_outstanding_r2t = {}", settings.max_outstanding_r2t),
         format!("max_recv_data_segment_length = \"{}\"", data_length(settings.max_data_segment_len)),
     ];
-    Paste { title: "a target's table `session` in our configuration", lines }
+    Lines { title: "a target's table `session` in our configuration", lines }
 }
 
 /// open-iscsi has one connection in a session; more paths are more sessions under dm-multipath.
-fn iscsid(settings: &Settings) -> Paste {
+fn iscsid(settings: &Settings) -> Lines {
     let yes_no = |yes: bool| if yes { "Yes" } else { "No" };
     let depth = settings.depth.div_ceil(settings.connections.max(1));
     let lines = vec![
@@ -54,12 +99,14 @@ fn iscsid(settings: &Settings) -> Paste {
         format!("node.session.cmds_max = {}", depth.next_power_of_two().clamp(2, MAX_CMDS)),
         format!("node.session.queue_depth = {}", depth.clamp(1, 1024)),
         format!("node.session.nr_sessions = {}", settings.connections),
+        "# open-iscsi has MaxOutstandingR2T = 1 and one connection in a session: more sessions need dm-multipath"
+            .into(),
     ];
-    Paste { title: "/etc/iscsi/iscsid.conf (or iscsiadm -m node -o update -n NAME -v VALUE)", lines }
+    Lines { title: "/etc/iscsi/iscsid.conf (or iscsiadm -m node -o update -n NAME -v VALUE)", lines }
 }
 
 #[expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
-fn sysctl(path: &Path, settings: &Settings) -> Paste {
+fn sysctl(path: &Path, settings: &Settings) -> Lines {
     // What one connection has on the way, twice: the system counts its own overhead to the buffer (tcp(7), tcp_adv_win_scale).
     let in_flight = path.delay_bandwidth_bytes() / f64::from(settings.connections.max(1));
     let max = (2.0 * in_flight) as u64;
@@ -72,7 +119,7 @@ fn sysctl(path: &Path, settings: &Settings) -> Paste {
     if path.loss > 0.0 {
         lines.push("net.ipv4.tcp_congestion_control = bbr   # if the kernel has it: loss does not slow it down".into());
     }
-    Paste { title: "sysctl, at both ends", lines }
+    Lines { title: "sysctl, at both ends", lines }
 }
 
 fn data_length(len: u64) -> u64 {
@@ -82,6 +129,8 @@ fn data_length(len: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use lunette_tuning::CongestionControl;
 
     use super::*;
 
@@ -95,8 +144,17 @@ mod tests {
             ..Settings::default()
         };
         let path = Path { round_trip: Duration::from_secs(10), rate: 1e10, ..Path::default() };
-        let text: Vec<String> = all(&path, &settings).into_iter().flat_map(|paste| paste.lines).collect();
+        let candidate = Candidate {
+            settings,
+            finds_depth: false,
+            congestion: Some(CongestionControl::Bbr),
+            send_buffer_bytes: None,
+            receive_buffer_bytes: Some(4096),
+        };
+        let text: Vec<String> =
+            all(&path, &candidate, &Settings::default()).into_iter().flat_map(|paste| paste.lines).collect();
         for line in [
+            "?max_connections=4&first_burst_length=512&max_burst_length=16777215&congestion_control=bbr&receive_buffer=4096",
             "max_burst_length = \"16777215\"",
             "first_burst_length = \"512\"",
             "node.session.cmds_max = 2048",

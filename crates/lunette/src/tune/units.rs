@@ -64,6 +64,11 @@ impl fmt::Display for Rate {
     }
 }
 
+/// Bytes per second without the digits that mean nothing.
+pub(super) fn rounded(rate: f64) -> f64 {
+    rate.round()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

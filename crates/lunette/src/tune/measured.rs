@@ -1,0 +1,313 @@
+//! The tuner on a real path: a survey, trials as [`Tuner`] asks for them, and a report, also when the target is lost in the middle.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lunette_initiator::{Disk, Error, Initiator, TcpOptions, Url, wait};
+use lunette_session::keys::Offer;
+use lunette_tuning::{Bounds, Candidate, CongestionControl, Settings, Tuner};
+
+use super::Arguments;
+use super::findings::Findings;
+use super::scratch::Scratch;
+use super::survey::{Surveyed, check_request, survey};
+use super::trial::{Budget, Outcome, Subject};
+use crate::failure::Failure;
+use crate::remote::{self, remote_failure};
+
+/// Bytes of a request of `lunette cp`, which are the defaults that are compared with.
+const DEFAULT_REQUEST: u64 = 256 << 10;
+
+/// The most requests of `lunette cp` in flight.
+const DEFAULT_MAX_DEPTH: u32 = 256;
+
+/// The share of the time that each part of the survey may take.
+const SURVEY_SHARE: u32 = 20;
+
+/// Trials that the time is divided by: less than [`lunette_tuning::MAX_TRIALS`], because most searches end earlier.
+const USUAL_TRIALS: u32 = 14;
+
+/// Round trips in which TCP has found its pace, and what follows tells something.
+const TRIAL_ROUND_TRIPS: u32 = 60;
+
+/// The shortest trial in one direction, and the longest.
+const TRIAL_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(4);
+
+/// The shortest trial that is worth its setup, unless the user gives less time.
+const GOOD_TRIAL_TIME: Duration = Duration::from_millis(1500);
+
+/// How long a trial may go on when the time is over: requests that are under way come to their end. Then the target counts as lost.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The time limit of a request, and of a connection.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+pub(super) fn run(arguments: &Arguments, url: &Url) -> Result<(), Failure> {
+    let started = Instant::now();
+    let worker = Worker::new(arguments, url, started)?;
+    let findings = Arc::clone(&worker.findings);
+    let time = worker.time;
+    let (ended, end) = mpsc::channel();
+    // Nothing that the target leaves undone may hold up the report.
+    thread::spawn(move || ended.send(worker.run()));
+    let outcome = end.recv_timeout(time + GRACE).unwrap_or_else(|_| {
+        Err(Failure::Lost(format!(
+            "the target did not answer in time: {} s and {} s more",
+            time.as_secs(),
+            GRACE.as_secs()
+        )))
+    });
+    let findings = lock(&findings);
+    match outcome {
+        Ok(()) => findings.report(arguments, url, None),
+        // There is nothing to report before the target has answered.
+        Err(failure) if findings.facts.is_none() => Err(failure),
+        Err(failure) => {
+            findings.report(arguments, url, Some(&failure.to_string()))?;
+            Err(failure)
+        }
+    }
+}
+
+fn lock(findings: &Mutex<Findings>) -> MutexGuard<'_, Findings> {
+    findings.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct Worker {
+    subject: Subject,
+    /// What the user has, if the URL or the arguments say so.
+    today: Option<Today>,
+    fixed_request: Option<u64>,
+    scratch: Option<Scratch>,
+    started: Instant,
+    time: Duration,
+    max_bytes: u64,
+    findings: Arc<Mutex<Findings>>,
+    progress: ProgressBar,
+}
+
+/// Settings that the user names; the rest is as with the defaults.
+struct Today {
+    offer: Offer,
+    tcp: TcpOptions,
+    congestion: Option<CongestionControl>,
+    request_len: Option<u64>,
+    depth: Option<u32>,
+}
+
+impl Today {
+    fn of(arguments: &Arguments, url: &Url) -> Result<Option<Self>, Failure> {
+        let congestion = match url.tcp.congestion_control.as_deref() {
+            None => None,
+            Some(name) => {
+                Some(CongestionControl::ALL.into_iter().find(|control| control.name() == name).ok_or_else(|| {
+                    Failure::Usage(format!("congestion_control={name}: tune knows cubic, reno and bbr"))
+                })?)
+            }
+        };
+        let (offer, tcp) = (url.offer.clone(), url.tcp.clone());
+        let today = Self { offer, tcp, congestion, request_len: arguments.request, depth: arguments.depth };
+        let is_default = settings_of(&today.offer) == plain() && today.tcp == TcpOptions::default();
+        let says_nothing =
+            is_default && arguments.depth.is_none() && (arguments.request.is_none() || arguments.fixed_request);
+        Ok((!says_nothing).then_some(today))
+    }
+
+    fn candidate(&self, bounds: &Bounds, defaults: &Candidate) -> Candidate {
+        let Settings { request_len, depth, .. } = defaults.settings;
+        let settings = Settings {
+            request_len: self.request_len.unwrap_or(request_len),
+            depth: self.depth.unwrap_or(depth),
+            ..within(bounds, settings_of(&self.offer))
+        };
+        Candidate {
+            settings,
+            finds_depth: self.depth.is_none(),
+            congestion: self.congestion,
+            send_buffer_bytes: self.tcp.send_buffer_bytes,
+            receive_buffer_bytes: self.tcp.receive_buffer_bytes,
+        }
+    }
+}
+
+/// The keys of an offer.
+fn settings_of(offer: &Offer) -> Settings {
+    Settings {
+        connections: offer.max_connections,
+        initial_r2t: offer.initial_r2t,
+        immediate_data: offer.immediate_data,
+        first_burst_len: offer.first_burst_len.into(),
+        max_burst_len: offer.max_burst_len.into(),
+        max_outstanding_r2t: offer.max_outstanding_r2t,
+        max_data_segment_len: offer.recv_data_segment_len.into(),
+        ..Settings::default()
+    }
+}
+
+/// What becomes of an offer at this target.
+fn within(bounds: &Bounds, offer: Settings) -> Settings {
+    Settings {
+        connections: offer.connections.min(bounds.max_connections),
+        initial_r2t: offer.initial_r2t || !bounds.may_send_unsolicited,
+        first_burst_len: offer.first_burst_len.min(bounds.max_first_burst_len),
+        max_burst_len: offer.max_burst_len.min(bounds.max_burst_len),
+        max_outstanding_r2t: offer.max_outstanding_r2t.min(bounds.max_outstanding_r2t),
+        digest_len: bounds.digest_len,
+        ..offer
+    }
+}
+
+/// The keys that our initiator offers when it is told nothing.
+pub(super) fn plain() -> Settings {
+    settings_of(&Offer::initiator())
+}
+
+/// A candidate that asks nothing of TCP.
+pub(super) fn unset() -> Candidate {
+    Candidate {
+        settings: Settings::default(),
+        finds_depth: false,
+        congestion: None,
+        send_buffer_bytes: None,
+        receive_buffer_bytes: None,
+    }
+}
+
+/// What `lunette cp` does when it is told nothing.
+fn defaults(bounds: &Bounds) -> Candidate {
+    let request_len = bounds.request_len.unwrap_or(DEFAULT_REQUEST.min(bounds.max_request_len));
+    let affordable = u32::try_from(bounds.max_in_flight_bytes / request_len.max(1)).unwrap_or(u32::MAX);
+    let settings = within(bounds, plain());
+    let settings = Settings { request_len, depth: affordable.clamp(1, DEFAULT_MAX_DEPTH), ..settings };
+    Candidate { settings, finds_depth: true, ..unset() }
+}
+
+impl Worker {
+    fn new(arguments: &Arguments, url: &Url, started: Instant) -> Result<Self, Failure> {
+        if arguments.fixed_request && arguments.request.is_none() {
+            return Err(Failure::Usage("--fixed-request: write --request SIZE, too".into()));
+        }
+        let mut options = remote::options(url)?;
+        options.reconnect_for = Duration::ZERO;
+        options.request_timeout = REQUEST_TIMEOUT;
+        options.connect_timeout = REQUEST_TIMEOUT;
+        let initiator = Initiator::start().map_err(remote_failure)?;
+        let progress = ProgressBar::new_spinner();
+        // It hides itself where there is no terminal.
+        progress.set_draw_target(ProgressDrawTarget::stderr());
+        progress.set_style(
+            ProgressStyle::with_template("{spinner} {elapsed} {msg}").expect("a template that is a constant"),
+        );
+        Ok(Self {
+            subject: Subject { initiator, url: url.clone(), options, scratch: None },
+            today: Today::of(arguments, url)?,
+            fixed_request: arguments.request.filter(|_| arguments.fixed_request),
+            scratch: arguments.write.clone(),
+            started,
+            time: Duration::from_secs(arguments.time.into()),
+            max_bytes: arguments.max_bytes.0,
+            findings: Arc::default(),
+            progress,
+        })
+    }
+
+    fn run(mut self) -> Result<(), Failure> {
+        self.progress.set_message("looking at the idle path");
+        let part = self.time / SURVEY_SHARE;
+        let found = self.look(part)?;
+        let lifeline = found.lifeline.clone();
+        let mut tuner = self.tuner(&found)?;
+        {
+            let mut findings = lock(&self.findings);
+            findings.facts = Some(found.facts.clone());
+            findings.survey = Some(found.survey.clone());
+            findings.defaults = Some(defaults(&found.survey.bounds));
+        }
+        let budget = self.budget(found.facts.opening, found.survey.path.round_trip);
+        let mut cost = found.facts.opening + budget.time * self.directions();
+        let mut moved = 0;
+        while let Some(candidate) = tuner.next(self.affordable(cost, moved, budget)) {
+            self.progress.set_message(format!("trial {}", tuner.trials().len() + 1));
+            self.progress.tick();
+            let start = Instant::now();
+            let measured = self.subject.measure(&candidate, budget);
+            cost = cost.max(start.elapsed());
+            let outcome = match measured {
+                Ok(outcome) => {
+                    tuner.saw_command_window(outcome.command_window);
+                    moved += outcome.read.moved_bytes + outcome.write.as_ref().map_or(0, |write| write.moved_bytes);
+                    Some(outcome)
+                }
+                Err(error) => {
+                    check_alive(&lifeline, &error)?;
+                    if tuner.trials().is_empty() {
+                        return Err(remote_failure(error));
+                    }
+                    tracing::warn!(%error, "settings that cannot be measured");
+                    None
+                }
+            };
+            tuner.record(outcome.as_ref().map(Outcome::rates));
+            let mut findings = lock(&self.findings);
+            findings.outcomes.push(outcome);
+            findings.tuner = Some(tuner.clone());
+        }
+        self.progress.finish_and_clear();
+        Ok(())
+    }
+
+    fn look(&mut self, part: Duration) -> Result<Surveyed, Failure> {
+        if let Some(scratch) = self.scratch.take() {
+            // The survey must know the range. What is wrong with it shows on a session of its own.
+            let disk = remote::open(&self.subject.url, self.subject.options.clone(), &self.subject.initiator)?;
+            let range = scratch.check(disk.facts())?;
+            eprintln!("lunette: overwriting bytes {} to {} of {}", range.start, range.end, self.subject.url);
+            self.subject.scratch = Some(range);
+        }
+        survey(&self.subject, self.fixed_request, part).map_err(remote_failure)
+    }
+
+    fn tuner(&self, found: &Surveyed) -> Result<Tuner, Failure> {
+        let bounds = &found.survey.bounds;
+        let defaults = defaults(bounds);
+        let today = self.today.as_ref().map(|today| today.candidate(bounds, &defaults));
+        let lens = self.fixed_request.into_iter().chain(today.map(|today| today.settings.request_len));
+        for len in lens {
+            check_request(&found.lifeline, &self.subject, len).map_err(Failure::Usage)?;
+        }
+        Ok(Tuner::new(found.survey.clone(), defaults, today))
+    }
+
+    /// Directions that are measured in each trial.
+    fn directions(&self) -> u32 {
+        1 + u32::from(self.subject.scratch.is_some())
+    }
+
+    /// What each direction of each trial may take.
+    fn budget(&self, opening: Duration, round_trip: Duration) -> Budget {
+        let left = self.time.saturating_sub(self.started.elapsed());
+        let share = (left / USUAL_TRIALS).saturating_sub(opening) / self.directions();
+        let wanted = (round_trip * TRIAL_ROUND_TRIPS).max(GOOD_TRIAL_TIME);
+        let time = wanted.min(share).clamp(*TRIAL_TIME.start(), *TRIAL_TIME.end());
+        let trials = lunette_tuning::MAX_TRIALS as u64 * u64::from(self.directions());
+        Budget { time, bytes: self.max_bytes / trials }
+    }
+
+    /// How many more trials time and bytes allow.
+    fn affordable(&self, cost: Duration, moved: u64, budget: Budget) -> usize {
+        let left = self.time.saturating_sub(self.started.elapsed());
+        let by_time = u64::try_from(left.as_millis() / cost.as_millis().max(1)).unwrap_or(u64::MAX);
+        let by_bytes = self.max_bytes.saturating_sub(moved) / (budget.bytes * u64::from(self.directions())).max(1);
+        (by_time.min(by_bytes)) as usize
+    }
+}
+
+/// Ends the run when a trial failed because the target is gone.
+fn check_alive(lifeline: &Disk, error: &Error) -> Result<(), Failure> {
+    match wait(lifeline.session().ping(Vec::new())) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::Lost(format!("the target was lost in the middle: {error}"))),
+    }
+}

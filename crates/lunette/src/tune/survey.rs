@@ -1,0 +1,211 @@
+//! What is known before the first trial: round trips of an idle path, what the target agrees to, and its time per command.
+
+#![expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^52")]
+
+use std::time::{Duration, Instant};
+
+use lunette_initiator::{Disk, Error, Parameters, wait};
+use lunette_scsi::requests;
+use lunette_tuning::{Bounds, Candidate, CongestionControl, Path, Settings, Survey, Target};
+
+use super::measured::unset;
+use super::trial::Subject;
+use super::{scratch, system};
+use crate::bench::Mode;
+use crate::bench::job::{Job, JobError, Plan};
+use crate::depth::Depth;
+
+/// Connections that are offered to the target.
+pub(super) const MAX_CONNECTIONS: u32 = 8;
+
+/// Bytes of requests in flight: half of what the client has for buffers.
+const MAX_IN_FLIGHT_BYTES: u64 = lunette_initiator::limits::DEFAULT_BUFFER_BYTES as u64 / 2;
+
+/// The longest request: longer ones carry no more.
+const MAX_REQUEST_LEN: u64 = 4 << 20;
+
+/// Pings, and short reads one after the other.
+const ROUND_TRIPS: usize = 10;
+
+/// The longest time for each of both.
+const MAX_ROUND_TRIPS_TIME: Duration = Duration::from_secs(2);
+
+/// Short commands in flight when their number in a second is measured.
+const SHORT_COMMANDS: u32 = 64;
+
+/// A load of short commands shows its cost when its latency is this many times that of one alone: they wait for each other.
+const QUEUEING: f64 = 2.0;
+
+/// The survey, and the session by which the target shows that it lives.
+pub(super) struct Surveyed {
+    pub(super) survey: Survey,
+    pub(super) facts: IdleFacts,
+    pub(super) lifeline: Disk,
+}
+
+/// What was measured without load, and what the target agreed to.
+#[derive(Debug, Clone)]
+pub(super) struct IdleFacts {
+    pub(super) parameters: Parameters,
+    /// From the beginning of the login to the answer of the last command that opens the disk.
+    pub(super) opening: Duration,
+    /// The shortest ping.
+    pub(super) ping: Duration,
+    /// The shortest round trip of TCP.
+    pub(super) round_trip: Duration,
+    /// The shortest read of one block, less the round trip.
+    pub(super) command_latency: Duration,
+    /// Short commands in a second, and how many were in flight.
+    pub(super) commands_per_second: f64,
+    pub(super) commands_in_flight: u32,
+    /// The time in which both sides could do nothing else for one command; `None` when the distance kept it from showing.
+    pub(super) command_cost: Option<Duration>,
+    /// The congestion control of this system.
+    pub(super) congestion: Option<String>,
+}
+
+/// What is offered to see how far the target goes: our defaults, but for more connections and longer bursts.
+fn generous(digest_len: u32) -> Candidate {
+    let bounds = Bounds { max_connections: MAX_CONNECTIONS, digest_len, ..Bounds::default() };
+    let settings = Settings {
+        request_len: 64 << 10,
+        connections: bounds.max_connections,
+        initial_r2t: false,
+        first_burst_len: 1 << 20,
+        max_burst_len: (16 << 20) - 1,
+        max_outstanding_r2t: bounds.max_outstanding_r2t,
+        max_data_segment_len: bounds.max_data_segment_len,
+        digest_len,
+        ..Settings::default()
+    };
+    Candidate { settings, ..unset() }
+}
+
+/// Surveys the path and the target in at most about `time`. `fixed_len` is the length of all requests, if the load decides it.
+pub(super) fn survey(subject: &Subject, fixed_len: Option<u64>, time: Duration) -> Result<Surveyed, Error> {
+    let started = Instant::now();
+    let lifeline = subject.open(&generous(0))?;
+    let opening = started.elapsed();
+    let ping = shortest(time, || wait(lifeline.session().ping(vec![0; 8])).map(drop))?;
+    let read = shortest(time, || read_block(&lifeline))?;
+    let (commands_per_second, commands_in_flight) = short_commands(&lifeline, (ping * 4 + time / 2).min(time))?;
+    let observed = wait(lifeline.session().observe())?;
+    let of_tcp = observed.connections.iter().map(|of| of.min_round_trip).filter(|trip| !trip.is_zero()).min();
+    let round_trip = of_tcp.map_or(ping, |trip| trip.min(ping));
+    let one_command = f64::from(commands_in_flight) / commands_per_second.max(1.0);
+    let is_busy = one_command > QUEUEING * read.as_secs_f64();
+    let command_cost = is_busy.then(|| Duration::from_secs_f64(1.0 / commands_per_second.max(1.0)));
+    let congestion = system::congestion_control();
+    let mut path = Path { round_trip, ..Path::default() };
+    path.tcp_window = system::tcp_window().unwrap_or(path.tcp_window);
+    path.mtu = observed.connections.first().map(|of| of.path_mtu).filter(|mtu| *mtu > 0).unwrap_or(path.mtu);
+    let named = |control: &CongestionControl| congestion.as_deref() == Some(control.name());
+    path.congestion = CongestionControl::ALL.into_iter().find(named).unwrap_or_default();
+    let command_latency = read.saturating_sub(round_trip);
+    let mut target = Target { latency: command_latency, ..Target::default() };
+    target.command_window = u32::try_from(observed.command_window).unwrap_or(u32::MAX).max(1);
+    target.command_cost = command_cost.unwrap_or(target.command_cost);
+    let parameters = lifeline.session().parameters().clone();
+    let bounds = bounds(subject, &lifeline, &parameters, observed.connections.len(), fixed_len);
+    let others = system::allowed_congestion_controls().into_iter();
+    let congestion_controls =
+        others.filter(|control| *control != path.congestion && *control != CongestionControl::Reno);
+    let survey = Survey { path, target, bounds, congestion: congestion_controls.collect() };
+    let facts = IdleFacts {
+        parameters,
+        opening,
+        ping,
+        round_trip,
+        command_latency,
+        commands_per_second,
+        commands_in_flight,
+        command_cost,
+        congestion,
+    };
+    Ok(Surveyed { survey, facts, lifeline })
+}
+
+/// The shortest of some round trips.
+fn shortest(time: Duration, mut go: impl FnMut() -> Result<(), Error>) -> Result<Duration, Error> {
+    let (began, mut least) = (Instant::now(), Duration::MAX);
+    for _ in 0..ROUND_TRIPS {
+        let start = Instant::now();
+        go()?;
+        least = least.min(start.elapsed());
+        if began.elapsed() > time.min(MAX_ROUND_TRIPS_TIME) {
+            break;
+        }
+    }
+    Ok(least)
+}
+
+fn read_block(disk: &Disk) -> Result<(), Error> {
+    let buffer = disk.session().reserve(disk.facts().block_len() as usize)?;
+    let request = lunette_initiator::Request::new(disk.lun(), requests::read(0, 1, false)).with_data_in(buffer);
+    wait(disk.session().execute(request)).check_whole().map(drop)
+}
+
+/// Short commands in a second, with many of them in flight.
+fn short_commands(disk: &Disk, time: Duration) -> Result<(f64, u32), Error> {
+    let window = wait(disk.session().observe())?.command_window;
+    let depth = u32::try_from(window).unwrap_or(u32::MAX).clamp(1, SHORT_COMMANDS);
+    let block_len = disk.facts().block_len();
+    let plan = Plan {
+        mode: Mode::RandRead,
+        chunk_len: block_len as usize,
+        depth: Depth::Given(depth as usize),
+        time,
+        read_percent: 100,
+        first_chunk: 0,
+        chunks: disk.facts().len_bytes() / u64::from(block_len),
+        seed: 1,
+    };
+    let tally = Job::new(disk.clone(), plan).run().map_err(|error| match error {
+        JobError::Request(error) => error,
+        JobError::WrongData { .. } => unreachable!("no job of the tuner compares"),
+    })?;
+    Ok((tally.reads as f64 / tally.elapsed.as_secs_f64(), depth))
+}
+
+/// What target and initiator agree to at most.
+fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, connections: usize, fixed_len: Option<u64>) -> Bounds {
+    let facts = disk.facts();
+    let block_len = u64::from(facts.block_len());
+    // Requests are powers of two, and a range must have room for some.
+    let room = subject.scratch.as_ref().map_or(facts.len_bytes(), |range| (range.end - range.start) / 4);
+    let of_device = u64::from(disk.max_transfer_blocks()) * block_len;
+    let most = MAX_REQUEST_LEN.min(of_device).min(room).max(block_len);
+    let most = 1 << most.ilog2();
+    let digest_len = 4 * u32::from(agreed.data_digest != lunette_initiator::Digest::None)
+        + 4 * u32::from(agreed.header_digest != lunette_initiator::Digest::None);
+    Bounds {
+        // A device that takes less than the tuner would try gets what it takes.
+        request_len: fixed_len.or((most < MIN_CHOICE).then_some(most)),
+        max_request_len: most,
+        max_connections: u32::try_from(connections).unwrap_or(1).max(1),
+        max_in_flight_bytes: MAX_IN_FLIGHT_BYTES,
+        may_send_unsolicited: !agreed.initial_r2t,
+        max_first_burst_len: agreed.effective_first_burst_len().into(),
+        max_burst_len: agreed.max_burst_len.into(),
+        max_outstanding_r2t: agreed.effective_max_outstanding_r2t(),
+        max_data_segment_len: agreed.recv_data_segment_len.into(),
+        digest_len,
+    }
+}
+
+/// The shortest request that the tuner chooses by itself.
+const MIN_CHOICE: u64 = 64 << 10;
+
+/// Why a disk cannot be measured with requests of this length.
+pub(super) fn check_request(disk: &Disk, subject: &Subject, len: u64) -> Result<(), String> {
+    let block_len = u64::from(disk.facts().block_len());
+    let most = u64::from(disk.max_transfer_blocks()) * block_len;
+    if !len.is_multiple_of(block_len) || len > most {
+        return Err(format!("--request {len}: the disk takes multiples of {block_len} up to {most} bytes"));
+    }
+    let range = subject.scratch.clone().unwrap_or(0..disk.facts().len_bytes());
+    if scratch::requests_in(&range, len).1 == 0 {
+        return Err(format!("--request {len}: there is no room for one in {range:?}"));
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! What this system does with TCP, by its own account.
+
+use std::fs;
+
+use lunette_tuning::CongestionControl;
+
+/// The value of a setting of sysctl(8), such as `net.ipv4.tcp_rmem`.
+fn sysctl(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok()
+}
+
+/// The name of the congestion control that connections get by themselves.
+pub(super) fn congestion_control() -> Option<String> {
+    sysctl("net.ipv4.tcp_congestion_control").map(|name| name.trim().to_owned())
+}
+
+/// The congestion controls of the model that this process may choose for its connections.
+pub(super) fn allowed_congestion_controls() -> Vec<CongestionControl> {
+    let of_root = rustix::process::geteuid().is_root();
+    let list =
+        if of_root { "net.ipv4.tcp_available_congestion_control" } else { "net.ipv4.tcp_allowed_congestion_control" };
+    let names = sysctl(list).unwrap_or_default();
+    let has = |control: &CongestionControl| names.split_whitespace().any(|name| name == control.name());
+    CongestionControl::ALL.into_iter().filter(has).collect()
+}
+
+/// Bytes that one connection can have on the way when its buffers have grown as far as they may: about half of a buffer, for the
+/// system's own accounts are in it, too (`tcp_adv_win_scale` of tcp(7)).
+pub(super) fn tcp_window() -> Option<u64> {
+    let most = |name| sysctl(name)?.split_whitespace().nth(2)?.parse::<u64>().ok();
+    Some(most("net.ipv4.tcp_rmem")?.min(most("net.ipv4.tcp_wmem")?) / 2)
+}

@@ -1,0 +1,194 @@
+//! One measurement: a session with given settings, and a load on it.
+
+#![expect(clippy::cast_precision_loss, reason = "counts of a few seconds lie far below 2^52")]
+
+use std::ops::Range;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_initiator::{Disk, Error, Initiator, Observation, Options, TcpInfo, TcpOptions, Url, wait};
+use lunette_scsi::Lun;
+use lunette_tuning::{Candidate, Rates, Transfer};
+
+use super::scratch::requests_in;
+use crate::bench::Mode;
+use crate::bench::job::{Job, JobError, Plan};
+use crate::depth::Depth;
+
+/// The share of a trial in which TCP finds its pace; it does not count.
+const WARM_UP: f64 = 0.4;
+
+/// Time between two looks at the connections.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The disk that all trials use.
+pub(super) struct Subject {
+    pub(super) initiator: Initiator,
+    pub(super) url: Url,
+    /// The options of the URL. Trials change what they are about.
+    pub(super) options: Options,
+    /// Bytes of the disk that may be overwritten.
+    pub(super) scratch: Option<Range<u64>>,
+}
+
+/// What a trial may take, for each direction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Budget {
+    pub(super) time: Duration,
+    pub(super) bytes: u64,
+}
+
+/// What a trial found.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
+    pub(super) read: Load,
+    pub(super) write: Option<Load>,
+    /// Commands that the session could have in flight.
+    pub(super) command_window: u32,
+}
+
+impl Outcome {
+    pub(super) fn rates(&self) -> Rates {
+        Rates { read: self.read.bytes_per_second, write: self.write.as_ref().map(|write| write.bytes_per_second) }
+    }
+}
+
+/// A load in one direction.
+#[derive(Debug, Clone)]
+pub(super) struct Load {
+    /// Bytes of data.
+    pub(super) bytes_per_second: f64,
+    /// Requests in flight at the end.
+    pub(super) depth: usize,
+    /// The median of the connections' round trips, under this load.
+    pub(super) round_trip: Duration,
+    /// Segments that we sent again, of those that we sent.
+    pub(super) resent: f64,
+    /// Segments that came out of order, of those that came.
+    pub(super) out_of_order: f64,
+    /// Bytes of TCP payload that were moved.
+    pub(super) moved_bytes: u64,
+}
+
+/// A look at the connections in the middle of a load.
+struct Sample {
+    at: Instant,
+    observation: Observation,
+}
+
+impl Subject {
+    /// Opens the disk with the settings of a candidate.
+    pub(super) fn open(&self, candidate: &Candidate) -> Result<Disk, Error> {
+        let session = wait(self.url.connect(&self.initiator, self.options_of(candidate)))?;
+        wait(Disk::open(session, self.url.lun.unwrap_or(Lun::ZERO)))
+    }
+
+    fn options_of(&self, candidate: &Candidate) -> Options {
+        let settings = &candidate.settings;
+        let len = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let mut options = self.options.clone();
+        let offer = &mut options.offer;
+        offer.max_connections = settings.connections;
+        offer.initial_r2t = settings.initial_r2t;
+        offer.immediate_data = settings.immediate_data;
+        offer.first_burst_len = len(settings.first_burst_len);
+        offer.max_burst_len = len(settings.max_burst_len);
+        offer.max_outstanding_r2t = settings.max_outstanding_r2t;
+        offer.recv_data_segment_len = len(settings.max_data_segment_len);
+        options.tcp = TcpOptions {
+            congestion_control: candidate.congestion.map(|control| control.name().into()),
+            send_buffer_bytes: candidate.send_buffer_bytes,
+            receive_buffer_bytes: candidate.receive_buffer_bytes,
+        };
+        options
+    }
+
+    /// Measures a candidate: reads, then writes if a range may be overwritten.
+    pub(super) fn measure(&self, candidate: &Candidate, budget: Budget) -> Result<Outcome, Error> {
+        let disk = self.open(candidate)?;
+        let read = self.load(&disk, candidate, Transfer::Read, budget)?;
+        let write = match &self.scratch {
+            Some(_) => Some(self.load(&disk, candidate, Transfer::Write, budget)?),
+            None => None,
+        };
+        let window = wait(disk.session().observe())?.command_window;
+        Ok(Outcome { read, write, command_window: u32::try_from(window).unwrap_or(u32::MAX) })
+    }
+
+    fn load(&self, disk: &Disk, candidate: &Candidate, transfer: Transfer, budget: Budget) -> Result<Load, Error> {
+        let settings = &candidate.settings;
+        let (mode, range) = match (transfer, &self.scratch) {
+            (Transfer::Write, Some(range)) => (Mode::Write, range.clone()),
+            _ => (Mode::Read, 0..disk.facts().len_bytes()),
+        };
+        let (first_chunk, chunks) = requests_in(&range, settings.request_len);
+        let depth = settings.depth as usize;
+        let job = Job::new(
+            disk.clone(),
+            Plan {
+                mode,
+                chunk_len: settings.request_len as usize,
+                depth: if candidate.finds_depth { Depth::Measured(depth) } else { Depth::Given(depth) },
+                time: budget.time,
+                read_percent: 0,
+                first_chunk,
+                chunks,
+                seed: 1,
+            },
+        );
+        let mut samples = vec![sample(disk)?];
+        let tally = thread::scope(|scope| {
+            let running = scope.spawn(|| job.run());
+            let until = Instant::now() + budget.time;
+            while !running.is_finished() && Instant::now() < until {
+                thread::sleep(SAMPLE_INTERVAL);
+                // A session that is lost ends the job as well, which tells why.
+                let Ok(next) = sample(disk) else { break };
+                samples.push(next);
+                if moved(&samples[0], &samples[samples.len() - 1], transfer) >= budget.bytes {
+                    break;
+                }
+            }
+            job.stop();
+            running.join().expect("a job does not panic")
+        });
+        let tally = tally.map_err(|error| match error {
+            JobError::Request(error) => error,
+            JobError::WrongData { .. } => unreachable!("no job of the tuner compares"),
+        })?;
+        let share = settings.request_len as f64 / settings.payload_len() as f64;
+        Ok(Load { depth: tally.depth, ..evaluate(&samples, transfer, share) })
+    }
+}
+
+fn sample(disk: &Disk) -> Result<Sample, Error> {
+    let observation = wait(disk.session().observe())?;
+    Ok(Sample { at: Instant::now(), observation })
+}
+
+/// Bytes that have arrived at the receiver between two looks, headers of iSCSI included.
+fn moved(from: &Sample, to: &Sample, transfer: Transfer) -> u64 {
+    let bytes = |of: &TcpInfo| if transfer == Transfer::Read { of.received_bytes } else { of.acknowledged_bytes };
+    let sum = |sample: &Sample| sample.observation.connections.iter().map(bytes).sum::<u64>();
+    sum(to).saturating_sub(sum(from))
+}
+
+/// The load that the samples show; `share` is the part of the moved bytes that is data.
+fn evaluate(samples: &[Sample], transfer: Transfer, share: f64) -> Load {
+    let (first, last) = (&samples[0], &samples[samples.len() - 1]);
+    let warm = first.at + last.at.duration_since(first.at).mul_f64(WARM_UP);
+    let begin = samples.iter().find(|sample| sample.at >= warm).unwrap_or(first);
+    let seconds = last.at.duration_since(begin.at).as_secs_f64();
+    let connections = &last.observation.connections;
+    let sum = |of: fn(&TcpInfo) -> u64| connections.iter().map(of).sum::<u64>() as f64;
+    let mut round_trips: Vec<Duration> = connections.iter().map(|of| of.round_trip).collect();
+    round_trips.sort_unstable();
+    Load {
+        bytes_per_second: if seconds > 0.0 { moved(begin, last, transfer) as f64 * share / seconds } else { 0.0 },
+        depth: 0,
+        round_trip: round_trips.get(round_trips.len() / 2).copied().unwrap_or_default(),
+        resent: sum(|of| of.resent_segments) / sum(|of| of.sent_data_segments).max(1.0),
+        out_of_order: sum(|of| of.out_of_order_segments) / sum(|of| of.received_data_segments).max(1.0),
+        moved_bytes: moved(first, last, transfer),
+    }
+}
