@@ -6,16 +6,20 @@
 //! - `net`: namespaces, TUN devices, and the relay, a thin loop that brings `link` packets and the time.
 //! - `check`: what the tool measures of itself before it runs a command.
 //! - `run`: the processes, the command, and the report.
+//! - `experiment`: many runs of `link`: cells, their results in a file, tables and plots.
 
 #![deny(unsafe_code)]
 
 mod check;
+mod experiment;
 mod limits;
 mod link;
 mod net;
 mod options;
 mod run;
+mod stream;
 mod units;
+mod wan;
 
 use std::process::ExitCode;
 
@@ -31,22 +35,38 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Tool {
-    /// Two network namespaces, a link between them, and a command in one of them
-    Link(options::Options),
-    /// What `link` starts to do its work
+    #[command(flatten)]
+    Measuring(Measuring),
+    /// One TCP connection that always has something to send
+    Stream(stream::Options),
+    /// What the tools start to do their work
     #[command(hide = true)]
     Inside {
         parent: u32,
-        #[command(flatten)]
-        options: options::Options,
+        #[command(subcommand)]
+        tool: Measuring,
     },
+}
+
+/// The tools that work in namespaces.
+#[derive(Subcommand)]
+enum Measuring {
+    /// Two network namespaces, a link between them, and a command in one of them
+    Link(options::Options),
+    /// The tables of a paper on iSCSI over distances, measured again
+    Wan(wan::Options),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().tool {
         // The options are wrong here or nowhere.
-        Tool::Link(options) => options.link().and_then(|_| run::outer::run()),
-        Tool::Inside { parent, options } => run::inner::run(&options, parent),
+        Tool::Measuring(Measuring::Link(options)) => options.link().and_then(|_| run::outer::run()),
+        Tool::Measuring(Measuring::Wan(options)) => options.check().and_then(|()| run::outer::run()),
+        Tool::Stream(options) => stream::run(&options),
+        Tool::Inside { parent, tool } => run::inner::enter(parent).and_then(|running| match tool {
+            Measuring::Link(options) => run::inner::link(&options, &running),
+            Measuring::Wan(options) => wan::run(&options),
+        }),
     };
     match outcome {
         Ok(code) => code,

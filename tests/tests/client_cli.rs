@@ -125,6 +125,7 @@ fn json_has_the_keys_that_the_guide_lists() {
         "gb_per_s",
         "latency_us",
         "cpu_us_per_io",
+        "uncounted",
         "event_loop",
         "recoveries",
     ];
@@ -147,6 +148,13 @@ fn json_has_the_keys_that_the_guide_lists() {
     assert!(bench["event_loop"]["received_pdus"].as_u64() >= bench["reads"].as_u64(), "{bench}");
     has_keys(&bench["latency_us"], &["mean", "p50", "p90", "p99", "p999", "max"]);
     assert!(bench["reads"].as_u64() > Some(0) && bench["writes"].as_u64() > Some(0), "{bench}");
+    assert_eq!(bench["uncounted"], 0, "{bench}");
+
+    let bench = ["bench", "--json", "--rw", "write", "--warm-up", "0.2", "--time", "1", "--depth", "2", url];
+    let bench = printed(&bench, &keys);
+    assert!(bench["uncounted"].as_u64() > Some(0) && bench["writes"].as_u64() > Some(0), "{bench}");
+    let sent = bench["writes"].as_u64().zip(bench["uncounted"].as_u64()).map(|(counted, others)| counted + others);
+    assert!(bench["event_loop"]["sent_pdus"].as_u64() >= sent, "each request is counted once: {bench}");
     server.stop();
 }
 
@@ -234,6 +242,7 @@ fn bad_usage_is_reported() {
     fails(USAGE, &["header_digest", "crc32c"], &["info", "iscsi://192.0.2.1/?header_digest=md5"]);
     fails(USAGE, &["70000"], &["ls", "iscsi://192.0.2.1:70000"]);
     fails(USAGE, &["--rw"], &["bench", "--rw", "sideways", url]);
+    fails(USAGE, &["--warm-up"], &["bench", "--warm-up", "-1", url]);
     fails(USAGE, &["--bs 1000"], &["bench", "--bs", "1000", url]);
     fails(USAGE, &["too few"], &["bench", "--size", "64K", "--depth", "64", url]);
     fails(USAGE, &["not a rate"], &["tune", "--rtt", "50ms", "--rate", "fast"]);

@@ -82,7 +82,7 @@ fn receive(end: &End, received: &Arc<AtomicU64>) -> Result<(SocketAddr, JoinHand
     let received = Arc::clone(received);
     let thread = thread::spawn(move || {
         // What waits in the socket because this thread does would count later, as more than the line carries.
-        let _ = sys::run_first();
+        let _ = sys::run_first(sys::Urgency::Instrument);
         let Ok((mut stream, _)) = listener.accept() else { return };
         let mut chunk = vec![0; CHUNK];
         // The sender ends it with a reset.

@@ -85,7 +85,7 @@ fn relay(mut directions: [Direction; 2], stop: &OwnedFd) -> Result<Relayed> {
     // Timers of threads that are not urgent may fire 50 µs late.
     rustix::thread::set_current_timer_slack(NonZero::new(1)).context("cannot ask for exact timers")?;
     // Containers may forbid it. The check shows what that costs.
-    let _ = sys::run_first();
+    let _ = sys::run_first(sys::Urgency::Instrument);
     let start = Instant::now();
     let mut sleeper = Sleeper::default();
     loop {

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::ioctl::{self, Opcode, Updater, opcode};
 use rustix::thread::UnshareFlags;
@@ -48,12 +49,46 @@ pub(crate) fn attach_tun(file: &File, name: &str) -> io::Result<()> {
     unsafe { ioctl::ioctl(file, Updater::<TUNSETIFF, InterfaceRequest>::new(&mut request)) }.map_err(Into::into)
 }
 
-/// Runs the calling thread before all threads with an ordinary priority. Root needs CAP_SYS_NICE for it.
-pub(crate) fn run_first() -> io::Result<()> {
-    let priority = libc::sched_param { sched_priority: 1 };
+/// Which real-time threads run before which.
+#[derive(Clone, Copy)]
+pub(crate) enum Urgency {
+    /// The processes of a measurement: before all that is ordinary.
+    Measured = 1,
+    /// The relay, and what counts packets: before what is measured.
+    Instrument = 2,
+}
+
+/// Runs the calling thread, and what it starts later, before all threads with an ordinary priority. Root needs CAP_SYS_NICE for it.
+pub(crate) fn run_first(urgency: Urgency) -> io::Result<()> {
+    let priority = libc::sched_param { sched_priority: urgency as i32 };
     // SAFETY: the call reads the parameter and changes nothing but how the thread is scheduled.
-    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const priority) };
+    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_RR, &raw const priority) };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What may be on the way on a TCP connection.
+pub(crate) struct TcpWindows {
+    /// What the peer's last acknowledgement allows, in bytes.
+    pub(crate) sent: u32,
+    /// What this end allows its peer.
+    pub(crate) received: u32,
+}
+
+/// Reads both windows of a TCP connection. Linux 6.2 and later have them.
+pub(crate) fn tcp_windows(socket: BorrowedFd) -> io::Result<TcpWindows> {
+    /// The places of `tcpi_snd_wnd` and `tcpi_rcv_wnd` in `struct tcp_info`.
+    const WINDOWS: [usize; 2] = [228, 232];
+    let mut info = [0_u8; 256];
+    let mut len = info.len() as libc::socklen_t;
+    // SAFETY: the call writes at most `len` bytes to `info`, and sets `len` to their number.
+    let outcome = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info.as_mut_ptr().cast(), &raw mut len)
+    };
+    if outcome != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [sent, received] = WINDOWS.map(|at| u32::from_ne_bytes([info[at], info[at + 1], info[at + 2], info[at + 3]]));
+    Ok(TcpWindows { sent, received })
 }
 
 const _: () = assert!(size_of::<InterfaceRequest>() == 40);

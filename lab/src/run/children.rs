@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,14 @@ const LOOK: Duration = Duration::from_millis(10);
 const LISTENS: &str = "0A";
 
 /// Starts a command at that end of the link.
-pub(crate) fn start(end: &End, mut command: Command) -> io::Result<Pid> {
+pub(crate) fn start(end: &End, command: Command) -> io::Result<Pid> {
+    spawn(end, command).map(|child| Pid::from_child(&child))
+}
+
+/// Starts a command at that end of the link, for a caller that waits for it.
+pub(crate) fn spawn(end: &End, mut command: Command) -> io::Result<Child> {
     command.env("LAB_ADDRESS", end.address.to_string()).env("LAB_PEER", end.peer.to_string());
-    end.namespace.run(move || command.spawn()).map(|child| Pid::from_child(&child))
+    end.namespace.run(move || command.spawn())
 }
 
 /// The command with its arguments.
@@ -90,7 +95,8 @@ pub(crate) fn stop_server(server: Pid) {
     let began = Instant::now();
     // Once they are all gone there is no such group.
     while kill_process_group(server, Signal::TERM).is_ok() && began.elapsed() < END {
-        let _ = waitpid(Some(server), WaitOptions::NOHANG);
+        // A child whose parent has ended before is this process's, and counts for the group until it is reaped.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         thread::sleep(LOOK);
     }
 }

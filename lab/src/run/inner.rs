@@ -15,27 +15,29 @@ use signal_hook::iterator::Signals;
 
 use crate::check;
 use crate::net::sys::{self, Unshared};
-use crate::net::{Pair, Relay};
 use crate::options::Options;
 
-use super::report::{Report, Traffic};
+use super::exchange::{self, Exchange};
+use super::report::Report;
 use super::{BY_SIGNAL, children, exit_code};
 
 /// The exit statuses for commands that cannot be started, as shells have them.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
 
-/// Does what the options say. `parent` is the process that started this one.
-pub(crate) fn run(options: &Options, parent: u32) -> Result<ExitCode> {
+/// Makes this process the one that works. `parent` is the process that started it.
+pub(crate) fn enter(parent: u32) -> Result<Running> {
     end_with(parent)?;
     let running = Running::default();
     pass_signals_on(&running)?;
     mount_processes().context("cannot mount /proc for the process namespace")?;
+    Ok(running)
+}
+
+/// Does what the options of `lunette-lab link` say.
+pub(crate) fn link(options: &Options, running: &Running) -> Result<ExitCode> {
     let link = options.link()?;
-    let pair = Pair::new(options.mtu)?;
-    for (key, value) in &options.sysctl {
-        pair.set_sysctl(key, value)?;
-    }
+    let pair = exchange::ends(options)?;
     let mut report = Report::new(&link, options.mtu, options.seed, options.json, options.command.is_empty());
     if !options.no_check {
         report.checked(
@@ -46,10 +48,9 @@ pub(crate) fn run(options: &Options, parent: u32) -> Result<ExitCode> {
         report.print();
         return Ok(ExitCode::SUCCESS);
     }
-    let relay = Relay::start(&pair, link, options.mtu)?;
-    let server = start_server(options, &pair)?;
+    let exchange = Exchange::start(options, pair)?;
     let began = Instant::now();
-    let command = match children::start(&pair.near, children::command(&options.command)) {
+    let command = match children::start(&exchange.pair.near, children::command(&options.command)) {
         Ok(pid) => pid,
         Err(error) => {
             eprintln!("error: cannot run {}: {error}", options.command[0].display());
@@ -61,22 +62,9 @@ pub(crate) fn run(options: &Options, parent: u32) -> Result<ExitCode> {
     let status = children::await_end(command)?;
     running.set(None);
     let elapsed = began.elapsed();
-    if let Some(server) = server {
-        children::stop_server(server);
-    }
-    let unread = pair.near.dropped_by_device()? + pair.far.dropped_by_device()?;
-    report.ran(status, elapsed, Traffic::new(&relay.stop()?, unread));
+    report.ran(status, elapsed, exchange.finish()?);
     report.print();
     Ok(exit_code(status))
-}
-
-fn start_server(options: &Options, pair: &Pair) -> Result<Option<Pid>> {
-    let Some(line) = &options.serve else { return Ok(None) };
-    let server = children::start(&pair.far, children::server(line)?).context("cannot run sh")?;
-    if let Some(port) = options.wait_port {
-        children::await_listener(&pair.far, server, port)?;
-    }
-    Ok(Some(server))
 }
 
 /// Makes the kernel end this process when its parent dies.
@@ -85,7 +73,7 @@ fn end_with(parent: u32) -> Result<()> {
     // If the parent died before, another process has this one now. /proc is still that of the parent's namespace.
     let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
     let now = status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse::<u32>().ok());
-    ensure!(now == Some(parent), "this is the part of `lunette-lab link` that the tool starts by itself");
+    ensure!(now == Some(parent), "this is the part of `lunette-lab` that the tool starts by itself");
     Ok(())
 }
 
@@ -99,7 +87,7 @@ fn mount_processes() -> Result<()> {
 
 /// The command, as long as it runs.
 #[derive(Clone, Default)]
-struct Running(Arc<Mutex<Option<Pid>>>);
+pub(crate) struct Running(Arc<Mutex<Option<Pid>>>);
 
 impl Running {
     fn set(&self, command: Option<Pid>) {

@@ -21,7 +21,7 @@ use super::{BY_SIGNAL, FAILED, exit_code};
 /// The program as it runs, even if its file was replaced.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Runs the same options in a process namespace, and returns the status of the command.
+/// Runs the same tool with the same options in a process namespace, and returns its status.
 pub(crate) fn run() -> Result<ExitCode> {
     let mut hangups = passed_on(SIGHUP)?;
     let mut terminations = passed_on(SIGTERM)?;
@@ -29,12 +29,11 @@ pub(crate) fn run() -> Result<ExitCode> {
     signal_hook::flag::register(SIGINT, Arc::new(AtomicBool::new(false)))?;
     sys::unshare(Unshared::Processes)
         .context("cannot make a process namespace: run this as root (a container needs CAP_SYS_ADMIN)")?;
-    // Behind the program's name and that of the tool.
-    let options: Vec<OsString> = env::args_os().skip(2).collect();
+    let tool: Vec<OsString> = env::args_os().skip(1).collect();
     let parent = std::process::id().to_string();
     let mut inner = Command::new(PROGRAM)
         .args(["inside", &parent])
-        .args(options)
+        .args(tool)
         .spawn()
         .context("cannot start this program a second time")?;
     wait(&mut inner, &mut [(&mut hangups, Signal::HUP), (&mut terminations, Signal::TERM)])?;

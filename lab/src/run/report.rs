@@ -165,6 +165,17 @@ impl Traffic {
             relay_seconds: relayed.elapsed.as_secs_f64(),
         }
     }
+
+    /// Packets that the relay could not read in time.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub(crate) fn unread(&self) -> f64 {
+        self.dropped_before_the_link as f64
+    }
+
+    /// By how many microseconds all but 1% of the packets were late at most, in the worse direction.
+    pub(crate) fn late_us(&self) -> f64 {
+        self.there.late_us.p99.max(self.back.late_us.p99)
+    }
 }
 
 impl WayCounts {

@@ -18,9 +18,11 @@ use crate::depth::Depth;
 pub(crate) struct Plan {
     pub(crate) mode: Mode,
     /// Bytes in one request.
-    pub(crate) chunk_len: usize,
-    pub(crate) depth: Depth,
-    pub(crate) time: Duration,
+    pub(super) chunk_len: usize,
+    pub(super) depth: Depth,
+    pub(super) time: Duration,
+    /// Before `time` begins: requests that end in it are not counted.
+    pub(super) warm_up: Duration,
     /// Percentage of requests that read, in modes that mix reads and writes.
     pub(crate) read_percent: u8,
     /// The first of the chunks that belong to this job.
@@ -38,8 +40,60 @@ pub(crate) struct Tally {
     /// Requests in flight at the end.
     pub(crate) depth: usize,
     /// Latencies in nanoseconds.
-    pub(crate) latency: Histogram<u64>,
-    pub(crate) elapsed: Duration,
+    pub(super) latency: Histogram<u64>,
+    pub(super) elapsed: Duration,
+    /// Requests that are not counted: those of the warm-up, and of the round that the end has cut.
+    pub(super) uncounted: u64,
+}
+
+/// Finds whole rounds of as many requests as are in flight, after a warm-up.
+///
+/// Over a long path requests end in groups, and some have moved half of their data when others end. Whole rounds begin and end alike,
+/// so what they move in their time is the throughput.
+#[derive(Clone, Copy, Default)]
+struct Rounds {
+    /// Requests that have ended in this round.
+    ended: usize,
+    first: Option<Mark>,
+    last: Option<Mark>,
+}
+
+/// The state of a tally at the end of a round.
+#[derive(Clone, Copy)]
+struct Mark {
+    elapsed: Duration,
+    reads: u64,
+    writes: u64,
+}
+
+impl Rounds {
+    /// Takes note of a request that has ended.
+    fn ended(&mut self, elapsed: Duration, depth: usize, plan: &Plan, tally: &mut Tally) {
+        if elapsed < plan.warm_up {
+            return;
+        }
+        self.ended += 1;
+        if self.ended < depth {
+            return;
+        }
+        self.ended = 0;
+        let mark = Mark { elapsed, reads: tally.reads, writes: tally.writes };
+        if self.first.is_none() {
+            self.first = Some(mark);
+            tally.latency.reset();
+        } else if self.last.is_none() || elapsed < plan.warm_up + plan.time {
+            self.last = Some(mark);
+        }
+    }
+
+    /// Cuts a tally down to the rounds, if there are any.
+    fn cut(&self, tally: &mut Tally) {
+        let (Some(first), Some(last)) = (self.first, self.last) else { return };
+        let all = tally.reads + tally.writes;
+        (tally.reads, tally.writes) = (last.reads - first.reads, last.writes - first.writes);
+        tally.elapsed = last.elapsed - first.elapsed;
+        tally.uncounted = all - tally.reads - tally.writes;
+    }
 }
 
 /// The reason why a job ended early.
@@ -68,6 +122,8 @@ struct State {
     busy: Vec<bool>,
     tally: Tally,
     started: Instant,
+    /// What a job with a warm-up counts.
+    rounds: Rounds,
     /// Finds the depth, unless it is given.
     measured: Option<InFlight<KINDS>>,
     /// Requests in flight.
@@ -105,6 +161,7 @@ impl Job {
             busy: vec![false; chunks],
             tally: Tally::empty(),
             started: now,
+            rounds: Rounds::default(),
             measured: match plan.depth {
                 Depth::Given(_) => None,
                 Depth::Measured(most) => Some(InFlight::new(plan.depth.least()..=most)),
@@ -126,6 +183,8 @@ impl Job {
             state = self.ended.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.tally.elapsed = state.started.elapsed();
+        let rounds = state.rounds;
+        rounds.cut(&mut state.tally);
         state.tally.depth = self.depth(&state);
         match state.error.take() {
             Some(error) => Err(error),
@@ -162,7 +221,7 @@ impl Job {
 
     /// Sends the next request of a slot that is running, or retires the slot when the time is over or too many run.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
-        let over = state.stopped || state.error.is_some() || now.duration_since(state.started) >= self.plan.time;
+        let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.warm_up + self.plan.time;
         let too_many = state.running > self.depth(&state);
         let request = if over || too_many { None } else { Some(self.prepare(&mut state, slot, now)) };
         match request {
@@ -229,19 +288,30 @@ impl Job {
         chunk
     }
 
-    /// Counts a request that has ended, and verifies the bytes that it read.
+    /// Counts a request that has ended.
+    fn count(&self, state: &mut State, slot: usize, now: Instant) {
+        let Slot { since, writes, .. } = state.slots[slot];
+        let tally = &mut state.tally;
+        tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
+        if writes {
+            tally.writes += 1;
+        } else {
+            tally.reads += 1;
+        }
+        if !self.plan.warm_up.is_zero() {
+            let (elapsed, depth) = (now.duration_since(state.started), self.depth(state));
+            state.rounds.ended(elapsed, depth, &self.plan, &mut state.tally);
+        }
+    }
+
+    /// Accounts for a request that has ended, and verifies the bytes that it read.
     fn account(&self, state: &mut State, slot: usize, outcome: &Outcome, now: Instant) -> Result<(), JobError> {
         let Slot { since, chunk, writes, .. } = state.slots[slot];
         outcome.check_whole()?;
-        state.tally.latency.saturating_record(now.duration_since(since).as_nanos() as u64);
         if let Some(measured) = &mut state.measured {
             measured.ended(writes.into(), now.duration_since(state.started), now.duration_since(since));
         }
-        if writes {
-            state.tally.writes += 1;
-        } else {
-            state.tally.reads += 1;
-        }
+        self.count(state, slot, now);
         if self.plan.mode != Mode::Verify {
             return Ok(());
         }
@@ -273,6 +343,7 @@ impl Tally {
             depth: 0,
             latency: Histogram::new_with_max(MAX_LATENCY_NS, 3).expect("bounds of a histogram"),
             elapsed: Duration::ZERO,
+            uncounted: 0,
         }
     }
 
@@ -283,6 +354,7 @@ impl Tally {
         self.verified += other.verified;
         self.depth = self.depth.max(other.depth);
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.uncounted += other.uncounted;
         self.latency.add(&other.latency).expect("histograms of one range");
     }
 }

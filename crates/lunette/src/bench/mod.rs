@@ -36,6 +36,9 @@ was written last. It fails at the first wrong one.
 Each of --jobs has a session, an event loop and a part of the disk of its own; --connections are those of each session.
 CPU time is that of this process, user and system.
 
+After a --warm-up whole rounds are counted, of as many requests as are in flight. CPU time and the counts of the event loop are those
+of all requests.
+
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached, refuses, or the disk
 is not ready, 6 a request failed, 7 wrong data.";
 
@@ -91,6 +94,9 @@ pub(crate) struct Arguments {
     /// Seconds to run
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     time: u32,
+    /// Seconds of load before that, which are not measured: TCP finds the rate of a long path in them
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = warm_up)]
+    warm_up: f64,
     /// Percent of requests that read, for randrw and verify
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]
     rwmix: u8,
@@ -103,6 +109,14 @@ pub(crate) struct Arguments {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+/// The longest warm-up, as `--time`.
+const MAX_WARM_UP_SECONDS: f64 = 86_400.0;
+
+fn warm_up(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=MAX_WARM_UP_SECONDS).contains(seconds));
+    seconds.ok_or_else(|| format!("write seconds from 0 to {MAX_WARM_UP_SECONDS}"))
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -188,6 +202,7 @@ fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
         chunk_len: bs as usize,
         depth,
         time: Duration::from_secs(arguments.time.into()),
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
         read_percent: arguments.rwmix,
         first_chunk: chunks * u64::from(job),
         chunks,
@@ -217,6 +232,7 @@ struct Report {
     gb_per_s: f64,
     latency_us: Latencies,
     cpu_us_per_io: f64,
+    uncounted: u64,
     event_loop: EventLoop,
     /// The number of recoveries of the protocol, by kind. All zero at recovery level 0.
     recoveries: BTreeMap<String, u64>,
@@ -308,6 +324,7 @@ impl Report {
         recoveries: BTreeMap<String, u64>,
     ) -> Self {
         let requests = total.reads + total.writes;
+        let with_uncounted = requests + total.uncounted;
         let seconds = total.elapsed.as_secs_f64();
         let iops = requests as f64 / seconds;
         let at = |quantile| total.latency.value_at_quantile(quantile) as f64 / 1e3;
@@ -330,7 +347,8 @@ impl Report {
                 p999: at(0.999),
                 max: total.latency.max() as f64 / 1e3,
             },
-            cpu_us_per_io: cpu.as_secs_f64() * 1e6 / requests.max(1) as f64,
+            cpu_us_per_io: cpu.as_secs_f64() * 1e6 / with_uncounted.max(1) as f64,
+            uncounted: total.uncounted,
             event_loop,
             recoveries,
         }
@@ -352,7 +370,7 @@ fn print(report: &Report, json: bool) -> Result<(), Failure> {
         "latency in us: mean {mean:.1}, p50 {p50:.1}, p90 {p90:.1}, p99 {p99:.1}, p99.9 {p999:.1}, max {max:.1}"
     ))?;
     output::line(format_args!("CPU time: {cpu_us_per_io:.2} us per request"))?;
-    report.event_loop.print(reads + writes)?;
+    report.event_loop.print(reads + writes + report.uncounted)?;
     let recovered: Vec<_> = report
         .recoveries
         .iter()

@@ -1,0 +1,170 @@
+//! One measurement: a run of `lunette-lab link` with a server and a client, and the figures that the client prints.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
+use std::fmt::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+
+use super::machine;
+use crate::net::{Pair, sys};
+use crate::options::Options;
+use crate::run::children;
+use crate::run::exchange::{self, Exchange};
+
+/// Seconds after which a client is ended: more than any measurement takes.
+const MAX_SECONDS: &str = "120";
+/// Packets that the relay could not read: the machine was too slow for the link.
+pub(crate) const UNREAD: &str = "unread_packets";
+/// By how many microseconds 99% of the packets were late at most, in the direction where that is worse.
+pub(crate) const LATE: &str = "late_us";
+
+/// Runnable processes on average over the minute before: what else the machine did.
+pub(crate) const LOAD: &str = "load";
+
+/// What a run has found, by name; the unit is part of the name.
+pub(crate) type Figures = BTreeMap<String, f64>;
+
+/// One measurement. Its text is the command that does it by hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    /// Options of `lunette-lab link` for the link and its network.
+    pub(crate) link: Vec<String>,
+    /// A line for the shell that runs at the far end.
+    pub(crate) serve: String,
+    /// The TCP port that the server listens on.
+    pub(crate) port: u16,
+    /// A line for the shell that measures, at the near end.
+    pub(crate) client: String,
+    /// Reads the client's standard output.
+    pub(crate) read: fn(&str) -> Result<Figures>,
+}
+
+/// The folders of the programs that cells run, to be searched first.
+pub(crate) struct Programs(OsString);
+
+impl Programs {
+    /// Those beside `lunette`, which is beside this program unless its path is given.
+    pub(crate) fn find(lunette: Option<&Path>) -> Result<Self> {
+        let own = env::current_exe().context("this program has no path")?;
+        let beside = own.parent().context("this program is in no folder")?;
+        let lunette = lunette.map_or_else(|| beside.join("lunette"), Path::to_owned);
+        if !lunette.is_file() {
+            bail!("{} is missing: build it with cargo build --release, or name it with --lunette", lunette.display());
+        }
+        let lunette = std::path::absolute(lunette)?;
+        let folders = [lunette.parent().map(Path::to_owned), Some(beside.to_owned())].into_iter().flatten();
+        // Debian keeps servers out of other users' PATH.
+        let rest = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+        let path = env::var_os("PATH").unwrap_or_default();
+        Ok(Self(env::join_paths(folders.chain(env::split_paths(&path)).chain(rest))?))
+    }
+}
+
+/// The options of `lunette-lab link` without its name.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct LinkOptions {
+    #[command(flatten)]
+    options: Options,
+}
+
+impl Cell {
+    /// The arguments of `lunette-lab link`.
+    fn arguments(&self) -> Vec<String> {
+        let port = self.port.to_string();
+        let server = ["--serve", &self.serve, "--wait-port", &port, "--no-check"];
+        let client = ["--", "sh", "-c", &self.client];
+        self.link.iter().map(String::as_str).chain(server).chain(client).map(String::from).collect()
+    }
+
+    pub(crate) fn options(&self) -> Result<Options> {
+        LinkOptions::try_parse_from(self.arguments()).map(|line| line.options).context("the cell's link is impossible")
+    }
+
+    /// Does the measurement, on a link of its own.
+    pub(crate) fn run(&self, programs: &Programs) -> Result<Figures> {
+        let mut options = self.options()?;
+        options.serve = Some(format!("PATH='{}'; {}", programs.0.display(), self.serve));
+        let load = machine::load();
+        let pair = exchange::ends(&options)?;
+        hurry(&pair);
+        let exchange = Exchange::start(&options, pair)?;
+        let mut client = Command::new("timeout");
+        client.args([MAX_SECONDS, "sh", "-c", &self.client]).env("PATH", &programs.0);
+        client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let client = children::spawn(&exchange.pair.near, client).context("cannot run timeout: install coreutils")?;
+        let output = client.wait_with_output()?;
+        let traffic = exchange.finish()?;
+        if !output.status.success() {
+            bail!("the client ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
+        }
+        let mut figures = (self.read)(&String::from_utf8_lossy(&output.stdout))?;
+        figures.insert(UNREAD.into(), traffic.unread());
+        figures.insert(LATE.into(), traffic.late_us());
+        figures.extend(load.map(|load| (LOAD.into(), load)));
+        Ok(figures)
+    }
+}
+
+/// Lets the processes that will start at both ends run before builds and tests on the same machine.
+fn hurry(pair: &Pair) {
+    for end in [&pair.near, &pair.far] {
+        // Containers may forbid it; then other load disturbs more.
+        let _ = end.namespace.run(|| sys::run_first(sys::Urgency::Measured));
+    }
+}
+
+/// As a user would type it.
+impl fmt::Display for Cell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("lunette-lab link")?;
+        for argument in self.arguments() {
+            f.write_char(' ')?;
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=%,:+".contains(c);
+            if argument.chars().all(plain) {
+                f.write_str(&argument)?;
+            } else {
+                write!(f, "'{}'", argument.replace('\'', r"'\''"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell() -> Cell {
+        Cell {
+            link: ["--rate", "155M", "--sysctl", "net.ipv4.tcp_rmem=4096 131072 65536"].map(String::from).into(),
+            serve: "printf 'x' | cat".into(),
+            port: 3260,
+            client: "true $LAB_PEER".into(),
+            read: |_| Ok(Figures::new()),
+        }
+    }
+
+    #[test]
+    fn the_text_is_a_command_for_the_shell() {
+        assert_eq!(
+            cell().to_string(),
+            "lunette-lab link --rate 155M --sysctl 'net.ipv4.tcp_rmem=4096 131072 65536' --serve 'printf '\\''x'\\'' | cat' \
+             --wait-port 3260 --no-check -- sh -c 'true $LAB_PEER'"
+        );
+    }
+
+    #[test]
+    fn its_options_are_those_of_link() {
+        let options = cell().options().expect("a possible link");
+        assert_eq!(options.link().expect("a possible link").there.bits_per_second, Some(155_000_000));
+        assert_eq!(options.command.len(), 3);
+        let impossible = Cell { link: vec!["--rate".into(), "fast".into()], ..cell() };
+        assert!(impossible.options().is_err());
+    }
+}

@@ -1,0 +1,23 @@
+//! What the experiments share: many runs of `lunette-lab link`, and reports of what they found.
+//!
+//! A [`Cell`] is one command line of `lunette-lab link`: the link, the server at its far end, the client at its near end. So each
+//! figure of a report comes with the command that measures it again. [`campaign`] runs cells and keeps their figures in
+//! [`Results`], a file with a line for each run, and goes on from there when it was interrupted. [`Spread`], [`Table`] and [`plot`]
+//! make the report.
+//!
+//! ```text
+//! cells ──> campaign ──> results (a file) ──> spread ──> tables, plots
+//! ```
+
+pub(crate) mod campaign;
+mod cell;
+mod machine;
+pub(crate) mod plot;
+mod results;
+mod spread;
+mod table;
+
+pub(crate) use cell::{Cell, Figures, LATE, LOAD, Programs, UNREAD};
+pub(crate) use results::Results;
+pub(crate) use spread::Spread;
+pub(crate) use table::Table;

@@ -1,0 +1,184 @@
+//! Plots as SVG, readable on light and dark pages: nothing behind them, and colours of middle lightness.
+
+use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+
+/// A plot of panels side by side.
+pub(crate) struct Plot {
+    pub(crate) panels: Vec<Panel>,
+    pub(crate) x_label: &'static str,
+    pub(crate) y_label: &'static str,
+}
+
+/// Lines over the same ticks, with a logarithmic scale.
+pub(crate) struct Panel {
+    pub(crate) title: String,
+    pub(crate) ticks: Vec<String>,
+    pub(crate) lines: Vec<Line>,
+}
+
+/// A value for each tick, as far as there are values.
+pub(crate) struct Line {
+    pub(crate) name: String,
+    /// Lines of one colour belong together.
+    pub(crate) colour: usize,
+    pub(crate) look: Look,
+    pub(crate) values: Vec<Option<f64>>,
+}
+
+/// How a line is drawn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Look {
+    /// Filled circles.
+    Measured,
+    /// A line without marks.
+    Computed,
+    /// Crosses.
+    Published,
+}
+
+/// Contrast of at least 3 to 1 with white and with the darkest grey that pages have.
+const COLOURS: [RGBColor; 5] = [
+    RGBColor(0x2f, 0x81, 0xf7),
+    RGBColor(0xdb, 0x6d, 0x28),
+    RGBColor(0x2e, 0xa0, 0x43),
+    RGBColor(0xbf, 0x4b, 0x8a),
+    RGBColor(0x8e, 0x7c, 0xc3),
+];
+/// Axes and text.
+const GREY: RGBColor = RGBColor(0x80, 0x80, 0x80);
+const FAINT: RGBAColor = RGBAColor(0x80, 0x80, 0x80, 0.25);
+const PANEL: (u32, u32) = (440, 380);
+const FONT: &str = "sans-serif";
+const TEXT: i32 = 13;
+const MARK: i32 = 4;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+impl Plot {
+    /// Draws the plot.
+    pub(crate) fn to_svg(&self) -> Result<String> {
+        let mut svg = String::new();
+        let size = (PANEL.0 * self.panels.len() as u32, PANEL.1);
+        {
+            let root = SVGBackend::with_string(&mut svg, size).into_drawing_area();
+            let areas = root.split_evenly((1, self.panels.len()));
+            for (panel, area) in self.panels.iter().zip(&areas) {
+                self.draw(panel, area).map_err(|error| anyhow!("cannot draw {:?}: {error}", panel.title))?;
+            }
+        }
+        Ok(svg)
+    }
+
+    fn draw(&self, panel: &Panel, area: &Area) -> Result<(), Box<dyn std::error::Error>> {
+        let text = |size: i32| (FONT, size).into_font().color(&GREY);
+        let x_range = -0.4..panel.ticks.len() as f64 - 0.6;
+        let mut chart = ChartBuilder::on(area)
+            .caption(&panel.title, text(TEXT + 2))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(56)
+            .build_cartesian_2d(x_range, self.y_range().log_scale())?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(FAINT)
+            .light_line_style(TRANSPARENT)
+            .axis_style(GREY)
+            .label_style(text(TEXT))
+            .axis_desc_style(text(TEXT))
+            .x_desc(self.x_label)
+            .y_desc(self.y_label)
+            .x_labels(0)
+            .y_label_formatter(&|value| format!("{value}"))
+            .draw()?;
+        for (place, tick) in panel.ticks.iter().enumerate() {
+            let (x, y) = chart.backend_coord(&(place as f64, self.y_range().start));
+            let (left, top) = area.get_base_pixel();
+            area.draw_text(tick, &text(TEXT).into(), (x - left - 3 * tick.len() as i32, y - top + 6))?;
+        }
+        for line in &panel.lines {
+            let colour = COLOURS[line.colour % COLOURS.len()];
+            let points: Vec<(f64, f64)> =
+                line.values.iter().enumerate().filter_map(|(x, value)| Some((x as f64, (*value)?))).collect();
+            let drawn = match line.look {
+                Look::Computed => chart.draw_series(LineSeries::new(points, colour.stroke_width(1)))?,
+                Look::Measured => {
+                    chart.draw_series(points.into_iter().map(|at| Circle::new(at, MARK, colour.filled())))?
+                }
+                Look::Published => {
+                    chart.draw_series(points.into_iter().map(|at| Cross::new(at, MARK, colour.stroke_width(2))))?
+                }
+            };
+            if !line.name.is_empty() {
+                drawn.label(&line.name).legend(move |(x, y)| Circle::new((x + 8, y), MARK, colour.filled()));
+            }
+        }
+        let style = text(TEXT - 1);
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::LowerLeft)
+            .label_font(style)
+            .border_style(FAINT)
+            .draw()?;
+        Ok(())
+    }
+
+    /// Whole decades around all values, the same for all panels.
+    fn y_range(&self) -> std::ops::Range<f64> {
+        let values = || {
+            let lines = self.panels.iter().flat_map(|panel| &panel.lines);
+            lines.flat_map(|line| line.values.iter().flatten()).copied().filter(|value| *value > 0.0)
+        };
+        let least = values().fold(f64::INFINITY, f64::min).min(1.0);
+        let most = values().fold(0.0, f64::max).max(10.0);
+        10_f64.powf(least.log10().floor())..10_f64.powf(most.log10().ceil())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plot() -> Plot {
+        let line = |look| Line { name: "1 KB".into(), colour: 0, look, values: vec![Some(0.02), None, Some(19.0)] };
+        let lines = [Look::Measured, Look::Computed, Look::Published].map(line).into();
+        let panel = Panel { title: "Reads".into(), ticks: ["0", "2", "10"].map(String::from).into(), lines };
+        Plot { panels: vec![panel], x_label: "round trip, ms", y_label: "MB/s" }
+    }
+
+    #[test]
+    fn a_plot_has_all_values_and_no_background() {
+        let svg = plot().to_svg().expect("a plot");
+        assert_eq!(svg.matches("<circle").count(), 2 + 3, "two values, and a mark for each name");
+        assert!(svg.contains("Reads") && svg.contains("MB/s"), "{svg}");
+        assert!(!svg.contains("#FFFFFF"), "{svg}");
+    }
+
+    #[test]
+    fn the_scale_has_whole_decades() {
+        assert_eq!(plot().y_range(), 0.01..100.0);
+    }
+
+    #[test]
+    fn colours_stand_out_on_light_and_dark_pages() {
+        let dark = RGBColor(0x0d, 0x11, 0x17);
+        for colour in COLOURS.into_iter().chain([GREY]) {
+            for page in [RGBColor(255, 255, 255), dark] {
+                let (one, other) = (luminance(colour) + 0.05, luminance(page) + 0.05);
+                let contrast = (one / other).max(other / one);
+                assert!(contrast >= 3.0, "{colour:?} on {page:?}: {contrast}");
+            }
+        }
+    }
+
+    /// Relative luminance, as the guidelines of the W3C define it.
+    fn luminance(RGBColor(red, green, blue): RGBColor) -> f64 {
+        let linear = |part: u8| {
+            let part = f64::from(part) / 255.0;
+            if part <= 0.03928 { part / 12.92 } else { ((part + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
+    }
+}

@@ -1,0 +1,135 @@
+//! A file with a JSON line for each run, so that a campaign that was interrupted goes on where it was.
+
+use std::collections::HashMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Cell, Figures, machine};
+
+/// The figures of all runs so far, by the command that measured them.
+pub(crate) struct Results {
+    runs: HashMap<String, Vec<Figures>>,
+    /// The machine that measured them first.
+    machine: String,
+    /// `None` for results that are only read.
+    file: Option<File>,
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Entry {
+    Machine { machine: String },
+    Run { cell: String, figures: Figures },
+}
+
+impl Results {
+    /// Opens a file to go on with, or makes one. A last line that an interruption has cut is dropped.
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let what = || format!("cannot keep results in {}", path.display());
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).with_context(what)?;
+        }
+        let text = match fs::read_to_string(path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.with_context(what)?,
+        };
+        let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let file = OpenOptions::new().append(true).create(true).open(path).with_context(what)?;
+        file.set_len(whole as u64).with_context(what)?;
+        let mut results = Self::parse(&text[..whole]).with_context(what)?;
+        results.file = Some(file);
+        if results.machine.is_empty() {
+            results.machine = machine::describe();
+            results.write(&Entry::Machine { machine: results.machine.clone() })?;
+        }
+        Ok(results)
+    }
+
+    /// Reads the lines of a file.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let mut results = Self { runs: HashMap::new(), machine: String::new(), file: None };
+        for (number, line) in text.lines().enumerate() {
+            match serde_json::from_str(line).with_context(|| format!("line {} is no run", number + 1))? {
+                Entry::Machine { machine } => results.machine = machine,
+                Entry::Run { cell, figures } => results.runs.entry(cell).or_default().push(figures),
+            }
+        }
+        Ok(results)
+    }
+
+    /// CPU, cores and kernel of the machine that measured.
+    pub(crate) fn machine(&self) -> &str {
+        &self.machine
+    }
+
+    /// The values of one figure in all runs of all cells.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = f64> + 'a {
+        self.runs.values().flatten().filter_map(move |figures| figures.get(name).copied())
+    }
+
+    /// The runs of a cell so far.
+    pub(crate) fn runs(&self, cell: &Cell) -> &[Figures] {
+        self.runs.get(&cell.to_string()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Keeps a run.
+    pub(crate) fn record(&mut self, cell: &Cell, figures: Figures) -> Result<()> {
+        let cell = cell.to_string();
+        self.write(&Entry::Run { cell: cell.clone(), figures: figures.clone() })?;
+        self.runs.entry(cell).or_default().push(figures);
+        Ok(())
+    }
+
+    fn write(&mut self, entry: &Entry) -> Result<()> {
+        let Some(file) = &mut self.file else { return Ok(()) };
+        let line = serde_json::to_string(entry).expect("text and numbers") + "\n";
+        file.write_all(line.as_bytes()).context("cannot keep the results of a run")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cell(client: &str) -> Cell {
+        Cell { link: Vec::new(), serve: String::new(), port: 1, client: client.into(), read: |_| Ok(Figures::new()) }
+    }
+
+    fn figures(value: f64) -> Figures {
+        Figures::from([("value".into(), value)])
+    }
+
+    #[test]
+    fn results_go_on_after_a_line_that_was_cut() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("results/wan.jsonl");
+        let mut results = Results::open(&path).expect("a new file");
+        results.record(&cell("a"), figures(1.0)).expect("room");
+        results.record(&cell("b"), figures(2.0)).expect("room");
+        let text = fs::read_to_string(&path).expect("the file");
+        fs::write(&path, &text[..text.len() - 5]).expect("the file");
+
+        let mut results = Results::open(&path).expect("the file");
+        assert_eq!(results.runs(&cell("a")), [figures(1.0)]);
+        assert!(results.runs(&cell("b")).is_empty());
+        results.record(&cell("b"), figures(3.0)).expect("room");
+        results.record(&cell("a"), figures(4.0)).expect("room");
+
+        let results = Results::open(&path).expect("the file");
+        assert_eq!(results.runs(&cell("a")), [figures(1.0), figures(4.0)]);
+        assert_eq!(results.runs(&cell("b")), [figures(3.0)]);
+        assert_eq!(results.all("value").sum::<f64>(), 8.0);
+        assert!(!results.machine().is_empty());
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_refused() {
+        assert!(Results::parse("{\"cell\": \"a\"}\n").is_err());
+        assert!(Results::parse("a\n").is_err());
+    }
+}
