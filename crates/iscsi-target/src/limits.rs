@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS, MAX_SESSION_TABLES};
+use lunette_session::limits::{COMMAND_WINDOW, MAX_EXTRA_COMMANDS, MAX_IMMEDIATE_TASKS, MAX_SESSION_TABLES};
 
 /// Event loops that a server may have, each on a thread of its own.
 pub const MAX_CORES: usize = 64;
@@ -26,7 +26,8 @@ pub(crate) const MAX_INLINE_FILE_BYTES: usize = 16 << 10;
 
 /// File operations that wait for a thread. Beyond it, the reactor does them itself and so slows its initiators down. There
 /// is room for every command that may be running, or a medium that hangs would stop the reactor too.
-pub(crate) const MAX_QUEUED_FILE_OPS: usize = MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize;
+pub(crate) const MAX_QUEUED_FILE_OPS: usize =
+    MAX_CONNECTIONS * (COMMAND_WINDOW + MAX_IMMEDIATE_TASKS) as usize + MAX_EXTRA_COMMANDS as usize;
 
 /// Buffers of this length and longer get their memory when it is first looked at: a store may lend what they are to hold.
 pub(crate) const MIN_LENDABLE_LEN: usize = 64 << 10;

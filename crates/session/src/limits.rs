@@ -35,8 +35,20 @@ pub const LOGIN_DATA_SEGMENT_BYTES: u32 = 8192;
 /// The longest iSCSI name (RFC 7143 section 4.2.7.1).
 pub const MAX_NAME_BYTES: usize = 223;
 
-/// Commands that an initiator may have in flight: MaxCmdSN − ExpCmdSN + 1 on an idle session.
+/// Commands that an initiator may have in flight: MaxCmdSN − ExpCmdSN + 1 on an idle session that is new.
 pub const COMMAND_WINDOW: u32 = 128;
+
+/// The same of a session that uses all that it has, as long as its commands hold less than half of its share of the buffers: 4 KiB
+/// requests fill 1 Gb/s over 67 ms.
+pub const MAX_COMMAND_WINDOW: u32 = 2048;
+
+/// The same at recovery level 1 and above, where the status of each is kept until it is acknowledged.
+pub const MAX_RECOVERY_COMMAND_WINDOW: u32 = 512;
+const _: () = assert!(2 * MAX_RECOVERY_COMMAND_WINDOW as usize <= MAX_RETAINED_STATUSES);
+
+/// Places beyond [`COMMAND_WINDOW`] that all sessions of a table have together. One session has no more of them than it leaves free,
+/// so that the next one finds some.
+pub const MAX_EXTRA_COMMANDS: u32 = 65_536;
 
 /// Tasks of immediate commands beside the window. RFC 7143 section 4.2.2.1 lets a target refuse more.
 pub const MAX_IMMEDIATE_TASKS: u32 = 16;

@@ -33,6 +33,9 @@ impl Core {
             }
         };
         let left = self.connections.end_events(cx, id, bytes, answers_first, &self.counts.traffic);
+        if events > 0 {
+            self.connections.fit_window(id, |account| self.buffers.share_of(account));
+        }
         Pumped { left, moved: events > 0 }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use lunette_pdu::TargetPdu;
+use lunette_session::limits::COMMAND_WINDOW;
 use lunette_store::filters::Delay;
 
 use crate::common::{Initiator, Outcome, Port, TARGET, Target, blocks, device, memory};
@@ -102,4 +104,28 @@ fn a_pool_that_is_too_small_for_the_largest_command_is_made_larger() {
     let (target, _delay) = with_buffers(4096);
     let mut initiator = Initiator::attach(&target, Port::A);
     assert_eq!(initiator.read(0, 0, 16384).good().len(), 8 << 20);
+}
+
+/// Commands that the initiator may send, as the answer to a ping tells when nothing else is under way.
+fn window_of(initiator: &mut Initiator) -> u32 {
+    initiator.send_ping(&[]);
+    let Ok((TargetPdu::NopIn(echo), _)) = initiator.receive() else { panic!("no echo") };
+    echo.max_cmd_sn.next().distance_from(echo.exp_cmd_sn).unsigned_abs()
+}
+
+#[test]
+fn the_window_grows_with_its_use_as_long_as_the_share_carries_it() {
+    let (target, delay) = with_buffers(16 << 20);
+    let mut initiator = Initiator::attach(&target, Port::A);
+    // A share of 4 MiB: 128 reads of 64 KiB use it up, 128 of 4 KiB leave room for as many again.
+    for (blocks, expected) in [(128, COMMAND_WINDOW), (8, 2 * COMMAND_WINDOW)] {
+        delay.hold();
+        let reads: Vec<_> = (0..COMMAND_WINDOW).map(|_| initiator.start_read(0, 0, blocks)).collect();
+        target.wait_until("all reads", |now| now.tasks == COMMAND_WINDOW as usize);
+        delay.release();
+        for read in reads {
+            initiator.finish(read).good();
+        }
+        assert_eq!(window_of(&mut initiator), expected, "after reads of {blocks} blocks");
+    }
 }

@@ -20,7 +20,7 @@ use super::sessions::AdmitRequest;
 use crate::Entropy;
 use crate::keys::{Answer, Negotiation, Parameters, first_duplicate};
 use crate::limits::{
-    COMMAND_WINDOW, LOGIN_DATA_SEGMENT_BYTES, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_LOGIN_TEXT_BYTES, MAX_REASON_BYTES,
+    LOGIN_DATA_SEGMENT_BYTES, MAX_COMMAND_WINDOW, MAX_KEYS, MAX_LOGIN_REQUESTS, MAX_LOGIN_TEXT_BYTES, MAX_REASON_BYTES,
 };
 
 /// A refusal: the status for the peer, the reason for the log.
@@ -312,11 +312,11 @@ pub(crate) fn refused(request: &LoginRequest, status: LoginStatus) -> LoginRespo
 fn response(request: &LoginRequest, transit: bool) -> LoginResponse {
     // A connection that asks to join a session hears its numbers when it has joined. Until then it hears old ones, which
     // change nothing.
-    let (exp_cmd_sn, max_cmd_sn) = match request.tsih {
-        Tsih::NEW => (request.cmd_sn, request.cmd_sn),
-        _ => {
-            (request.cmd_sn.add(COMMAND_WINDOW.wrapping_neg()), request.cmd_sn.add((COMMAND_WINDOW + 1).wrapping_neg()))
-        }
+    let (exp_cmd_sn, max_cmd_sn) = if request.tsih == Tsih::NEW {
+        (request.cmd_sn, request.cmd_sn)
+    } else {
+        let old = request.cmd_sn.add(MAX_COMMAND_WINDOW.wrapping_neg());
+        (old, old.add(u32::MAX))
     };
     LoginResponse {
         transit,

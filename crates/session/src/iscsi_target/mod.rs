@@ -19,3 +19,4 @@ pub use event::{
 };
 pub use session::{Session, SessionInfo};
 pub use sessions::{AdmitRequest, Admitted, LoginTicket, SessionKey, Sessions};
+pub use tasks::window::BufferShare;

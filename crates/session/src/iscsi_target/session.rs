@@ -16,7 +16,7 @@ use super::connection::{Connection, ConnectionMut, LoginConnection};
 use super::directory::{Directory, TargetNode};
 use super::event::{Event, Signal};
 use super::sessions::AdmitRequest;
-use super::tasks::window::CommandWindow;
+use super::tasks::window::{BufferShare, CommandWindow};
 use crate::keys::Parameters;
 use crate::{Time, Timers};
 
@@ -123,7 +123,7 @@ impl<H: Copy + PartialEq> Session<H> {
             portal_group: request.portal_group,
             parameters: request.parameters.clone(),
         };
-        let window = CommandWindow::new(request.cmd_sn);
+        let window = CommandWindow::new(request.cmd_sn, info.parameters.error_recovery_level);
         let mut session = Self {
             info: Arc::new(info),
             window,
@@ -146,6 +146,19 @@ impl<H: Copy + PartialEq> Session<H> {
     /// The number of the next command that is to be delivered: those before it have come.
     pub fn exp_cmd_sn(&self) -> SerialNumber {
         self.window.exp_cmd_sn()
+    }
+
+    // Its command window.
+
+    /// Lets the command window follow its use. At most `spare` places are added.
+    pub(super) fn fit_window(&mut self, share: BufferShare, spare: u32) {
+        let under_way = self.members.iter().filter_map(|member| member.connection.as_ref()).map(Connection::under_way);
+        self.window.fit(under_way.sum(), share, spare);
+    }
+
+    /// Places of the command window beyond those that every session has.
+    pub(super) fn extra_places(&self) -> u32 {
+        self.window.extra_places()
     }
 
     // Its connections.

@@ -8,9 +8,10 @@ use lunette_pdu::{Cid, Isid, LoginStatus, SerialNumber, Tsih};
 use super::connection::LoginConnection;
 use super::directory::TargetNode;
 use super::session::{Session, SessionInfo};
+use super::tasks::window::BufferShare;
 use crate::Time;
 use crate::keys::Parameters;
-use crate::limits::{MAX_SESSION_TABLES, max_table_sessions};
+use crate::limits::{MAX_EXTRA_COMMANDS, MAX_SESSION_TABLES, max_table_sessions};
 
 /// A login that has passed all stages and asks to become, or to join, a session.
 #[derive(Debug, Clone)]
@@ -80,6 +81,8 @@ pub struct Sessions<H> {
     /// The remainder of all numbers by `sharers`.
     share: u16,
     sharers: u16,
+    /// Places in command windows beyond those that every session has.
+    extra_places: u32,
 }
 
 impl<H: Copy + PartialEq> Default for Sessions<H> {
@@ -94,7 +97,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
     pub fn sharing(share: usize, sharers: usize) -> Self {
         debug_assert!(share < sharers && sharers <= MAX_SESSION_TABLES);
         let (share, sharers) = (share as u16, sharers as u16);
-        Self { slots: Vec::new(), by_tsih: HashMap::new(), last_tsih: share, share, sharers }
+        Self { slots: Vec::new(), by_tsih: HashMap::new(), last_tsih: share, share, sharers, extra_places: 0 }
     }
 
     /// The session of that name, also when it has ended and its last PDUs are on their way.
@@ -182,8 +185,22 @@ impl<H: Copy + PartialEq> Sessions<H> {
         let Some(session) = self.get_mut(key) else { return };
         session.remove(connection);
         if session.is_empty() {
+            self.extra_places -= session.extra_places();
             self.slots[key.index] = None;
         }
+    }
+
+    /// Lets the command window of a session follow its use, within what its `share` of the buffers carries. To be called when PDUs
+    /// of the session have been dealt with.
+    pub fn fit_window(&mut self, key: SessionKey, share: BufferShare) {
+        let all = self.extra_places;
+        let Some(session) = self.get_mut(key) else { return };
+        let before = session.extra_places();
+        let others = all - before;
+        // No more than it leaves free.
+        let spare = ((MAX_EXTRA_COMMANDS - others) / 2).saturating_sub(before);
+        session.fit_window(share, spare);
+        self.extra_places = others + session.extra_places();
     }
 
     /// The session has ended: gives the connections that it still had, those that wait to be recovered among them.

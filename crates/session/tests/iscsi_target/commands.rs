@@ -1,9 +1,11 @@
 //! SCSI commands: order, window, tags, extensions (RFC 7143 sections 4.2.2.1, 11.2.2 and 11.3).
 
-use lunette_pdu::{Ahs, Cid, LoginRequest, NopOut, RejectReason, Residual, ScsiCommand, SerialNumber, TaskAttribute};
+use lunette_pdu::{
+    Ahs, Cid, Isid, LoginRequest, NopOut, RejectReason, Residual, ScsiCommand, SerialNumber, TaskAttribute,
+};
 use lunette_session::iscsi_target::Response;
 use lunette_session::keys::Offer;
-use lunette_session::limits::{COMMAND_WINDOW, MAX_IMMEDIATE_TASKS};
+use lunette_session::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_EXTRA_COMMANDS, MAX_IMMEDIATE_TASKS};
 
 use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, nop_out, read, text, write};
 
@@ -127,6 +129,70 @@ fn the_window_closes_at_its_limit_and_opens_again() {
         let (nop, _) = peer.nop_in();
         assert_eq!(nop.max_cmd_sn.distance_from(nop.exp_cmd_sn), COMMAND_WINDOW.cast_signed() - 1);
     }
+}
+
+/// Commands that the initiator may send, as a ping tells.
+fn window_of(peer: &mut Peer) -> u32 {
+    peer.nop_out(nop_out(0xffff), &[]);
+    let (nop, _) = peer.nop_in();
+    nop.max_cmd_sn.next().distance_from(nop.exp_cmd_sn).unsigned_abs()
+}
+
+/// Fills the window with commands, which are answered at once.
+fn fill_window(peer: &mut Peer, window: u32) {
+    for itt in 0..window {
+        peer.command(command(itt), &[]);
+        peer.scsi_response();
+    }
+    peer.driver.fit_window();
+}
+
+/// The same of an initiator so far away that all the answers are under way at one time, until the window grows no more.
+fn grow_window(peer: &mut Peer) -> u32 {
+    let mut window = COMMAND_WINDOW;
+    loop {
+        peer.holds_back = peer.checker.stat_sn;
+        fill_window(peer, window);
+        peer.holds_back = None;
+        match window_of(peer) {
+            same if same == window => return window,
+            wider => window = wider,
+        }
+    }
+}
+
+#[test]
+fn the_window_grows_for_an_initiator_far_away_and_stays_for_one_that_is_near() {
+    let mut peer = Peer::logged_in(Setup::default());
+    for _ in 0..3 {
+        fill_window(&mut peer, COMMAND_WINDOW);
+        assert_eq!(window_of(&mut peer), COMMAND_WINDOW, "each answer was acknowledged by the next command");
+    }
+    assert_eq!(grow_window(&mut peer), MAX_COMMAND_WINDOW);
+}
+
+#[test]
+fn wide_windows_leave_others_room_and_give_it_back() {
+    let mut peers = vec![Peer::logged_in(Setup::default())];
+    let mut extra = grow_window(&mut peers[0]) - COMMAND_WINDOW;
+    for number in 1..40 {
+        let mut peer = Peer::connect(Setup::default());
+        peer.driver.share(&peers.last().expect("there is one").driver);
+        let isid = Isid([0x80, 0, 0, 0, 0, number]);
+        peer.login(
+            LoginRequest { isid, ..login_request() },
+            &text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]),
+        );
+        assert!(peer.login_response().0.status.is_success());
+        let window = grow_window(&mut peer);
+        assert!(window > COMMAND_WINDOW, "session {number} finds some");
+        extra += window - COMMAND_WINDOW;
+        peers.push(peer);
+    }
+    assert!(extra <= MAX_EXTRA_COMMANDS && extra > MAX_EXTRA_COMMANDS / 2, "{extra}");
+    let mut last = peers.pop().expect("there is one");
+    peers.iter_mut().for_each(|peer| peer.driver.remove());
+    assert_eq!(grow_window(&mut last), MAX_COMMAND_WINDOW);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::rc::{Rc, Weak};
 
 use lunette_buffer::{PAGE_LEN, Pool};
 use lunette_reactor::Flow;
-use lunette_session::iscsi_target::SessionInfo;
+use lunette_session::iscsi_target::{BufferShare, SessionInfo};
 
 use crate::limits::{
     CONNECTION_BUFFER_SHARE, SECOND_BUFFER_RESERVE, SHORT_BUFFER_LEN, SHORT_BUFFER_RESERVE, SHORT_BUFFER_SHARE,
@@ -75,6 +75,14 @@ impl Account {
         let free = free.saturating_sub(budget / SHORT_BUFFER_RESERVE);
         let target_factor = if initiator == 0 { TARGET_FIRST_BUFFER_FACTOR } else { TARGET_BUFFER_FACTOR };
         len <= free && self.is_within_share(pool) && own <= free && initiator <= free && target <= target_factor * free
+    }
+
+    /// What the connection holds, and the most that it may while others hold what they do: what it takes it does not leave free.
+    pub(super) fn share(&self, pool: &Pool) -> BufferShare {
+        let free = pool.budget_bytes().saturating_sub(pool.used_bytes());
+        let most_bytes =
+            (pool.budget_bytes() / CONNECTION_BUFFER_SHARE).min(usize::midpoint(self.initiator.get(), free));
+        BufferShare { held_bytes: self.held.get(), most_bytes }
     }
 
     /// Whether the connection's own share lets a task of it have its first buffer. How long that is does not matter, or short

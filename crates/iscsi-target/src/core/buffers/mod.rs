@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use lunette_buffer::{Buffer, Pool, Trimmer};
 use lunette_reactor::Key;
-use lunette_session::iscsi_target::SessionInfo;
+use lunette_session::iscsi_target::{BufferShare, SessionInfo};
 
 use crate::limits::{MAX_FED_TASKS, MIN_LENDABLE_LEN};
 use account::Accounts;
@@ -96,6 +96,11 @@ impl BufferQueue {
     /// Whether the pool, and not the share of its connection, keeps a task from having a buffer of `len` bytes.
     pub(super) fn is_short_for(&self, account: &Account, len: usize) -> bool {
         !self.no_account.may_begin(&self.pool, len) || account.is_within_share(&self.pool)
+    }
+
+    /// What a connection holds of the buffers, and the most that it may.
+    pub(super) fn share_of(&self, account: &Account) -> BufferShare {
+        account.share(&self.pool)
     }
 
     // Tasks that wait.

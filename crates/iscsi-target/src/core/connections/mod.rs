@@ -12,11 +12,12 @@ use lunette_device::Nexus;
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
-    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Response,
-    Session, SessionKey, TaskTag,
+    AdmitRequest, Admitted, BufferShare, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket,
+    Response, Session, SessionKey, TaskTag,
 };
 use lunette_session::{SharedTraffic, Time, Timetable};
 
+use super::buffers::Account;
 use super::mesh::Source;
 use connection::Sessions;
 pub(super) use connection::{Conn, Departure};
@@ -381,6 +382,15 @@ impl Connections {
             self.touch(other);
         }
         bytes.len()
+    }
+
+    /// Lets the command window of a connection's session follow its use, within its `share` of the buffers.
+    pub(super) fn fit_window(&mut self, id: ConnectionId, share: impl FnOnce(&Account) -> BufferShare) {
+        if let Some(conn) = self.table.get(id)
+            && let Some(key) = conn.key
+        {
+            self.sessions.fit_window(key, share(&conn.account));
+        }
     }
 
     // Sockets.

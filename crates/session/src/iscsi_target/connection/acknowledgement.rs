@@ -57,6 +57,14 @@ impl Connection {
         usize::try_from(answers).unwrap_or_default()
     }
 
+    /// Commands that the initiator waits for, as far as one can tell here: numbered tasks, and those whose answers it had not received
+    /// when it last told.
+    pub(crate) fn under_way(&self) -> u32 {
+        let (Phase::FullFeature(full) | Phase::Suspended(full)) = &self.phase else { return 0 };
+        let answers = self.sender.stat_sn().distance_from(self.sender.acknowledged());
+        full.numbered_tasks().saturating_add_signed(answers)
+    }
+
     /// Whether the initiator has received everything before that status number. A connection that is over will hear of
     /// nothing more.
     pub(crate) fn has_acknowledged(&self, stat_sn: SerialNumber) -> bool {

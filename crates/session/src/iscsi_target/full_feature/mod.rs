@@ -124,6 +124,11 @@ impl FullFeature {
         &self.parameters
     }
 
+    /// Tasks that hold a place in the session's command window.
+    pub(crate) fn numbered_tasks(&self) -> u32 {
+        self.numbered_tasks
+    }
+
     /// How the connection ends, when the initiator has logged out of it.
     pub(crate) fn logged_out(&self) -> Option<&CloseReason> {
         self.logged_out.as_ref()

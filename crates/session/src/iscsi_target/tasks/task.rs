@@ -8,7 +8,7 @@ use lunette_pdu::{InitiatorTaskTag, LunField, TargetTransferTag};
 use self::by_itt::ByItt;
 use super::data_out::{Collector, Sequences};
 use crate::iscsi_target::event::{CommandOrder, Response, TaskTag};
-use crate::limits::{COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
+use crate::limits::{MAX_COMMAND_WINDOW, MAX_DRAINING_TASKS, MAX_IMMEDIATE_TASKS};
 
 /// What a task waits for.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(crate) struct TaskTable {
 }
 
 /// Window, immediate commands, and what drains.
-const MAX_TASKS: usize = COMMAND_WINDOW as usize + MAX_IMMEDIATE_TASKS as usize + MAX_DRAINING_TASKS;
+const MAX_TASKS: usize = MAX_COMMAND_WINDOW as usize + MAX_IMMEDIATE_TASKS as usize + MAX_DRAINING_TASKS;
 const _: () = assert!(MAX_TASKS < u16::MAX as usize, "a slot fits a target transfer tag and leaves the reserved one");
 
 impl TaskTable {

@@ -1,8 +1,32 @@
 //! CmdSN order and the command window of a session (RFC 7143 section 4.2.2.1), over all of its connections.
+//!
+//! The window begins with [`COMMAND_WINDOW`] places and doubles when the session uses most of them, because over a long distance most
+//! commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when the session's share of the
+//! buffers is used up. MaxCmdSN does not go back then: it stands still until the tasks that are too many have ended.
 
 use lunette_pdu::{Cid, SerialNumber};
 
-use crate::limits::COMMAND_WINDOW;
+use crate::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_RECOVERY_COMMAND_WINDOW};
+
+/// What the commands of a session hold of the buffers, and the most that they may.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BufferShare {
+    /// Bytes that they hold.
+    pub held_bytes: usize,
+    /// Bytes that they may hold.
+    pub most_bytes: usize,
+}
+
+impl BufferShare {
+    fn is_used_up(self) -> bool {
+        self.held_bytes >= self.most_bytes
+    }
+
+    /// Whether there is room for twice as many commands that hold as much each.
+    fn has_room_for_twice(self) -> bool {
+        self.held_bytes <= self.most_bytes / 2
+    }
+}
 
 /// What becomes of a non-immediate command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,10 +64,14 @@ enum Early {
 pub(crate) struct CommandWindow {
     exp_cmd_sn: SerialNumber,
     max_cmd_sn: SerialNumber,
+    /// Places for tasks.
+    width: u32,
+    /// The most places that there may be.
+    most: u32,
     /// Tasks that have arrived through the window and not ended.
     active: u32,
     /// What has been received early, by the last bits of its number. Empty until a command overtakes another for the first
-    /// time.
+    /// time; then a power of two of places, at least as many as numbers that may arrive.
     early: Vec<Option<Early>>,
     /// How many of these there are.
     early_len: u32,
@@ -54,12 +82,17 @@ pub(crate) struct CommandWindow {
 }
 
 const _: () = assert!(COMMAND_WINDOW.is_power_of_two(), "numbers keep their place when they wrap");
+const _: () =
+    assert!(COMMAND_WINDOW <= MAX_RECOVERY_COMMAND_WINDOW && MAX_RECOVERY_COMMAND_WINDOW <= MAX_COMMAND_WINDOW);
 
 impl CommandWindow {
-    pub(crate) fn new(first: SerialNumber) -> Self {
+    /// The window of a session of that recovery level, whose first command has that number.
+    pub(crate) fn new(first: SerialNumber, error_recovery_level: u32) -> Self {
         Self {
             exp_cmd_sn: first,
             max_cmd_sn: first.add(COMMAND_WINDOW - 1),
+            width: COMMAND_WINDOW,
+            most: if error_recovery_level == 0 { MAX_COMMAND_WINDOW } else { MAX_RECOVERY_COMMAND_WINDOW },
             active: 0,
             early: Vec::new(),
             early_len: 0,
@@ -77,6 +110,50 @@ impl CommandWindow {
     pub(crate) fn max_cmd_sn(&mut self) -> SerialNumber {
         self.advance();
         self.max_cmd_sn
+    }
+
+    /// Places beyond those that every session has.
+    pub(crate) fn extra_places(&self) -> u32 {
+        self.width - COMMAND_WINDOW
+    }
+
+    /// Lets the number of places follow its use. `under_way`: commands that the initiator waits for, as far as the target can tell.
+    /// `spare`: places that may be added.
+    pub(crate) fn fit(&mut self, under_way: u32, share: BufferShare, spare: u32) {
+        if share.is_used_up() {
+            self.width = self.active.clamp(COMMAND_WINDOW, self.width);
+        } else if under_way >= self.width - self.width / 4 && share.has_room_for_twice() {
+            self.widen((2 * self.width).min(self.most).min(self.width + spare));
+        }
+    }
+
+    fn widen(&mut self, width: u32) {
+        self.width = width;
+        if !self.early.is_empty() {
+            self.make_places();
+        }
+        self.advance();
+    }
+
+    /// Makes places for all numbers that may arrive early. After the window became narrower there are more of them than its width.
+    fn make_places(&mut self) {
+        let open = self.max_cmd_sn.next().distance_from(self.exp_cmd_sn);
+        let len = self.width.max(open.unsigned_abs()).next_power_of_two() as usize;
+        if len <= self.early.len() {
+            return;
+        }
+        let old = std::mem::replace(&mut self.early, vec![None; len]);
+        for ahead in 0..old.len() as u32 {
+            let cmd_sn = self.exp_cmd_sn.add(ahead);
+            let at = self.place(cmd_sn);
+            self.early[at] = old[cmd_sn.0 as usize % old.len()];
+        }
+    }
+
+    /// Where a number has its place, once there are any.
+    fn place(&self, cmd_sn: SerialNumber) -> usize {
+        // The length is a power of two, so numbers keep their place when they wrap.
+        cmd_sn.0 as usize & self.early.len().wrapping_sub(1)
     }
 
     /// ExpCmdSN and MaxCmdSN, as every PDU of the target reports them.
@@ -100,7 +177,7 @@ impl CommandWindow {
     }
 
     fn arrive_among_others(&mut self, cmd_sn: SerialNumber) -> Arrival {
-        let received = !self.is_open(cmd_sn) || self.early.get(place(cmd_sn)).is_some_and(Option::is_some);
+        let received = !self.is_open(cmd_sn) || self.early.get(self.place(cmd_sn)).is_some_and(Option::is_some);
         match cmd_sn == self.exp_cmd_sn {
             _ if received => Arrival::Ignored,
             true => Arrival::Next(self.pass()),
@@ -118,14 +195,14 @@ impl CommandWindow {
         loop {
             self.take(self.exp_cmd_sn);
             self.exp_cmd_sn = self.exp_cmd_sn.next();
-            if self.early.get(place(self.exp_cmd_sn)) != Some(&Some(Early::Skipped)) {
+            if self.early.get(self.place(self.exp_cmd_sn)) != Some(&Some(Early::Skipped)) {
                 return self.waiters();
             }
         }
     }
 
     fn waiters(&self) -> Waiters {
-        match self.early.get(place(self.exp_cmd_sn)) {
+        match self.early.get(self.place(self.exp_cmd_sn)) {
             _ if self.fences.iter().any(|fence| !fence.is_after(self.exp_cmd_sn)) => Waiters::Any,
             Some(Some(Early::Held(cid))) => Waiters::One(*cid),
             _ => Waiters::None,
@@ -134,15 +211,17 @@ impl CommandWindow {
 
     fn put(&mut self, cmd_sn: SerialNumber, early: Early) {
         if self.early.is_empty() {
-            self.early.resize(COMMAND_WINDOW as usize, None);
+            self.make_places();
         }
-        if self.early[place(cmd_sn)].replace(early).is_none() {
+        let at = self.place(cmd_sn);
+        if self.early[at].replace(early).is_none() {
             self.early_len += 1;
         }
     }
 
     fn take(&mut self, cmd_sn: SerialNumber) {
-        if self.early.get_mut(place(cmd_sn)).is_some_and(|early| early.take().is_some()) {
+        let at = self.place(cmd_sn);
+        if self.early.get_mut(at).is_some_and(|early| early.take().is_some()) {
             self.early_len -= 1;
         }
     }
@@ -177,7 +256,7 @@ impl CommandWindow {
 
     /// Whether a connection holds the command of that number.
     pub(crate) fn holds(&self, cmd_sn: SerialNumber) -> bool {
-        self.is_open(cmd_sn) && matches!(self.early.get(place(cmd_sn)), Some(Some(Early::Held(_))))
+        self.is_open(cmd_sn) && matches!(self.early.get(self.place(cmd_sn)), Some(Some(Early::Held(_))))
     }
 
     /// Whether all commands before `cmd_sn` have been received; if not, the connection that waits for them is told when they are.
@@ -233,17 +312,12 @@ impl CommandWindow {
     }
 
     fn advance(&mut self) {
-        let room = COMMAND_WINDOW.saturating_sub(self.active);
+        let room = self.width.saturating_sub(self.active);
         let edge = self.exp_cmd_sn.add(room).add(u32::MAX);
         if edge.is_after(self.max_cmd_sn) {
             self.max_cmd_sn = edge;
         }
     }
-}
-
-/// Where a number has its place. The window is never wider than the ring.
-fn place(cmd_sn: SerialNumber) -> usize {
-    (cmd_sn.0 % COMMAND_WINDOW) as usize
 }
 
 #[cfg(test)]
@@ -256,7 +330,7 @@ mod tests {
     fn commands_arrive_in_order_and_once() {
         for first in [0, 5, u32::MAX - 3] {
             let first = SerialNumber(first);
-            let mut window = CommandWindow::new(first);
+            let mut window = CommandWindow::new(first, 0);
             assert_eq!(window.arrive(first.next()), Arrival::Early);
             assert_eq!(window.arrive(first), NEXT);
             assert_eq!(window.arrive(first), Arrival::Ignored);
@@ -268,7 +342,7 @@ mod tests {
 
     #[test]
     fn a_number_outside_the_window_is_ignored() {
-        let mut window = CommandWindow::new(SerialNumber(100));
+        let mut window = CommandWindow::new(SerialNumber(100), 0);
         assert_eq!(window.arrive(SerialNumber(100 + COMMAND_WINDOW)), Arrival::Ignored);
         assert_eq!(window.arrive(SerialNumber(99)), Arrival::Ignored);
         assert_eq!(window.arrive(SerialNumber(100 + COMMAND_WINDOW - 1)), Arrival::Early);
@@ -276,7 +350,7 @@ mod tests {
 
     #[test]
     fn the_window_closes_when_tasks_pile_up_and_opens_when_they_end() {
-        let mut window = CommandWindow::new(SerialNumber(0));
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
         let mut next = SerialNumber(0);
         while window.arrive(next) == NEXT {
             window.task_started();
@@ -294,7 +368,7 @@ mod tests {
     fn what_comes_early_is_delivered_by_its_connection_when_the_gap_is_filled() {
         for first in [10, u32::MAX - 1] {
             let first = SerialNumber(first);
-            let mut window = CommandWindow::new(first);
+            let mut window = CommandWindow::new(first, 0);
             for (ahead, cid) in [(1, 7), (2, 8)] {
                 assert_eq!(window.arrive(first.add(ahead)), Arrival::Early);
                 window.hold(first.add(ahead), Cid(cid));
@@ -311,7 +385,7 @@ mod tests {
 
     #[test]
     fn what_waited_on_a_lost_connection_may_come_again() {
-        let mut window = CommandWindow::new(SerialNumber(0));
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
         window.hold(SerialNumber(1), Cid(7));
         window.discard(SerialNumber(1));
         assert_eq!(window.arrive(SerialNumber(0)), NEXT);
@@ -320,7 +394,7 @@ mod tests {
 
     #[test]
     fn a_number_that_was_aborted_is_passed_over() {
-        let mut window = CommandWindow::new(SerialNumber(0));
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
         assert_eq!(window.skip(SerialNumber(1), SerialNumber(3)), Some(Waiters::None));
         assert_eq!(window.skip(SerialNumber(3), SerialNumber(3)), None, "not before the request");
         window.hold(SerialNumber(2), Cid(7));
@@ -332,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_fence_is_passed_when_all_before_it_has_come() {
-        let mut window = CommandWindow::new(SerialNumber(0));
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
         assert!(window.fence(SerialNumber(0)));
         assert!(!window.fence(SerialNumber(2)));
         assert_eq!(window.arrive(SerialNumber(0)), NEXT);
@@ -340,5 +414,139 @@ mod tests {
         assert_eq!(window.arrive(SerialNumber(1)), Arrival::Next(Waiters::Any));
         assert!(window.pass_fence(SerialNumber(2)));
         assert_eq!(window.arrive(SerialNumber(2)), NEXT);
+    }
+
+    /// A share of which nothing is held.
+    const FREE: BufferShare = BufferShare { held_bytes: 0, most_bytes: 1 << 20 };
+
+    fn width(window: &mut CommandWindow) -> u32 {
+        window.max_cmd_sn().next().distance_from(window.exp_cmd_sn()).unsigned_abs()
+    }
+
+    #[test]
+    fn a_window_that_is_used_doubles_up_to_its_bounds() {
+        for (level, most) in [(0, MAX_COMMAND_WINDOW), (1, MAX_RECOVERY_COMMAND_WINDOW)] {
+            let mut window = CommandWindow::new(SerialNumber(u32::MAX - 200), level);
+            window.fit(COMMAND_WINDOW / 2, FREE, u32::MAX / 2);
+            assert_eq!(width(&mut window), COMMAND_WINDOW, "half of it is enough");
+            let mut expected = COMMAND_WINDOW;
+            while expected < most {
+                window.fit(expected, FREE, u32::MAX / 2);
+                expected *= 2;
+                assert_eq!(width(&mut window), expected);
+            }
+            window.fit(expected, FREE, u32::MAX / 2);
+            assert_eq!(width(&mut window), most);
+        }
+    }
+
+    #[test]
+    fn no_window_grows_beyond_the_buffers_or_the_spare_places() {
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
+        window.fit(COMMAND_WINDOW, BufferShare { held_bytes: 51, most_bytes: 100 }, 1000);
+        assert_eq!(width(&mut window), COMMAND_WINDOW, "twice as many commands would hold more than the share");
+        window.fit(COMMAND_WINDOW, FREE, 0);
+        assert_eq!(width(&mut window), COMMAND_WINDOW);
+        window.fit(COMMAND_WINDOW, FREE, 30);
+        assert_eq!((width(&mut window), window.extra_places()), (COMMAND_WINDOW + 30, 30));
+    }
+
+    #[test]
+    fn a_share_that_is_used_up_takes_places_back_as_tasks_end() {
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
+        window.fit(COMMAND_WINDOW, FREE, 1000);
+        let mut next = SerialNumber(0);
+        for _ in 0..200 {
+            assert_eq!(window.arrive(next), NEXT);
+            window.task_started();
+            next = next.next();
+        }
+        let told = window.max_cmd_sn();
+        window.fit(200, BufferShare { held_bytes: 100, most_bytes: 100 }, 1000);
+        assert_eq!(window.extra_places(), 200 - COMMAND_WINDOW, "those that run keep their places");
+        assert_eq!(window.max_cmd_sn(), told, "what was told holds");
+        for _ in 0..56 {
+            window.task_ended();
+        }
+        assert_eq!(window.max_cmd_sn(), told, "the places of those that were told are still to be used");
+        window.task_ended();
+        assert_eq!(window.max_cmd_sn(), told.next());
+    }
+
+    mod random {
+        use std::collections::BTreeMap;
+
+        use proptest::prelude::*;
+
+        use super::*;
+
+        #[derive(Debug, Clone)]
+        enum Step {
+            /// A command that is so far ahead of the one that is due.
+            Arrive(u32),
+            End,
+            Fit {
+                under_way: u32,
+                held_bytes: usize,
+            },
+        }
+
+        fn step() -> impl Strategy<Value = Step> {
+            prop_oneof![
+                4 => (0..40_u32).prop_map(Step::Arrive),
+                2 => (0..600_u32).prop_map(Step::Arrive),
+                2 => Just(Step::End),
+                1 => (0..600_u32, 0..4_usize).prop_map(|(under_way, held_bytes)| Step::Fit { under_way, held_bytes }),
+            ]
+        }
+
+        proptest! {
+            /// Against a map of what came early. A connection that holds a command has its number.
+            #[test]
+            fn max_cmd_sn_never_goes_back_and_what_came_early_is_found(
+                first: u32,
+                steps in prop::collection::vec(step(), 1..600),
+            ) {
+                let mut window = CommandWindow::new(SerialNumber(first), 0);
+                let mut early = BTreeMap::new();
+                let (mut due, mut told) = (SerialNumber(first), window.max_cmd_sn());
+                for step in steps {
+                    match step {
+                        Step::Arrive(ahead) => {
+                            let cmd_sn = due.add(ahead);
+                            let is_open = !cmd_sn.is_after(told) && !early.contains_key(&cmd_sn.0);
+                            let arrival = window.arrive(cmd_sn);
+                            match (is_open, ahead) {
+                                (false, _) => prop_assert_eq!(arrival, Arrival::Ignored),
+                                (true, 1..) => {
+                                    prop_assert_eq!(arrival, Arrival::Early);
+                                    let cid = Cid(early.len() as u16);
+                                    window.hold(cmd_sn, cid);
+                                    early.insert(cmd_sn.0, cid);
+                                }
+                                (true, 0) => {
+                                    let mut waiters = arrival;
+                                    loop {
+                                        window.task_started();
+                                        due = due.next();
+                                        let Some(cid) = early.remove(&due.0) else { break };
+                                        prop_assert_eq!(waiters, Arrival::Next(Waiters::One(cid)));
+                                        waiters = Arrival::Next(window.deliver(due).expect("it is due"));
+                                    }
+                                    prop_assert_eq!(waiters, NEXT);
+                                }
+                            }
+                        }
+                        Step::End => window.task_ended(),
+                        Step::Fit { under_way, held_bytes } => {
+                            window.fit(under_way, BufferShare { held_bytes, most_bytes: 3 }, 1000);
+                        }
+                    }
+                    prop_assert_eq!(window.exp_cmd_sn(), due);
+                    prop_assert!(!window.max_cmd_sn().is_before(told));
+                    told = window.max_cmd_sn();
+                }
+            }
+        }
     }
 }

@@ -9,8 +9,8 @@ use lunette_buffer::{Payload, Pool, Run};
 use lunette_pdu::{InitiatorTaskTag, LoginStatus, TaskManagementResponseCode};
 use lunette_session::Time;
 use lunette_session::iscsi_target::{
-    AdmitRequest, CloseReason, Command, ConnectionMut, Directory, Event, LoginConnection, LoginEvent, LogoutTicket,
-    Response, Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
+    AdmitRequest, BufferShare, CloseReason, Command, ConnectionMut, Directory, Event, LoginConnection, LoginEvent,
+    LogoutTicket, Response, Session, SessionInfo, SessionKey, Sessions, TaskManagement, TaskManagementTicket, TaskTag,
 };
 
 use super::pattern;
@@ -114,6 +114,12 @@ impl Driver {
     /// The connection finds the sessions of `other`, and comes after it.
     pub(crate) fn share(&mut self, other: &Self) {
         (self.sessions, self.handle, self.now) = (Rc::clone(&other.sessions), other.handle + 1, other.now);
+    }
+
+    /// Lets the command window follow its use, within a share of the buffers of which nothing is held.
+    pub(crate) fn fit_window(&self) {
+        let share = BufferShare { held_bytes: 0, most_bytes: 1 << 20 };
+        self.sessions.borrow_mut().fit_window(self.session.expect("it is in a session"), share);
     }
 
     /// Does something with the connection, which is in a session.
