@@ -5,7 +5,7 @@ use lunette_scsi::mode::PageCode as ModePageCode;
 use lunette_scsi::vpd::PageCode;
 use lunette_scsi::{Lun, requests};
 
-use super::ask;
+use super::{Asked, ask};
 use crate::limits::{MAX_BLOCK_BYTES, MAX_DISK_BYTES};
 use crate::{Error, Session};
 
@@ -34,6 +34,12 @@ pub struct Facts {
 /// The longest VPD page that is asked for.
 const PAGE_LEN: u16 = 1024;
 
+/// The length of the answer to READ CAPACITY (16).
+const CAPACITY_LEN: u32 = 32;
+
+/// The longest mode page that is asked for.
+const MODE_LEN: u8 = 255;
+
 impl Facts {
     /// The length of a logical block, in bytes.
     pub fn block_len(&self) -> u32 {
@@ -56,23 +62,36 @@ impl Facts {
         self.capacity.provisioned && self.provisioning.unmap && self.limits.max_unmap_blocks > 0
     }
 
+    /// Asks in two rounds, so that a disk far away is open soon: all that the answer to one command does not decide about another is
+    /// asked for at one time.
     pub(super) async fn ask(session: &Session, lun: Lun) -> Result<Self, Error> {
-        let inquiry = standard_inquiry(session, lun).await?;
-        ask(session, lun, requests::test_unit_ready(), 0).await?;
-        let capacity = capacity(session, lun).await?;
-        let supported = page(session, lun, PageCode(0)).await?;
-        let has = |code: PageCode| {
-            supported.as_deref().and_then(answers::supported_pages).is_some_and(|codes| codes.contains(&code.0))
-        };
-        let mut pages = [None, None, None, None];
+        let send = |cdb, len: usize| Asked::send(session, lun, cdb, len);
+        let page = |code| send(requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into());
+
+        let inquiry = send(requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into())?;
+        let ready = send(requests::test_unit_ready(), 0)?;
+        let supported = page(PageCode(0))?;
+        let inquiry = standard_inquiry(&inquiry.answer().await?, lun)?;
+        ready.answer().await?;
+        let supported = optional(supported.answer().await)?;
+        let supported = supported.as_deref().and_then(answers::supported_pages).unwrap_or_default();
+
+        let capacity_16 = send(requests::read_capacity_16(CAPACITY_LEN), CAPACITY_LEN as usize)?;
         let wanted = [PageCode(0x80), PageCode(0x83), PageCode::BLOCK_LIMITS, PageCode::LOGICAL_BLOCK_PROVISIONING];
-        for (place, code) in pages.iter_mut().zip(wanted) {
-            if has(code) {
-                *place = page(session, lun, code).await?;
+        let mut asked = Vec::new();
+        for code in wanted {
+            asked.push(if supported.contains(&code.0) { Some(page(code)?) } else { None });
+        }
+        let caching_page = send(requests::mode_sense_6(ModePageCode::CACHING, MODE_LEN), MODE_LEN.into())?;
+        let capacity = capacity(session, lun, capacity_16.answer().await).await?;
+        let mut pages = [None, None, None, None];
+        for (place, asked) in pages.iter_mut().zip(asked) {
+            if let Some(asked) = asked {
+                *place = optional(asked.answer().await)?;
             }
         }
+        let (read_only, volatile_cache) = caching(&optional(caching_page.answer().await)?.unwrap_or_default());
         let [serial, identification, limits, provisioning] = pages;
-        let (read_only, volatile_cache) = caching(session, lun).await?;
         Ok(Self {
             inquiry,
             serial_number: serial.as_deref().and_then(answers::serial_number),
@@ -86,11 +105,10 @@ impl Facts {
     }
 }
 
-async fn standard_inquiry(session: &Session, lun: Lun) -> Result<Inquiry, Error> {
+fn standard_inquiry(data: &[u8], lun: Lun) -> Result<Inquiry, Error> {
     const DISK: u8 = 0;
-    let data = ask(session, lun, requests::inquiry(None, Inquiry::LEN), Inquiry::LEN.into()).await?;
     let inquiry =
-        Inquiry::parse(&data).ok_or(Error::BadAnswer { command: "INQUIRY", what: "shorter than 36 bytes".into() })?;
+        Inquiry::parse(data).ok_or(Error::BadAnswer { command: "INQUIRY", what: "shorter than 36 bytes".into() })?;
     let what = match (inquiry.qualifier, inquiry.device_type) {
         (0, DISK) => return Ok(inquiry),
         (0, kind) => format!("is of device type {kind:#04x}, not a disk"),
@@ -99,10 +117,9 @@ async fn standard_inquiry(session: &Session, lun: Lun) -> Result<Inquiry, Error>
     Err(Error::NotADisk { lun: lun.to_string(), what })
 }
 
-async fn capacity(session: &Session, lun: Lun) -> Result<Capacity, Error> {
-    const LEN: u32 = 32;
-    let long = ask(session, lun, requests::read_capacity_16(LEN), LEN as usize).await;
-    let found = match long {
+/// The capacity by the answer to READ CAPACITY (16), or what an older command says.
+async fn capacity(session: &Session, lun: Lun, answer: Result<Vec<u8>, Error>) -> Result<Capacity, Error> {
+    let found = match answer {
         Ok(data) => Capacity::parse_16(&data),
         // Old disks do not know it.
         Err(Error::Sense { .. }) => Capacity::parse_10(&ask(session, lun, requests::read_capacity_10(), 8).await?),
@@ -127,12 +144,7 @@ fn within_limits(capacity: Capacity) -> Result<Capacity, String> {
     Ok(capacity)
 }
 
-/// A VPD page, or nothing where the disk has none.
-async fn page(session: &Session, lun: Lun, code: PageCode) -> Result<Option<Vec<u8>>, Error> {
-    optional(ask(session, lun, requests::inquiry(Some(code), PAGE_LEN), PAGE_LEN.into()).await)
-}
-
-/// The answer to what a disk need not know. A disk that does not answer at all is not asked for more.
+/// The answer to what a disk need not know. One that does not answer at all is an error.
 fn optional(answer: Result<Vec<u8>, Error>) -> Result<Option<Vec<u8>>, Error> {
     match answer {
         Ok(data) => Ok(Some(data)),
@@ -141,16 +153,13 @@ fn optional(answer: Result<Vec<u8>, Error>) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
-/// Write protection and the volatile cache.
-async fn caching(session: &Session, lun: Lun) -> Result<(bool, bool), Error> {
-    const LEN: u8 = 255;
-    let cdb = requests::mode_sense_6(ModePageCode::CACHING, LEN);
-    let data = optional(ask(session, lun, cdb, LEN.into()).await)?.unwrap_or_default();
-    Ok(match answers::mode_page_6(&data, ModePageCode::CACHING) {
+/// Write protection and the volatile cache, by the answer to MODE SENSE.
+fn caching(data: &[u8]) -> (bool, bool) {
+    match answers::mode_page_6(data, ModePageCode::CACHING) {
         Some(page) if page.parameters.is_empty() => (page.write_protected, true),
         Some(page) => (page.write_protected, answers::write_cache_enabled(page.parameters)),
         None => (false, true),
-    })
+    }
 }
 
 #[cfg(test)]

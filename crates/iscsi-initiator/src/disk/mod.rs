@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use lunette_scsi::Lun;
 
 use crate::limits::{MAX_LUNS, MAX_REQUEST_BYTES};
-use crate::{Error, Initiator, Outcome, Repeat, Request, Session, Url};
+use crate::{Error, Initiator, Outcome, Pending, Repeat, Request, Session, Url};
 pub use facts::Facts;
 
 /// A disk on a session. Clones are handles to the same.
@@ -104,10 +104,25 @@ impl Disk {
 
 /// Sends a command that answers with at most `len` bytes.
 pub(crate) async fn ask(session: &Session, lun: Lun, cdb: [u8; 16], len: usize) -> Result<Vec<u8>, Error> {
-    let data_in = if len > 0 { Some(session.buffer(len)?) } else { None };
-    let request = Request { data_in, repeat: Repeat::Always, ..Request::new(lun, cdb) };
-    let outcome: Outcome = session.execute(request).await;
-    Ok(outcome.into_data()?.map(|data| data.to_vec()).unwrap_or_default())
+    Asked::send(session, lun, cdb, len)?.answer().await
+}
+
+/// A command that is on its way. Several may be at one time, so that a distance is waited for once.
+pub(crate) struct Asked(Pending);
+
+impl Asked {
+    /// Sends a command that answers with at most `len` bytes.
+    pub(crate) fn send(session: &Session, lun: Lun, cdb: [u8; 16], len: usize) -> Result<Self, Error> {
+        let data_in = if len > 0 { Some(session.buffer(len)?) } else { None };
+        let request = Request { data_in, repeat: Repeat::Always, ..Request::new(lun, cdb) };
+        Ok(Self(session.execute(request)))
+    }
+
+    /// The bytes of its answer.
+    pub(crate) async fn answer(self) -> Result<Vec<u8>, Error> {
+        let outcome: Outcome = self.0.await;
+        Ok(outcome.into_data()?.map(|data| data.to_vec()).unwrap_or_default())
+    }
 }
 
 impl Session {

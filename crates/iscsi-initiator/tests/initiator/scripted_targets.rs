@@ -4,12 +4,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use lunette_initiator::{BadAddress, ChapIdentity, Error, Session, SessionError, wait};
+use lunette_initiator::{BadAddress, ChapIdentity, Disk, Error, Session, SessionError, wait};
 use lunette_pdu::LoginStatus;
+use lunette_scsi::Lun;
 use lunette_session::iscsi_initiator::LoginError;
 use lunette_session::iscsi_target::Moved;
 use lunette_session::{Credentials, Secret};
-use lunette_testkit::{Script, ScriptedTarget, serve};
+use lunette_testkit::{Connection, DISK_LEN, Script, ScriptedTarget, read_frame, serve};
 
 use crate::fixture::{Relay, TARGET, Target, event_loop, memory, options, portal, until};
 
@@ -143,4 +144,33 @@ fn two_targets_that_send_to_each_other_are_given_up() {
     free.lead(Some(forth.address));
     let error = connect_error(forth.address, |_| {});
     assert!(matches!(error, Error::TooManyRedirects { .. }), "{error}");
+}
+
+#[test]
+fn a_disk_far_away_is_open_after_two_rounds_of_commands() {
+    // It answers only when all commands of a round are there: one that comes after the answer to another never comes.
+    const ROUNDS: [usize; 2] = [3, 6];
+    let address = peer(|mut stream| {
+        let here = stream.local_addr().unwrap();
+        let mut connection = Connection::new(ScriptedTarget::new(here, Script::default()));
+        let mut rounds = ROUNDS.into_iter();
+        let (mut held, mut wanted) = (Vec::new(), 1);
+        while let Ok(frame) = read_frame(&mut stream, connection.format()) {
+            held.push(frame);
+            if held.len() < wanted {
+                continue;
+            }
+            for frame in held.drain(..) {
+                for (header, data) in connection.answer(&frame) {
+                    stream.write_all(&connection.format().encode(&header, &[], &data)).unwrap();
+                }
+                connection.answered();
+            }
+            wanted = if connection.is_logged_in() { rounds.next().unwrap_or(1) } else { 1 };
+        }
+    });
+    let session = wait(Session::connect(&event_loop(), &portal(address), TARGET, options())).unwrap();
+    let disk = wait(Disk::open(session, Lun::ZERO)).unwrap();
+    assert_eq!(disk.facts().len_bytes(), DISK_LEN as u64);
+    assert_eq!(disk.facts().serial_number.as_deref(), Some("serial-1"));
 }
