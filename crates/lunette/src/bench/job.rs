@@ -164,7 +164,7 @@ impl Job {
             rounds: Rounds::default(),
             measured: match plan.depth {
                 Depth::Given(_) => None,
-                Depth::Measured(most) => Some(InFlight::new(plan.depth.least()..=most)),
+                Depth::Measured(_) => Some(plan.depth.rule(plan.chunk_len)),
             },
             running: 0,
             idle: (0..plan.depth.most()).rev().collect(),

@@ -118,7 +118,7 @@ impl<'a> Engine<'a> {
         Self {
             destination,
             options,
-            flight: Flight::new(options.depth, io),
+            flight: Flight::new(options.depth, options.block as usize, io),
             tasks: VecDeque::new(),
             pool: Pool::trimmed(budget),
             progress,

@@ -56,8 +56,8 @@ impl CompletionSink for Landing {
 }
 
 impl<T: Purpose> Flight<T> {
-    /// A flight with room for `depth` requests.
-    pub(crate) fn new(depth: Depth, io: PoolIo) -> Self {
+    /// A flight with room for `depth` requests of up to `request_len` bytes.
+    pub(crate) fn new(depth: Depth, request_len: usize, io: PoolIo) -> Self {
         let (sender, landed) = mpsc::channel();
         let most = depth.most();
         Self {
@@ -66,7 +66,7 @@ impl<T: Purpose> Flight<T> {
             free: (0..most).collect(),
             landed,
             sink: Arc::new(Landing(sender)),
-            depth: InFlight::new(depth.least()..=most),
+            depth: depth.rule(request_len),
             began: Instant::now(),
         }
     }

@@ -87,7 +87,7 @@ pub(crate) fn copy_out(
 ) -> Result<Totals, CopyError> {
     let len = source.len_bytes();
     let mut plan = Plan::new(0, len, source.granularity(), options.block);
-    let mut flight = Flight::new(options.depth, io);
+    let mut flight = Flight::new(options.depth, options.block as usize, io);
     let pool = Pool::trimmed(options.depth.most() * (options.block as usize).next_power_of_two());
     let mut ready = BTreeMap::new();
     let mut totals = Totals::default();
