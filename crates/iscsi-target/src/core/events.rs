@@ -32,10 +32,7 @@ impl Core {
                 self.end_runaway(cx, id);
             }
         };
-        let left = self.connections.end_events(cx, id, bytes, answers_first, &self.counts.traffic);
-        if events > 0 {
-            self.connections.fit_window(id, |account| self.buffers.share_of(account));
-        }
+        let left = self.connections.end_events(cx, id, bytes, answers_first, &self.counts.traffic, &self.buffers);
         Pumped { left, moved: events > 0 }
     }
 

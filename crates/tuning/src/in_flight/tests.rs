@@ -171,3 +171,20 @@ fn batches_of_a_slow_kind_are_not_taken_for_its_rate_beside_a_fast_kind() {
     // 800 writes a second over 5 ms: 4 fill the path, and a batch may count twice.
     assert!(rule.limit() <= 32, "{} in flight", rule.limit());
 }
+
+#[test]
+fn no_burst_follows_when_the_latency_has_been_measured_again() {
+    let mut line = Line::new(1_000_000, 50_000_000);
+    let mut rule = InFlight::new(1..=1_000);
+    line.run(&mut rule, 2 * SECOND_NS);
+    let mut least = usize::MAX;
+    // It is measured every ten seconds.
+    while line.now_ns < 25 * SECOND_NS {
+        let before = rule.limit();
+        line.run(&mut rule, 1);
+        least = least.min(rule.limit());
+        let is_burst = (before as f64) < line.filling() && rule.limit() > before + REFILL;
+        assert!(!is_burst, "from {before} to {} in flight", rule.limit());
+    }
+    assert!((least as f64) < line.filling(), "{least} in flight at least");
+}

@@ -12,12 +12,12 @@ use lunette_device::Nexus;
 use lunette_pdu::LoginStatus;
 use lunette_reactor::{ConnectionId, Context, Gather};
 use lunette_session::iscsi_target::{
-    AdmitRequest, Admitted, BufferShare, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket,
-    Response, Session, SessionKey, TaskTag,
+    AdmitRequest, Admitted, Connection, ConnectionMut, Event, LoginConnection, LoginEvent, LoginTicket, Response,
+    Session, SessionKey, TaskTag,
 };
 use lunette_session::{SharedTraffic, Time, Timetable};
 
-use super::buffers::Account;
+use super::buffers::BufferQueue;
 use super::mesh::Source;
 use connection::Sessions;
 pub(super) use connection::{Conn, Departure};
@@ -27,6 +27,10 @@ use targetless::Targetless;
 
 /// Entries beyond two for each connection that are not worth looking at.
 const MIN_TIDY: usize = 64;
+
+/// Commands under way on a connection from which on they may need a wider command window. Sessions whose connections have fewer have
+/// a window that is wide enough, or very many connections.
+const MANY_UNDER_WAY: usize = 8;
 
 /// The connections of one core, their sessions, and when they want to be called. The core brings them what happens on their sockets, and
 /// takes their events.
@@ -354,6 +358,7 @@ impl Connections {
         mut bytes: &[u8],
         answers_first: bool,
         traffic: &SharedTraffic,
+        buffers: &BufferQueue,
     ) -> usize {
         let Some(conn) = self.table.get_mut(id) else { return 0 };
         if let Some(login) = &mut conn.login {
@@ -374,6 +379,11 @@ impl Connections {
         conn.answers.resize(protocol.answer_bytes());
         traffic.add(protocol.take_traffic());
         conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
+        if conn.under_way >= MANY_UNDER_WAY
+            && let Some(key) = conn.key
+        {
+            self.sessions.fit_window(key, buffers.share_of(&conn.account));
+        }
         let session = conn.key.and_then(|key| self.sessions.get_mut(key));
         let (timeout, touched) =
             session.map_or((None, Vec::new()), |session| (session.next_timeout(id), session.take_touched()));
@@ -382,15 +392,6 @@ impl Connections {
             self.touch(other);
         }
         bytes.len()
-    }
-
-    /// Lets the command window of a connection's session follow its use, within its `share` of the buffers.
-    pub(super) fn fit_window(&mut self, id: ConnectionId, share: impl FnOnce(&Account) -> BufferShare) {
-        if let Some(conn) = self.table.get(id)
-            && let Some(key) = conn.key
-        {
-            self.sessions.fit_window(key, share(&conn.account));
-        }
     }
 
     // Sockets.
