@@ -18,6 +18,7 @@ mod net;
 mod options;
 mod run;
 mod stream;
+mod tune;
 mod units;
 mod wan;
 
@@ -55,6 +56,8 @@ enum Measuring {
     Link(options::Options),
     /// The tables of a paper on iSCSI over distances, measured again
     Wan(wan::Options),
+    /// The tuner on paths that it has not seen, beside an exhaustive search
+    Tune(tune::Options),
 }
 
 fn main() -> ExitCode {
@@ -62,10 +65,12 @@ fn main() -> ExitCode {
         // The options are wrong here or nowhere.
         Tool::Measuring(Measuring::Link(options)) => options.link().and_then(|_| run::outer::run()),
         Tool::Measuring(Measuring::Wan(options)) => options.check().and_then(|()| run::outer::run()),
+        Tool::Measuring(Measuring::Tune(options)) => options.check().and_then(|()| run::outer::run()),
         Tool::Stream(options) => stream::run(&options),
         Tool::Inside { parent, tool } => run::inner::enter(parent).and_then(|running| match tool {
             Measuring::Link(options) => run::inner::link(&options, &running),
             Measuring::Wan(options) => wan::run(&options),
+            Measuring::Tune(options) => tune::run(&options),
         }),
     };
     match outcome {
