@@ -178,8 +178,7 @@ fn no_burst_follows_when_the_latency_has_been_measured_again() {
     let mut rule = InFlight::new(1..=1_000);
     line.run(&mut rule, 2 * SECOND_NS);
     let mut least = usize::MAX;
-    // It is measured every ten seconds.
-    while line.now_ns < 25 * SECOND_NS {
+    while line.now_ns < 2 * LATENCY_LIFE.as_secs() * SECOND_NS {
         let before = rule.limit();
         line.run(&mut rule, 1);
         least = least.min(rule.limit());
