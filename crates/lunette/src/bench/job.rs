@@ -18,11 +18,11 @@ use crate::depth::Depth;
 pub(crate) struct Plan {
     pub(crate) mode: Mode,
     /// Bytes in one request.
-    pub(super) chunk_len: usize,
-    pub(super) depth: Depth,
-    pub(super) time: Duration,
+    pub(crate) chunk_len: usize,
+    pub(crate) depth: Depth,
+    pub(crate) time: Duration,
     /// Before `time` begins: requests that end in it are not counted.
-    pub(super) warm_up: Duration,
+    pub(crate) warm_up: Duration,
     /// Percentage of requests that read, in modes that mix reads and writes.
     pub(crate) read_percent: u8,
     /// The first of the chunks that belong to this job.
@@ -40,10 +40,10 @@ pub(crate) struct Tally {
     /// Requests in flight at the end.
     pub(crate) depth: usize,
     /// Latencies in nanoseconds.
-    pub(super) latency: Histogram<u64>,
-    pub(super) elapsed: Duration,
+    pub(crate) latency: Histogram<u64>,
+    pub(crate) elapsed: Duration,
     /// Requests that are not counted: those of the warm-up, and of the round that the end has cut.
-    pub(super) uncounted: u64,
+    pub(crate) uncounted: u64,
 }
 
 /// Finds whole rounds of as many requests as are in flight, after a warm-up.
@@ -221,7 +221,9 @@ impl Job {
 
     /// Sends the next request of a slot that is running, or retires the slot when the time is over or too many run.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
-        let over = state.error.is_some() || now.duration_since(state.started) >= self.plan.warm_up + self.plan.time;
+        let over = state.stopped
+            || state.error.is_some()
+            || now.duration_since(state.started) >= self.plan.warm_up + self.plan.time;
         let too_many = state.running > self.depth(&state);
         let request = if over || too_many { None } else { Some(self.prepare(&mut state, slot, now)) };
         match request {

@@ -155,6 +155,7 @@ fn short_commands(disk: &Disk, time: Duration) -> Result<(f64, u32), Error> {
         chunk_len: block_len as usize,
         depth: Depth::Given(depth as usize),
         time,
+        warm_up: Duration::ZERO,
         read_percent: 100,
         first_chunk: 0,
         chunks: disk.facts().len_bytes() / u64::from(block_len),

@@ -130,6 +130,7 @@ impl Subject {
                 chunk_len: settings.request_len as usize,
                 depth: if candidate.finds_depth { Depth::Measured(depth) } else { Depth::Given(depth) },
                 time: budget.time,
+                warm_up: Duration::ZERO,
                 read_percent: 0,
                 first_chunk,
                 chunks,
