@@ -1,0 +1,94 @@
+//! The table of ciphers.
+//!
+//! A cipher is one row of [`TABLE`] and one implementation of [`Aead`]. Every cipher takes a key of 32 bytes and a nonce of 32 random bytes, and
+//! makes a tag of 16.
+//!
+//! Why nonces do not repeat: they are random, and nothing is counted from one request to the next, so the restored snapshot of a client repeats
+//! none as long as its system's generator does not (Linux reseeds it in a virtual machine that was restored). With 2^64 quanta written under one
+//! key, two of them have one nonce with a probability below 2^-128, because all 256 bits count:
+//!
+//! - AEGIS-256 has a nonce of 256 bits. A repeated nonce would harm the secrecy and the authenticity of the quanta that share it.
+//! - AES-256-GCM-SIV has a nonce of 96 bits. The other 160 random bits are part of its associated data, which its tag depends on, and its key stream
+//!   depends on the tag. A repeated nonce would only show that two quanta are the same in position, version and content.
+
+mod aegis256;
+mod gcm_siv;
+
+use std::sync::Arc;
+
+use crate::key::DataKey;
+use crate::slot::{NONCE_LEN, TAG_LEN};
+
+/// A cipher of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Cipher {
+    /// AEGIS-256 (draft-irtf-cfrg-aegis-aead): the fastest where the CPU has AES instructions.
+    Aegis256,
+    /// AES-256-GCM-SIV (RFC 8452): slower, older, and forgives a repeated nonce.
+    Aes256GcmSiv,
+}
+
+/// What there is to know about a cipher.
+pub struct CipherRow {
+    /// The cipher.
+    pub cipher: Cipher,
+    /// The byte that names it in headers and associated data.
+    pub id: u8,
+    /// The name that people read and write.
+    pub name: &'static str,
+    /// Prepares a key.
+    pub(crate) prepare: fn(&DataKey) -> Arc<dyn Aead>,
+}
+
+/// All ciphers, the default first.
+pub static TABLE: [CipherRow; 2] = [
+    CipherRow { cipher: Cipher::Aegis256, id: 1, name: "aegis-256", prepare: aegis256::prepare },
+    CipherRow { cipher: Cipher::Aes256GcmSiv, id: 2, name: "aes-256-gcm-siv", prepare: gcm_siv::prepare },
+];
+
+impl Cipher {
+    /// The row of the cipher.
+    pub fn row(self) -> &'static CipherRow {
+        TABLE.iter().find(|row| row.cipher == self).expect("every cipher has a row")
+    }
+
+    /// The cipher that a byte names.
+    pub fn of_id(id: u8) -> Option<Self> {
+        TABLE.iter().find(|row| row.id == id).map(|row| row.cipher)
+    }
+
+    /// The cipher that a person names.
+    pub fn of_name(name: &str) -> Option<Self> {
+        TABLE.iter().find(|row| row.name == name).map(|row| row.cipher)
+    }
+}
+
+/// The tag does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WrongTag;
+
+/// A cipher with its key.
+///
+/// Input and output of the forms with two buffers have one length. When a tag does not fit, the output holds no plain text.
+pub(crate) trait Aead: Send + Sync {
+    fn seal(&self, nonce: &[u8; NONCE_LEN], associated: &[u8], plain: &[u8], data: &mut [u8]) -> [u8; TAG_LEN];
+
+    fn seal_in_place(&self, nonce: &[u8; NONCE_LEN], associated: &[u8], data: &mut [u8]) -> [u8; TAG_LEN];
+
+    fn open(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        associated: &[u8],
+        data: &[u8],
+        tag: &[u8; TAG_LEN],
+        plain: &mut [u8],
+    ) -> Result<(), WrongTag>;
+
+    fn open_in_place(
+        &self,
+        nonce: &[u8; NONCE_LEN],
+        associated: &[u8],
+        data: &mut [u8],
+        tag: &[u8; TAG_LEN],
+    ) -> Result<(), WrongTag>;
+}

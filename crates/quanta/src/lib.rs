@@ -1,0 +1,34 @@
+//! Quanta: data that is encrypted and authenticated where it is made, and stored as it is.
+//!
+//! # Place
+//!
+//! Floor 1, over `crc32c`. The crate is the format of a volume as bytes, and the rules for reading and writing it: no input or output, no clock, no
+//! randomness of its own. `docs/quanta.md` describes the format byte by byte, with what each part of it does against an attacker.
+//!
+//! A volume is a run of *quanta*, all of one [`QuantumSize`]. Each is sealed into an *EDU* (encrypted data unit): the ciphertext, and a [`Slot`] of 64
+//! bytes with nonce, tag, version, key epoch and CRC. [`Codec`] seals and opens them; [`check`] tells without a key whether one is damaged. A
+//! [`Header`] says what the volume is. [`Native`] says where EDUs lie on a unit whose block is the EDU.
+//!
+//! The driver of this crate brings the keys, 32 random bytes for each request to seal, and the unit.
+#![forbid(unsafe_code)]
+
+mod associated;
+mod cipher;
+mod codec;
+mod error;
+mod header;
+mod key;
+pub mod limits;
+mod native;
+mod size;
+mod slot;
+
+pub use associated::VolumeId;
+pub use cipher::{Cipher, CipherRow, TABLE};
+pub use codec::{Codec, Holes, Sealing, Seed};
+pub use error::{HeaderError, OpenError, Reason};
+pub use header::{Group, HEADER_COPIES, HEADER_LEN, Header, Placement};
+pub use key::{DataKey, KEY_LEN, KeyRing, KeyRingError};
+pub use native::{Native, UnitTooSmall};
+pub use size::QuantumSize;
+pub use slot::{Condition, NONCE_LEN, SLOT_LEN, Slot, TAG_LEN, check, intact_digest, never_written_digest};

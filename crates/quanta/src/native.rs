@@ -1,0 +1,117 @@
+//! The native placement: a unit whose block is the EDU.
+//!
+//! The first two blocks are the copies of the header, filled up with zeroes; the block behind them is quantum 0. A volume with parity groups has the
+//! parity EDUs behind its last quantum.
+
+use crate::header::{Group, HEADER_COPIES, Header};
+use crate::limits::MAX_QUANTA;
+use crate::size::QuantumSize;
+
+/// Where EDUs lie in a native unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Native {
+    quanta: u64,
+    group: Option<Group>,
+}
+
+/// The unit is too small for what its header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the volume needs {needed} blocks, and the unit has {blocks}: it was cut, or is not the one that was formatted"
+)]
+pub struct UnitTooSmall {
+    /// Blocks that the volume needs.
+    pub needed: u64,
+    /// Blocks of the unit.
+    pub blocks: u64,
+}
+
+impl Native {
+    /// The largest volume that fits a unit of `blocks` blocks; `None` where not even one quantum does.
+    pub fn largest(blocks: u64, group: Option<Group>) -> Option<Self> {
+        let room = blocks.checked_sub(HEADER_COPIES)?;
+        let quanta = match group {
+            None => room,
+            Some(Group { data, parity }) => {
+                let (data, parity) = (u64::from(data), u64::from(parity));
+                let whole = room / (data + parity);
+                whole * data + (room % (data + parity)).saturating_sub(parity)
+            }
+        };
+        (quanta > 0).then_some(Self { quanta: quanta.min(MAX_QUANTA), group })
+    }
+
+    /// The volume that a header describes, on a unit of `blocks` blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`UnitTooSmall`].
+    pub fn of(header: &Header, blocks: u64) -> Result<Self, UnitTooSmall> {
+        let native = Self { quanta: header.quanta, group: header.group };
+        let needed = native.blocks();
+        if needed <= blocks { Ok(native) } else { Err(UnitTooSmall { needed, blocks }) }
+    }
+
+    /// Quanta of the volume.
+    pub fn quanta(self) -> u64 {
+        self.quanta
+    }
+
+    /// Blocks that the volume takes of its unit.
+    pub fn blocks(self) -> u64 {
+        HEADER_COPIES + self.quanta + self.groups() * self.group.map_or(0, |group| group.parity.into())
+    }
+
+    /// The block of a quantum of the volume. Adjacent quanta are in adjacent blocks.
+    pub fn lba(self, position: u64) -> u64 {
+        position + HEADER_COPIES
+    }
+
+    /// The quantum in a block, if there is one.
+    pub fn position(self, lba: u64) -> Option<u64> {
+        lba.checked_sub(HEADER_COPIES).filter(|position| *position < self.quanta)
+    }
+
+    /// Groups of the volume, the last of which may have fewer quanta than the others.
+    pub fn groups(self) -> u64 {
+        self.group.map_or(0, |group| self.quanta.div_ceil(group.data.into()))
+    }
+
+    /// The first block of the parity EDUs of a group.
+    pub fn parity_lba(self, group: u64) -> Option<u64> {
+        let sizes = self.group.filter(|_| group < self.groups())?;
+        Some(HEADER_COPIES + self.quanta + group * u64::from(sizes.parity))
+    }
+
+    /// The size of the quanta of a unit with this block length, if native volumes have one.
+    pub fn size_of_block_len(block_len: u32) -> Option<QuantumSize> {
+        QuantumSize::of_edu_len(block_len.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_volume_fits_and_one_quantum_more_does_not() {
+        let groups = [None, Some(Group { data: 4, parity: 2 }), Some(Group { data: 1, parity: 1 })];
+        for group in groups {
+            for blocks in 0..200 {
+                let quanta = Native::largest(blocks, group).map_or(0, Native::quanta);
+                let more = Native { quanta: quanta + 1, group };
+                assert!(more.blocks() > blocks, "{quanta} quanta are not the most for {blocks} blocks, {group:?}");
+                assert!(quanta == 0 || Native { quanta, group }.blocks() <= blocks);
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_are_headers_then_quanta_then_parity() {
+        let native = Native { quanta: 10, group: Some(Group { data: 4, parity: 2 }) };
+        assert_eq!((native.groups(), native.blocks()), (3, 2 + 10 + 6));
+        assert_eq!((0..14).map(|lba| native.position(lba)).flatten().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert!((0..10).all(|position| native.position(native.lba(position)) == Some(position)));
+        assert_eq!([0, 1, 2, 3].map(|group| native.parity_lba(group)), [Some(12), Some(14), Some(16), None]);
+    }
+}

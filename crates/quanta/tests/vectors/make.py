@@ -1,0 +1,234 @@
+#!/usr/bin/env python3
+"""Writes the test vectors and the volume of the first version, from docs/quanta.md and without Lunette's code.
+
+    python3 -m venv v && v/bin/pip install cryptography==50.0.2 pyaegis==0.3.1
+    v/bin/python crates/quanta/tests/vectors/make.py
+
+AES-256-GCM-SIV is the Python package cryptography's (OpenSSL). AEGIS-256 is written here from draft-irtf-cfrg-aegis-aead-18, for no package has
+an implementation of its own: pyaegis wraps the C sources that the crate aegis compiles. The two are compared.
+"""
+
+import functools
+import hashlib
+import json
+import operator
+import os
+import struct
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
+from pyaegis import Aegis256
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def gf_double(b):
+    return ((b << 1) ^ 0x1B) & 0xFF if b & 0x80 else b << 1
+
+
+def sbox():
+    # Powers of the generator 3, then the affine map of FIPS 197, section 5.1.1.
+    exp, value = [], 1
+    for _ in range(255):
+        exp.append(value)
+        value ^= gf_double(value)
+    log = {b: i for i, b in enumerate(exp)}
+    table = []
+    for b in range(256):
+        inverse = exp[-log[b] % 255] if b else 0
+        rotated = 0
+        for shift in range(5):
+            rotated ^= (inverse << shift | inverse >> (8 - shift)) & 0xFF
+        table.append(rotated ^ 0x63)
+    return table
+
+
+SBOX = sbox()
+DOUBLE = [gf_double(b) for b in range(256)]
+
+
+def xor(*blocks):
+    return bytes(functools.reduce(operator.xor, column) for column in zip(*blocks))
+
+
+def aes_round(state, key):
+    s = [SBOX[state[(5 * i) % 16]] for i in range(16)]
+    out = bytearray(16)
+    for c in range(0, 16, 4):
+        a, b, d, e = s[c : c + 4]
+        out[c] = DOUBLE[a] ^ DOUBLE[b] ^ b ^ d ^ e
+        out[c + 1] = a ^ DOUBLE[b] ^ DOUBLE[d] ^ d ^ e
+        out[c + 2] = a ^ b ^ DOUBLE[d] ^ DOUBLE[e] ^ e
+        out[c + 3] = DOUBLE[a] ^ a ^ b ^ d ^ DOUBLE[e]
+    return xor(out, key)
+
+
+class Aegis:
+    C0 = bytes.fromhex("000101020305080d1522375990e97962")
+    C1 = bytes.fromhex("db3d18556dc22ff12011314273b528dd")
+
+    def __init__(self, key, nonce):
+        k0, k1, n0, n1 = key[:16], key[16:], nonce[:16], nonce[16:]
+        self.s = [xor(k0, n0), xor(k1, n1), self.C1, self.C0, xor(k0, self.C0), xor(k1, self.C1)]
+        for _ in range(4):
+            for m in (k0, k1, xor(k0, n0), xor(k1, n1)):
+                self.update(m)
+
+    def update(self, m):
+        s = self.s
+        self.s = [aes_round(s[i - 1], s[i]) for i in range(6)]
+        self.s[0] = xor(self.s[0], m)
+
+    def encrypt(self, associated, plain):
+        for at in range(0, len(associated), 16):
+            self.update(associated[at : at + 16].ljust(16, b"\0"))
+        out = b""
+        for at in range(0, len(plain), 16):
+            s, m = self.s, plain[at : at + 16]
+            and23 = bytes(a & b for a, b in zip(s[2], s[3]))
+            out += xor(m, s[1], s[4], s[5], and23)
+            self.update(m)
+        t = xor(self.s[3], struct.pack("<QQ", len(associated) * 8, len(plain) * 8))
+        for _ in range(7):
+            self.update(t)
+        return out, xor(*self.s)
+
+
+def seal(cipher, key, nonce, associated, plain):
+    if cipher == "aegis-256":
+        data, tag = Aegis(key, nonce).encrypt(associated, plain)
+        assert (data, tag) == tuple(bytes(x) for x in Aegis256(16).encrypt_detached(key, nonce, plain, associated))
+        return data, tag
+    both = AESGCMSIV(key).encrypt(nonce[:12], plain, associated + nonce[12:])
+    return both[:-16], both[-16:]
+
+
+CRC_TABLE = []
+for byte in range(256):
+    for _ in range(8):
+        byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+    CRC_TABLE.append(byte)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ CRC_TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
+
+
+CIPHERS = {"aegis-256": 1, "aes-256-gcm-siv": 2}
+
+
+def edu(cipher, key, volume, position, version, epoch, nonce, plain):
+    associated = b"LUNEDU01" + volume + struct.pack("<QQIHBB", position, version, epoch, len(plain), CIPHERS[cipher], 0)
+    data, tag = seal(cipher, key, nonce, associated, plain)
+    slot = nonce + tag + struct.pack("<QI", version, epoch)
+    return data + slot + struct.pack("<I", crc32c(struct.pack("<Q", position) + data + slot))
+
+
+def header(cipher, key, nonce, generation, h):
+    fields = b"LUNQUANT" + struct.pack("<HBBI", 1, CIPHERS[cipher], h["placement"], h["size"])
+    fields += h["volume"] + struct.pack("<QQII", h["quanta"], h["journal_len"], h["block_len"], h["flags"])
+    fields += struct.pack("<IIHH", h["first_epoch"], h["newest_epoch"], h["group_data"], h["group_parity"])
+    fields = fields.ljust(448, b"\0")
+    last = struct.pack("<QI", generation, h["newest_epoch"])
+    _, tag = seal(cipher, key, nonce, fields + last, b"")
+    whole = fields + nonce + tag + last
+    return whole + struct.pack("<I", crc32c(whole))
+
+
+def pattern(start, length):
+    """Plain text of the vectors: byte i is 31 i + start, modulo 256."""
+    return bytes((31 * i + start) & 0xFF for i in range(length))
+
+
+def random_looking(label, length):
+    """Bytes without a rule that a mistake could share, from the names of what they are."""
+    return hashlib.shake_256(label.encode()).digest(length)
+
+
+def edu_vectors():
+    vectors = []
+    for cipher in CIPHERS:
+        for size in (512, 1024, 2048, 4096):
+            label = f"{cipher} {size}"
+            key, volume, nonce = (random_looking(f"{label} {what}", n) for what, n in (("key", 32), ("volume", 16), ("nonce", 32)))
+            position, version, epoch = 0x0000_1234_5678_9ABC, 0x1122_3344_5566_7788, 7
+            sealed = edu(cipher, key, volume, position, version, epoch, nonce, pattern(size // 512, size))
+            vectors.append(
+                {
+                    "cipher": cipher,
+                    "size": size,
+                    "key": key.hex(),
+                    "volume": volume.hex(),
+                    "position": position,
+                    "version": version,
+                    "epoch": epoch,
+                    "seed": nonce.hex(),
+                    "plain_start": size // 512,
+                    "first_block": sealed[:16].hex(),
+                    "slot": sealed[size:].hex(),
+                }
+            )
+    return vectors
+
+
+def header_vectors():
+    vectors = []
+    for cipher in CIPHERS:
+        for placement in (1, 2):
+            label = f"header {cipher} {placement}"
+            key, nonce = random_looking(f"{label} key", 32), random_looking(f"{label} nonce", 32)
+            fields = {
+                "placement": placement,
+                "size": 4096 if placement == 1 else 1024,
+                "volume": random_looking(f"{label} volume", 16),
+                "quanta": 0x0000_0102_0304_0506,
+                "journal_len": 0 if placement == 1 else 1 << 20,
+                "block_len": 4160 if placement == 1 else 512,
+                "flags": placement - 1,
+                "first_epoch": 3,
+                "newest_epoch": 9,
+                "group_data": 16 if placement == 1 else 0,
+                "group_parity": 2 if placement == 1 else 0,
+            }
+            sealed = header(cipher, key, nonce, 5, fields)
+            fields["volume"] = fields["volume"].hex()
+            vectors.append({"cipher": cipher, "key": key.hex(), "seed": nonce.hex(), "generation": 5, **fields, "header": sealed.hex()})
+    return vectors
+
+
+def volume_v1():
+    """A native volume of eight quanta of 512 bytes: 1 and 5 of epoch 1, 2 and 7 of epoch 2, the others never written."""
+    keys = {1: bytes(range(32)), 2: bytes(range(32, 64))}
+    volume, cipher = bytes(range(16)), "aegis-256"
+    fields = {
+        "placement": 1, "size": 512, "volume": volume, "quanta": 8, "journal_len": 0, "block_len": 576, "flags": 0,
+        "first_epoch": 1, "newest_epoch": 2, "group_data": 0, "group_parity": 0,
+    }
+    blocks = []
+    for generation in (2, 1):
+        # Generation 1 is from before the second epoch.
+        now = {**fields, "newest_epoch": generation}
+        nonce = random_looking(f"volume header {generation}", 32)
+        blocks.append(header(cipher, keys[generation], nonce, generation, now).ljust(576, b"\0"))
+    for position in range(8):
+        epoch = {1: 1, 5: 1, 2: 2, 7: 2}.get(position)
+        if epoch is None:
+            blocks.append(bytes(576))
+        else:
+            nonce = random_looking(f"volume quantum {position}", 32)
+            blocks.append(edu(cipher, keys[epoch], volume, position, 100 + position, epoch, nonce, pattern(position, 512)))
+    return b"".join(blocks)
+
+
+def main():
+    assert crc32c(b"123456789") == 0xE3069283
+    with open(os.path.join(HERE, "vectors.json"), "w") as out:
+        json.dump({"edus": edu_vectors(), "headers": header_vectors()}, out, indent=1)
+        out.write("\n")
+    with open(os.path.join(HERE, "volume-1-native.bin"), "wb") as out:
+        out.write(volume_v1())
+
+
+main()
