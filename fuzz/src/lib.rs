@@ -21,6 +21,7 @@ mod marked;
 pub mod markers;
 pub mod nbd;
 pub mod pdu_headers;
+pub mod quanta;
 pub mod scsi;
 pub mod sense;
 pub mod text;
@@ -42,7 +43,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 21] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -80,6 +81,19 @@ pub const TARGETS: [Target; 18] = [
         run: markers::run_initiator,
         random: markers::random_initiator,
         seeds: markers::seeds_initiator,
+    },
+    Target { name: "quanta_edu", run: quanta::edu::run, random: quanta::edu::random, seeds: quanta::edu::seeds },
+    Target {
+        name: "quanta_header",
+        run: quanta::header::run,
+        random: quanta::header::random,
+        seeds: quanta::header::seeds,
+    },
+    Target {
+        name: "quanta_journal",
+        run: quanta::journal::run,
+        random: quanta::journal::random,
+        seeds: quanta::journal::seeds,
     },
 ];
 

@@ -5,7 +5,8 @@ use crate::cipher::Cipher;
 use crate::codec::{Holes, Seed};
 use crate::error::HeaderError;
 use crate::key::KeyRing;
-use crate::limits::{MAX_EPOCHS, MAX_GROUP_DATA, MAX_GROUP_PARITY, MAX_JOURNAL_LEN, MAX_QUANTA};
+use crate::limits::{MAX_EPOCHS, MAX_GROUP_DATA, MAX_GROUP_PARITY, MAX_JOURNAL_LEN, MAX_QUANTA, MIN_JOURNAL_LEN};
+use crate::packed::MAX_BLOCK_LEN;
 use crate::size::QuantumSize;
 use crate::slot::{CRC_AT, SLOT_LEN, Slot, array};
 
@@ -235,7 +236,8 @@ impl Header {
             if !matches!(block_len, 512 | 4096) || block_len as usize > self.size.bytes() {
                 return Err(HeaderError::Field { field: "block length", value: block_len.into() });
             }
-            within("journal length", journal_len, 1..=MAX_JOURNAL_LEN)?;
+            within("journal length", journal_len, MIN_JOURNAL_LEN..=MAX_JOURNAL_LEN)?;
+            within("journal length", journal_len % u64::from(MAX_BLOCK_LEN), 0..=0)?;
         }
         Ok(())
     }
@@ -292,8 +294,9 @@ mod tests {
             ("parity EDUs of a group", Header { group: group(1, MAX_GROUP_PARITY + 1), ..header() }),
             ("block length", Header { placement: packed(1024, 1 << 20), ..header() }),
             ("block length", Header { placement: packed(4096, 1 << 20), ..header() }),
-            ("journal length", Header { placement: packed(512, 0), ..header() }),
-            ("journal length", Header { placement: packed(512, MAX_JOURNAL_LEN + 1), ..header() }),
+            ("journal length", Header { placement: packed(512, MIN_JOURNAL_LEN - 4096), ..header() }),
+            ("journal length", Header { placement: packed(512, MAX_JOURNAL_LEN + 4096), ..header() }),
+            ("journal length", Header { placement: packed(512, MIN_JOURNAL_LEN + 512), ..header() }),
         ] {
             assert_eq!(refused(header), field);
         }

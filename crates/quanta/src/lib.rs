@@ -7,7 +7,8 @@
 //!
 //! A volume is a run of *quanta*, all of one [`QuantumSize`]. Each is sealed into an *EDU* (encrypted data unit): the ciphertext, and a [`Slot`] of 64
 //! bytes with nonce, tag, version, key epoch and CRC. [`Codec`] seals and opens them; [`check`] tells without a key whether one is damaged. A
-//! [`Header`] says what the volume is. [`Native`] says where EDUs lie on a unit whose block is the EDU.
+//! [`Header`] says what the volume is. Two placements bring EDUs onto a unit: [`Native`], whose block is the EDU, and [`packed`], for units
+//! with blocks of 512 or 4096 bytes.
 //!
 //! The driver of this crate brings the keys, 32 random bytes for each request to seal, and the unit.
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ mod header;
 mod key;
 pub mod limits;
 mod native;
+pub mod packed;
 mod size;
 mod slot;
 

@@ -12,8 +12,14 @@ pub const MAX_GROUP_DATA: u16 = 128;
 /// Parity EDUs of a parity group.
 pub const MAX_GROUP_PARITY: u16 = 16;
 
-/// Bytes of the journal of a packed volume.
+/// Bytes of the largest journal of a packed volume, which is read as a whole when the volume is opened.
 pub const MAX_JOURNAL_LEN: u64 = 256 << 20;
+
+/// Bytes of the smallest journal: its tail, and two records of one quantum.
+pub const MIN_JOURNAL_LEN: u64 = 24 << 10;
 
 /// Entries of one record of the journal.
 pub const MAX_RECORD_ENTRIES: usize = 1024;
+
+/// The highest sequence number that a journal may contain. A program that writes a record every nanosecond gets there in 146 years.
+pub const MAX_SEQUENCE: u64 = 1 << 62;

@@ -110,7 +110,7 @@ mod tests {
     fn blocks_are_headers_then_quanta_then_parity() {
         let native = Native { quanta: 10, group: Some(Group { data: 4, parity: 2 }) };
         assert_eq!((native.groups(), native.blocks()), (3, 2 + 10 + 6));
-        assert_eq!((0..14).map(|lba| native.position(lba)).flatten().collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
+        assert_eq!((0..14).filter_map(|lba| native.position(lba)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
         assert!((0..10).all(|position| native.position(native.lba(position)) == Some(position)));
         assert_eq!([0, 1, 2, 3].map(|group| native.parity_lba(group)), [Some(12), Some(14), Some(16), None]);
     }

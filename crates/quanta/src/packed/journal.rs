@@ -1,0 +1,193 @@
+//! What the journal of an open volume holds, and which of its bytes are free.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use crate::associated::VolumeId;
+use crate::packed::record::{self, Record, Shape};
+use crate::packed::tail::{self, RING_OFFSET, Tail};
+use crate::packed::{Home, Layout};
+use crate::slot::SLOT_LEN;
+
+/// The place of one record in the journal.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// Where the record is to be written, from the beginning of the journal.
+    pub offset: u64,
+    /// Its shape.
+    pub shape: Shape,
+    pub(crate) sequence: u64,
+}
+
+/// The journal has no room for the record: make a checkpoint first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the journal is full until a checkpoint has brought its quanta home")]
+pub struct JournalFull;
+
+/// A quantum whose newest content is in the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Live {
+    /// Its slot; all zero for an unmapped quantum.
+    pub slot: [u8; SLOT_LEN],
+    /// Where its ciphertext is, from the beginning of the journal; `None` for an unmapped quantum.
+    pub data_offset: Option<u64>,
+    sequence: u64,
+}
+
+/// A set of quanta to bring home.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The quanta, in the order of their positions.
+    pub homes: Vec<Home>,
+    through: u64,
+}
+
+/// The journal of an open packed volume: a ring of records.
+#[derive(Debug)]
+pub struct Journal {
+    layout: Layout,
+    volume: VolumeId,
+    /// The sequence number of the next record.
+    next: u64,
+    /// The lowest sequence number whose record is needed: all before it are home.
+    tail: u64,
+    /// Which copy of the tail is written next.
+    tail_copy: u64,
+    /// Where the next record goes, if it fits there.
+    head: u64,
+    /// Number and offset of the records from `tail` on, in order.
+    records: VecDeque<(u64, u64)>,
+    /// Those of them that are being written.
+    under_way: BTreeSet<u64>,
+    live: BTreeMap<u64, Live>,
+}
+
+impl Journal {
+    /// The empty journal of a new volume, whose two tails the driver has written.
+    pub fn new(layout: Layout, volume: VolumeId) -> Self {
+        Self::from(layout, volume, 1, 0)
+    }
+
+    /// The tails of a new volume. Nothing else of its journal needs to be written.
+    pub fn first_tails(volume: VolumeId) -> [Tail; 2] {
+        [tail::emit(volume, 1, 0), tail::emit(volume, 1, 1)]
+    }
+
+    pub(crate) fn from(layout: Layout, volume: VolumeId, tail: u64, tail_copy: u64) -> Self {
+        let (records, under_way, live) = Default::default();
+        Self { layout, volume, next: tail, tail, tail_copy, head: RING_OFFSET, records, under_way, live }
+    }
+
+    /// Takes in a record that was found after a power cut, in the order of sequence numbers.
+    pub(crate) fn found(&mut self, offset: u64, record: &Record<'_>) {
+        self.next = record.sequence + 1;
+        self.head = offset + record.shape.len(&self.layout) as u64;
+        self.records.push_back((record.sequence, offset));
+        self.take_in(offset, record.sequence, record.shape, record.entries());
+    }
+
+    /// Reserves the place of a record.
+    ///
+    /// # Errors
+    ///
+    /// [`JournalFull`]: make a checkpoint. A record that is longer than [`longest_record`](Self::longest_record) never fits.
+    ///
+    /// # Panics
+    ///
+    /// When the shape is not [allowed](Shape::is_allowed).
+    pub fn reserve(&mut self, shape: Shape) -> Result<Ticket, JournalFull> {
+        assert!(shape.is_allowed(), "a record has 1 to MAX_RECORD_ENTRIES quanta");
+        let offset = self.room(shape.len(&self.layout) as u64).ok_or(JournalFull)?;
+        self.head = offset + shape.len(&self.layout) as u64;
+        let ticket = Ticket { offset, shape, sequence: self.next };
+        self.next += 1;
+        self.records.push_back((ticket.sequence, offset));
+        self.under_way.insert(ticket.sequence);
+        Ok(ticket)
+    }
+
+    fn room(&self, len: u64) -> Option<u64> {
+        let fits = |free: Range<u64>| free.end.saturating_sub(free.start) >= len;
+        let end = self.layout.journal_len;
+        match self.records.front() {
+            None if fits(self.head..end) => Some(self.head),
+            None => fits(RING_OFFSET..end).then_some(RING_OFFSET),
+            Some((_, oldest)) if self.head > *oldest => {
+                if fits(self.head..end) {
+                    Some(self.head)
+                } else {
+                    fits(RING_OFFSET..*oldest).then_some(RING_OFFSET)
+                }
+            }
+            // The ring has wrapped, or is full.
+            Some((_, oldest)) => fits(self.head..*oldest).then_some(self.head),
+        }
+    }
+
+    /// The record was written and acknowledged: its quanta are read from it from now on.
+    ///
+    /// # Panics
+    ///
+    /// When `record` is not that of the ticket.
+    pub fn written(&mut self, ticket: &Ticket, record: &[u8]) {
+        self.under_way.remove(&ticket.sequence);
+        self.take_in(ticket.offset, ticket.sequence, ticket.shape, record::entries(record, ticket.shape));
+    }
+
+    fn take_in<'a>(
+        &mut self,
+        offset: u64,
+        sequence: u64,
+        shape: Shape,
+        entries: impl Iterator<Item = (u64, &'a [u8; SLOT_LEN])>,
+    ) {
+        let data = offset + shape.data_offset(&self.layout) as u64;
+        for (index, (position, slot)) in entries.enumerate() {
+            let data_offset = (index < shape.sealed).then(|| data + (index * self.layout.size.bytes()) as u64);
+            let live = Live { slot: *slot, data_offset, sequence };
+            let present = self.live.entry(position).or_insert(live);
+            if present.sequence <= sequence {
+                *present = live;
+            }
+        }
+    }
+
+    /// Bytes of the longest record that fits an empty journal.
+    pub fn longest_record(&self) -> u64 {
+        self.layout.journal_len - RING_OFFSET
+    }
+
+    /// The write of the record failed, or its outcome is unknown: after a power cut its quanta are old or new.
+    pub fn abandoned(&mut self, ticket: &Ticket) {
+        self.under_way.remove(&ticket.sequence);
+    }
+
+    /// The quanta of a range whose content is in the journal; the others are home.
+    pub fn live(&self, positions: Range<u64>) -> impl Iterator<Item = (u64, &Live)> {
+        self.live.range(positions).map(|(position, live)| (*position, live))
+    }
+
+    /// What a checkpoint has to bring home: all that was written before the first record that is still under way.
+    pub fn checkpoint(&self) -> Checkpoint {
+        let through = self.under_way.first().map_or(self.next, |first| *first) - 1;
+        let due = self.live.iter().filter(|(_, live)| live.sequence <= through);
+        let homes =
+            due.map(|(position, live)| Home { position: *position, slot: live.slot, data_offset: live.data_offset });
+        Checkpoint { homes: homes.collect(), through }
+    }
+
+    /// The tail that says that the quanta of a checkpoint are home: to be written when they are flushed, and flushed itself.
+    pub fn tail(&self, checkpoint: &Checkpoint) -> Tail {
+        tail::emit(self.volume, checkpoint.through + 1, self.tail_copy)
+    }
+
+    /// The tail of a checkpoint was written and flushed: its records are free.
+    pub fn checkpointed(&mut self, checkpoint: &Checkpoint) {
+        self.tail = checkpoint.through + 1;
+        self.tail_copy ^= 1;
+        while self.records.front().is_some_and(|(sequence, _)| *sequence < self.tail) {
+            self.records.pop_front();
+        }
+        self.live.retain(|_, live| live.sequence >= self.tail);
+    }
+}

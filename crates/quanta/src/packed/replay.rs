@@ -1,0 +1,58 @@
+//! What a power cut has left in the journal.
+
+use std::collections::BTreeMap;
+
+use crate::associated::VolumeId;
+use crate::packed::record::Record;
+use crate::packed::tail::{self, RING_OFFSET};
+use crate::packed::{Journal, Layout};
+use crate::slot::SLOT_LEN;
+
+/// A quantum to write to its place outside of the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home {
+    /// The quantum.
+    pub position: u64,
+    /// Its slot; all zero for an unmapped quantum.
+    pub slot: [u8; SLOT_LEN],
+    /// Where its ciphertext is, from the beginning of the journal; `None` for an unmapped quantum, whose ciphertext becomes zeroes.
+    pub data_offset: Option<u64>,
+}
+
+/// Both tails of the journal are unreadable, so its records cannot be told from those that are long home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("both tails of the journal are damaged; quanta that were written last may be older than they were")]
+pub struct TailLost;
+
+/// Opens a journal from all of its bytes: the state in which a clean end, a killed process or a power cut has left it.
+///
+/// The rule: the higher of the two tails says which records are needed. Those that are whole count in the order of their numbers, so the last content of
+/// each quantum wins. Nothing is written: the quanta stay in the journal until the next checkpoint.
+///
+/// # Errors
+///
+/// [`TailLost`].
+///
+/// # Panics
+///
+/// When `area` does not have the length of the journal.
+pub fn replay(area: &[u8], layout: &Layout, volume: VolumeId) -> Result<Journal, TailLost> {
+    assert_eq!(area.len() as u64, layout.journal_len, "all of the journal");
+    let (tail, copy) = tail::find(area, volume).ok_or(TailLost)?;
+    let mut found = BTreeMap::new();
+    let mut offset = RING_OFFSET as usize;
+    while offset < area.len() {
+        let record = Record::find(&area[offset..], layout, volume);
+        // Nothing begins within a whole record: it was written after what it lies on.
+        let len = record.map_or(layout.block_len as usize, |record| record.shape.len(layout));
+        if let Some(record) = record.filter(|record| record.sequence >= tail) {
+            found.insert(record.sequence, (offset as u64, record));
+        }
+        offset += len;
+    }
+    let mut journal = Journal::from(*layout, volume, tail, copy ^ 1);
+    for (offset, record) in found.values() {
+        journal.found(*offset, record);
+    }
+    Ok(journal)
+}

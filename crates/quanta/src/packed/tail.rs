@@ -1,0 +1,56 @@
+//! The tail of a journal: which records are needed.
+//!
+//! The journal begins with two copies, each in 4096 bytes, which are written in turn. The ring of records follows. No record is overwritten
+//! before a tail that gives it up is on stable storage: otherwise a power cut could leave an older record of a quantum and not its last one, and replaying
+//! would bring the older content back.
+
+use crate::associated::VolumeId;
+use crate::limits::MAX_SEQUENCE;
+use crate::slot::array;
+
+/// Bytes of a tail; zeroes fill its block.
+pub const TAIL_LEN: usize = 64;
+
+/// Bytes from one copy to the next.
+const COPY_LEN: u64 = 4096;
+
+/// Where the ring begins in the journal.
+pub(crate) const RING_OFFSET: u64 = 2 * COPY_LEN;
+
+const MAGIC: [u8; 8] = *b"LUNJTAIL";
+const VOLUME_AT: usize = 8;
+const SEQUENCE_AT: usize = 24;
+const CRC_AT: usize = 60;
+
+/// Bytes to write to the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tail {
+    /// Where, from the beginning of the journal.
+    pub offset: u64,
+    /// What; zeroes fill the block.
+    pub bytes: [u8; TAIL_LEN],
+}
+
+pub(crate) fn emit(volume: VolumeId, sequence: u64, copy: u64) -> Tail {
+    let mut bytes = [0; TAIL_LEN];
+    bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+    bytes[VOLUME_AT..SEQUENCE_AT].copy_from_slice(&volume.0);
+    bytes[SEQUENCE_AT..SEQUENCE_AT + 8].copy_from_slice(&sequence.to_le_bytes());
+    let crc = lunette_crc32c::crc32c(&bytes[..CRC_AT]);
+    bytes[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+    Tail { offset: copy * COPY_LEN, bytes }
+}
+
+/// The lowest sequence number that is needed, and the copy that says so. `None` when both copies are damaged.
+pub(crate) fn find(area: &[u8], volume: VolumeId) -> Option<(u64, u64)> {
+    let copies = (0..2).filter_map(|copy| Some((read(area.get((copy * COPY_LEN) as usize..)?, volume)?, copy)));
+    copies.max()
+}
+
+fn read(bytes: &[u8], volume: VolumeId) -> Option<u64> {
+    let bytes = bytes.first_chunk::<TAIL_LEN>()?;
+    let sequence = u64::from_le_bytes(array(bytes, SEQUENCE_AT));
+    let ours = bytes[..MAGIC.len()] == MAGIC && bytes[VOLUME_AT..SEQUENCE_AT] == volume.0;
+    let whole = u32::from_le_bytes(array(bytes, CRC_AT)) == lunette_crc32c::crc32c(&bytes[..CRC_AT]);
+    (ours && whole && (1..=MAX_SEQUENCE).contains(&sequence)).then_some(sequence)
+}

@@ -1,0 +1,251 @@
+//! Power cuts on a packed volume: after each, every quantum is old or new, and every flushed one is new.
+
+mod disk;
+
+use std::collections::BTreeSet;
+
+use disk::{Disk, Driver};
+use lunette_quanta::packed::Layout;
+use lunette_quanta::{QuantumSize, packed};
+use proptest::prelude::*;
+
+const QUANTA: u64 = 12;
+
+/// Room for few records, so that campaigns make checkpoints and go round the ring.
+fn journal_len(size: QuantumSize) -> u64 {
+    if size > QuantumSize::B1024 { 32 << 10 } else { 24 << 10 }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write(Vec<u64>),
+    Unmap(Vec<u64>),
+    Flush,
+    Checkpoint,
+    /// The process is killed, and another one opens the volume.
+    Reopen,
+}
+
+/// What each quantum may be after a power cut.
+#[derive(Clone)]
+struct Allowed(Vec<BTreeSet<u8>>);
+
+impl Allowed {
+    fn new() -> Self {
+        Self(vec![BTreeSet::from([0]); QUANTA as usize])
+    }
+
+    fn check(&self, driver: &Driver) {
+        for (position, allowed) in self.0.iter().enumerate() {
+            let found = driver.get(position as u64);
+            assert!(allowed.contains(&found), "quantum {position} is {found}, and may be one of {allowed:?}");
+        }
+    }
+}
+
+fn layout(size: QuantumSize) -> Layout {
+    let journal_len = journal_len(size);
+    let len = 8192 + journal_len + 4096 + QUANTA * size.bytes() as u64;
+    let layout = Layout::largest(len, size, 512, journal_len).expect("room for twelve quanta");
+    assert_eq!(layout.quanta(), QUANTA);
+    layout
+}
+
+/// Runs a campaign, and gives every state of the disk with what is allowed after a cut there.
+fn campaign(steps: &[Step], size: QuantumSize) -> (Driver, Vec<(Disk, Allowed)>) {
+    let mut driver = Driver::format(layout(size), size);
+    let (mut allowed, mut now) = (Allowed::new(), vec![0_u8; QUANTA as usize]);
+    let mut states = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        driver.disk.history = Some(Vec::new());
+        match step {
+            Step::Write(positions) | Step::Unmap(positions) => {
+                let content = matches!(step, Step::Write(_)).then_some(index as u8 + 1);
+                for position in positions {
+                    now[*position as usize] = content.unwrap_or(0);
+                    allowed.0[*position as usize].insert(content.unwrap_or(0));
+                }
+                driver.put(positions, content);
+            }
+            Step::Flush => driver.disk.flush(),
+            Step::Checkpoint => driver.checkpoint(),
+            Step::Reopen => driver = Driver::open(driver.disk, layout(size), size),
+        }
+        let history = driver.disk.history.take().unwrap_or_default();
+        states.extend(history.into_iter().map(|disk| (disk, allowed.clone())));
+        if matches!(step, Step::Flush | Step::Checkpoint) {
+            allowed = Allowed(now.iter().map(|content| BTreeSet::from([*content])).collect());
+        }
+        states.push((driver.disk.clone(), allowed.clone()));
+        for (position, content) in now.iter().enumerate() {
+            assert_eq!(driver.get(position as u64), *content, "quantum {position} after step {index}");
+        }
+    }
+    (driver, states)
+}
+
+/// Sets of unflushed sectors that survive: all sets when there are few, else none, all, each prefix, all but one, one alone, and random ones.
+fn survivors(unflushed: usize) -> Vec<Box<dyn Fn(usize) -> bool>> {
+    if unflushed <= 6 {
+        return (0_u32..1 << unflushed)
+            .map(|set| -> Box<dyn Fn(usize) -> bool> { Box::new(move |at| set >> at & 1 == 1) })
+            .collect();
+    }
+    let mut sets: Vec<Box<dyn Fn(usize) -> bool>> = Vec::new();
+    for at in 0..=unflushed {
+        sets.push(Box::new(move |index| index < at));
+        sets.push(Box::new(move |index| index >= at));
+        sets.push(Box::new(move |index| index != at));
+        sets.push(Box::new(move |index| index == at));
+    }
+    for seed in 1..=16_u64 {
+        sets.push(Box::new(move |index| {
+            (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 63 == 0
+        }));
+    }
+    sets
+}
+
+/// Cuts at a state, opens what is left, and perhaps cuts again while the first checkpoint after that runs.
+fn cut(disk: &Disk, allowed: &Allowed, survives: &dyn Fn(usize) -> bool, size: QuantumSize, again: bool) {
+    let mut driver = Driver::open(disk.cut(survives), layout(size), size);
+    allowed.check(&driver);
+    if !again {
+        return;
+    }
+    let found = (0..QUANTA).map(|position| BTreeSet::from([driver.get(position)]));
+    let found = Allowed(found.collect());
+    driver.disk.history = Some(Vec::new());
+    driver.checkpoint();
+    found.check(&driver);
+    for (index, state) in driver.disk.history.take().unwrap_or_default().iter().enumerate() {
+        let again = Driver::open(state.cut(|sector| (sector + index) % 3 != 0), layout(size), size);
+        found.check(&again);
+    }
+}
+
+#[test]
+fn every_cut_of_a_campaign_leaves_old_or_new_and_flushed_quanta_new() {
+    use Step::{Checkpoint, Flush, Reopen, Unmap, Write};
+    let steps = [
+        Write(vec![3]),
+        Write(vec![3, 4, 5]),
+        Flush,
+        Write(vec![4]),
+        Unmap(vec![3]),
+        Checkpoint,
+        Write(vec![0, 1, 2, 3, 4, 5, 6, 7]),
+        Write(vec![11, 3]),
+        Flush,
+        Write(vec![3]),
+        // From here on the ring wraps, and wraps again.
+        Write(vec![8, 9, 10, 3]),
+        Write(vec![0, 1, 2, 3, 4, 5, 6]),
+        Reopen,
+        Write(vec![5, 4, 3]),
+        Flush,
+        Write(vec![3, 8, 10]),
+        Unmap(vec![8, 0]),
+        Write(vec![2, 3, 4, 5, 6, 7, 8]),
+    ];
+    let mut cuts = 0;
+    for size in [QuantumSize::B512, QuantumSize::B2048] {
+        let (_, states) = campaign(&steps, size);
+        for (disk, allowed) in &states {
+            for survives in survivors(disk.unflushed()) {
+                cut(disk, allowed, &survives, size, cuts % 8 == 0);
+                cuts += 1;
+            }
+        }
+    }
+    println!("{cuts} cuts");
+    assert!(cuts > 3_000, "only {cuts} cuts");
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let positions = || prop::collection::btree_set(0..QUANTA, 1..6).prop_map(|set| set.into_iter().collect::<Vec<_>>());
+    prop_oneof![
+        8 => positions().prop_map(Step::Write),
+        1 => positions().prop_map(Step::Unmap),
+        2 => Just(Step::Flush),
+        1 => Just(Step::Checkpoint),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_campaign_survives_a_cut_anywhere(
+        steps in prop::collection::vec(step(), 1..40),
+        at in any::<prop::sample::Index>(),
+        sectors in any::<u64>(),
+    ) {
+        let size = QuantumSize::B1024;
+        let (_, states) = campaign(&steps, size);
+        let (disk, allowed) = at.get(&states);
+        cut(disk, allowed, &|index| sectors >> (index % 64) & 1 == 1, size, true);
+    }
+}
+
+/// Bytes written for each byte of plain text, journal, homes and tails together.
+#[test]
+fn the_journal_costs_what_the_description_says() {
+    let cost = |size: QuantumSize, batch: u64| {
+        let unit_len = 64 << 20;
+        let layout = Layout::largest(unit_len, size, 512, 4 << 20).expect("room");
+        let mut driver = Driver::format(layout, size);
+        driver.disk.written = 0;
+        // Batches of adjacent quanta, far apart.
+        let batches = 512 / batch;
+        let apart = layout.quanta() / batches / batch * batch;
+        for index in 0..batches {
+            let first = index * 37 % batches * apart;
+            driver.put(&(first..first + batch).collect::<Vec<_>>(), Some(1));
+            if index % 64 == 63 {
+                driver.disk.flush();
+            }
+        }
+        driver.checkpoint();
+        driver.disk.written as f64 / (batches * batch * size.bytes() as u64) as f64
+    };
+    for (size, batch, most) in [
+        (QuantumSize::B4096, 1, 2.26),
+        (QuantumSize::B4096, 2, 2.2),
+        (QuantumSize::B4096, 16, 2.06),
+        (QuantumSize::B4096, 128, 2.04),
+        (QuantumSize::B512, 1, 4.1),
+        (QuantumSize::B512, 8, 2.5),
+        (QuantumSize::B512, 128, 2.3),
+    ] {
+        let cost = cost(size, batch);
+        println!("{size:?}, {batch} at once: {cost:.3}");
+        assert!(cost <= most, "{size:?}, {batch} at once: {cost:.3} bytes for each");
+    }
+}
+
+#[test]
+fn a_journal_without_a_tail_is_refused() {
+    let size = QuantumSize::B512;
+    let driver = Driver::format(layout(size), size);
+    let mut area = driver.disk.bytes[8192..][..journal_len(size) as usize].to_vec();
+    area[0] ^= 1;
+    assert!(packed::replay(&area, &layout(size), disk::VOLUME).is_ok(), "the other copy is whole");
+    area[4096 + 24] ^= 1;
+    assert_eq!(packed::replay(&area, &layout(size), disk::VOLUME).err(), Some(packed::TailLost));
+}
+
+#[test]
+fn records_of_another_volume_are_not_replayed() {
+    let size = QuantumSize::B512;
+    let mut driver = Driver::format(layout(size), size);
+    driver.put(&[3], Some(9));
+    let area = &mut driver.disk.bytes[8192..][..journal_len(size) as usize];
+    let other = lunette_quanta::VolumeId([8; 16]);
+    for tail in packed::Journal::first_tails(other) {
+        area[tail.offset as usize..][..tail.bytes.len()].copy_from_slice(&tail.bytes);
+    }
+    let journal = packed::replay(area, &layout(size), other).expect("tails");
+    assert_eq!(journal.live(0..QUANTA).count(), 0);
+}
