@@ -83,7 +83,7 @@ pub enum Condition {
 
 /// Checks a ciphertext and its slot at `position` without a key, as a server's scrub can.
 ///
-/// It finds damage and EDUs that stand in the wrong place. It does not find what somebody made on purpose, for everyone can compute a CRC.
+/// It finds damage and EDUs that stand in the wrong place. It does not find forgeries, because a CRC needs no key.
 pub fn check(position: u64, data: &[u8], slot: &[u8; SLOT_LEN]) -> Condition {
     if slot.iter().all(|byte| *byte == 0) {
         let hole = data.iter().all(|byte| *byte == 0);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::associated::VolumeId;
 use crate::packed::record::{self, Record, Shape};
 use crate::packed::tail::{self, RING_OFFSET, Tail};
-use crate::packed::{Home, Layout};
+use crate::packed::{Layout, Move};
 use crate::slot::SLOT_LEN;
 
 /// The place of one record in the journal.
@@ -21,7 +21,7 @@ pub struct Ticket {
 
 /// The journal has no room for the record: make a checkpoint first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the journal is full until a checkpoint has brought its quanta home")]
+#[error("the journal is full until a checkpoint has moved its quanta out")]
 pub struct JournalFull;
 
 /// A quantum whose newest content is in the journal.
@@ -34,11 +34,11 @@ pub struct Live {
     sequence: u64,
 }
 
-/// A set of quanta to bring home.
+/// The quanta that a checkpoint moves out of the journal.
 #[derive(Debug)]
 pub struct Checkpoint {
     /// The quanta, in the order of their positions.
-    pub homes: Vec<Home>,
+    pub moves: Vec<Move>,
     through: u64,
 }
 
@@ -49,7 +49,7 @@ pub struct Journal {
     volume: VolumeId,
     /// The sequence number of the next record.
     next: u64,
-    /// The lowest sequence number whose record is needed: all before it are home.
+    /// The lowest sequence number whose record is needed: what those before it hold has been moved out.
     tail: u64,
     /// Which copy of the tail is written next.
     tail_copy: u64,
@@ -162,21 +162,21 @@ impl Journal {
         self.under_way.remove(&ticket.sequence);
     }
 
-    /// The quanta of a range whose content is in the journal; the others are home.
+    /// The quanta of a range whose content is in the journal; the others are in their places.
     pub fn live(&self, positions: Range<u64>) -> impl Iterator<Item = (u64, &Live)> {
         self.live.range(positions).map(|(position, live)| (*position, live))
     }
 
-    /// What a checkpoint has to bring home: all that was written before the first record that is still under way.
+    /// What a checkpoint has to move out: all that was written before the first record that is still under way.
     pub fn checkpoint(&self) -> Checkpoint {
         let through = self.under_way.first().map_or(self.next, |first| *first) - 1;
         let due = self.live.iter().filter(|(_, live)| live.sequence <= through);
-        let homes =
-            due.map(|(position, live)| Home { position: *position, slot: live.slot, data_offset: live.data_offset });
-        Checkpoint { homes: homes.collect(), through }
+        let moves =
+            due.map(|(position, live)| Move { position: *position, slot: live.slot, data_offset: live.data_offset });
+        Checkpoint { moves: moves.collect(), through }
     }
 
-    /// The tail that says that the quanta of a checkpoint are home: to be written when they are flushed, and flushed itself.
+    /// The tail that says that the quanta of a checkpoint are in their places: to be written when they are flushed, and flushed itself.
     pub fn tail(&self, checkpoint: &Checkpoint) -> Tail {
         tail::emit(self.volume, checkpoint.through + 1, self.tail_copy)
     }

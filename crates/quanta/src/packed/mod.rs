@@ -2,14 +2,14 @@
 //!
 //! Ciphertexts lie one behind the other, and so do slots; a quantum is read by reading both. They cannot be written at once, and a ciphertext of several
 //! blocks can be torn. So a write is a [`record`] of the journal first: ciphertexts and slots together. What has a record is read from there
-//! ([`Journal::live`]) until a *checkpoint* brings it home.
+//! ([`Journal::live`]) until a *checkpoint* moves it to its place.
 //!
 //! The driver keeps this order, and a power cut leaves every quantum old or new, and new when it was flushed:
 //!
 //! 1. Open: read the journal, then [`replay`] it.
 //! 2. Write: [`Journal::reserve`], seal into the record's [`places`](record::places), [`finish`](record::finish) and write it, then [`Journal::written`].
 //! 3. Flush: flush the unit.
-//! 4. Checkpoint, when the journal is full: [`Journal::checkpoint`], **flush**, write ciphertexts and slots of its homes, **flush**, write the
+//! 4. Checkpoint, when the journal is full: [`Journal::checkpoint`], **flush**, write ciphertexts and slots of its moves, **flush**, write the
 //!    [`Journal::tail`], **flush**, then [`Journal::checkpointed`].
 //!
 //! One driver at a time writes to a packed volume: two journals would overwrite each other. `docs/quanta.md` says why this order is right.
@@ -22,5 +22,5 @@ mod tail;
 
 pub use journal::{Checkpoint, Journal, JournalFull, Live, Ticket};
 pub use layout::{Layout, LayoutError, MAX_BLOCK_LEN};
-pub use replay::{Home, TailLost, replay};
+pub use replay::{Move, TailLost, replay};
 pub use tail::{TAIL_LEN, Tail};

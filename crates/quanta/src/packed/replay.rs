@@ -8,9 +8,9 @@ use crate::packed::tail::{self, RING_OFFSET};
 use crate::packed::{Journal, Layout};
 use crate::slot::SLOT_LEN;
 
-/// A quantum to write to its place outside of the journal.
+/// A quantum to move from the journal to its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Home {
+pub struct Move {
     /// The quantum.
     pub position: u64,
     /// Its slot; all zero for an unmapped quantum.
@@ -19,7 +19,7 @@ pub struct Home {
     pub data_offset: Option<u64>,
 }
 
-/// Both tails of the journal are unreadable, so its records cannot be told from those that are long home.
+/// Both tails of the journal are unreadable, so its records cannot be told from those that were moved out long ago.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("both tails of the journal are damaged; quanta that were written last may be older than they were")]
 pub struct TailLost;

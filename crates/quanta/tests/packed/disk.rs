@@ -1,7 +1,7 @@
 //! A disk whose every write can be cut, torn and reordered, and a driver of a packed volume on it.
 
 use lunette_quanta::packed::record::{self, Shape};
-use lunette_quanta::packed::{Checkpoint, Home, Journal, Layout, Tail, replay};
+use lunette_quanta::packed::{Checkpoint, Journal, Layout, Move, Tail, replay};
 use lunette_quanta::{Cipher, Codec, DataKey, Holes, KeyRing, QuantumSize, SLOT_LEN, Sealing, Seed, VolumeId};
 
 /// What a disk writes as a whole or not at all.
@@ -16,7 +16,7 @@ pub(crate) struct Disk {
     stable: Vec<u8>,
     /// Sectors written since the last flush, in order.
     pending: Vec<(usize, [u8; SECTOR_LEN])>,
-    /// A copy of the disk before each write and each flush, while somebody wants them.
+    /// A copy of the disk before each write and each flush of the present step.
     pub(crate) history: Option<Vec<Disk>>,
     /// Bytes written so far.
     pub(crate) written: u64,
@@ -128,7 +128,7 @@ impl Driver {
     pub(crate) fn checkpoint(&mut self) {
         let checkpoint = self.journal.checkpoint();
         self.disk.flush();
-        self.bring_home(&checkpoint);
+        self.move_out(&checkpoint);
         self.disk.flush();
         let tail = self.journal.tail(&checkpoint);
         Self::write_tail(&mut self.disk, &self.layout, &tail);
@@ -136,23 +136,23 @@ impl Driver {
         self.journal.checkpointed(&checkpoint);
     }
 
-    fn bring_home(&mut self, checkpoint: &Checkpoint) {
+    fn move_out(&mut self, checkpoint: &Checkpoint) {
         let len = self.codec.size().bytes();
-        for home in &checkpoint.homes {
-            let data = match home.data_offset {
+        for moved in &checkpoint.moves {
+            let data = match moved.data_offset {
                 Some(offset) => self.disk.bytes[(self.layout.journal_offset() + offset) as usize..][..len].to_vec(),
                 None => vec![0; len],
             };
-            self.disk.write(self.layout.data(home.position), &data);
+            self.disk.write(self.layout.data(moved.position), &data);
         }
         let layout = self.layout;
-        let same_block = |a: &Home, b: &Home| layout.slot_block(a.position) == layout.slot_block(b.position);
-        for homes in checkpoint.homes.chunk_by(same_block) {
-            let at = self.layout.slot_block(homes[0].position);
+        let same_block = |a: &Move, b: &Move| layout.slot_block(a.position) == layout.slot_block(b.position);
+        for moves in checkpoint.moves.chunk_by(same_block) {
+            let at = self.layout.slot_block(moves[0].position);
             let mut block = self.disk.bytes[at as usize..][..SECTOR_LEN].to_vec();
-            for home in homes {
-                let within = (self.layout.slot(home.position) - at) as usize;
-                block[within..within + SLOT_LEN].copy_from_slice(&home.slot);
+            for moved in moves {
+                let within = (self.layout.slot(moved.position) - at) as usize;
+                block[within..within + SLOT_LEN].copy_from_slice(&moved.slot);
             }
             self.disk.write(at, &block);
         }

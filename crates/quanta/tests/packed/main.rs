@@ -189,7 +189,7 @@ proptest! {
     }
 }
 
-/// Bytes written for each byte of plain text, journal, homes and tails together.
+/// Bytes written for each byte of plain text, journal, places and tails together.
 #[test]
 fn the_journal_costs_what_the_description_says() {
     let cost = |size: QuantumSize, batch: u64| {
