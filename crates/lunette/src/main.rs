@@ -16,6 +16,7 @@ mod event_loop;
 mod failure;
 mod info;
 mod io;
+mod keys;
 mod log;
 mod ls;
 mod nbd;
@@ -53,6 +54,7 @@ enum Command {
     Bench(bench::Arguments),
     Tune(tune::Arguments),
     Crc(crc::Arguments),
+    Keys(keys::Arguments),
 }
 
 fn main() -> std::process::ExitCode {
@@ -68,6 +70,7 @@ fn main() -> std::process::ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Crc(arguments) => crc::run(&arguments),
+        Command::Keys(arguments) => keys::run(&arguments),
     };
     outcome.map_or_else(Failure::report, |()| std::process::ExitCode::SUCCESS)
 }

@@ -1,0 +1,45 @@
+//! The keys of encrypted volumes: who may have them, and where they are kept.
+//!
+//! Floor 2 of the house: the crate imports nothing of the others, and gives [`EpochKey`]s to whoever encrypts.
+//!
+//! # Four kinds of keys
+//!
+//! | key | encrypts | kept |
+//! |---|---|---|
+//! | data key | the data that is written during one epoch | in the key file, wrapped by the volume key |
+//! | volume key | all data keys of a volume, and authenticates its key file | in the key file, wrapped once for each holder |
+//! | holder's key | the volume key | nowhere (made from a passphrase by Argon2id), or in a key server |
+//! | master key | the objects of our key server | in a file, a systemd credential, or made from a passphrase |
+//!
+//! # Two halves
+//!
+//! - **Key files** ([`keyfile`]): one file for each volume. With a passphrase it needs no server. A holder can also be an
+//!   object of a key server.
+//! - **Key server**: [`ttlv`] is the encoding of KMIP and [`kmip`] its messages, for both sides. [`server`] has the rules of
+//!   objects as a state machine, their store, and the listener with mutual TLS. [`client`] talks to this server and to those
+//!   of others. [`ca`] issues the certificates.
+//!
+//! # What is free of I/O
+//!
+//! [`keyfile::KeyFile`] and [`keyfile::Unlocked`] (bytes in, bytes out), [`ttlv`], [`kmip`] and [`server::Engine`]. The system's
+//! random generator is the exception: keys and nonces are drawn where they are needed.
+//!
+//! # Secrets in memory
+//!
+//! Keys and passphrases are overwritten when they are dropped, their `Debug` shows no byte, and errors never quote them. A
+//! process that holds them should call [`protect_process`], which excludes all of its memory from core dumps: excluding single pages
+//! (`MADV_DONTDUMP`) needs `unsafe`, which this crate forbids.
+
+#![forbid(unsafe_code)]
+
+mod files;
+mod hex;
+pub mod keyfile;
+mod passphrase;
+mod seal;
+mod secret;
+pub mod ttlv;
+
+pub use files::{FileError, LockedFile, write_private};
+pub use passphrase::{Argon2Cost, CostError};
+pub use secret::{Key, Passphrase, SecretFileError, protect_process};
