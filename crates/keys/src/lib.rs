@@ -32,14 +32,21 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ca;
+pub mod client;
 mod files;
 mod hex;
 pub mod keyfile;
+pub mod kmip;
+mod limited;
 mod passphrase;
 mod seal;
 mod secret;
+pub mod server;
+mod tls;
 pub mod ttlv;
 
 pub use files::{FileError, LockedFile, write_private};
 pub use passphrase::{Argon2Cost, CostError};
 pub use secret::{Key, Passphrase, SecretFileError, protect_process};
+pub use tls::{TlsError, TlsFiles};

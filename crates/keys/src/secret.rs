@@ -36,6 +36,18 @@ impl Key {
         Some(key)
     }
 
+    /// Reads a key: a file of exactly 32 bytes.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or has another length.
+    pub fn read(path: &Path) -> Result<Self, SecretFileError> {
+        let error = |reason: String| SecretFileError { path: path.into(), reason };
+        let bytes = read_secret(path, Self::LEN + 1).map_err(|failure| error(failure.to_string()))?;
+        Self::from_slice(&bytes)
+            .ok_or_else(|| error(format!("a key file of this kind has exactly {} bytes", Self::LEN)))
+    }
+
     /// Lets `fill` make the bytes in place, so that no copy is left behind.
     pub(crate) fn filled<E>(fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> Result<Self, E> {
         let mut key = Self::zero();

@@ -11,7 +11,7 @@ pub fn encode(item: &Item) -> Vec<u8> {
 }
 
 /// The number of bytes that an item takes.
-fn encoded_len(item: &Item) -> usize {
+pub fn encoded_len(item: &Item) -> usize {
     HEADER_LEN + value_len(&item.value).next_multiple_of(8)
 }
 

@@ -23,7 +23,7 @@ mod tag;
 mod tests;
 
 pub use decode::{TtlvError, decode, message_len};
-pub use encode::encode;
+pub use encode::{encode, encoded_len};
 pub use item::{Item, Value};
 pub use tag::Tag;
 

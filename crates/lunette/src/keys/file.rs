@@ -1,29 +1,32 @@
 //! The commands that make, change and destroy key files.
 
-use std::io::{self, BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use lunette_keys::keyfile::limits::MAX_KEY_FILE_BYTES;
-use lunette_keys::keyfile::{Cipher, KeyFile, Unlocked};
+use lunette_keys::keyfile::{Cipher, EpochKey, KeyFile, Unlocked};
 use lunette_keys::{LockedFile, write_private};
 use serde_json::json;
 
-use super::Opened;
 use super::list::hex;
-use super::secrets::{Cost, cipher, now, read_passphrase};
+use super::place::{KmipUrl, Place, Tls};
+use super::secrets::{Cost, Opener, cipher, now, read_passphrase};
+use super::{Opened, ask, object};
 use crate::failure::Failure;
 use crate::output;
 
-/// Make a key file for a new volume, with one holder and one epoch
+/// Make a key file for a new volume, with one holder and one epoch, or a key in a key server
 #[derive(Args)]
 pub(super) struct Create {
-    /// The key file, which must not exist
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// The key file, which must not exist; or kmip://HOST[:PORT]/NAME for a key in a key server
+    #[arg(value_name = "PLACE")]
+    place: Place,
     /// The file that holds the first holder's passphrase
-    #[arg(long, value_name = "FILE")]
-    passphrase_file: PathBuf,
+    #[arg(long, value_name = "FILE", conflicts_with = "kmip")]
+    passphrase_file: Option<PathBuf>,
+    /// The first holder's key is this object of a key server, which is created when it is missing
+    #[arg(long, value_name = "kmip://HOST[:PORT]/NAME")]
+    kmip: Option<KmipUrl>,
     /// The first holder's name
     #[arg(long, default_value = "owner")]
     name: String,
@@ -31,74 +34,110 @@ pub(super) struct Create {
     #[arg(long, default_value = Cipher::Aegis256.name(), value_parser = cipher)]
     cipher: Cipher,
     #[command(flatten)]
+    tls: Tls,
+    #[command(flatten)]
     cost: Cost,
 }
 
-pub(super) fn create(arguments: &Create) -> Result<(), Failure> {
-    let passphrase = read_passphrase(&arguments.passphrase_file)?;
-    let holder = arguments.cost.holder(&passphrase);
-    let keys = Unlocked::create(&arguments.name, holder, arguments.cipher, now()).map_err(Failure::configuration)?;
-    write_private(&arguments.file, &keys.to_bytes()).map_err(Failure::configuration)?;
-    output::line(format_args!("volume {}, epoch 1, holder {}", hex(&keys.volume()), arguments.name))
+/// The secret of a new holder: his passphrase, or a key of a key server.
+fn new_secret(passphrase_file: Option<&Path>, kmip: Option<&KmipUrl>, tls: &Tls) -> Result<Opener, Failure> {
+    match (passphrase_file, kmip) {
+        (Some(path), _) => read_passphrase(path).map(Opener::Passphrase),
+        (None, Some(url)) => {
+            let (object, key) = object::find_or_create(url, tls)?;
+            Ok(Opener::Kmip { server: url.server.clone(), object, key })
+        }
+        (None, None) => {
+            Err(Failure::Usage("a holder has a file with a passphrase, or a key of a key server (--kmip)".into()))
+        }
+    }
 }
 
-/// Let one more holder open a key file
+pub(super) fn create(arguments: &Create) -> Result<(), Failure> {
+    let Create { place, passphrase_file, kmip, name, cipher, tls, cost } = arguments;
+    let path = match place {
+        Place::File(path) => path,
+        Place::Kmip(url) => return object::create(url, tls),
+    };
+    if path.exists() {
+        return Err(Failure::Configuration(format!("{}: the file exists already", path.display())));
+    }
+    let secret = new_secret(passphrase_file.as_deref(), kmip.as_ref(), tls)?;
+    let keys = Unlocked::create(name, secret.holder(cost), *cipher, now()).map_err(Failure::configuration)?;
+    write_private(path, &keys.to_bytes()).map_err(Failure::configuration)?;
+    output::line(format_args!("volume {}, epoch 1, holder {name}", hex(&keys.volume())))
+}
+
+/// Let one more holder open a key file, or one more client read an object of a key server
 #[derive(Args)]
 pub(super) struct Grant {
     #[command(flatten)]
     opened: Opened,
-    /// The new holder's name
+    /// The new holder's name; for an object, the name in the client's certificate
     #[arg(long)]
     name: String,
     /// The file that holds the new holder's passphrase
-    #[arg(long, value_name = "FILE")]
-    new_passphrase_file: PathBuf,
+    #[arg(long, value_name = "FILE", conflicts_with = "kmip")]
+    new_passphrase_file: Option<PathBuf>,
+    /// The new holder's key is this object of a key server, which is created when it is missing
+    #[arg(long, value_name = "kmip://HOST[:PORT]/NAME")]
+    kmip: Option<KmipUrl>,
     #[command(flatten)]
     cost: Cost,
 }
 
 pub(super) fn grant(arguments: &Grant) -> Result<(), Failure> {
-    let passphrase = read_passphrase(&arguments.new_passphrase_file)?;
-    let holder = arguments.cost.holder(&passphrase);
-    change(&arguments.opened, |keys| keys.grant(&arguments.name, holder).map_err(Failure::configuration))?;
-    output::line(format_args!("holder {} can open the key file", arguments.name))
+    let Grant { opened, name, new_passphrase_file, kmip, cost } = arguments;
+    if let Place::Kmip(url) = &opened.place {
+        return object::grant(url, &opened.opening.tls, name);
+    }
+    let secret = new_secret(new_passphrase_file.as_deref(), kmip.as_ref(), &opened.opening.tls)?;
+    change(opened, |keys, _| keys.grant(name, secret.holder(cost)).map_err(Failure::configuration))?;
+    output::line(format_args!("holder {name} can open the key file"))
 }
 
-/// Take a holder out of a key file
+/// Take a holder out of a key file, or an object of a key server from a client
 ///
-/// With the passphrase and an old copy of the file, the holder can still find the volume key, and with it every key in later
-/// files. --new-volume-key prevents the latter. What was written so far must be rewritten (rotate, then rekey the volume) before it
-/// is out of the holder's reach.
+/// With his secret and an old copy of the file, the holder can still find the volume key, and with it every key in later files.
+/// --new-volume-key prevents the latter. What was written so far must be rewritten (rotate, then rekey the volume) before it
+/// is out of his reach.
+///
+/// Without --name, the object of a key server is revoked for all: it can be read to decrypt, and no longer used to encrypt.
 #[derive(Args)]
 pub(super) struct Revoke {
     #[command(flatten)]
     opened: Opened,
-    /// The holder's name
+    /// The holder's name; for an object, the name in the client's certificate
     #[arg(long)]
-    name: String,
-    /// Draw another volume key, too: of all holders, only the one whose passphrase is given stays, and the others must be granted again
+    name: Option<String>,
+    /// Draw another volume key, too: of all holders, only the one who opens the file stays, and others must be granted again
     #[arg(long)]
     new_volume_key: bool,
+    /// The object of a key server is known to others
+    #[arg(long, conflicts_with = "name")]
+    compromised: bool,
     #[command(flatten)]
     cost: Cost,
 }
 
 pub(super) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
-    let mut removed = vec![arguments.name.clone()];
-    change(&arguments.opened, |keys| {
-        keys.revoke(&arguments.name).map_err(Failure::configuration)?;
-        if !arguments.new_volume_key {
+    let Revoke { opened, name, new_volume_key, compromised, cost } = arguments;
+    if let Place::Kmip(url) = &opened.place {
+        return object::revoke(url, &opened.opening.tls, name.as_deref(), *compromised);
+    }
+    let name = name.as_ref().ok_or_else(|| Failure::Usage("name the holder with --name".into()))?;
+    let mut removed = vec![name.clone()];
+    change(opened, |keys, opener| {
+        keys.revoke(name).map_err(Failure::configuration)?;
+        if !new_volume_key {
             return Ok(());
         }
-        let opener = keys.opened_by().to_owned();
-        if opener == arguments.name {
+        let stays = keys.opened_by().to_owned();
+        if stays == *name {
             return Err(Failure::Usage("the holder who opens the key file cannot be the one who is removed".into()));
         }
-        let path = arguments.opened.opening.passphrase_file.as_ref();
-        let path = path.ok_or_else(|| Failure::Usage("--new-volume-key needs --passphrase-file".into()))?;
-        let passphrase = read_passphrase(path)?;
-        removed.extend(keys.holders().map(|holder| holder.name.to_owned()).filter(|name| *name != opener));
-        keys.replace_volume_key(&opener, arguments.cost.holder(&passphrase)).map_err(Failure::configuration)
+        removed.extend(keys.holders().map(|holder| holder.name.to_owned()).filter(|name| *name != stays));
+        keys.replace_volume_key(&stays, opener.holder(cost)).map_err(Failure::configuration)
     })?;
     output::line(format_args!("removed: {}", removed.join(", ")))
 }
@@ -114,14 +153,14 @@ pub(super) struct Rotate {
 }
 
 pub(super) fn rotate(arguments: &Rotate) -> Result<(), Failure> {
-    let epoch = change(&arguments.opened, |keys| {
+    let epoch = change(&arguments.opened, |keys, _| {
         let cipher = arguments.cipher.unwrap_or(keys.current().cipher());
         keys.rotate(cipher, now()).map_err(Failure::configuration)
     })?;
     output::line(format_args!("epoch {epoch} is current"))
 }
 
-/// Destroy the key of an epoch, or a whole key file (crypto-erase)
+/// Destroy the key of an epoch, a whole key file (crypto-erase), or an object of a key server
 ///
 /// Without --epoch the file is overwritten and removed, for which no passphrase is needed. Copies of the file are not reached.
 #[derive(Args)]
@@ -137,13 +176,14 @@ pub(super) struct Destroy {
 }
 
 pub(super) fn destroy(arguments: &Destroy) -> Result<(), Failure> {
-    let path = &arguments.opened.file;
-    if let Some(epoch) = arguments.epoch {
-        ask(
-            arguments.yes,
-            &format!("Data of epoch {epoch} that was not rewritten can never be read again, by anyone."),
-        )?;
-        change(&arguments.opened, |keys| keys.destroy_epoch(epoch).map_err(Failure::configuration))?;
+    let Destroy { opened, epoch, yes } = arguments;
+    let path = match &opened.place {
+        Place::File(path) => path,
+        Place::Kmip(url) => return object::destroy(url, &opened.opening.tls, *yes),
+    };
+    if let Some(epoch) = *epoch {
+        ask(*yes, &format!("Data of epoch {epoch} that was not rewritten can never be read again, by anyone."))?;
+        change(opened, |keys, _| keys.destroy_epoch(epoch).map_err(Failure::configuration))?;
         return output::line(format_args!("the key of epoch {epoch} is destroyed"));
     }
     let locked = LockedFile::open(path).map_err(Failure::configuration)?;
@@ -154,12 +194,12 @@ pub(super) fn destroy(arguments: &Destroy) -> Result<(), Failure> {
         path.display(),
         file.epochs().count()
     );
-    ask(arguments.yes, &what)?;
+    ask(*yes, &what)?;
     locked.destroy().map_err(Failure::configuration)?;
     output::line(format_args!("the keys of volume {volume} are destroyed; destroy copies of the file, too"))
 }
 
-/// Write all data keys, unencrypted, to a file: the way to other programs, or into a safe
+/// Write all data keys, or the key of an object, unencrypted to a file: the way to other programs, or into a safe
 #[derive(Args)]
 pub(super) struct Export {
     #[command(flatten)]
@@ -170,21 +210,30 @@ pub(super) struct Export {
 }
 
 pub(super) fn export(arguments: &Export) -> Result<(), Failure> {
-    let locked = LockedFile::open(&arguments.opened.file).map_err(Failure::configuration)?;
-    let keys = arguments.opened.opening.unlock(&parse(&arguments.opened.file, &locked)?)?;
-    let epoch = |key: &lunette_keys::keyfile::EpochKey| json!({ "epoch": key.epoch(), "cipher": key.cipher().name(), "key": hex(key.key().expose()) });
-    let epochs: Vec<_> = keys.epochs().iter().map(epoch).collect();
-    let text = format!("{:#}\n", json!({ "volume": hex(&keys.volume()), "epochs": epochs }));
-    write_private(&arguments.to, text.as_bytes()).map_err(Failure::configuration)?;
-    eprintln!("{} holds the keys unencrypted: whoever can read it can read the volume", arguments.to.display());
+    let Export { opened, to } = arguments;
+    match &opened.place {
+        Place::Kmip(url) => object::export(url, &opened.opening.tls, to)?,
+        Place::File(path) => {
+            let (keys, _) =
+                opened.opening.unlock(&parse(path, &LockedFile::open(path).map_err(Failure::configuration)?)?)?;
+            let epoch = |key: &EpochKey| json!({ "epoch": key.epoch(), "cipher": key.cipher().name(), "key": hex(key.key().expose()) });
+            let epochs: Vec<_> = keys.epochs().iter().map(epoch).collect();
+            let text = format!("{:#}\n", json!({ "volume": hex(&keys.volume()), "epochs": epochs }));
+            write_private(to, text.as_bytes()).map_err(Failure::configuration)?;
+        }
+    }
+    eprintln!("{} holds keys unencrypted: whoever can read it can read what they encrypt", to.display());
     Ok(())
 }
 
 /// Opens a key file, changes it and writes it back, while no other process can.
-fn change<T>(opened: &Opened, change: impl FnOnce(&mut Unlocked) -> Result<T, Failure>) -> Result<T, Failure> {
-    let locked = LockedFile::open(&opened.file).map_err(Failure::configuration)?;
-    let mut keys = opened.opening.unlock(&parse(&opened.file, &locked)?)?;
-    let outcome = change(&mut keys)?;
+fn change<T>(opened: &Opened, change: impl FnOnce(&mut Unlocked, &Opener) -> Result<T, Failure>) -> Result<T, Failure> {
+    let Place::File(path) = &opened.place else {
+        return Err(Failure::Usage("this works on a key file; make another key for a new object".into()));
+    };
+    let locked = LockedFile::open(path).map_err(Failure::configuration)?;
+    let (mut keys, opener) = opened.opening.unlock(&parse(path, &locked)?)?;
+    let outcome = change(&mut keys, &opener)?;
     locked.replace(&keys.to_bytes()).map_err(Failure::configuration)?;
     Ok(outcome)
 }
@@ -192,19 +241,4 @@ fn change<T>(opened: &Opened, change: impl FnOnce(&mut Unlocked) -> Result<T, Fa
 pub(super) fn parse(path: &Path, locked: &LockedFile) -> Result<KeyFile, Failure> {
     let bytes = locked.read(MAX_KEY_FILE_BYTES).map_err(Failure::configuration)?;
     KeyFile::parse(&bytes).map_err(|error| Failure::Configuration(format!("{}: {error}", path.display())))
-}
-
-/// Says what will be lost, and asks when there is a person to ask.
-fn ask(yes: bool, what: &str) -> Result<(), Failure> {
-    eprintln!("{what}");
-    if yes {
-        return Ok(());
-    }
-    if !io::stdin().is_terminal() {
-        return Err(Failure::Usage("nothing was destroyed: add --yes to do it".into()));
-    }
-    eprint!("Type yes to do it: ");
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).map_err(Failure::other)?;
-    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was destroyed".into())) }
 }

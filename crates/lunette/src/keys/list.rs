@@ -7,29 +7,35 @@ use lunette_keys::LockedFile;
 use lunette_keys::keyfile::{HolderKind, KeyFile};
 use serde::Serialize;
 
-use super::Opened;
 use super::file::parse;
+use super::place::Place;
+use super::{Opened, object};
 use crate::failure::Failure;
 use crate::output;
 
-/// Show holders and epochs of a key file
+/// Show holders and epochs of a key file, or objects of a key server
 ///
-/// With a passphrase, what is shown is authenticated.
+/// With --passphrase-file or --tls, what is shown of a key file is authenticated. Objects are those that this client may read: all, or
+/// those of a name.
 #[derive(Args)]
 pub(super) struct List {
     #[command(flatten)]
     opened: Opened,
-    /// Print one JSON object
+    /// Print JSON: one object for a key file, one a line for objects of a key server
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn run(arguments: &List) -> Result<(), Failure> {
     let opened = &arguments.opened;
-    let locked = LockedFile::open(&opened.file).map_err(Failure::configuration)?;
-    let file = parse(&opened.file, &locked)?;
+    let path = match &opened.place {
+        Place::File(path) => path,
+        Place::Kmip(url) => return object::list(url, &opened.opening.tls, arguments.json),
+    };
+    let locked = LockedFile::open(path).map_err(Failure::configuration)?;
+    let file = parse(path, &locked)?;
     drop(locked);
-    let authenticated = opened.opening.passphrase_file.is_some();
+    let authenticated = opened.opening.is_given();
     if authenticated {
         opened.opening.unlock(&file)?;
     }

@@ -1,24 +1,30 @@
 //! `lunette keys`: key files, the key server, and its certificates.
 
+mod authority;
 mod file;
 mod list;
+mod object;
+mod place;
 mod secrets;
+mod server;
 
-use std::path::PathBuf;
+use std::io::{self, BufRead, IsTerminal};
 
 use clap::{Args, Subcommand};
 
 use crate::failure::Failure;
+use place::Place;
 use secrets::Opening;
 
 const AFTER_HELP: &str = "\
 A key file holds the keys of one volume, each wrapped by the volume key, and for each holder the volume key, wrapped with his
-passphrase or with a key of a key server. A disk whose last key is destroyed can never be read again, by anyone.
+passphrase or with a key of a key server. A volume whose last key is destroyed can never be read again, by anyone.
 
-Passphrases are read from files, never from arguments. docs/keys.md describes the file.
+PLACE is a key file, or kmip://HOST[:PORT]/NAME, an object of a key server. Passphrases are read from files, never from
+arguments. docs/keys.md describes the file and the server.
 
-Exit codes: 0 done, 1 other failure, 2 bad usage, 3 a key file, secret or certificate cannot be used, 4 the address cannot be
-opened.";
+Exit codes: 0 done, 1 other failure, 2 bad usage, 3 a key file, secret, certificate or key server cannot be used, 4 the
+address cannot be opened.";
 
 /// Make and change the keys of encrypted volumes, and serve keys.
 #[derive(Args)]
@@ -37,6 +43,8 @@ enum Command {
     Rotate(file::Rotate),
     Destroy(file::Destroy),
     Export(file::Export),
+    Serve(server::Serve),
+    Ca(authority::Ca),
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
@@ -51,15 +59,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         Command::Rotate(arguments) => file::rotate(arguments),
         Command::Destroy(arguments) => file::destroy(arguments),
         Command::Export(arguments) => file::export(arguments),
+        Command::Serve(arguments) => server::run(arguments),
+        Command::Ca(arguments) => authority::run(arguments),
     }
 }
 
-/// The key file of a command, and what opens it.
+/// The keys that a command is about, and what opens them.
 #[derive(Args)]
 struct Opened {
-    /// The key file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// A key file, or kmip://HOST[:PORT]/NAME
+    #[arg(value_name = "PLACE")]
+    place: Place,
     #[command(flatten)]
     opening: Opening,
+}
+
+/// Says what will be lost, and asks when there is a person to ask.
+fn ask(yes: bool, what: &str) -> Result<(), Failure> {
+    eprintln!("{what}");
+    if yes {
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Usage("nothing was destroyed: add --yes to do it".into()));
+    }
+    eprint!("Type yes to do it: ");
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(Failure::other)?;
+    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::Other("nothing was destroyed".into())) }
 }

@@ -1,12 +1,14 @@
 //! What opens a key file, and what a new holder will open it with.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
-use lunette_keys::keyfile::{Cipher, KeyFile, NewHolder, Secret, Unlocked};
-use lunette_keys::{Argon2Cost, Passphrase};
+use lunette_keys::keyfile::{Cipher, HolderKind, KeyFile, NewHolder, Secret, Unlocked};
+use lunette_keys::{Argon2Cost, Key, Passphrase};
 
+use super::object::failure;
+use super::place::Tls;
 use crate::failure::Failure;
 
 /// How a holder opens a key file.
@@ -15,16 +17,54 @@ pub(super) struct Opening {
     /// The file that holds a holder's passphrase
     #[arg(long, value_name = "FILE")]
     pub(super) passphrase_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) tls: Tls,
+}
+
+/// The secret that opened a key file, and opens a changed one.
+pub(super) enum Opener {
+    Passphrase(Passphrase),
+    Kmip { server: String, object: String, key: Key },
 }
 
 impl Opening {
-    /// Unlocks a key file.
-    pub(super) fn unlock(&self, file: &KeyFile) -> Result<Unlocked, Failure> {
-        let Some(path) = &self.passphrase_file else {
-            return Err(Failure::Usage("the key file is opened with --passphrase-file".into()));
+    /// Whether a secret is given.
+    pub(super) fn is_given(&self) -> bool {
+        self.passphrase_file.is_some() || self.tls.tls.is_some()
+    }
+
+    /// Unlocks a key file with the passphrase, or with a key that one of its holders has in a key server.
+    pub(super) fn unlock(&self, file: &KeyFile) -> Result<(Unlocked, Opener), Failure> {
+        if let Some(path) = &self.passphrase_file {
+            let passphrase = read_passphrase(path)?;
+            let keys = file.unlock(Secret::Passphrase(&passphrase)).map_err(Failure::configuration)?;
+            return Ok((keys, Opener::Passphrase(passphrase)));
+        }
+        let place = file.holders().find_map(|holder| match holder.kind {
+            HolderKind::Kmip { server, object } => Some((server.to_owned(), object.to_owned())),
+            HolderKind::Passphrase(_) => None,
+        });
+        let (server, object) = match (place, &self.tls.tls) {
+            (Some(place), Some(_)) => place,
+            (Some(_), None) => {
+                let message = "the key file is opened with --passphrase-file, or with --tls by its key server";
+                return Err(Failure::Usage(message.into()));
+            }
+            (None, _) => return Err(Failure::Usage("the key file is opened with --passphrase-file".into())),
         };
-        let passphrase = read_passphrase(path)?;
-        file.unlock(Secret::Passphrase(&passphrase)).map_err(Failure::configuration)
+        let key = self.tls.connect(&server)?.get_key(&object).map_err(failure)?;
+        let keys = file.unlock(Secret::Kmip { object: &object, key: &key }).map_err(Failure::configuration)?;
+        Ok((keys, Opener::Kmip { server, object, key }))
+    }
+}
+
+impl Opener {
+    /// The holder of this secret.
+    pub(super) fn holder(&self, cost: &Cost) -> NewHolder<'_> {
+        match self {
+            Self::Passphrase(passphrase) => cost.holder(passphrase),
+            Self::Kmip { server, object, key } => NewHolder::Kmip { server, object, key },
+        }
     }
 }
 
@@ -52,7 +92,7 @@ impl Cost {
     }
 }
 
-pub(super) fn read_passphrase(path: &std::path::Path) -> Result<Passphrase, Failure> {
+pub(super) fn read_passphrase(path: &Path) -> Result<Passphrase, Failure> {
     Passphrase::read(path).map_err(Failure::configuration)
 }
 
@@ -65,4 +105,9 @@ pub(super) fn cipher(name: &str) -> Result<Cipher, String> {
 /// The time in seconds since 1970.
 pub(super) fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Reads a file of exactly 32 bytes.
+pub(super) fn read_key(path: &Path) -> Result<Key, Failure> {
+    Key::read(path).map_err(Failure::configuration)
 }
