@@ -4,7 +4,6 @@
 //! folder for each name with the files that its owner needs. Keys are ECDSA P-256, which every TLS library knows.
 
 use std::fs::DirBuilder;
-use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -13,12 +12,13 @@ use rcgen::{
     ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SanType,
     SerialNumber,
 };
+use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use crate::files::{FileError, read_bounded, replace, write_private};
-use crate::hex::Hex;
+use crate::hex::{self, Hex};
 use crate::secret::random;
 use crate::tls::is_client_name;
 
@@ -28,7 +28,7 @@ const MAX_FILE_BYTES: usize = 16 << 20;
 /// The most certificates.
 const MAX_ISSUED: usize = 65536;
 
-/// The name of the authority in its certificate.
+/// The name of every authority in its certificate, before the digits that tell it from others.
 const AUTHORITY: &str = "Lunette key authority";
 
 /// How long the authority's own certificate and its lists are valid.
@@ -111,7 +111,7 @@ impl Authority {
     fn create(folder: &Path, now: i64) -> Result<Self, CaError> {
         make_folder(folder)?;
         let key = KeyPair::generate().map_err(unexpected)?;
-        let mut parameters = authority_parameters();
+        let mut parameters = authority_parameters(&key);
         (parameters.not_before, parameters.not_after) =
             (date(now - CLOCK_SKEW_SECONDS)?, date(now + AUTHORITY_SECONDS)?);
         let certificate = parameters.self_signed(&key).map_err(unexpected)?;
@@ -152,7 +152,7 @@ impl Authority {
         serial[0] = serial[0] & 0x7f | 0x40;
         let key = KeyPair::generate().map_err(unexpected)?;
         let parameters = parameters(name, hosts, &serial, now, until)?;
-        let issuer = Issuer::new(authority_parameters(), &self.key);
+        let issuer = Issuer::new(authority_parameters(&self.key), &self.key);
         let certificate = parameters.signed_by(&key, &issuer).map_err(unexpected)?;
         // What is recorded first can be revoked whatever happens next.
         let issued = Issued { name: name.into(), serial: Hex(serial), hosts: hosts.into(), until, revoked: None };
@@ -216,7 +216,7 @@ impl Authority {
             revoked_certs: revoked.collect::<Result<_, CaError>>()?,
             key_identifier_method: KeyIdMethod::Sha256,
         };
-        let issuer = Issuer::new(authority_parameters(), &self.key);
+        let issuer = Issuer::new(authority_parameters(&self.key), &self.key);
         let list = list.signed_by(&issuer).and_then(|list| list.pem()).map_err(unexpected)?;
         replace(&self.folder.join("ca-crl.pem"), list.as_bytes())?;
         Ok(())
@@ -228,10 +228,13 @@ impl Authority {
     }
 }
 
-/// The authority's subject and rights, without which it cannot sign.
-fn authority_parameters() -> CertificateParams {
+/// The authority's subject and rights, without which it cannot sign. The subject depends on the key: with one name for all, a
+/// certificate of another authority would look forged instead of unknown.
+fn authority_parameters(key: &KeyPair) -> CertificateParams {
+    let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.public_key_raw());
+    let digits = hex::encode(&digest.as_ref()[..8]);
     let mut parameters = CertificateParams::default();
-    parameters.distinguished_name = common_name(AUTHORITY);
+    parameters.distinguished_name = common_name(&format!("{AUTHORITY} {digits}"));
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     parameters
@@ -248,13 +251,10 @@ fn parameters(name: &str, hosts: &[String], serial: &[u8], now: i64, until: i64)
         if hosts.is_empty() { ExtendedKeyUsagePurpose::ClientAuth } else { ExtendedKeyUsagePurpose::ServerAuth };
     parameters.extended_key_usages = vec![usage];
     for host in hosts {
-        let name = match host.parse::<IpAddr>() {
-            Ok(address) => SanType::IpAddress(address),
-            Err(_) => SanType::DnsName(
-                host.as_str()
-                    .try_into()
-                    .map_err(|_| CaError::Refused(format!("{host:?} is neither an address nor the name of a host")))?,
-            ),
+        let refused = || CaError::Refused(format!("{host:?} is neither an address nor the name of a host"));
+        let name = match ServerName::try_from(host.as_str()).map_err(|_| refused())? {
+            ServerName::IpAddress(address) => SanType::IpAddress(address.into()),
+            _ => SanType::DnsName(host.as_str().try_into().map_err(|_| refused())?),
         };
         parameters.subject_alt_names.push(name);
     }

@@ -88,7 +88,7 @@ fn hint(error: &io::Error) -> &'static str {
         ("CertificateRevoked", ": this client's certificate was revoked"),
         ("CertificateExpired", ": this client's certificate has expired"),
         ("UnknownCA", ": the server does not trust the CA of this client's certificate"),
-        ("Expired", ": the server's certificate has expired, or the clock is wrong"),
+        ("certificate expired", ": the server's certificate has expired, or the clock is wrong"),
         ("UnknownIssuer", ": the server's certificate is not of the CA in ca-cert.pem"),
         ("not valid for name", ": the server's certificate is for another name"),
     ];

@@ -17,7 +17,7 @@ pub struct Argon2Cost {
     pub memory_kib: u32,
     /// The passes over the memory.
     pub passes: u32,
-    /// The lanes. They are computed one after the other here, and give an attacker no more parallelism than he has.
+    /// The lanes. They are computed one after the other here, and an attacker can compute them at once.
     pub lanes: u32,
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Document {
     mac: Hex<32>,
 }
 
-/// A holder, with the volume key for him alone.
+/// A holder, with the volume key for it alone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HolderRecord {

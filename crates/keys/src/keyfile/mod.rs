@@ -50,12 +50,12 @@ pub struct KeyFile {
     authenticated: usize,
 }
 
-/// A holder, as anyone can see him.
+/// A holder, as anyone can see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder<'a> {
     /// The name.
     pub name: &'a str,
-    /// Where his key comes from.
+    /// Where its key comes from.
     pub kind: HolderKind<'a>,
 }
 
@@ -115,7 +115,7 @@ impl KeyFile {
         epochs(&self.document)
     }
 
-    /// Unwraps the keys, and authenticates the file. A passphrase is tried for each holder who has one, at the cost that the file says.
+    /// Unwraps the keys, and authenticates the file. A passphrase is tried for each holder that has one, at the cost that the file says.
     ///
     /// # Errors
     ///

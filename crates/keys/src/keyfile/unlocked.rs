@@ -125,7 +125,7 @@ impl Unlocked {
         Ok(())
     }
 
-    /// Removes a holder. His secret still opens old copies of the file, and with them he can find the volume key;
+    /// Removes a holder. Its secret still opens old copies of the file, and through them the volume key;
     /// [`replace_volume_key`](Self::replace_volume_key) makes it useless for later files.
     ///
     /// # Errors

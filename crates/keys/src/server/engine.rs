@@ -27,7 +27,7 @@ pub struct Engine {
 pub struct Outcome {
     /// The answer.
     pub response: Response,
-    /// The objects to be kept.
+    /// The object to be kept.
     pub changed: Option<Object>,
     /// The object to be forgotten: a destroyed one that makes room.
     pub forgotten: Option<String>,
@@ -95,10 +95,7 @@ impl Engine {
         };
         match request {
             Request::Create { object_type, attributes } => self.create(client, object_type, attributes, now),
-            Request::Register { attributes, object } => {
-                let new = self.keep(client, object, attributes, now)?;
-                Ok(new)
-            }
+            Request::Register { attributes, object } => self.keep(client, object, attributes, now),
             Request::Locate { maximum_items, offset_items, attributes } => {
                 Ok(self.locate(client, version, maximum_items, offset_items, &attributes, now).into())
             }

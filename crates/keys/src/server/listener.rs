@@ -25,6 +25,9 @@ use crate::ttlv;
 /// The time that requests under way have to end when the server stops.
 const STOP_GRACE: Duration = Duration::from_secs(5);
 
+/// The time in which a client that is refused can read why.
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The pause after a failed `accept`, for example while no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -35,7 +38,8 @@ pub struct Server {
 }
 
 struct Shared {
-    service: Mutex<Service<ObjectStore>>,
+    /// Absent when the server has stopped: the store is closed then.
+    service: Mutex<Option<Service<ObjectStore>>>,
     trust: Mutex<Trust>,
     connections: Mutex<Connections>,
     left: Condvar,
@@ -82,7 +86,7 @@ impl Server {
     pub fn new(listener: TcpListener, files: TlsFiles, service: Service<ObjectStore>) -> Result<Self, TlsError> {
         let trust = Trust { stamp: stamp(&files), config: files.server()?, files, generation: 0 };
         let shared = Shared {
-            service: Mutex::new(service),
+            service: Mutex::new(Some(service)),
             trust: Mutex::new(trust),
             connections: Mutex::default(),
             left: Condvar::new(),
@@ -99,7 +103,7 @@ impl Server {
         Ok(Stopper { shared: Arc::clone(&self.shared), listener: self.listener.try_clone()? })
     }
 
-    /// Serves clients until a [`Stopper`] stops it.
+    /// Serves clients until a [`Stopper`] stops it. The store is closed then.
     pub fn run(&self) {
         loop {
             let accepted = self.listener.accept();
@@ -121,6 +125,8 @@ impl Server {
             // The socket may be closed already.
             let _ = socket.shutdown(Shutdown::Both);
         }
+        drop(connections);
+        *lock(&self.shared.service) = None;
     }
 
     fn welcome(&self, socket: TcpStream, peer: SocketAddr) {
@@ -167,8 +173,16 @@ impl Shared {
     /// Counts a connection; `None` when there is no room or the server stops.
     fn enter(&self, socket: &TcpStream) -> Option<u64> {
         let mut connections = lock(&self.connections);
-        if connections.stopping || connections.sockets.len() >= MAX_CONNECTIONS {
+        if connections.stopping {
             return None;
+        }
+        if connections.sockets.len() >= MAX_CONNECTIONS {
+            // Anyone can connect, and only clients can show a certificate: the oldest that has not shown one makes way.
+            let unnamed = connections.sockets.iter().filter(|(_, (_, name))| name.is_none());
+            let oldest = unnamed.map(|(number, _)| *number).min()?;
+            let (socket, _) = connections.sockets.remove(&oldest)?;
+            // The socket may be closed already.
+            let _ = socket.shutdown(Shutdown::Both);
         }
         let number = connections.next;
         connections.next += 1;
@@ -176,13 +190,13 @@ impl Shared {
         Some(number)
     }
 
-    /// Counts a connection for its client. False when the client has too many.
+    /// Counts a connection for its client. False when the client has too many, or the connection had to make way.
     fn name(&self, number: u64, client: &str) -> bool {
         let mut connections = lock(&self.connections);
         let has = connections.sockets.values().filter(|(_, name)| name.as_deref() == Some(client)).count();
-        if let Some((_, name)) = connections.sockets.get_mut(&number) {
-            *name = Some(client.into());
-        }
+        // A connection that had to make way is not there.
+        let Some((_, name)) = connections.sockets.get_mut(&number) else { return false };
+        *name = Some(client.into());
         has < MAX_CLIENT_CONNECTIONS
     }
 
@@ -230,6 +244,8 @@ impl Entered<'_> {
         let mut stream = StreamOwned::new(tls, Limited::new(socket, HANDSHAKE_TIMEOUT));
         if let Err(error) = handshake(&mut stream) {
             self.record(peer, None, "TLS handshake failed", &error.to_string());
+            // The alert that tells the client why was sent.
+            stream.sock.finish(LINGER_TIMEOUT);
             return Err(error);
         }
         let certificate = stream.conn.peer_certificates().and_then(|chain| chain.first());
@@ -239,7 +255,8 @@ impl Entered<'_> {
             return Ok(());
         };
         if !self.shared.name(self.number, &name) {
-            let message = format!("{name} has {MAX_CLIENT_CONNECTIONS} connections already");
+            let message =
+                format!("more than {MAX_CLIENT_CONNECTIONS} connections of a client, or {MAX_CONNECTIONS} of all");
             self.record(peer, Some(&name), "Permission Denied", &message);
             return Ok(());
         }
@@ -249,7 +266,8 @@ impl Entered<'_> {
                 // The certificate may be revoked now. The client can connect again and show that it is not.
                 return Ok(());
             }
-            let answer = lock(&self.shared.service).answer(&client, &message, now());
+            let answer = lock(&self.shared.service).as_mut().map(|service| service.answer(&client, &message, now()));
+            let Some(answer) = answer else { return Ok(()) };
             stream.write_all(&answer)?;
             stream.flush()?;
         }
@@ -258,7 +276,9 @@ impl Entered<'_> {
     }
 
     fn record(&self, peer: SocketAddr, client: Option<&str>, result: &str, message: &str) {
-        lock(&self.shared.service).record(&AuditEntry::refused(now(), peer, client, result, message));
+        if let Some(service) = lock(&self.shared.service).as_mut() {
+            service.record(&AuditEntry::refused(now(), peer, client, result, message));
+        }
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) struct Create {
     cost: Cost,
 }
 
-/// The secret of a new holder: his passphrase, or a key of a key server.
+/// The secret of a new holder: a passphrase, or a key of a key server.
 fn new_secret(passphrase_file: Option<&Path>, kmip: Option<&KmipUrl>, tls: &Tls) -> Result<Opener, Failure> {
     match (passphrase_file, kmip) {
         (Some(path), _) => read_passphrase(path).map(Opener::Passphrase),
@@ -98,9 +98,9 @@ pub(super) fn grant(arguments: &Grant) -> Result<(), Failure> {
 
 /// Take a holder out of a key file, or an object of a key server from a client
 ///
-/// With his secret and an old copy of the file, the holder can still find the volume key, and with it every key in later files.
+/// With its secret and an old copy of the file, the holder can still find the volume key, and with it every key in later files.
 /// --new-volume-key prevents the latter. What was written so far must be rewritten (rotate, then rekey the volume) before it
-/// is out of his reach.
+/// is out of reach.
 ///
 /// Without --name, the object of a key server is revoked for all: it can be read to decrypt, and no longer used to encrypt.
 #[derive(Args)]

@@ -17,7 +17,7 @@ use place::Place;
 use secrets::Opening;
 
 const AFTER_HELP: &str = "\
-A key file holds the keys of one volume, each wrapped by the volume key, and for each holder the volume key, wrapped with his
+A key file holds the keys of one volume, each wrapped by the volume key, and for each holder the volume key, wrapped with a
 passphrase or with a key of a key server. A volume whose last key is destroyed can never be read again, by anyone.
 
 PLACE is a key file, or kmip://HOST[:PORT]/NAME, an object of a key server. Passphrases are read from files, never from
