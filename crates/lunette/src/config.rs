@@ -9,13 +9,14 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use lunette_quanta::QuantumSize;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
 use lunette_session::{Authentication, Credentials};
 use lunette_target::{MAX_CORES, PortalConfig};
 use serde::Deserialize;
 
-use crate::disk::{DiskConfig, DiskName, Provisioning, QUANTUM_SIZES, SLOT_LEN};
+use crate::disk::{DiskConfig, DiskName, Provisioning};
 use crate::failure::Failure;
 use crate::secret;
 use crate::size::Size;
@@ -185,26 +186,24 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
 /// Bytes of a logical block when nothing else is asked for.
 const DEFAULT_BLOCK_SIZE: u32 = 512;
 
-/// Checks the bytes of a quantum.
-pub(crate) fn check_quantum(bytes: u32) -> Result<(), String> {
-    if QUANTUM_SIZES.contains(&bytes) {
-        Ok(())
-    } else {
-        Err(format!("quantum = {bytes}: write one of {QUANTUM_SIZES:?}"))
-    }
+/// The size of a quantum of this many bytes.
+pub(crate) fn quantum(bytes: u32) -> Result<QuantumSize, String> {
+    let sizes = || QuantumSize::ALL.map(QuantumSize::bytes);
+    QuantumSize::of_bytes(bytes.into()).ok_or_else(|| format!("quantum = {bytes}: write one of {:?}", sizes()))
 }
 
 impl LunEntry {
     /// Bytes of a logical block.
     pub(crate) fn block_size(&self) -> u32 {
-        self.quantum.map(|quantum| quantum + SLOT_LEN).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
+        let quantum = self.quantum.and_then(|bytes| QuantumSize::of_bytes(bytes.into()));
+        quantum.and_then(|size| u32::try_from(size.edu_len()).ok()).or(self.block_size).unwrap_or(DEFAULT_BLOCK_SIZE)
     }
 
     fn check(&self) -> Result<(), String> {
         if self.block_size.is_some() && self.quantum.is_some() {
             return Err("quantum decides the length of a block; leave out block_size".into());
         }
-        self.quantum.map_or(Ok(()), check_quantum)
+        self.quantum.map_or(Ok(()), |bytes| quantum(bytes).map(drop))
     }
 }
 

@@ -15,12 +15,6 @@ use sha2::{Digest, Sha256};
 use crate::failure::Failure;
 use crate::size::{NotASize, Size};
 
-/// The bytes that a quantum may have.
-pub(crate) const QUANTUM_SIZES: [u32; 4] = [512, 1024, 2048, 4096];
-
-/// The bytes of the slot behind each quantum.
-pub(crate) const SLOT_LEN: u32 = 64;
-
 /// The location of a disk's blocks: `mem:SIZE`, or the path of a file or block device.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]

@@ -109,7 +109,7 @@ fn block_size(text: &str) -> Result<u32, String> {
 
 fn quantum(text: &str) -> Result<u32, String> {
     let bytes = text.parse().map_err(|_| "write a number".to_owned())?;
-    config::check_quantum(bytes).map(|()| bytes)
+    config::quantum(bytes).map(|_| bytes)
 }
 
 fn max_connections(text: &str) -> Result<u32, String> {
