@@ -150,10 +150,12 @@ impl<H: Copy + PartialEq> Session<H> {
 
     // Its command window.
 
-    /// Lets the command window follow its use. At most `spare` places are added.
-    pub(super) fn fit_window(&mut self, share: BufferShare, spare: u32) {
+    /// Lets the command window follow its use. At most `spare` places are added. Gives how many commands each connection may have under
+    /// way before the window is used again.
+    pub(super) fn fit_window(&mut self, share: BufferShare, spare: u32) -> usize {
         let under_way = self.members.iter().filter_map(|member| member.connection.as_ref()).map(Connection::under_way);
         self.window.fit(under_way.sum(), share, spare);
+        self.window.most_of_it() as usize / self.members.len().max(1)
     }
 
     /// Places of the command window beyond those that every session has.

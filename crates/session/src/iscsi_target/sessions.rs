@@ -191,16 +191,17 @@ impl<H: Copy + PartialEq> Sessions<H> {
     }
 
     /// Lets the command window of a session follow its use, within what its `share` of the buffers carries. To be called when PDUs
-    /// of the session have been dealt with.
-    pub fn fit_window(&mut self, key: SessionKey, share: BufferShare) {
+    /// of the session have been dealt with, as soon as a connection has as many commands under way as the last call gave.
+    pub fn fit_window(&mut self, key: SessionKey, share: BufferShare) -> usize {
         let all = self.extra_places;
-        let Some(session) = self.get_mut(key) else { return };
+        let Some(session) = self.get_mut(key) else { return usize::MAX };
         let before = session.extra_places();
         let others = all - before;
         // No more than it leaves free.
         let spare = ((MAX_EXTRA_COMMANDS - others) / 2).saturating_sub(before);
-        session.fit_window(share, spare);
+        let used_again = session.fit_window(share, spare);
         self.extra_places = others + session.extra_places();
+        used_again
     }
 
     /// The session has ended: gives the connections that it still had, those that wait to be recovered among them.

@@ -36,6 +36,8 @@ pub(in crate::core) struct Conn {
     /// Commands that the initiator waits for, as far as one can tell here: running tasks, and those whose answers it had not
     /// seen when it last sent something.
     pub(in crate::core) under_way: usize,
+    /// As many of them use its part of the command window.
+    pub(super) window_used: usize,
     pub(in crate::core) touched: bool,
     pub(in crate::core) watched_for: Option<Time>,
     /// While the connection has a stream.
@@ -70,6 +72,7 @@ impl Conn {
             answers: Reservation::new(&account),
             account,
             under_way: 0,
+            window_used: 0,
             touched: false,
             watched_for: None,
             permit: Some(permit),

@@ -28,10 +28,6 @@ use targetless::Targetless;
 /// Entries beyond two for each connection that are not worth looking at.
 const MIN_TIDY: usize = 64;
 
-/// Commands under way on a connection from which on they may need a wider command window. Sessions whose connections have fewer have
-/// a window that is wide enough, or very many connections.
-const MANY_UNDER_WAY: usize = 8;
-
 /// The connections of one core, their sessions, and when they want to be called. The core brings them what happens on their sockets, and
 /// takes their events.
 pub(super) struct Connections {
@@ -379,10 +375,10 @@ impl Connections {
         conn.answers.resize(protocol.answer_bytes());
         traffic.add(protocol.take_traffic());
         conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
-        if conn.under_way >= MANY_UNDER_WAY
+        if conn.under_way >= conn.window_used
             && let Some(key) = conn.key
         {
-            self.sessions.fit_window(key, buffers.share_of(&conn.account));
+            conn.window_used = self.sessions.fit_window(key, buffers.share_of(&conn.account));
         }
         let session = conn.key.and_then(|key| self.sessions.get_mut(key));
         let (timeout, touched) =

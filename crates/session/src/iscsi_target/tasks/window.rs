@@ -122,9 +122,14 @@ impl CommandWindow {
     pub(crate) fn fit(&mut self, under_way: u32, share: BufferShare, spare: u32) {
         if share.is_used_up() {
             self.width = self.active.clamp(COMMAND_WINDOW, self.width);
-        } else if under_way >= self.width - self.width / 4 && share.has_room_for_twice() {
+        } else if under_way >= self.most_of_it() && share.has_room_for_twice() {
             self.widen((2 * self.width).min(self.most).min(self.width + spare));
         }
+    }
+
+    /// Commands under way from which on [`fit`](Self::fit) may add places.
+    pub(crate) fn most_of_it(&self) -> u32 {
+        self.width - self.width / 4
     }
 
     fn widen(&mut self, width: u32) {

@@ -119,7 +119,9 @@ impl Driver {
     /// Lets the command window follow its use, within a share of the buffers of which nothing is held.
     pub(crate) fn fit_window(&self) {
         let share = BufferShare { held_bytes: 0, most_bytes: 1 << 20 };
-        self.sessions.borrow_mut().fit_window(self.session.expect("it is in a session"), share);
+        let key = self.session.expect("it is in a session");
+        let used_again = self.sessions.borrow_mut().fit_window(key, share);
+        assert!(used_again > 0, "each look is for some commands");
     }
 
     /// Does something with the connection, which is in a session.
