@@ -1,5 +1,7 @@
 //! Power cuts on a packed volume: after each, every quantum is old or new, and every flushed one is new.
 
+#![allow(clippy::cast_precision_loss, reason = "ratios for people")]
+
 mod disk;
 
 use std::collections::BTreeSet;
@@ -159,7 +161,7 @@ fn every_cut_of_a_campaign_leaves_old_or_new_and_flushed_quanta_new() {
         }
     }
     println!("{cuts} cuts");
-    assert!(cuts > 3_000, "only {cuts} cuts");
+    assert!(cuts > 2_000, "only {cuts} cuts");
 }
 
 fn step() -> impl Strategy<Value = Step> {
