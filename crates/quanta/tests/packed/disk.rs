@@ -162,12 +162,11 @@ impl Driver {
     pub(crate) fn get(&self, position: u64) -> u8 {
         let len = self.codec.size().bytes();
         let live = self.journal.live(position..position + 1).next().map(|(_, live)| *live);
-        let (data_at, slot) = match live {
-            Some(live) => (live.data_offset.map(|at| self.layout.journal_offset() + at), live.slot),
-            None => {
-                let slot = &self.disk.bytes[self.layout.slot(position) as usize..][..SLOT_LEN];
-                (Some(self.layout.data(position)), slot.try_into().expect("a slot"))
-            }
+        let (data_at, slot) = if let Some(live) = live {
+            (live.data_offset.map(|at| self.layout.journal_offset() + at), live.slot)
+        } else {
+            let slot = &self.disk.bytes[self.layout.slot(position) as usize..][..SLOT_LEN];
+            (Some(self.layout.data(position)), slot.try_into().expect("a slot"))
         };
         let mut data = match data_at {
             Some(at) => self.disk.bytes[at as usize..][..len].to_vec(),
