@@ -21,7 +21,8 @@
 //! - the **target**: the commands that it answers in a second.
 //!
 //! `trips` is 1 for reads and for writes whose data is all unsolicited. Each round of R2Ts adds 1: a round asks for at most
-//! MaxBurstLength × MaxOutstandingR2T bytes (RFC 7143 sections 13.13 and 13.17). [`predict`] computes it and names the limit that holds.
+//! MaxBurstLength × MaxOutstandingR2T bytes (RFC 7143 sections 13.13 and 13.17). A target sends the first R2T when the command arrives, so
+//! up to a round trip of it passes while the unsolicited data is on the line, and does not count. [`predict`] computes it and names the limit that holds.
 //!
 //! # Example
 //!

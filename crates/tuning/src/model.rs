@@ -59,11 +59,15 @@ pub struct Prediction {
 /// Computes the throughput of one session that has nothing but requests of one length under way, for long.
 pub fn predict(path: &Path, target: &Target, settings: &Settings, transfer: Transfer) -> Prediction {
     let len = settings.request_len as f64;
-    let efficiency = len / settings.payload_len() as f64;
+    let efficiency = len / settings.payload_len(transfer) as f64;
     let line = path.payload_rate() * efficiency;
     let serialisation = len / line;
     let trips = settings.trips(transfer);
-    let request_s = serialisation + f64::from(trips) * path.round_trip.as_secs_f64() + target.latency.as_secs_f64();
+    let round_trip_s = path.round_trip.as_secs_f64();
+    // The first R2T is under way while the unsolicited data still is.
+    let unsolicited = if trips > 1 { settings.unsolicited_len() as f64 / line } else { 0.0 };
+    let overlap_s = unsolicited.min(round_trip_s);
+    let request_s = serialisation + f64::from(trips) * round_trip_s - overlap_s + target.latency.as_secs_f64();
     let in_flight = settings.depth.min(target.command_window);
     let connections = f64::from(settings.connections.max(1));
     let limits = [
@@ -142,6 +146,26 @@ mod tests {
             (Path::default(), Settings { request_len: 512, ..full }, Limit::CommandCost),
         ] {
             assert_eq!(at(&path, &settings, Transfer::Read).1, limit, "{path:?} {settings:?}");
+        }
+    }
+
+    #[test]
+    fn the_first_r2t_comes_while_unsolicited_data_is_sent() {
+        let settings = Settings {
+            request_len: 256 << 10,
+            depth: 1,
+            initial_r2t: false,
+            first_burst_len: 128 << 10,
+            max_burst_len: 128 << 10,
+            max_data_segment_len: 256 << 10,
+            ..Settings::default()
+        };
+        // 128 KiB take 7 ms on the line, the other half 7 ms more: measured 27.8 ms, 108.8 ms and 16.9 ms.
+        for (round_trip_ms, request_ms) in [(10, 27.4), (50, 107.4), (2, 16.4)] {
+            let target = Target { latency: Duration::from_micros(400), ..Target::default() };
+            let prediction = predict(&oc3(round_trip_ms), &target, &settings, Transfer::Write);
+            let ours_ms = prediction.request_time.as_secs_f64() * 1e3;
+            assert!((ours_ms - request_ms).abs() < 0.2, "{ours_ms} ms for {request_ms}");
         }
     }
 

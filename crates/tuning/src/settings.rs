@@ -75,10 +75,11 @@ impl Settings {
         }
     }
 
-    /// Bytes of TCP payload of one request in the direction of its data.
-    pub fn payload_len(&self) -> u64 {
-        let pdus = self.request_len.div_ceil(self.max_data_segment_len.max(1)).max(1);
-        self.request_len + pdus * (HEADER_LEN + u64::from(self.digest_len))
+    /// Bytes of TCP payload of one request in the direction of its data. A write whose command carries no data has a PDU more.
+    pub fn payload_len(&self, transfer: Transfer) -> u64 {
+        let data_pdus = self.request_len.div_ceil(self.max_data_segment_len.max(1)).max(1);
+        let command_pdus = u64::from(transfer == Transfer::Write && !self.immediate_data);
+        self.request_len + data_pdus * (HEADER_LEN + u64::from(self.digest_len)) + command_pdus * HEADER_LEN
     }
 }
 
@@ -105,7 +106,10 @@ mod tests {
     #[test]
     fn each_pdu_has_a_header() {
         let settings = Settings { request_len: 64 << 10, max_data_segment_len: 8 << 10, ..Settings::default() };
-        assert_eq!(settings.payload_len(), (64 << 10) + 8 * 48);
-        assert_eq!(Settings { digest_len: 8, ..settings }.payload_len(), (64 << 10) + 8 * 56);
+        assert_eq!(settings.payload_len(Transfer::Read), (64 << 10) + 8 * 48);
+        assert_eq!(settings.payload_len(Transfer::Write), (64 << 10) + 8 * 48, "the command carries data");
+        assert_eq!(Settings { digest_len: 8, ..settings }.payload_len(Transfer::Read), (64 << 10) + 8 * 56);
+        let solicited = Settings { immediate_data: false, ..settings };
+        assert_eq!(solicited.payload_len(Transfer::Write), (64 << 10) + 9 * 48);
     }
 }
