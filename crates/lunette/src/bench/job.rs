@@ -378,3 +378,63 @@ impl Sink for Job {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DEPTH: usize = 4;
+
+    /// Ends of writes, in milliseconds, with a warm-up of 100 ms before 100 ms.
+    fn counted(ends_ms: impl IntoIterator<Item = u64>) -> Tally {
+        let plan = Plan {
+            mode: Mode::Write,
+            chunk_len: 512,
+            depth: Depth::Given(DEPTH),
+            time: Duration::from_millis(100),
+            warm_up: Duration::from_millis(100),
+            read_percent: 0,
+            first_chunk: 0,
+            chunks: 100,
+            seed: 1,
+        };
+        let (mut tally, mut rounds) = (Tally::empty(), Rounds::default());
+        for end in ends_ms {
+            tally.writes += 1;
+            rounds.ended(Duration::from_millis(end), DEPTH, &plan, &mut tally);
+            tally.elapsed = Duration::from_millis(end);
+        }
+        rounds.cut(&mut tally);
+        tally
+    }
+
+    #[test]
+    fn requests_that_end_in_groups_are_counted_by_the_group() {
+        // Each group of four ends within 3 ms, every 30 ms.
+        let ends = (0..8).flat_map(|group| (0..4).map(move |request| 30 * group + request));
+        let tally = counted(ends);
+        // The first whole round ends at 123 ms; those at 153 and 183 ms are counted, and the one behind the time is not.
+        assert_eq!((tally.writes, tally.elapsed), (8, Duration::from_millis(60)));
+        assert_eq!(tally.uncounted, 32 - 8);
+    }
+
+    #[test]
+    fn a_round_that_begins_amid_a_group_is_as_long_as_the_others() {
+        // The warm-up ends between the second and the third request of a group.
+        let ends = (0..9).flat_map(|group| (0..4).map(move |request| 30 * group + 8 + request));
+        let tally = counted(ends);
+        assert_eq!(tally.writes * 30, tally.elapsed.as_millis() as u64 * 4);
+    }
+
+    #[test]
+    fn a_time_too_short_for_two_rounds_counts_one_behind_it() {
+        let tally = counted((0..12).map(|request| 60 * request));
+        assert_eq!((tally.writes, tally.elapsed), (4, Duration::from_millis(240)));
+    }
+
+    #[test]
+    fn without_whole_rounds_all_requests_count() {
+        let tally = counted([50, 90, 130]);
+        assert_eq!((tally.writes, tally.elapsed, tally.uncounted), (3, Duration::from_millis(130), 0));
+    }
+}
