@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) time: Duration,
     /// Before `time` begins: requests that end in it are not counted.
     pub(crate) warm_up: Duration,
+    /// The job ends earlier when it has sent this many requests.
+    pub(crate) max_requests: u64,
     /// Percentage of requests that read, in modes that mix reads and writes.
     pub(crate) read_percent: u8,
     /// The first of the chunks that belong to this job.
@@ -132,6 +134,8 @@ struct State {
     idle: Vec<usize>,
     error: Option<JobError>,
     stopped: bool,
+    /// Requests that were sent so far.
+    sent: u64,
 }
 
 /// Reads and writes have latencies of their own.
@@ -170,6 +174,7 @@ impl Job {
             idle: (0..plan.depth.most()).rev().collect(),
             error: None,
             stopped: false,
+            sent: 0,
         };
         Arc::new(Self { disk, plan, state: Mutex::new(state), ended: Condvar::new() })
     }
@@ -221,13 +226,13 @@ impl Job {
 
     /// Sends the next request of a slot that is running, or retires the slot when the time is over or too many run.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>, slot: usize, now: Instant) {
-        let over = state.stopped
-            || state.error.is_some()
-            || now.duration_since(state.started) >= self.plan.warm_up + self.plan.time;
+        let ended = state.stopped || state.error.is_some() || state.sent >= self.plan.max_requests;
+        let over = ended || now.duration_since(state.started) >= self.plan.warm_up + self.plan.time;
         let too_many = state.running > self.depth(&state);
         let request = if over || too_many { None } else { Some(self.prepare(&mut state, slot, now)) };
         match request {
             Some(Ok(request)) => {
+                state.sent += 1;
                 drop(state);
                 let sink: Arc<dyn Sink> = Arc::clone(self) as _;
                 return self.disk.session().submit(request, Completion::new(sink, slot as u64));

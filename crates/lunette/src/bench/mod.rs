@@ -203,6 +203,7 @@ fn plans(arguments: &Arguments, disks: &[Disk]) -> Result<Vec<Plan>, Failure> {
         depth,
         time: Duration::from_secs(arguments.time.into()),
         warm_up: Duration::from_secs_f64(arguments.warm_up),
+        max_requests: u64::MAX,
         read_percent: arguments.rwmix,
         first_chunk: chunks * u64::from(job),
         chunks,

@@ -28,15 +28,40 @@ pub(super) fn explain(path: &Path, settings: &Settings, prediction: &Prediction)
             BinaryBytes(path.tcp_window),
         ),
         Limit::Loss => format!(
-            "loss of {}% over {round_trip} keeps the congestion windows small: {} at most {rate}",
-            path.loss * 100.0,
+            "loss of {} over {round_trip} keeps the congestion windows small: {} at most {rate}",
+            percent(path.loss),
             count(settings.connections, "connection"),
         ),
         Limit::CommandCost => format!("the time per command: requests of {len} at most {rate}"),
     }
 }
 
+/// A share in percent, with two digits that mean something.
+fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let (mut digits, mut first) = (1, percent);
+    while first < 1.0 && digits < 9 {
+        (digits, first) = (digits + 1, first * 10.0);
+    }
+    let text = format!("{percent:.digits$}");
+    format!("{}%", if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text })
+}
+
 /// A number with its noun.
 pub(super) fn count(number: u32, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_have_two_digits() {
+        for (share, text) in
+            [(0.0005, "0.05%"), (0.000_219_439, "0.022%"), (0.1, "10%"), (0.017, "1.7%"), (1e-8, "0.000001%")]
+        {
+            assert_eq!(percent(share), text);
+        }
+    }
 }

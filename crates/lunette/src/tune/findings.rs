@@ -126,6 +126,8 @@ struct LoadRow {
     bytes_per_second: f64,
     depth: usize,
     round_trip_us: f64,
+    /// All that was moved.
+    bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -182,7 +184,11 @@ impl SettingsRow {
         let depth = self.depth.map_or("as many as it finds".into(), |depth| depth.to_string());
         let control = self.congestion_control.map(|name| format!(", {name}")).unwrap_or_default();
         let (len, connections) = (BinaryBytes(self.request_bytes), count(self.connections, "connection"));
-        format!("{depth} × {len} over {connections}{control}")
+        let buffer = |name: &str, bytes: Option<u32>| {
+            bytes.map(|bytes| format!(", {name} buffers of {}", BinaryBytes(bytes.into()))).unwrap_or_default()
+        };
+        let (send, receive) = (buffer("send", self.send_buffer_bytes), buffer("receive", self.receive_buffer_bytes));
+        format!("{depth} × {len} over {connections}{control}{send}{receive}")
     }
 }
 
@@ -191,7 +197,12 @@ fn us(duration: Duration) -> f64 {
 }
 
 fn load_row(load: &Load) -> LoadRow {
-    LoadRow { bytes_per_second: rounded(load.bytes_per_second), depth: load.depth, round_trip_us: us(load.round_trip) }
+    LoadRow {
+        bytes_per_second: rounded(load.bytes_per_second),
+        depth: load.depth,
+        round_trip_us: us(load.round_trip),
+        bytes: load.data_bytes,
+    }
 }
 
 fn stage(stage: Stage) -> &'static str {

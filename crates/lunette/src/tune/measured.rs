@@ -237,7 +237,7 @@ impl Worker {
             let outcome = match measured {
                 Ok(outcome) => {
                     tuner.saw_command_window(outcome.command_window);
-                    moved += outcome.read.moved_bytes + outcome.write.as_ref().map_or(0, |write| write.moved_bytes);
+                    moved += outcome.read.data_bytes + outcome.write.as_ref().map_or(0, |write| write.data_bytes);
                     Some(outcome)
                 }
                 Err(error) => {

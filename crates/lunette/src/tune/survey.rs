@@ -110,7 +110,14 @@ pub(super) fn survey(subject: &Subject, fixed_len: Option<u64>, time: Duration) 
     let others = system::allowed_congestion_controls().into_iter();
     let congestion_controls =
         others.filter(|control| *control != path.congestion && *control != CongestionControl::Reno);
-    let survey = Survey { path, target, bounds, congestion: congestion_controls.collect() };
+    let survey = Survey {
+        path,
+        target,
+        bounds,
+        congestion: congestion_controls.collect(),
+        greater_send_buffer_bytes: system::greater_buffer("net.ipv4.tcp_wmem", "net.core.wmem_max"),
+        greater_receive_buffer_bytes: system::greater_buffer("net.ipv4.tcp_rmem", "net.core.rmem_max"),
+    };
     let facts = IdleFacts {
         parameters,
         opening,
@@ -156,6 +163,7 @@ fn short_commands(disk: &Disk, time: Duration) -> Result<(f64, u32), Error> {
         depth: Depth::Given(depth as usize),
         time,
         warm_up: Duration::ZERO,
+        max_requests: u64::MAX,
         read_percent: 100,
         first_chunk: 0,
         chunks: disk.facts().len_bytes() / u64::from(block_len),

@@ -21,6 +21,9 @@ const WARM_UP: f64 = 0.4;
 /// Time between two looks at the connections.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Looks that show a steady rate.
+const MIN_SAMPLES: usize = 4;
+
 /// The disk that all trials use.
 pub(super) struct Subject {
     pub(super) initiator: Initiator,
@@ -66,8 +69,8 @@ pub(super) struct Load {
     pub(super) resent: f64,
     /// Segments that came out of order, of those that came.
     pub(super) out_of_order: f64,
-    /// Bytes of TCP payload that were moved.
-    pub(super) moved_bytes: u64,
+    /// Bytes of data that were moved.
+    pub(super) data_bytes: u64,
 }
 
 /// A look at the connections in the middle of a load.
@@ -131,6 +134,7 @@ impl Subject {
                 depth: if candidate.finds_depth { Depth::Measured(depth) } else { Depth::Given(depth) },
                 time: budget.time,
                 warm_up: Duration::ZERO,
+                max_requests: (budget.bytes / settings.request_len).max(1),
                 read_percent: 0,
                 first_chunk,
                 chunks,
@@ -146,9 +150,6 @@ impl Subject {
                 // A session that is lost ends the job as well, which tells why.
                 let Ok(next) = sample(disk) else { break };
                 samples.push(next);
-                if moved(&samples[0], &samples[samples.len() - 1], transfer) >= budget.bytes {
-                    break;
-                }
             }
             job.stop();
             running.join().expect("a job does not panic")
@@ -157,9 +158,27 @@ impl Subject {
             JobError::Request(error) => error,
             JobError::WrongData { .. } => unreachable!("no job of the tuner compares"),
         })?;
+        let data_bytes = (tally.reads + tally.writes) * settings.request_len;
+        let whole = data_bytes as f64 / tally.elapsed.as_secs_f64();
+        // The part of the moved bytes that is data.
         let share = settings.request_len as f64 / settings.payload_len() as f64;
-        Ok(Load { depth: tally.depth, ..evaluate(&samples, transfer, share) })
+        let steady = steady_rate(&samples, transfer).map(|rate| rate * share);
+        let Observation { connections, .. } = &samples[samples.len() - 1].observation;
+        let sum = |of: fn(&TcpInfo) -> u64| connections.iter().map(of).sum::<u64>() as f64;
+        Ok(Load {
+            bytes_per_second: steady.unwrap_or(whole),
+            depth: tally.depth,
+            round_trip: median(connections.iter().map(|of| of.round_trip).collect()),
+            resent: sum(|of| of.resent_segments) / sum(|of| of.sent_data_segments).max(1.0),
+            out_of_order: sum(|of| of.out_of_order_segments) / sum(|of| of.received_data_segments).max(1.0),
+            data_bytes,
+        })
     }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 fn sample(disk: &Disk) -> Result<Sample, Error> {
@@ -174,22 +193,11 @@ fn moved(from: &Sample, to: &Sample, transfer: Transfer) -> u64 {
     sum(to).saturating_sub(sum(from))
 }
 
-/// The load that the samples show; `share` is the part of the moved bytes that is data.
-fn evaluate(samples: &[Sample], transfer: Transfer, share: f64) -> Load {
-    let (first, last) = (&samples[0], &samples[samples.len() - 1]);
+/// Bytes per second once TCP has found its pace; `None` when the load was too short to show it.
+fn steady_rate(samples: &[Sample], transfer: Transfer) -> Option<f64> {
+    let (first, last) = (samples.first()?, samples.last().filter(|_| samples.len() >= MIN_SAMPLES)?);
     let warm = first.at + last.at.duration_since(first.at).mul_f64(WARM_UP);
-    let begin = samples.iter().find(|sample| sample.at >= warm).unwrap_or(first);
+    let begin = samples.iter().find(|sample| sample.at >= warm)?;
     let seconds = last.at.duration_since(begin.at).as_secs_f64();
-    let connections = &last.observation.connections;
-    let sum = |of: fn(&TcpInfo) -> u64| connections.iter().map(of).sum::<u64>() as f64;
-    let mut round_trips: Vec<Duration> = connections.iter().map(|of| of.round_trip).collect();
-    round_trips.sort_unstable();
-    Load {
-        bytes_per_second: if seconds > 0.0 { moved(begin, last, transfer) as f64 * share / seconds } else { 0.0 },
-        depth: 0,
-        round_trip: round_trips.get(round_trips.len() / 2).copied().unwrap_or_default(),
-        resent: sum(|of| of.resent_segments) / sum(|of| of.sent_data_segments).max(1.0),
-        out_of_order: sum(|of| of.out_of_order_segments) / sum(|of| of.received_data_segments).max(1.0),
-        moved_bytes: moved(first, last, transfer),
-    }
+    (seconds > 0.0).then(|| moved(begin, last, transfer) as f64 / seconds)
 }

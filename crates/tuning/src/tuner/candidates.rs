@@ -3,6 +3,7 @@
 use super::{Candidate, Rates, Survey, Trial};
 use crate::search::Bounds;
 use crate::settings::Settings;
+use crate::tcp;
 
 /// Requests that the wide trial has in flight for each one that the defaults filled.
 const WIDE: f64 = 16.0;
@@ -15,6 +16,9 @@ const HOST_DELAY_S: f64 = 1e-3;
 
 /// The share of what requests in flight allow that is carried when they are the limit.
 const REQUESTS_LIMIT: f64 = 0.6;
+
+/// The share of what buffers allow that is carried when they are the limit. The system's accounts of a buffer vary by a factor of two.
+const BUFFER_LIMIT: f64 = 0.4;
 
 /// Lengths of requests that are tried.
 const REQUEST_LENS: std::ops::RangeInclusive<u64> = 64 << 10..=4 << 20;
@@ -72,7 +76,9 @@ pub(super) fn neighbours(survey: &Survey, best: &Trial, with_writes: bool) -> Ve
     ];
     let others = congestion.iter().filter(|_| with_writes);
     let others = others.map(|control| Candidate { congestion: Some(*control), ..best.candidate }).collect();
-    let all: [Vec<Candidate>; 3] = [possible(more), others, possible(less)];
+    let buffers =
+        if is_limited_by_buffers(survey, best) { greater_buffers(survey, best, with_writes) } else { Vec::new() };
+    let all: [Vec<Candidate>; 4] = [buffers, possible(more), others, possible(less)];
     all.into_iter().flatten().collect()
 }
 
@@ -94,4 +100,21 @@ fn is_limited_by_its_requests(survey: &Survey, trial: &Trial) -> bool {
     let round_trip = survey.path.round_trip.as_secs_f64() + HOST_DELAY_S;
     let at_most = f64::from(settings.depth) * settings.request_len as f64 / round_trip;
     !trial.candidate.finds_depth && trial.rates.is_some_and(|rates| rates.most() > REQUESTS_LIMIT * at_most)
+}
+
+/// Whether a trial carried about as much as the system's buffers let be on the way.
+fn is_limited_by_buffers(survey: &Survey, trial: &Trial) -> bool {
+    let connections = f64::from(trial.candidate.settings.connections.max(1));
+    let at_most = connections * tcp::connection_rate(&survey.path);
+    trial.rates.is_some_and(|rates| rates.most() > BUFFER_LIMIT * at_most)
+}
+
+/// The same settings with the buffers that the system does not give by itself.
+fn greater_buffers(survey: &Survey, best: &Trial, with_writes: bool) -> Vec<Candidate> {
+    let now = best.candidate;
+    let send = survey.greater_send_buffer_bytes.filter(|_| with_writes);
+    let receive = survey.greater_receive_buffer_bytes;
+    let send = send.map(|bytes| Candidate { send_buffer_bytes: Some(bytes), ..now });
+    let receive = receive.map(|bytes| Candidate { receive_buffer_bytes: Some(bytes), ..now });
+    send.into_iter().chain(receive).collect()
 }

@@ -19,17 +19,16 @@ const LEAST_ROUND_TRIP: Duration = Duration::from_millis(1);
 ///
 /// A loss that was measured stays. Without a trial the path is as it was.
 pub fn estimate(path: &Path, trials: &[Trial]) -> Path {
-    let on_the_wire = |trial: &Trial| {
-        let settings = &trial.candidate.settings;
-        let overhead = settings.payload_len() as f64 / settings.request_len.max(1) as f64;
-        trial.rates.map(|rates| rates.most() * overhead)
-    };
-    let most = trials.iter().filter_map(on_the_wire).fold(0.0, f64::max);
+    let most = trials.iter().filter_map(|trial| Some(trial.rates?.most() * overhead(trial))).fold(0.0, f64::max);
     if most == 0.0 {
         return *path;
     }
     let known = Path { rate: path.rate * most / path.payload_rate(), ..*path };
-    let single = trials.first().filter(|trial| trial.candidate.settings.connections == 1).and_then(on_the_wire);
+    // One trial under loss says little: all of the same settings count.
+    let first = trials.first().map(|trial| trial.candidate).filter(|candidate| candidate.settings.connections == 1);
+    let same: Vec<f64> =
+        trials.iter().filter(|trial| Some(trial.candidate) == first).filter_map(reads_on_the_wire).collect();
+    let single = (!same.is_empty()).then(|| same.iter().sum::<f64>() / same.len() as f64);
     match single {
         Some(single)
             if known.loss == 0.0
@@ -41,4 +40,15 @@ pub fn estimate(path: &Path, trials: &[Trial]) -> Path {
         }
         _ => known,
     }
+}
+
+/// Bytes of TCP payload for each one of data.
+fn overhead(trial: &Trial) -> f64 {
+    let settings = &trial.candidate.settings;
+    settings.payload_len() as f64 / settings.request_len.max(1) as f64
+}
+
+/// Reads alone: the congestion control of the target decides them, whatever this side tries.
+fn reads_on_the_wire(trial: &Trial) -> Option<f64> {
+    Some(trial.rates?.read * overhead(trial))
 }

@@ -63,6 +63,10 @@ pub struct Survey {
     pub bounds: Bounds,
     /// Congestion controls that may be tried. They count for writes alone, because the target sends what is read.
     pub congestion: Vec<CongestionControl>,
+    /// The send buffer that a connection may ask for, if that is more than the system lets it grow to.
+    pub greater_send_buffer_bytes: Option<u32>,
+    /// The same of the receive buffer.
+    pub greater_receive_buffer_bytes: Option<u32>,
 }
 
 /// Why a candidate is measured.

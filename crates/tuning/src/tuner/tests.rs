@@ -63,7 +63,14 @@ fn defaults() -> Candidate {
 fn survey(path: &Path, target: &Target) -> Survey {
     // The tuner knows neither rate nor loss.
     let path = Path { rate: 1.0, loss: 0.0, ..*path };
-    Survey { path, target: *target, bounds: Bounds::default(), congestion: vec![CongestionControl::Bbr] }
+    Survey {
+        path,
+        target: *target,
+        bounds: Bounds::default(),
+        congestion: vec![CongestionControl::Bbr],
+        greater_send_buffer_bytes: None,
+        greater_receive_buffer_bytes: None,
+    }
 }
 
 /// Runs a tuner to its end, with `affordable` trials.
@@ -245,4 +252,31 @@ fn a_fast_path_that_one_congestion_control_hides_is_filled() {
     let found = run(&mut simulation, true, MAX_TRIALS).verdict().unwrap().candidate;
     let write = simulation.truth(&found, true).write.unwrap();
     assert!(write > 0.85 * path.payload_rate().min(8.0 * tcp::connection_rate(&path)), "{write} with {found:?}");
+}
+
+#[test]
+fn greater_buffers_are_tried_where_buffers_are_the_limit() {
+    let far = Path { round_trip: Duration::from_millis(100), tcp_window: 1 << 20, ..Path::default() };
+    let near = Path { round_trip: Duration::from_millis(1), ..far };
+    let asks = |tuner: &Tuner, of: fn(&Candidate) -> Option<u32>| {
+        tuner.trials().iter().any(|trial| of(&trial.candidate).is_some())
+    };
+    for (path, with_writes, sends, receives) in
+        [(far, true, true, true), (far, false, false, true), (near, true, false, false)]
+    {
+        let mut simulation = Simulation { path, target: Target::default(), noise: 0.0, random: 1 };
+        let greater = Some(16 << 20);
+        let survey = Survey {
+            greater_send_buffer_bytes: greater,
+            greater_receive_buffer_bytes: greater,
+            ..survey(&path, &simulation.target)
+        };
+        let mut tuner = Tuner::new(survey, defaults(), None);
+        while let Some(candidate) = tuner.next(MAX_TRIALS) {
+            let rates = simulation.measure(&candidate, with_writes);
+            tuner.record(Some(rates));
+        }
+        assert_eq!(asks(&tuner, |candidate| candidate.send_buffer_bytes), sends, "{path:?}");
+        assert_eq!(asks(&tuner, |candidate| candidate.receive_buffer_bytes), receives, "{path:?}");
+    }
 }
