@@ -171,7 +171,7 @@ max_burst_length = "256K"
 max_recv_data_segment_length = "8K"
 
 [[target.lun]]
-lun = 0
+number = 0
 disk = "mem:64M"
 "#;
 
