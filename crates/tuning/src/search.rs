@@ -23,6 +23,8 @@ pub struct Bounds {
     pub max_in_flight_bytes: u64,
     /// Both ends agree to InitialR2T=No.
     pub may_send_unsolicited: bool,
+    /// Both ends agree to ImmediateData=Yes.
+    pub may_send_immediate: bool,
     /// FirstBurstLength that the target takes.
     pub max_first_burst_len: u64,
     /// MaxBurstLength that both ends take.
@@ -44,6 +46,7 @@ impl Default for Bounds {
             max_connections: 8,
             max_in_flight_bytes: 256 << 20,
             may_send_unsolicited: true,
+            may_send_immediate: true,
             max_first_burst_len: 256 << 10,
             max_burst_len: 16 << 20,
             max_outstanding_r2t: 16,
@@ -58,7 +61,7 @@ impl Bounds {
     pub(crate) fn keys(&self) -> Settings {
         Settings {
             initial_r2t: !self.may_send_unsolicited,
-            immediate_data: true,
+            immediate_data: self.may_send_immediate,
             first_burst_len: self.max_first_burst_len.min(self.max_burst_len),
             max_burst_len: self.max_burst_len,
             max_outstanding_r2t: self.max_outstanding_r2t,

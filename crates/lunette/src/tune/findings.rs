@@ -2,9 +2,10 @@
 
 #![expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
 
+mod print;
+
 use std::time::Duration;
 
-use indicatif::BinaryBytes;
 use lunette_initiator::Url;
 use lunette_tuning::{
     Candidate, Evidence, Path, Rates, Settings, Stage, Survey, Transfer, Trial, Tuner, Verdict, predict,
@@ -12,7 +13,7 @@ use lunette_tuning::{
 use serde::Serialize;
 
 use super::Arguments;
-use super::explain::{count, explain};
+use super::explain::explain;
 use super::paste::{self, Lines};
 use super::survey::IdleFacts;
 use super::trial::{Load, Outcome};
@@ -85,7 +86,7 @@ struct TargetRow {
     negotiated: Negotiated,
     /// Connections that a session gets.
     connections: u32,
-    command_window: u32,
+    command_window: usize,
     command_latency_us: f64,
     commands_per_second: f64,
     commands_in_flight: u32,
@@ -178,18 +179,6 @@ impl SettingsRow {
             receive_buffer_bytes: candidate.receive_buffer_bytes,
         }
     }
-
-    /// The settings in a few words.
-    fn words(&self) -> String {
-        let depth = self.depth.map_or("as many as it finds".into(), |depth| depth.to_string());
-        let control = self.congestion_control.map(|name| format!(", {name}")).unwrap_or_default();
-        let (len, connections) = (BinaryBytes(self.request_bytes), count(self.connections, "connection"));
-        let buffer = |name: &str, bytes: Option<u32>| {
-            bytes.map(|bytes| format!(", {name} buffers of {}", BinaryBytes(bytes.into()))).unwrap_or_default()
-        };
-        let (send, receive) = (buffer("send", self.send_buffer_bytes), buffer("receive", self.receive_buffer_bytes));
-        format!("{depth} × {len} over {connections}{control}{send}{receive}")
-    }
 }
 
 fn us(duration: Duration) -> f64 {
@@ -251,47 +240,6 @@ impl Report {
             verdict: verdict.map(|verdict| VerdictRow::new(&verdict, defaults)),
             paste,
         }
-    }
-
-    fn print(&self) -> Result<(), Failure> {
-        self.print_survey()?;
-        for text in &self.limits {
-            output::line(text)?;
-        }
-        if !self.trials.is_empty() {
-            output::line("\ntrials:")?;
-        }
-        for TrialRow { stage, settings, read, write } in &self.trials {
-            let rate = |load: &Option<LoadRow>| load.as_ref().map(|load| Rate(load.bytes_per_second).to_string());
-            let read = rate(read).unwrap_or("failed".into());
-            let write = rate(write).map(|rate| format!("{rate:>10} written")).unwrap_or_default();
-            output::line(format_args!("  {stage:<10} {read:>10} read {write}  {}", settings.words()))?;
-        }
-        if let Some(verdict) = &self.verdict {
-            verdict.print()?;
-        }
-        paste::print(&self.paste)
-    }
-
-    fn print_survey(&self) -> Result<(), Failure> {
-        let PathRow { round_trip_us, ping_us, loaded_round_trip_us, mtu, tcp_window_bytes, .. } = &self.path;
-        let ms = |us: f64| format!("{:.2} ms", us / 1e3);
-        let loaded = loaded_round_trip_us.map(|us| format!(", {} under load", ms(us))).unwrap_or_default();
-        output::line(format_args!(
-            "path: {} round trip ({} of a ping{loaded}), packets of {mtu} bytes, {} of a connection on the way at most",
-            ms(*round_trip_us),
-            ms(*ping_us),
-            BinaryBytes(*tcp_window_bytes),
-        ))?;
-        let TargetRow { connections, command_window, commands_per_second, commands_in_flight, command_cost_us, .. } =
-            &self.target;
-        let cost = command_cost_us.map_or("hidden by the distance".into(), |us| format!("{us:.1} us"));
-        output::line(format_args!(
-            "target: {} and {} at a time; {commands_per_second:.0} short commands a second with {commands_in_flight} in \
-             flight, the time per command is {cost}",
-            count(*connections, "connection"),
-            count(*command_window, "command"),
-        ))
     }
 }
 
@@ -358,7 +306,7 @@ impl TargetRow {
         Self {
             negotiated: Negotiated::new(&facts.parameters),
             connections: survey.bounds.max_connections,
-            command_window: survey.target.command_window,
+            command_window: facts.command_window,
             command_latency_us: us(facts.command_latency),
             commands_per_second: rounded(facts.commands_per_second),
             commands_in_flight: facts.commands_in_flight,
@@ -391,23 +339,6 @@ impl VerdictRow {
             settings: SettingsRow::new(&verdict.candidate),
             url_parameters: paste::url_parameters(&verdict.candidate, &defaults.settings),
             arguments: format!("--bs {request_len}{depth}"),
-        }
-    }
-
-    fn print(&self) -> Result<(), Failure> {
-        if self.defaults_are_best {
-            return output::line("\nThe defaults are best: nothing that was measured is faster by more than 3%.");
-        }
-        let how = if self.proven { "measured in turns" } else { "not proven: there was no time to measure in turns" };
-        output::line(format_args!("\n{}, {how}:", self.settings.words()))?;
-        let row = |name: &str, before: f64, after: f64| {
-            let (before, after, gain) = (Rate(before), Rate(after), after / before.max(1.0));
-            output::line(format_args!("  {name} {before:>10} before, {after:>10} after: {gain:.2} times as much"))
-        };
-        row("reads ", self.before.read_bytes_per_second, self.after.read_bytes_per_second)?;
-        match (self.before.write_bytes_per_second, self.after.write_bytes_per_second) {
-            (Some(before), Some(after)) => row("writes", before, after),
-            _ => output::line("  writes were not measured (--write); their settings are the model's"),
         }
     }
 }

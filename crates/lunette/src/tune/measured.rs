@@ -12,16 +12,13 @@ use lunette_tuning::{Bounds, Candidate, CongestionControl, Settings, Tuner};
 use super::Arguments;
 use super::findings::Findings;
 use super::scratch::Scratch;
-use super::survey::{Surveyed, check_request, survey};
+use super::survey::{MAX_CP_DEPTH, Surveyed, check_request, lifeline, survey, usable_window};
 use super::trial::{Budget, Outcome, Subject};
 use crate::failure::Failure;
 use crate::remote::{self, remote_failure};
 
 /// Bytes of a request of `lunette cp`, which are the defaults that are compared with.
 const DEFAULT_REQUEST: u64 = 256 << 10;
-
-/// The most requests of `lunette cp` in flight.
-const DEFAULT_MAX_DEPTH: u32 = 256;
 
 /// The share of the time that each part of the survey may take.
 const SURVEY_SHARE: u32 = 20;
@@ -31,6 +28,9 @@ const USUAL_TRIALS: u32 = 14;
 
 /// Round trips in which TCP has found its pace, and what follows tells something.
 const TRIAL_ROUND_TRIPS: u32 = 60;
+
+/// The fewest: a trial that is shorter measures how a connection begins.
+const MIN_TRIAL_ROUND_TRIPS: u32 = 15;
 
 /// The shortest trial in one direction, and the longest.
 const TRIAL_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(4);
@@ -48,7 +48,7 @@ pub(super) fn run(arguments: &Arguments, url: &Url) -> Result<(), Failure> {
     let started = Instant::now();
     let worker = Worker::new(arguments, url, started)?;
     let findings = Arc::clone(&worker.findings);
-    let time = worker.time;
+    let (time, progress) = (worker.time, worker.progress.clone());
     let (ended, end) = mpsc::channel();
     // Nothing that the target leaves undone may hold up the report.
     thread::spawn(move || ended.send(worker.run()));
@@ -59,6 +59,7 @@ pub(super) fn run(arguments: &Arguments, url: &Url) -> Result<(), Failure> {
             GRACE.as_secs()
         )))
     });
+    progress.finish_and_clear();
     let findings = lock(&findings);
     match outcome {
         Ok(()) => findings.report(arguments, url, None),
@@ -151,6 +152,7 @@ fn within(bounds: &Bounds, offer: Settings) -> Settings {
     Settings {
         connections: offer.connections.min(bounds.max_connections),
         initial_r2t: offer.initial_r2t || !bounds.may_send_unsolicited,
+        immediate_data: offer.immediate_data && bounds.may_send_immediate,
         first_burst_len: offer.first_burst_len.min(bounds.max_first_burst_len),
         max_burst_len: offer.max_burst_len.min(bounds.max_burst_len),
         max_outstanding_r2t: offer.max_outstanding_r2t.min(bounds.max_outstanding_r2t),
@@ -180,7 +182,7 @@ fn defaults(bounds: &Bounds) -> Candidate {
     let request_len = bounds.request_len.unwrap_or(DEFAULT_REQUEST.min(bounds.max_request_len));
     let affordable = u32::try_from(bounds.max_in_flight_bytes / request_len.max(1)).unwrap_or(u32::MAX);
     let settings = within(bounds, plain());
-    let settings = Settings { request_len, depth: affordable.clamp(1, DEFAULT_MAX_DEPTH), ..settings };
+    let settings = Settings { request_len, depth: affordable.clamp(1, MAX_CP_DEPTH), ..settings };
     Candidate { settings, finds_depth: true, ..unset() }
 }
 
@@ -216,9 +218,16 @@ impl Worker {
     fn run(mut self) -> Result<(), Failure> {
         self.progress.set_message("looking at the idle path");
         let part = self.time / SURVEY_SHARE;
-        let found = self.look(part)?;
-        let lifeline = found.lifeline.clone();
-        let mut tuner = self.tuner(&found)?;
+        self.check_scratch()?;
+        let (lifeline, opening) = lifeline(&self.subject).map_err(remote_failure)?;
+        let found = match survey(&self.subject, (&lifeline, opening), self.fixed_request, part) {
+            Ok(found) => found,
+            Err(error) => {
+                check_alive(&lifeline, &error)?;
+                return Err(remote_failure(error));
+            }
+        };
+        let mut tuner = self.tuner(&found, &lifeline)?;
         {
             let mut findings = lock(&self.findings);
             findings.facts = Some(found.facts.clone());
@@ -236,7 +245,7 @@ impl Worker {
             cost = cost.max(start.elapsed());
             let outcome = match measured {
                 Ok(outcome) => {
-                    tuner.saw_command_window(outcome.command_window);
+                    tuner.saw_command_window(usable_window(outcome.command_window, self.fixed_request.is_some()));
                     moved += outcome.read.data_bytes + outcome.write.as_ref().map_or(0, |write| write.data_bytes);
                     Some(outcome)
                 }
@@ -254,28 +263,27 @@ impl Worker {
             findings.outcomes.push(outcome);
             findings.tuner = Some(tuner.clone());
         }
-        self.progress.finish_and_clear();
         Ok(())
     }
 
-    fn look(&mut self, part: Duration) -> Result<Surveyed, Failure> {
+    /// Checks the range that may be overwritten, on a session of its own: the survey must know it.
+    fn check_scratch(&mut self) -> Result<(), Failure> {
         if let Some(scratch) = self.scratch.take() {
-            // The survey must know the range. What is wrong with it shows on a session of its own.
             let disk = remote::open(&self.subject.url, self.subject.options.clone(), &self.subject.initiator)?;
             let range = scratch.check(disk.facts())?;
             eprintln!("lunette: overwriting bytes {} to {} of {}", range.start, range.end, self.subject.url);
             self.subject.scratch = Some(range);
         }
-        survey(&self.subject, self.fixed_request, part).map_err(remote_failure)
+        Ok(())
     }
 
-    fn tuner(&self, found: &Surveyed) -> Result<Tuner, Failure> {
+    fn tuner(&self, found: &Surveyed, lifeline: &Disk) -> Result<Tuner, Failure> {
         let bounds = &found.survey.bounds;
         let defaults = defaults(bounds);
         let today = self.today.as_ref().map(|today| today.candidate(bounds, &defaults));
         let lens = self.fixed_request.into_iter().chain(today.map(|today| today.settings.request_len));
         for len in lens {
-            check_request(&found.lifeline, &self.subject, len).map_err(Failure::Usage)?;
+            check_request(lifeline, &self.subject, len).map_err(Failure::Usage)?;
         }
         Ok(Tuner::new(found.survey.clone(), defaults, today))
     }
@@ -290,7 +298,8 @@ impl Worker {
         let left = self.time.saturating_sub(self.started.elapsed());
         let share = (left / USUAL_TRIALS).saturating_sub(opening) / self.directions();
         let wanted = (round_trip * TRIAL_ROUND_TRIPS).max(GOOD_TRIAL_TIME);
-        let time = wanted.min(share).clamp(*TRIAL_TIME.start(), *TRIAL_TIME.end());
+        let least = (round_trip * MIN_TRIAL_ROUND_TRIPS).max(*TRIAL_TIME.start()).min(*TRIAL_TIME.end());
+        let time = wanted.min(share).clamp(least, *TRIAL_TIME.end());
         let trials = lunette_tuning::MAX_TRIALS as u64 * u64::from(self.directions());
         Budget { time, bytes: self.max_bytes / trials }
     }

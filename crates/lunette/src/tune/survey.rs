@@ -16,7 +16,13 @@ use crate::bench::job::{Job, JobError, Plan};
 use crate::depth::Depth;
 
 /// Connections that are offered to the target.
-pub(super) const MAX_CONNECTIONS: u32 = 8;
+const MAX_CONNECTIONS: u32 = 8;
+
+/// The most requests of `lunette cp` in flight.
+pub(super) const MAX_CP_DEPTH: u32 = 256;
+
+/// The same of `lunette bench`.
+const MAX_BENCH_DEPTH: u32 = 4096;
 
 /// Bytes of requests in flight: half of what the client has for buffers.
 const MAX_IN_FLIGHT_BYTES: u64 = lunette_initiator::limits::DEFAULT_BUFFER_BYTES as u64 / 2;
@@ -36,17 +42,18 @@ const SHORT_COMMANDS: u32 = 64;
 /// A load of short commands shows its cost when its latency is this many times that of one alone: they wait for each other.
 const QUEUEING: f64 = 2.0;
 
-/// The survey, and the session by which the target shows that it lives.
+/// What the tuner must know, and what only people want to know.
 pub(super) struct Surveyed {
     pub(super) survey: Survey,
     pub(super) facts: IdleFacts,
-    pub(super) lifeline: Disk,
 }
 
 /// What was measured without load, and what the target agreed to.
 #[derive(Debug, Clone)]
 pub(super) struct IdleFacts {
     pub(super) parameters: Parameters,
+    /// Commands that the target takes at a time.
+    pub(super) command_window: usize,
     /// From the beginning of the login to the answer of the last command that opens the disk.
     pub(super) opening: Duration,
     /// The shortest ping.
@@ -65,30 +72,39 @@ pub(super) struct IdleFacts {
 }
 
 /// What is offered to see how far the target goes: our defaults, but for more connections and longer bursts.
-fn generous(digest_len: u32) -> Candidate {
-    let bounds = Bounds { max_connections: MAX_CONNECTIONS, digest_len, ..Bounds::default() };
+fn generous() -> Candidate {
+    let bounds = Bounds::default();
     let settings = Settings {
         request_len: 64 << 10,
-        connections: bounds.max_connections,
+        connections: MAX_CONNECTIONS,
         initial_r2t: false,
         first_burst_len: 1 << 20,
         max_burst_len: (16 << 20) - 1,
         max_outstanding_r2t: bounds.max_outstanding_r2t,
         max_data_segment_len: bounds.max_data_segment_len,
-        digest_len,
         ..Settings::default()
     };
     Candidate { settings, ..unset() }
 }
 
-/// Surveys the path and the target in at most about `time`. `fixed_len` is the length of all requests, if the load decides it.
-pub(super) fn survey(subject: &Subject, fixed_len: Option<u64>, time: Duration) -> Result<Surveyed, Error> {
+/// Opens the disk with generous offers. The session lives as long as the run: by it the target shows that it is there.
+pub(super) fn lifeline(subject: &Subject) -> Result<(Disk, Duration), Error> {
     let started = Instant::now();
-    let lifeline = subject.open(&generous(0))?;
-    let opening = started.elapsed();
+    let disk = subject.open(&generous())?;
+    Ok((disk, started.elapsed()))
+}
+
+/// Surveys the path and the target by `lifeline`, which took `opening`, for about twice `time`. `fixed_len` is the length of all
+/// requests, if the load decides it.
+pub(super) fn survey(
+    subject: &Subject,
+    (lifeline, opening): (&Disk, Duration),
+    fixed_len: Option<u64>,
+    time: Duration,
+) -> Result<Surveyed, Error> {
     let ping = shortest(time, || wait(lifeline.session().ping(vec![0; 8])).map(drop))?;
-    let read = shortest(time, || read_block(&lifeline))?;
-    let (commands_per_second, commands_in_flight) = short_commands(&lifeline, (ping * 4 + time / 2).min(time))?;
+    let read = shortest(time, || read_block(lifeline))?;
+    let (commands_per_second, commands_in_flight) = short_commands(lifeline, (ping * 4 + time / 2).min(time))?;
     let observed = wait(lifeline.session().observe())?;
     let of_tcp = observed.connections.iter().map(|of| of.min_round_trip).filter(|trip| !trip.is_zero()).min();
     let round_trip = of_tcp.map_or(ping, |trip| trip.min(ping));
@@ -103,10 +119,10 @@ pub(super) fn survey(subject: &Subject, fixed_len: Option<u64>, time: Duration) 
     path.congestion = CongestionControl::ALL.into_iter().find(named).unwrap_or_default();
     let command_latency = read.saturating_sub(round_trip);
     let mut target = Target { latency: command_latency, ..Target::default() };
-    target.command_window = u32::try_from(observed.command_window).unwrap_or(u32::MAX).max(1);
+    target.command_window = usable_window(observed.command_window, fixed_len.is_some());
     target.command_cost = command_cost.unwrap_or(target.command_cost);
     let parameters = lifeline.session().parameters().clone();
-    let bounds = bounds(subject, &lifeline, &parameters, observed.connections.len(), fixed_len);
+    let bounds = bounds(subject, lifeline, &parameters, observed.connections.len(), fixed_len);
     let others = system::allowed_congestion_controls().into_iter();
     let congestion_controls =
         others.filter(|control| *control != path.congestion && *control != CongestionControl::Reno);
@@ -120,6 +136,7 @@ pub(super) fn survey(subject: &Subject, fixed_len: Option<u64>, time: Duration) 
     };
     let facts = IdleFacts {
         parameters,
+        command_window: observed.command_window,
         opening,
         ping,
         round_trip,
@@ -129,7 +146,14 @@ pub(super) fn survey(subject: &Subject, fixed_len: Option<u64>, time: Duration) 
         command_cost,
         congestion,
     };
-    Ok(Surveyed { survey, facts, lifeline })
+    Ok(Surveyed { survey, facts })
+}
+
+/// Commands in flight that may be recommended: what the target takes, as far as `lunette cp` can use it. When the load decides the
+/// length of its requests, it is `lunette bench` or a program that can use more.
+pub(super) fn usable_window(commands: usize, is_len_fixed: bool) -> u32 {
+    let most = if is_len_fixed { MAX_BENCH_DEPTH } else { MAX_CP_DEPTH };
+    u32::try_from(commands).unwrap_or(u32::MAX).clamp(1, most)
 }
 
 /// The shortest of some round trips.
@@ -194,6 +218,7 @@ fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, connections: usiz
         max_connections: u32::try_from(connections).unwrap_or(1).max(1),
         max_in_flight_bytes: MAX_IN_FLIGHT_BYTES,
         may_send_unsolicited: !agreed.initial_r2t,
+        may_send_immediate: agreed.immediate_data,
         max_first_burst_len: agreed.effective_first_burst_len().into(),
         max_burst_len: agreed.max_burst_len.into(),
         max_outstanding_r2t: agreed.effective_max_outstanding_r2t(),

@@ -47,7 +47,7 @@ pub(super) struct Outcome {
     pub(super) read: Load,
     pub(super) write: Option<Load>,
     /// Commands that the session could have in flight.
-    pub(super) command_window: u32,
+    pub(super) command_window: usize,
 }
 
 impl Outcome {
@@ -115,7 +115,7 @@ impl Subject {
             None => None,
         };
         let window = wait(disk.session().observe())?.command_window;
-        Ok(Outcome { read, write, command_window: u32::try_from(window).unwrap_or(u32::MAX) })
+        Ok(Outcome { read, write, command_window: window })
     }
 
     fn load(&self, disk: &Disk, candidate: &Candidate, transfer: Transfer, budget: Budget) -> Result<Load, Error> {
@@ -199,5 +199,37 @@ fn steady_rate(samples: &[Sample], transfer: Transfer) -> Option<f64> {
     let warm = first.at + last.at.duration_since(first.at).mul_f64(WARM_UP);
     let begin = samples.iter().find(|sample| sample.at >= warm)?;
     let seconds = last.at.duration_since(begin.at).as_secs_f64();
-    (seconds > 0.0).then(|| moved(begin, last, transfer) as f64 / seconds)
+    // A path that is long and slow may have moved nothing in the second part: then the time to the last answer tells.
+    let rate = moved(begin, last, transfer) as f64 / seconds;
+    (rate.is_finite() && rate > 0.0).then_some(rate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Samples with these received bytes, 100 ms apart.
+    fn samples(received: &[u64]) -> Vec<Sample> {
+        let began = Instant::now();
+        let sample = |(index, bytes): (u32, &u64)| {
+            let mut observation = Observation::default();
+            observation.connections = vec![TcpInfo { received_bytes: *bytes, ..TcpInfo::default() }; 2];
+            Sample { at: began + index * Duration::from_millis(100), observation }
+        };
+        (0..).zip(received).map(sample).collect()
+    }
+
+    #[test]
+    fn the_warm_up_does_not_count() {
+        let rate = steady_rate(&samples(&[0, 1, 2, 4, 8, 1008, 2008, 3008, 4008, 5008, 6008]), Transfer::Read).unwrap();
+        assert!((rate - 20_000.0).abs() < 1.0, "{rate}");
+    }
+
+    #[test]
+    fn a_load_that_is_too_short_or_stands_still_shows_no_steady_rate() {
+        for received in [&[][..], &[0, 5], &[0, 9, 9, 9, 9, 9], &[7; 9]] {
+            assert_eq!(steady_rate(&samples(received), Transfer::Read), None, "{received:?}");
+        }
+        assert_eq!(steady_rate(&samples(&[0, 1, 2, 3, 4]), Transfer::Write), None);
+    }
 }
