@@ -15,6 +15,8 @@ mod initiator;
 pub mod initiator_full_feature;
 pub mod initiator_login;
 pub mod input;
+pub mod key_file;
+pub mod kmip;
 pub mod lists;
 pub mod login;
 mod marked;
@@ -43,7 +45,7 @@ pub struct Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 21] = [
+pub const TARGETS: [Target; 23] = [
     Target { name: "pdu_headers", run: pdu_headers::run, random: pdu_headers::random, seeds: pdu_headers::seeds },
     Target { name: "ahs", run: ahs::run, random: ahs::random, seeds: ahs::seeds },
     Target { name: "text", run: text::run, random: text::random, seeds: text::seeds },
@@ -95,6 +97,8 @@ pub const TARGETS: [Target; 21] = [
         random: quanta::journal::random,
         seeds: quanta::journal::seeds,
     },
+    Target { name: "kmip", run: kmip::run, random: kmip::random, seeds: kmip::seeds },
+    Target { name: "key_file", run: key_file::run, random: key_file::random, seeds: key_file::seeds },
 ];
 
 #[cfg(test)]
