@@ -5,11 +5,13 @@
 use std::fs::{self, File};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use lunette_tests::{Ran, Server, lunette, run_at_most, wait_until};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 
 const LIMIT: Duration = Duration::from_mins(2);
@@ -208,7 +210,7 @@ fn pykmips_client_is_served() {
     }
 }
 
-/// PyKMIP's server. It is killed when this is dropped.
+/// PyKMIP's server and the processes that it starts, a group of their own. They are killed when this is dropped.
 struct PyKmip {
     child: Child,
     url: String,
@@ -230,7 +232,7 @@ impl PyKmip {
         let output = File::create(place.path("pykmip.out")).unwrap();
         let errors = output.try_clone().unwrap();
         let mut command = Command::new("pykmip-server");
-        command.args(["-f", &configuration, "-l", &place.text("pykmip.log")]);
+        command.args(["-f", &configuration, "-l", &place.text("pykmip.log")]).process_group(0);
         let child = command.stdin(Stdio::null()).stdout(output).stderr(errors).spawn().unwrap();
         let listens = wait_until(Duration::from_secs(30), || TcpStream::connect(("127.0.0.1", port)).ok());
         assert!(listens.is_some(), "{}", fs::read_to_string(place.path("pykmip.out")).unwrap());
@@ -241,7 +243,7 @@ impl PyKmip {
 impl Drop for PyKmip {
     fn drop(&mut self) {
         // The server may have ended by itself.
-        let _ = self.child.kill();
+        let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
         let _ = self.child.wait();
     }
 }
