@@ -7,6 +7,7 @@ mod compare;
 mod count;
 mod fuzz;
 mod hostile;
+mod lab;
 mod packages;
 mod process;
 mod profile;

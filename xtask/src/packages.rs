@@ -96,7 +96,7 @@ fn apt_get() -> Command {
     command
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     let output = Command::new("id").arg("-u").stderr(Stdio::null()).output();
     output.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }

@@ -17,7 +17,7 @@ const CONFIGURATION_KEYS: [&str; 6] =
     ["data_timeout", "login_timeout", "max_connections", "max_outstanding_r2t", "max_time2wait", "default_time2retain"];
 
 /// Folders whose tests the documents may name.
-const FOLDERS: [&str; 5] = ["crates", "fuzz", "sim", "tests", "xtask"];
+const FOLDERS: [&str; 6] = ["crates", "fuzz", "lab", "sim", "tests", "xtask"];
 
 /// Fails with the names that do not exist.
 pub(crate) fn check() -> Result<()> {

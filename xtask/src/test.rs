@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use crate::count;
 use crate::fuzz;
 use crate::hostile;
+use crate::lab;
 use crate::packages;
 use crate::process::{self, cargo, file_stems, root};
 use crate::protocol;
@@ -32,7 +33,7 @@ struct Step {
 }
 
 /// The steps, quick ones first, so that a mistake shows early.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "format", what: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", what: "no warnings from the compiler or clippy, in any target", run: clippy },
     Step { name: "docs", what: "the documentation builds without warnings and names what exists", run: docs },
@@ -51,6 +52,7 @@ const STEPS: [Step; 11] = [
         what: "libiscsi's test suite over all kinds of disks: nothing fails, all runs",
         run: suite::step,
     },
+    Step { name: "lab", what: "the experiments of the laboratory, one cell of each table", run: lab::step },
     Step { name: "interop", what: "lunette with the clients and targets that people use", run: interop },
 ];
 

@@ -20,6 +20,8 @@ use crate::run::exchange::{self, Exchange};
 const MAX_SECONDS: &str = "120";
 /// Packets that the relay could not read: the machine was too slow for the link.
 pub(crate) const UNREAD: &str = "unread_packets";
+/// Packets that the link's queues had no room for.
+pub(crate) const DROPPED: &str = "dropped_packets";
 /// By how many microseconds 99% of the packets were late at most, in the direction where that is worse.
 pub(crate) const LATE: &str = "late_us";
 
@@ -106,6 +108,7 @@ impl Cell {
         let mut figures = (self.read)(&String::from_utf8_lossy(&output.stdout))?;
         figures.insert(UNREAD.into(), traffic.unread());
         figures.insert(LATE.into(), traffic.late_us());
+        figures.insert(DROPPED.into(), traffic.dropped());
         figures.extend(load.map(|load| (LOAD.into(), load)));
         Ok(figures)
     }

@@ -16,6 +16,8 @@ pub(crate) struct Panel {
     pub(crate) title: String,
     pub(crate) ticks: Vec<String>,
     pub(crate) lines: Vec<Line>,
+    /// Values rise from left to right, so the names find room at the right.
+    pub(crate) rises: bool,
 }
 
 /// A value for each tick, as far as there are values.
@@ -118,7 +120,7 @@ impl Plot {
         let style = text(TEXT - 1);
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::LowerLeft)
+            .position(if panel.rises { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::LowerLeft })
             .label_font(style)
             .border_style(FAINT)
             .draw()?;
@@ -144,7 +146,8 @@ mod tests {
     fn plot() -> Plot {
         let line = |look| Line { name: "1 KB".into(), colour: 0, look, values: vec![Some(0.02), None, Some(19.0)] };
         let lines = [Look::Measured, Look::Computed, Look::Published].map(line).into();
-        let panel = Panel { title: "Reads".into(), ticks: ["0", "2", "10"].map(String::from).into(), lines };
+        let panel =
+            Panel { title: "Reads".into(), ticks: ["0", "2", "10"].map(String::from).into(), lines, rises: true };
         Plot { panels: vec![panel], x_label: "round trip, ms", y_label: "MB/s" }
     }
 

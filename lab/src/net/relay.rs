@@ -26,8 +26,9 @@ const LONG_SLEEP: Nanos = 1_000_000;
 const WAKES_EARLIER: Nanos = 150_000;
 /// A short sleep costs more CPU time than it lasts, so packets that follow each other closely are handed over in groups...
 const SHORTEST_SLEEP: Nanos = 50_000;
-/// ...unless there are no more of them than a request and its answer: those are waited for awake.
-const FEW_PACKETS: usize = 2;
+/// ...unless these are the last ones: the end of a request or an answer, which something waits for. The last part of their time is
+/// waited for awake.
+const FEW_PACKETS: usize = 8;
 /// The longest lateness that is told apart: a minute.
 const MAX_LATENESS: Nanos = 60_000_000_000;
 
@@ -137,8 +138,10 @@ impl Sleeper {
             self.awake_until = due;
             return wait - WAKES_EARLIER;
         }
-        let stays_awake = now < self.awake_until || (packets <= FEW_PACKETS && wait < SHORTEST_SLEEP);
-        if wait == 0 || stays_awake { 0 } else { wait.max(SHORTEST_SLEEP) }
+        if wait == 0 || now < self.awake_until {
+            return 0;
+        }
+        if packets <= FEW_PACKETS { wait.saturating_sub(WAKES_EARLIER) } else { wait.max(SHORTEST_SLEEP) }
     }
 }
 
@@ -232,7 +235,10 @@ mod tests {
         let mut sleeper = Sleeper::default();
         assert_eq!(sleeper.time(12_000, 0, 500), SHORTEST_SLEEP);
         assert_eq!(sleeper.time(77_000, 0, 500), 77_000);
-        assert_eq!(sleeper.time(12_000, 0, 1), 0, "an exchange is not slowed down");
+        assert_eq!(sleeper.time(12_000, 0, FEW_PACKETS), 0, "an exchange is not slowed down");
+        assert_eq!(sleeper.time(60_000, 0, 1), 0, "the same with a packet of a kilobyte at 155 Mb/s");
+        assert_eq!(sleeper.time(400_000, 0, 1), 400_000 - WAKES_EARLIER);
+        assert_eq!(sleeper.time(12_000, 0, FEW_PACKETS + 1), SHORTEST_SLEEP);
         assert_eq!(sleeper.time(12_000, 13_000, 500), 0, "due");
     }
 }

@@ -172,6 +172,12 @@ impl Traffic {
         self.dropped_before_the_link as f64
     }
 
+    /// Packets that the queues had no room for.
+    #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
+    pub(crate) fn dropped(&self) -> f64 {
+        (self.there.counts.dropped + self.back.counts.dropped) as f64
+    }
+
     /// By how many microseconds all but 1% of the packets were late at most, in the worse direction.
     pub(crate) fn late_us(&self) -> f64 {
         self.there.late_us.p99.max(self.back.late_us.p99)

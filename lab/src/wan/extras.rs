@@ -57,6 +57,8 @@ pub(super) struct Row {
     max_outstanding_r2t: u32,
     #[serde(default = "default_tcp_buffer_kb")]
     tcp_buffer_kb: u64,
+    #[serde(default = "default_coalesce")]
+    coalesce: bool,
     #[serde(default = "default_target")]
     target: Target,
     #[serde(default = "default_client")]
@@ -95,6 +97,10 @@ fn default_burst_kb() -> u64 {
 
 fn default_tcp_buffer_kb() -> u64 {
     10 << 10
+}
+
+fn default_coalesce() -> bool {
+    true
 }
 
 fn default_target() -> Target {
@@ -140,6 +146,7 @@ impl Row {
             },
             tcp_buffer: self.tcp_buffer_kb << 10,
             work: Work::Commands { settings, transfer, target: self.target, client: self.client },
+            coalesce: self.coalesce,
             seconds: self.seconds,
         }
     }

@@ -14,10 +14,10 @@ mod report;
 mod spec;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::experiment::{Cell, Programs, Results, campaign};
 use extras::Extras;
@@ -100,6 +100,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let folder = options.output.clone();
     let folder = folder.unwrap_or_else(|| if size == Size::Full { "docs/papers" } else { "target/lab" }.into());
     write(&folder, &report)?;
+    keep(&options.results, &folder)?;
+    ensure!(
+        report.unmeasured() == 0,
+        "{} cells have no measurement; run this again without --report",
+        report.unmeasured()
+    );
     if options.json {
         println!("{}", serde_json::to_string(&report.figures())?);
     } else {
@@ -136,7 +142,13 @@ fn chosen(paper: &Paper, size: Size) -> Vec<PaperCell> {
     }
 }
 
-fn write(folder: &std::path::Path, report: &Report) -> Result<()> {
+/// Puts the results beside the report that was made of them.
+fn keep(results: &Path, folder: &Path) -> Result<()> {
+    let text = fs::read(results).with_context(|| format!("cannot read {}", results.display()))?;
+    fs::write(folder.join("wan.jsonl"), text).context("cannot put the results beside the report")
+}
+
+fn write(folder: &Path, report: &Report) -> Result<()> {
     let what = || format!("cannot write the report to {}", folder.display());
     fs::create_dir_all(folder).with_context(what)?;
     fs::write(folder.join("wan.md"), report.page()?).with_context(what)?;
@@ -145,3 +157,6 @@ fn write(folder: &std::path::Path, report: &Report) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

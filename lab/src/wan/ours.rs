@@ -1,7 +1,7 @@
 //! The closed form for this project's stack on this machine.
 //!
-//! It is `lunette_tuning::predict`, with what it needs to know of the machine measured by commands that are not in the tables: one
-//! command of 512 bytes at a time and 32 of them, each without distance, and pings over each distance.
+//! It is `lunette_tuning::predict`, with what it needs to know of the machine measured by commands that are in no table: one command
+//! of 512 bytes at a time and 32 of them, each without distance, and pings over each distance.
 
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::experiment::{Results, Spread};
 const PROBE_LEN: u64 = 512;
 const ALONE: u32 = 1;
 const BUSY: u32 = 32;
+/// The part of a full socket buffer that has to be free before Linux wakes the sender (`sk_stream_is_writeable`). Its bytes are
+/// acknowledged one after another, at the rate of the line.
+const REFILLED: f64 = 1.0 / 3.0;
 pub(super) const LOADS: [Load; 3] = [Load::Solicited, Load::Unsolicited, Load::Reads];
 pub(super) const LINKS: [LinkKind; 2] = [LinkKind::Oc3, LinkKind::Lan];
 
@@ -36,7 +39,7 @@ pub(super) struct CommandTerms {
     pub(super) cost: Duration,
 }
 
-/// The measurements that give the terms: 512 bytes alone and in number, and pings over these distances.
+/// The measurements that give the terms: commands without distance, and pings over these distances.
 pub(super) fn probes(burst_bytes: u64, round_trips_ms: &[u32]) -> Vec<Spec> {
     let commands = LINKS.into_iter().flat_map(|link| {
         LOADS.into_iter().flat_map(move |load| [ALONE, BUSY].map(|window| probe(burst_bytes, link, load, window)))
@@ -55,21 +58,7 @@ impl Terms {
         let mut commands = Vec::new();
         for link in LINKS {
             for load in LOADS {
-                let time = |window| {
-                    let spec = probe(burst_bytes, link, load, window);
-                    let measured = Spread::of_figure(results.runs(&spec.cell()), MB_PER_S)?;
-                    Some((spec, PROBE_LEN as f64 / (measured.median * 1e6)))
-                };
-                let latency = match time(ALONE) {
-                    Some((spec, seconds)) => {
-                        let on_the_line = predicted(&spec, &Target::default(), Duration::ZERO)?.serialisation;
-                        Duration::from_secs_f64(seconds).saturating_sub(on_the_line)
-                    }
-                    None => Target::default().latency,
-                };
-                let cost =
-                    time(BUSY).map_or(Target::default().command_cost, |(_, seconds)| Duration::from_secs_f64(seconds));
-                commands.push(CommandTerms { link, load, latency, cost });
+                commands.push(CommandTerms::of(burst_bytes, link, load, results)?);
             }
         }
         let ping = |ms| {
@@ -118,12 +107,29 @@ impl Terms {
         }
         let Some(window) = Spread::of_figure(results.runs(&spec.cell()), WINDOW) else { return Ok(None) };
         let path = self.path(spec)?;
-        Ok(Some((window.median / path.round_trip.as_secs_f64().max(f64::MIN_POSITIVE)).min(path.payload_rate()) / 1e6))
+        let refilled = window.median * REFILLED / path.payload_rate();
+        let limit = window.median / (path.round_trip.as_secs_f64() + refilled);
+        Ok(Some(limit.min(path.payload_rate()) / 1e6))
     }
 
     fn path(&self, spec: &Spec) -> Result<Path> {
         let path = spec.path()?;
         Ok(Path { round_trip: path.round_trip + self.longer(spec.round_trip_ms), ..path })
+    }
+}
+
+impl CommandTerms {
+    fn of(burst_bytes: u64, link: LinkKind, load: Load, results: &Results) -> Result<Self> {
+        let seconds = |window| {
+            let runs = probe(burst_bytes, link, load, window).cell();
+            Spread::of_figure(results.runs(&runs), MB_PER_S).map(|measured| PROBE_LEN as f64 / (measured.median * 1e6))
+        };
+        let alone = probe(burst_bytes, link, load, ALONE);
+        let on_the_line = predicted(&alone, &Target::default(), Duration::ZERO)?.serialisation;
+        let latency = seconds(ALONE)
+            .map_or(Target::default().latency, |alone| Duration::from_secs_f64(alone).saturating_sub(on_the_line));
+        let cost = seconds(BUSY).map_or(Target::default().command_cost, Duration::from_secs_f64);
+        Ok(Self { link, load, latency, cost })
     }
 }
 

@@ -62,6 +62,11 @@ impl<'a> Report<'a> {
         &self.cells
     }
 
+    /// Cells without a measurement or a closed form.
+    pub(super) fn unmeasured(&self) -> usize {
+        self.cells.iter().filter(|row| row.ours_off().is_none()).count()
+    }
+
     /// The page in Markdown.
     pub(super) fn page(&self) -> Result<String> {
         let parts = [
@@ -113,7 +118,7 @@ impl<'a> Report<'a> {
     }
 
     fn terms_table(&self) -> String {
-        let mut table = Table::new(["", "latency of a command alone, µs", "cost of each of many, µs"]);
+        let mut table = Table::new(["", "a command alone, µs", "each of many, µs"]);
         for terms in self.terms.commands() {
             let link = if terms.link == LinkKind::Oc3 { "155 Mb/s" } else { "LAN" };
             table.row([
@@ -265,7 +270,9 @@ fn panel_by_length<'b>(title: String, rows: impl Iterator<Item = &'b Row>) -> Pa
     const LENGTHS_KB: [u64; 4] = [1, 8, 64, 256];
     let ticks = LENGTHS_KB.iter().map(ToString::to_string).collect();
     let key = |cell: &PaperCell| cell.load.name().to_owned();
-    panel(title, ticks, rows, key, |cell| LENGTHS_KB.iter().position(|length| *length == cell.request_len >> 10))
+    let panel =
+        panel(title, ticks, rows, key, |cell| LENGTHS_KB.iter().position(|length| *length == cell.request_len >> 10));
+    Panel { rises: true, ..panel }
 }
 
 /// Three lines for each key: measured, computed, and the paper's.
@@ -294,7 +301,7 @@ fn panel<'b>(
             }
         }
     }
-    Panel { title, ticks, lines }
+    Panel { title, ticks, lines, rises: false }
 }
 
 impl Row {
@@ -315,7 +322,7 @@ impl Row {
 }
 
 /// What was asked, but for the distance.
-fn name(cell: &PaperCell) -> String {
+pub(super) fn name(cell: &PaperCell) -> String {
     let size = format!("{} KB × {}", cell.request_len >> 10, cell.window);
     match (cell.load.is_stream(), cell.link) {
         (true, _) => cell.load.name().into(),

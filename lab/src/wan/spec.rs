@@ -42,6 +42,8 @@ pub(super) struct Spec {
     /// The most that the buffers of a socket may hold.
     pub(super) tcp_buffer: u64,
     pub(super) work: Work,
+    /// Whether this project's client may let answers arrive in groups.
+    pub(super) coalesce: bool,
     /// Seconds that are measured. `None` for as many as such a cell needs.
     pub(super) seconds: Option<u32>,
 }
@@ -100,6 +102,7 @@ impl Spec {
             congestion: CongestionControl::Cubic,
             tcp_buffer: LARGE_WINDOW,
             work,
+            coalesce: true,
             seconds: None,
         }
     }
@@ -194,7 +197,7 @@ impl Spec {
                 let rw = if transfer == Transfer::Read { "read" } else { "write" };
                 format!(
                     "lunette bench '{url}?{}' --rw {rw} --bs {request_len} --depth {depth} --warm-up {warm_up} --time {time} --json",
-                    query(settings)
+                    self.query(settings)
                 )
             }
             Client::Libiscsi => {
@@ -204,6 +207,21 @@ impl Spec {
         };
         let read: Reader = if client == Client::Lunette { read_bench } else { read_iscsi_perf };
         (serve, ready + &line, read)
+    }
+
+    /// The session as parameters of a URL.
+    fn query(&self, settings: &Settings) -> String {
+        let yes_no = |yes: bool| if yes { "yes" } else { "no" };
+        format!(
+            "initial_r2t={}&immediate_data={}&first_burst_length={}&max_burst_length={}&max_outstanding_r2t={}&max_connections={}{}",
+            yes_no(settings.initial_r2t),
+            yes_no(settings.immediate_data),
+            settings.first_burst_len,
+            settings.max_burst_len,
+            settings.max_outstanding_r2t,
+            settings.connections,
+            if self.coalesce { "" } else { "&coalesce=no" }
+        )
     }
 }
 
@@ -240,20 +258,6 @@ fn tgt_serve() -> String {
             .expect("memory");
     }
     format!("({line}wait) >/dev/null 2>&1")
-}
-
-/// The session as parameters of a URL.
-fn query(settings: &Settings) -> String {
-    let yes_no = |yes: bool| if yes { "yes" } else { "no" };
-    format!(
-        "initial_r2t={}&immediate_data={}&first_burst_length={}&max_burst_length={}&max_outstanding_r2t={}&max_connections={}",
-        yes_no(settings.initial_r2t),
-        yes_no(settings.immediate_data),
-        settings.first_burst_len,
-        settings.max_burst_len,
-        settings.max_outstanding_r2t,
-        settings.connections
-    )
 }
 
 fn number(value: &Value, key: &str) -> Result<f64> {
