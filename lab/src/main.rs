@@ -53,7 +53,7 @@ enum Tool {
 #[derive(Subcommand)]
 enum Measuring {
     /// Two network namespaces, a link between them, and a command in one of them
-    Link(options::Options),
+    Link(Box<options::Options>),
     /// The tables of a paper on iSCSI over distances, measured again
     Wan(wan::Options),
     /// The tuner on paths that it has not seen, beside an exhaustive search

@@ -21,7 +21,7 @@ const MAX_SECONDS: &str = "120";
 /// Packets that the relay could not read: the machine was too slow for the link.
 pub(crate) const UNREAD: &str = "unread_packets";
 /// Packets that the link's queues had no room for.
-pub(crate) const DROPPED: &str = "dropped_packets";
+const DROPPED: &str = "dropped_packets";
 /// By how many microseconds 99% of the packets were late at most, in the direction where that is worse.
 pub(crate) const LATE: &str = "late_us";
 

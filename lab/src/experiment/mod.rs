@@ -17,7 +17,7 @@ mod results;
 mod spread;
 mod table;
 
-pub(crate) use cell::{Cell, DROPPED, Figures, LATE, LOAD, Programs, UNREAD};
+pub(crate) use cell::{Cell, Figures, LATE, LOAD, Programs, UNREAD};
 pub(crate) use results::Results;
 pub(crate) use spread::Spread;
 pub(crate) use table::Table;

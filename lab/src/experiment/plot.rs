@@ -1,4 +1,5 @@
 //! Plots as SVG, readable on light and dark pages: nothing behind them, and colours of middle lightness.
+#![expect(clippy::cast_precision_loss, clippy::cast_possible_wrap, reason = "places in a plot: a few hundred")]
 
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;

@@ -13,7 +13,7 @@ use super::spec::{MB_PER_S, ROUND_TRIP_US, Spec, WINDOW, Work};
 use crate::experiment::{Results, Spread};
 
 /// The length of the commands that show what a command costs.
-const PROBE_LEN: u64 = 512;
+const PROBE_LEN: u32 = 512;
 const ALONE: u32 = 1;
 const BUSY: u32 = 32;
 /// The part of a full socket buffer that has to be free before Linux wakes the sender (`sk_stream_is_writeable`). Its bytes are
@@ -48,7 +48,8 @@ pub(super) fn probes(burst_bytes: u64, round_trips_ms: &[u32]) -> Vec<Spec> {
 }
 
 fn probe(burst_bytes: u64, link: LinkKind, load: Load, window: u32) -> Spec {
-    let cell = PaperCell { table: 0, link, load, request_len: PROBE_LEN, window, round_trip_ms: 0, mb_per_s: 0.0 };
+    let cell =
+        PaperCell { table: 0, link, load, request_len: PROBE_LEN.into(), window, round_trip_ms: 0, mb_per_s: 0.0 };
     Spec::of_paper(burst_bytes, &cell)
 }
 
@@ -122,7 +123,8 @@ impl CommandTerms {
     fn of(burst_bytes: u64, link: LinkKind, load: Load, results: &Results) -> Result<Self> {
         let seconds = |window| {
             let runs = probe(burst_bytes, link, load, window).cell();
-            Spread::of_figure(results.runs(&runs), MB_PER_S).map(|measured| PROBE_LEN as f64 / (measured.median * 1e6))
+            Spread::of_figure(results.runs(&runs), MB_PER_S)
+                .map(|measured| f64::from(PROBE_LEN) / (measured.median * 1e6))
         };
         let alone = probe(burst_bytes, link, load, ALONE);
         let on_the_line = predicted(&alone, &Target::default(), Duration::ZERO)?.serialisation;

@@ -23,7 +23,6 @@ pub(super) fn mb_per_s(parameters: &Parameters, cell: &PaperCell) -> f64 {
 }
 
 /// TCP alone: a window in each round trip. Windows that are no limit make the line one.
-#[expect(clippy::cast_precision_loss, reason = "lengths below 2^52")]
 fn stream(parameters: &Parameters, cell: &PaperCell) -> f64 {
     const SMALL_WINDOW: u32 = 64 << 10;
     let window = match cell.load {

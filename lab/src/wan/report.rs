@@ -104,8 +104,15 @@ impl<'a> Report<'a> {
     }
 
     fn runs(&self) -> String {
-        let counts = self.cells.iter().map(|row| self.results.runs(&self.spec(&row.cell).cell()).len() as f64);
-        let runs = Spread::of(counts).map_or(0.0, |runs| runs.least);
+        let counts = self.cells.iter().map(|row| self.results.runs(&self.spec(&row.cell).cell()).len());
+        let runs = counts.clone().min().zip(counts.max());
+        let runs =
+            runs.map_or(
+                String::new(),
+                |(least, most)| {
+                    if least == most { least.to_string() } else { format!("{least} to {most}") }
+                },
+            );
         let load = Spread::of(self.results.all(LOAD));
         let load = load.map_or(String::new(), |load| {
             format!(" at load averages of {:.1} to {:.1} (median {:.1})", load.least, load.most, load.median)

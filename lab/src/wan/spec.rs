@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn the_last_average_of_iscsi_perf_counts() {
         let output = "8192\ncapacity is 4096 blocks\riops average 10 (0 MB/s)   \riops average 2000 (15 MB/s)   \n";
-        assert_eq!(read_iscsi_perf(output).expect("an average")[MB_PER_S], 16.384);
+        assert!((read_iscsi_perf(output).expect("an average")[MB_PER_S] - 16.384).abs() < 1e-9);
         assert!(read_iscsi_perf("8192\n").is_err());
     }
 
