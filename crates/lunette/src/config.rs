@@ -183,6 +183,9 @@ fn check_marker_interval(words: Option<u32>) -> Result<(), String> {
     }
 }
 
+/// What `block_size` may say.
+const SECTOR_SIZES: [u32; 2] = [512, 4096];
+
 /// Bytes of a logical block when nothing else is asked for.
 const DEFAULT_BLOCK_SIZE: u32 = 512;
 
@@ -202,6 +205,9 @@ impl LunEntry {
     fn check(&self) -> Result<(), String> {
         if self.block_size.is_some() && self.quantum.is_some() {
             return Err("quantum decides the length of a block; leave out block_size".into());
+        }
+        if let Some(bytes) = self.block_size.filter(|bytes| !SECTOR_SIZES.contains(bytes)) {
+            return Err(format!("block_size = {bytes}: write one of {SECTOR_SIZES:?}"));
         }
         self.quantum.map_or(Ok(()), |bytes| quantum(bytes).map(drop))
     }
@@ -446,6 +452,10 @@ mod tests {
             (
                 "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 4160 }]",
                 "LUN 3: quantum = 4160: write one of",
+            ),
+            (
+                "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", block_size = 4160 }]",
+                "write one of [512, 4096]",
             ),
             (
                 "[[target]]\nname = \"iqn.a\"\nlun = [{ number = 3, disk = \"/a\", quantum = 512, block_size = 512 }]",

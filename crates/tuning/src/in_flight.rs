@@ -53,6 +53,9 @@ pub struct InFlight<const KINDS: usize> {
     /// When the shortest latencies were last measured with few requests.
     drained: Duration,
     phase: Phase,
+    /// Whether the limit grows to the goal step by step, after a measurement and until a round ends with it there: a jump would send a
+    /// burst into the queues that have just been drained.
+    refills: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +110,7 @@ impl<const KINDS: usize> InFlight<KINDS> {
             drained: Duration::ZERO,
             bounds,
             phase: Phase::Filling,
+            refills: false,
         }
     }
 
@@ -140,7 +144,7 @@ impl<const KINDS: usize> InFlight<KINDS> {
         let time_s = now.saturating_sub(self.round.began).as_secs_f64();
         let latencies: [_; KINDS] = std::array::from_fn(|kind| self.kinds[kind].end_round(time_s));
         let in_flight = self.limit;
-        let refills = self.phase == Phase::Measuring;
+        self.refills |= self.phase == Phase::Measuring;
         self.phase = match self.phase {
             Phase::Filling if now.saturating_sub(self.drained) > LATENCY_LIFE => Phase::Draining,
             Phase::Filling => Phase::Filling,
@@ -154,7 +158,8 @@ impl<const KINDS: usize> InFlight<KINDS> {
             }
         };
         self.goal = self.filling(if self.phase == Phase::Filling { GAIN } else { DRAIN_GAIN });
-        self.limit = if refills { self.limit.min(self.goal) } else { self.goal };
+        self.limit = if self.refills { self.limit.min(self.goal) } else { self.goal };
+        self.refills &= self.limit < self.goal;
         self.round = Round { began: now, len: in_flight.max(self.limit), ended: 0 };
     }
 

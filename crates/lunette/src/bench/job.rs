@@ -88,13 +88,14 @@ impl Rounds {
         }
     }
 
-    /// Cuts a tally down to the rounds, if there are any.
-    fn cut(&self, tally: &mut Tally) {
-        let (Some(first), Some(last)) = (self.first, self.last) else { return };
+    /// Cuts a tally down to the rounds.
+    fn cut(&self, tally: &mut Tally) -> Result<(), JobError> {
+        let (Some(first), Some(last)) = (self.first, self.last) else { return Err(JobError::TooShort) };
         let all = tally.reads + tally.writes;
         (tally.reads, tally.writes) = (last.reads - first.reads, last.writes - first.writes);
-        tally.elapsed = last.elapsed - first.elapsed;
+        tally.elapsed = last.elapsed.saturating_sub(first.elapsed);
         tally.uncounted = all - tally.reads - tally.writes;
+        Ok(())
     }
 }
 
@@ -105,6 +106,10 @@ pub(crate) enum JobError {
     Request(#[from] Error),
     #[error("wrong data at byte {offset} of the disk: not what was written there last (version {version})")]
     WrongData { offset: u64, version: u32 },
+    #[error(
+        "after the warm-up there was no time for two rounds of the requests in flight; give more --time or less --depth"
+    )]
+    TooShort,
 }
 
 pub(crate) struct Job {
@@ -189,7 +194,11 @@ impl Job {
         }
         state.tally.elapsed = state.started.elapsed();
         let rounds = state.rounds;
-        rounds.cut(&mut state.tally);
+        if !self.plan.warm_up.is_zero()
+            && let Err(error) = rounds.cut(&mut state.tally)
+        {
+            state.error.get_or_insert(error);
+        }
         state.tally.depth = self.depth(&state);
         match state.error.take() {
             Some(error) => Err(error),
@@ -391,7 +400,7 @@ mod tests {
     const DEPTH: usize = 4;
 
     /// Ends of writes, in milliseconds, with a warm-up of 100 ms before 100 ms.
-    fn counted(ends_ms: impl IntoIterator<Item = u64>) -> Tally {
+    fn counted(ends_ms: impl IntoIterator<Item = u64>) -> Result<Tally, JobError> {
         let plan = Plan {
             mode: Mode::Write,
             chunk_len: 512,
@@ -409,15 +418,14 @@ mod tests {
             rounds.ended(Duration::from_millis(end), DEPTH, &plan, &mut tally);
             tally.elapsed = Duration::from_millis(end);
         }
-        rounds.cut(&mut tally);
-        tally
+        rounds.cut(&mut tally).map(|()| tally)
     }
 
     #[test]
     fn requests_that_end_in_groups_are_counted_by_the_group() {
         // Each group of four ends within 3 ms, every 30 ms.
         let ends = (0..8).flat_map(|group| (0..4).map(move |request| 30 * group + request));
-        let tally = counted(ends);
+        let tally = counted(ends).unwrap();
         // The first whole round ends at 123 ms; those at 153 and 183 ms are counted, and the one behind the time is not.
         assert_eq!((tally.writes, tally.elapsed), (8, Duration::from_millis(60)));
         assert_eq!(tally.uncounted, 32 - 8);
@@ -427,19 +435,18 @@ mod tests {
     fn a_round_that_begins_amid_a_group_is_as_long_as_the_others() {
         // The warm-up ends between the second and the third request of a group.
         let ends = (0..9).flat_map(|group| (0..4).map(move |request| 30 * group + 8 + request));
-        let tally = counted(ends);
+        let tally = counted(ends).unwrap();
         assert_eq!(tally.writes * 30, tally.elapsed.as_millis() as u64 * 4);
     }
 
     #[test]
     fn a_time_too_short_for_two_rounds_counts_one_behind_it() {
-        let tally = counted((0..12).map(|request| 60 * request));
+        let tally = counted((0..12).map(|request| 60 * request)).unwrap();
         assert_eq!((tally.writes, tally.elapsed), (4, Duration::from_millis(240)));
     }
 
     #[test]
-    fn without_whole_rounds_all_requests_count() {
-        let tally = counted([50, 90, 130]);
-        assert_eq!((tally.writes, tally.elapsed, tally.uncounted), (3, Duration::from_millis(130), 0));
+    fn without_whole_rounds_nothing_is_measured() {
+        assert!(matches!(counted([50, 90, 130]), Err(JobError::TooShort)));
     }
 }

@@ -94,8 +94,8 @@ pub(crate) struct Arguments {
     /// Seconds to run
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     time: u32,
-    /// Seconds of load before that, which are not measured: TCP finds the rate of a long path in them
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = warm_up)]
+    /// Seconds of load before that, which are not measured: TCP finds the rate of a long path in them; for one job
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.0, value_parser = warm_up, conflicts_with = "jobs")]
     warm_up: f64,
     /// Percent of requests that read, for randrw and verify
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(0..=100))]

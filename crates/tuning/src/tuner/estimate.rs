@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Trial;
 use crate::path::Path;
+use crate::settings::Transfer;
 use crate::tcp;
 
 /// More connections carry at least this much more when each of them is held back by loss.
@@ -45,7 +46,7 @@ pub fn estimate(path: &Path, trials: &[Trial]) -> Path {
 /// Bytes of TCP payload for each one of data.
 fn overhead(trial: &Trial) -> f64 {
     let settings = &trial.candidate.settings;
-    settings.payload_len() as f64 / settings.request_len.max(1) as f64
+    settings.payload_len(Transfer::Read) as f64 / settings.request_len.max(1) as f64
 }
 
 /// Reads alone: the congestion control of the target decides them, whatever this side tries.
