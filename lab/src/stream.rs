@@ -126,7 +126,11 @@ fn send(stream: &TcpStream) -> Result<(Received, u32)> {
     thread::scope(|scope| {
         scope.spawn(|| {
             let chunk = vec![0; CHUNK];
-            while !over.load(Ordering::Relaxed) && (&*stream).write_all(&chunk).is_ok() {}
+            while !over.load(Ordering::Relaxed) {
+                if (&*stream).write_all(&chunk).is_err() {
+                    break;
+                }
+            }
             // The server ends when nothing follows.
             let _ = stream.shutdown(Shutdown::Write);
         });
@@ -174,8 +178,8 @@ impl Request {
     }
 
     fn parse(bytes: [u8; REQUEST_LEN]) -> Result<Self> {
-        let [direction, a, b, c, d, e, f, g, h] = bytes;
-        let times = [[a, b, c, d], [e, f, g, h]].map(u32::from_be_bytes);
+        let direction = bytes[0];
+        let times = [1, 5].map(|at| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]));
         ensure!(direction <= 1 && times.iter().all(|time| *time <= MAX_MS), "this is no request of the client");
         let [warm_up, time] = times.map(|time| Duration::from_millis(time.into()));
         Ok(Self { client_receives: direction == 1, warm_up, time })

@@ -99,7 +99,7 @@ impl Plot {
         for (place, tick) in panel.ticks.iter().enumerate() {
             let (x, y) = chart.backend_coord(&(place as f64, self.y_range().start));
             let (left, top) = area.get_base_pixel();
-            area.draw_text(tick, &text(TEXT).into(), (x - left - 3 * tick.len() as i32, y - top + 6))?;
+            area.draw_text(tick, &text(TEXT), (x - left - 3 * tick.len() as i32, y - top + 6))?;
         }
         for line in &panel.lines {
             let colour = COLOURS[line.colour % COLOURS.len()];
