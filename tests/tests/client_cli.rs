@@ -111,7 +111,13 @@ fn json_has_the_keys_that_the_guide_lists() {
     let ping = ["ping", "--json", "-c", "5", "--interval", "0", url];
     let ping = printed(&ping, &["count", "min_us", "p50_us", "p90_us", "p99_us", "max_us"]);
     assert!(ping["min_us"].as_f64() > Some(0.0) && ping["min_us"].as_f64() <= ping["max_us"].as_f64(), "{ping}");
+    server.stop();
+}
 
+#[test]
+fn json_of_a_load_has_the_keys_that_the_guide_lists() {
+    let server = Server::start(&["mem:16M"]);
+    let url = server.url(0);
     let keys = [
         "rw",
         "bs",

@@ -407,6 +407,7 @@ mod tests {
             depth: Depth::Given(DEPTH),
             time: Duration::from_millis(100),
             warm_up: Duration::from_millis(100),
+            max_requests: u64::MAX,
             read_percent: 0,
             first_chunk: 0,
             chunks: 100,

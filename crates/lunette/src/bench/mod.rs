@@ -153,6 +153,7 @@ fn job_failure(error: JobError) -> Failure {
     match error {
         JobError::Request(error) => remote_failure(error),
         JobError::WrongData { .. } => Failure::Mismatch(error.to_string()),
+        JobError::TooShort => Failure::other(error),
     }
 }
 

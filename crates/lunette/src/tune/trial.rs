@@ -156,12 +156,12 @@ impl Subject {
         });
         let tally = tally.map_err(|error| match error {
             JobError::Request(error) => error,
-            JobError::WrongData { .. } => unreachable!("no job of the tuner compares"),
+            JobError::WrongData { .. } | JobError::TooShort => unreachable!("no job of the tuner compares or warms up"),
         })?;
         let data_bytes = (tally.reads + tally.writes) * settings.request_len;
         let whole = data_bytes as f64 / tally.elapsed.as_secs_f64();
         // The part of the moved bytes that is data.
-        let share = settings.request_len as f64 / settings.payload_len() as f64;
+        let share = settings.request_len as f64 / settings.payload_len(transfer) as f64;
         let steady = steady_rate(&samples, transfer).map(|rate| rate * share);
         let Observation { connections, .. } = &samples[samples.len() - 1].observation;
         let sum = |of: fn(&TcpInfo) -> u64| connections.iter().map(of).sum::<u64>() as f64;
