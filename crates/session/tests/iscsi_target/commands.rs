@@ -191,7 +191,9 @@ fn wide_windows_leave_others_room_and_give_it_back() {
     }
     assert!(extra <= MAX_EXTRA_COMMANDS && extra > MAX_EXTRA_COMMANDS / 2, "{extra}");
     let mut last = peers.pop().expect("there is one");
-    peers.iter_mut().for_each(|peer| peer.driver.remove());
+    for peer in &mut peers {
+        peer.driver.remove();
+    }
     assert_eq!(grow_window(&mut last), MAX_COMMAND_WINDOW);
 }
 
