@@ -7,7 +7,7 @@ use lunette_scsi::copy::CopyLimits;
 pub const MAX_TRANSFER_BYTES: usize = 8 << 20;
 
 /// The lengths that a logical block may have, in bytes: those of disks, and a quantum of 512 to 4096 bytes with the 64 bytes of
-/// its slot. SBC-4 sets no limit, and all of this crate works for any length up to [`MAX_CHUNK_BYTES`].
+/// its slot. SBC-4 sets no limit, and all of this crate works for any length up to 256 KiB.
 pub const BLOCK_SIZES: [u32; 6] = [512, 4096, 576, 1088, 2112, 4160];
 
 /// Blocks that one WRITE SAME may write on a unit that can free space (MAXIMUM WRITE SAME LENGTH): the most that the

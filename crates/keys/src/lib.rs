@@ -1,6 +1,6 @@
 //! The keys of encrypted volumes: who may have them, and where they are kept.
 //!
-//! Floor 2 of the house: the crate imports nothing of the others, and gives [`EpochKey`]s to whoever encrypts.
+//! Floor 2 of the house: the crate imports nothing of the others, and gives each [`EpochKey`](keyfile::EpochKey) to the code that encrypts.
 //!
 //! # Four kinds of keys
 //!

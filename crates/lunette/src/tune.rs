@@ -36,12 +36,14 @@ InitialR2T of No and the windows.
 Exit codes: 0 done, 1 other failure, 2 bad usage, 3 bad secret, 5 the target cannot be reached or refuses, the disk is not ready or is
 read only, 6 a request failed, 8 the target was lost in the middle: what was known by then is printed.";
 
+const URL_HELP: &str = "The disk to measure with: iscsi://[USER@]HOST[:PORT]/TARGET[/LUN][?PARAMETER=VALUE&...]";
+
 /// Find the settings that a path needs: measured, or from its delay and its rate.
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The disk to measure with: iscsi://[USER@]HOST[:PORT]/TARGET[/LUN][?PARAMETER=VALUE&...]
-    #[arg(value_name = "URL", value_parser = Url::parse, conflicts_with_all = ["rtt", "rate", "loss", "mtu", "tcp_window", "command_window"])]
+    // No documentation comment: rustdoc takes the brackets of a URL for links.
+    #[arg(value_name = "URL", value_parser = Url::parse, help = URL_HELP, conflicts_with_all = ["rtt", "rate", "loss", "mtu", "tcp_window", "command_window"])]
     url: Option<Url>,
     /// Seconds that the measurement may take
     #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "url", value_parser = clap::value_parser!(u32).range(2..=3600))]

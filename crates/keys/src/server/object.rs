@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use crate::hex;
 use crate::kmip::{Attribute, Kind, ManagedObject, Refusal, ResultReason, RevocationCode, State};
 
-/// An object. Its state is what its dates and the clock say ([`Object::state`]).
+/// An object. Its state is what its dates and the clock say.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Object {

@@ -18,7 +18,7 @@ use crate::output;
 /// Make a key file for a new volume, with one holder and one epoch, or a key in a key server
 #[derive(Args)]
 pub(super) struct Create {
-    /// The key file, which must not exist; or kmip://HOST[:PORT]/NAME for a key in a key server
+    /// The key file, which must not exist; or kmip://HOST/NAME (HOST:PORT/NAME) for a key in a key server
     #[arg(value_name = "PLACE")]
     place: Place,
     /// The file that holds the first holder's passphrase

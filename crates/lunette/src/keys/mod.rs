@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 /// The keys that a command is about, and what opens them.
 #[derive(Args)]
 struct Opened {
-    /// A key file, or kmip://HOST[:PORT]/NAME
+    /// A key file, or kmip://HOST/NAME (HOST:PORT/NAME)
     #[arg(value_name = "PLACE")]
     place: Place,
     #[command(flatten)]
