@@ -100,6 +100,7 @@ impl<H> Member<H> {
 pub struct Session<H> {
     info: Arc<SessionInfo>,
     window: CommandWindow,
+    counted_places: u32,
     /// Of those that are suspended, the first lost comes first.
     members: Vec<Member<H>>,
     timers: Timers,
@@ -127,6 +128,7 @@ impl<H: Copy + PartialEq> Session<H> {
         let mut session = Self {
             info: Arc::new(info),
             window,
+            counted_places: 0,
             members: Vec::new(),
             timers: Timers::default(),
             fences: Vec::new(),
@@ -150,17 +152,25 @@ impl<H: Copy + PartialEq> Session<H> {
 
     // Its command window.
 
-    /// Lets the command window follow its use. At most `spare` places are added. Gives how many commands each connection may have under
+    /// Lets the command window follow its use. It does not grow beyond `most_extra` extra places. Gives how many commands each connection may have under
     /// way before the window is used again.
-    pub(super) fn fit_window(&mut self, share: BufferShare, spare: u32) -> usize {
-        let under_way = self.members.iter().filter_map(|member| member.connection.as_ref()).map(Connection::under_way);
-        self.window.fit(under_way.sum(), share, spare);
+    pub(super) fn fit_window(&mut self, share: BufferShare, most_extra: u32) -> usize {
+        let awaited =
+            self.members.iter().filter_map(|member| member.connection.as_ref()).map(Connection::awaited_commands);
+        self.window.fit(awaited.sum(), share, most_extra);
         self.window.most_of_it() as usize / self.members.len().max(1)
     }
 
-    /// Places of the command window beyond those that every session has.
-    pub(super) fn extra_places(&self) -> u32 {
-        self.window.extra_places()
+    /// Places of the command window beyond those that every session has, as last counted. Until the window is fitted again there may be
+    /// fewer, but not more.
+    pub(super) fn counted_places(&self) -> u32 {
+        self.counted_places
+    }
+
+    /// Counts them.
+    pub(super) fn count_places(&mut self) -> u32 {
+        self.counted_places = self.window.extra_places();
+        self.counted_places
     }
 
     // Its connections.

@@ -81,7 +81,7 @@ pub struct Sessions<H> {
     /// The remainder of all numbers by `sharers`.
     share: u16,
     sharers: u16,
-    /// Places in command windows beyond those that every session has.
+    /// Places in command windows beyond those that every session has: the sum of what the sessions have [counted](Session::count_places).
     extra_places: u32,
 }
 
@@ -185,7 +185,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
         let Some(session) = self.get_mut(key) else { return };
         session.remove(connection);
         if session.is_empty() {
-            self.extra_places -= session.extra_places();
+            self.extra_places -= session.counted_places();
             self.slots[key.index] = None;
         }
     }
@@ -195,12 +195,10 @@ impl<H: Copy + PartialEq> Sessions<H> {
     pub fn fit_window(&mut self, key: SessionKey, share: BufferShare) -> usize {
         let all = self.extra_places;
         let Some(session) = self.get_mut(key) else { return usize::MAX };
-        let before = session.extra_places();
-        let others = all - before;
+        let others = all - session.counted_places();
         // No more than it leaves free.
-        let spare = ((MAX_EXTRA_COMMANDS - others) / 2).saturating_sub(before);
-        let used_again = session.fit_window(share, spare);
-        self.extra_places = others + session.extra_places();
+        let used_again = session.fit_window(share, MAX_EXTRA_COMMANDS.saturating_sub(others) / 2);
+        self.extra_places = others + session.count_places();
         used_again
     }
 

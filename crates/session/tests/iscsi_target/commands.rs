@@ -3,7 +3,7 @@
 use lunette_pdu::{
     Ahs, Cid, Isid, LoginRequest, NopOut, RejectReason, Residual, ScsiCommand, SerialNumber, TaskAttribute,
 };
-use lunette_session::iscsi_target::Response;
+use lunette_session::iscsi_target::{BufferShare, Response};
 use lunette_session::keys::Offer;
 use lunette_session::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_EXTRA_COMMANDS, MAX_IMMEDIATE_TASKS};
 
@@ -171,19 +171,25 @@ fn the_window_grows_for_an_initiator_far_away_and_stays_for_one_that_is_near() {
     assert_eq!(grow_window(&mut peer), MAX_COMMAND_WINDOW);
 }
 
+/// A session of its own beside that of `other`.
+fn beside(other: &Peer, number: u8) -> Peer {
+    let mut peer = Peer::connect(Setup::default());
+    peer.driver.share(&other.driver);
+    let isid = Isid([0x80, 0, 0, 0, 0, number]);
+    peer.login(
+        LoginRequest { isid, ..login_request() },
+        &text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]),
+    );
+    assert!(peer.login_response().0.status.is_success());
+    peer
+}
+
 #[test]
 fn wide_windows_leave_others_room_and_give_it_back() {
     let mut peers = vec![Peer::logged_in(Setup::default())];
     let mut extra = grow_window(&mut peers[0]) - COMMAND_WINDOW;
     for number in 1..40 {
-        let mut peer = Peer::connect(Setup::default());
-        peer.driver.share(&peers.last().expect("there is one").driver);
-        let isid = Isid([0x80, 0, 0, 0, 0, number]);
-        peer.login(
-            LoginRequest { isid, ..login_request() },
-            &text(&[("InitiatorName", INITIATOR), ("TargetName", TARGET)]),
-        );
-        assert!(peer.login_response().0.status.is_success());
+        let mut peer = beside(peers.last().expect("there is one"), number);
         let window = grow_window(&mut peer);
         assert!(window > COMMAND_WINDOW, "session {number} finds some");
         extra += window - COMMAND_WINDOW;
@@ -193,6 +199,30 @@ fn wide_windows_leave_others_room_and_give_it_back() {
     let mut last = peers.pop().expect("there is one");
     for peer in &mut peers {
         peer.driver.remove();
+    }
+    assert_eq!(grow_window(&mut last), MAX_COMMAND_WINDOW);
+}
+
+#[test]
+fn places_that_were_promised_go_to_others_only_when_they_have_been_used() {
+    const USED_UP: BufferShare = BufferShare { held_bytes: 1, most_bytes: 1 };
+    let mut peers = vec![Peer::logged_in(Setup::default())];
+    let mut extra = 0;
+    for number in 1..=40 {
+        let last = peers.last_mut().expect("there is one");
+        grow_window(last);
+        last.driver.fit_window_within(USED_UP);
+        extra += window_of(last) - COMMAND_WINDOW;
+        let next = beside(last, number);
+        peers.push(next);
+    }
+    assert!(extra <= MAX_EXTRA_COMMANDS && extra > MAX_EXTRA_COMMANDS / 2, "{extra}");
+    let mut last = peers.pop().expect("there is one");
+    assert!(grow_window(&mut last) < MAX_COMMAND_WINDOW, "what was promised to others is not free");
+    for peer in &mut peers {
+        let promised = window_of(peer);
+        fill_window(peer, promised - COMMAND_WINDOW);
+        assert_eq!(window_of(peer), COMMAND_WINDOW, "MaxCmdSN has stood still");
     }
     assert_eq!(grow_window(&mut last), MAX_COMMAND_WINDOW);
 }

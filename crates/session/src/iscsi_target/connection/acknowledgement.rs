@@ -59,7 +59,7 @@ impl Connection {
 
     /// Commands that the initiator waits for, as far as one can tell here: numbered tasks, and those whose answers it had not received
     /// when it last told.
-    pub(crate) fn under_way(&self) -> u32 {
+    pub(crate) fn awaited_commands(&self) -> u32 {
         let (Phase::FullFeature(full) | Phase::Suspended(full)) = &self.phase else { return 0 };
         let answers = self.sender.stat_sn().distance_from(self.sender.acknowledged());
         full.numbered_tasks().saturating_add_signed(answers)

@@ -1,8 +1,9 @@
 //! CmdSN order and the command window of a session (RFC 7143 section 4.2.2.1), over all of its connections.
 //!
 //! The window begins with [`COMMAND_WINDOW`] places and doubles when the session uses most of them, because over a long distance most
-//! commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when the session's share of the
-//! buffers is used up. MaxCmdSN does not go back then: it stands still until the tasks that are too many have ended.
+//! commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when the share of the buffers of one
+//! of the session's connections is used up. MaxCmdSN does not go back then: it stands still until the tasks that are too many have ended.
+//! So the places that count are those of the tasks and of the numbers that may still arrive, whatever the width is by now.
 
 use lunette_pdu::{Cid, SerialNumber};
 
@@ -71,7 +72,7 @@ pub(crate) struct CommandWindow {
     /// Tasks that have arrived through the window and not ended.
     active: u32,
     /// What has been received early, by the last bits of its number. Empty until a command overtakes another for the first
-    /// time; then a power of two of places, at least as many as numbers that may arrive.
+    /// time; then a power of two of slots, at least as many as numbers that may arrive.
     early: Vec<Option<Early>>,
     /// How many of these there are.
     early_len: u32,
@@ -81,7 +82,7 @@ pub(crate) struct CommandWindow {
     fences: Vec<SerialNumber>,
 }
 
-const _: () = assert!(COMMAND_WINDOW.is_power_of_two(), "numbers keep their place when they wrap");
+const _: () = assert!(COMMAND_WINDOW.is_power_of_two(), "numbers keep their slot when they wrap");
 const _: () =
     assert!(COMMAND_WINDOW <= MAX_RECOVERY_COMMAND_WINDOW && MAX_RECOVERY_COMMAND_WINDOW <= MAX_COMMAND_WINDOW);
 
@@ -112,18 +113,24 @@ impl CommandWindow {
         self.max_cmd_sn
     }
 
-    /// Places beyond those that every session has.
+    /// Places beyond those that every session has: there may come to be tasks for so many before [`fit`](Self::fit) is called again.
     pub(crate) fn extra_places(&self) -> u32 {
-        self.width - COMMAND_WINDOW
+        self.width.max(self.active.saturating_add(self.open_numbers())) - COMMAND_WINDOW
     }
 
-    /// Lets the number of places follow its use. `under_way`: commands that the initiator waits for, as far as the target can tell.
-    /// `spare`: places that may be added.
-    pub(crate) fn fit(&mut self, under_way: u32, share: BufferShare, spare: u32) {
+    /// Numbers that may still arrive, or have arrived before their turn.
+    fn open_numbers(&self) -> u32 {
+        self.max_cmd_sn.next().distance_from(self.exp_cmd_sn).try_into().unwrap_or(0)
+    }
+
+    /// Lets the number of places follow its use. `awaited`: commands that the initiator waits for, as far as the target can tell.
+    /// `most_extra`: the window does not grow beyond as many [extra places](Self::extra_places).
+    pub(crate) fn fit(&mut self, awaited: u32, share: BufferShare, most_extra: u32) {
         if share.is_used_up() {
             self.width = self.active.clamp(COMMAND_WINDOW, self.width);
-        } else if under_way >= self.most_of_it() && share.has_room_for_twice() {
-            self.widen((2 * self.width).min(self.most).min(self.width + spare));
+        } else if awaited >= self.most_of_it() && share.has_room_for_twice() {
+            let most = self.most.min(COMMAND_WINDOW.saturating_add(most_extra));
+            self.widen((2 * self.width).min(most).max(self.width));
         }
     }
 
@@ -135,29 +142,28 @@ impl CommandWindow {
     fn widen(&mut self, width: u32) {
         self.width = width;
         if !self.early.is_empty() {
-            self.make_places();
+            self.make_slots();
         }
         self.advance();
     }
 
-    /// Makes places for all numbers that may arrive early. After the window became narrower there are more of them than its width.
-    fn make_places(&mut self) {
-        let open = self.max_cmd_sn.next().distance_from(self.exp_cmd_sn);
-        let len = self.width.max(open.unsigned_abs()).next_power_of_two() as usize;
+    /// Makes slots for all numbers that may arrive early. After the window became narrower there are more of them than its width.
+    fn make_slots(&mut self) {
+        let len = self.width.max(self.open_numbers()).next_power_of_two() as usize;
         if len <= self.early.len() {
             return;
         }
         let old = std::mem::replace(&mut self.early, vec![None; len]);
         for ahead in 0..old.len() as u32 {
             let cmd_sn = self.exp_cmd_sn.add(ahead);
-            let at = self.place(cmd_sn);
+            let at = self.slot(cmd_sn);
             self.early[at] = old[cmd_sn.0 as usize % old.len()];
         }
     }
 
-    /// Where a number has its place, once there are any.
-    fn place(&self, cmd_sn: SerialNumber) -> usize {
-        // The length is a power of two, so numbers keep their place when they wrap.
+    /// The index of a number in `early`, once there are slots.
+    fn slot(&self, cmd_sn: SerialNumber) -> usize {
+        // The length is a power of two, so numbers keep their slot when they wrap.
         cmd_sn.0 as usize & self.early.len().wrapping_sub(1)
     }
 
@@ -182,7 +188,7 @@ impl CommandWindow {
     }
 
     fn arrive_among_others(&mut self, cmd_sn: SerialNumber) -> Arrival {
-        let received = !self.is_open(cmd_sn) || self.early.get(self.place(cmd_sn)).is_some_and(Option::is_some);
+        let received = !self.is_open(cmd_sn) || self.early.get(self.slot(cmd_sn)).is_some_and(Option::is_some);
         match cmd_sn == self.exp_cmd_sn {
             _ if received => Arrival::Ignored,
             true => Arrival::Next(self.pass()),
@@ -200,14 +206,14 @@ impl CommandWindow {
         loop {
             self.take(self.exp_cmd_sn);
             self.exp_cmd_sn = self.exp_cmd_sn.next();
-            if self.early.get(self.place(self.exp_cmd_sn)) != Some(&Some(Early::Skipped)) {
+            if self.early.get(self.slot(self.exp_cmd_sn)) != Some(&Some(Early::Skipped)) {
                 return self.waiters();
             }
         }
     }
 
     fn waiters(&self) -> Waiters {
-        match self.early.get(self.place(self.exp_cmd_sn)) {
+        match self.early.get(self.slot(self.exp_cmd_sn)) {
             _ if self.fences.iter().any(|fence| !fence.is_after(self.exp_cmd_sn)) => Waiters::Any,
             Some(Some(Early::Held(cid))) => Waiters::One(*cid),
             _ => Waiters::None,
@@ -216,16 +222,16 @@ impl CommandWindow {
 
     fn put(&mut self, cmd_sn: SerialNumber, early: Early) {
         if self.early.is_empty() {
-            self.make_places();
+            self.make_slots();
         }
-        let at = self.place(cmd_sn);
+        let at = self.slot(cmd_sn);
         if self.early[at].replace(early).is_none() {
             self.early_len += 1;
         }
     }
 
     fn take(&mut self, cmd_sn: SerialNumber) {
-        let at = self.place(cmd_sn);
+        let at = self.slot(cmd_sn);
         if self.early.get_mut(at).is_some_and(|early| early.take().is_some()) {
             self.early_len -= 1;
         }
@@ -261,7 +267,7 @@ impl CommandWindow {
 
     /// Whether a connection holds the command of that number.
     pub(crate) fn holds(&self, cmd_sn: SerialNumber) -> bool {
-        self.is_open(cmd_sn) && matches!(self.early.get(self.place(cmd_sn)), Some(Some(Early::Held(_))))
+        self.is_open(cmd_sn) && matches!(self.early.get(self.slot(cmd_sn)), Some(Some(Early::Held(_))))
     }
 
     /// Whether all commands before `cmd_sn` have been received; if not, the connection that waits for them is told when they are.
@@ -468,14 +474,16 @@ mod tests {
         }
         let told = window.max_cmd_sn();
         window.fit(200, BufferShare { held_bytes: 100, most_bytes: 100 }, 1000);
-        assert_eq!(window.extra_places(), 200 - COMMAND_WINDOW, "those that run keep their places");
         assert_eq!(window.max_cmd_sn(), told, "what was told holds");
+        assert_eq!(window.extra_places(), COMMAND_WINDOW, "those that were told may run beside those that do");
         for _ in 0..56 {
             window.task_ended();
         }
         assert_eq!(window.max_cmd_sn(), told, "the places of those that were told are still to be used");
+        assert_eq!(window.extra_places(), 200 - COMMAND_WINDOW, "those that ran keep theirs");
         window.task_ended();
         assert_eq!(window.max_cmd_sn(), told.next());
+        assert_eq!(window.extra_places(), 200 - COMMAND_WINDOW);
     }
 
     mod random {
@@ -491,7 +499,7 @@ mod tests {
             Arrive(u32),
             End,
             Fit {
-                under_way: u32,
+                awaited: u32,
                 held_bytes: usize,
             },
         }
@@ -501,7 +509,7 @@ mod tests {
                 4 => (0..40_u32).prop_map(Step::Arrive),
                 2 => (0..600_u32).prop_map(Step::Arrive),
                 2 => Just(Step::End),
-                1 => (0..600_u32, 0..4_usize).prop_map(|(under_way, held_bytes)| Step::Fit { under_way, held_bytes }),
+                1 => (0..600_u32, 0..4_usize).prop_map(|(awaited, held_bytes)| Step::Fit { awaited, held_bytes }),
             ]
         }
 
@@ -515,7 +523,9 @@ mod tests {
                 let mut window = CommandWindow::new(SerialNumber(first), 0);
                 let mut early = BTreeMap::new();
                 let (mut due, mut told) = (SerialNumber(first), window.max_cmd_sn());
+                let mut extra = window.extra_places();
                 for step in steps {
+                    let fitted = matches!(step, Step::Fit { .. });
                     match step {
                         Step::Arrive(ahead) => {
                             let cmd_sn = due.add(ahead);
@@ -543,13 +553,16 @@ mod tests {
                             }
                         }
                         Step::End => window.task_ended(),
-                        Step::Fit { under_way, held_bytes } => {
-                            window.fit(under_way, BufferShare { held_bytes, most_bytes: 3 }, 1000);
+                        Step::Fit { awaited, held_bytes } => {
+                            window.fit(awaited, BufferShare { held_bytes, most_bytes: 3 }, 1000);
                         }
                     }
                     prop_assert_eq!(window.exp_cmd_sn(), due);
                     prop_assert!(!window.max_cmd_sn().is_before(told));
                     told = window.max_cmd_sn();
+                    prop_assert!(fitted || window.extra_places() <= extra, "{} after {extra}", window.extra_places());
+                    prop_assert!(window.extra_places() <= extra.max(1000));
+                    extra = window.extra_places();
                 }
             }
         }

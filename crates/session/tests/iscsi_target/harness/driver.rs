@@ -118,7 +118,11 @@ impl Driver {
 
     /// Lets the command window follow its use, within a share of the buffers of which nothing is held.
     pub(crate) fn fit_window(&self) {
-        let share = BufferShare { held_bytes: 0, most_bytes: 1 << 20 };
+        self.fit_window_within(BufferShare { held_bytes: 0, most_bytes: 1 << 20 });
+    }
+
+    /// The same within that share.
+    pub(crate) fn fit_window_within(&self, share: BufferShare) {
         let key = self.session.expect("it is in a session");
         let used_again = self.sessions.borrow_mut().fit_window(key, share);
         assert!(used_again > 0, "each look is for some commands");
