@@ -152,9 +152,11 @@ impl<H: Copy + PartialEq> Session<H> {
 
     // Its command window.
 
-    /// Lets the command window follow its use. It does not grow beyond `most_extra` extra places. Gives how many commands each connection may have under
+    /// Lets the command window follow its use, and the share of the connection that has used most of its own. It does not grow beyond `most_extra` extra places. Gives how many commands each connection may have under
     /// way before the window is used again.
-    pub(super) fn fit_window(&mut self, share: BufferShare, most_extra: u32) -> usize {
+    pub(super) fn fit_window(&mut self, share_of: impl Fn(H) -> Option<BufferShare>, most_extra: u32) -> usize {
+        let shares = self.members.iter().filter_map(|member| share_of(member.handle));
+        let Some(share) = shares.reduce(BufferShare::fuller) else { return usize::MAX };
         let awaited =
             self.members.iter().filter_map(|member| member.connection.as_ref()).map(Connection::awaited_commands);
         self.window.fit(awaited.sum(), share, most_extra);

@@ -78,8 +78,8 @@ pub struct Sessions<H> {
     /// Those that have not ended. One that has is kept until its last connection is [removed](Session::remove).
     by_tsih: HashMap<Tsih, SessionKey>,
     last_tsih: u16,
-    /// The remainder of all numbers by `sharers`.
-    share: u16,
+    /// That of all numbers by `sharers`.
+    remainder: u16,
     sharers: u16,
     /// Places in command windows beyond those that every session has: the sum of what the sessions have [counted](Session::count_places).
     extra_places: u32,
@@ -92,12 +92,12 @@ impl<H: Copy + PartialEq> Default for Sessions<H> {
 }
 
 impl<H: Copy + PartialEq> Sessions<H> {
-    /// One of `sharers` tables of a daemon: the remainder of a TSIH by `sharers` is the `share` of the table that the session
+    /// One of `sharers` tables of a daemon: the `remainder` of a TSIH by `sharers` tells the table that the session
     /// is in. There may be [`MAX_SESSION_TABLES`].
-    pub fn sharing(share: usize, sharers: usize) -> Self {
-        debug_assert!(share < sharers && sharers <= MAX_SESSION_TABLES);
-        let (share, sharers) = (share as u16, sharers as u16);
-        Self { slots: Vec::new(), by_tsih: HashMap::new(), last_tsih: share, share, sharers, extra_places: 0 }
+    pub fn sharing(remainder: usize, sharers: usize) -> Self {
+        debug_assert!(remainder < sharers && sharers <= MAX_SESSION_TABLES);
+        let (remainder, sharers) = (remainder as u16, sharers as u16);
+        Self { slots: Vec::new(), by_tsih: HashMap::new(), last_tsih: remainder, remainder, sharers, extra_places: 0 }
     }
 
     /// The session of that name, also when it has ended and its last PDUs are on their way.
@@ -190,14 +190,14 @@ impl<H: Copy + PartialEq> Sessions<H> {
         }
     }
 
-    /// Lets the command window of a session follow its use, within what its `share` of the buffers carries. To be called when PDUs
-    /// of the session have been dealt with, as soon as a connection has as many commands under way as the last call gave.
-    pub fn fit_window(&mut self, key: SessionKey, share: BufferShare) -> usize {
+    /// Lets the command window of a session follow its use, within what the shares of the buffers of its connections carry. To be called
+    /// when PDUs of the session have been dealt with, as soon as a connection has as many commands under way as the last call gave.
+    pub fn fit_window(&mut self, key: SessionKey, share_of: impl Fn(H) -> Option<BufferShare>) -> usize {
         let all = self.extra_places;
         let Some(session) = self.get_mut(key) else { return usize::MAX };
         let others = all - session.counted_places();
         // No more than it leaves free.
-        let used_again = session.fit_window(share, MAX_EXTRA_COMMANDS.saturating_sub(others) / 2);
+        let used_again = session.fit_window(share_of, MAX_EXTRA_COMMANDS.saturating_sub(others) / 2);
         self.extra_places = others + session.count_places();
         used_again
     }
@@ -238,7 +238,7 @@ impl<H: Copy + PartialEq> Sessions<H> {
             return None;
         }
         loop {
-            self.last_tsih = self.last_tsih.checked_add(self.sharers).unwrap_or(self.share);
+            self.last_tsih = self.last_tsih.checked_add(self.sharers).unwrap_or(self.remainder);
             let tsih = Tsih(self.last_tsih);
             if tsih != Tsih::NEW && !self.by_tsih.contains_key(&tsih) {
                 return Some(tsih);

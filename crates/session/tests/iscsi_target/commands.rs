@@ -171,6 +171,41 @@ fn the_window_grows_for_an_initiator_far_away_and_stays_for_one_that_is_near() {
     assert_eq!(grow_window(&mut peer), MAX_COMMAND_WINDOW);
 }
 
+/// A share of the buffers that is held in full, and one of which nothing is.
+const USED_UP: BufferShare = BufferShare { held_bytes: 1, most_bytes: 1 };
+const UNUSED: BufferShare = BufferShare { held_bytes: 0, most_bytes: 1 };
+
+#[test]
+fn the_window_grows_only_when_no_connection_of_the_session_has_used_up_its_share() {
+    let two_connections =
+        || Setup { offer: Offer { max_connections: 2, ..Offer::default() }, ..Setup::keys(&[("MaxConnections", "2")]) };
+    let mut a = Peer::logged_in(two_connections());
+    let mut b = Peer::connect(two_connections());
+    b.driver.share(&a.driver);
+    let (tsih, names) = (a.driver.session().unwrap().tsih, [("InitiatorName", INITIATOR), ("TargetName", TARGET)]);
+    b.login(LoginRequest { tsih, cid: Cid(9), ..login_request() }, &text(&names));
+    assert!(b.login_response().0.status.is_success());
+    let use_up = |a: &mut Peer, share_of_b| {
+        let window = window_of(a);
+        a.holds_back = a.checker.stat_sn;
+        for itt in 0..window {
+            a.command(command(itt), &[]);
+            a.scsi_response();
+        }
+        a.driver.fit_window_within(|connection| if connection == b.driver.handle { share_of_b } else { UNUSED });
+        a.holds_back = None;
+        window_of(a)
+    };
+    assert_eq!(use_up(&mut a, USED_UP), COMMAND_WINDOW);
+    assert_eq!(use_up(&mut a, UNUSED), 2 * COMMAND_WINDOW);
+    use_up(&mut a, USED_UP);
+    for itt in 0..COMMAND_WINDOW {
+        a.command(command(itt), &[]);
+        a.scsi_response();
+    }
+    assert_eq!(window_of(&mut a), COMMAND_WINDOW, "MaxCmdSN has stood still");
+}
+
 /// A session of its own beside that of `other`.
 fn beside(other: &Peer, number: u8) -> Peer {
     let mut peer = Peer::connect(Setup::default());
@@ -205,13 +240,12 @@ fn wide_windows_leave_others_room_and_give_it_back() {
 
 #[test]
 fn places_that_were_promised_go_to_others_only_when_they_have_been_used() {
-    const USED_UP: BufferShare = BufferShare { held_bytes: 1, most_bytes: 1 };
     let mut peers = vec![Peer::logged_in(Setup::default())];
     let mut extra = 0;
     for number in 1..=40 {
         let last = peers.last_mut().expect("there is one");
         grow_window(last);
-        last.driver.fit_window_within(USED_UP);
+        last.driver.fit_window_within(|_| USED_UP);
         extra += window_of(last) - COMMAND_WINDOW;
         let next = beside(last, number);
         peers.push(next);

@@ -375,12 +375,17 @@ impl Connections {
         conn.answers.resize(protocol.answer_bytes());
         traffic.add(protocol.take_traffic());
         conn.update_socket(cx, id, protocol.wants_input(), protocol.has_output());
+        let key = conn.key;
         if conn.under_way >= conn.window_used
-            && let Some(key) = conn.key
+            && let Some(key) = key
         {
-            conn.window_used = self.sessions.fit_window(key, buffers.share_of(&conn.account));
+            let share_of = |member| self.table.get(member).map(|conn| buffers.share_of(&conn.account));
+            let window_used = self.sessions.fit_window(key, share_of);
+            if let Some(conn) = self.table.get_mut(id) {
+                conn.window_used = window_used;
+            }
         }
-        let session = conn.key.and_then(|key| self.sessions.get_mut(key));
+        let session = key.and_then(|key| self.sessions.get_mut(key));
         let (timeout, touched) =
             session.map_or((None, Vec::new()), |session| (session.next_timeout(id), session.take_touched()));
         self.watch(id, timeout);

@@ -9,7 +9,7 @@ use lunette_pdu::{Cid, SerialNumber};
 
 use crate::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_RECOVERY_COMMAND_WINDOW};
 
-/// What the commands of a session hold of the buffers, and the most that they may.
+/// What the commands of one connection hold of the buffers, and the most that they may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BufferShare {
     /// Bytes that they hold.
@@ -19,6 +19,12 @@ pub struct BufferShare {
 }
 
 impl BufferShare {
+    /// The one of which the greater part is held.
+    pub(crate) fn fuller(self, other: Self) -> Self {
+        let held_of = |a: Self, b: Self| a.held_bytes as u128 * b.most_bytes as u128;
+        if held_of(self, other) >= held_of(other, self) { self } else { other }
+    }
+
     fn is_used_up(self) -> bool {
         self.held_bytes >= self.most_bytes
     }
@@ -460,6 +466,15 @@ mod tests {
         assert_eq!(width(&mut window), COMMAND_WINDOW);
         window.fit(COMMAND_WINDOW, FREE, 30);
         assert_eq!((width(&mut window), window.extra_places()), (COMMAND_WINDOW + 30, 30));
+    }
+
+    #[test]
+    fn the_fuller_share_is_that_of_which_the_greater_part_is_held() {
+        let share = |held_bytes, most_bytes| BufferShare { held_bytes, most_bytes };
+        for (fuller, other) in [((1, 2), (9, 20)), ((5, 5), (99, 100)), ((7, 3), (1, 1)), ((1, 0), (50, 100))] {
+            let (fuller, other) = (share(fuller.0, fuller.1), share(other.0, other.1));
+            assert_eq!((fuller.fuller(other), other.fuller(fuller)), (fuller, fuller));
+        }
     }
 
     #[test]

@@ -118,13 +118,13 @@ impl Driver {
 
     /// Lets the command window follow its use, within a share of the buffers of which nothing is held.
     pub(crate) fn fit_window(&self) {
-        self.fit_window_within(BufferShare { held_bytes: 0, most_bytes: 1 << 20 });
+        self.fit_window_within(|_| BufferShare { held_bytes: 0, most_bytes: 1 << 20 });
     }
 
-    /// The same within that share.
-    pub(crate) fn fit_window_within(&self, share: BufferShare) {
+    /// The same within these shares of the session's connections.
+    pub(crate) fn fit_window_within(&self, share_of: impl Fn(u32) -> BufferShare) {
         let key = self.session.expect("it is in a session");
-        let used_again = self.sessions.borrow_mut().fit_window(key, share);
+        let used_again = self.sessions.borrow_mut().fit_window(key, |handle| Some(share_of(handle)));
         assert!(used_again > 0, "each look is for some commands");
     }
 
