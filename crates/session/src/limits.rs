@@ -46,6 +46,10 @@ pub const MAX_COMMAND_WINDOW: u32 = 2048;
 pub const MAX_RECOVERY_COMMAND_WINDOW: u32 = 512;
 const _: () = assert!(2 * MAX_RECOVERY_COMMAND_WINDOW as usize <= MAX_RETAINED_STATUSES);
 
+/// A window of which less than a quarter has been used for this time becomes half as wide, down to [`COMMAND_WINDOW`]. It is looked at
+/// when a timer of a connection is due, so it may take as much longer as a silent connection waits for its ping.
+pub const UNUSED_WINDOW_TIME: Duration = Duration::from_secs(30);
+
 /// Places beyond [`COMMAND_WINDOW`] that all sessions of a table have together. One session has no more of them than it leaves free,
 /// so that the next one finds some.
 pub const MAX_EXTRA_COMMANDS: u32 = 65_536;

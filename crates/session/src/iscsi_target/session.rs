@@ -157,10 +157,23 @@ impl<H: Copy + PartialEq> Session<H> {
     pub(super) fn fit_window(&mut self, share_of: impl Fn(H) -> Option<BufferShare>, most_extra: u32) -> usize {
         let shares = self.members.iter().filter_map(|member| share_of(member.handle));
         let Some(share) = shares.reduce(BufferShare::fuller) else { return usize::MAX };
-        let awaited =
-            self.members.iter().filter_map(|member| member.connection.as_ref()).map(Connection::awaited_commands);
-        self.window.fit(awaited.sum(), share, most_extra);
-        self.window.most_of_it() as usize / self.members.len().max(1)
+        self.window.fit(self.awaited_commands(), share, most_extra);
+        self.fit_from()
+    }
+
+    /// Takes places of the command window back that have not been used for long. Gives the same.
+    pub(super) fn narrow_unused_window(&mut self, now: Time) -> usize {
+        self.window.narrow_unused(self.awaited_commands(), now);
+        self.fit_from()
+    }
+
+    fn awaited_commands(&self) -> u32 {
+        let connections = self.members.iter().filter_map(|member| member.connection.as_ref());
+        connections.map(Connection::awaited_commands).sum()
+    }
+
+    fn fit_from(&self) -> usize {
+        self.window.fit_from() as usize / self.members.len().max(1)
     }
 
     /// Places of the command window beyond those that every session has, as last counted. Until the window is fitted again there may be

@@ -193,11 +193,24 @@ impl<H: Copy + PartialEq> Sessions<H> {
     /// Lets the command window of a session follow its use, within what the shares of the buffers of its connections carry. To be called
     /// when PDUs of the session have been dealt with, as soon as a connection has as many commands under way as the last call gave.
     pub fn fit_window(&mut self, key: SessionKey, share_of: impl Fn(H) -> Option<BufferShare>) -> usize {
+        // No more than it leaves free.
+        self.change_window(key, |session, others| {
+            session.fit_window(share_of, MAX_EXTRA_COMMANDS.saturating_sub(others) / 2)
+        })
+    }
+
+    /// Takes places of the command window of a session back that have not been used for long. To be called when a connection of it has
+    /// been told the time; what it gives holds for each of them.
+    pub fn narrow_unused_window(&mut self, key: SessionKey, now: Time) -> usize {
+        self.change_window(key, |session, _| session.narrow_unused_window(now))
+    }
+
+    /// Counts the places of a session again after a change, which is told how many the others have.
+    fn change_window(&mut self, key: SessionKey, change: impl FnOnce(&mut Session<H>, u32) -> usize) -> usize {
         let all = self.extra_places;
         let Some(session) = self.get_mut(key) else { return usize::MAX };
         let others = all - session.counted_places();
-        // No more than it leaves free.
-        let used_again = session.fit_window(share_of, MAX_EXTRA_COMMANDS.saturating_sub(others) / 2);
+        let used_again = change(session, others);
         self.extra_places = others + session.count_places();
         used_again
     }

@@ -5,7 +5,9 @@ use lunette_pdu::{
 };
 use lunette_session::iscsi_target::{BufferShare, Response};
 use lunette_session::keys::Offer;
-use lunette_session::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_EXTRA_COMMANDS, MAX_IMMEDIATE_TASKS};
+use lunette_session::limits::{
+    COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_EXTRA_COMMANDS, MAX_IMMEDIATE_TASKS, UNUSED_WINDOW_TIME,
+};
 
 use crate::harness::{INITIATOR, Peer, Setup, TARGET, command, login_request, nop_out, read, text, write};
 
@@ -259,6 +261,28 @@ fn places_that_were_promised_go_to_others_only_when_they_have_been_used() {
         assert_eq!(window_of(peer), COMMAND_WINDOW, "MaxCmdSN has stood still");
     }
     assert_eq!(grow_window(&mut last), MAX_COMMAND_WINDOW);
+}
+
+#[test]
+fn an_initiator_that_uses_little_of_its_window_gives_places_back_as_it_sends() {
+    let mut peer = Peer::logged_in(Setup::default());
+    let wide = grow_window(&mut peer);
+    peer.driver.narrow_unused_window();
+    let mut width = wide;
+    while width > COMMAND_WINDOW {
+        for _ in 0..2 {
+            peer.pass(UNUSED_WINDOW_TIME * 2 / 3);
+            peer.command(command(1), &[]);
+            peer.scsi_response();
+        }
+        peer.driver.narrow_unused_window();
+        width /= 2;
+        let promised = window_of(&mut peer);
+        assert!(promised > wide / 2, "MaxCmdSN does not go back");
+    }
+    let promised = window_of(&mut peer);
+    fill_window(&mut peer, promised - COMMAND_WINDOW);
+    assert_eq!(window_of(&mut peer), COMMAND_WINDOW);
 }
 
 #[test]

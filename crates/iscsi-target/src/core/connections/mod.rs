@@ -462,8 +462,21 @@ impl Connections {
                 login.time_has_come(now);
             } else if let Some(mut protocol) = conn.protocol_mut(id, &mut self.sessions) {
                 protocol.time_has_come(now);
+                self.narrow_unused_window(id, now);
             }
             self.touch(id);
+        }
+    }
+
+    /// Takes places of the command window back that the session of a connection has not used for long. Each connection is called when it
+    /// is silent, and from time to time when it is not.
+    fn narrow_unused_window(&mut self, id: ConnectionId, now: Time) {
+        let Some(key) = self.table.get(id).and_then(|conn| conn.key) else { return };
+        let window_used = self.sessions.narrow_unused_window(key, now);
+        for member in self.sessions.get(key).into_iter().flat_map(Session::members) {
+            if let Some(conn) = self.table.get_mut(member) {
+                conn.window_used = window_used;
+            }
         }
     }
 

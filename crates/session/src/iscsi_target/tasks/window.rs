@@ -1,13 +1,15 @@
 //! CmdSN order and the command window of a session (RFC 7143 section 4.2.2.1), over all of its connections.
 //!
 //! The window begins with [`COMMAND_WINDOW`] places and doubles when the session uses most of them, because over a long distance most
-//! commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when the share of the buffers of one
-//! of the session's connections is used up. MaxCmdSN does not go back then: it stands still until the tasks that are too many have ended.
-//! So the places that count are those of the tasks and of the numbers that may still arrive, whatever the width is by now.
+//! commands of a window are on their way: 128 of 4 KiB are 10 MB/s over 50 ms. It takes places back when the share of the buffers of one of
+//! the session's connections is used up. MaxCmdSN does not go back then: it stands still until the tasks that are too many have ended. The
+//! same holds for a window of which less than a quarter is used for [`UNUSED_WINDOW_TIME`]. So the places that count are those of the tasks
+//! and of the numbers that may still arrive, whatever the width is by now.
 
 use lunette_pdu::{Cid, SerialNumber};
 
-use crate::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_RECOVERY_COMMAND_WINDOW};
+use crate::Time;
+use crate::limits::{COMMAND_WINDOW, MAX_COMMAND_WINDOW, MAX_RECOVERY_COMMAND_WINDOW, UNUSED_WINDOW_TIME};
 
 /// What the commands of one connection hold of the buffers, and the most that they may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +77,10 @@ pub(crate) struct CommandWindow {
     width: u32,
     /// The most places that there may be.
     most: u32,
+    /// Whether a quarter of them has been used since the last look at that.
+    is_used: bool,
+    /// The time of the next one.
+    next_look: Option<Time>,
     /// Tasks that have arrived through the window and not ended.
     active: u32,
     /// What has been received early, by the last bits of its number. Empty until a command overtakes another for the first
@@ -100,6 +106,8 @@ impl CommandWindow {
             max_cmd_sn: first.add(COMMAND_WINDOW - 1),
             width: COMMAND_WINDOW,
             most: if error_recovery_level == 0 { MAX_COMMAND_WINDOW } else { MAX_RECOVERY_COMMAND_WINDOW },
+            is_used: false,
+            next_look: None,
             active: 0,
             early: Vec::new(),
             early_len: 0,
@@ -132,6 +140,7 @@ impl CommandWindow {
     /// Lets the number of places follow its use. `awaited`: commands that the initiator waits for, as far as the target can tell.
     /// `most_extra`: the window does not grow beyond as many [extra places](Self::extra_places).
     pub(crate) fn fit(&mut self, awaited: u32, share: BufferShare, most_extra: u32) {
+        self.is_used |= awaited >= self.quarter();
         if share.is_used_up() {
             self.width = self.active.clamp(COMMAND_WINDOW, self.width);
         } else if awaited >= self.most_of_it() && share.has_room_for_twice() {
@@ -140,9 +149,29 @@ impl CommandWindow {
         }
     }
 
-    /// Commands under way from which on [`fit`](Self::fit) may add places.
-    pub(crate) fn most_of_it(&self) -> u32 {
-        self.width - self.width / 4
+    /// Takes half of the places back when less than a quarter of them has been used for [`UNUSED_WINDOW_TIME`].
+    pub(crate) fn narrow_unused(&mut self, awaited: u32, now: Time) {
+        self.is_used |= awaited >= self.quarter();
+        if self.next_look.is_some_and(|at| now < at) {
+            return;
+        }
+        let is_first = self.next_look.replace(now + UNUSED_WINDOW_TIME).is_none();
+        if !std::mem::take(&mut self.is_used) && !is_first {
+            self.width = (self.width / 2).max(COMMAND_WINDOW);
+        }
+    }
+
+    /// Commands that the initiator waits for from which on [`fit`](Self::fit) may change something.
+    pub(crate) fn fit_from(&self) -> u32 {
+        if self.is_used || self.width == COMMAND_WINDOW { self.most_of_it() } else { self.quarter() }
+    }
+
+    fn quarter(&self) -> u32 {
+        self.width / 4
+    }
+
+    fn most_of_it(&self) -> u32 {
+        self.width - self.quarter()
     }
 
     fn widen(&mut self, width: u32) {
@@ -499,6 +528,37 @@ mod tests {
         window.task_ended();
         assert_eq!(window.max_cmd_sn(), told.next());
         assert_eq!(window.extra_places(), 200 - COMMAND_WINDOW);
+    }
+
+    #[test]
+    fn a_window_that_is_little_used_for_a_time_gives_places_back() {
+        let at = |seconds| Time::new(std::time::Duration::from_secs(seconds));
+        let period = UNUSED_WINDOW_TIME.as_secs();
+        let mut window = CommandWindow::new(SerialNumber(0), 0);
+        window.narrow_unused(0, at(0));
+        for width in [COMMAND_WINDOW, 2 * COMMAND_WINDOW] {
+            window.fit(width, FREE, u32::MAX);
+        }
+        let wide = 4 * COMMAND_WINDOW;
+        assert_eq!(window.fit_from(), wide - wide / 4, "it has been used");
+        window.narrow_unused(0, at(period));
+        assert_eq!(window.fit_from(), wide / 4, "whether it is used again is to be seen");
+        window.fit(wide / 4, FREE, u32::MAX);
+        window.narrow_unused(0, at(2 * period));
+        window.narrow_unused(wide / 4 - 1, at(3 * period - 1));
+        assert_eq!(window.width, wide, "a quarter was used, and then the time was not over");
+        window.narrow_unused(wide / 4 - 1, at(3 * period));
+        assert_eq!((window.width, window.extra_places()), (wide / 2, wide - COMMAND_WINDOW), "what was told holds");
+        let told = window.max_cmd_sn();
+        for cmd_sn in 0..wide / 2 {
+            assert_eq!(window.max_cmd_sn(), told);
+            assert_eq!(window.arrive(SerialNumber(cmd_sn)), NEXT);
+        }
+        assert_eq!((window.max_cmd_sn(), window.extra_places()), (told, wide / 2 - COMMAND_WINDOW));
+        for look in 4..10 {
+            window.narrow_unused(0, at(look * period));
+        }
+        assert_eq!(window.width, COMMAND_WINDOW);
     }
 
     mod random {

@@ -128,6 +128,13 @@ impl Driver {
         assert!(used_again > 0, "each look is for some commands");
     }
 
+    /// Looks whether the command window has been used of late.
+    pub(crate) fn narrow_unused_window(&self) {
+        let key = self.session.expect("it is in a session");
+        let used_again = self.sessions.borrow_mut().narrow_unused_window(key, self.now);
+        assert!(used_again > 0, "each look is for some commands");
+    }
+
     /// Does something with the connection, which is in a session.
     pub(crate) fn act<R>(&self, act: impl FnOnce(&mut ConnectionMut<'_>) -> R) -> R {
         let mut sessions = self.sessions.borrow_mut();
