@@ -13,6 +13,8 @@ const SPARE: f64 = 1.5;
 /// What the search may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
+    /// Bytes of a block of the device. Requests are whole blocks.
+    pub block_len: u64,
     /// Bytes of one request; `Some` when the load decides it.
     pub request_len: Option<u64>,
     /// Bytes of the longest request that the device takes in one command.
@@ -41,6 +43,7 @@ impl Default for Bounds {
     /// What two ends of this project agree on.
     fn default() -> Self {
         Self {
+            block_len: 512,
             request_len: None,
             max_request_len: 4 << 20,
             max_connections: 8,
@@ -57,6 +60,18 @@ impl Default for Bounds {
 }
 
 impl Bounds {
+    /// The bytes of the whole blocks in `len`, but of one block at least.
+    ///
+    /// ```
+    /// let bounds = lunette_tuning::Bounds { block_len: 4160, ..Default::default() };
+    /// assert_eq!(bounds.whole_blocks(64 << 10), 15 * 4160);
+    /// assert_eq!(bounds.whole_blocks(1), 4160);
+    /// ```
+    pub fn whole_blocks(&self, len: u64) -> u64 {
+        let block_len = self.block_len.max(1);
+        (len - len % block_len).max(block_len)
+    }
+
     /// What costs nothing: data goes unsolicited where that is allowed, and bursts are as long as both ends take.
     pub(crate) fn keys(&self) -> Settings {
         Settings {
@@ -96,11 +111,12 @@ pub fn recommend(path: &Path, target: &Target, bounds: &Bounds) -> Settings {
     good.map(|(settings, _)| settings).min_by_key(cost).expect("the best candidate is good enough")
 }
 
-/// Powers of two up to what the device takes, or the length that is given.
+/// Powers of two up to what the device takes, cut to whole blocks, or the length that is given.
 fn request_lens(bounds: &Bounds) -> impl Iterator<Item = u64> {
-    let max_len = bounds.max_request_len.max(MIN_REQUEST_LEN);
+    let max_len = bounds.whole_blocks(bounds.max_request_len.max(MIN_REQUEST_LEN));
     let powers = std::iter::successors(Some(MIN_REQUEST_LEN), |len| len.checked_mul(2));
-    let chosen = powers.take_while(move |len| bounds.request_len.is_none() && *len <= max_len);
+    let whole = powers.map(|len| bounds.whole_blocks(len));
+    let chosen = whole.take_while(move |len| bounds.request_len.is_none() && *len <= max_len);
     chosen.chain(bounds.request_len)
 }
 

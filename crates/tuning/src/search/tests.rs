@@ -41,14 +41,16 @@ proptest! {
         max_connections in 0_u32..8,
         max_in_flight_mib in 1_u64..64,
         request_len in proptest::option::of(512_u64..1 << 20),
+        block_len in prop_oneof![Just(512_u64), Just(4096), Just(4160), 1_u64..10_000],
     ) {
         let max_in_flight_bytes = max_in_flight_mib << 20;
-        let bounds = Bounds { request_len, max_connections, max_in_flight_bytes, ..Bounds::default() };
+        let bounds = Bounds { block_len, request_len, max_connections, max_in_flight_bytes, ..Bounds::default() };
         let found = recommend(&path(1_000.0, round_trip_ms, 1e-4), &Target::default(), &bounds);
         prop_assert!(found.connections <= max_connections.max(1));
         prop_assert!(u64::from(found.depth) * found.request_len <= max_in_flight_bytes.max(found.request_len));
         prop_assert!(found.depth <= Target::default().command_window);
         prop_assert_eq!(request_len.unwrap_or(found.request_len), found.request_len);
+        prop_assert!(request_len.is_some() || found.request_len.is_multiple_of(block_len));
     }
 }
 

@@ -32,7 +32,8 @@ pub(super) fn wide(survey: &Survey, defaults: &Candidate, measured: &Rates) -> C
     let bytes = ((WIDE * filled) as u64).clamp(MIN_WIDE_BYTES, bounds.max_in_flight_bytes.max(MIN_WIDE_BYTES));
     let connections = bounds.max_connections.max(1);
     let share = (bytes / (4 * u64::from(connections))).next_power_of_two();
-    let request_len = bounds.request_len.unwrap_or(share.min(1 << 20).clamp(*REQUEST_LENS.start(), longest(bounds)));
+    let share = share.min(1 << 20).clamp(*REQUEST_LENS.start(), longest(bounds));
+    let request_len = bounds.request_len.unwrap_or(bounds.whole_blocks(share));
     let depth = u32::try_from(bytes / request_len.max(1)).unwrap_or(u32::MAX).max(2 * connections);
     let settings = Settings {
         request_len,
@@ -50,7 +51,7 @@ fn longest(bounds: &Bounds) -> u64 {
 
 /// Settings that differ from the best in one respect: first those that may carry more, then those that take less.
 pub(super) fn neighbours(survey: &Survey, best: &Trial, with_writes: bool) -> Vec<Candidate> {
-    let Survey { target, congestion, .. } = survey;
+    let Survey { target, bounds, congestion, .. } = survey;
     let now = best.candidate.settings;
     let of = |settings: Settings| Candidate { settings, finds_depth: false, ..best.candidate };
     let possible =
@@ -61,18 +62,21 @@ pub(super) fn neighbours(survey: &Survey, best: &Trial, with_writes: bool) -> Ve
     let mut more = vec![
         Settings { connections, ..with_depth(now.depth.max(2 * connections)) },
         with_depth(now.depth.saturating_mul(2)),
-        Settings { request_len: now.request_len * 2, ..now },
+        Settings { request_len: bounds.whole_blocks(now.request_len * 2), ..now },
     ];
     if is_limited_by_its_requests(survey, best) {
         let Settings { depth, request_len, .. } = now;
-        more.insert(0, Settings { request_len: request_len * 4, ..now });
-        more.insert(0, Settings { request_len: request_len * 2, ..with_depth(depth.saturating_mul(2)) });
+        more.insert(0, Settings { request_len: bounds.whole_blocks(request_len * 4), ..now });
+        more.insert(
+            0,
+            Settings { request_len: bounds.whole_blocks(request_len * 2), ..with_depth(depth.saturating_mul(2)) },
+        );
         more.insert(0, with_depth(depth.saturating_mul(4)));
     }
     let less = vec![
         Settings { connections: now.connections / 2, ..now },
         Settings { depth: now.depth / 2, ..now },
-        Settings { request_len: now.request_len / 2, depth: now.depth.saturating_mul(2), ..now },
+        Settings { request_len: bounds.whole_blocks(now.request_len / 2), depth: now.depth.saturating_mul(2), ..now },
     ];
     let others = congestion.iter().filter(|_| with_writes);
     let others = others.map(|control| Candidate { congestion: Some(*control), ..best.candidate }).collect();
@@ -86,7 +90,10 @@ fn is_possible(survey: &Survey, now: &Settings, settings: &Settings) -> bool {
     let Survey { target, bounds, .. } = survey;
     let in_flight = |settings: &Settings| u64::from(settings.depth) * settings.request_len;
     let len = settings.request_len;
-    let may_have_len = bounds.request_len.map_or(REQUEST_LENS.contains(&len), |given| given == len);
+    // Whole blocks may be a little less than the shortest length.
+    let least = bounds.whole_blocks(*REQUEST_LENS.start());
+    let is_choice = (least..=*REQUEST_LENS.end()).contains(&len) && len.is_multiple_of(bounds.block_len.max(1));
+    let may_have_len = bounds.request_len.map_or(is_choice, |given| given == len);
     (1..=bounds.max_connections).contains(&settings.connections)
         && (1..=target.command_window).contains(&settings.depth)
         && in_flight(settings) <= bounds.max_in_flight_bytes.max(in_flight(now))

@@ -166,6 +166,11 @@ impl Tuner {
         *window = commands.max(*window);
     }
 
+    /// What is known besides the trials; [`saw_command_window`](Self::saw_command_window) keeps it up to date.
+    pub fn survey(&self) -> &Survey {
+        &self.survey
+    }
+
     /// All trials so far.
     pub fn trials(&self) -> &[Trial] {
         &self.trials

@@ -24,7 +24,7 @@ impl Rates {
         self.read >= other.read && self.write.unwrap_or(0.0) >= other.write.unwrap_or(0.0)
     }
 
-    /// The greater one of both directions.
+    /// The greater of the two directions.
     pub(super) fn most(&self) -> f64 {
         self.read.max(self.write.unwrap_or(0.0))
     }
