@@ -216,9 +216,11 @@ impl Report {
     ) -> Self {
         let trials = findings.tuner.as_ref().map_or(&[][..], Tuner::trials);
         let path = findings.tuner.as_ref().map(Tuner::path);
+        // The trials may have seen a wider command window than the survey did.
+        let survey = findings.tuner.as_ref().map_or(survey, Tuner::survey);
         let verdict = findings.tuner.as_ref().and_then(Tuner::verdict);
         let outcome = |index: usize| findings.outcomes.get(index).and_then(Option::as_ref);
-        // Of what is done now the explanation speaks: the settings of today, or the defaults.
+        // The explanation is about what is in use now: the settings of today, or the defaults.
         let now = trials.iter().position(|trial| trial.stage == Stage::Today && trial.rates.is_some()).unwrap_or(0);
         let rows = trials.iter().enumerate().map(|(index, trial)| TrialRow::new(trial, outcome(index)));
         let limits = match (trials.get(now), &path, outcome(now)) {
@@ -226,7 +228,10 @@ impl Report {
             _ => Vec::new(),
         };
         let paste = match (&verdict, &path) {
-            (Some(verdict), Some(path)) => paste::all(path, &with_depth(verdict, outcome(0)), &defaults.settings),
+            (Some(verdict), Some(path)) => {
+                let was_loss_seen = path.loss > 0.0 && findings.outcomes.iter().flatten().any(Outcome::shows_loss);
+                paste::all(path, &with_depth(verdict, outcome(0)), &defaults.settings, was_loss_seen)
+            }
             _ => Vec::new(),
         };
         Self {

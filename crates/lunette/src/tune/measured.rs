@@ -1,19 +1,21 @@
 //! The tuner on a real path: a survey, trials as [`Tuner`] asks for them, and a report, also when the target is lost in the middle.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::fmt::Display;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lunette_initiator::{Disk, Error, Initiator, TcpOptions, Url, wait};
+use lunette_initiator::{Disk, Initiator, TcpOptions, Url, wait};
 use lunette_session::keys::Offer;
 use lunette_tuning::{Bounds, Candidate, CongestionControl, Settings, Tuner};
 
 use super::Arguments;
 use super::findings::Findings;
 use super::scratch::Scratch;
-use super::survey::{MAX_CP_DEPTH, Surveyed, check_request, lifeline, survey, usable_window};
-use super::trial::{Budget, Outcome, Subject};
+use super::survey::{MAX_CP_DEPTH, MIN_REQUESTS_OF_A_LOAD, Surveyed, check_request, lifeline, survey, usable_window};
+use super::trial::{Budget, Outcome, Subject, TrialError};
 use crate::failure::Failure;
 use crate::remote::{self, remote_failure};
 
@@ -38,6 +40,9 @@ const TRIAL_TIME: std::ops::RangeInclusive<Duration> = Duration::from_millis(100
 /// The shortest trial that is worth its setup, unless the user gives less time.
 const GOOD_TRIAL_TIME: Duration = Duration::from_millis(1500);
 
+/// The least bytes of a load: fewer end before there is anything to see.
+const MIN_LOAD_BYTES: u64 = 1 << 20;
+
 /// How long a trial may go on when the time is over: requests that are under way come to their end. Then the target counts as lost.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -52,16 +57,10 @@ pub(super) fn run(arguments: &Arguments, url: &Url) -> Result<(), Failure> {
     let (ended, end) = mpsc::channel();
     // Nothing that the target leaves undone may hold up the report.
     thread::spawn(move || ended.send(worker.run()));
-    let outcome = end.recv_timeout(time + GRACE).unwrap_or_else(|_| {
-        Err(Failure::Lost(format!(
-            "the target did not answer in time: {} s and {} s more",
-            time.as_secs(),
-            GRACE.as_secs()
-        )))
-    });
+    let ended = end.recv_timeout(time + GRACE);
     progress.finish_and_clear();
     let findings = lock(&findings);
-    match outcome {
+    match conclude(ended, time, findings.facts.is_some()) {
         Ok(()) => findings.report(arguments, url, None),
         // There is nothing to report before the target has answered.
         Err(failure) if findings.facts.is_none() => Err(failure),
@@ -69,6 +68,29 @@ pub(super) fn run(arguments: &Arguments, url: &Url) -> Result<(), Failure> {
             findings.report(arguments, url, Some(&failure.to_string()))?;
             Err(failure)
         }
+    }
+}
+
+/// What the worker has come to; `is_known` says that there is something to report.
+fn conclude(
+    ended: Result<Result<(), Failure>, RecvTimeoutError>,
+    time: Duration,
+    is_known: bool,
+) -> Result<(), Failure> {
+    let outcome = ended.unwrap_or_else(|error| match error {
+        RecvTimeoutError::Timeout => Err(Failure::Lost(format!(
+            "the target did not answer in time: {} s and {} s more",
+            time.as_secs(),
+            GRACE.as_secs()
+        ))),
+        RecvTimeoutError::Disconnected => Err(Failure::other(
+            "the measurement ended without a result: a mistake of this program, which is reported above",
+        )),
+    });
+    match outcome {
+        // It was not lost in the middle: it has not answered at all.
+        Err(Failure::Lost(text)) if !is_known => Err(Failure::Disk(text)),
+        outcome => outcome,
     }
 }
 
@@ -84,7 +106,8 @@ struct Worker {
     scratch: Option<Scratch>,
     started: Instant,
     time: Duration,
-    max_bytes: u64,
+    /// Bytes of each load: one in each direction of each trial, and the short commands of the survey.
+    load_bytes: u64,
     findings: Arc<Mutex<Findings>>,
     progress: ProgressBar,
 }
@@ -117,10 +140,10 @@ impl Today {
     }
 
     fn candidate(&self, bounds: &Bounds, defaults: &Candidate) -> Candidate {
-        let Settings { request_len, depth, .. } = defaults.settings;
+        let request_len = self.request_len.unwrap_or(defaults.settings.request_len);
         let settings = Settings {
-            request_len: self.request_len.unwrap_or(request_len),
-            depth: self.depth.unwrap_or(depth),
+            request_len,
+            depth: self.depth.unwrap_or(cp_depth(bounds, request_len)),
             ..within(bounds, settings_of(&self.offer))
         };
         Candidate {
@@ -177,12 +200,29 @@ pub(super) fn unset() -> Candidate {
     }
 }
 
+/// The most requests of this length that `lunette cp` has in flight.
+fn cp_depth(bounds: &Bounds, request_len: u64) -> u32 {
+    let affordable = u32::try_from(bounds.max_in_flight_bytes / request_len.max(1)).unwrap_or(u32::MAX);
+    affordable.clamp(1, MAX_CP_DEPTH)
+}
+
+/// The bytes of each load, so that all of them together stay within `--max-bytes`, whatever becomes of them.
+fn load_bytes(arguments: &Arguments) -> Result<u64, Failure> {
+    let directions = 1 + u64::from(arguments.write.is_some());
+    let loads = lunette_tuning::MAX_TRIALS as u64 * directions + 1;
+    let least = MIN_LOAD_BYTES.max(MIN_REQUESTS_OF_A_LOAD * arguments.request.unwrap_or(0));
+    let bytes = arguments.max_bytes.0 / loads;
+    if bytes < least {
+        return Err(Failure::Usage(format!("--max-bytes {}: {} are needed", arguments.max_bytes.0, least * loads)));
+    }
+    Ok(bytes)
+}
+
 /// What `lunette cp` does when it is told nothing.
 fn defaults(bounds: &Bounds) -> Candidate {
-    let request_len = bounds.request_len.unwrap_or(DEFAULT_REQUEST.min(bounds.max_request_len));
-    let affordable = u32::try_from(bounds.max_in_flight_bytes / request_len.max(1)).unwrap_or(u32::MAX);
+    let request_len = bounds.request_len.unwrap_or(bounds.whole_blocks(DEFAULT_REQUEST.min(bounds.max_request_len)));
     let settings = within(bounds, plain());
-    let settings = Settings { request_len, depth: affordable.clamp(1, MAX_CP_DEPTH), ..settings };
+    let settings = Settings { request_len, depth: cp_depth(bounds, request_len), ..settings };
     Candidate { settings, finds_depth: true, ..unset() }
 }
 
@@ -209,7 +249,7 @@ impl Worker {
             scratch: arguments.write.clone(),
             started,
             time: Duration::from_secs(arguments.time.into()),
-            max_bytes: arguments.max_bytes.0,
+            load_bytes: load_bytes(arguments)?,
             findings: Arc::default(),
             progress,
         })
@@ -220,7 +260,12 @@ impl Worker {
         let part = self.time / SURVEY_SHARE;
         self.check_scratch()?;
         let (lifeline, opening) = lifeline(&self.subject).map_err(remote_failure)?;
-        let found = match survey(&self.subject, (&lifeline, opening), self.fixed_request, part) {
+        let found = match survey(
+            &self.subject,
+            (&lifeline, opening),
+            self.fixed_request,
+            Budget { time: part, bytes: self.load_bytes },
+        ) {
             Ok(found) => found,
             Err(error) => {
                 check_alive(&lifeline, &error)?;
@@ -236,8 +281,7 @@ impl Worker {
         }
         let budget = self.budget(found.facts.opening, found.survey.path.round_trip);
         let mut cost = found.facts.opening + budget.time * self.directions();
-        let mut moved = 0;
-        while let Some(candidate) = tuner.next(self.affordable(cost, moved, budget)) {
+        while let Some(candidate) = tuner.next(self.affordable(cost)) {
             self.progress.set_message(format!("trial {}", tuner.trials().len() + 1));
             self.progress.tick();
             let start = Instant::now();
@@ -246,13 +290,15 @@ impl Worker {
             let outcome = match measured {
                 Ok(outcome) => {
                     tuner.saw_command_window(usable_window(outcome.command_window, self.fixed_request.is_some()));
-                    moved += outcome.read.data_bytes + outcome.write.as_ref().map_or(0, |write| write.data_bytes);
                     Some(outcome)
                 }
                 Err(error) => {
                     check_alive(&lifeline, &error)?;
                     if tuner.trials().is_empty() {
-                        return Err(remote_failure(error));
+                        return Err(match error {
+                            TrialError::Session(error) => remote_failure(error),
+                            error => Failure::other(error),
+                        });
                     }
                     tracing::warn!(%error, "settings that cannot be measured");
                     None
@@ -262,6 +308,12 @@ impl Worker {
             let mut findings = lock(&self.findings);
             findings.outcomes.push(outcome);
             findings.tuner = Some(tuner.clone());
+        }
+        if tuner.trials().is_empty() {
+            let (time, cost) = (self.time.as_secs(), cost.as_secs_f64());
+            return Err(Failure::other(format!(
+                "no trial was made: one takes about {cost:.1} s, too much for what is left of --time {time}"
+            )));
         }
         Ok(())
     }
@@ -300,23 +352,62 @@ impl Worker {
         let wanted = (round_trip * TRIAL_ROUND_TRIPS).max(GOOD_TRIAL_TIME);
         let least = (round_trip * MIN_TRIAL_ROUND_TRIPS).max(*TRIAL_TIME.start()).min(*TRIAL_TIME.end());
         let time = wanted.min(share).clamp(least, *TRIAL_TIME.end());
-        let trials = lunette_tuning::MAX_TRIALS as u64 * u64::from(self.directions());
-        Budget { time, bytes: self.max_bytes / trials }
+        Budget { time, bytes: self.load_bytes }
     }
 
-    /// How many more trials time and bytes allow.
-    fn affordable(&self, cost: Duration, moved: u64, budget: Budget) -> usize {
+    /// How many more trials the time allows.
+    fn affordable(&self, cost: Duration) -> usize {
         let left = self.time.saturating_sub(self.started.elapsed());
-        let by_time = u64::try_from(left.as_millis() / cost.as_millis().max(1)).unwrap_or(u64::MAX);
-        let by_bytes = self.max_bytes.saturating_sub(moved) / (budget.bytes * u64::from(self.directions())).max(1);
-        (by_time.min(by_bytes)) as usize
+        usize::try_from(left.as_millis() / cost.as_millis().max(1)).unwrap_or(usize::MAX)
     }
 }
 
 /// Ends the run when a trial failed because the target is gone.
-fn check_alive(lifeline: &Disk, error: &Error) -> Result<(), Failure> {
+fn check_alive(lifeline: &Disk, error: &impl Display) -> Result<(), Failure> {
     match wait(lifeline.session().ping(Vec::new())) {
         Ok(_) => Ok(()),
         Err(_) => Err(Failure::Lost(format!("the target was lost in the middle: {error}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(2);
+
+    #[test]
+    fn a_target_that_never_answered_was_not_lost_in_the_middle() {
+        let timeout = || Err(RecvTimeoutError::Timeout);
+        assert!(matches!(conclude(timeout(), TIME, false), Err(Failure::Disk(text)) if text.contains("in time")));
+        assert!(matches!(conclude(timeout(), TIME, true), Err(Failure::Lost(text)) if text.contains("in time")));
+        let lost = || Ok(Err(Failure::Lost("gone".into())));
+        assert!(matches!(conclude(lost(), TIME, false), Err(Failure::Disk(text)) if text == "gone"));
+        assert!(matches!(conclude(lost(), TIME, true), Err(Failure::Lost(_))));
+        assert!(conclude(Ok(Ok(())), TIME, true).is_ok());
+    }
+
+    #[test]
+    fn a_mistake_of_the_program_is_no_silent_target() {
+        for is_known in [false, true] {
+            let failure = conclude(Err(RecvTimeoutError::Disconnected), TIME, is_known).unwrap_err();
+            assert!(matches!(&failure, Failure::Other(text) if text.contains("mistake of this program")), "{failure}");
+        }
+    }
+
+    #[test]
+    fn todays_requests_fit_the_memory() {
+        let bounds = Bounds { max_in_flight_bytes: 256 << 20, ..Bounds::default() };
+        let (offer, tcp) = (Offer::initiator(), TcpOptions::default());
+        let mut today = Today { offer, tcp, congestion: None, request_len: Some(4 << 20), depth: None };
+        assert_eq!(today.candidate(&bounds, &defaults(&bounds)).settings.depth, 64);
+        today.depth = Some(200);
+        assert_eq!(today.candidate(&bounds, &defaults(&bounds)).settings.depth, 200);
+    }
+
+    #[test]
+    fn the_defaults_are_whole_blocks() {
+        let bounds = Bounds { block_len: 4160, ..Bounds::default() };
+        assert_eq!(defaults(&bounds).settings.request_len, 63 * 4160);
     }
 }

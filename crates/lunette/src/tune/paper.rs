@@ -89,7 +89,7 @@ impl Report {
             delay_bandwidth_bytes: path.delay_bandwidth_bytes() as u64,
             today: row(today),
             tuned: row(tuned),
-            paste: paste::all(path, &candidate, &plain()),
+            paste: paste::all(path, &candidate, &plain(), path.loss > 0.0),
         }
     }
 

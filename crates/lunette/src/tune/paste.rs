@@ -1,6 +1,6 @@
 //! Settings in the words of the programs that take them.
 
-use lunette_tuning::{Candidate, Path, Settings};
+use lunette_tuning::{Candidate, CongestionControl, Path, Settings};
 use serde::Serialize;
 
 use crate::failure::Failure;
@@ -30,10 +30,11 @@ pub(super) fn print(all: &[Lines]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The settings for each program. `plain` are the defaults of our initiator, which its URL need not repeat.
-pub(super) fn all(path: &Path, candidate: &Candidate, plain: &Settings) -> Vec<Lines> {
+/// The settings for each program. `plain` are the defaults of our initiator, which its URL need not repeat. `is_lossy` says that the path
+/// is known to lose packets.
+pub(super) fn all(path: &Path, candidate: &Candidate, plain: &Settings, is_lossy: bool) -> Vec<Lines> {
     let settings = &candidate.settings;
-    vec![url(candidate, plain), session_table(settings), iscsid(settings), sysctl(path, settings)]
+    vec![url(candidate, plain), session_table(settings), iscsid(settings), sysctl(path, candidate, is_lossy)]
 }
 
 /// The parameters of our URL that differ from the defaults, as `NAME=VALUE&...`.
@@ -106,7 +107,8 @@ fn iscsid(settings: &Settings) -> Lines {
 }
 
 #[expect(clippy::cast_sign_loss, reason = "a number of bytes is not negative")]
-fn sysctl(path: &Path, settings: &Settings) -> Lines {
+fn sysctl(path: &Path, candidate: &Candidate, is_lossy: bool) -> Lines {
+    let settings = &candidate.settings;
     // What one connection has on the way, twice: the system counts its own overhead to the buffer (tcp(7), tcp_adv_win_scale).
     let in_flight = path.delay_bandwidth_bytes() / f64::from(settings.connections.max(1));
     let max = (2.0 * in_flight) as u64;
@@ -116,7 +118,7 @@ fn sysctl(path: &Path, settings: &Settings) -> Lines {
         format!("net.ipv4.tcp_wmem = 4096 65536 {max}"),
         "net.ipv4.tcp_slow_start_after_idle = 0".into(),
     ];
-    if path.loss > 0.0 {
+    if is_lossy || candidate.congestion == Some(CongestionControl::Bbr) {
         lines.push("net.ipv4.tcp_congestion_control = bbr   # if the kernel has it: loss does not slow it down".into());
     }
     Lines { title: "sysctl, at both ends", lines }
@@ -129,8 +131,6 @@ fn data_length(len: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use lunette_tuning::CongestionControl;
 
     use super::*;
 
@@ -152,7 +152,7 @@ mod tests {
             receive_buffer_bytes: Some(4096),
         };
         let text: Vec<String> =
-            all(&path, &candidate, &Settings::default()).into_iter().flat_map(|paste| paste.lines).collect();
+            all(&path, &candidate, &Settings::default(), false).into_iter().flat_map(|paste| paste.lines).collect();
         for line in [
             "?max_connections=4&first_burst_length=512&max_burst_length=16777215&congestion_control=bbr&receive_buffer=4096",
             "max_burst_length = \"16777215\"",
@@ -162,6 +162,22 @@ mod tests {
             "net.ipv4.tcp_rmem = 4096 131072 1073741824",
         ] {
             assert!(text.iter().any(|found| found == line), "{line} in {text:#?}");
+        }
+    }
+
+    #[test]
+    fn bbr_is_advised_where_it_was_faster_or_packets_were_lost() {
+        // A loss that only explains the rates is not enough.
+        let path = Path { loss: 1e-3, ..Path::default() };
+        for (congestion, is_lossy, expected) in [
+            (None, false, false),
+            (Some(CongestionControl::Cubic), false, false),
+            (None, true, true),
+            (Some(CongestionControl::Bbr), false, true),
+        ] {
+            let candidate = Candidate { congestion, ..crate::tune::measured::unset() };
+            let Lines { lines, .. } = sysctl(&path, &candidate, is_lossy);
+            assert_eq!(lines.iter().any(|line| line.contains("bbr")), expected, "{congestion:?} {is_lossy}");
         }
     }
 }

@@ -45,10 +45,41 @@ impl Scratch {
 /// Room for some requests, wherever their boundaries lie.
 const MIN_LEN: u64 = 1 << 20;
 
-/// The whole requests of `len` bytes in `range`: the number of the first, counted from the beginning of the disk, and how many.
-pub(super) fn requests_in(range: &Range<u64>, len: u64) -> (u64, u64) {
-    let first = range.start.div_ceil(len);
-    (first, (range.end / len).saturating_sub(first))
+/// The requests of one length that lie within a range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Requests {
+    /// The number of the first, counted from the beginning of the disk.
+    pub(super) first: u64,
+    pub(super) count: u64,
+}
+
+/// Requests of a length do not fit a range.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Misfit {
+    #[error("requests of {len} bytes are not whole blocks of {block_len}")]
+    PartOfABlock { len: u64, block_len: u64 },
+    #[error("no request of {len} bytes has room in the bytes {} to {}", .range.start, .range.end)]
+    NoRoom { len: u64, range: Range<u64> },
+}
+
+impl Requests {
+    /// The whole requests of `len` bytes in `range` of a disk with blocks of `block_len`.
+    ///
+    /// A load computes the LBA of a request from its number and the blocks of one request, so a length that is not whole blocks would
+    /// move requests out of the range.
+    pub(super) fn within(range: &Range<u64>, len: u64, block_len: u64) -> Result<Self, Misfit> {
+        if len == 0 || !len.is_multiple_of(block_len) {
+            return Err(Misfit::PartOfABlock { len, block_len });
+        }
+        let first = range.start.div_ceil(len);
+        let requests = Self { first, count: (range.end / len).saturating_sub(first) };
+        // The same once more in blocks, as the device is told.
+        let blocks = len / block_len;
+        let (from, to) = (first.checked_mul(blocks), (first + requests.count).checked_mul(blocks));
+        let bytes = from.zip(to).and_then(|(from, to)| Some(from.checked_mul(block_len)?..to.checked_mul(block_len)?));
+        let is_inside = bytes.is_some_and(|bytes| bytes.start >= range.start && bytes.end <= range.end);
+        if requests.count > 0 && is_inside { Ok(requests) } else { Err(Misfit::NoRoom { len, range: range.clone() }) }
+    }
 }
 
 #[cfg(test)]
@@ -65,12 +96,26 @@ mod tests {
 
     #[test]
     fn requests_stay_within_the_range() {
-        for (range, len, expected) in
-            [(0..10, 5, (0, 2)), (1..10, 5, (1, 1)), (1..9, 5, (1, 0)), (6..9, 5, (2, 0)), (5..21, 5, (1, 3))]
-        {
-            let (first, count) = requests_in(&range, len);
-            assert_eq!((first, count), expected, "{range:?}");
-            assert!(count == 0 || (first * len >= range.start && (first + count) * len <= range.end));
+        for (range, len, expected) in [
+            (0..10, 5, Some((0, 2))),
+            (1..10, 5, Some((1, 1))),
+            (1..9, 5, None),
+            (6..9, 5, None),
+            (5..21, 5, Some((1, 3))),
+        ] {
+            let found = Requests::within(&range, len, 5);
+            assert_eq!(found.as_ref().ok().map(|found| (found.first, found.count)), expected, "{range:?}");
+            assert_eq!(found.err(), expected.is_none().then_some(Misfit::NoRoom { len, range }));
         }
+    }
+
+    #[test]
+    fn requests_that_are_no_whole_blocks_are_refused() {
+        // 64 KiB are 15 blocks of 4160 bytes and a part of one: the first request behind 1 GiB would begin before it.
+        let range = 1 << 30..2 << 30;
+        for (len, block_len) in [(64 << 10, 4160), (66 << 10, 4096), (0, 512), (256, 512)] {
+            assert_eq!(Requests::within(&range, len, block_len), Err(Misfit::PartOfABlock { len, block_len }));
+        }
+        assert!(Requests::within(&range, 15 * 4160, 4160).is_ok());
     }
 }

@@ -9,8 +9,9 @@ use lunette_scsi::requests;
 use lunette_tuning::{Bounds, Candidate, CongestionControl, Path, Settings, Survey, Target};
 
 use super::measured::unset;
-use super::trial::Subject;
-use super::{scratch, system};
+use super::scratch::Requests;
+use super::system;
+use super::trial::{Budget, Subject};
 use crate::bench::Mode;
 use crate::bench::job::{Job, JobError, Plan};
 use crate::depth::Depth;
@@ -33,7 +34,7 @@ const MAX_REQUEST_LEN: u64 = 4 << 20;
 /// Pings, and short reads one after the other.
 const ROUND_TRIPS: usize = 10;
 
-/// The longest time for each of both.
+/// The longest time for each of the two.
 const MAX_ROUND_TRIPS_TIME: Duration = Duration::from_secs(2);
 
 /// Short commands in flight when their number in a second is measured.
@@ -94,17 +95,19 @@ pub(super) fn lifeline(subject: &Subject) -> Result<(Disk, Duration), Error> {
     Ok((disk, started.elapsed()))
 }
 
-/// Surveys the path and the target by `lifeline`, which took `opening`, for about twice `time`. `fixed_len` is the length of all
-/// requests, if the load decides it.
+/// Surveys the path and the target by `lifeline`, which took `opening`, for about twice the time of `budget`. `fixed_len` is the length
+/// of all requests, if the load decides it. The bytes of `budget` bound the survey, and later each load of a trial.
 pub(super) fn survey(
     subject: &Subject,
     (lifeline, opening): (&Disk, Duration),
     fixed_len: Option<u64>,
-    time: Duration,
+    budget: Budget,
 ) -> Result<Surveyed, Error> {
+    let time = budget.time;
     let ping = shortest(time, || wait(lifeline.session().ping(vec![0; 8])).map(drop))?;
     let read = shortest(time, || read_block(lifeline))?;
-    let (commands_per_second, commands_in_flight) = short_commands(lifeline, (ping * 4 + time / 2).min(time))?;
+    let (commands_per_second, commands_in_flight) =
+        short_commands(lifeline, Budget { time: (ping * 4 + time / 2).min(time), ..budget })?;
     let observed = wait(lifeline.session().observe())?;
     let of_tcp = observed.connections.iter().map(|of| of.min_round_trip).filter(|trip| !trip.is_zero()).min();
     let round_trip = of_tcp.map_or(ping, |trip| trip.min(ping));
@@ -122,7 +125,10 @@ pub(super) fn survey(
     target.command_window = usable_window(observed.command_window, fixed_len.is_some());
     target.command_cost = command_cost.unwrap_or(target.command_cost);
     let parameters = lifeline.session().parameters().clone();
-    let bounds = bounds(subject, lifeline, &parameters, observed.connections.len(), fixed_len);
+    let bounds = Bounds {
+        max_connections: u32::try_from(observed.connections.len()).unwrap_or(1).max(1),
+        ..bounds(subject, lifeline, &parameters, fixed_len, budget.bytes)
+    };
     let others = system::allowed_congestion_controls().into_iter();
     let congestion_controls =
         others.filter(|control| *control != path.congestion && *control != CongestionControl::Reno);
@@ -177,7 +183,7 @@ fn read_block(disk: &Disk) -> Result<(), Error> {
 }
 
 /// Short commands in a second, with many of them in flight.
-fn short_commands(disk: &Disk, time: Duration) -> Result<(f64, u32), Error> {
+fn short_commands(disk: &Disk, budget: Budget) -> Result<(f64, u32), Error> {
     let window = wait(disk.session().observe())?.command_window;
     let depth = u32::try_from(window).unwrap_or(u32::MAX).clamp(1, SHORT_COMMANDS);
     let block_len = disk.facts().block_len();
@@ -185,9 +191,10 @@ fn short_commands(disk: &Disk, time: Duration) -> Result<(f64, u32), Error> {
         mode: Mode::RandRead,
         chunk_len: block_len as usize,
         depth: Depth::Given(depth as usize),
-        time,
+        time: budget.time,
         warm_up: Duration::ZERO,
-        max_requests: u64::MAX,
+        // The reads of one block before take some bytes of the budget, too.
+        max_requests: (budget.bytes / u64::from(block_len)).saturating_sub(ROUND_TRIPS as u64).max(1),
         read_percent: 100,
         first_chunk: 0,
         chunks: disk.facts().len_bytes() / u64::from(block_len),
@@ -200,23 +207,23 @@ fn short_commands(disk: &Disk, time: Duration) -> Result<(f64, u32), Error> {
     Ok((tally.reads as f64 / tally.elapsed.as_secs_f64(), depth))
 }
 
-/// What target and initiator agree to at most.
-fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, connections: usize, fixed_len: Option<u64>) -> Bounds {
+/// What target and initiator agree to at most, in loads of this many bytes.
+fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, fixed_len: Option<u64>, load_bytes: u64) -> Bounds {
     let facts = disk.facts();
     let block_len = u64::from(facts.block_len());
-    // Requests are powers of two, and a range must have room for some.
+    // A range and a load must have room for some requests.
     let room = subject.scratch.as_ref().map_or(facts.len_bytes(), |range| (range.end - range.start) / 4);
     let of_device = u64::from(disk.max_transfer_blocks()) * block_len;
-    let most = MAX_REQUEST_LEN.min(of_device).min(room).max(block_len);
-    let most = 1 << most.ilog2();
+    let most = MAX_REQUEST_LEN.min(of_device).min(room).min(load_bytes / MIN_REQUESTS_OF_A_LOAD).max(block_len);
+    let whole = Bounds { block_len, ..Bounds::default() };
+    let most = whole.whole_blocks(1 << most.ilog2());
     let digest_len = 4 * u32::from(agreed.data_digest != lunette_initiator::Digest::None)
         + 4 * u32::from(agreed.header_digest != lunette_initiator::Digest::None);
     Bounds {
         // A device that takes less than the tuner would try gets what it takes.
-        request_len: fixed_len.or((most < MIN_CHOICE).then_some(most)),
+        request_len: fixed_len.or((most < whole.whole_blocks(MIN_CHOICE)).then_some(most)),
         max_request_len: most,
-        max_connections: u32::try_from(connections).unwrap_or(1).max(1),
-        max_in_flight_bytes: MAX_IN_FLIGHT_BYTES,
+        max_in_flight_bytes: MAX_IN_FLIGHT_BYTES.min(load_bytes),
         may_send_unsolicited: !agreed.initial_r2t,
         may_send_immediate: agreed.immediate_data,
         max_first_burst_len: agreed.effective_first_burst_len().into(),
@@ -224,8 +231,12 @@ fn bounds(subject: &Subject, disk: &Disk, agreed: &Parameters, connections: usiz
         max_outstanding_r2t: agreed.effective_max_outstanding_r2t(),
         max_data_segment_len: agreed.recv_data_segment_len.into(),
         digest_len,
+        ..whole
     }
 }
+
+/// The fewest requests of the greatest length in one load.
+pub(super) const MIN_REQUESTS_OF_A_LOAD: u64 = 4;
 
 /// The shortest request that the tuner chooses by itself.
 const MIN_CHOICE: u64 = 64 << 10;
@@ -238,8 +249,5 @@ pub(super) fn check_request(disk: &Disk, subject: &Subject, len: u64) -> Result<
         return Err(format!("--request {len}: the disk takes multiples of {block_len} up to {most} bytes"));
     }
     let range = subject.scratch.clone().unwrap_or(0..disk.facts().len_bytes());
-    if scratch::requests_in(&range, len).1 == 0 {
-        return Err(format!("--request {len}: there is no room for one in {range:?}"));
-    }
-    Ok(())
+    Requests::within(&range, len, block_len).map(drop).map_err(|misfit| format!("--request {len}: {misfit}"))
 }

@@ -10,7 +10,7 @@ use lunette_initiator::{Disk, Error, Initiator, Observation, Options, TcpInfo, T
 use lunette_scsi::Lun;
 use lunette_tuning::{Candidate, Rates, Transfer};
 
-use super::scratch::requests_in;
+use super::scratch::{Misfit, Requests};
 use crate::bench::Mode;
 use crate::bench::job::{Job, JobError, Plan};
 use crate::depth::Depth;
@@ -54,6 +54,24 @@ impl Outcome {
     pub(super) fn rates(&self) -> Rates {
         Rates { read: self.read.bytes_per_second, write: self.write.as_ref().map(|write| write.bytes_per_second) }
     }
+
+    /// Whether segments were sent again, or came out of order.
+    pub(super) fn shows_loss(&self) -> bool {
+        let shows = |load: &Load| load.resent > 0.0 || load.out_of_order > 0.0;
+        shows(&self.read) || self.write.as_ref().is_some_and(shows)
+    }
+}
+
+/// Why settings could not be measured.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TrialError {
+    #[error(transparent)]
+    Session(#[from] Error),
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// Nothing was moved, or in no time.
+    #[error("the load moved too little to show a rate")]
+    NoRate,
 }
 
 /// A load in one direction.
@@ -74,6 +92,7 @@ pub(super) struct Load {
 }
 
 /// A look at the connections in the middle of a load.
+#[derive(Clone)]
 struct Sample {
     at: Instant,
     observation: Observation,
@@ -107,7 +126,7 @@ impl Subject {
     }
 
     /// Measures a candidate: reads, then writes if a range may be overwritten.
-    pub(super) fn measure(&self, candidate: &Candidate, budget: Budget) -> Result<Outcome, Error> {
+    pub(super) fn measure(&self, candidate: &Candidate, budget: Budget) -> Result<Outcome, TrialError> {
         let disk = self.open(candidate)?;
         let read = self.load(&disk, candidate, Transfer::Read, budget)?;
         let write = match &self.scratch {
@@ -118,13 +137,13 @@ impl Subject {
         Ok(Outcome { read, write, command_window: window })
     }
 
-    fn load(&self, disk: &Disk, candidate: &Candidate, transfer: Transfer, budget: Budget) -> Result<Load, Error> {
+    fn load(&self, disk: &Disk, candidate: &Candidate, transfer: Transfer, budget: Budget) -> Result<Load, TrialError> {
         let settings = &candidate.settings;
         let (mode, range) = match (transfer, &self.scratch) {
             (Transfer::Write, Some(range)) => (Mode::Write, range.clone()),
             _ => (Mode::Read, 0..disk.facts().len_bytes()),
         };
-        let (first_chunk, chunks) = requests_in(&range, settings.request_len);
+        let requests = Requests::within(&range, settings.request_len, disk.facts().block_len().into())?;
         let depth = settings.depth as usize;
         let job = Job::new(
             disk.clone(),
@@ -134,15 +153,15 @@ impl Subject {
                 depth: if candidate.finds_depth { Depth::Measured(depth) } else { Depth::Given(depth) },
                 time: budget.time,
                 warm_up: Duration::ZERO,
-                max_requests: (budget.bytes / settings.request_len).max(1),
+                max_requests: budget.bytes / settings.request_len,
                 read_percent: 0,
-                first_chunk,
-                chunks,
+                first_chunk: requests.first,
+                chunks: requests.count,
                 seed: 1,
             },
         );
         let mut samples = vec![sample(disk)?];
-        let tally = thread::scope(|scope| {
+        let (tally, has_ended) = thread::scope(|scope| {
             let running = scope.spawn(|| job.run());
             let until = Instant::now() + budget.time;
             while !running.is_finished() && Instant::now() < until {
@@ -151,8 +170,9 @@ impl Subject {
                 let Ok(next) = sample(disk) else { break };
                 samples.push(next);
             }
+            let has_ended = running.is_finished();
             job.stop();
-            running.join().expect("a job does not panic")
+            (running.join().expect("a job does not panic"), has_ended)
         });
         let tally = tally.map_err(|error| match error {
             JobError::Request(error) => error,
@@ -160,15 +180,24 @@ impl Subject {
         })?;
         let data_bytes = (tally.reads + tally.writes) * settings.request_len;
         let whole = data_bytes as f64 / tally.elapsed.as_secs_f64();
+        let end = sample(disk)?;
         // The part of the moved bytes that is data.
         let share = settings.request_len as f64 / settings.payload_len(transfer) as f64;
+        let round_trips =
+            samples.last().unwrap_or(&end).observation.connections.iter().map(|of| of.round_trip).collect();
+        // A load that was stopped ends with a path that drains, which is no steady rate; of one that has sent all its bytes the end
+        // counts, too.
+        if has_ended {
+            samples.push(end.clone());
+        }
         let steady = steady_rate(&samples, transfer).map(|rate| rate * share);
-        let Observation { connections, .. } = &samples[samples.len() - 1].observation;
+        let rate = Some(steady.unwrap_or(whole)).filter(|rate| rate.is_finite() && *rate > 0.0);
+        let connections = &end.observation.connections;
         let sum = |of: fn(&TcpInfo) -> u64| connections.iter().map(of).sum::<u64>() as f64;
         Ok(Load {
-            bytes_per_second: steady.unwrap_or(whole),
+            bytes_per_second: rate.ok_or(TrialError::NoRate)?,
             depth: tally.depth,
-            round_trip: median(connections.iter().map(|of| of.round_trip).collect()),
+            round_trip: median(round_trips),
             resent: sum(|of| of.resent_segments) / sum(|of| of.sent_data_segments).max(1.0),
             out_of_order: sum(|of| of.out_of_order_segments) / sum(|of| of.received_data_segments).max(1.0),
             data_bytes,
