@@ -98,16 +98,35 @@ fn the_settings_of_today_are_measured_too() {
 
 #[test]
 fn writes_stay_in_their_range_and_reads_change_nothing() {
+    overwrites_its_range_alone(512, &[], &[]);
+}
+
+#[test]
+fn writes_of_blocks_that_are_no_power_of_two_stay_in_their_range() {
+    overwrites_its_range_alone(4160, &["--quantum", "4096"], &[]);
+}
+
+#[test]
+fn todays_requests_that_halve_to_no_whole_blocks_can_be_tuned() {
+    overwrites_its_range_alone(4096, &["--block-size", "4096"], &["--request", "132K"]);
+}
+
+/// Tunes a disk with a known content, first without `--write`.
+fn overwrites_its_range_alone(block_len: usize, serve: &[&str], arguments: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let disk = folder.path().join("disk");
-    let content: Vec<u8> = (0..32_u32 << 20).map(|at| (at % 251) as u8).collect();
+    let content: Vec<u8> = (0..8192 * block_len.max(4096)).map(|at| (at % 251) as u8).collect();
     fs::write(&disk, &content).unwrap();
-    let server = Server::start(&[disk.to_str().unwrap()]);
-    is_sound(&json(&tune(server.url(0), &["--json"])));
+    let server = Server::start(&[&[disk.to_str().unwrap()], serve].concat());
+    let report = json(&tune(server.url(0), &[&["--json"], arguments].concat()));
+    is_sound(&report);
+    assert!(trials(&report).iter().all(|trial| !trial["read"].is_null()), "a trial failed: {report}");
     assert!(fs::read(&disk).unwrap() == content, "reads have changed the disk");
 
-    let (from, to) = ((4 << 20) + 4096, 12 << 20);
-    let ran = tune(server.url(0), &["--json", "--write", &format!("{from}..12M")]);
+    // Where no request of the tuner begins or ends.
+    let (from, to) = (1031 * block_len.max(4096), 3067 * block_len.max(4096));
+    let range = format!("{from}..{to}");
+    let ran = tune(server.url(0), &[&["--json", "--write", &range], arguments].concat());
     assert!(ran.stderr.contains(&format!("overwriting bytes {from} to {to}")), "{ran}");
     let report = json(&ran);
     is_sound(&report);
@@ -147,6 +166,10 @@ fn what_cannot_be_measured_is_refused() {
 #[test]
 fn bytes_are_bounded() {
     let server = Server::start(&["mem:64M"]);
+    for arguments in [&["--max-bytes", "20M"][..], &["--max-bytes", "40M", "--write", "0..8M"]] {
+        let ran = tune(server.url(0), arguments);
+        assert!(ran.code == Some(USAGE) && ran.stderr.contains("are needed") && ran.stdout.is_empty(), "{ran}");
+    }
     let report = json(&tune(server.url(0), &["--json", "--max-bytes", "64M"]));
     is_sound(&report);
     let moved: f64 = trials(&report).iter().map(|trial| number(&trial["read"]["bytes"])).sum();

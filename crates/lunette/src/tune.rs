@@ -3,6 +3,7 @@
 //! With a URL they are measured (`measured`): a survey of the idle path, then the trials that `lunette_tuning::Tuner` asks for. With
 //! `--rtt` and `--rate` they are computed (`paper`).
 
+mod candidates;
 mod explain;
 mod findings;
 mod measured;

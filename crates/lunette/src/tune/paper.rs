@@ -4,8 +4,9 @@ use lunette_tuning::{Bounds, Candidate, Path, Prediction, Settings, Target, Tran
 use serde::Serialize;
 
 use super::Arguments;
+use super::candidates::{plain, unset};
 use super::explain::{count, explain};
-use super::measured::{plain, unset};
+
 use super::paste::{self, Lines};
 use super::units::Rate;
 use crate::failure::Failure;

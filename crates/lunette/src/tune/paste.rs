@@ -175,7 +175,7 @@ mod tests {
             (None, true, true),
             (Some(CongestionControl::Bbr), false, true),
         ] {
-            let candidate = Candidate { congestion, ..crate::tune::measured::unset() };
+            let candidate = Candidate { congestion, ..crate::tune::candidates::unset() };
             let Lines { lines, .. } = sysctl(&path, &candidate, is_lossy);
             assert_eq!(lines.iter().any(|line| line.contains("bbr")), expected, "{congestion:?} {is_lossy}");
         }

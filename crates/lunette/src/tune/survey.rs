@@ -8,7 +8,7 @@ use lunette_initiator::{Disk, Error, Parameters, wait};
 use lunette_scsi::requests;
 use lunette_tuning::{Bounds, Candidate, CongestionControl, Path, Settings, Survey, Target};
 
-use super::measured::unset;
+use super::candidates::unset;
 use super::scratch::Requests;
 use super::system;
 use super::trial::{Budget, Subject};
