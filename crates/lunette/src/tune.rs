@@ -49,7 +49,7 @@ pub(crate) struct Arguments {
     /// Seconds that the measurement may take
     #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "url", value_parser = clap::value_parser!(u32).range(2..=3600))]
     time: u32,
-    /// Bytes that the measurement may move
+    /// Bytes that the measurement may move: 21M at least, 41M with --write
     #[arg(long, value_name = "SIZE", default_value = "16G", requires = "url")]
     max_bytes: Size,
     /// Measure writes, too: OVERWRITES these bytes of the disk, such as 1G..2G

@@ -229,6 +229,7 @@ impl Report {
         };
         let paste = match (&verdict, &path) {
             (Some(verdict), Some(path)) => {
+                // Inferred loss alone may be something else that several connections overcome.
                 let was_loss_seen = path.loss > 0.0 && findings.outcomes.iter().flatten().any(Outcome::shows_loss);
                 paste::all(path, &with_depth(verdict, outcome(0)), &defaults.settings, was_loss_seen)
             }
