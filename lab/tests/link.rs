@@ -1,37 +1,21 @@
 //! The tool as users run it: two namespaces, a link, a command. Only root can, on systems that have TUN devices.
 
+mod support;
+
 use std::env;
 use std::fs;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use support::is_possible;
+
 const TOOL: &str = env!("CARGO_BIN_EXE_lunette-lab");
 const PORT: u16 = 7001;
 const ROUND_TRIP: Duration = Duration::from_millis(10);
-
-/// Says why a test cannot run here, past the capture of the test harness. False if it cannot.
-fn is_possible() -> bool {
-    let missing = if fs::metadata("/proc/self").map_or(1, |of| of.uid()) != 0 {
-        "root"
-    } else if fs::OpenOptions::new().read(true).write(true).open("/dev/net/tun").is_err() {
-        "/dev/net/tun"
-    } else if !Command::new("unshare")
-        .args(["-n", "-m", "-p", "-f", "true"])
-        .status()
-        .is_ok_and(|status| status.success())
-    {
-        "the right to make namespaces"
-    } else {
-        return true;
-    };
-    writeln!(io::stderr(), "SKIPPED: the test of lunette-lab link needs {missing}").expect("standard error is open");
-    false
-}
 
 fn link(options: &[&str], command: &[&str]) -> Command {
     let mut tool = Command::new(TOOL);

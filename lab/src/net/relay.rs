@@ -32,10 +32,11 @@ const FEW_PACKETS: usize = 8;
 /// The longest lateness that is told apart: a minute.
 const MAX_LATENESS: Nanos = 60_000_000_000;
 
-/// A link between the two ends of a pair, in operation.
+/// A link between the two ends of a pair, in operation until this is stopped or dropped.
 pub(crate) struct Relay {
     stop: OwnedFd,
-    thread: JoinHandle<Relayed>,
+    /// Until it is joined.
+    thread: Option<JoinHandle<Relayed>>,
 }
 
 /// What a relay did.
@@ -72,13 +73,28 @@ impl Relay {
                 process::exit(crate::run::FAILED.into())
             })
         })?;
-        Ok(Self { stop, thread })
+        Ok(Self { stop, thread: Some(thread) })
     }
 
     /// Ends it. Packets that are on their way are gone.
-    pub(crate) fn stop(self) -> Result<Relayed> {
+    pub(crate) fn stop(mut self) -> Result<Relayed> {
+        self.end()?.context("the relay has been stopped before")
+    }
+
+    /// Ends the thread, if that has not been done.
+    fn end(&mut self) -> Result<Option<Relayed>> {
+        let Some(thread) = self.thread.take() else { return Ok(None) };
         rustix::io::write(&self.stop, &1_u64.to_ne_bytes()).context("cannot stop the relay")?;
-        Ok(self.thread.join().expect("the relay does not panic"))
+        Ok(Some(thread.join().expect("the relay does not panic")))
+    }
+}
+
+/// Without it the thread would live on, at real-time priority, and keep the namespaces and devices.
+impl Drop for Relay {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            eprintln!("error: {error:#}");
+        }
     }
 }
 

@@ -16,8 +16,9 @@ use crate::net::End;
 
 use super::BY_SIGNAL;
 
-/// How long a server may take until it listens, and until it ends.
+/// How long a server may take until it listens.
 const START: Duration = Duration::from_secs(10);
+/// How long a group may take until it ends, after SIGTERM and again after SIGKILL.
 const END: Duration = Duration::from_secs(2);
 /// How often it is looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -35,6 +36,41 @@ pub(crate) fn spawn(end: &End, mut command: Command) -> io::Result<Child> {
     end.namespace.run(move || command.spawn())
 }
 
+/// The processes that a command and its children are, unless they leave its process group. Dropping it ends them.
+pub(crate) struct Group(Pid);
+
+impl Group {
+    /// Starts a command at that end of the link, as the first process of a group.
+    pub(crate) fn start(end: &End, mut command: Command) -> io::Result<Self> {
+        command.process_group(0);
+        start(end, command).map(Self)
+    }
+
+    /// Sends all processes a signal until none is left. False if some are left after a while.
+    fn end_with(&self, signal: Signal) -> bool {
+        let began = Instant::now();
+        // Once they are all gone there is no such group.
+        while kill_process_group(self.0, signal).is_ok() {
+            if began.elapsed() > END {
+                return false;
+            }
+            // A child whose parent has ended before is this process's, and counts for the group until it is reaped.
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+            thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+/// Asks them to end, and kills what does not: a campaign goes on in the same process namespace.
+impl Drop for Group {
+    fn drop(&mut self) {
+        if !self.end_with(Signal::TERM) && !self.end_with(Signal::KILL) {
+            eprintln!("warning: processes of a server are left, which SIGKILL does not end");
+        }
+    }
+}
+
 /// The command with its arguments.
 pub(crate) fn command(words: &[OsString]) -> Command {
     let mut command = Command::new(&words[0]);
@@ -42,22 +78,22 @@ pub(crate) fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// The server: a line for the shell, in a process group of its own, whose output goes to standard error.
+/// The server: a line for the shell, whose output goes to standard error.
 pub(crate) fn server(line: &str) -> Result<Command> {
     let mut command = Command::new("sh");
     let output = io::stderr().as_fd().try_clone_to_owned()?;
-    command.args(["-c", line]).stdin(Stdio::null()).stdout(output).process_group(0);
+    command.args(["-c", line]).stdin(Stdio::null()).stdout(output);
     Ok(command)
 }
 
 /// Waits until something at that end listens on a port.
-pub(crate) fn await_listener(end: &End, server: Pid, port: u16) -> Result<()> {
+pub(crate) fn await_listener(end: &End, server: &Group, port: u16) -> Result<()> {
     let began = Instant::now();
     loop {
         if end.namespace.run(move || listens(port)) {
             return Ok(());
         }
-        if let Some((_, status)) = waitpid(Some(server), WaitOptions::NOHANG)? {
+        if let Some((_, status)) = waitpid(Some(server.0), WaitOptions::NOHANG)? {
             bail!("the command of --serve ended before it listened on port {port}, with status {}", code(status));
         }
         if began.elapsed() > START {
@@ -87,17 +123,6 @@ pub(crate) fn await_end(pid: Pid) -> Result<i32> {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for the command"),
         }
-    }
-}
-
-/// Asks the server and its children to end, and gives them a little time for it. The namespace ends the others.
-pub(crate) fn stop_server(server: Pid) {
-    let began = Instant::now();
-    // Once they are all gone there is no such group.
-    while kill_process_group(server, Signal::TERM).is_ok() && began.elapsed() < END {
-        // A child whose parent has ended before is this process's, and counts for the group until it is reaped.
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
-        thread::sleep(LOOK);
     }
 }
 
