@@ -10,16 +10,44 @@ use super::{Cell, Figures, Programs, Results};
 /// Attempts for each run: a machine that was too slow for a moment is no reason to end.
 const ATTEMPTS: usize = 2;
 
+/// The runs that failed, each with its command and what was wrong.
+#[derive(Default)]
+#[must_use]
+pub(crate) struct Failures(Vec<String>);
+
+impl Failures {
+    /// Adds those of another part of the campaign.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// An error that names the failures, if there are any.
+    pub(crate) fn none(self) -> Result<()> {
+        let Self(failures) = self;
+        if failures.is_empty() {
+            return Ok(());
+        }
+        bail!(
+            "{} runs failed; the others are kept, so run this again to repeat them:\n{}",
+            failures.len(),
+            failures.join("\n")
+        )
+    }
+}
+
 /// Runs each cell as often as `runs` says, in rounds over all cells, so that what changes on the machine meanwhile meets all
 /// of them. Runs that `results` has already are not repeated.
 ///
+/// A cell that fails does not stop the others: it is one of the failures.
+///
 /// # Errors
 ///
-/// When cells fail, after all others have run.
-pub(crate) fn run(cells: &[Cell], runs: usize, results: &mut Results, programs: &Programs) -> Result<()> {
+/// When results cannot be kept.
+pub(crate) fn run(cells: &[Cell], runs: usize, results: &mut Results, programs: &Programs) -> Result<Failures> {
     let missing: usize = cells.iter().map(|cell| runs.saturating_sub(results.runs(cell).len())).sum();
     let progress = progress(missing as u64);
-    let mut failures = Vec::new();
+    let mut failures = Failures::default();
     for round in 1..=runs {
         for cell in cells {
             if results.runs(cell).len() >= round {
@@ -28,20 +56,13 @@ pub(crate) fn run(cells: &[Cell], runs: usize, results: &mut Results, programs: 
             progress.set_message(cell.link.join(" "));
             match attempt(cell, programs) {
                 Ok(figures) => results.record(cell, figures)?,
-                Err(error) => failures.push(format!("{cell}: {error:#}")),
+                Err(error) => failures.0.push(format!("{cell}: {error:#}")),
             }
             progress.inc(1);
         }
     }
     progress.finish_and_clear();
-    if failures.is_empty() {
-        return Ok(());
-    }
-    bail!(
-        "{} runs failed; the others are kept, so run this again to repeat them:\n{}",
-        failures.len(),
-        failures.join("\n")
-    )
+    Ok(failures)
 }
 
 fn attempt(cell: &Cell, programs: &Programs) -> Result<Figures> {

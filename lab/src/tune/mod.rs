@@ -20,7 +20,8 @@ use anyhow::{Context, Result};
 use self::contest::Contest;
 use self::report::Report;
 use self::route::Route;
-use crate::experiment::{Cell, Programs, Results, campaign};
+use crate::experiment::campaign::{self, Failures};
+use crate::experiment::{Cell, Programs, Results};
 
 /// The tuner on paths that it has not seen, beside an exhaustive search over its settings.
 ///
@@ -94,15 +95,19 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let contests = options.contests();
     let mut results = Results::open(&options.results)?;
+    let mut failures = Failures::default();
     if !options.report {
         let programs = options.programs()?;
         let all: Vec<Cell> = contests.iter().flat_map(Contest::cells).collect();
-        campaign::run(&all, 1, &mut results, &programs)?;
+        let first = campaign::run(&all, 1, &mut results, &programs)?;
         let runs = if options.size() == Size::Smallest { 1 } else { RUNS };
         let compared: Vec<Cell> = contests.iter().flat_map(|contest| contest.compared(&results)).collect();
-        campaign::run(&compared, runs, &mut results, &programs)?;
+        failures = first.and(campaign::run(&compared, runs, &mut results, &programs)?);
     }
-    let report = Report::new(&contests, &results)?;
+    let report = match Report::new(&contests, &results) {
+        Err(error) => return failures.none().and(Err(error)),
+        report => report?,
+    };
     let what = || format!("cannot write the report to {}", options.output.display());
     fs::create_dir_all(&options.output).with_context(what)?;
     fs::write(options.output.join("tune.md"), report.page()).with_context(what)?;
@@ -112,5 +117,6 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         print!("{}", report.summary());
         println!("written: {}", options.output.join("tune.md").display());
     }
+    failures.none()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -25,6 +25,8 @@ struct Row {
     tuner: Spread,
     best: Spread,
     best_settings: String,
+    /// Settings of the grid that were measured, and all that it has.
+    tried: (usize, usize),
 }
 
 impl Row {
@@ -67,6 +69,7 @@ impl Report {
                 tuner: rate(results, &contest.tuner).with_context(missing)?,
                 best,
                 best_settings,
+                tried: contest.tried(results),
             })
         };
         let rows: Vec<Row> = contests.iter().map(row).collect::<Result<_>>()?;
@@ -74,14 +77,15 @@ impl Report {
     }
 
     fn table(&self) -> Table {
-        let heads = ["path", "defaults", "open-iscsi's", "tuner", "best of all", "its settings"];
+        let heads = ["path", "defaults", "open-iscsi's", "tuner", "best of all", "its settings", "tried"];
         let ratios = ["tuner ÷ defaults", "÷ open-iscsi's", "÷ best"];
         let mut table = Table::new(heads.into_iter().chain(ratios));
         for row in &self.rows {
             let rates = [row.defaults, row.open_iscsi, row.tuner, row.best].map(|rate| format!("{:.1}", rate.median));
             let ratios = [row.to_defaults(), row.to_open_iscsi(), row.to_best()].map(|ratio| format!("{ratio:.2}"));
             let path = std::iter::once(row.route.to_string());
-            table.row(path.chain(rates).chain([row.best_settings.clone()]).chain(ratios));
+            let (tried, all) = row.tried;
+            table.row(path.chain(rates).chain([row.best_settings.clone(), format!("{tried} of {all}")]).chain(ratios));
         }
         table
     }
@@ -101,8 +105,10 @@ impl Report {
             "# The tuner on paths that it has not seen\n\n\
              Reads in 10^6 bytes of payload per second: medians of runs on emulated links (`lunette-lab tune`, on {}). The first path is \
              always the same, the others are drawn from a seed. *Best of all* is the best of an exhaustive search over connections, \
-             length and number of requests.\n\n{}",
+             length and number of requests. *Tried* says how many settings of the grid were measured: not those whose requests in \
+             flight would take the path longer than {} s.\n\n{}",
             self.machine,
+            super::contest::MAX_ROUND.as_secs(),
             self.summary()
         )
     }
@@ -139,7 +145,7 @@ mod tests {
     fn row(defaults: f64, open_iscsi: f64, tuner: f64, best: f64) -> Row {
         let [defaults, open_iscsi, tuner, best] =
             [defaults, open_iscsi, tuner, best].map(|rate| Spread::of([rate]).expect("a rate"));
-        Row { route: Route::FIXED, defaults, open_iscsi, tuner, best, best_settings: "some".into() }
+        Row { route: Route::FIXED, defaults, open_iscsi, tuner, best, best_settings: "some".into(), tried: (1, 1) }
     }
 
     #[test]

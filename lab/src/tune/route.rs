@@ -1,7 +1,9 @@
 //! The paths between initiator and target.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
+use lunette_tuning::Path;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::Rng;
 use serde::Serialize;
@@ -25,7 +27,7 @@ impl Route {
     /// The path that every campaign has.
     pub(super) const FIXED: Self = Self { rate_mbit: 1_000, round_trip_ms: 20, loss_millipercent: 50, seed: 1 };
 
-    /// Draws paths: rates and round trips from a logarithmic scale, so that short and long ones are alike often.
+    /// Draws paths: rates and round trips from a logarithmic scale, so that short and long ones are equally often.
     pub(super) fn drawn(seed: u64, number: usize) -> impl Iterator<Item = Self> {
         let mut random = Pcg64::new(u128::from(seed), 0);
         std::iter::repeat_with(move || {
@@ -40,6 +42,16 @@ impl Route {
             }
         })
         .take(number)
+    }
+
+    /// The path as the model has it.
+    pub(super) fn path(&self) -> Path {
+        Path {
+            rate: f64::from(self.rate_mbit) * 1e6 / 8.0,
+            round_trip: Duration::from_millis(self.round_trip_ms.into()),
+            loss: f64::from(self.loss_millipercent) / 1e5,
+            ..Path::default()
+        }
     }
 
     /// The options of `lunette-lab link`.

@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !options.report {
         let cells: Vec<Cell> = specs.iter().map(Spec::cell).collect();
         let runs = options.runs.unwrap_or(if size == Size::Full { RUNS } else { 1 });
-        campaign::run(&cells, runs.into(), &mut results, &options.programs()?)?;
+        campaign::run(&cells, runs.into(), &mut results, &options.programs()?)?.none()?;
     }
     let report = Report::new(&paper, &extras, size, &results)?;
     let folder = options.output.clone();
