@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -46,8 +47,12 @@ pub(crate) struct Cell {
     pub(crate) read: fn(&str) -> Result<Figures>,
 }
 
-/// The folders of the programs that cells run, to be searched first.
-pub(crate) struct Programs(OsString);
+/// The programs that cells run.
+pub(crate) struct Programs {
+    lunette: PathBuf,
+    /// Their folders, to be searched first, and those of the system.
+    path: OsString,
+}
 
 impl Programs {
     /// Those beside `lunette`, which is beside this program unless its path is given.
@@ -63,7 +68,14 @@ impl Programs {
         // Debian keeps servers out of other users' PATH.
         let rest = ["/usr/sbin", "/sbin"].map(PathBuf::from);
         let path = env::var_os("PATH").unwrap_or_default();
-        Ok(Self(env::join_paths(folders.chain(env::split_paths(&path)).chain(rest))?))
+        let path = env::join_paths(folders.chain(env::split_paths(&path)).chain(rest))?;
+        Ok(Self { lunette, path })
+    }
+
+    /// What tells one build of `lunette` from another: its length and its CRC32C.
+    pub(crate) fn build(&self) -> Result<String> {
+        let program = fs::read(&self.lunette).with_context(|| format!("cannot read {}", self.lunette.display()))?;
+        Ok(format!("lunette of {} bytes, CRC32C {:08x}", program.len(), lunette_crc32c::crc32c(&program)))
     }
 }
 
@@ -91,13 +103,13 @@ impl Cell {
     /// Does the measurement, on a link of its own.
     pub(crate) fn run(&self, programs: &Programs) -> Result<Figures> {
         let mut options = self.options()?;
-        options.serve = Some(format!("PATH='{}'; {}", programs.0.display(), self.serve));
+        options.serve = Some(format!("PATH='{}'; {}", programs.path.display(), self.serve));
         let load = machine::load();
         let pair = exchange::ends(&options)?;
         hurry(&pair);
         let exchange = Exchange::start(&options, pair)?;
         let mut client = Command::new("timeout");
-        client.args([MAX_SECONDS, "sh", "-c", &self.client]).env("PATH", &programs.0);
+        client.args([MAX_SECONDS, "sh", "-c", &self.client]).env("PATH", &programs.path);
         client.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = children::spawn(&exchange.pair.near, client).context("cannot run timeout: install coreutils")?;
         let output = client.wait_with_output()?;

@@ -18,6 +18,6 @@ mod spread;
 mod table;
 
 pub(crate) use cell::{Cell, Figures, LATE, LOAD, Programs, UNREAD};
-pub(crate) use results::Results;
+pub(crate) use results::{Origin, Results};
 pub(crate) use spread::Spread;
 pub(crate) use table::Table;

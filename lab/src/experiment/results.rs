@@ -1,35 +1,70 @@
 //! A file with a JSON line for each run, so that a campaign that was interrupted goes on where it was.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, Figures, machine};
+use super::{Cell, Figures, Programs, machine};
 
 /// The figures of all runs so far, by the command that measured them.
 pub(crate) struct Results {
     runs: HashMap<String, Vec<Figures>>,
-    /// The machine that measured them first.
-    machine: String,
+    /// What measured them. `None` until something has.
+    origin: Option<Origin>,
     /// `None` for results that are only read.
     file: Option<File>,
 }
 
-/// A line of the file.
+/// What measures: runs of another machine or another build have no median with these.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Origin {
+    /// CPU, cores and kernel.
+    machine: String,
+    /// The build of the program. Files from before this was kept have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    build: Option<String>,
+}
+
+impl Origin {
+    /// This machine, with these programs.
+    pub(crate) fn here(programs: &Programs) -> Result<Self> {
+        Ok(Self { machine: machine::describe(), build: Some(programs.build()?) })
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.build.as_deref().unwrap_or("an unknown build"), self.machine)
+    }
+}
+
+/// A line of the file: the first one says what measured, the others what was measured.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum Entry {
-    Machine { machine: String },
+    Origin(Origin),
     Run { cell: String, figures: Figures },
 }
 
 impl Results {
+    /// Reads a file, to which nothing is added.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let what = || format!("cannot read the results in {}", path.display());
+        Self::parse(&fs::read_to_string(path).with_context(what)?).with_context(what)
+    }
+
     /// Opens a file to go on with, or makes one. A last line that an interruption has cut is dropped.
-    pub(crate) fn open(path: &Path) -> Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// When something else has measured what is in it.
+    pub(crate) fn open(path: &Path, origin: &Origin) -> Result<Self> {
         let what = || format!("cannot keep results in {}", path.display());
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder).with_context(what)?;
@@ -39,23 +74,30 @@ impl Results {
             text => text.with_context(what)?,
         };
         let whole = text.rfind('\n').map_or(0, |end| end + 1);
+        let mut results = Self::parse(&text[..whole]).with_context(what)?;
+        if let Some(other) = results.origin.as_ref().filter(|other| *other != origin) {
+            bail!(
+                "{} has the results of another build or machine: remove it to begin again, or name another file with --results\n\
+                 there: {other}\nhere: {origin}",
+                path.display()
+            );
+        }
         let file = OpenOptions::new().append(true).create(true).open(path).with_context(what)?;
         file.set_len(whole as u64).with_context(what)?;
-        let mut results = Self::parse(&text[..whole]).with_context(what)?;
         results.file = Some(file);
-        if results.machine.is_empty() {
-            results.machine = machine::describe();
-            results.write(&Entry::Machine { machine: results.machine.clone() })?;
+        if results.origin.is_none() {
+            results.write(&Entry::Origin(origin.clone()))?;
+            results.origin = Some(origin.clone());
         }
         Ok(results)
     }
 
     /// Reads the lines of a file.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let mut results = Self { runs: HashMap::new(), machine: String::new(), file: None };
+        let mut results = Self { runs: HashMap::new(), origin: None, file: None };
         for (number, line) in text.lines().enumerate() {
             match serde_json::from_str(line).with_context(|| format!("line {} is no run", number + 1))? {
-                Entry::Machine { machine } => results.machine = machine,
+                Entry::Origin(origin) => results.origin = Some(origin),
                 Entry::Run { cell, figures } => results.runs.entry(cell).or_default().push(figures),
             }
         }
@@ -64,7 +106,7 @@ impl Results {
 
     /// CPU, cores and kernel of the machine that measured.
     pub(crate) fn machine(&self) -> &str {
-        &self.machine
+        self.origin.as_ref().map_or("an unknown machine", |origin| &origin.machine)
     }
 
     /// The values of one figure in all runs of all cells.
@@ -100,6 +142,10 @@ mod tests {
         Cell { link: Vec::new(), serve: String::new(), port: 1, client: client.into(), read: |_| Ok(Figures::new()) }
     }
 
+    fn origin(build: &str) -> Origin {
+        Origin { machine: "this machine".into(), build: Some(build.into()) }
+    }
+
     fn figures(value: f64) -> Figures {
         Figures::from([("value".into(), value)])
     }
@@ -108,23 +154,38 @@ mod tests {
     fn results_go_on_after_a_line_that_was_cut() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("results/wan.jsonl");
-        let mut results = Results::open(&path).expect("a new file");
+        let mut results = Results::open(&path, &origin("1")).expect("a new file");
         results.record(&cell("a"), figures(1.0)).expect("room");
         results.record(&cell("b"), figures(2.0)).expect("room");
         let text = fs::read_to_string(&path).expect("the file");
         fs::write(&path, &text[..text.len() - 5]).expect("the file");
 
-        let mut results = Results::open(&path).expect("the file");
+        let mut results = Results::open(&path, &origin("1")).expect("the file");
         assert_eq!(results.runs(&cell("a")), [figures(1.0)]);
         assert!(results.runs(&cell("b")).is_empty());
         results.record(&cell("b"), figures(3.0)).expect("room");
         results.record(&cell("a"), figures(4.0)).expect("room");
 
-        let results = Results::open(&path).expect("the file");
+        let results = Results::open(&path, &origin("1")).expect("the file");
         assert_eq!(results.runs(&cell("a")), [figures(1.0), figures(4.0)]);
         assert_eq!(results.runs(&cell("b")), [figures(3.0)]);
         assert!((results.all("value").sum::<f64>() - 8.0).abs() < 1e-9);
-        assert!(!results.machine().is_empty());
+        assert_eq!(results.machine(), "this machine");
+        assert_eq!(Results::read(&path).expect("the file").runs(&cell("a")).len(), 2);
+    }
+
+    #[test]
+    fn another_build_or_machine_is_refused() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("wan.jsonl");
+        Results::open(&path, &origin("1")).expect("a new file").record(&cell("a"), figures(1.0)).expect("room");
+        for other in [origin("2"), Origin { machine: "another".into(), ..origin("1") }] {
+            let error = Results::open(&path, &other).err().expect("a refusal").to_string();
+            assert!(error.contains("--results") && error.contains(&other.to_string()), "{error}");
+        }
+        fs::write(&path, "{\"machine\": \"this machine\"}\n").expect("a file without a build");
+        assert!(Results::open(&path, &origin("1")).is_err());
+        assert_eq!(Results::read(&path).expect("the file").machine(), "this machine");
     }
 
     #[test]

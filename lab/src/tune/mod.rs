@@ -21,7 +21,7 @@ use self::contest::Contest;
 use self::report::Report;
 use self::route::Route;
 use crate::experiment::campaign::{self, Failures};
-use crate::experiment::{Cell, Programs, Results};
+use crate::experiment::{Cell, Origin, Programs, Results};
 
 /// The tuner on paths that it has not seen, beside an exhaustive search over its settings.
 ///
@@ -94,16 +94,11 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let contests = options.contests();
-    let mut results = Results::open(&options.results)?;
-    let mut failures = Failures::default();
-    if !options.report {
-        let programs = options.programs()?;
-        let all: Vec<Cell> = contests.iter().flat_map(Contest::cells).collect();
-        let first = campaign::run(&all, 1, &mut results, &programs)?;
-        let runs = if options.size() == Size::Smallest { 1 } else { RUNS };
-        let compared: Vec<Cell> = contests.iter().flat_map(|contest| contest.compared(&results)).collect();
-        failures = first.and(campaign::run(&compared, runs, &mut results, &programs)?);
-    }
+    let (results, failures) = if options.report {
+        (Results::read(&options.results)?, Failures::default())
+    } else {
+        measure(options, &contests)?
+    };
     let report = match Report::new(&contests, &results) {
         Err(error) => return failures.none().and(Err(error)),
         report => report?,
@@ -119,4 +114,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     failures.none()?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn measure(options: &Options, contests: &[Contest]) -> Result<(Results, Failures)> {
+    let programs = options.programs()?;
+    let mut results = Results::open(&options.results, &Origin::here(&programs)?)?;
+    let all: Vec<Cell> = contests.iter().flat_map(Contest::cells).collect();
+    let first = campaign::run(&all, 1, &mut results, &programs)?;
+    let runs = if options.size() == Size::Smallest { 1 } else { RUNS };
+    let compared: Vec<Cell> = contests.iter().flat_map(|contest| contest.compared(&results)).collect();
+    let second = campaign::run(&compared, runs, &mut results, &programs)?;
+    Ok((results, first.and(second)))
 }

@@ -19,7 +19,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::experiment::{Cell, Programs, Results, campaign};
+use crate::experiment::{Cell, Origin, Programs, Results, campaign};
 use extras::Extras;
 use paper::{Paper, PaperCell};
 use report::Report;
@@ -89,13 +89,16 @@ impl Options {
 
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let (paper, extras, size) = (Paper::load()?, Extras::load()?, options.size());
-    let mut results = Results::open(&options.results)?;
-    let specs = specs(&paper, &extras, size);
-    if !options.report {
-        let cells: Vec<Cell> = specs.iter().map(Spec::cell).collect();
+    let results = if options.report {
+        Results::read(&options.results)?
+    } else {
+        let programs = options.programs()?;
+        let mut results = Results::open(&options.results, &Origin::here(&programs)?)?;
+        let cells: Vec<Cell> = specs(&paper, &extras, size).iter().map(Spec::cell).collect();
         let runs = options.runs.unwrap_or(if size == Size::Full { RUNS } else { 1 });
-        campaign::run(&cells, runs.into(), &mut results, &options.programs()?)?.none()?;
-    }
+        campaign::run(&cells, runs.into(), &mut results, &programs)?.none()?;
+        results
+    };
     let report = Report::new(&paper, &extras, size, &results)?;
     let folder = options.output.clone();
     let folder = folder.unwrap_or_else(|| if size == Size::Full { "docs/papers" } else { "target/lab" }.into());
