@@ -103,7 +103,7 @@ mod tests {
     use super::*;
     use crate::CongestionControl;
 
-    /// 155 Mb/s and windows of 10 MB: the second paper's link.
+    /// 155 Mb/s and windows of 10 MB: the link of the paper in docs/papers/wan.md.
     fn oc3(round_trip_ms: u64) -> Path {
         let round_trip = Duration::from_millis(round_trip_ms);
         Path { rate: 155e6 / 8.0, round_trip, tcp_window: 10 << 20, ..Path::default() }

@@ -16,9 +16,11 @@ const ATTEMPTS: usize = 2;
 pub(crate) struct Failures(Vec<String>);
 
 impl Failures {
-    /// Adds those of another part of the campaign.
+    /// Adds those of another part of the campaign that are not the same.
     pub(crate) fn and(mut self, others: Self) -> Self {
         self.0.extend(others.0);
+        self.0.sort();
+        self.0.dedup();
         self
     }
 

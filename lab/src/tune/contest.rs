@@ -26,7 +26,7 @@ const DISK: &str = "mem:256M";
 const DEFAULTS: &str = "--bs 256K";
 
 /// What open-iscsi 2.1 offers unless it is configured, and the queue depth of its disks. Requests of 64 KiB are what the
-/// systems of the paper behind `wan` sent at most.
+/// systems of `wan`'s paper sent at most.
 const OPEN_ISCSI_KEYS: &str = "?initial_r2t=no&immediate_data=yes&first_burst_length=262144&max_burst_length=16776192\
                                &max_recv_data_segment_length=262144&max_outstanding_r2t=1&max_connections=1";
 const OPEN_ISCSI_LOAD: &str = "--bs 64K --depth 32";

@@ -20,7 +20,7 @@ pub(super) const PDUS: &str = "received_pdus_per_request";
 /// The median round trip of a ping.
 pub(super) const ROUND_TRIP_US: &str = "round_trip_us";
 
-/// The second paper's rate, of IP packets.
+/// The paper's rate, of IP packets.
 pub(super) const OC3: &str = "155M";
 /// A Gigabit Ethernet carries that much of IP packets of 1,500 bytes: 38 of 1,538 bytes are Ethernet's.
 pub(super) const LAN: &str = "975.29M";

@@ -39,6 +39,21 @@ fn the_committed_page_has_a_row_for_each_cell() {
     }
 }
 
+/// `lunette-lab wan --report --results docs/papers/wan.jsonl` writes it.
+#[test]
+fn the_committed_page_is_that_of_the_committed_results() {
+    let (paper, extras, results) = committed();
+    let report = Report::new(&paper, &extras, Size::Full, &results).expect("a report");
+    let page = report.page().expect("a page");
+    for (written, committed) in page.lines().zip(PAGE.lines()) {
+        assert_eq!(written, committed);
+    }
+    assert_eq!(page.lines().count(), PAGE.lines().count());
+    for placeholder in ["{{", "not explained"] {
+        assert!(!PAGE.contains(placeholder), "{placeholder}");
+    }
+}
+
 #[test]
 fn cells_of_a_campaign_are_all_different() {
     let (paper, extras) = (Paper::load().expect("the data file"), Extras::load().expect("the data file"));
