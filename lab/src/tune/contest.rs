@@ -13,9 +13,11 @@ use crate::experiment::{Cell, Figures, Results, Spread};
 /// The figure of all cells: payload, in 10^6 bytes per second.
 pub(super) const MB_PER_S: &str = "mb_per_s";
 
-/// The longest time for which the requests in flight may occupy the path. `lunette bench` gives a request 30 seconds, and the closed form
-/// for loss may be off by half. More in flight than for a second is more than any path of the campaign holds.
-pub(super) const MAX_ROUND: Duration = Duration::from_secs(10);
+/// The longest time for which the requests in flight may occupy the path. More in flight than for a second is more than any path of
+/// the campaign holds; the closed form for loss may be off by half.
+pub(super) const MAX_ROUND: Duration = Duration::from_secs(6);
+/// A measurement lasts at least this many rounds of the requests in flight: `lunette bench` counts whole ones after the warm-up.
+const ROUNDS: u32 = 3;
 /// MaxRecvDataSegmentLength of this project's initiator.
 const SEGMENT_LEN: u64 = 256 << 10;
 
@@ -160,6 +162,8 @@ impl Contest {
                 .map(|point| {
                     let Point { connections, request_kib, depth } = point;
                     let load = format!("--bs {request_kib}K --depth {depth}");
+                    let rounds_s = u32::try_from((point.round(&route) * ROUNDS).as_secs()).unwrap_or(u32::MAX - 1) + 1;
+                    let times = Times { measured: times.measured.max(rounds_s), ..times };
                     (point, of(bench(&format!("?max_connections={connections}"), &load, times)))
                 })
                 .collect(),
