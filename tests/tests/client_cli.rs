@@ -187,7 +187,7 @@ fn tune_tells_what_limits_a_path_and_what_lifts_the_limit() {
         assert!(rate("tuned", way) > 10.0 * rate("today", way), "{tune}");
     }
     let pasted = tune["paste"].to_string();
-    assert!(pasted.contains("max_connections=") && pasted.contains("node.session.cmds_max"), "{pasted}");
+    assert!(pasted.contains("?max_burst_length=") && pasted.contains("node.session.cmds_max"), "{pasted}");
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn bad_usage_is_reported() {
     fails(USAGE, &["header_digest", "crc32c"], &["info", "iscsi://192.0.2.1/?header_digest=md5"]);
     fails(USAGE, &["70000"], &["ls", "iscsi://192.0.2.1:70000"]);
     fails(USAGE, &["--rw"], &["bench", "--rw", "sideways", url]);
-    fails(USAGE, &["--warm-up"], &["bench", "--warm-up", "-1", url]);
+    fails(USAGE, &["--warm-up"], &["bench", "--warm-up", "soon", url]);
     fails(USAGE, &["--bs 1000"], &["bench", "--bs", "1000", url]);
     fails(USAGE, &["too few"], &["bench", "--size", "64K", "--depth", "64", url]);
     fails(USAGE, &["not a rate"], &["tune", "--rtt", "50ms", "--rate", "fast"]);

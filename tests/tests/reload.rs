@@ -174,7 +174,10 @@ fn a_file_that_cannot_be_applied_changes_nothing_and_is_reported() {
     for (wrong, why) in [
         ("colour = 1".to_owned(), "unknown field `colour`"),
         (text.replace("8M", "8Q"), "not a size"),
-        (text.replace("\"8M\"", "\"8M\", block_size = 4096"), "block_size cannot change"),
+        (
+            text.replace("\"8M\"", "\"8M\", block_size = 4096"),
+            "the length of a block (block_size, quantum) cannot change",
+        ),
         (format!("state = \"@/state\"\n{text}"), "state cannot change"),
         (one_more("{ number = 1, disk = \"@/missing\" }"), "no such file or device"),
         (one_more("{ number = 1, disk = \"@/disk\" }"), "in use by another process"),
