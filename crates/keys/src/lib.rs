@@ -1,4 +1,4 @@
-//! The keys of encrypted volumes: who may have them, and where they are kept.
+//! The keys of encrypted volumes: the holders that may have them, and the places where they are kept.
 //!
 //! Floor 2 of the house: the crate imports nothing of the others, and gives each [`EpochKey`](keyfile::EpochKey) to the code that encrypts.
 //!

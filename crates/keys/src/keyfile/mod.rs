@@ -1,4 +1,4 @@
-//! Key files: the keys of one volume, and who may have them.
+//! Key files: the keys of one volume, and the holders that may have them.
 //!
 //! A key file lists *epochs* and *holders*. Each epoch has a data key, which encrypts what is written while the epoch is the last one.
 //! The data keys are wrapped by the volume key, and the volume key is wrapped once for each holder, so holders come and go

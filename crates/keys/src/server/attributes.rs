@@ -5,7 +5,7 @@ use super::object::{Object, StoredKind};
 use crate::kmip::limits::MAX_ATTRIBUTES;
 use crate::kmip::{Attribute, AttributeValue, NameType, Refusal, ResultReason, RevocationCode};
 
-/// The attribute that names a client who may use an object besides its owner.
+/// The attribute that names a client that may use an object besides its owner.
 pub const USER_ATTRIBUTE: &str = "x-lunette-user";
 
 impl Object {

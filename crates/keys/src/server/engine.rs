@@ -1,4 +1,4 @@
-//! The rules of the key server, without I/O: who may do what with which object.
+//! The rules of the key server, without I/O: what each client may do with each object.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 //! connections, one thread for each: a key server has few clients, and each request waits for the medium anyway.
 //!
 //! A client is the name in its certificate (the common name of the subject). An object belongs to the client that made it; the attribute
-//! `x-lunette-user` names others who may read it. Objects of others do not exist for a client.
+//! `x-lunette-user` names other clients that may read it. Objects of others do not exist for a client.
 
 mod attributes;
 mod audit;

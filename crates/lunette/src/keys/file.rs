@@ -110,7 +110,7 @@ pub(super) struct Revoke {
     /// The holder's name; for an object, the name in the client's certificate
     #[arg(long)]
     name: Option<String>,
-    /// Draw another volume key, too: of all holders, only the one who opens the file stays, and others must be granted again
+    /// Draw another volume key, too: of all holders, only the one that opens the file stays, and others must be granted again
     #[arg(long)]
     new_volume_key: bool,
     /// The object of a key server is known to others
@@ -134,7 +134,7 @@ pub(super) fn revoke(arguments: &Revoke) -> Result<(), Failure> {
         }
         let stays = keys.opened_by().to_owned();
         if stays == *name {
-            return Err(Failure::Usage("the holder who opens the key file cannot be the one who is removed".into()));
+            return Err(Failure::Usage("--name is the holder that opens the key file; open it as another one".into()));
         }
         removed.extend(keys.holders().map(|holder| holder.name.to_owned()).filter(|name| *name != stays));
         keys.replace_volume_key(&stays, opener.holder(cost)).map_err(Failure::configuration)
