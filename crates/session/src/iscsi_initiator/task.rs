@@ -72,6 +72,11 @@ impl Task {
         }
     }
 
+    /// Data-In and R2T PDUs that have come for it.
+    pub(crate) fn pdus_received(&self) -> u64 {
+        self.next_sn.into()
+    }
+
     /// `len` bytes of Data-Out go without an R2T.
     pub(crate) fn grant(&mut self, len: u32) {
         self.granted = Extents::up_to(len);

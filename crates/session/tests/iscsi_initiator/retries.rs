@@ -123,6 +123,36 @@ fn a_command_that_is_not_acknowledged_is_sent_again_until_the_connection_is_give
     assert_eq!(target.session.into_unfinished().len(), 2);
 }
 
+/// A target with few buffers reads no further command while it sends the data of those before.
+#[test]
+fn a_target_that_is_busy_with_earlier_commands_is_not_given_up() {
+    let mut target = ScriptedTarget::recovering_with(&[("MaxRecvDataSegmentLength", "512")]);
+    let (_, first) = target.read(20 * 512);
+    let data = |target: &mut ScriptedTarget, data_sn| {
+        let pdu = target.data_in(first, data_sn, data_sn * 512, 512);
+        target.send_data(pdu);
+    };
+    data(&mut target, 0);
+    target.pass(Duration::from_secs(5));
+    target.behind = true;
+    let (_, second) = target.read(512);
+    for data_sn in 1..20 {
+        target.pass(Duration::from_secs(1));
+        data(&mut target, data_sn);
+        target.pass(Duration::from_secs(4));
+        let sent = target.next();
+        assert!(matches!(sent.pdu, InitiatorPdu::ScsiCommand(pdu) if pdu.itt == second), "{sent:?}");
+        assert!(target.sent.is_empty() && target.events.is_empty(), "{:?} {:?}", target.sent, target.events);
+    }
+    for _ in 0..MAX_UNANSWERED_REQUESTS {
+        target.pass_in_company(Duration::from_secs(5));
+        target.next();
+        assert!(target.events.is_empty(), "{:?}", target.events);
+    }
+    target.pass_in_company(Duration::from_secs(5));
+    assert_eq!(target.closed(), SessionError::Unrecovered("an acknowledgement"));
+}
+
 #[test]
 fn what_the_target_waits_for_moves_on() {
     let mut target = ScriptedTarget::recovering();

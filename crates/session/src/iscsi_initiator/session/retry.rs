@@ -1,4 +1,7 @@
 //! Commands that the target does not acknowledge, from recovery level 1 on (RFC 7143 section 7.1.4.2).
+//!
+//! A target with few buffers may leave a command unread for as long as the commands before it need them. So attempts are counted
+//! only while those make no progress. That ends: commands after the one that is missing are not executed (section 4.2.2.1).
 
 use lunette_pdu::SerialNumber;
 
@@ -7,6 +10,8 @@ use crate::Time;
 use crate::iscsi_initiator::asked::Asked;
 use crate::iscsi_initiator::connection::Connection;
 use crate::iscsi_initiator::error::SessionError;
+use crate::iscsi_initiator::table::Table;
+use crate::iscsi_initiator::task::Task;
 
 const WHAT: &str = "an acknowledgement";
 
@@ -15,6 +20,26 @@ const WHAT: &str = "an acknowledgement";
 pub(in crate::iscsi_initiator) struct Unacknowledged {
     cmd_sn: SerialNumber,
     asked: Asked,
+    /// What the commands before it had got when it was asked for last.
+    before: Progress,
+}
+
+/// How far commands have come. Any two moments between which one of them got something differ in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Progress {
+    /// Those that have not ended.
+    commands: usize,
+    /// PDUs with data, or asking for data, that have come for them.
+    pdus: u64,
+}
+
+impl Progress {
+    /// That of the commands before `cmd_sn`. None is added to them, as their numbers have been given out.
+    fn before(cmd_sn: SerialNumber, tasks: &Table<Task>) -> Self {
+        let tasks = tasks.iter().map(|(_, task)| task).filter(|task| task.cmd_sn.is_before(cmd_sn));
+        let none = Self { commands: 0, pdus: 0 };
+        tasks.fold(none, |sum, task| Self { commands: sum.commands + 1, pdus: sum.pdus + task.pdus_received() })
+    }
 }
 
 impl Session {
@@ -22,8 +47,12 @@ impl Session {
     pub(super) fn watch(&mut self, now: Time) {
         self.shared.requests.entries_mut().for_each(|underway| underway.watch(now));
         if self.shared.unacknowledged.is_none() {
-            let waiting = |cmd_sn| Unacknowledged { cmd_sn, asked: Asked::first(now) };
-            self.shared.unacknowledged = self.shared.window.waits_for().map(waiting);
+            let shared = &self.shared;
+            let waiting = |cmd_sn| {
+                let before = Progress::before(cmd_sn, &shared.tasks);
+                Unacknowledged { cmd_sn, asked: Asked::first(now), before }
+            };
+            self.shared.unacknowledged = shared.window.waits_for().map(waiting);
         }
     }
 
@@ -58,6 +87,12 @@ impl Session {
             // Whether the target is there at all is the first question.
             waiting.asked.wait(now);
             return self.ping_all();
+        }
+        let before = Progress::before(cmd_sn, &self.shared.tasks);
+        if waiting.before != before {
+            // The attempts so far say nothing.
+            *waiting = Unacknowledged { cmd_sn, asked: Asked::first(now), before };
+            return self.retry(cmd_sn);
         }
         match waiting.asked.after_silence(WHAT, now) {
             Ok(()) => self.retry(cmd_sn),
