@@ -7,6 +7,7 @@ use lunette_crc32c::bench::{self, Options, PAPER_CYCLES_PER_BYTE, Row};
 use lunette_crc32c::{Kernel, choices, requested};
 
 use crate::failure::Failure;
+use crate::output;
 
 const AFTER_HELP: &str = "\
 LUNETTE_CRC=NAME makes one kernel serve every length, here and in all other commands.
@@ -31,17 +32,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Err(Failure::Usage(format!("LUNETTE_CRC: {error}; one of {}", names(Kernel::names()))));
     }
     if !arguments.json {
-        print_kernels();
+        kernels().into_iter().try_for_each(output::line)?;
     }
     if arguments.bench {
         let rows = bench::run(&Options::default());
         if arguments.json {
             for row in &rows {
-                println!("{}", row.to_json());
+                output::line(row.to_json())?;
             }
         } else {
-            print_figures(&rows);
-            print_ratios(&rows);
+            figures(&rows).into_iter().chain(ratios(&rows)).try_for_each(output::line)?;
         }
     }
     Ok(())
@@ -51,50 +51,43 @@ fn names(names: impl Iterator<Item = &'static str>) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn print_kernels() {
-    println!("kernels of this CPU, the plainest first: {}", names(Kernel::all().map(Kernel::name)));
-    for choice in choices() {
-        println!("from {} bytes: {}", choice.from, choice.kernel.name());
-    }
+fn kernels() -> Vec<String> {
+    let all = format!("kernels of this CPU, the plainest first: {}", names(Kernel::all().map(Kernel::name)));
+    let choices = choices().map(|choice| format!("from {} bytes: {}", choice.from, choice.kernel.name()));
+    std::iter::once(all).chain(choices).collect()
 }
 
 /// One table per operation and cache: a line per kernel, a column per length, in GB/s.
-fn print_figures(rows: &[Row]) {
+fn figures(rows: &[Row]) -> Vec<String> {
     let tables: BTreeSet<_> = rows.iter().map(|row| (row.cache, row.op)).collect();
+    let mut lines = Vec::new();
     for (cache, op) in tables.into_iter().rev() {
         let of_table = || rows.iter().filter(move |row| (row.cache, row.op) == (cache, op));
         let sizes: BTreeSet<_> = of_table().map(|row| row.bytes).collect();
-        println!("\n{op}, {cache} cache, GB/s");
-        print!("{:16}", "bytes");
-        for size in &sizes {
-            print!("{size:>10}");
-        }
-        println!();
+        let row_of = |first: &str, cell: &dyn Fn(usize) -> String| {
+            sizes.iter().fold(format!("{first:16}"), |row, size| format!("{row}{:>10}", cell(*size)))
+        };
+        lines.push(format!("\n{op}, {cache} cache, GB/s"));
+        lines.push(row_of("bytes", &|size| size.to_string()));
         let mut kernels: Vec<_> = of_table().map(|row| row.kernel).collect();
         kernels.dedup();
         let mut seen = BTreeSet::new();
         for kernel in kernels.into_iter().filter(|kernel| seen.insert(*kernel)) {
-            print!("{kernel:16}");
-            for size in &sizes {
-                match of_table().find(|row| row.kernel == kernel && row.bytes == *size) {
-                    Some(row) => print!("{:>10.2}", row.gb_per_s),
-                    None => print!("{:>10}", "-"),
-                }
-            }
-            println!();
+            let row = |size| of_table().find(|row| row.kernel == kernel && row.bytes == size);
+            lines.push(row_of(kernel, &|size| row(size).map_or("-".into(), |row| format!("{:.2}", row.gb_per_s))));
         }
     }
+    lines
 }
 
-fn print_ratios(rows: &[Row]) {
-    println!("\nratios of this run                           bytes  cache  ratio  solid    aim");
-    for ratio in bench::ratios(rows) {
+fn ratios(rows: &[Row]) -> Vec<String> {
+    let head = "\nratios of this run                           bytes  cache  ratio  solid    aim".into();
+    let ratios = bench::ratios(rows).into_iter().map(|ratio| {
         let bench::Ratio { name, bytes, cache, value, solid, aim } = ratio;
         let verdict = if value < solid { "  below" } else { "" };
-        println!("{name:36} {bytes:>13} {cache:>6} {value:>6.2} {solid:>6.2} {aim:>6.2}{verdict}");
-    }
-    println!("\nThe paper's Pentium M (FAST '05), cycles per byte:");
-    for (name, cycles) in PAPER_CYCLES_PER_BYTE {
-        println!("{name:12} {cycles:.2}");
-    }
+        format!("{name:36} {bytes:>13} {cache:>6} {value:>6.2} {solid:>6.2} {aim:>6.2}{verdict}")
+    });
+    let paper = "\nThe paper's Pentium M (FAST '05), cycles per byte:".into();
+    let cycles = PAPER_CYCLES_PER_BYTE.iter().map(|(name, cycles)| format!("{name:12} {cycles:.2}"));
+    std::iter::once(head).chain(ratios).chain([paper]).chain(cycles).collect()
 }

@@ -80,7 +80,7 @@ impl Session {
     }
 
     /// Takes a connection out of the session: no more commands go over it, and when those under way have ended it is logged
-    /// out. [`Event::Closed`] with [`SessionError::ConnectionRemoved`](super::SessionError::ConnectionRemoved) follows. False
+    /// out. [`Event::Closed`] with [`SessionError::ConnectionRemoved`] follows. False
     /// when there is no other connection.
     pub fn remove_connection(&mut self, cid: Cid) -> bool {
         let others = self.connections.iter().filter(|other| other.cid() != cid && other.takes_requests()).count();
@@ -360,7 +360,7 @@ impl Session {
         full.text(user, pairs, &mut context)
     }
 
-    /// Ends the session in order. [`Event::Closed`] with [`SessionError::LoggedOut`](super::SessionError::LoggedOut) follows.
+    /// Ends the session in order. [`Event::Closed`] with [`SessionError::LoggedOut`] follows.
     /// Commands under way are not waited for. False when there is no connection, or when it was asked for already.
     pub fn logout(&mut self) -> bool {
         let shared = &mut self.shared;

@@ -1,7 +1,7 @@
 //! The login phase, target side (RFC 7143 chapter 6).
 //!
 //! Stages: security, operational, full feature. A login may start in either of the first two and may skip the second. The
-//! way out of the security stage needs an [`Authenticated`].
+//! way out of the security stage needs an [`Authenticated`](crate::chap::Authenticated).
 
 mod identity;
 mod security;
