@@ -130,7 +130,7 @@ impl Header {
         let header = Self::decode(bytes)?;
         let slot = Slot::decode(&array(bytes, SLOT_AT));
         let key = keys.get(slot.epoch).ok_or(HeaderError::UnknownEpoch(slot.epoch))?;
-        key.open_in_place(&slot.nonce, &authenticated(bytes, &slot), &mut [], &slot.tag)
+        key.open(&slot.nonce, &authenticated(bytes, &slot), &mut [], &slot.tag)
             .map_err(|_| HeaderError::NotAuthentic)?;
         Ok(header)
     }
@@ -147,7 +147,7 @@ impl Header {
         self.put_fields(&mut bytes);
         let mut slot =
             Slot { nonce: seed.nonce(0), tag: [0; 16], version: self.generation, epoch: self.newest_epoch, crc: 0 };
-        slot.tag = key.seal_in_place(&slot.nonce, &authenticated(&bytes, &slot), &mut []);
+        slot.tag = key.seal(&slot.nonce, &authenticated(&bytes, &slot), &mut []);
         let (fields, place) = bytes.split_last_chunk_mut().expect("a header is longer than a slot");
         slot.encode(place);
         let crc = lunette_crc32c::crc32c(&[&*fields, &place[..CRC_AT]].concat());

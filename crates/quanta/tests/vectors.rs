@@ -69,7 +69,7 @@ fn ring(cipher: &str, epoch: u32, key: &str) -> KeyRing {
 #[test]
 fn quanta_are_sealed_as_the_description_says() {
     let edus = vectors().edus;
-    assert_eq!(edus.len(), 8, "two ciphers and four sizes");
+    assert_eq!(edus.len(), 12, "three ciphers and four sizes");
     for vector in edus {
         let size = QuantumSize::of_bytes(vector.size).unwrap();
         let ring = ring(&vector.cipher, vector.epoch, &vector.key);

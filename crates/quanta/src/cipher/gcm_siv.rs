@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use aes_gcm_siv::aead::inout::InOutBuf;
 use aes_gcm_siv::{AeadInOut, Aes256GcmSiv, KeyInit};
 
 use super::{Aead, WrongTag};
@@ -46,58 +45,27 @@ fn split(nonce: &[u8; NONCE_LEN]) -> (&[u8; STANDARD_NONCE_LEN], &[u8]) {
     nonce.split_first_chunk().expect("a nonce is longer than the standard's")
 }
 
-impl Key {
-    fn encrypt(&self, nonce: &[u8; NONCE_LEN], associated: &[u8], bytes: InOutBuf<'_, '_, u8>) -> [u8; TAG_LEN] {
-        let (nonce, rest) = split(nonce);
-        let associated = Associated::new(associated, rest);
-        let tag = self.0.encrypt_inout_detached(nonce.into(), associated.get(), bytes);
-        tag.expect("a quantum is shorter than the cipher's limit").into()
-    }
-
-    fn decrypt(
-        &self,
-        nonce: &[u8; NONCE_LEN],
-        associated: &[u8],
-        bytes: InOutBuf<'_, '_, u8>,
-        tag: &[u8; TAG_LEN],
-    ) -> Result<(), WrongTag> {
-        let (nonce, rest) = split(nonce);
-        let associated = Associated::new(associated, rest);
-        self.0.decrypt_inout_detached(nonce.into(), associated.get(), bytes, tag.into()).map_err(|_| WrongTag)
-    }
-}
-
 impl Aead for Key {
-    fn seal(&self, nonce: &[u8; NONCE_LEN], associated: &[u8], plain: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
-        self.encrypt(nonce, associated, InOutBuf::new(plain, data).expect("two buffers of one length"))
-    }
-
-    fn seal_in_place(&self, nonce: &[u8; NONCE_LEN], associated: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
-        self.encrypt(nonce, associated, data.into())
+    fn seal(&self, nonce: &[u8; NONCE_LEN], associated: &[u8], data: &mut [u8]) -> [u8; TAG_LEN] {
+        let (nonce, rest) = split(nonce);
+        let associated = Associated::new(associated, rest);
+        let tag = self.0.encrypt_inout_detached(nonce.into(), associated.get(), data.into());
+        tag.expect("a quantum is shorter than the cipher's limit").into()
     }
 
     fn open(
         &self,
         nonce: &[u8; NONCE_LEN],
         associated: &[u8],
-        data: &[u8],
-        tag: &[u8; TAG_LEN],
-        plain: &mut [u8],
-    ) -> Result<(), WrongTag> {
-        let bytes = InOutBuf::new(data, plain).expect("two buffers of one length");
-        self.decrypt(nonce, associated, bytes, tag).inspect_err(|WrongTag| {
-            // With two buffers the crate leaves the plain text in the output.
-            plain.fill(0);
-        })
-    }
-
-    fn open_in_place(
-        &self,
-        nonce: &[u8; NONCE_LEN],
-        associated: &[u8],
         data: &mut [u8],
         tag: &[u8; TAG_LEN],
     ) -> Result<(), WrongTag> {
-        self.decrypt(nonce, associated, data.into(), tag).inspect_err(|WrongTag| data.fill(0))
+        let (nonce, rest) = split(nonce);
+        let associated = Associated::new(associated, rest);
+        let opened = self.0.decrypt_inout_detached(nonce.into(), associated.get(), (&mut *data).into(), tag.into());
+        opened.map_err(|_| {
+            data.fill(0);
+            WrongTag
+        })
     }
 }

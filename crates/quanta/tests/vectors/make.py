@@ -4,8 +4,9 @@
     python3 -m venv v && v/bin/pip install cryptography==50.0.2 pyaegis==0.3.1
     v/bin/python crates/quanta/tests/vectors/make.py
 
-AES-256-GCM-SIV is the Python package cryptography's (OpenSSL). AEGIS-256 is written here from draft-irtf-cfrg-aegis-aead-18, for no package has
-an implementation of its own: pyaegis wraps the C sources that the crate aegis compiles. The two are compared.
+AES-256-GCM-SIV is the Python package cryptography's (OpenSSL). AEGIS-256 and AEGIS-256X4 are written here from draft-irtf-cfrg-aegis-aead-18, for no
+package has an implementation of its own: pyaegis wraps the C sources that the crate aegis compiles. Both are compared, and the result with the
+draft's vectors.
 """
 
 import functools
@@ -15,8 +16,8 @@ import operator
 import os
 import struct
 
+import pyaegis
 from cryptography.hazmat.primitives.ciphers.aead import AESGCMSIV
-from pyaegis import Aegis256
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -63,40 +64,52 @@ def aes_round(state, key):
 
 
 class Aegis:
+    """AEGIS-256 when degree is 1, AEGIS-256X2 and X4 when it is 2 and 4: state i of `states` works on block i of each run of `degree` blocks."""
+
     C0 = bytes.fromhex("000101020305080d1522375990e97962")
     C1 = bytes.fromhex("db3d18556dc22ff12011314273b528dd")
 
-    def __init__(self, key, nonce):
+    def __init__(self, key, nonce, degree):
         k0, k1, n0, n1 = key[:16], key[16:], nonce[:16], nonce[16:]
-        self.s = [xor(k0, n0), xor(k1, n1), self.C1, self.C0, xor(k0, self.C0), xor(k1, self.C1)]
+        self.rate = 16 * degree
+        first = [xor(k0, n0), xor(k1, n1), self.C1, self.C0, xor(k0, self.C0), xor(k1, self.C1)]
+        self.states = [list(first) for _ in range(degree)]
+        contexts = [bytes([i, degree - 1]).ljust(16, b"\0") for i in range(degree)]
         for _ in range(4):
             for m in (k0, k1, xor(k0, n0), xor(k1, n1)):
-                self.update(m)
+                for s, context in zip(self.states, contexts):
+                    s[3], s[5] = xor(s[3], context), xor(s[5], context)
+                self.update(m * degree)
 
     def update(self, m):
-        s = self.s
-        self.s = [aes_round(s[i - 1], s[i]) for i in range(6)]
-        self.s[0] = xor(self.s[0], m)
+        for i, s in enumerate(self.states):
+            self.states[i] = [aes_round(s[j - 1], s[j]) for j in range(6)]
+            self.states[i][0] = xor(self.states[i][0], m[16 * i : 16 * i + 16])
 
     def encrypt(self, associated, plain):
-        for at in range(0, len(associated), 16):
-            self.update(associated[at : at + 16].ljust(16, b"\0"))
+        for at in range(0, len(associated), self.rate):
+            self.update(associated[at : at + self.rate].ljust(self.rate, b"\0"))
         out = b""
-        for at in range(0, len(plain), 16):
-            s, m = self.s, plain[at : at + 16]
-            and23 = bytes(a & b for a, b in zip(s[2], s[3]))
-            out += xor(m, s[1], s[4], s[5], and23)
-            self.update(m)
-        t = xor(self.s[3], struct.pack("<QQ", len(associated) * 8, len(plain) * 8))
+        for at in range(0, len(plain), self.rate):
+            m = plain[at : at + self.rate]
+            z = b"".join(xor(s[1], s[4], s[5], bytes(a & b for a, b in zip(s[2], s[3]))) for s in self.states)
+            out += xor(m, z)
+            self.update(m.ljust(self.rate, b"\0"))
+        lengths = struct.pack("<QQ", len(associated) * 8, len(plain) * 8)
+        t = b"".join(xor(s[3], lengths) for s in self.states)
         for _ in range(7):
             self.update(t)
-        return out, xor(*self.s)
+        return out, xor(*(block for s in self.states for block in s))
+
+
+AEGIS = {"aegis-256": (1, pyaegis.Aegis256), "aegis-256x4": (4, pyaegis.Aegis256X4)}
 
 
 def seal(cipher, key, nonce, associated, plain):
-    if cipher == "aegis-256":
-        data, tag = Aegis(key, nonce).encrypt(associated, plain)
-        assert (data, tag) == tuple(bytes(x) for x in Aegis256(16).encrypt_detached(key, nonce, plain, associated))
+    if cipher in AEGIS:
+        degree, libaegis = AEGIS[cipher]
+        data, tag = Aegis(key, nonce, degree).encrypt(associated, plain)
+        assert (data, tag) == tuple(bytes(x) for x in libaegis(16).encrypt_detached(key, nonce, plain, associated))
         return data, tag
     both = AESGCMSIV(key).encrypt(nonce[:12], plain, associated + nonce[12:])
     return both[:-16], both[-16:]
@@ -116,7 +129,7 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-CIPHERS = {"aegis-256": 1, "aes-256-gcm-siv": 2}
+CIPHERS = {"aegis-256": 1, "aes-256-gcm-siv": 2, "aegis-256x4": 3}
 
 
 def edu(cipher, key, volume, position, version, epoch, nonce, plain):
@@ -222,8 +235,21 @@ def volume_v1():
     return b"".join(blocks)
 
 
+def check_against_the_draft():
+    """Vectors of draft-irtf-cfrg-aegis-aead-18, appendix A: AEGIS-256 vector 3 and AEGIS-256X4 vector 2."""
+    key, nonce = bytes.fromhex("1001").ljust(32, b"\0"), bytes.fromhex("100002").ljust(32, b"\0")
+    data, tag = Aegis(key, nonce, 1).encrypt(bytes(range(8)), bytes(range(32)))
+    assert data.hex() == "f373079ed84b2709faee373584585d60accd191db310ef5d8b11833df9dec711"
+    assert tag.hex() == "8d86f91ee606e9ff26a01b64ccbdd91d"
+    associated, plain = bytes.fromhex("0102030401020304"), bytes.fromhex("04050607" * 30)
+    data, tag = Aegis(bytes(range(32)), bytes(range(16, 48)), 4).encrypt(associated, plain)
+    assert data.hex().startswith("bfc2085b7e8017da99b0b6d646ae4d01f4ba8f2e7dfca1d759ae48a135139b9a")
+    assert tag.hex() == "b63b611b13975e2f3dc3cb6c2397bfcd"
+
+
 def main():
     assert crc32c(b"123456789") == 0xE3069283
+    check_against_the_draft()
     with open(os.path.join(HERE, "vectors.json"), "w") as out:
         json.dump({"edus": edu_vectors(), "headers": header_vectors()}, out, indent=1)
         out.write("\n")
