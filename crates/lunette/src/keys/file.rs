@@ -30,7 +30,7 @@ pub(super) struct Create {
     /// The first holder's name
     #[arg(long, default_value = "owner")]
     name: String,
-    /// The cipher of the first epoch: aegis-256 or aes-256-gcm-siv
+    /// The cipher of the first epoch: aegis-256, aes-256-gcm-siv, or aegis-256x4 (the fastest on CPUs with vector AES instructions)
     #[arg(long, default_value = Cipher::Aegis256.name(), value_parser = cipher)]
     cipher: Cipher,
     #[command(flatten)]
