@@ -49,7 +49,7 @@ pub mod edu {
         let (data, slot) = bytes.split_at(SIZE.bytes());
         let slot: &[u8; SLOT_LEN] = slot.try_into().expect("the rest of an EDU");
         let condition = check(POSITION, data, slot);
-        for cipher in [Cipher::Aegis256, Cipher::Aes256GcmSiv] {
+        for cipher in [Cipher::Aegis256, Cipher::Aes256GcmSiv, Cipher::Aegis256X4] {
             let mut plain = [0xee; SIZE.bytes()];
             let opened = codec(cipher).open(POSITION, &bytes, &mut plain).is_ok();
             let genuine = bytes[..] == sealed(cipher)[..];
@@ -68,6 +68,7 @@ pub mod edu {
         vec![
             ("aegis".into(), sealed(Cipher::Aegis256)),
             ("gcm_siv".into(), sealed(Cipher::Aes256GcmSiv)),
+            ("aegis_x4".into(), sealed(Cipher::Aegis256X4)),
             ("hole".into(), vec![0; SIZE.edu_len()]),
         ]
     }
