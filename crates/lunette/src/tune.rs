@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     #[arg(value_name = "URL", value_parser = Url::parse, help = URL_HELP, conflicts_with_all = ["rtt", "rate", "loss", "mtu", "tcp_window", "command_window"])]
     url: Option<Url>,
     /// Seconds that the measurement may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "url", value_parser = clap::value_parser!(u32).range(2..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "url", value_parser = clap::value_parser!(u32).range(2..=3600))]
     time: u32,
     /// Bytes that the measurement may move: 21M at least, 41M with --write
     #[arg(long, value_name = "SIZE", default_value = "16G", requires = "url")]

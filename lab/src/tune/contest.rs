@@ -89,7 +89,7 @@ impl Grid {
                 connections: &[1, 2, 4, 8],
                 requests_kib: &[64, 256, 1024],
                 depths: &[8, 32, 128],
-                times: Times { warm_up: 2.0, measured: 4, tuner: 30 },
+                times: Times { warm_up: 2.0, measured: 4, tuner: 60 },
             },
             Size::Quick => Self {
                 connections: &[1, 4, 8],

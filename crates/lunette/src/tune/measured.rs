@@ -185,6 +185,9 @@ impl Worker {
             let outcome = match measured {
                 Ok(outcome) => {
                     tuner.saw_command_window(usable_window(outcome.command_window, self.fixed_request.is_some()));
+                    if outcome.shows_loss() {
+                        tuner.saw_loss();
+                    }
                     Some(outcome)
                 }
                 Err(error) => {

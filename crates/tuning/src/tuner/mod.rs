@@ -130,6 +130,8 @@ pub struct Tuner {
     trials: Vec<Trial>,
     /// What is being measured.
     pending: Option<(Stage, Candidate)>,
+    /// Segments were lost, or came out of order.
+    loss_shows: bool,
     /// The best of the search, once the proof has begun.
     champion: Option<Candidate>,
 }
@@ -137,7 +139,7 @@ pub struct Tuner {
 impl Tuner {
     /// A tuner that knows the path as `survey` says, and compares with `defaults`.
     pub fn new(survey: Survey, defaults: Candidate, today: Option<Candidate>) -> Self {
-        Self { survey, defaults, today, trials: Vec::new(), pending: None, champion: None }
+        Self { survey, defaults, today, trials: Vec::new(), pending: None, loss_shows: false, champion: None }
     }
 
     /// What to measure next, when the driver can afford this many more trials. `None`: nothing. The same as before until it is
@@ -166,6 +168,11 @@ impl Tuner {
         *window = commands.max(*window);
     }
 
+    /// Segments were lost in a trial, or came out of order. A short trial under loss is a matter of luck, so less is concluded from it.
+    pub fn saw_loss(&mut self) {
+        self.loss_shows = true;
+    }
+
     /// What is known besides the trials; [`saw_command_window`](Self::saw_command_window) keeps it up to date.
     pub fn survey(&self) -> &Survey {
         &self.survey
@@ -190,7 +197,7 @@ impl Tuner {
         if let Some(next) = self.next_of_search().filter(|_| is_searching) {
             return Some(next);
         }
-        self.champion = self.best().map(|trial| trial.candidate).filter(|best| *best != self.defaults);
+        self.champion = self.challenger();
         self.next_of_proof(affordable)
     }
 
@@ -220,18 +227,37 @@ impl Tuner {
         Candidate { settings, finds_depth: false, ..self.defaults }
     }
 
-    /// The trial of the search with the greatest gain, or one that is as good and takes less.
+    /// What the proof compares with the defaults. Under loss these may be the best by luck, so the next best is given its chance.
+    fn challenger(&self) -> Option<Candidate> {
+        let best = self.best()?.candidate;
+        if best != self.defaults {
+            return Some(best);
+        }
+        let others = self.search().filter(|trial| self.loss_shows && trial.candidate != self.defaults);
+        others.max_by(|a, b| self.gain(a).total_cmp(&self.gain(b))).map(|trial| trial.candidate)
+    }
+
+    fn search(&self) -> impl Iterator<Item = &Trial> {
+        self.trials.iter().filter(|trial| trial.stage != Stage::Proof)
+    }
+
+    /// By how much a trial carried more than the first one of the defaults.
+    fn gain(&self, trial: &Trial) -> f64 {
+        let defaults = self.trials.first().and_then(|first| first.rates);
+        trial.rates.zip(defaults).map_or(0.0, |(rates, defaults)| rates.gain_over(&defaults))
+    }
+
+    /// The trial of the search with the greatest gain, or one that is as good and takes less. Under loss trials differ too much for that.
     fn best(&self) -> Option<&Trial> {
-        let defaults = self.trials.first()?.rates?;
-        let gain = |trial: &Trial| trial.rates.map_or(0.0, |rates| rates.gain_over(&defaults));
-        let search = || self.trials.iter().filter(|trial| trial.stage != Stage::Proof);
-        let most = search().map(gain).fold(0.0, f64::max);
+        self.trials.first()?.rates?;
+        let most = self.search().map(|trial| self.gain(trial)).fold(0.0, f64::max);
+        let enough = if self.loss_shows { most } else { GOOD_ENOUGH * most };
         let cost = |trial: &&Trial| {
             let Settings { connections, depth, request_len, .. } = trial.candidate.settings;
             let is_changed = trial.candidate != self.defaults;
             (is_changed, connections, u64::from(depth) * request_len, depth)
         };
-        search().filter(|trial| gain(trial) >= GOOD_ENOUGH * most).min_by_key(cost)
+        self.search().filter(|trial| self.gain(trial) >= enough).min_by_key(cost)
     }
 
     /// The defaults and the champion in turns, as long as there is time for both.

@@ -229,6 +229,27 @@ fn a_lossy_path_gets_more_connections() {
     assert!((loss / path.loss - 1.0).abs() < 0.2, "{loss} for {}", path.loss);
 }
 
+/// One connection that meets no loss for some seconds fills the line.
+#[test]
+fn defaults_that_were_lucky_once_are_measured_again() {
+    let path = Path { rate: 6e6, round_trip: Duration::from_millis(67), loss: 7e-4, ..Path::default() };
+    let simulation = Simulation { path, target: Target::default(), noise: 0.0, random: 1 };
+    for loss_shows in [false, true] {
+        let mut tuner = Tuner::new(survey(&path, &simulation.target), defaults(), None);
+        while let Some(candidate) = tuner.next(MAX_TRIALS) {
+            let lucky = Rates { read: path.payload_rate(), write: None };
+            let rates = if tuner.trials().is_empty() { lucky } else { simulation.truth(&candidate, false) };
+            tuner.record(Some(rates));
+            if loss_shows {
+                tuner.saw_loss();
+            }
+        }
+        let verdict = tuner.verdict().unwrap();
+        assert_eq!(verdict.is_defaults, !loss_shows, "{verdict:?}");
+        assert!(!loss_shows || verdict.after.gain_over(&verdict.before) > 3.0, "{verdict:?}");
+    }
+}
+
 #[test]
 fn another_congestion_control_is_tried_when_it_may_write() {
     let path = Path { round_trip: Duration::from_millis(20), loss: 5e-4, ..Path::default() };
