@@ -1,7 +1,6 @@
-//! Factors and tables that carry a part of a message over the bytes that come after it.
+//! Factors that carry a part of a message over the bytes that come after it.
 
-use crate::gf2::{multiply, x_to};
-use crate::tables::ByteTable;
+use crate::gf2::x_to;
 
 /// The factor that carries a 64-bit word of a message forward over `bytes` bytes by carry-less multiplication: `x^(8 * bytes + 31)`.
 ///
@@ -16,28 +15,6 @@ use crate::tables::ByteTable;
 /// - a register `s` with `d` bytes after it is a word of degree 32 more, and so takes the factor `carry(d - 8)`.
 pub(crate) const fn carry(bytes: i64) -> u64 {
     x_to(8 * bytes + 31) as u64
-}
-
-/// Four tables, one for each byte of a register, that together carry it over `bytes` zero bytes.
-pub(crate) const fn skip(bytes: i64) -> [ByteTable; 4] {
-    let factor = x_to(8 * bytes);
-    let mut tables = [[0; 256]; 4];
-    let mut place = 0;
-    while place < 4 {
-        // Entries are sums of the entries of their single bits.
-        let mut bit = 0;
-        while bit < 8 {
-            let single = multiply(1 << (8 * place + bit), factor);
-            let mut below = 0;
-            while below < 1 << bit {
-                tables[place][(1 << bit) + below] = tables[place][below] ^ single;
-                below += 1;
-            }
-            bit += 1;
-        }
-        place += 1;
-    }
-    tables
 }
 
 /// The farthest word, in bytes before the end of the message, that [`CARRIES`] has a factor for.
@@ -73,18 +50,6 @@ pub(crate) fn carries_from(left: usize) -> *const u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_skip_is_a_product() {
-        static SKIP: [ByteTable; 4] = skip(168);
-        for register in [0, 1, 0x8000_0000, 0xDEAD_BEEF, u32::MAX] {
-            let mut skipped = 0;
-            for (byte, table) in register.to_le_bytes().iter().zip(&SKIP) {
-                skipped ^= table[usize::from(*byte)];
-            }
-            assert_eq!(skipped, multiply(register, x_to(8 * 168)));
-        }
-    }
 
     #[test]
     fn carries_end_with_the_message() {

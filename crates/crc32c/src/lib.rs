@@ -83,7 +83,7 @@ mod kernel;
 mod segments;
 mod tables;
 
-pub use algebra::{combine, zeroes};
+pub use algebra::{Combiner, combine, zeroes};
 pub use choice::{Choice, choices, force, requested, unforce};
 pub use cpu::Features;
 pub use hasher::Crc32c;

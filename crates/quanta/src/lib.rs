@@ -24,6 +24,7 @@ mod native;
 pub mod packed;
 mod size;
 mod slot;
+mod stored_digest;
 
 pub use associated::VolumeId;
 pub use cipher::{Cipher, CipherRow, TABLE};
@@ -31,6 +32,7 @@ pub use codec::{Codec, Holes, Sealing, Seed};
 pub use error::{HeaderError, OpenError, Reason};
 pub use header::{Group, HEADER_COPIES, HEADER_LEN, Header, Placement};
 pub use key::{DataKey, KEY_LEN, KeyRing, KeyRingError};
-pub use native::{Native, UnitTooSmall};
+pub use native::{Native, UnitTooSmall, check_block, first_damaged};
 pub use size::QuantumSize;
 pub use slot::{Condition, NONCE_LEN, SLOT_LEN, Slot, TAG_LEN, check, intact_digest, never_written_digest};
+pub use stored_digest::StoredDigest;

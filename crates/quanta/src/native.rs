@@ -3,9 +3,10 @@
 //! The first two blocks are the copies of the header, filled up with zeroes; the block behind them is quantum 0. A volume with parity groups has the
 //! parity EDUs behind its last quantum.
 
-use crate::header::{Group, HEADER_COPIES, Header};
+use crate::header::{Group, HEADER_COPIES, HEADER_LEN, Header, Placement};
 use crate::limits::MAX_QUANTA;
 use crate::size::QuantumSize;
+use crate::slot::{Condition, check};
 
 /// Where EDUs lie in a native unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +90,40 @@ impl Native {
     }
 }
 
+/// Checks block `lba` of a native unit without a key: a copy of the header, or an EDU, whose position follows from the block. Zeroes are a header
+/// that was never written, or a hole.
+///
+/// # Panics
+///
+/// When `block` has not the length of an EDU of this size: a mistake of the caller.
+pub fn check_block(size: QuantumSize, lba: u64, block: &[u8]) -> Condition {
+    assert_eq!(block.len(), size.edu_len(), "a block of a native unit is an EDU long");
+    if let Some(position) = lba.checked_sub(HEADER_COPIES) {
+        let (data, slot) = block.split_last_chunk().expect("an EDU is longer than its slot");
+        return check(position, data, slot);
+    }
+    let (header, rest) = block.split_first_chunk::<HEADER_LEN>().expect("an EDU is longer than a header");
+    if rest.iter().any(|byte| *byte != 0) {
+        return Condition::Damaged;
+    }
+    match Header::decode(header) {
+        Ok(header) if header.placement == Placement::Native && header.size == size => Condition::Intact,
+        _ if header.iter().all(|byte| *byte == 0) => Condition::NeverWritten,
+        _ => Condition::Damaged,
+    }
+}
+
+/// The first block of `blocks`, adjacent blocks of a native unit from `first_lba` on, that is damaged. What follows the last whole block does not
+/// count.
+pub fn first_damaged(size: QuantumSize, first_lba: u64, blocks: &[u8]) -> Option<u64> {
+    let damaged = |(lba, block): &(u64, &[u8])| check_block(size, *lba, block) == Condition::Damaged;
+    (first_lba..).zip(blocks.chunks_exact(size.edu_len())).find(damaged).map(|(lba, _)| lba)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cipher, Codec, DataKey, Holes, KeyRing, Sealing, Seed, VolumeId};
 
     #[test]
     fn the_largest_volume_fits_and_one_quantum_more_does_not() {
@@ -113,5 +145,42 @@ mod tests {
         assert_eq!((0..14).filter_map(|lba| native.position(lba)).collect::<Vec<_>>(), (0..10).collect::<Vec<_>>());
         assert!((0..10).all(|position| native.position(native.lba(position)) == Some(position)));
         assert_eq!([0, 1, 2, 3].map(|group| native.parity_lba(group)), [Some(12), Some(14), Some(16), None]);
+    }
+
+    #[test]
+    fn headers_edus_and_zeroes_are_told_from_damage_by_their_blocks() {
+        let size = QuantumSize::B512;
+        let ring = KeyRing::new(Cipher::Aegis256, 1, &DataKey::new([7; 32])).unwrap();
+        let header = Header {
+            volume: VolumeId([1; 16]),
+            cipher: Cipher::Aegis256,
+            size,
+            placement: Placement::Native,
+            quanta: 3,
+            holes: Holes::Allowed,
+            first_epoch: 1,
+            newest_epoch: 1,
+            group: None,
+            generation: 1,
+        };
+        let mut blocks = vec![0; 5 * 576];
+        blocks[576..][..HEADER_LEN].copy_from_slice(&header.seal(&ring, &Seed::new([3; 32])).unwrap());
+        let codec = Codec::new(header.volume, size, Holes::Allowed, ring);
+        codec.seal(
+            Sealing { position: 1, version: 1, seed: Seed::new([2; 32]) },
+            &[0x5a; 1024],
+            &mut blocks[3 * 576..],
+        );
+        let conditions: Vec<_> =
+            (0..).zip(blocks.chunks_exact(576)).map(|(lba, block)| check_block(size, lba, block)).collect();
+        let (written, never) = (Condition::Intact, Condition::NeverWritten);
+        assert_eq!(conditions, [never, written, never, written, written]);
+        assert_eq!(first_damaged(size, 0, &blocks), None);
+        assert_eq!(first_damaged(size, 3, &blocks[2 * 576..]), Some(4), "each EDU is one block too early");
+        for byte in 0..blocks.len() {
+            let mut damaged = blocks.clone();
+            damaged[byte] ^= 0x10;
+            assert_eq!(first_damaged(size, 0, &damaged), Some(byte as u64 / 576), "byte {byte}");
+        }
     }
 }

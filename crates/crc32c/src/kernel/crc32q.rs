@@ -8,9 +8,8 @@ use core::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u16, _mm_crc32_u32, _mm_crc32_u
 
 use super::Algorithm;
 use super::cursor::{Cursor, To};
-use crate::carry::skip;
 use crate::cpu::Features;
-use crate::tables::ByteTable;
+use crate::tables::{ByteTable, carry_over, skip};
 
 /// Bytes of one of three streams in a long message.
 const LONG: usize = 1360;
@@ -65,14 +64,6 @@ unsafe fn three<const TO: To, const LENGTH: usize>(register: u32, part: Cursor<T
     }
     let [first, second, third] = registers.map(|register| register as u32);
     carry_over(carry_over(first, skip) ^ second, skip) ^ third
-}
-
-fn carry_over(register: u32, skip: &[ByteTable; 4]) -> u32 {
-    let mut sum = 0;
-    for (byte, table) in register.to_le_bytes().iter().zip(skip) {
-        sum ^= table[usize::from(*byte)];
-    }
-    sum
 }
 
 /// Digests all bytes that are left as one stream.
