@@ -3,6 +3,8 @@
 use lunette_buffer::Payload;
 use lunette_scsi::{Cdb, EncodedSense, SenseData, SenseFormat, Status, TaskAttribute};
 
+use crate::unit::StoredDigests;
+
 /// A SCSI command as the transport delivers it.
 #[derive(Debug, Clone)]
 pub struct Command {
@@ -32,6 +34,10 @@ pub struct Response {
     /// [`Command::data_in_len`]: the transport sends what fits and reports the overflow. Of a file, only after
     /// [`Step::File`](crate::Step::File).
     pub data_in: Payload,
+    /// Which blocks [`Self::data_in`] holds, of a unit with [`QuantaOptions::stored_digests`](crate::QuantaOptions::stored_digests): a transport
+    /// need not read them to compute their CRC32C. When its peer finds such a digest wrong, or the connection is lost, it calls
+    /// [`TargetDevice::doubt_digests`](crate::TargetDevice::doubt_digests).
+    pub digests: Option<StoredDigests>,
     /// Bytes of Data-Out that the CDB asked the initiator for. The transport compares it with [`Command::data_out_len`]
     /// to report the residual.
     pub data_out_transfer_len: u64,
@@ -45,6 +51,7 @@ impl Response {
             status_qualifier: 0,
             sense: None,
             data_in: Payload::Empty,
+            digests: None,
             data_out_transfer_len: 0,
         }
     }

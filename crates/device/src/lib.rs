@@ -80,6 +80,7 @@
 //! - `task`: a command from admission to its response
 //! - `commands`: the opcode table, the context of a command, and one handler file for each family of commands
 //! - `target_device`: the device with its nexuses, ROD tokens and port groups; `coroutine`: how handlers run step by step
+//! - `scrub`: the background work of units of quanta
 //! - `unit`: a logical unit and the state that commands share on it
 //! - `reservations`, `port_groups`, `sanitize`: pure state machines
 //! - `nexus`, `persist`, `extent`, `environment`, `wait`, `limits`: names and small parts
@@ -102,6 +103,7 @@ mod persist;
 mod port_groups;
 mod reservations;
 mod sanitize;
+mod scrub;
 mod target_device;
 mod task;
 mod unit;
@@ -120,6 +122,6 @@ pub use target_device::{LunInUse, Nexus, PendingEvent, PortGroupsChange, ResetOu
 pub use task::Task;
 pub use unit::{
     DEFAULT_PRODUCT, DEFAULT_REVISION, DEFAULT_VENDOR, EjectError, LogicalUnit, LogicalUnitConfig, LogicalUnitError,
-    MIN_SANITIZE_RATE,
+    MIN_SANITIZE_RATE, MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests,
 };
 pub use wait::Waitable;

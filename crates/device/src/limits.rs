@@ -65,6 +65,13 @@ pub(crate) const SANITIZE_ERASE_BYTES: usize = 64 << 20;
 /// one.
 pub(crate) const SANITIZE_CHECKPOINT: std::time::Duration = std::time::Duration::from_secs(1);
 
+/// Bytes that the scrub of a unit of quanta reads in one request.
+pub(crate) const SCRUB_BYTES: usize = 256 << 10;
+
+/// How long a unit of quanta checks what it reads after an initiator may have found a digest wrong: initiators are back within it and
+/// read again.
+pub(crate) const DOUBT_TIME: std::time::Duration = std::time::Duration::from_mins(1);
+
 /// Copies, by EXTENDED COPY and by token, that run on one logical unit at one time.
 pub(crate) const MAX_COPIES: u8 = 64;
 

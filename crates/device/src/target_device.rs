@@ -182,6 +182,16 @@ impl TargetDevice {
         }
     }
 
+    /// The logical units whose reads have [digests](crate::Response::digests) check what they read, for a minute from now: an initiator may
+    /// have found one wrong. It asks again, and gets MEDIUM ERROR for the block that is damaged.
+    pub fn doubt_digests(&self) {
+        for unit in self.inventory().units.values() {
+            if let Some(quanta) = unit.quanta() {
+                quanta.doubt();
+            }
+        }
+    }
+
     fn inventory(&self) -> MutexGuard<'_, Inventory> {
         self.inventory.lock().unwrap_or_else(PoisonError::into_inner)
     }

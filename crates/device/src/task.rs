@@ -16,6 +16,7 @@ use crate::commands::sanitize::work;
 use crate::coroutine::workspace::RunningHandler;
 use crate::coroutine::{BackgroundTask, Input, Step};
 use crate::reservations::Refusal;
+use crate::scrub;
 use crate::target_device::nexus::NexusState;
 use crate::target_device::{Nexus, TargetDevice};
 use crate::task::admission::Admitted;
@@ -50,10 +51,10 @@ impl TargetDevice {
         Task::new(Arc::clone(&nexus.device), Arc::clone(&nexus.state), command)
     }
 
-    /// The background work that an earlier process did not finish on the logical units. Each piece of work is returned
-    /// once; the caller drives it to its end.
+    /// The background work of the logical units: what an earlier process did not finish, and what never ends, as scrubs. Each piece of work is
+    /// returned once; the caller drives it to its end, or to its own.
     pub fn background(&self) -> Vec<BackgroundTask> {
-        self.units().iter().filter_map(|(_, unit)| work::resume(unit)).collect()
+        self.units().iter().flat_map(|(_, unit)| [work::resume(unit), scrub::begin(unit)]).flatten().collect()
     }
 }
 
@@ -141,8 +142,11 @@ impl Task {
                 Response::check(&sense, format_of(itl.as_ref()))
             }
         };
-        let response = Response { data_out_transfer_len: channel.data_out_transfer_len(), ..response };
+        let mut response = Response { data_out_transfer_len: channel.data_out_transfer_len(), ..response };
         if let Some(itl) = itl.filter(|_| response.sense.is_none() && row.range == RangeRule::Transfer) {
+            if itl.unit.quanta().is_some() {
+                response.digests = channel.take_digests();
+            }
             count(row, &itl.unit, &response);
         }
         Step::Done(response)

@@ -12,6 +12,7 @@ mod identity;
 pub(crate) mod itl_nexus;
 pub(crate) mod medium;
 pub(crate) mod mode_pages;
+pub(crate) mod quanta;
 pub(crate) mod range_locks;
 pub(crate) mod space;
 
@@ -19,6 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use lunette_quanta::QuantumSize;
 use lunette_scsi::{AdditionalSense, SenseFormat};
 use lunette_store::{Capabilities, Space, Store};
 
@@ -37,6 +39,8 @@ use itl_nexus::ItlNexus;
 pub use medium::EjectError;
 use medium::MediumState;
 use mode_pages::{ModeState, UnitTraits};
+use quanta::UnitQuanta;
+pub use quanta::{MIN_SCRUB_RATE, QuantaCounts, QuantaOptions, StoredDigests};
 use range_locks::RangeLocks;
 use space::SpaceMonitor;
 
@@ -55,6 +59,8 @@ pub struct LogicalUnit {
     space: SpaceMonitor,
     change_watches: ChangeWatches,
     running_copies: AtomicU32,
+    /// Where an option of quanta is on.
+    quanta: Option<Box<UnitQuanta>>,
 }
 
 impl LogicalUnit {
@@ -73,6 +79,8 @@ impl LogicalUnit {
         let clock = DeviceClock::new(Arc::clone(&config.clock));
         let (nexuses, range_locks) = (AttachedNexuses::default(), Arc::default());
         let reservations = SharedReservations::open(state, &config.serial)?;
+        let size = QuantumSize::of_edu_len(config.block_size.into()).filter(|_| config.quanta.any());
+        let quanta = size.map(|size| Box::new(UnitQuanta::new(size, config.quanta, &config.serial, &config.clock)));
         let (change_watches, running_copies) = (ChangeWatches::new(Arc::clone(&config.clock)), AtomicU32::new(0));
         Ok(Self {
             config,
@@ -88,6 +96,7 @@ impl LogicalUnit {
             space: SpaceMonitor::default(),
             change_watches,
             running_copies,
+            quanta,
         })
     }
 
@@ -104,6 +113,17 @@ impl LogicalUnit {
     /// The number of copies that run on the unit.
     pub(crate) fn running_copies(&self) -> &AtomicU32 {
         &self.running_copies
+    }
+
+    /// What the unit does with quanta, where an option of them is on.
+    #[inline]
+    pub(crate) fn quanta(&self) -> Option<&UnitQuanta> {
+        self.quanta.as_deref()
+    }
+
+    /// What the unit has found out about its quanta; `None` when no option of them is on.
+    pub fn quanta_counts(&self) -> Option<QuantaCounts> {
+        self.quanta.as_ref().map(|quanta| quanta.counts())
     }
 
     /// The configuration of the unit.

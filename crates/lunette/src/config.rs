@@ -9,6 +9,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use lunette_device::QuantaOptions;
 use lunette_quanta::QuantumSize;
 use lunette_session::keys::{MARKER_INTERVAL, Offer};
 use lunette_session::limits::{MAX_MOVED_ADDRESSES, MAX_SESSION_CONNECTIONS, MIN_MARKER_INTERVAL_WORDS};
@@ -130,6 +131,11 @@ pub(crate) struct LunEntry {
     /// Instead of `block_size`: the bytes of a quantum. A block is a quantum with its slot.
     pub(crate) quantum: Option<u32>,
     #[serde(default)]
+    pub(crate) check_quanta: bool,
+    pub(crate) scrub_rate: Option<Size>,
+    #[serde(default)]
+    pub(crate) stored_digests: bool,
+    #[serde(default)]
     pub(crate) read_only: bool,
     #[serde(default)]
     pub(crate) removable: bool,
@@ -209,7 +215,25 @@ impl LunEntry {
         if let Some(bytes) = self.block_size.filter(|bytes| !SECTOR_SIZES.contains(bytes)) {
             return Err(format!("block_size = {bytes}: write one of {SECTOR_SIZES:?}"));
         }
-        self.quantum.map_or(Ok(()), |bytes| quantum(bytes).map(drop))
+        let options = [
+            ("check_quanta", self.check_quanta),
+            ("scrub_rate", self.scrub_rate.is_some()),
+            ("stored_digests", self.stored_digests),
+        ];
+        match (self.quantum, options.iter().find(|(_, on)| *on)) {
+            (Some(bytes), _) => quantum(bytes).map(drop),
+            (None, Some((key, _))) => Err(format!("{key} is for disks of quanta; write quantum, too, or leave it out")),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// What the target does with quanta.
+    fn quanta_options(&self) -> QuantaOptions {
+        QuantaOptions {
+            check_writes: self.check_quanta,
+            scrub_rate: self.scrub_rate.map(|Size(bytes)| bytes),
+            stored_digests: self.stored_digests,
+        }
     }
 }
 
@@ -254,6 +278,7 @@ impl From<&LunEntry> for DiskConfig {
             name: entry.disk.clone(),
             create: entry.create,
             block_size: entry.block_size(),
+            quanta: entry.quanta_options(),
             read_only: entry.read_only,
             removable: entry.removable,
             thin_threshold: entry.thin_threshold,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{io, thread};
 
-use lunette_device::{LogicalUnit, LogicalUnitConfig};
+use lunette_device::{LogicalUnit, LogicalUnitConfig, QuantaOptions};
 use lunette_state::StateStore;
 use lunette_store::{FileStore, MemoryStore, OpenOptions, Store};
 use serde::Deserialize;
@@ -61,6 +61,7 @@ pub(crate) struct DiskConfig {
     pub(crate) name: DiskName,
     pub(crate) create: Option<Size>,
     pub(crate) block_size: u32,
+    pub(crate) quanta: QuantaOptions,
     pub(crate) read_only: bool,
     /// Whether initiators may eject it.
     pub(crate) removable: bool,
@@ -127,6 +128,7 @@ pub(crate) fn open(
     let store = open.map_or_else(open_it, Ok)?;
     let unit = LogicalUnitConfig {
         block_size: config.block_size,
+        quanta: config.quanta,
         read_only: config.read_only,
         removable: config.removable,
         soft_threshold_bytes: config.thin_threshold.map(|Size(bytes)| bytes),

@@ -66,6 +66,15 @@ pub(crate) struct Arguments {
     /// Serve quanta of 512, 1024, 2048 or 4096 bytes, which clients encrypt: each block is a quantum and its 64-byte slot
     #[arg(long, value_name = "BYTES", value_parser = quantum, conflicts_with = "block_size")]
     quantum: Option<u32>,
+    /// Refuse to write quanta that came damaged
+    #[arg(long, requires = "quantum")]
+    check_quanta: bool,
+    /// Read the disks again and again, at most so many bytes per second, and log the quanta that are damaged
+    #[arg(long, value_name = "SIZE", requires = "quantum")]
+    scrub_rate: Option<Size>,
+    /// Send the data digests of reads that the quanta carry, without reading the data for them
+    #[arg(long, requires = "quantum")]
+    stored_digests: bool,
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
@@ -97,7 +106,7 @@ pub(crate) struct Arguments {
     json: bool,
     /// Read everything from a configuration file instead
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "disks", "listen", "target", "create", "block_size", "quantum", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
+        "disks", "listen", "target", "create", "block_size", "quantum", "check_quanta", "scrub_rate", "stored_digests", "read_only", "zero_copy", "state", "chap", "mutual_chap", "allow",
         "max_connections", "cores",
     ])]
     config: Option<PathBuf>,
@@ -171,6 +180,9 @@ impl Arguments {
             create: self.create,
             block_size: self.block_size,
             quantum: self.quantum,
+            check_quanta: self.check_quanta,
+            scrub_rate: self.scrub_rate,
+            stored_digests: self.stored_digests,
             read_only: self.read_only,
             removable: false,
             thin_threshold: None,

@@ -71,8 +71,9 @@ impl Outbox {
         self.data_digest = data_digest;
     }
 
-    /// Appends a PDU. The header's DataSegmentLength is that of `segment`.
-    pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload) {
+    /// Appends a PDU. The header's DataSegmentLength is that of `segment`. When the caller knows the segment's CRC32C, nothing reads the segment for
+    /// its digest, unless its length is no multiple of 4, because the digest covers the pad.
+    pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>) {
         let mut head = [0; BHS_LEN + DIGEST_LEN];
         head[..BHS_LEN].copy_from_slice(&bhs);
         let mut head_len = BHS_LEN;
@@ -80,7 +81,10 @@ impl Outbox {
             head[BHS_LEN..].copy_from_slice(&to_wire(crc32c(&bhs)));
             head_len += DIGEST_LEN;
         }
-        let (tail, tail_len) = self.tail(&segment);
+        let (tail, tail_len) = match crc {
+            Some(crc) if self.data_digest && pad_len(segment.len()) == 0 => known_tail(crc),
+            _ => self.tail(&segment),
+        };
         self.owned_bytes += segment.owned_len();
         self.segment_bytes += segment.len();
         let part = Part { head, head_len: head_len as u8, segment, tail, tail_len: tail_len as u8, goes_on: false };
@@ -217,6 +221,13 @@ fn digested_tail(segment: &Payload, pad: usize) -> ([u8; 3 + DIGEST_LEN], usize)
     digest.update(&tail[..pad]);
     tail[pad..pad + DIGEST_LEN].copy_from_slice(&to_wire(digest.finish()));
     (tail, pad + DIGEST_LEN)
+}
+
+/// A digest that the caller knows.
+fn known_tail(crc: u32) -> ([u8; 3 + DIGEST_LEN], usize) {
+    let mut tail = [0; 3 + DIGEST_LEN];
+    tail[..DIGEST_LEN].copy_from_slice(&to_wire(crc));
+    (tail, DIGEST_LEN)
 }
 
 /// Appends a part, cut so that each segment lies in one place.

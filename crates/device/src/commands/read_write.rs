@@ -6,6 +6,7 @@ use lunette_scsi::OpCode;
 use super::FUA;
 use crate::commands::context::Cx;
 use crate::coroutine::Reply;
+use crate::extent::Extent;
 
 /// Executes READ(6), (10), (12), (16) and (32).
 ///
@@ -16,12 +17,30 @@ pub(crate) async fn read(cx: Cx) -> Reply {
     if cx.extent.len == 0 {
         return Ok(None);
     }
+    if let Some(quanta) = cx.unit()?.quanta() {
+        if quanta.doubts() {
+            return Box::pin(checked_read(cx)).await;
+        }
+        cx.channel.know_digests(quanta.digests(cx.extent.offset));
+    }
     if let Some(slice) = cx.file_slice().await? {
         cx.channel.reply(Payload::File(slice));
         return Ok(None);
     }
     let buffer = cx.buffer(cx.extent.len as usize).await?;
     cx.read_for_reply(cx.extent.offset, buffer).await
+}
+
+/// READ of quanta on a unit that doubts its medium: none is returned that is damaged.
+async fn checked_read(cx: Cx) -> Reply {
+    let Extent { offset, len } = cx.extent;
+    let buffer = cx.buffer(len as usize).await?;
+    let buffer = cx.read(offset, buffer).await?;
+    if let Some(quanta) = cx.unit()?.quanta() {
+        quanta.check_read(offset, &buffer)?;
+        cx.channel.know_digests(quanta.digests(offset));
+    }
+    Ok(Some(buffer))
 }
 
 /// Executes WRITE ATOMIC(16) and (32). Other commands see the blocks before or after the write, never between.

@@ -13,7 +13,7 @@ const BYTCHK_COMPARE: u8 = 0x02;
 
 /// The data that the medium is compared with (BYTCHK).
 enum Expected {
-    /// No data: the blocks must be readable.
+    /// No data: the blocks must be readable and, where they are quanta that the unit looks at, intact.
     Readable,
     /// The whole Data-Out.
     Bytes(Buffer),
@@ -73,6 +73,9 @@ async fn compare(cx: &Cx, extent: Extent, expected: &Expected, mut chunk: Buffer
     while done < extent.len {
         chunk.truncate((extent.len - done).min(chunk_len) as usize);
         chunk = cx.read(extent.offset + done, chunk).await?;
+        if let Some(quanta) = cx.unit()?.quanta() {
+            quanta.check_read(extent.offset + done, &chunk)?;
+        }
         if let Some(at) = expected.first_difference(done as usize, &chunk) {
             let sense = SenseData::new(SenseKey::MISCOMPARE, AdditionalSense::MISCOMPARE_DURING_VERIFY);
             return Err(sense.with_information(done + at as u64));

@@ -12,7 +12,7 @@ use lunette_buffer::Payload;
 use lunette_scsi::Status;
 
 use super::{Input, Step};
-use crate::unit::LogicalUnit;
+use crate::unit::{LogicalUnit, StoredDigests};
 
 /// The channel between a task and its handler. The lock is never contended: the task polls the handler on its own
 /// thread.
@@ -26,6 +26,7 @@ struct State {
     data_out_transfer_len: u64,
     status: Option<(Status, u16)>,
     reply: Payload,
+    digests: Option<StoredDigests>,
     /// Logical units that the command accesses besides its own.
     others: Vec<Arc<LogicalUnit>>,
 }
@@ -65,6 +66,16 @@ impl Channel {
     /// Takes the Data-In of [`Self::reply`].
     pub(crate) fn take_reply(&self) -> Payload {
         std::mem::take(&mut self.state().reply)
+    }
+
+    /// Says which blocks the Data-In holds, where their digests are known.
+    pub(crate) fn know_digests(&self, digests: Option<StoredDigests>) {
+        self.state().digests = digests;
+    }
+
+    /// Takes what [`Self::know_digests`] said.
+    pub(crate) fn take_digests(&self) -> Option<StoredDigests> {
+        self.state().digests.take()
     }
 
     /// Makes the command end with a status other than GOOD and CHECK CONDITION, and its qualifier.

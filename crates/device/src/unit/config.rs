@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use lunette_quanta::QuantumSize;
 use lunette_state::{StateError, StateStore};
 use lunette_store::{Geometry, Store};
 
+use super::quanta::{MIN_SCRUB_RATE, QuantaOptions};
 use crate::environment::{Clock, system_clock};
 use crate::environment::{Entropy, system_entropy};
 use crate::limits::{BLOCK_SIZES, SANITIZE_WRITE_BYTES};
@@ -43,6 +45,8 @@ pub struct LogicalUnitConfig {
     /// The most bytes per second that a sanitize operation overwrites, so that it leaves bandwidth of the medium to
     /// commands; at least [`MIN_SANITIZE_RATE`].
     pub sanitize_rate: Option<u64>,
+    /// What the unit does with quanta, which needs blocks of the length of an EDU.
+    pub quanta: QuantaOptions,
     /// Accepts 32-byte CDBs. SBC-4 requires most of them only on media with type 2 protection information, and some
     /// initiators do not expect CDBs of this length in REPORT SUPPORTED OPERATION CODES.
     pub long_cdbs: bool,
@@ -78,6 +82,7 @@ impl LogicalUnitConfig {
             removable: false,
             soft_threshold_bytes: None,
             sanitize_rate: None,
+            quanta: QuantaOptions::default(),
             long_cdbs: false,
             zero_copy: false,
             serial: serial.into(),
@@ -106,6 +111,12 @@ impl LogicalUnitConfig {
         if let Some(rate) = self.sanitize_rate.filter(|rate| *rate < MIN_SANITIZE_RATE) {
             return Err(LogicalUnitError::SanitizeRate(rate));
         }
+        if self.quanta.any() && QuantumSize::of_edu_len(block_size.into()).is_none() {
+            return Err(LogicalUnitError::Quanta(block_size));
+        }
+        if let Some(rate) = self.quanta.scrub_rate.filter(|rate| *rate < MIN_SCRUB_RATE) {
+            return Err(LogicalUnitError::ScrubRate(rate));
+        }
         if self.soft_threshold_bytes.is_some() && !self.store.capabilities().unmap {
             return Err(LogicalUnitError::Threshold);
         }
@@ -126,6 +137,12 @@ pub enum LogicalUnitError {
     /// The sanitize rate is below [`MIN_SANITIZE_RATE`].
     #[error("a sanitize rate of {0} bytes per second is too slow; use {MIN_SANITIZE_RATE} or more")]
     SanitizeRate(u64),
+    /// An option of quanta is on, and a block is none.
+    #[error("a block of {0} bytes is no quantum with its slot; leave out what quanta are checked for")]
+    Quanta(u32),
+    /// The rate of the scrub is below [`MIN_SCRUB_RATE`].
+    #[error("a scrub of {0} bytes per second is too slow; use {MIN_SCRUB_RATE} or more")]
+    ScrubRate(u64),
     /// The store cannot address single blocks.
     #[error(
         "the store works in units of {granularity_bytes} bytes; a block of {block_size} bytes is no multiple of that"

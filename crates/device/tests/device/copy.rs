@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_device::{Command, Input, LogicalUnit, LogicalUnitConfig, Nexus, Step, Task};
+use lunette_device::{Command, Input, LogicalUnit, LogicalUnitConfig, Nexus, QuantaOptions, Step, Task};
 use lunette_scsi::{AdditionalSense, FieldPointer, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_store::filters::{Fault, ReadOnly, Rule, Trace};
 use lunette_store::{FileStore, MemoryStore, Op, OpKind, OpenOptions, Outcome, Store, StoreError, execute};
@@ -110,6 +110,19 @@ fn blocks_go_from_one_unit_to_another() {
     assert_eq!(copied[..], expected);
     assert_eq!((fixture.bytes(500 * BLOCK, 1), fixture.bytes(0, 1)), (vec![4], vec![15]));
     assert_eq!(status_of(&fixture, 7), [0, 0, 0, 8, 1, 0, 3, 0, 0, 0, 0x0e, 0], "three segments, seven blocks");
+}
+
+#[test]
+fn a_quantum_is_not_copied_to_where_it_does_not_belong() {
+    let quanta = QuantaOptions { check_writes: true, ..QuantaOptions::default() };
+    let fixture = Fixture::new(Medium { len_bytes: 1000 * 576, block_size: 576, quanta, ..THIN });
+    fixture.store.bytes.lock().unwrap()[10 * 576..][..8].fill(0x5a);
+    let targets = [target(&fixture, [0; 8])];
+    assert_eq!(run(&fixture, &list(1, &targets, &[segment(0, 0, 5, 20, 30)])), Ok(()), "holes go anywhere");
+    fixture.seen();
+    let refused = run(&fixture, &list(2, &targets, &[segment(0, 0, 5, 9, 30)])).unwrap_err();
+    assert_eq!(code(refused), aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+    assert!(fixture.seen().iter().all(|seen| seen.kind == OpKind::Read), "nothing is written");
 }
 
 #[test]

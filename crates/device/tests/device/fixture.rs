@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_buffer::{Buffer, Pool};
 use lunette_device::{
     BackgroundTask, Command, Input, LogicalUnit, LogicalUnitConfig, MAX_TRANSFER_BYTES, Nexus, NexusId, NexusName,
-    Response, Step, TargetDevice, Waitable,
+    QuantaOptions, Response, Step, TargetDevice, Waitable,
 };
 use lunette_scsi::{AdditionalSense, Cdb, Lun, SenseData, SenseKey, Status, TaskAttribute};
 use lunette_state::{StateError, StateStore};
@@ -29,6 +29,7 @@ pub(crate) struct Medium {
     pub(crate) removable: bool,
     pub(crate) soft_threshold_bytes: Option<u64>,
     pub(crate) sanitize_rate: Option<u64>,
+    pub(crate) quanta: QuantaOptions,
     pub(crate) long_cdbs: bool,
     pub(crate) capabilities: Capabilities,
 }
@@ -41,6 +42,7 @@ pub(crate) const THIN: Medium = Medium {
     removable: false,
     soft_threshold_bytes: None,
     sanitize_rate: None,
+    quanta: QuantaOptions { check_writes: false, scrub_rate: None, stored_digests: false },
     long_cdbs: false,
     capabilities: Capabilities {
         read_only: false,
@@ -240,6 +242,7 @@ impl Fixture {
             removable: medium.removable,
             soft_threshold_bytes: medium.soft_threshold_bytes,
             sanitize_rate: medium.sanitize_rate,
+            quanta: medium.quanta,
             long_cdbs: medium.long_cdbs,
             clock: Arc::new(move || Duration::from_millis(clock.load(Ordering::Relaxed))),
             state,

@@ -18,6 +18,7 @@ mod long_cdbs;
 mod mode;
 mod port_groups;
 mod properties;
+mod quanta;
 mod removable;
 mod reservations;
 mod sanitize;

@@ -236,6 +236,7 @@ fn task_set_full() -> DeviceResponse {
         status_qualifier: 0,
         sense: None,
         data_in: Payload::Empty,
+        digests: None,
         data_out_transfer_len: 0,
     }
 }

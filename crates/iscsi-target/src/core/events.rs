@@ -50,6 +50,7 @@ impl Core {
             Event::Aborted(task) => self.forget_task(id, task),
             Event::TaskManagement(ticket) => self.manage_tasks(self.time(cx), id, ticket),
             Event::Moved { from, old, new } => self.task_moved(id, from, old, new),
+            Event::DataDamaged => self.doubt_digests(id),
             Event::TargetReset => self.reset_target(id),
             Event::Logout { ticket, connection } => self.log_out(cx, id, connection, ticket),
             Event::Suspended(reason) => self.suspended(cx, id, &reason),
@@ -64,12 +65,26 @@ impl Core {
         let Some(conn) = self.connections.of_event(id) else { return };
         conn.log_close(reason);
         // After the time for a logout a stop waits no longer for what the connection was sent to be read.
+        let logged_out = matches!(reason, CloseReason::Logout | CloseReason::ConnectionLogout);
+        if !logged_out {
+            self.doubt_digests(id);
+        }
         let is_overdue = *reason == CloseReason::LogoutTimeout && self.lifecycle.is_stopping();
         if self.connections.is_parked(id) || is_overdue {
             return self.close_now(cx, id);
         }
         self.end_session_part(id);
         cx.close_after_send(id);
+    }
+
+    /// The initiator may have ended the connection, or asks again, because it has found a digest wrong that the device has told. (At recovery
+    /// level 0 it says no more than that.)
+    pub(super) fn doubt_digests(&self, id: ConnectionId) {
+        if let Some(conn) = self.connections.get(id)
+            && let (Some(device), Some(_)) = (&conn.device, &conn.nexus)
+        {
+            device.doubt_digests();
+        }
     }
 
     /// Ends what a connection has in this process beside its socket.
@@ -86,6 +101,7 @@ impl Core {
 
     /// Closes a connection at once, with what it still has to send: another one takes its place, or the target is reset.
     pub(super) fn close_now(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        self.doubt_digests(id);
         self.end_session_part(id);
         self.connections.remove(id);
         cx.close(id);

@@ -15,6 +15,7 @@ use crate::limits::{MAX_SUSPENDED_CONNECTIONS, SUSPENDED_BUFFER_SHARE};
 impl Core {
     /// The socket of a connection is gone: its tasks wait, or end with it.
     pub(super) fn connection_lost(&mut self, cx: &mut Context<'_>, id: ConnectionId) {
+        self.doubt_digests(id);
         let now = self.time(cx);
         if self.connections.in_session(id, |session| session.stream_lost(id, now)) == Some(true) {
             self.park(id);

@@ -119,6 +119,7 @@ fn not_supported() -> Response {
         status_qualifier: 0,
         sense: Some(sense.encode(SenseFormat::Fixed)),
         data_in: Payload::Empty,
+        digests: None,
         data_out_transfer_len: 0,
     }
 }

@@ -46,6 +46,8 @@ pub enum Event<H> {
     /// Do what it says, then answer with [`done`](super::Session::done), or with [`answer`](super::Session::answer) when there is
     /// nothing to wait for.
     TaskManagement(TaskManagementTicket<H>),
+    /// The initiator has asked again for data whose [known digest](KnownDigests) is not that of its bytes. They are not sent again.
+    DataDamaged,
     /// TARGET COLD RESET has been answered: [reset](super::Session::reset) all sessions of the target (RFC 7143 section 11.5.1).
     TargetReset,
     /// End the tasks of a connection, and it, too, unless it is this one. Then answer with
@@ -78,6 +80,7 @@ pub(crate) enum Signal {
     },
     Aborted(TaskTag),
     TaskManagement(TaskManagement),
+    DataDamaged,
     /// Commands of this connection have made way for others of its session: that connection may go on, or all others when none
     /// is named.
     Resume(Option<Cid>),
@@ -167,10 +170,27 @@ pub struct Response {
     /// Bytes for the initiator. When they are more than it takes, the rest counts as overflow. Of a file, only where
     /// [`super::Connection::sends_files`].
     pub data_in: Payload,
+    /// What the driver knows of the digests of that data, if anything.
+    pub digests: Option<KnownDigests>,
     /// Bytes that the CDB asked the initiator to send, for the residual.
     pub data_out_transfer_len: u64,
     /// The command has aborted tasks of others (PREEMPT AND ABORT).
     pub aborted_others: bool,
+}
+
+/// Data digests that the driver knows, so that nothing reads the data to compute them: those of whole blocks of the data.
+///
+/// Data segments are then cut between blocks, where the initiator takes segments of a block at least. A digest is sent as the driver gives
+/// it. It may be wrong, because the data is not what the driver takes it for; the initiator then finds the data damaged. When it asks for the
+/// data again, the connection computes the digest, refuses to send what is damaged, and says so ([`Event::DataDamaged`]).
+#[derive(Debug, Clone, Copy)]
+pub struct KnownDigests {
+    /// Bytes of a block, more than zero.
+    pub block_len: u32,
+    /// The number of the block that the data begins with.
+    pub first_block: u64,
+    /// The CRC32C of a segment, from the length of a block, the number of the segment's first block, and the segment.
+    pub crc32c: fn(u32, u64, &Payload) -> u32,
 }
 
 /// A task management function that concerns tasks, or asks about them or their logical unit.

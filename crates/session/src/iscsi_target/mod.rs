@@ -15,7 +15,8 @@ pub use crate::{Entropy, Timers};
 pub use connection::{Connection, ConnectionConfig, ConnectionMut, LoginConnection, LoginEvent};
 pub use directory::{Directory, Moved, Portal, TargetNode};
 pub use event::{
-    CloseReason, Command, CommandOrder, Event, LogoutTicket, Response, TaskManagement, TaskManagementTicket, TaskTag,
+    CloseReason, Command, CommandOrder, Event, KnownDigests, LogoutTicket, Response, TaskManagement,
+    TaskManagementTicket, TaskTag,
 };
 pub use session::{Session, SessionInfo};
 pub use sessions::{AdmitRequest, Admitted, LoginTicket, SessionKey, Sessions};

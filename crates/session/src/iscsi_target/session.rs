@@ -371,6 +371,7 @@ impl<H: Copy + PartialEq> Session<H> {
                 Some(Signal::Aborted(task)) => return Some(Event::Aborted(task)),
                 None if self.fences.is_empty() => return None,
                 Some(Signal::TaskManagement(request)) => self.manage_tasks(handle, request),
+                Some(Signal::DataDamaged) => Some(Event::DataDamaged),
                 Some(Signal::Resume(cid)) => {
                     self.resume(handle, cid);
                     None

@@ -42,11 +42,17 @@ impl MarkedOutbox {
         matches!(self.markers, Markers::On(_))
     }
 
-    /// As [`Outbox::push`].
+    /// As [`Outbox::push`], of a segment whose CRC32C is not known.
     #[inline]
     pub(crate) fn push(&mut self, bhs: [u8; BHS_LEN], segment: Payload) {
+        self.push_known(bhs, segment, None);
+    }
+
+    /// As [`Outbox::push`].
+    #[inline]
+    pub(crate) fn push_known(&mut self, bhs: [u8; BHS_LEN], segment: Payload, crc: Option<u32>) {
         let queued = self.outbox.parts().len();
-        self.outbox.push(bhs, segment);
+        self.outbox.push(bhs, segment, crc);
         self.pushed(queued);
     }
 

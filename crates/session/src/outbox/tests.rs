@@ -134,7 +134,7 @@ proptest! {
 fn pieces_lie_in_the_buffer_behind_what_was_sent() {
     let buffer = Pool::new(1 << 20).take(100).unwrap().share();
     let mut outbox = Outbox::default();
-    outbox.push([1; BHS_LEN], Payload::Shared(buffer.slice(0..50)));
+    outbox.push([1; BHS_LEN], Payload::Shared(buffer.slice(0..50)), None);
     outbox.sent(BHS_LEN + 7);
     let mut pieces = outbox.pieces();
     assert!(
@@ -150,4 +150,20 @@ fn owned_bytes_are_counted_until_they_are_sent() {
     assert_eq!((outbox.pdus(), outbox.owned_bytes()), (3, 5));
     drain(&mut outbox, 64);
     assert_eq!((outbox.pdus(), outbox.owned_bytes()), (0, 0));
+}
+
+#[test]
+fn a_crc_that_the_caller_knows_is_sent_as_it_is() {
+    let mut outbox = Outbox::default();
+    let digests = |outbox: &mut Outbox| {
+        let mut push = |segment: &[u8], crc| {
+            outbox.push([1; BHS_LEN], Payload::from(segment.to_vec()), crc);
+            drain(outbox, 1000)[BHS_LEN + segment.len()..].to_vec()
+        };
+        [push(b"data", Some(0x0102_0304)), push(b"data", None), push(b"hello", Some(0x0102_0304))]
+    };
+    assert_eq!(digests(&mut outbox), [vec![], vec![], vec![0; 3]], "without digests");
+    outbox.configure(false, true);
+    let padded = [&[0; 3], &to_wire(crc32c(b"hello\0\0\0"))[..]].concat();
+    assert_eq!(digests(&mut outbox), [vec![4, 3, 2, 1], to_wire(crc32c(b"data")).to_vec(), padded]);
 }

@@ -15,6 +15,7 @@ mod data_out;
 mod digests;
 mod discovery;
 mod fast_abort;
+mod known_digests;
 mod limits;
 mod login;
 mod logout;

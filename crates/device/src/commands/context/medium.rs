@@ -117,6 +117,9 @@ impl Cx {
 
     /// Like [`Self::write`], on any logical unit.
     pub(crate) async fn write_at(&self, address: MediumAddress<'_>, from: Buffer) -> Result<Buffer, SenseData> {
+        if let Some(quanta) = address.unit().quanta() {
+            quanta.check_write(address.offset, &from)?;
+        }
         let fua = address.unit().write_through();
         let op = Op::Write { offset: address.offset, from, fua };
         self.store_on(address.unit(), address.epoch, op).await?.ok_or(INTERNAL_FAILURE)
@@ -141,7 +144,11 @@ impl Cx {
 
     /// Writes `from` at `offset` and returns it. Without a write cache (WCE) every write is a FUA write.
     pub(crate) async fn write(&self, offset: u64, from: Buffer, fua: bool) -> Result<Buffer, SenseData> {
-        let fua = fua || self.unit()?.write_through();
+        let unit = self.unit()?;
+        if let Some(quanta) = unit.quanta() {
+            quanta.check_write(offset, &from)?;
+        }
+        let fua = fua || unit.write_through();
         self.transfer(Op::Write { offset, from, fua }).await
     }
 
@@ -201,7 +208,8 @@ impl Cx {
         self.store_on(self.unit()?, self.epoch, op).await
     }
 
-    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim.
+    /// Sends one request to a store under a shared claim, unless the command holds an exclusive claim. A change to quanta that are looked at
+    /// takes an exclusive one: half of a change would look like damage.
     async fn store_on(
         &self,
         unit: &Arc<LogicalUnit>,
@@ -212,7 +220,9 @@ impl Cx {
         let _shared = if len == 0 || self.claim.get().is_some() {
             None
         } else {
-            Some(self.claim_on(unit, Extent { offset, len }, ClaimMode::Shared).await?)
+            let halves_show = unit.quanta().is_some() && is_change(op.kind());
+            let mode = if halves_show { ClaimMode::Exclusive } else { ClaimMode::Shared };
+            Some(self.claim_on(unit, Extent { offset, len }, mode).await?)
         };
         self.submit(unit, epoch, op).await
     }
@@ -223,7 +233,7 @@ impl Cx {
     async fn submit(&self, unit: &Arc<LogicalUnit>, epoch: SanitizeEpoch, op: Op) -> Result<Option<Buffer>, SenseData> {
         unit.sanitize().check_since(epoch)?;
         let (kind, (offset, len)) = (op.kind(), op.range());
-        if !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush) {
+        if is_change(kind) {
             unit.change_watches().change(Extent { offset, len });
         }
         let Input::Store(Outcome { result, buffer, loan }) =
@@ -237,4 +247,10 @@ impl Cx {
         self.count(unit, kind, len, result.is_ok());
         result.map(|()| buffer).map_err(|error: StoreError| store_error::to_sense(&error, kind, offset, unit))
     }
+}
+
+/// Whether a request changes bytes.
+#[inline]
+fn is_change(kind: OpKind) -> bool {
+    !matches!(kind, OpKind::Read | OpKind::Allocation | OpKind::Flush)
 }

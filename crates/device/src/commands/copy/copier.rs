@@ -62,7 +62,9 @@ impl<'a> Copier<'a> {
         // From the end, so that no byte is overwritten before it is read.
         let backwards = overlapping && to.offset > from.offset;
         let source = source_unit.store().copy_source();
-        let by_system = !overlapping && source.as_ref().is_some_and(|source| unit.store().can_copy_from(source));
+        // Quanta that the unit looks at pass through its hands.
+        let may = !overlapping && unit.quanta().is_none();
+        let by_system = may && source.as_ref().is_some_and(|source| unit.store().can_copy_from(source));
         let max_piece = if by_system { MAX_SYSTEM_COPY_BYTES } else { MAX_BUFFERED_COPY_BYTES };
         let max_piece = whole_blocks_of_both(source_unit, unit, max_piece);
         let mut done = 0;

@@ -4,6 +4,7 @@ use lunette_pdu::{RejectReason, SerialNumber, SnackRequest, SnackType};
 
 use super::{Context, FullFeature};
 use crate::iscsi_target::connection::{Expect, Violation};
+use crate::iscsi_target::event::Signal;
 use crate::iscsi_target::transport::answer::Unsendable;
 
 impl FullFeature {
@@ -33,7 +34,8 @@ impl FullFeature {
         let numbers = cx.window.numbers();
         let (answer, outbox) = cx.sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
         let resent = answer.resend_data(snack.beg_run, snack.run_length, numbers, outbox);
-        resent.map_err(|why| unsendable(why, answer.end_data_sn()))
+        let resent = resent.map_err(|why| (why, answer.end_data_sn()));
+        resent.map_err(|(why, end)| refuse(why, end, cx))
     }
 
     fn resegment_data(&self, snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
@@ -45,8 +47,17 @@ impl FullFeature {
         let numbers = cx.window.numbers();
         let (answer, outbox) = cx.sender.find_answer(snack.itt).ok_or_else(|| unsendable(Unsendable::OutOfRange, 0))?;
         let resent = answer.resegment(tag.0, &self.parameters, numbers, outbox);
-        resent.map_err(|why| unsendable(why, answer.end_data_sn()))
+        let resent = resent.map_err(|why| (why, answer.end_data_sn()));
+        resent.map_err(|(why, end)| refuse(why, end, cx))
     }
+}
+
+/// [`unsendable`], and the driver learns of damaged data.
+fn refuse(why: Unsendable, next_data_sn: u32, cx: &mut Context<'_>) -> Violation {
+    if why == Unsendable::Damaged {
+        cx.events.push_back(Signal::DataDamaged);
+    }
+    unsendable(why, next_data_sn)
 }
 
 fn resend_statuses(snack: &SnackRequest, cx: &mut Context<'_>) -> Result<(), Violation> {
@@ -74,5 +85,8 @@ pub(super) fn unsendable(why: Unsendable, next_data_sn: u32) -> Violation {
             ..Violation::harmless(RejectReason::PROTOCOL_ERROR, "SNACK of what was not sent or has been acknowledged")
         },
         Unsendable::Forgotten => Violation::harmless(RejectReason::SNACK_REJECT, "SNACK of what is not kept any more"),
+        Unsendable::Damaged => {
+            Violation::harmless(RejectReason::SNACK_REJECT, "SNACK of data that is damaged here, too")
+        }
     }
 }

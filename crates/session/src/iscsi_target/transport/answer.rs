@@ -7,15 +7,16 @@
 use std::ops::Range;
 
 use lunette_buffer::Payload;
+use lunette_crc32c::Crc32c;
 use lunette_pdu::sense::SENSE_LENGTH_LEN;
 use lunette_pdu::{
     DataIn, DataInStatus, InitiatorTaskTag, LunField, Residual, ScsiResponse, ScsiResponseCode, SerialNumber,
     TargetTransferTag,
 };
 
-use crate::iscsi_target::event::{CommandOrder, Response};
+use crate::iscsi_target::event::{CommandOrder, KnownDigests, Response};
 use crate::iscsi_target::tasks::task::Task;
-use crate::keys::Parameters;
+use crate::keys::{Digest, Parameters};
 use crate::markers::MarkedOutbox;
 
 const STATUS_GOOD: u8 = 0x00;
@@ -65,11 +66,30 @@ impl Answered {
 struct Cut {
     segment_len: usize,
     burst_len: usize,
+    /// Between the blocks whose digests are known.
+    at_blocks: bool,
 }
 
-impl From<&Parameters> for Cut {
-    fn from(parameters: &Parameters) -> Self {
-        Self { segment_len: parameters.send_data_segment_len as usize, burst_len: parameters.max_burst_len as usize }
+impl Cut {
+    fn new(parameters: &Parameters, digests: Option<&KnownDigests>) -> Self {
+        let whole = Self {
+            segment_len: parameters.send_data_segment_len as usize,
+            burst_len: parameters.max_burst_len as usize,
+            at_blocks: false,
+        };
+        match digests {
+            Some(digests) if parameters.data_digest == Digest::Crc32c => whole.at_blocks(digests.block_len as usize),
+            _ => whole,
+        }
+    }
+
+    /// The same with whole blocks only, if one fits.
+    fn at_blocks(self, block_len: usize) -> Self {
+        let whole_blocks = |len| len - len % block_len;
+        match (whole_blocks(self.segment_len), whole_blocks(self.burst_len)) {
+            (0, _) | (_, 0) => self,
+            (segment_len, burst_len) => Self { segment_len, burst_len, at_blocks: true },
+        }
     }
 }
 
@@ -128,6 +148,7 @@ pub(crate) struct Answer {
     /// Empty when it is not kept any more.
     data: Payload,
     data_len: usize,
+    digests: Option<KnownDigests>,
     cut: Cut,
     /// Where data begins that has not been acknowledged.
     unacknowledged: Mark,
@@ -146,12 +167,14 @@ pub(crate) enum Unsendable {
     OutOfRange,
     /// It is not kept any more.
     Forgotten,
+    /// Its known digest is wrong.
+    Damaged,
 }
 
 impl Answer {
     /// From the device's words.
     pub(crate) fn new(task: &Answered, response: Response, parameters: &Parameters) -> Self {
-        let Response { status, status_qualifier, sense, data_in, data_out_transfer_len, .. } = response;
+        let Response { status, status_qualifier, sense, data_in, digests, data_out_transfer_len, .. } = response;
         let status_qualifier = if parameters.has_sam5_features() { status_qualifier } else { 0 };
         let (read_len, room) = (data_in.len(), task.data_in_len as usize);
         let read_residual = residual(read_len as u64, task.data_in_len);
@@ -180,7 +203,8 @@ impl Answer {
             sense,
             data_len: read_len.min(room),
             data,
-            cut: parameters.into(),
+            digests,
+            cut: Cut::new(parameters, digests.as_ref()),
             unacknowledged: Mark { data_sn: task.first_data_sn, offset: 0 },
             end_data_sn: task.first_data_sn,
             asks: false,
@@ -256,9 +280,7 @@ impl Answer {
         if run.start < unacknowledged.start || run.end > unacknowledged.end || asks_for_none {
             return Err(Unsendable::OutOfRange);
         }
-        if self.is_forgotten() {
-            return Err(Unsendable::Forgotten);
-        }
+        self.check_sendable()?;
         self.push_data(run, numbers, outbox);
         Ok(())
     }
@@ -276,10 +298,8 @@ impl Answer {
         numbers: CommandNumbers,
         outbox: &mut MarkedOutbox,
     ) -> Result<(), Unsendable> {
-        if self.is_forgotten() {
-            return Err(Unsendable::Forgotten);
-        }
-        self.cut = parameters.into();
+        self.check_sendable()?;
+        self.cut = Cut::new(parameters, self.digests.as_ref());
         self.collapsed = false;
         self.snack_tag = snack_tag;
         self.end_data_sn = self.push_data(self.unacknowledged.data_sn..u32::MAX, numbers, outbox);
@@ -324,7 +344,7 @@ impl Answer {
     /// It will be sent on a connection with these parameters. When its data is not kept any more, that is the answer (RFC 7143
     /// section 11.4.7.2).
     pub(crate) fn recut(&mut self, parameters: &Parameters) {
-        self.cut = parameters.into();
+        self.cut = Cut::new(parameters, self.digests.as_ref());
         self.snack_tag = 0;
         if self.is_forgotten() {
             self.status = STATUS_CHECK_CONDITION;
@@ -341,6 +361,42 @@ impl Answer {
     /// Whether there is data that was not acknowledged and is not kept.
     pub(crate) fn is_forgotten(&self) -> bool {
         self.data.is_empty() && self.unacknowledged.offset < self.data_len
+    }
+
+    /// Whether data can be sent again. Where digests are known, the initiator may have found one wrong, so they are compared with those of the
+    /// bytes.
+    fn check_sendable(&self) -> Result<(), Unsendable> {
+        if self.is_forgotten() {
+            return Err(Unsendable::Forgotten);
+        }
+        let is_damaged = |piece: Piece| {
+            let segment = self.segment(&piece);
+            self.known_crc(&piece, &segment).is_some_and(|known| {
+                let mut digest = Crc32c::new();
+                segment.for_each_run(|run| digest.update(run));
+                digest.finish() != known
+            })
+        };
+        if self.cut.at_blocks && self.pieces().any(is_damaged) {
+            return Err(Unsendable::Damaged);
+        }
+        Ok(())
+    }
+
+    fn segment(&self, piece: &Piece) -> Payload {
+        self.data.slice(piece.at.offset..piece.at.offset + piece.len)
+    }
+
+    /// The CRC32C of the segment of a piece, where it is known: not of a piece that the end of the data cuts within a block.
+    #[inline]
+    fn known_crc(&self, piece: &Piece, segment: &Payload) -> Option<u32> {
+        if !self.cut.at_blocks {
+            return None;
+        }
+        let KnownDigests { block_len, first_block, crc32c } = self.digests?;
+        let whole = piece.len.is_multiple_of(block_len as usize);
+        let block = first_block + piece.at.offset as u64 / u64::from(block_len);
+        whole.then(|| crc32c(block_len, block, segment))
     }
 
     fn pieces(&self) -> Pieces {
@@ -388,7 +444,9 @@ impl Answer {
             buffer_offset: offset as u32,
             data_segment_len: piece.len,
         };
-        outbox.push(pdu.emit(), self.data.slice(offset..offset + piece.len));
+        let segment = self.segment(piece);
+        let crc = self.known_crc(piece, &segment);
+        outbox.push_known(pdu.emit(), segment, crc);
     }
 
     fn push_response(&self, numbers: CommandNumbers, outbox: &mut MarkedOutbox) {

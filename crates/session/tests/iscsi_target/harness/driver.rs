@@ -67,6 +67,8 @@ pub(crate) struct Driver {
     pub(crate) suspended: Option<CloseReason>,
     pub(crate) detached: bool,
     pub(crate) gone: bool,
+    /// How often data was asked for again that is damaged.
+    pub(crate) data_damaged: usize,
     /// Tasks that the device has ended with a response.
     pub(crate) completed: RefCell<Vec<TaskTag>>,
     /// Whether the next answer is lent.
@@ -100,6 +102,7 @@ impl Driver {
             suspended: None,
             detached: false,
             gone: false,
+            data_damaged: 0,
             completed: RefCell::default(),
             lends: Cell::new(false),
         }
@@ -367,6 +370,7 @@ impl Driver {
                 self.gone = true;
                 self.remove();
             }
+            Event::DataDamaged => self.data_damaged += 1,
             Event::TargetReset => panic!("no test asks for the reset of the target"),
             Event::Close(reason) => self.closed = Some(reason),
         }
