@@ -183,6 +183,15 @@ pub enum StoreError {
     /// flush succeeds.
     #[error("a flush failed, and acknowledged writes may be lost: {0}; check the medium, then open the store again")]
     FlushFailed(Arc<io::Error>),
+    /// The store has the bytes, and does not vouch for them: a check that belongs to its format has failed. None of them is
+    /// in the buffer of the request.
+    #[error("the bytes at offset {offset} were refused: {reason}")]
+    Refused {
+        /// Offset of the first byte that was refused, in the store that answers.
+        offset: u64,
+        /// The check that failed.
+        reason: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// The operating system failed the request.
     #[error("input or output failed: {0}")]
     Io(#[from] io::Error),

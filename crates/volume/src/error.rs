@@ -1,0 +1,90 @@
+//! Why a volume cannot be found, made, opened or kept in order.
+
+use lunette_quanta::packed::LayoutError;
+use lunette_quanta::{Cipher, HeaderError, UnitTooSmall, VolumeId};
+use lunette_store::StoreError;
+
+/// Why a volume cannot be found, made, opened or kept in order.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// There is no header of a volume on the unit, nor a damaged one.
+    #[error("there is no encrypted volume on this unit; check which unit it is, or format it")]
+    NoVolume,
+    /// There is a header, and it cannot be used; the other copy cannot, either.
+    #[error("no copy of the volume's header can be used: {0}")]
+    Header(#[from] HeaderError),
+    /// The unit was to be formatted, and has a volume already.
+    #[error("the unit has the encrypted volume {0} already, which formatting would destroy; ask for that explicitly")]
+    Exists(VolumeId),
+    /// The unit is shorter than the native volume on it.
+    #[error(transparent)]
+    UnitTooSmall(#[from] UnitTooSmall),
+    /// The unit is shorter than the packed volume on it.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The unit has no room for a volume.
+    #[error("the unit has {unit_bytes} bytes, which is too short for a volume with a journal of {journal_bytes} bytes")]
+    NoRoom {
+        /// Bytes of the unit.
+        unit_bytes: u64,
+        /// Bytes of the journal that the volume was to have.
+        journal_bytes: u64,
+    },
+    /// The unit's blocks have a length that no placement works with.
+    #[error("the unit has blocks of {0} bytes; volumes lie on blocks of 512, 4096, 576, 1088, 2112 or 4160 bytes")]
+    BlockLen(u32),
+    /// The quantum asked for does not fit the unit's blocks.
+    #[error("quanta of {size} bytes do not fit the unit, whose blocks have {block_len} bytes; {remedy}")]
+    QuantumSize {
+        /// Bytes of the quantum that was asked for.
+        size: u64,
+        /// Bytes of the unit's block.
+        block_len: u32,
+        /// What would fit.
+        remedy: &'static str,
+    },
+    /// The unit, or the volume as it was opened, refuses writes.
+    #[error("the volume is read only")]
+    ReadOnly,
+    /// Both tails of the journal of a packed volume are damaged.
+    #[error(
+        "both tails of the volume's journal are damaged, so the quanta that were written last cannot be told from older ones; recover the volume with force"
+    )]
+    TailLost,
+    /// The volume has parity groups, which this version can read and not write.
+    #[error("the volume has parity groups, which this program does not keep up to date; open it read-only")]
+    ParityGroups,
+    /// The keys are of another cipher than the volume.
+    #[error("the keys are for the cipher {}, and the volume has {}; they are not the keys of this volume", keys.row().name, volume.row().name)]
+    OtherCipher {
+        /// The cipher of the keys.
+        keys: Cipher,
+        /// The cipher of the volume.
+        volume: Cipher,
+    },
+    /// The newest of the keys is older than the newest epoch of the volume.
+    #[error(
+        "the newest key is that of epoch {keys}, and the volume has epoch {volume} already; fetch the keys of the volume again"
+    )]
+    OldKeys {
+        /// The newest epoch of the keys.
+        keys: u32,
+        /// The newest epoch of the volume.
+        volume: u32,
+    },
+    /// The system's generator of random numbers has failed.
+    #[error("the system's random generator failed: {0}")]
+    Random(#[from] getrandom::Error),
+    /// The system refused a thread.
+    #[error("the volume's thread could not be started: {0}")]
+    Thread(#[source] std::io::Error),
+    /// A request to the unit failed.
+    #[error("{doing} failed: {error}")]
+    Unit {
+        /// The work that the request belonged to.
+        doing: &'static str,
+        /// The failure.
+        #[source]
+        error: StoreError,
+    },
+}

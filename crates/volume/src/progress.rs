@@ -1,0 +1,10 @@
+//! How far a long piece of work has come.
+
+/// How far a long piece of work has come, for the person who waits for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes of the volume that are done.
+    pub done_bytes: u64,
+    /// Bytes of the volume.
+    pub total_bytes: u64,
+}
