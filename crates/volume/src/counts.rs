@@ -1,5 +1,9 @@
 //! What an open volume has done so far.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lunette_quanta::Reason;
+
 /// What an open volume has done since it was opened, in quanta unless a field says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
@@ -21,4 +25,49 @@ pub struct Counts {
     pub records: u64,
     /// Checkpoints of a packed volume.
     pub checkpoints: u64,
+}
+
+/// The counts of a volume that works.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) sealed: AtomicU64,
+    pub(crate) opened: AtomicU64,
+    refused_damaged: AtomicU64,
+    refused_holes: AtomicU64,
+    refused_unknown_epoch: AtomicU64,
+    refused_not_authentic: AtomicU64,
+    pub(crate) read_again: AtomicU64,
+    pub(crate) records: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn add(count: &AtomicU64, quanta: u64) {
+        count.fetch_add(quanta, Ordering::Relaxed);
+    }
+
+    pub(crate) fn refused(&self, reason: Reason) {
+        let count = match reason {
+            Reason::Damaged => &self.refused_damaged,
+            Reason::Hole => &self.refused_holes,
+            Reason::UnknownEpoch(_) => &self.refused_unknown_epoch,
+            Reason::NotAuthentic => &self.refused_not_authentic,
+        };
+        Self::add(count, 1);
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Counts {
+            sealed: of(&self.sealed),
+            opened: of(&self.opened),
+            refused_damaged: of(&self.refused_damaged),
+            refused_holes: of(&self.refused_holes),
+            refused_unknown_epoch: of(&self.refused_unknown_epoch),
+            refused_not_authentic: of(&self.refused_not_authentic),
+            read_again: of(&self.read_again),
+            records: of(&self.records),
+            checkpoints: of(&self.checkpoints),
+        }
+    }
 }

@@ -30,6 +30,9 @@ pub enum VolumeError {
         /// Bytes of the journal that the volume was to have.
         journal_bytes: u64,
     },
+    /// The journal was to have a length that it cannot have.
+    #[error("a journal cannot have {0} bytes; give a multiple of 4096 from 24576 to 268435456")]
+    JournalLen(u64),
     /// The unit's blocks have a length that no placement works with.
     #[error("the unit has blocks of {0} bytes; volumes lie on blocks of 512, 4096, 576, 1088, 2112 or 4160 bytes")]
     BlockLen(u32),

@@ -10,7 +10,7 @@
 //! whose granularity is the quantum. [`verify`], [`rekey`] and [`recover`] look after volumes. All functions of this crate wait for the unit, so none
 //! of them is called on the thread of an event loop. The requests to an open volume do not wait.
 //!
-//! ```no_run
+//! ```
 //! use std::sync::Arc;
 //!
 //! use lunette_buffer::Pool;
@@ -47,11 +47,20 @@ mod counts;
 mod error;
 mod find;
 mod format;
+pub mod limits;
+mod native;
 mod open;
+mod packed;
 mod progress;
+mod ranges;
 mod recover;
 mod rekey;
+mod request;
+mod shared;
+mod unit;
 mod verify;
+mod versions;
+mod worker;
 
 pub use counts::Counts;
 pub use error::VolumeError;

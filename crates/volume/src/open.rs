@@ -1,11 +1,25 @@
 //! The open volume.
 
-use std::sync::Arc;
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use lunette_quanta::{Header, KeyRing};
-use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Store};
+use lunette_buffer::{Buffer, Pool};
+use lunette_quanta::packed::{Layout, replay};
+use lunette_quanta::{Codec, Header, Holes, KeyRing, Native, Placement};
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, Op, Outcome, Run, Store, StoreError, execute};
 
-use crate::{Counts, Found, VolumeError};
+use crate::counts::Tally;
+use crate::find::write_header;
+use crate::limits::{MAX_PIECE_BYTES, POOL_BYTES};
+use crate::packed::Packed;
+use crate::ranges::RangeClaims;
+use crate::request::{Request, What};
+use crate::shared::{Place, Shared};
+use crate::unit::{Unit, doing, filled};
+use crate::versions::Versions;
+use crate::worker::{self, Mailbox};
+use crate::{Counts, Found, VolumeError, find};
 
 /// How a volume is to be opened.
 #[derive(Debug, Clone, Copy, Default)]
@@ -20,8 +34,11 @@ pub struct OpenOptions {
 /// request below. What has to wait (for the journal, for buffers, for another request) goes on by a thread of the volume.
 ///
 /// Dropping the volume leaves it as a killed process would: requests under way end, and a packed volume keeps in its journal what is there, for
-/// the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay.
-pub struct Volume(());
+/// the next [`open`](Self::open). [`close`](Self::close) leaves nothing to replay. Dropping waits for a checkpoint that is being made, so it must not
+/// happen on the thread that ends the requests of the unit. Before the unit is opened again, the requests under way have ended.
+pub struct Volume {
+    pub(crate) shared: Arc<Shared>,
+}
 
 impl Volume {
     /// Opens the volume that [`find`](crate::find) has found, and replays its journal in memory if it is packed.
@@ -38,18 +55,61 @@ impl Volume {
         keys: KeyRing,
         options: OpenOptions,
     ) -> Result<Self, VolumeError> {
-        let _ = (inner, found, keys, options);
-        todo!()
+        let header = found.authenticate(&keys)?;
+        let read_only = options.read_only || inner.capabilities().read_only;
+        if header.group.is_some() && !read_only {
+            return Err(VolumeError::ParityGroups);
+        }
+        let versions = Versions::default();
+        versions.saw(header.generation);
+        let place = match header.placement {
+            Placement::Native => {
+                let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
+                Place::Native(Native::of(&header, blocks)?)
+            }
+            Placement::Packed { .. } => {
+                let layout = Layout::of(&header, inner.geometry().len_bytes)?;
+                let unit = Unit::new(&inner);
+                let area = read_journal(&unit, &layout)?;
+                let journal = replay(&area, &layout, header.volume).map_err(|_| VolumeError::TailLost)?;
+                Place::Packed(Packed::new(layout, journal, unit))
+            }
+        };
+        let mailbox = Arc::new(Mailbox::default());
+        let pool = Pool::new(POOL_BYTES);
+        let awaited = Arc::clone(&mailbox);
+        pool.when_back(move || awaited.buffers_returned());
+        let shared = Arc::new(Shared {
+            inner,
+            place,
+            size: header.size,
+            quanta: header.quanta,
+            read_only,
+            codec: RwLock::new(Codec::new(header.volume, header.size, header.holes, keys.clone())),
+            holes: header.holes,
+            header: Mutex::new(header),
+            changing: Mutex::new(()),
+            pool,
+            claims: RangeClaims::new(),
+            mailbox: Arc::clone(&mailbox),
+            starved: AtomicUsize::new(0),
+            versions,
+            tally: Tally::default(),
+        });
+        worker::start(mailbox, Arc::downgrade(&shared)).map_err(VolumeError::Thread)?;
+        let volume = Self { shared };
+        volume.set_keys(keys)?;
+        Ok(volume)
     }
 
     /// The header as it is now.
     pub fn header(&self) -> Header {
-        todo!()
+        *self.shared.header()
     }
 
     /// What the volume has done so far.
     pub fn counts(&self) -> Counts {
-        todo!()
+        self.shared.tally.counts()
     }
 
     /// Takes other keys: what is written from now on is sealed with the newest of them. Requests go on meanwhile.
@@ -60,8 +120,41 @@ impl Volume {
     ///
     /// [`VolumeError::OtherCipher`], [`VolumeError::OldKeys`], and failures to write the header; the volume keeps its keys then.
     pub fn set_keys(&self, keys: KeyRing) -> Result<(), VolumeError> {
-        let _ = keys;
-        todo!()
+        let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let epoch = keys.newest_epoch();
+        self.change_header(&keys, |header| Header { newest_epoch: header.newest_epoch.max(epoch), ..header })?;
+        let mut codec = self.shared.codec.write().unwrap_or_else(PoisonError::into_inner);
+        *codec = codec.with_keys(keys);
+        Ok(())
+    }
+
+    /// Says in the header that the volume has no quanta of older epochs than the newest.
+    pub(crate) fn forget_older_epochs(&self, epoch: u32) -> Result<(), VolumeError> {
+        let _alone = self.shared.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.shared.codec().keys().clone();
+        self.change_header(&keys, |header| Header { first_epoch: header.first_epoch.max(epoch), ..header })
+    }
+
+    /// Changes the header, on the unit and here, unless the volume is read-only. What another client has written to it meanwhile counts.
+    fn change_header(&self, keys: &KeyRing, change: impl Fn(Header) -> Header) -> Result<(), VolumeError> {
+        let here = self.header();
+        if keys.cipher() != here.cipher {
+            return Err(VolumeError::OtherCipher { keys: keys.cipher(), volume: here.cipher });
+        }
+        if keys.newest_epoch() < here.newest_epoch {
+            return Err(VolumeError::OldKeys { keys: keys.newest_epoch(), volume: here.newest_epoch });
+        }
+        if self.shared.read_only || change(here) == here {
+            return Ok(());
+        }
+        let present = find(&self.shared.inner)?.authenticate(keys)?;
+        let mut changed = change(present);
+        if changed != present {
+            changed.generation += 1;
+            write_header(&Unit::new(&self.shared.inner), &changed, keys)?;
+        }
+        *self.shared.header() = changed;
+        Ok(())
     }
 
     /// Flushes everything acknowledged so far, and moves what is in the journal to its places, so that the next [`open`](Self::open) finds it empty.
@@ -71,21 +164,152 @@ impl Volume {
     ///
     /// [`VolumeError::Unit`].
     pub fn close(&self) -> Result<(), VolumeError> {
-        todo!()
+        let failed = doing("closing the volume");
+        if self.shared.read_only {
+            return Ok(());
+        }
+        execute(self, Op::Flush).result.map_err(&failed)?;
+        match &self.shared.place {
+            Place::Native(_) => Ok(()),
+            Place::Packed(packed) => packed.checkpoint(&self.shared).map(drop).map_err(failed),
+        }
     }
+
+    fn check(&self, op: &Op) -> Result<(), StoreError> {
+        let len = self.shared.size.bytes() as u64;
+        op.check(self.shared.quanta * len, self.shared.read_only)?;
+        let (offset, bytes) = op.range();
+        if offset.is_multiple_of(len) && bytes.is_multiple_of(len) {
+            return Ok(());
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "the request is not of whole quanta").into())
+    }
+
+    fn request(
+        &self,
+        what: What,
+        (offset, len): (u64, u64),
+        buffer: Option<Buffer>,
+        io: &dyn FileIo,
+        done: Completion,
+    ) {
+        let size = self.shared.size.bytes() as u64;
+        let range = offset / size..(offset + len) / size;
+        if range.is_empty() {
+            return done.complete(Outcome::new(Ok(()), buffer));
+        }
+        self.shared.begin(&Request::new(&self.shared, what, range, buffer, done), io, true);
+    }
+
+    fn flush(&self, io: &dyn FileIo, done: Completion) {
+        let Place::Packed(packed) = &self.shared.place else { return self.shared.inner.submit(Op::Flush, io, done) };
+        if let Err(error) = packed.check_open() {
+            return done.complete(Outcome::new(Err(error), None));
+        }
+        let shared = Arc::clone(&self.shared);
+        let ended = move |mut outcome: Outcome| {
+            if let Place::Packed(packed) = &shared.place {
+                outcome.result = outcome.result.map_err(|error| packed.close_for_changes(error));
+            }
+            done.complete(outcome);
+        };
+        self.shared.inner.submit(Op::Flush, io, Completion::call(ended));
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Place::Packed(packed) = &self.shared.place {
+            packed.drop_handle();
+        }
+    }
+}
+
+/// All bytes of the journal.
+pub(crate) fn read_journal(unit: &Unit, layout: &Layout) -> Result<Vec<u8>, VolumeError> {
+    let len = layout.journal_len() as usize;
+    let mut area = vec![0; len];
+    let mut next = 0;
+    let read = unit.run(
+        || {
+            let (at, now) = (next, MAX_PIECE_BYTES.min(len - next));
+            next += now;
+            if now == 0 {
+                return Ok(None);
+            }
+            Ok(Some((at, Op::Read { offset: layout.journal_offset() + at as u64, into: unit.take(now)? })))
+        },
+        |at, outcome| {
+            let bytes = filled(outcome)?;
+            area[at..at + bytes.len()].copy_from_slice(&bytes);
+            Ok(())
+        },
+    );
+    read.map_err(doing("reading the journal"))?;
+    Ok(area)
 }
 
 impl Store for Volume {
     fn geometry(&self) -> Geometry {
-        todo!()
+        let (len, inner) = (self.shared.size.bytes() as u32, self.shared.inner.geometry());
+        let unmap_bytes = match &self.shared.place {
+            Place::Native(_) => inner.unmap_bytes / self.shared.size.edu_len() as u32 * len,
+            Place::Packed(_) => inner.unmap_bytes.next_multiple_of(len),
+        };
+        Geometry {
+            len_bytes: self.shared.quanta * u64::from(len),
+            granularity_bytes: len,
+            physical_bytes: len,
+            unmap_bytes: unmap_bytes.max(len),
+        }
     }
 
+    /// The promises of the unit, as far as they hold for a volume: space is freed only where holes are allowed and the unit zeroes what it
+    /// frees.
     fn capabilities(&self) -> Capabilities {
-        todo!()
+        let inner = self.shared.inner.capabilities();
+        let holes = !self.shared.read_only && self.shared.holes == Holes::Allowed;
+        let is_native = matches!(self.shared.place, Place::Native(_));
+        let unmap = holes && inner.unmap && inner.unmap_zeroes;
+        Capabilities {
+            read_only: self.shared.read_only,
+            volatile_cache: inner.volatile_cache,
+            unmap,
+            unmap_zeroes: unmap,
+            anchors: holes && is_native && inner.anchors,
+            write_zeroes: holes && inner.write_zeroes,
+            memory: is_native && inner.memory,
+        }
     }
 
     fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
-        let _ = (op, io, done);
-        todo!()
+        if let Err(error) = self.check(&op) {
+            return done.complete(Outcome::of(op, Err(error)));
+        }
+        let range = op.range();
+        let holes = self.shared.holes == Holes::Allowed;
+        match op {
+            Op::Read { into, .. } => self.request(What::Read, range, Some(into), io, done),
+            Op::Write { from, fua, .. } => self.request(What::Write { fua }, range, Some(from), io, done),
+            Op::WriteZeroes { may_unmap, fua, .. } => {
+                let what = if holes { What::Holes { fua, unmap: false, may_unmap } } else { What::Write { fua } };
+                self.request(what, range, None, io, done);
+            }
+            Op::Unmap { .. } if !self.capabilities().unmap => done.complete(Outcome::new(Ok(()), None)),
+            Op::Unmap { .. } => {
+                let what = What::Holes { fua: false, unmap: true, may_unmap: true };
+                self.request(what, range, None, io, done);
+            }
+            Op::Allocation { len, found, .. } => {
+                // What the unit knows is about EDUs, or about ciphertexts whose slots may say otherwise.
+                found.push(Run { len, allocated: true });
+                done.complete(Outcome::new(Ok(()), None));
+            }
+            Op::Copy { .. } => {
+                let error = io::Error::new(io::ErrorKind::Unsupported, "a volume cannot copy from other stores");
+                done.complete(Outcome::new(Err(error.into()), None));
+            }
+            Op::Flush => self.flush(io, done),
+        }
     }
 }

@@ -167,9 +167,24 @@ impl Journal {
         self.live.range(positions).map(|(position, live)| (*position, live))
     }
 
+    /// The number of quanta whose content is in the journal.
+    pub fn live_len(&self) -> usize {
+        self.live.len()
+    }
+
+    /// The last record that a checkpoint gives up: that before the first one that is still under way.
+    fn last_ended(&self) -> u64 {
+        self.under_way.first().map_or(self.next, |first| *first) - 1
+    }
+
+    /// Whether a checkpoint would free room. It would not when there is no record, or the oldest is still under way.
+    pub fn can_free(&self) -> bool {
+        self.last_ended() >= self.tail
+    }
+
     /// What a checkpoint has to move out: all that was written before the first record that is still under way.
     pub fn checkpoint(&self) -> Checkpoint {
-        let through = self.under_way.first().map_or(self.next, |first| *first) - 1;
+        let through = self.last_ended();
         let due = self.live.iter().filter(|(_, live)| live.sequence <= through);
         let moves =
             due.map(|(position, live)| Move { position: *position, slot: live.slot, data_offset: live.data_offset });

@@ -1,0 +1,19 @@
+//! Bounds on what an open volume holds.
+
+/// Bytes of the longest read or write that is made of the unit at once. Longer requests are cut into pieces of this length.
+pub const MAX_PIECE_BYTES: usize = 1 << 20;
+
+/// Bytes of buffers that requests of an open volume hold together. Requests beyond it wait.
+pub const POOL_BYTES: usize = 64 << 20;
+
+/// Records of a packed volume that are written at the same time. Small writes that come meanwhile share the next record.
+pub const MAX_RECORDS_UNDER_WAY: usize = 4;
+
+/// Quanta whose newest content is in the journal. At this number a checkpoint is due; twice as many are never there.
+pub const MAX_LIVE: usize = 1 << 17;
+
+/// Requests to the unit that a tool, or a checkpoint, has under way.
+pub const TOOL_DEPTH: usize = 16;
+
+/// Bytes of buffers that a tool, or the checkpoints of a volume, hold.
+pub const TOOL_POOL_BYTES: usize = 2 * TOOL_DEPTH * MAX_PIECE_BYTES;

@@ -1,0 +1,107 @@
+//! Reads and writes of native volumes, whose quanta lie side by side with their slots.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use lunette_quanta::{Native, OpenError, Reason};
+use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, execute};
+
+use crate::counts::Tally;
+use crate::request::{Request, What};
+use crate::shared::{Place, Shared};
+use crate::unit::filled;
+use crate::worker::Job;
+
+impl Shared {
+    /// Makes the request of the unit for one piece. False, and nothing was done, when there is no buffer.
+    pub(crate) fn native_piece(
+        &self,
+        native: Native,
+        request: &Arc<Request>,
+        piece: Range<u64>,
+        io: &dyn FileIo,
+    ) -> bool {
+        let (offset, len) = self.native_bytes(native, &piece);
+        let op = match request.what {
+            What::Read => {
+                let Some(into) = self.take(len as usize) else { return false };
+                Op::Read { offset, into }
+            }
+            What::Write { fua } => {
+                let Some(mut from) = self.take(len as usize) else { return false };
+                let edu_len = self.size.edu_len();
+                let sealed = self.seal_piece(request, &piece, |codec, sealing, first, plain| {
+                    let quanta = plain.len() / self.size.bytes();
+                    codec.seal(sealing, plain, &mut from[first * edu_len..][..quanta * edu_len]);
+                });
+                if let Err(error) = sealed {
+                    request.ended(piece.end - piece.start, Err(error));
+                    return true;
+                }
+                Op::Write { offset, from, fua }
+            }
+            What::Holes { unmap: true, .. } => Op::Unmap { offset, len },
+            What::Holes { may_unmap, fua, .. } => Op::WriteZeroes { offset, len, may_unmap, fua },
+        };
+        let sink: Arc<dyn CompletionSink> = Arc::<Request>::clone(request);
+        // The tag carries the piece: its first quantum, from which its length follows.
+        self.inner.submit(op, io, Completion::new(sink, piece.start));
+        true
+    }
+
+    fn native_bytes(&self, native: Native, piece: &Range<u64>) -> (u64, u64) {
+        let edu_len = self.size.edu_len() as u64;
+        (native.lba(piece.start) * edu_len, (piece.end - piece.start) * edu_len)
+    }
+
+    /// The unit has ended a piece.
+    pub(crate) fn native_ended(&self, request: &Request, first: u64, outcome: Outcome) {
+        let piece = first..request.range.end.min(first + self.piece_quanta(request));
+        let quanta = piece.end - piece.start;
+        if request.what != What::Read {
+            return request.ended(quanta, outcome.result);
+        }
+        match filled(outcome) {
+            Err(error) => request.ended(quanta, Err(error)),
+            Ok(edus) => match self.open_native(request, &piece, &edus) {
+                Err(error) if error.reason == Reason::Damaged => {
+                    // A write that was under way may have torn it: once more, when all such have ended.
+                    drop(edus);
+                    let request = request.me();
+                    let again = |id| Job::ReadAgain(Arc::clone(&request), piece.clone(), id);
+                    if let Some(id) = self.claims.claim(piece.clone(), true, again) {
+                        self.mailbox.push(again(id));
+                    }
+                }
+                result => request.ended(quanta, result.map_err(|error| self.refused(error))),
+            },
+        }
+    }
+
+    fn open_native(&self, request: &Request, piece: &Range<u64>, edus: &[u8]) -> Result<(), OpenError> {
+        request.with_bytes(piece, |plain| {
+            let plain = plain.expect("a read has a buffer");
+            self.codec().open(piece.start, edus, plain)
+        })?;
+        self.saw(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
+        Tally::add(&self.tally.opened, piece.end - piece.start);
+        Ok(())
+    }
+
+    /// Reads a piece a second time, waiting for the unit. The caller has the range to itself.
+    pub(crate) fn native_read_again(&self, request: &Arc<Request>, piece: Range<u64>) {
+        let Place::Native(native) = &self.place else { return };
+        Tally::add(&self.tally.read_again, 1);
+        let (offset, len) = self.native_bytes(*native, &piece);
+        let into = loop {
+            match self.take(len as usize) {
+                Some(into) => break into,
+                None => self.mailbox.wait_for_buffers(),
+            }
+        };
+        let edus = filled(execute(&*self.inner, Op::Read { offset, into }));
+        let result =
+            edus.and_then(|edus| self.open_native(request, &piece, &edus).map_err(|error| self.refused(error)));
+        request.ended(piece.end - piece.start, result);
+    }
+}

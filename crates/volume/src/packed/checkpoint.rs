@@ -1,0 +1,201 @@
+//! Checkpoints: what is in the journal goes to its places.
+
+use std::ops::Range;
+use std::sync::PoisonError;
+
+use lunette_buffer::Buffer;
+use lunette_quanta::SLOT_LEN;
+use lunette_quanta::packed::{Layout, Move, Tail};
+use lunette_store::{Op, StoreError};
+
+use crate::counts::Tally;
+use crate::limits::MAX_PIECE_BYTES;
+use crate::packed::{Packed, block_len};
+use crate::shared::Shared;
+use crate::unit::{Unit, filled};
+
+/// Quanta that are moved together.
+const MOVED_TOGETHER: usize = 1024;
+
+/// Bytes of slot blocks that are changed by one read and one write.
+const SLOT_RUN_BYTES: u64 = 64 << 10;
+
+impl Packed {
+    /// Moves everything out of the journal that can be, and frees its records. Gives the number of quanta.
+    ///
+    /// The calling thread waits for the unit.
+    pub(crate) fn checkpoint(&self, shared: &Shared) -> Result<u64, StoreError> {
+        let unit = self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner);
+        let (checkpoint, before) = {
+            let mut state = self.state();
+            state.refuse_if_closed()?;
+            if !state.journal.can_free() {
+                return Ok(0);
+            }
+            state.since_checkpoint = 0;
+            (state.journal.checkpoint(), state.readers.turn())
+        };
+        let flush = || unit.flush().map_err(|error| self.close_for_changes(error));
+        // Later readers find the quanta that are moved in the journal, so their places can be overwritten.
+        self.wait_for_readers(before);
+        flush()?;
+        move_out(&unit, &self.layout, shared.size.bytes(), &checkpoint.moves)?;
+        flush()?;
+        let tail = self.state().journal.tail(&checkpoint);
+        write_tail(&unit, &self.layout, &tail).map_err(|error| self.close_for_changes(error))?;
+        flush()?;
+        let before = {
+            let mut state = self.state();
+            state.journal.checkpointed(&checkpoint);
+            state.freeing = true;
+            state.readers.turn()
+        };
+        // Later readers find the quanta in their places, so the records can be overwritten.
+        self.wait_for_readers(before);
+        let waiting = {
+            let mut state = self.state();
+            (state.freeing, state.full) = (false, false);
+            !state.queue.is_empty()
+        };
+        if waiting {
+            shared.mailbox.wake();
+        }
+        Tally::add(&shared.tally.checkpoints, 1);
+        Ok(checkpoint.moves.len() as u64)
+    }
+
+    fn wait_for_readers(&self, generation: usize) {
+        let reading = |state: &mut super::State| !state.readers.is_empty(generation);
+        drop(self.readers_left.wait_while(self.state(), reading).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Writes a tail, with the zeroes that fill its block.
+pub(crate) fn write_tail(unit: &Unit, layout: &Layout, tail: &Tail) -> Result<(), StoreError> {
+    unit.write_padded(layout.journal_offset() + tail.offset, &tail.bytes, block_len(layout) as usize)
+}
+
+/// Moves quanta, which are in the order of their positions, to their places.
+pub(crate) fn move_out(unit: &Unit, layout: &Layout, quantum_len: usize, moves: &[Move]) -> Result<(), StoreError> {
+    for together in moves.chunks(MOVED_TOGETHER) {
+        let extents = read_extents(unit, layout, quantum_len, together)?;
+        write_data(unit, layout, quantum_len, extents)?;
+        write_holes(unit, layout, quantum_len, together)?;
+        write_slots(unit, layout, together)?;
+    }
+    Ok(())
+}
+
+/// Ciphertexts of adjacent quanta.
+struct Extent {
+    first: u64,
+    data: Buffer,
+}
+
+/// Reads the ciphertexts of moves from the journal, in the order of positions.
+fn read_extents(unit: &Unit, layout: &Layout, len: usize, moves: &[Move]) -> Result<Vec<Extent>, StoreError> {
+    let sealed: Vec<(u64, u64)> = moves.iter().filter_map(|at| Some((at.position, at.data_offset?))).collect();
+    let adjacent = |a: &(u64, u64), b: &(u64, u64)| a.0 + 1 == b.0 && a.1 + len as u64 == b.1;
+    let mut runs = sealed.chunk_by(adjacent).flat_map(|run| run.chunks(MAX_PIECE_BYTES / len));
+    let mut extents = Vec::new();
+    unit.run(
+        || -> Result<_, StoreError> {
+            let Some(run) = runs.next() else { return Ok(None) };
+            let (first, offset) = run[0];
+            let into = unit.take(run.len() * len)?;
+            Ok(Some((first, Op::Read { offset: layout.journal_offset() + offset, into })))
+        },
+        |first, outcome| {
+            extents.push(Extent { first, data: filled(outcome)? });
+            Ok(())
+        },
+    )?;
+    extents.sort_by_key(|extent| extent.first);
+    Ok(extents)
+}
+
+/// Writes ciphertexts to their places, adjacent ones together.
+fn write_data(unit: &Unit, layout: &Layout, len: usize, extents: Vec<Extent>) -> Result<(), StoreError> {
+    let mut rest = extents.into_iter().peekable();
+    unit.run(
+        || {
+            let Some(first) = rest.next() else { return Ok(None) };
+            let mut joined = vec![first];
+            let mut bytes = joined[0].data.len();
+            let mut end = joined[0].first + (bytes / len) as u64;
+            while let Some(next) = rest.next_if(|next| next.first == end && bytes + next.data.len() <= MAX_PIECE_BYTES)
+            {
+                (bytes, end) = (bytes + next.data.len(), end + (next.data.len() / len) as u64);
+                joined.push(next);
+            }
+            let offset = layout.data(joined[0].first);
+            let from = match joined.len() {
+                1 => joined.remove(0).data,
+                _ => {
+                    let mut all = unit.take(bytes)?;
+                    let mut to = &mut all[..];
+                    for extent in &joined {
+                        let (now, later) = to.split_at_mut(extent.data.len());
+                        now.copy_from_slice(&extent.data);
+                        to = later;
+                    }
+                    all
+                }
+            };
+            Ok(Some(((), Op::Write { offset, from, fua: false })))
+        },
+        |(), outcome| outcome.result,
+    )
+}
+
+/// Zeroes the ciphertexts of quanta that were unmapped.
+fn write_holes(unit: &Unit, layout: &Layout, len: usize, moves: &[Move]) -> Result<(), StoreError> {
+    let holes: Vec<u64> = moves.iter().filter(|at| at.data_offset.is_none()).map(|at| at.position).collect();
+    let mut runs = holes.chunk_by(|a, b| a + 1 == *b);
+    unit.run(
+        || {
+            let Some(run) = runs.next() else { return Ok(None) };
+            let (offset, len) = (layout.data(run[0]), (run.len() * len) as u64);
+            Ok(Some(((), Op::WriteZeroes { offset, len, may_unmap: true, fua: false })))
+        },
+        |(), outcome| outcome.result,
+    )
+}
+
+/// Writes slots to their places. A block of them is read first unless all of it changes.
+fn write_slots(unit: &Unit, layout: &Layout, moves: &[Move]) -> Result<(), StoreError> {
+    let block_len = block_len(layout);
+    let block = |at: &Move| layout.slot_block(at.position);
+    let together =
+        |a: &Move, b: &Move| block(b) - block(a) <= block_len && block(a) / SLOT_RUN_BYTES == block(b) / SLOT_RUN_BYTES;
+    let place = |run: &[Move]| -> Range<u64> { block(&run[0])..block(&run[run.len() - 1]) + block_len };
+    let len = |run: &[Move]| (place(run).end - place(run).start) as usize;
+    let (whole, parts): (Vec<&[Move]>, Vec<_>) =
+        moves.chunk_by(together).partition(|run| run.len() * SLOT_LEN == len(run));
+    let change = |run: &[Move], mut blocks: Buffer| {
+        let offset = place(run).start;
+        for at in run {
+            let within = (layout.slot(at.position) - offset) as usize;
+            blocks[within..within + SLOT_LEN].copy_from_slice(&at.slot);
+        }
+        Op::Write { offset, from: blocks, fua: false }
+    };
+    let mut changed = Vec::with_capacity(whole.len() + parts.len());
+    for run in whole {
+        changed.push(change(run, unit.take(len(run))?));
+    }
+    let mut reads = parts.iter().enumerate();
+    unit.run(
+        || -> Result<_, StoreError> {
+            let Some((number, run)) = reads.next() else { return Ok(None) };
+            let into = unit.take(len(run))?;
+            Ok(Some((number, Op::Read { offset: place(run).start, into })))
+        },
+        |number, outcome| {
+            changed.push(change(parts[number], filled(outcome)?));
+            Ok(())
+        },
+    )?;
+    let mut changed = changed.into_iter();
+    unit.run(|| Ok(changed.next().map(|op| ((), op))), |(), outcome| outcome.result)
+}

@@ -1,0 +1,237 @@
+//! Reads of a packed volume: from the places of quanta, and from the journal.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lunette_buffer::{Buffer, MAX_BUFFER_LEN, PAGE_LEN};
+use lunette_quanta::packed::Journal;
+use lunette_quanta::{OpenError, SLOT_LEN};
+use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError};
+
+use crate::counts::Tally;
+use crate::packed::Packed;
+use crate::request::Request;
+use crate::shared::{Place, Shared};
+use crate::unit::filled;
+
+/// Adjacent quanta that are read from one part of the unit.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Ciphertexts and slots are in their places.
+    Places(Range<u64>),
+    /// The ciphertexts are in the journal, at this offset of it; the slots are known.
+    Record { quanta: Range<u64>, data_offset: u64, slots: Vec<u8> },
+    /// Quanta that were unmapped since the last checkpoint.
+    Holes(Range<u64>),
+}
+
+impl Source {
+    pub(crate) fn quanta(&self) -> Range<u64> {
+        match self {
+            Self::Places(quanta) | Self::Holes(quanta) | Self::Record { quanta, .. } => quanta.clone(),
+        }
+    }
+}
+
+/// Where quanta are to be read from, in order.
+pub(crate) fn sources(journal: &Journal, quantum_len: u64, range: Range<u64>) -> Vec<Source> {
+    let mut sources = Vec::new();
+    let mut next = range.start;
+    for (position, live) in journal.live(range.clone()) {
+        if next < position {
+            sources.push(Source::Places(next..position));
+        }
+        next = position + 1;
+        match (live.data_offset, sources.last_mut()) {
+            (None, Some(Source::Holes(quanta))) if quanta.end == position => quanta.end = next,
+            (None, _) => sources.push(Source::Holes(position..next)),
+            (Some(at), Some(Source::Record { quanta, data_offset, slots }))
+                if quanta.end == position && *data_offset + (quanta.end - quanta.start) * quantum_len == at =>
+            {
+                quanta.end = next;
+                slots.extend(live.slot);
+            }
+            (Some(at), _) => {
+                sources.push(Source::Record { quanta: position..next, data_offset: at, slots: live.slot.to_vec() });
+            }
+        }
+    }
+    if next < range.end {
+        sources.push(Source::Places(next..range.end));
+    }
+    sources
+}
+
+/// A piece of a read.
+struct Piece {
+    request: Arc<Request>,
+    quanta: Range<u64>,
+    generation: usize,
+    sources: Vec<Source>,
+    /// Reads of the unit that have not ended.
+    left: AtomicUsize,
+    read: Mutex<Read>,
+}
+
+/// What was read: for each source, its ciphertexts and its slots.
+struct Read {
+    buffers: Vec<[Option<Buffer>; 2]>,
+    failed: Option<StoreError>,
+}
+
+impl Packed {
+    /// Makes the reads of the unit for one piece. False, and nothing was done, when there are no buffers.
+    pub(crate) fn read_piece(
+        &self,
+        shared: &Shared,
+        request: &Arc<Request>,
+        quanta: Range<u64>,
+        io: &dyn FileIo,
+    ) -> bool {
+        let (generation, sources) = {
+            let mut state = self.state();
+            (state.readers.enter(), sources(&state.journal, shared.size.bytes() as u64, quanta.clone()))
+        };
+        // Asked for at once, so that buffers for a part of it are not taken and given back again and again.
+        let needed = sources.iter().map(|source| self.buffer_bytes(shared, source)).sum::<usize>().min(MAX_BUFFER_LEN);
+        let Some(ops) = shared.room(needed).and_then(|all| {
+            drop(all);
+            self.reads(shared, &sources)
+        }) else {
+            self.leave(generation);
+            return false;
+        };
+        let piece = Arc::new(Piece {
+            request: Arc::clone(request),
+            quanta,
+            generation,
+            // One more, so that the end comes when all are submitted.
+            left: AtomicUsize::new(ops.len() + 1),
+            read: Mutex::new(Read { buffers: sources.iter().map(|_| [None, None]).collect(), failed: None }),
+            sources,
+        });
+        for (tag, op) in ops {
+            let sink: Arc<dyn CompletionSink> = Arc::<Piece>::clone(&piece);
+            shared.inner.submit(op, io, Completion::new(sink, tag));
+        }
+        piece.one_ended();
+        true
+    }
+
+    /// The reads of the unit, with tags: twice the number of the source, and one more for slots.
+    fn reads(&self, shared: &Shared, sources: &[Source]) -> Option<Vec<(u64, Op)>> {
+        let len = shared.size.bytes();
+        let bytes = |quanta: &Range<u64>| (quanta.end - quanta.start) as usize * len;
+        let mut ops = Vec::with_capacity(2 * sources.len());
+        for (source, number) in sources.iter().zip(0..) {
+            match source {
+                Source::Holes(_) => {}
+                Source::Record { quanta, data_offset, .. } => {
+                    let into = shared.take(bytes(quanta))?;
+                    ops.push((2 * number, Op::Read { offset: self.layout.journal_offset() + data_offset, into }));
+                }
+                Source::Places(quanta) => {
+                    let (slots, slots_len) = self.slot_blocks(quanta);
+                    let into = shared.take(bytes(quanta))?;
+                    ops.push((2 * number, Op::Read { offset: self.layout.data(quanta.start), into }));
+                    let into = shared.take(slots_len)?;
+                    ops.push((2 * number + 1, Op::Read { offset: slots, into }));
+                }
+            }
+        }
+        Some(ops)
+    }
+
+    /// Bytes of the pool that the reads of a source count for.
+    fn buffer_bytes(&self, shared: &Shared, source: &Source) -> usize {
+        let pooled = |len: usize| len.next_power_of_two().max(PAGE_LEN);
+        let quanta = source.quanta();
+        let data = pooled((quanta.end - quanta.start) as usize * shared.size.bytes());
+        match source {
+            Source::Holes(_) => 0,
+            Source::Record { .. } => data,
+            Source::Places(_) => data + pooled(self.slot_blocks(&quanta).1),
+        }
+    }
+
+    /// Offset and length of the blocks that hold the slots of some quanta.
+    pub(crate) fn slot_blocks(&self, quanta: &Range<u64>) -> (u64, usize) {
+        let from = self.layout.slot_block(quanta.start);
+        let until = self.layout.slot_block(quanta.end - 1) + self.block_len();
+        (from, (until - from) as usize)
+    }
+
+    fn leave(&self, generation: usize) {
+        if self.state().readers.leave(generation) {
+            self.readers_left.notify_all();
+        }
+    }
+
+    /// Opens everything that was read.
+    fn open(&self, shared: &Shared, piece: &Piece, buffers: &[[Option<Buffer>; 2]]) -> Result<(), OpenError> {
+        let codec = shared.codec();
+        for (source, [data, slots]) in piece.sources.iter().zip(buffers) {
+            let quanta = source.quanta();
+            let data: &[u8] = data.as_deref().unwrap_or_default();
+            let slots = match (source, slots) {
+                (Source::Record { slots, .. }, _) => &slots[..],
+                (Source::Places(quanta), Some(blocks)) => {
+                    let within = self.layout.slot(quanta.start) - self.layout.slot_block(quanta.start);
+                    &blocks[within as usize..][..(quanta.end - quanta.start) as usize * SLOT_LEN]
+                }
+                _ => &[],
+            };
+            piece.request.with_bytes(&quanta, |plain| {
+                let plain = plain.expect("a read has a buffer");
+                match source {
+                    Source::Holes(_) => quanta.clone().zip(plain.chunks_exact_mut(shared.size.bytes())).try_for_each(
+                        // A quantum of zeroes, with the judgement of the codec on it.
+                        |(position, plain)| {
+                            plain.fill(0);
+                            codec.open_in_place(position, plain, &[0; SLOT_LEN])
+                        },
+                    ),
+                    _ => codec.open_split(quanta.start, data, slots, plain),
+                }
+            })?;
+            shared.saw(slots.chunks_exact(SLOT_LEN));
+        }
+        Tally::add(&shared.tally.opened, piece.quanta.end - piece.quanta.start);
+        Ok(())
+    }
+}
+
+impl Piece {
+    fn one_ended(&self) {
+        if self.left.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let shared = &self.request.volume;
+        let Place::Packed(packed) = &shared.place else { return };
+        packed.leave(self.generation);
+        let (buffers, failed) = {
+            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+            (std::mem::take(&mut read.buffers), read.failed.take())
+        };
+        let result = match failed {
+            Some(error) => Err(error),
+            None => packed.open(shared, self, &buffers).map_err(|error| shared.refused(error)),
+        };
+        drop(buffers);
+        self.request.ended(self.quanta.end - self.quanta.start, result);
+    }
+}
+
+impl CompletionSink for Piece {
+    fn complete(&self, tag: u64, outcome: Outcome) {
+        {
+            let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+            match filled(outcome) {
+                Ok(buffer) => read.buffers[tag as usize / 2][tag as usize % 2] = Some(buffer),
+                Err(error) => read.failed = read.failed.take().or(Some(error)),
+            }
+        }
+        self.one_ended();
+    }
+}

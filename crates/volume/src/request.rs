@@ -1,0 +1,142 @@
+//! A request to an open volume, from its submission to its end.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use lunette_buffer::Buffer;
+use lunette_store::{Completion, CompletionSink, Outcome, StoreError};
+
+use crate::ranges::ClaimId;
+use crate::shared::Shared;
+
+/// What a request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum What {
+    Read,
+    /// Seal what is in the buffer, or zeroes when there is none.
+    Write {
+        fua: bool,
+    },
+    /// Make holes.
+    Holes {
+        fua: bool,
+        /// Whether the unit is to free the space of a native volume by an unmap rather than zero it.
+        unmap: bool,
+        may_unmap: bool,
+    },
+}
+
+impl What {
+    pub(crate) fn fua(self) -> bool {
+        matches!(self, Self::Write { fua: true } | Self::Holes { fua: true, .. })
+    }
+}
+
+/// A request that is made of the unit in pieces. It is the one allocation of a request that fits one piece: the completions of the requests below refer
+/// to it by a count and a tag.
+pub(crate) struct Request {
+    pub(crate) me: Weak<Self>,
+    pub(crate) volume: Arc<Shared>,
+    pub(crate) what: What,
+    /// The quanta.
+    pub(crate) range: Range<u64>,
+    /// The quanta that have not ended.
+    left: AtomicU64,
+    body: Mutex<Body>,
+}
+
+struct Body {
+    buffer: Option<Buffer>,
+    failed: Option<StoreError>,
+    claim: Option<ClaimId>,
+    done: Option<Completion>,
+}
+
+impl Request {
+    /// A request for at least one quantum.
+    pub(crate) fn new(
+        volume: &Arc<Shared>,
+        what: What,
+        range: Range<u64>,
+        buffer: Option<Buffer>,
+        done: Completion,
+    ) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            volume: Arc::clone(volume),
+            what,
+            left: AtomicU64::new(range.end - range.start),
+            range,
+            body: Mutex::new(Body { buffer, failed: None, claim: None, done: Some(done) }),
+        })
+    }
+
+    pub(crate) fn me(&self) -> Arc<Self> {
+        self.me.upgrade().expect("whoever calls holds it")
+    }
+
+    /// The claim that the request gives up at its end.
+    pub(crate) fn set_claim(&self, claim: ClaimId) {
+        self.body().claim = Some(claim);
+    }
+
+    /// Works on the bytes of some of the quanta; `None` for a write without a buffer, which is one of zeroes.
+    pub(crate) fn with_bytes<T>(&self, range: &Range<u64>, work: impl FnOnce(Option<&mut [u8]>) -> T) -> T {
+        let len = self.volume.size.bytes();
+        let from = (range.start - self.range.start) as usize * len;
+        let until = (range.end - self.range.start) as usize * len;
+        work(self.body().buffer.as_mut().map(|buffer| &mut buffer[from..until]))
+    }
+
+    /// Some of the quanta have ended. With the last of them the request ends.
+    pub(crate) fn ended(&self, quanta: u64, result: Result<(), StoreError>) {
+        if let Err(error) = result {
+            let mut body = self.body();
+            if is_first(body.failed.as_ref(), &error) {
+                body.failed = Some(error);
+            }
+        }
+        if self.left.fetch_sub(quanta, Ordering::AcqRel) == quanta {
+            self.finish();
+        }
+    }
+
+    fn finish(&self) {
+        let (mut buffer, failed, claim, done) = {
+            let mut body = self.body();
+            (body.buffer.take(), body.failed.take(), body.claim.take(), body.done.take())
+        };
+        if let Some(claim) = claim {
+            self.volume.release(claim);
+        }
+        let result = failed.map_or(Ok(()), Err);
+        if let Some(bytes) = buffer.as_mut().filter(|_| self.what == What::Read && result.is_err()) {
+            // Pieces that were opened before another one failed are right, but nothing says which they are.
+            bytes.fill(0);
+        }
+        if let Some(done) = done {
+            done.complete(Outcome::new(result, buffer));
+        }
+    }
+
+    fn body(&self) -> MutexGuard<'_, Body> {
+        self.body.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether an error is to be told rather than the one that is there: of bytes that were refused, those that come first.
+fn is_first(present: Option<&StoreError>, error: &StoreError) -> bool {
+    match (present, error) {
+        (None, _) => true,
+        (Some(StoreError::Refused { offset: present, .. }), StoreError::Refused { offset, .. }) => offset < present,
+        (Some(_), _) => false,
+    }
+}
+
+impl CompletionSink for Request {
+    /// A piece of a native volume has ended; `tag` is its first quantum.
+    fn complete(&self, tag: u64, outcome: Outcome) {
+        self.volume.native_ended(self, tag, outcome);
+    }
+}
