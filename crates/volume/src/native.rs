@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use lunette_quanta::{Native, OpenError, Reason};
-use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, execute};
+use lunette_quanta::{Native, OpenError, Reason, SLOT_LEN};
+use lunette_store::{Completion, CompletionSink, FileIo, Op, Outcome, StoreError, execute};
 
 use crate::counts::Tally;
 use crate::request::{Request, What};
 use crate::shared::{Place, Shared};
-use crate::unit::filled;
+use crate::unit::{Unit, filled};
 use crate::worker::Job;
 
 impl Shared {
@@ -68,9 +68,11 @@ impl Shared {
                     // A write that was under way may have torn it: once more, when all such have ended.
                     drop(edus);
                     let request = request.me();
-                    let again = |id| Job::ReadAgain(Arc::clone(&request), piece.clone(), id);
-                    if let Some(id) = self.claims.claim(piece.clone(), true, again) {
-                        self.mailbox.push(again(id));
+                    let again = |claim| Job::ReadAgain(Arc::clone(&request), piece.clone(), claim);
+                    if request.alone {
+                        self.mailbox.push(again(None));
+                    } else if let Some(id) = self.claims.claim(piece.clone(), true, |id| again(Some(id))) {
+                        self.mailbox.push(again(Some(id)));
                     }
                 }
                 result => request.ended(quanta, result.map_err(|error| self.refused(error))),
@@ -86,6 +88,19 @@ impl Shared {
         self.saw(edus.chunks_exact(self.size.edu_len()).map(|edu| &edu[self.size.bytes()..]));
         Tally::add(&self.tally.opened, piece.end - piece.start);
         Ok(())
+    }
+
+    /// The slots of quanta that nobody changes meanwhile, for a caller that waits for the unit.
+    pub(crate) fn slots(&self, unit: &Unit, quanta: &Range<u64>) -> Result<Vec<[u8; SLOT_LEN]>, StoreError> {
+        match &self.place {
+            Place::Packed(packed) => packed.slots(unit, quanta),
+            Place::Native(native) => {
+                let (offset, len) = self.native_bytes(*native, quanta);
+                let edus = unit.read(offset, len as usize)?;
+                let slot = |edu: &[u8]| *edu.last_chunk().expect("an EDU is longer than its slot");
+                Ok(edus.chunks_exact(self.size.edu_len()).map(slot).collect())
+            }
+        }
     }
 
     /// Reads a piece a second time, waiting for the unit. The caller has the range to itself.

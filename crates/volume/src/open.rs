@@ -60,8 +60,6 @@ impl Volume {
         if header.group.is_some() && !read_only {
             return Err(VolumeError::ParityGroups);
         }
-        let versions = Versions::default();
-        versions.saw(header.generation);
         let place = match header.placement {
             Placement::Native => {
                 let blocks = inner.geometry().len_bytes / header.size.edu_len() as u64;
@@ -93,7 +91,7 @@ impl Volume {
             claims: RangeClaims::new(),
             mailbox: Arc::clone(&mailbox),
             starved: AtomicUsize::new(0),
-            versions,
+            versions: Versions::default(),
             tally: Tally::default(),
         });
         worker::start(mailbox, Arc::downgrade(&shared)).map_err(VolumeError::Thread)?;
@@ -198,7 +196,7 @@ impl Volume {
         if range.is_empty() {
             return done.complete(Outcome::new(Ok(()), buffer));
         }
-        self.shared.begin(&Request::new(&self.shared, what, range, buffer, done), io, true);
+        self.shared.begin(&Request::new(&self.shared, what, range, buffer, false, done), io);
     }
 
     fn flush(&self, io: &dyn FileIo, done: Completion) {

@@ -11,7 +11,7 @@
 //!   room fail, and the next one tries again. When a flush or the write of a tail has failed, nobody knows what the medium holds: the volume is *closed* for
 //!   changes and flushes, and says so, until it is opened again.
 
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod read;
 mod readers;
 mod write;

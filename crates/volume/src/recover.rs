@@ -2,10 +2,16 @@
 
 use std::sync::Arc;
 
-use lunette_quanta::KeyRing;
-use lunette_store::Store;
+use lunette_quanta::packed::{Journal, Layout, replay};
+use lunette_quanta::{Codec, Header, KeyRing, Placement, SLOT_LEN, Slot};
+use lunette_store::{Store, StoreError};
 
-use crate::{Found, VolumeError};
+use crate::open::read_journal;
+use crate::packed::block_len;
+use crate::packed::checkpoint::{move_out, write_tail};
+use crate::shared::Place;
+use crate::unit::{Unit, doing};
+use crate::{Found, OpenOptions, Volume, VolumeError};
 
 /// What to do about a journal whose two tails are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,7 +20,7 @@ pub enum TailLoss {
     #[default]
     Refuse,
     /// Take every whole record of the journal, unless the quantum in its place has a higher version. Quanta that were written last may be older
-    /// than they were.
+    /// than they were, and what was unmapped last may come back.
     Force,
 }
 
@@ -40,6 +46,68 @@ pub fn recover(
     keys: &KeyRing,
     tail_loss: TailLoss,
 ) -> Result<Recovered, VolumeError> {
-    let _ = (inner, found, keys, tail_loss);
-    todo!()
+    let header = found.authenticate(keys)?;
+    if matches!(header.placement, Placement::Native) {
+        return Ok(Recovered { moved: 0, tail_lost: false });
+    }
+    if inner.capabilities().read_only {
+        return Err(VolumeError::ReadOnly);
+    }
+    let opened = Volume::open(Arc::clone(inner), found, keys.clone(), OpenOptions::default());
+    match opened {
+        Err(VolumeError::TailLost) if tail_loss == TailLoss::Force => force(inner, &header, keys),
+        Err(error) => Err(error),
+        Ok(volume) => {
+            let Place::Packed(packed) = &volume.shared.place else { unreachable!("a packed volume") };
+            let moved = packed.checkpoint(&volume.shared).map_err(doing("recovering the volume"))?;
+            Ok(Recovered { moved, tail_lost: false })
+        }
+    }
+}
+
+/// Replays a journal without tails: every whole record counts that is newer than what is in its place, as versions tell.
+fn force(inner: &Arc<dyn Store>, header: &Header, keys: &KeyRing) -> Result<Recovered, VolumeError> {
+    let layout = Layout::of(header, inner.geometry().len_bytes)?;
+    let unit = Unit::new(inner);
+    let mut area = read_journal(&unit, &layout)?;
+    for tail in Journal::first_tails(header.volume) {
+        area[tail.offset as usize..][..tail.bytes.len()].copy_from_slice(&tail.bytes);
+    }
+    let mut journal = replay(&area, &layout, header.volume).map_err(|_| VolumeError::TailLost)?;
+    let codec = Codec::new(header.volume, header.size, header.holes, keys.clone());
+    let mut recover = || -> Result<u64, StoreError> {
+        let checkpoint = journal.checkpoint();
+        let mut moves = Vec::new();
+        for at in &checkpoint.moves {
+            if version_in_place(&unit, &layout, &codec, at.position)?.is_none_or(|there| there < version(&at.slot)) {
+                moves.push(*at);
+            }
+        }
+        unit.flush()?;
+        move_out(&unit, &layout, header.size.bytes(), &moves)?;
+        unit.flush()?;
+        // Both tails, so that the loss of one is no loss again.
+        for _ in 0..2 {
+            let checkpoint = journal.checkpoint();
+            write_tail(&unit, &layout, &journal.tail(&checkpoint))?;
+            unit.flush()?;
+            journal.checkpointed(&checkpoint);
+        }
+        Ok(moves.len() as u64)
+    };
+    let moved = recover().map_err(doing("recovering the volume"))?;
+    Ok(Recovered { moved, tail_lost: true })
+}
+
+fn version(slot: &[u8; SLOT_LEN]) -> u64 {
+    Slot::decode(slot).version
+}
+
+/// The version of the quantum in its place; `None` for one that is torn or not authentic. That of a hole is 0.
+fn version_in_place(unit: &Unit, layout: &Layout, codec: &Codec, position: u64) -> Result<Option<u64>, StoreError> {
+    let block = layout.slot_block(position);
+    let slots = unit.read(block, block_len(layout) as usize)?;
+    let slot = slots[(layout.slot(position) - block) as usize..].first_chunk().expect("a slot does not cross a block");
+    let mut data = unit.read(layout.data(position), codec.size().bytes())?;
+    Ok(codec.open_in_place(position, &mut data, slot).ok().map(|()| version(slot)))
 }

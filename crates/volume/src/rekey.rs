@@ -1,8 +1,21 @@
 //! Rewriting what is sealed with older keys.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 
+use lunette_buffer::Buffer;
+use lunette_quanta::{SLOT_LEN, Slot};
+use lunette_store::{Completion, InlineIo, StoreError};
+
+use crate::request::{Request, What};
+use crate::shared::Shared;
+use crate::unit::{Unit, doing, filled};
+use crate::worker::Job;
 use crate::{Progress, Volume, VolumeError};
+
+/// Quanta that are rewritten together, and that no other request changes meanwhile.
+const REWRITTEN_TOGETHER: u64 = 128;
 
 /// What [`rekey`] has done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +33,8 @@ pub struct Rekeyed {
 }
 
 /// Rewrites every quantum that is not sealed with the newest key, from quantum `from` on. Others may use the volume meanwhile, through the
-/// same [`Volume`]; what another client writes at the same moment could be lost.
+/// same [`Volume`]; what another client writes at the same moment could be lost. Clients that still write with an older key must have got the newest
+/// one before.
 ///
 /// `progress` is called after each piece, and stops the work by [`ControlFlow::Break`]: [`Rekeyed::next`] is the `from` of the next
 /// call. A run from 0 to the end that was refused no quantum raises the header's oldest epoch, so that older keys may be destroyed; one that began
@@ -34,6 +48,100 @@ pub fn rekey(
     from: u64,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Rekeyed, VolumeError> {
-    let _ = (volume, from, progress);
-    todo!()
+    let shared = &volume.shared;
+    if shared.read_only {
+        return Err(VolumeError::ReadOnly);
+    }
+    let newest = shared.codec().keys().newest_epoch();
+    let len = shared.size.bytes() as u64;
+    let unit = Unit::new(&shared.inner);
+    let mut done =
+        Rekeyed { rewritten: 0, refused: 0, first_refused: None, next: None, first_epoch: volume.header().first_epoch };
+    let mut next = from;
+    while next < shared.quanta {
+        let piece = next..shared.quanta.min(next + REWRITTEN_TOGETHER);
+        next = piece.end;
+        rewrite(volume, &unit, newest, &piece, &mut done)?;
+        let flow = progress(Progress { done_bytes: next * len, total_bytes: shared.quanta * len });
+        if flow.is_break() && next < shared.quanta {
+            done.next = Some(next);
+            break;
+        }
+    }
+    volume.close()?;
+    if from == 0 && done.next.is_none() && done.refused == 0 {
+        volume.forget_older_epochs(newest)?;
+        done.first_epoch = volume.header().first_epoch;
+    }
+    Ok(done)
+}
+
+/// Rewrites those of some adjacent quanta that have older epochs, while no other request changes them.
+fn rewrite(
+    volume: &Volume,
+    unit: &Unit,
+    newest: u32,
+    piece: &Range<u64>,
+    done: &mut Rekeyed,
+) -> Result<(), VolumeError> {
+    let shared = &volume.shared;
+    let (tx, rx) = channel();
+    let later = |id| Job::Tell(tx, id);
+    let claim = match shared.claims.claim(piece.clone(), true, later) {
+        Some(claim) => claim,
+        None => rx.recv().expect("a claim is granted when the requests before it have ended"),
+    };
+    let result = (|| {
+        for run in older(shared, unit, newest, piece)? {
+            if let Err(error) = rewrite_run(shared, unit, run.clone()) {
+                // One by one, to pass by those that cannot be opened.
+                let StoreError::Refused { .. } = error else { return Err(error) };
+                for position in run {
+                    match rewrite_run(shared, unit, position..position + 1) {
+                        Ok(()) => done.rewritten += 1,
+                        Err(StoreError::Refused { .. }) => {
+                            done.refused += 1;
+                            done.first_refused.get_or_insert(position);
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            } else {
+                done.rewritten += run.end - run.start;
+            }
+        }
+        Ok(())
+    })();
+    shared.release(claim);
+    result.map_err(doing("rewriting quanta"))
+}
+
+fn rewrite_run(shared: &Arc<Shared>, unit: &Unit, run: Range<u64>) -> Result<(), StoreError> {
+    let buffer = unit.take((run.end - run.start) as usize * shared.size.bytes())?;
+    let buffer = request(shared, What::Read, run.clone(), buffer)?;
+    request(shared, What::Write { fua: false }, run, buffer).map(drop)
+}
+
+/// Makes a request of the volume and waits for it. The caller has claimed the range.
+fn request(shared: &Arc<Shared>, what: What, range: Range<u64>, buffer: Buffer) -> Result<Buffer, StoreError> {
+    let (tx, rx) = channel();
+    // The receiver waits below.
+    let done = Completion::call(move |outcome| drop(tx.send(outcome)));
+    shared.begin(&Request::new(shared, what, range, Some(buffer), true, done), &InlineIo);
+    filled(rx.recv().expect("a volume ends every request"))
+}
+
+/// The runs of quanta that are not of the newest epoch, holes left out. Slots are believed here, and opened before they are rewritten.
+fn older(shared: &Shared, unit: &Unit, newest: u32, piece: &Range<u64>) -> Result<Vec<Range<u64>>, StoreError> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for (position, slot) in piece.clone().zip(shared.slots(unit, piece)?) {
+        if slot == [0; SLOT_LEN] || Slot::decode(&slot).epoch == newest {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(run) if run.end == position => run.end += 1,
+            _ => runs.push(position..position + 1),
+        }
+    }
+    Ok(runs)
 }

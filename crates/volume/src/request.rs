@@ -41,6 +41,8 @@ pub(crate) struct Request {
     pub(crate) what: What,
     /// The quanta.
     pub(crate) range: Range<u64>,
+    /// Whether its submitter has the range to itself, so that no claim must be made for it.
+    pub(crate) alone: bool,
     /// The quanta that have not ended.
     left: AtomicU64,
     body: Mutex<Body>,
@@ -60,12 +62,14 @@ impl Request {
         what: What,
         range: Range<u64>,
         buffer: Option<Buffer>,
+        alone: bool,
         done: Completion,
     ) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
             volume: Arc::clone(volume),
             what,
+            alone,
             left: AtomicU64::new(range.end - range.start),
             range,
             body: Mutex::new(Body { buffer, failed: None, claim: None, done: Some(done) }),

@@ -56,9 +56,9 @@ impl Shared {
         self.header.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a request. One that changes the volume first claims its range, unless its submitter has done so.
-    pub(crate) fn begin(&self, request: &Arc<Request>, io: &dyn FileIo, claim: bool) {
-        if claim && request.what != What::Read {
+    /// Begins a request. One that changes the volume first claims its range.
+    pub(crate) fn begin(&self, request: &Arc<Request>, io: &dyn FileIo) {
+        if !request.alone && request.what != What::Read {
             let later = |id| Job::Claimed(Arc::clone(request), id);
             let Some(id) = self.claims.claim(request.range.clone(), false, later) else { return };
             request.set_claim(id);
@@ -154,7 +154,7 @@ impl Shared {
             }
             Job::ReadAgain(request, piece, claim) => {
                 self.native_read_again(&request, piece);
-                self.release(claim);
+                claim.into_iter().for_each(|claim| self.release(claim));
             }
             // A receiver that is gone has given up.
             Job::Tell(to, claim) => {

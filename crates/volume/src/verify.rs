@@ -1,11 +1,28 @@
 //! Reading everything, to know whether it is whole.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use lunette_quanta::KeyRing;
-use lunette_store::Store;
+use lunette_buffer::Buffer;
+use lunette_quanta::packed::{Journal, Layout, replay};
+use lunette_quanta::{
+    Codec, Condition, Header, Holes, KeyRing, Native, Placement, QuantumSize, Reason, SLOT_LEN, Slot, check,
+};
+use lunette_store::{Store, StoreError};
 
+use crate::open::read_journal;
+use crate::packed::block_len;
+use crate::unit::Unit;
 use crate::{Found, Progress, VolumeError};
+
+/// Quanta that are read together.
+const READ_TOGETHER: u64 = 128;
+
+const MAX_QUANTUM_LEN: usize = QuantumSize::B4096.bytes();
+
+/// The ciphertext of a hole.
+static ZEROES: [u8; MAX_QUANTUM_LEN] = [0; MAX_QUANTUM_LEN];
 
 /// Bad quanta that a [`Report`] lists; the others are only counted.
 pub const MAX_BAD: usize = 1000;
@@ -54,10 +71,10 @@ pub struct Report {
     pub intact: u64,
     /// Quanta without content, in a volume that may have such.
     pub holes: u64,
-    /// Quanta that are intact or not authentic, and not of the newest epoch: [`rekey`](crate::rekey) rewrites them.
+    /// Of the quanta that are whole, those that are not of the newest epoch: [`rekey`](crate::rekey) rewrites them.
     pub older_epochs: u64,
     /// Quanta that are not whole, by what is wrong with them.
-    pub bad: std::collections::BTreeMap<Verdict, u64>,
+    pub bad: BTreeMap<Verdict, u64>,
     /// The first [`MAX_BAD`] of them.
     pub first_bad: Vec<Bad>,
     /// The journal; `None` for a native volume.
@@ -87,6 +104,174 @@ pub fn verify(
     keys: Option<&KeyRing>,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Report, VolumeError> {
-    let _ = (inner, found, keys, progress);
-    todo!()
+    let header = match keys {
+        Some(keys) => found.authenticate(keys)?,
+        None => *found.header(),
+    };
+    let unit = Unit::new(inner);
+    let (size, placement) = (header.size, header.placement);
+    let codec = keys.map(|keys| Codec::new(header.volume, size, header.holes, keys.clone()));
+    let mut report = Report {
+        quanta: header.quanta,
+        intact: 0,
+        holes: 0,
+        older_epochs: 0,
+        bad: BTreeMap::new(),
+        first_bad: Vec::new(),
+        journal: None,
+        header_copies: found.whole_copies(keys),
+    };
+    let place = match placement {
+        Placement::Native => Place::Native(Native::of(&header, inner.geometry().len_bytes / size.edu_len() as u64)?),
+        Placement::Packed { .. } => {
+            let layout = Layout::of(&header, inner.geometry().len_bytes)?;
+            let area = read_journal(&unit, &layout)?;
+            let journal = replay(&area, &layout, header.volume).ok();
+            report.journal = Some(match journal.as_ref().map(Journal::live_len) {
+                None => JournalState::TailLost,
+                Some(0) => JournalState::Empty,
+                Some(quanta) => JournalState::Quanta(quanta as u64),
+            });
+            Place::Packed(layout, journal.unwrap_or_else(|| Journal::new(layout, header.volume)), area)
+        }
+    };
+    let judge = Judge { header, codec };
+    let mut check = Check { unit, judge, place, report };
+    check.all(progress);
+    Ok(check.report)
+}
+
+enum Place {
+    Native(Native),
+    /// The journal, and its bytes.
+    Packed(Layout, Journal, Vec<u8>),
+}
+
+/// Knows of one quantum what it is.
+struct Judge {
+    header: Header,
+    codec: Option<Codec>,
+}
+
+impl Judge {
+    /// `Ok` with the epoch of a quantum that is whole; `None` for a hole.
+    fn judge(&self, position: u64, data: &[u8], slot: &[u8; SLOT_LEN]) -> Result<Option<u32>, Verdict> {
+        match check(position, data, slot) {
+            Condition::Damaged => return Err(Verdict::Damaged),
+            Condition::NeverWritten if self.header.holes == Holes::Refused => return Err(Verdict::Hole),
+            Condition::NeverWritten => return Ok(None),
+            Condition::Intact => {}
+        }
+        let epoch = Slot::decode(slot).epoch;
+        let Some(codec) = &self.codec else {
+            let known = (self.header.first_epoch..=self.header.newest_epoch).contains(&epoch);
+            return if known { Ok(Some(epoch)) } else { Err(Verdict::UnknownEpoch) };
+        };
+        let mut plain = [0; MAX_QUANTUM_LEN];
+        match codec.open_split(position, data, slot, &mut plain[..data.len()]) {
+            Ok(()) => Ok(Some(epoch)),
+            Err(error) => Err(match error.reason {
+                Reason::Damaged => Verdict::Damaged,
+                Reason::Hole => Verdict::Hole,
+                Reason::UnknownEpoch(_) => Verdict::UnknownEpoch,
+                Reason::NotAuthentic => Verdict::NotAuthentic,
+            }),
+        }
+    }
+}
+
+struct Check {
+    unit: Unit,
+    judge: Judge,
+    place: Place,
+    report: Report,
+}
+
+impl Check {
+    fn all(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let quanta = self.judge.header.quanta;
+        let len = self.judge.header.size.bytes() as u64;
+        let mut done = 0;
+        while done < quanta {
+            let end = quanta.min(done + READ_TOGETHER);
+            self.piece(done..end);
+            done = end;
+            progress(Progress { done_bytes: done * len, total_bytes: quanta * len });
+        }
+    }
+
+    /// Checks adjacent quanta. When they cannot be read together, each is read on its own.
+    fn piece(&mut self, quanta: Range<u64>) {
+        match self.read(&quanta) {
+            Ok(read) => self.judge_all(&quanta, &read),
+            Err(_) if quanta.end - quanta.start == 1 => self.count(quanta.start, Err(Verdict::Unreadable)),
+            Err(_) => quanta.for_each(|position| self.piece(position..position + 1)),
+        }
+    }
+
+    /// Ciphertexts and slots in their places, or EDUs alone.
+    fn read(&self, quanta: &Range<u64>) -> Result<(Buffer, Option<Buffer>), StoreError> {
+        let (size, count) = (self.judge.header.size, (quanta.end - quanta.start) as usize);
+        match &self.place {
+            Place::Native(native) => {
+                let offset = native.lba(quanta.start) * size.edu_len() as u64;
+                Ok((self.unit.read(offset, count * size.edu_len())?, None))
+            }
+            Place::Packed(layout, ..) => {
+                let data = self.unit.read(layout.data(quanta.start), count * size.bytes())?;
+                let from = layout.slot_block(quanta.start);
+                let until = layout.slot_block(quanta.end - 1) + block_len(layout);
+                Ok((data, Some(self.unit.read(from, (until - from) as usize)?)))
+            }
+        }
+    }
+
+    fn judge_all(&mut self, quanta: &Range<u64>, (data, slots): &(Buffer, Option<Buffer>)) {
+        let size = self.judge.header.size;
+        for (index, position) in quanta.clone().enumerate() {
+            let verdict = match &self.place {
+                Place::Native(_) => {
+                    let edu = &data[index * size.edu_len()..][..size.edu_len()];
+                    let (data, slot) = edu.split_last_chunk().expect("an EDU is longer than its slot");
+                    self.judge.judge(position, data, slot)
+                }
+                Place::Packed(layout, journal, area) => {
+                    let live = journal.live(position..position + 1).next();
+                    let in_place = &data[index * size.bytes()..][..size.bytes()];
+                    match (live, slots) {
+                        (Some((_, live)), _) => {
+                            let data = live
+                                .data_offset
+                                .map_or(&ZEROES[..size.bytes()], |at| &area[at as usize..][..size.bytes()]);
+                            self.judge.judge(position, data, &live.slot)
+                        }
+                        (None, Some(slots)) => {
+                            let at = (layout.slot(position) - layout.slot_block(quanta.start)) as usize;
+                            let slot = slots[at..].first_chunk().expect("the blocks of all slots were read");
+                            self.judge.judge(position, in_place, slot)
+                        }
+                        (None, None) => Err(Verdict::Unreadable),
+                    }
+                }
+            };
+            self.count(position, verdict);
+        }
+    }
+
+    fn count(&mut self, position: u64, verdict: Result<Option<u32>, Verdict>) {
+        let report = &mut self.report;
+        match verdict {
+            Ok(None) => report.holes += 1,
+            Ok(Some(epoch)) => {
+                report.intact += 1;
+                report.older_epochs += u64::from(epoch < self.judge.header.newest_epoch);
+            }
+            Err(verdict) => {
+                *report.bad.entry(verdict).or_default() += 1;
+                if report.first_bad.len() < MAX_BAD {
+                    report.first_bad.push(Bad { position, verdict });
+                }
+            }
+        }
+    }
 }

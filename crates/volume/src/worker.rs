@@ -21,8 +21,8 @@ pub(crate) enum Job {
     Go(Arc<Request>, u64),
     /// Begin a request whose claim was granted.
     Claimed(Arc<Request>, ClaimId),
-    /// Read these quanta of a request once more, alone.
-    ReadAgain(Arc<Request>, Range<u64>, ClaimId),
+    /// Read these quanta of a request once more; the claim on them ends with that.
+    ReadAgain(Arc<Request>, Range<u64>, Option<ClaimId>),
     /// Tell another thread that its claim was granted.
     Tell(Sender<ClaimId>, ClaimId),
 }

@@ -13,7 +13,7 @@ use crate::counts::Tally;
 use crate::packed::Packed;
 use crate::request::Request;
 use crate::shared::{Place, Shared};
-use crate::unit::filled;
+use crate::unit::{Unit, filled};
 
 /// Adjacent quanta that are read from one part of the unit.
 #[derive(Debug, PartialEq, Eq)]
@@ -160,6 +160,20 @@ impl Packed {
         let from = self.layout.slot_block(quanta.start);
         let until = self.layout.slot_block(quanta.end - 1) + self.block_len();
         (from, (until - from) as usize)
+    }
+
+    /// The slots of quanta that nobody changes meanwhile, for a caller that waits for the unit.
+    pub(crate) fn slots(&self, unit: &Unit, quanta: &Range<u64>) -> Result<Vec<[u8; SLOT_LEN]>, StoreError> {
+        let live: Vec<_> = self.state().journal.live(quanta.clone()).map(|(at, live)| (at, live.slot)).collect();
+        let (from, len) = self.slot_blocks(quanta);
+        let blocks = unit.read(from, len)?;
+        let places = &blocks[(self.layout.slot(quanta.start) - from) as usize..];
+        let (places, _) = places.as_chunks::<SLOT_LEN>();
+        let mut slots = places[..(quanta.end - quanta.start) as usize].to_vec();
+        for (position, slot) in live {
+            slots[(position - quanta.start) as usize] = slot;
+        }
+        Ok(slots)
     }
 
     fn leave(&self, generation: usize) {

@@ -50,7 +50,8 @@ impl Packed {
 
     /// Takes the first record's writes out of the queue.
     fn next_record(&self, shared: &Shared, state: &mut State) -> Option<(Record, Buffer)> {
-        if state.under_way == MAX_RECORDS_UNDER_WAY || state.freeing || state.queue.is_empty() {
+        let must_wait = state.under_way == MAX_RECORDS_UNDER_WAY || state.full || state.freeing;
+        if must_wait || state.queue.is_empty() {
             return None;
         }
         let (parts, shape) = self.gather(state);

@@ -1,0 +1,239 @@
+//! Loads that are cut after every request to the unit: each quantum is the old or the new one, and the new one when it was flushed.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use lunette_quanta::{Holes, QuantumSize};
+use lunette_store::filters::PowerLoss;
+use lunette_store::{Capabilities, Completion, FileIo, Geometry, InlineIo, Op, OpKind, Outcome, Store, execute};
+use lunette_volume::{FormatOptions, OpenOptions, Volume, find, format, verify};
+
+use crate::common::{Kind, VOLUME, flush, keys, read, write};
+
+/// What a sector of a disk is: it is written as a whole or not at all.
+const SECTOR_LEN: usize = 512;
+const SEEDS: u64 = 2;
+
+/// For each quantum of the load, the fills that a power cut may leave.
+type Allowed = Vec<BTreeSet<u8>>;
+
+/// A disk that is cut after every change. Its writes can be torn between sectors.
+struct Campaign {
+    disk: PowerLoss,
+    piece_len: usize,
+    state: Mutex<State>,
+}
+
+struct State {
+    allowed: Allowed,
+    cuts: Vec<(PowerLoss, Allowed)>,
+    seed: u64,
+}
+
+impl Campaign {
+    fn cut(&self) {
+        let mut state = self.state.lock().unwrap();
+        for _ in 0..SEEDS {
+            state.seed += 1;
+            let cut = self.disk.cut(state.seed);
+            let allowed = state.allowed.clone();
+            state.cuts.push((cut, allowed));
+        }
+    }
+
+    fn allow(&self, quanta: std::ops::Range<u64>, fill: u8) {
+        let mut state = self.state.lock().unwrap();
+        quanta.for_each(|at| drop(state.allowed[at as usize].insert(fill)));
+    }
+
+    fn demand(&self, quanta: std::ops::Range<u64>, current: &[u8]) {
+        let mut state = self.state.lock().unwrap();
+        quanta.for_each(|at| state.allowed[at as usize] = BTreeSet::from([current[at as usize]]));
+    }
+}
+
+impl Store for Campaign {
+    fn geometry(&self) -> Geometry {
+        self.disk.geometry()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.disk.capabilities()
+    }
+
+    fn submit(&self, op: Op, io: &dyn FileIo, done: Completion) {
+        let kind = op.kind();
+        if let Op::Write { offset, from, fua: false } = &op {
+            for (index, piece) in from.chunks(self.piece_len).enumerate() {
+                self.disk.write(offset + (index * self.piece_len) as u64, piece).unwrap();
+            }
+            self.cut();
+            return done.complete(Outcome::of(op, Ok(())));
+        }
+        self.disk.submit(op, io, done);
+        if !matches!(kind, OpKind::Read | OpKind::Allocation) {
+            self.cut();
+        }
+    }
+}
+
+/// A generator of numbers for loads (SplitMix64).
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+}
+
+const QUANTA: u64 = 24;
+
+fn run(kind: Kind, holes: Holes, seed: u64) -> usize {
+    let size = kind.size();
+    let disk = PowerLoss::new(kind.unit_bytes(QUANTA + 8)).unwrap();
+    let piece_len = if let Kind::Native(size) = kind { size.edu_len() } else { SECTOR_LEN };
+    let state = State { allowed: vec![BTreeSet::from([0]); QUANTA as usize], cuts: Vec::new(), seed };
+    let campaign = Arc::new(Campaign { disk, piece_len, state: Mutex::new(state) });
+    let unit = kind.blocks(Arc::<Campaign>::clone(&campaign));
+    let journal_bytes = if matches!(kind, Kind::Packed(..)) { Some(32 << 10) } else { None };
+    let options = FormatOptions { journal_bytes, ..kind.options(holes) };
+    format(&unit, VOLUME, &keys(&[1]), &options, &mut |_| {}).unwrap();
+    campaign.state.lock().unwrap().cuts.clear();
+
+    let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), OpenOptions::default()).unwrap();
+    let mut dice = Dice(seed);
+    let mut current = vec![0; QUANTA as usize];
+    for step in 0..60_u64 {
+        let at = dice.roll(QUANTA);
+        let quanta = at..QUANTA.min(at + 1 + dice.roll(4));
+        let count = (quanta.end - quanta.start) as usize;
+        match dice.roll(10) {
+            0..6 => {
+                let (fill, fua) = (step as u8 + 1, dice.roll(4) == 0);
+                campaign.allow(quanta.clone(), fill);
+                write(&volume, at * size.bytes() as u64, &vec![fill; count * size.bytes()], fua).unwrap();
+                current[at as usize..][..count].fill(fill);
+                if fua {
+                    campaign.demand(quanta, &current);
+                }
+            }
+            6..8 => {
+                campaign.allow(quanta.clone(), 0);
+                let (offset, len) = (at * size.bytes() as u64, (count * size.bytes()) as u64);
+                let op = Op::WriteZeroes { offset, len, may_unmap: true, fua: false };
+                execute(&volume, op).result.unwrap();
+                current[at as usize..][..count].fill(0);
+            }
+            8 => {
+                flush(&volume).unwrap();
+                campaign.demand(0..QUANTA, &current);
+            }
+            _ if step > 30 => volume.set_keys(keys(&[1, 2])).unwrap(),
+            _ => {}
+        }
+    }
+    volume.close().unwrap();
+    campaign.demand(0..QUANTA, &current);
+    campaign.cut();
+    drop(volume);
+
+    let cuts = std::mem::take(&mut campaign.state.lock().unwrap().cuts);
+    let number = cuts.len();
+    for (cut, allowed) in cuts {
+        check(kind, cut, &allowed);
+    }
+    number
+}
+
+/// Opens what a cut has left, twice: as it is, and after the first checkpoint.
+fn check(kind: Kind, cut: PowerLoss, allowed: &Allowed) {
+    let unit = kind.blocks(Arc::new(cut));
+    let ring = keys(&[1, 2]);
+    let report = verify(&unit, &find(&unit).unwrap(), Some(&ring), &mut |_| {}).unwrap();
+    assert!(report.is_whole(), "{report:?}");
+    let content = |volume: &Volume| -> Vec<u8> {
+        let len = kind.size().bytes();
+        let bytes = read(volume, 0, allowed.len() * len).unwrap();
+        bytes
+            .chunks(len)
+            .map(|quantum| {
+                assert!(quantum.iter().all(|byte| *byte == quantum[0]), "a mixture");
+                quantum[0]
+            })
+            .collect()
+    };
+    let open = || Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), ring.clone(), OpenOptions::default()).unwrap();
+    let volume = open();
+    let found = content(&volume);
+    for (at, (fill, allowed)) in found.iter().zip(allowed).enumerate() {
+        assert!(allowed.contains(fill), "quantum {at} is {fill}, and may be {allowed:?}");
+    }
+    volume.close().unwrap();
+    drop(volume);
+    assert_eq!(content(&open()), found, "a checkpoint changes nothing");
+}
+
+#[test]
+fn every_quantum_is_old_or_new_and_new_when_it_was_flushed() {
+    let kinds = [
+        (Kind::Native(QuantumSize::B512), Holes::Allowed),
+        (Kind::Packed(QuantumSize::B512, 512), Holes::Allowed),
+        (Kind::Packed(QuantumSize::B4096, 512), Holes::Allowed),
+        (Kind::Packed(QuantumSize::B512, 512), Holes::Refused),
+    ];
+    for (kind, holes) in kinds {
+        let cuts: usize = (0..2).map(|seed| run(kind, holes, seed * 1000)).sum();
+        println!("{kind:?}, {holes:?}: {cuts} cuts");
+        assert!(cuts > 200, "the load reaches the unit");
+    }
+}
+
+#[test]
+fn a_volume_that_is_formatted_is_there_or_not() {
+    let kind = Kind::Packed(QuantumSize::B512, 512);
+    let disk = PowerLoss::new(kind.unit_bytes(16)).unwrap();
+    let state = State { allowed: vec![BTreeSet::from([0]); 8], cuts: Vec::new(), seed: 0 };
+    let campaign = Arc::new(Campaign { disk, piece_len: SECTOR_LEN, state: Mutex::new(state) });
+    let unit = kind.blocks(Arc::<Campaign>::clone(&campaign));
+    // Formatted and used before, with the same name: nothing of that may come back.
+    let again = FormatOptions { overwrite: true, ..kind.options(Holes::Allowed) };
+    format(&unit, VOLUME, &keys(&[1]), &again, &mut |_| {}).unwrap();
+    let volume = Volume::open(Arc::clone(&unit), &find(&unit).unwrap(), keys(&[1]), OpenOptions::default()).unwrap();
+    write(&volume, 0, &[9; 8 * 512], true).unwrap();
+    drop(volume);
+    execute(&*unit, Op::Flush).result.unwrap();
+    campaign.state.lock().unwrap().cuts.clear();
+    format(&unit, VOLUME, &keys(&[1]), &again, &mut |_| {}).unwrap();
+    let cuts = std::mem::take(&mut campaign.state.lock().unwrap().cuts);
+    let mut found_some = [false; 2];
+    for (cut, allowed) in cuts {
+        let unit = kind.blocks(Arc::new(cut));
+        let old = |unit: &Arc<dyn Store>| {
+            let volume = Volume::open(Arc::clone(unit), &find(unit).unwrap(), keys(&[1]), OpenOptions::default());
+            volume.is_ok_and(|volume| read(&volume, 0, 512).is_ok_and(|bytes| bytes[0] == 9))
+        };
+        match find(&unit) {
+            Err(_) => found_some[0] = true,
+            Ok(_) if old(&unit) => {}
+            Ok(_) => {
+                found_some[1] = true;
+                check(kind, unit_of(&unit), &allowed);
+            }
+        }
+    }
+    assert_eq!(found_some, [true, true]);
+}
+
+/// A copy of a unit, as a disk that loses nothing more.
+fn unit_of(unit: &Arc<dyn Store>) -> PowerLoss {
+    let len = unit.geometry().len_bytes;
+    let copy = PowerLoss::new(len).unwrap();
+    let bytes = read(&**unit, 0, len as usize).unwrap();
+    copy.write(0, &bytes).unwrap();
+    copy.submit(Op::Flush, &InlineIo, Completion::call(|_| {}));
+    copy
+}
