@@ -20,15 +20,15 @@ fn wrong(block_len: u32, first_block: u64, segment: &Payload) -> u32 {
     block_len << 16 | (first_block as u32) << 8 | (segment.len() / BLOCK) as u32
 }
 
-fn known(crc32c: fn(u32, u64, &Payload) -> u32) -> Option<KnownDigests> {
-    Some(KnownDigests { block_len: BLOCK as u32, first_block: 40, crc32c })
+fn known(crc32c: fn(u32, u64, &Payload) -> u32) -> KnownDigests {
+    KnownDigests { block_len: BLOCK as u32, first_block: 40, crc32c }
 }
 
 /// Reads `announced` bytes of ten blocks. Gives the lengths and digests of the data segments.
-fn read_ten(peer: &mut Peer, announced: usize, digests: Option<KnownDigests>) -> Vec<(usize, u32)> {
+fn read_ten(peer: &mut Peer, announced: usize, digests: KnownDigests) -> Vec<(usize, u32)> {
     peer.command(read(1, announced as u32), &[]);
     let task = peer.driver.commands.last().unwrap().task;
-    let response = Response { digests, ..peer.driver.read_response(10 * BLOCK) };
+    let response = Response { digests: Some(digests), ..peer.driver.read_response(10 * BLOCK) };
     peer.driver.complete(task, response);
     let mut wire = peer.driver.take_output(1000);
     let (mut segments, mut data) = (Vec::new(), Vec::new());
