@@ -1,5 +1,7 @@
 //! The header of a volume: 512 bytes at its beginning, in two copies.
 
+use std::ops::RangeInclusive;
+
 use crate::associated::VolumeId;
 use crate::cipher::Cipher;
 use crate::codec::{Holes, Seed};
@@ -66,6 +68,14 @@ pub struct Group {
     pub data: u16,
     /// Parity EDUs: as many damaged EDUs of the group can be repaired.
     pub parity: u16,
+}
+
+impl Group {
+    /// The bounds of both.
+    pub(crate) fn check(self) -> Result<(), HeaderError> {
+        within("data EDUs of a group", self.data.into(), 1..=MAX_GROUP_DATA.into())?;
+        within("parity EDUs of a group", self.parity.into(), 1..=MAX_GROUP_PARITY.into())
+    }
 }
 
 /// What a volume says of itself.
@@ -221,17 +231,11 @@ impl Header {
 
     /// The bounds of every field that the types leave open.
     fn check(&self) -> Result<(), HeaderError> {
-        let within = |field, value: u64, bounds: std::ops::RangeInclusive<u64>| {
-            if bounds.contains(&value) { Ok(()) } else { Err(HeaderError::Field { field, value }) }
-        };
         within("number of quanta", self.quanta, 1..=MAX_QUANTA)?;
         within("first epoch", self.first_epoch.into(), 1..=self.newest_epoch.into())?;
         let newest = u64::from(self.first_epoch) + u64::from(MAX_EPOCHS) - 1;
         within("newest epoch", self.newest_epoch.into(), self.first_epoch.into()..=newest)?;
-        if let Some(group) = self.group {
-            within("data EDUs of a group", group.data.into(), 1..=MAX_GROUP_DATA.into())?;
-            within("parity EDUs of a group", group.parity.into(), 1..=MAX_GROUP_PARITY.into())?;
-        }
+        self.group.map_or(Ok(()), Group::check)?;
         if let Placement::Packed { block_len, journal_len } = self.placement {
             if !matches!(block_len, 512 | 4096) || block_len as usize > self.size.bytes() {
                 return Err(HeaderError::Field { field: "block length", value: block_len.into() });
@@ -241,6 +245,10 @@ impl Header {
         }
         Ok(())
     }
+}
+
+fn within(field: &'static str, value: u64, bounds: RangeInclusive<u64>) -> Result<(), HeaderError> {
+    if bounds.contains(&value) { Ok(()) } else { Err(HeaderError::Field { field, value }) }
 }
 
 /// The bytes that the tag covers.

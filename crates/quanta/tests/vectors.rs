@@ -1,8 +1,8 @@
 //! The format against vectors that another program made from its description (`vectors/make.py`), and a volume of the first version.
 
 use lunette_quanta::{
-    Cipher, Codec, DataKey, Group, HEADER_LEN, Header, HeaderError, Holes, KeyRing, Native, Placement, QuantumSize,
-    SLOT_LEN, Sealing, Seed, Slot, VolumeId,
+    Cipher, Codec, DataKey, Group, HEADER_LEN, Header, HeaderError, Holes, KeyRing, Native, Parity, Placement,
+    QuantumSize, SLOT_LEN, Sealing, Seed, Slot, VolumeId,
 };
 use serde::Deserialize;
 
@@ -10,6 +10,16 @@ use serde::Deserialize;
 struct Vectors {
     edus: Vec<EduVector>,
     headers: Vec<HeaderVector>,
+    parity: Vec<ParityVector>,
+}
+
+#[derive(Deserialize)]
+struct ParityVector {
+    data: u16,
+    parity: u16,
+    position: u64,
+    edus: Vec<String>,
+    parity_edus: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -118,6 +128,18 @@ fn headers_are_sealed_as_the_description_says() {
         let bytes: [u8; HEADER_LEN] = hex(&vector.header);
         assert_eq!(header.seal(&ring, &Seed::new(hex(&vector.seed))), Ok(bytes));
         assert_eq!(Header::open(&bytes, &ring), Ok(header));
+    }
+}
+
+#[test]
+fn parity_is_computed_as_the_description_says() {
+    for vector in vectors().parity {
+        let group = Group { data: vector.data, parity: vector.parity };
+        let mut groups = Parity::new(group, QuantumSize::B512, Holes::Allowed).unwrap();
+        let edus = |texts: &[String]| texts.iter().flat_map(|edu| hex::<576>(edu)).collect::<Vec<_>>();
+        let mut parity = vec![0xee; vector.parity_edus.len() * 576];
+        groups.encode(&edus(&vector.edus), vector.position, &mut parity);
+        assert_eq!(parity, edus(&vector.parity_edus), "{group:?}");
     }
 }
 

@@ -150,6 +150,92 @@ def header(cipher, key, nonce, generation, h):
     return whole + struct.pack("<I", crc32c(whole))
 
 
+# GF(2^16) with the polynomial x^16 + x^5 + x^3 + x^2 + 1. A number stands for the sum of the elements of this basis that its bits choose.
+BASIS = [0x0001, 0xACCA, 0x3C0E, 0x163E, 0xC582, 0xED2E, 0x914C, 0x4012, 0x6C98, 0x10D8, 0x6A72, 0xB900, 0xFDB8, 0xFB34, 0xFF38, 0x991E]
+
+
+def element(number):
+    return functools.reduce(operator.xor, (b for i, b in enumerate(BASIS) if number >> i & 1), 0)
+
+
+def times(a, b):
+    product = 0
+    for i in range(16):
+        product ^= (a << i) * (b >> i & 1)
+    for i in range(30, 15, -1):
+        product ^= (0x1002D << (i - 16)) * (product >> i & 1)
+    return product
+
+
+def power(a, n):
+    result = 1
+    while n:
+        result, a, n = times(result, a) if n & 1 else result, times(a, a), n >> 1
+    return result
+
+
+NUMBERS = {element(n): n for n in range(1 << 16)}
+
+
+def symbols(body):
+    """The symbols of a body: of each 64 bytes, and of the last 60, byte i is the lower half of symbol i and byte i + half the length the upper one."""
+    out = []
+    for at in range(0, len(body), 64):
+        piece = body[at : at + 64]
+        half = len(piece) // 2
+        out += [element(piece[i] | piece[i + half] << 8) for i in range(half)]
+    return out
+
+
+def unsymbols(values, length):
+    out, values = b"", [NUMBERS[value] for value in values]
+    for at in range(0, length, 64):
+        half = min(64, length - at) // 2
+        piece, values = values[:half], values[half:]
+        out += bytes(value & 0xFF for value in piece) + bytes(value >> 8 for value in piece)
+    return out
+
+
+def parity_bodies(bodies, parity):
+    """Parity EDU j is the sum, over the chunks of c data EDUs, of the value at element j of the polynomial of degree below c whose value at element
+    c + i is data EDU i, for the EDUs i of the chunk. c is the least power of two that is not below the number of parity EDUs."""
+    c = 1
+    while c < parity:
+        c *= 2
+    data, out = [symbols(body) for body in bodies], []
+    for j in range(parity):
+        total = [0] * len(data[0])
+        for i, body in enumerate(data):
+            first = i // c * c
+            above, below = 1, 1
+            for other in range(first, first + c):
+                if other != i:
+                    above = times(above, element(j) ^ element(c + other))
+                    below = times(below, element(c + i) ^ element(c + other))
+            factor = times(above, power(below, (1 << 16) - 2))
+            total = [t ^ times(factor, symbol) for t, symbol in zip(total, body)]
+        out.append(unsymbols(total, len(bodies[0])))
+    return out
+
+
+def parity_vectors():
+    vectors = []
+    for data, parity in ((1, 1), (3, 1), (4, 2), (5, 3), (7, 4)):
+        edus = [random_looking(f"parity {data} {parity} {i}", 576) for i in range(data)]
+        bodies = parity_bodies([edu[:572] for edu in edus], parity)
+        made = [body + struct.pack("<I", crc32c(struct.pack("<Q", 1000 + j) + body)) for j, body in enumerate(bodies)]
+        vectors.append(
+            {
+                "data": data,
+                "parity": parity,
+                "position": 1000,
+                "edus": [edu.hex() for edu in edus],
+                "parity_edus": [edu.hex() for edu in made],
+            }
+        )
+    return vectors
+
+
 def pattern(start, length):
     """Plain text of the vectors: byte i is 31 i + start, modulo 256."""
     return bytes((31 * i + start) & 0xFF for i in range(length))
@@ -251,7 +337,7 @@ def main():
     assert crc32c(b"123456789") == 0xE3069283
     check_against_the_draft()
     with open(os.path.join(HERE, "vectors.json"), "w") as out:
-        json.dump({"edus": edu_vectors(), "headers": header_vectors()}, out, indent=1)
+        json.dump({"edus": edu_vectors(), "headers": header_vectors(), "parity": parity_vectors()}, out, indent=1)
         out.write("\n")
     with open(os.path.join(HERE, "volume-1-native.bin"), "wb") as out:
         out.write(volume_v1())
