@@ -210,6 +210,15 @@ impl Client {
             Attribute::new("Cryptographic Usage Mask", AttributeValue::Integer(ENCRYPT_AND_DECRYPT)),
             Attribute::named(name),
         ];
+        self.register(object, attributes)
+    }
+
+    /// Gives the server an object of this side's, and returns its identifier.
+    ///
+    /// # Errors
+    ///
+    /// As [`request`](Self::request).
+    pub fn register(&mut self, object: ManagedObject, attributes: Vec<Attribute>) -> Result<String, ClientError> {
         self.done(&Request::Register { attributes, object })
     }
 

@@ -1,6 +1,7 @@
 //! The keys of encrypted volumes: the holders that may have them, and the places where they are kept.
 //!
-//! Floor 2 of the house: the crate imports nothing of the others, and gives each [`EpochKey`](keyfile::EpochKey) to the code that encrypts.
+//! Floor 2 of the house, over `quanta`: [`source`] gives the keys of a volume to the code that encrypts, as a
+//! [`KeyRing`](lunette_quanta::KeyRing).
 //!
 //! # Four kinds of keys
 //!
@@ -11,10 +12,11 @@
 //! | holder's key | the volume key | nowhere (made from a passphrase by Argon2id), or in a key server |
 //! | master key | the objects of our key server | in a file, a systemd credential, or made from a passphrase |
 //!
-//! # Two halves
+//! # Parts
 //!
 //! - **Key files** ([`keyfile`]): one file for each volume. With a passphrase it needs no server. A holder can also be an
 //!   object of a key server.
+//! - **Key sources** ([`source`]): from the words of a user (`keys=file:…`, `keys=kmip://…`) to the keys of a volume.
 //! - **Key server**: [`ttlv`] is the encoding of KMIP and [`kmip`] its messages, for both sides. [`server`] has the rules of
 //!   objects as a state machine, their store, and the listener with mutual TLS. [`client`] talks to this server and to those
 //!   of others. [`ca`] issues the certificates.
@@ -43,6 +45,7 @@ mod passphrase;
 mod seal;
 mod secret;
 pub mod server;
+pub mod source;
 mod tls;
 pub mod ttlv;
 
